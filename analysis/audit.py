@@ -1,0 +1,138 @@
+"""The lossless check: decode a prompt both ways and find the first token that differs.
+
+Plain decoding is the reference. In float32 on a CPU no difference is allowed. In bfloat16 or
+float16 a draft's rows are rounded in another order than single steps are, so the two best tokens
+may swap where they (nearly) tie: a difference is allowed when the gap between the best and the
+second score of plain decoding there is at most ``TIE_ULPS`` units in the last place of the best
+logit. Such ties are counted and shown. Behind the first difference the texts rightly diverge.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+
+import torch
+
+from analysis.probe import observe
+from core.decode import Observation, Seen, new_tokens
+from core.sampling import gumbel_noise
+from core.session import Engine, RunRequest
+
+TIE_ULPS = 4
+
+
+@dataclass(frozen=True)
+class Margin:
+    """How sure the target was of one token.
+
+    gap    best score − second score: logits when greedy, logits / T + noise when sampled
+    bound  the largest gap that counts as a tie in this dtype: 0 in float32 and float64
+    """
+
+    gap: float
+    bound: float
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first new token (0 = the first) that is not the same; None where a text had ended."""
+
+    index: int
+    plain: int | None
+    method: int | None
+    margin: Margin
+
+    @property
+    def tied(self) -> bool:
+        """Within the stated bound: allowed, counted, shown. A NaN gap is no tie."""
+        return self.margin.bound > 0 and self.margin.gap <= self.margin.bound
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One comparison: what was asked, how many tokens plain decoding gave, what differed first."""
+
+    request: RunRequest
+    tokens: int
+    rounds: int
+    difference: Difference | None
+
+    @property
+    def lossless(self) -> bool:
+        return self.difference is None or self.difference.tied
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A text of plain decoding, and the margin of every token but the first (from prefill)."""
+
+    tokens: tuple[int, ...]
+    margins: tuple[Margin, ...]
+
+    def margin(self, index: int) -> Margin:
+        known = 1 <= index <= len(self.margins)
+        return self.margins[index - 1] if known else Margin(math.nan, 0.0)
+
+
+def audit(engine: Engine, requests: Iterable[RunRequest]) -> Iterator[Finding]:
+    """Compare every request with plain decoding; requests that share their text share its run.
+
+    Raises UserError for a request that cannot be decoded.
+    """
+    known: dict[RunRequest, Plain] = {}
+    for request in requests:
+        reference = replace(request, method="ar", budget=1)
+        if reference not in known:
+            known[reference] = plain(engine, reference)
+        rounds = list(engine.start(request).bare())
+        expected, got = known[reference], new_tokens(rounds)
+        difference = first_difference(expected, got)
+        yield Finding(request, len(expected.tokens), len(rounds), difference)
+
+
+def plain(engine: Engine, request: RunRequest) -> Plain:
+    """Decode plainly and keep the margin of every choice."""
+    watch = _MarginWatch()
+    tokens = new_tokens(list(engine.start(request, watch).bare()))
+    return Plain(tuple(tokens), tuple(watch.margins))
+
+
+def first_difference(expected: Plain, got: list[int]) -> Difference | None:
+    for index, (a, b) in enumerate(zip_longest(expected.tokens, got)):
+        if a != b:
+            return Difference(index, a, b, expected.margin(index))
+    return None
+
+
+@dataclass(eq=False)
+class _MarginWatch:
+    """An observer of plain decoding: the margin of each round's one choice."""
+
+    margins: list[Margin] = field(default_factory=list)
+
+    def __call__(self, seen: Seen) -> Observation:
+        self.margins.append(margin(seen))
+        return observe(seen)
+
+
+@torch.inference_mode()
+def margin(seen: Seen) -> Margin:
+    """The margin of the target's choice after the root of a decided round."""
+    row, sampling = seen.logits[0], seen.rule.sampling
+    if sampling.greedy:
+        scores, scale = row.float(), 1.0
+    else:
+        noise = gumbel_noise(sampling.seed, seen.position + 1, len(row)).to(row.device)
+        scores, scale = seen.rule.filtered(row[None])[0] + noise, sampling.temperature
+    best, second = scores.topk(2).values.tolist()
+    return Margin(best - second, tie_bound(float(row.abs().max()), row.dtype) / scale)
+
+
+def tie_bound(logit: float, dtype: torch.dtype) -> float:
+    """``TIE_ULPS`` units in the last place of a logit of this size; 0 from float32 on."""
+    if dtype not in (torch.bfloat16, torch.float16) or logit <= 0:
+        return 0.0
+    return TIE_ULPS * torch.finfo(dtype).eps * 2.0 ** math.floor(math.log2(logit))

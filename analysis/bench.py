@@ -1,0 +1,212 @@
+"""End-to-end comparison of methods and budgets, on the same prompts in one run.
+
+Contestants are plain decoding with our engine, Hugging Face's ``generate`` on the same weights
+(with its own SDPA attention and cache) without and with prompt lookup, and every method × budget.
+On every prompt and repeat each contestant decodes once, in an order that changes every time, so
+that a slow minute of the machine hits all of them. Timers never wait for the device between stages.
+
+Seconds run from the prompt's ids to the last new token, prefill included.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from core.decode import new_tokens
+from core.methods import recipe
+from core.models import Language
+from core.session import Engine, RunRequest
+from core.trace import summary
+
+PLAIN = "ar"
+GENERATE = "generate"
+LOOKUP = 10  # prompt_lookup_num_tokens, the value transformers' own documentation uses
+Report = Callable[[int, str], None]  # (decodings done, what comes next)
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One way of decoding. ``method`` None is transformers' generate; ``lookup`` 0 is off."""
+
+    name: str
+    method: str | None
+    budget: int = 1
+    lookup: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is decoded: prompts, the requests' common settings, how often."""
+
+    prompts: tuple[str, ...]
+    request: RunRequest
+    repeats: int = 3
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One decoding. ``tau`` is None for generate, which does not tell its rounds."""
+
+    contestant: Contestant
+    prompt: int
+    seconds: float
+    tokens: tuple[int, ...]
+    tau: float | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One contestant's result: medians over repeats, then over prompts.
+
+    plain_ratio, generate_ratio  how many times its tokens/s is that of plain / of generate, the
+    median over prompts of the ratios of medians. same, prompts  on how many prompts the tokens
+    equal plain decoding's in every repeat
+    """
+
+    name: str
+    method: str
+    budget: int
+    tau: float | None
+    seconds: float
+    tokens_per_second: float
+    plain_ratio: float
+    generate_ratio: float
+    same: int
+    prompts: int
+
+    @property
+    def identical(self) -> bool:
+        return self.same == self.prompts
+
+
+def contestants(methods: Sequence[str], budgets: Sequence[int]) -> tuple[Contestant, ...]:
+    """Baselines first. A method that cannot use a budget (DFlash's chain) runs once, at its own.
+
+    Raises UserError for an unknown method.
+    """
+    made = [
+        Contestant("plain", PLAIN),
+        Contestant("generate", None),
+        Contestant("generate + lookup", None, lookup=LOOKUP),
+    ]
+    for name in methods:
+        if name == PLAIN:
+            continue
+        own = recipe(name)
+        sizes = budgets if name != "dflash" else (own.budget,)
+        made += [Contestant(f"{name} B={size}", name, size) for size in sizes]
+    return tuple(made)
+
+
+def bench(
+    engine: Engine, plan: Plan, field: Sequence[Contestant], report: Report = lambda *_: None
+) -> list[Timing]:
+    """All timings, in the order they were taken. The first decoding of each is not counted."""
+    rival = _rival(engine.prepare())
+    for contestant in field:
+        report(0, f"warming up {contestant.name}")
+        short = replace(plan.request, prompt=plan.prompts[0], max_new_tokens=4)
+        _decode(engine, rival, contestant, short)
+    timings: list[Timing] = []
+    for turn, (prompt, contestant) in enumerate(_schedule(plan, field)):
+        report(turn, contestant.name)
+        request = replace(plan.request, prompt=plan.prompts[prompt])
+        timings.append(replace(_decode(engine, rival, contestant, request), prompt=prompt))
+    return timings
+
+
+def _schedule(plan: Plan, field: Sequence[Contestant]) -> Iterator[tuple[int, Contestant]]:
+    """Every prompt in every repeat; the order rotates from one to the next and turns around."""
+    turn = 0
+    for _ in range(plan.repeats):
+        for prompt in range(len(plan.prompts)):
+            start = turn // 2 % len(field)
+            order = [*field[start:], *field[:start]]
+            yield from ((prompt, c) for c in (order if turn % 2 == 0 else reversed(order)))
+            turn += 1
+
+
+def _decode(
+    engine: Engine, rival: PreTrainedModel, contestant: Contestant, request: RunRequest
+) -> Timing:
+    if contestant.method is None:
+        return _generate(rival, engine.prepare(), contestant, request)
+    own = replace(request, method=contestant.method, budget=contestant.budget, timed=False)
+    run = engine.start(own)
+    start = time.perf_counter()
+    rounds = list(run.bare())
+    seconds = time.perf_counter() - start
+    return Timing(contestant, 0, seconds, tuple(new_tokens(rounds)), summary(rounds)["tau"])
+
+
+def _generate(
+    rival: PreTrainedModel, language: Language, contestant: Contestant, request: RunRequest
+) -> Timing:
+    ids = torch.tensor([language.encode_chat(request.prompt)], device=rival.device)
+    more: dict[str, Any] = {"prompt_lookup_num_tokens": LOOKUP} if contestant.lookup else {}
+    if request.temperature > 0:
+        more |= {"do_sample": True, "temperature": request.temperature}
+        more |= {"top_k": request.top_k, "top_p": request.top_p}
+        torch.manual_seed(request.seed)
+    else:
+        more |= {"do_sample": False, "temperature": None, "top_k": None, "top_p": None}
+    stops = rival.generation_config.eos_token_id if rival.generation_config else None
+    pad = stops[0] if isinstance(stops, list) else stops
+    start = time.perf_counter()
+    out = rival.generate(  # pyright: ignore[reportCallIssue]
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=request.max_new_tokens,
+        pad_token_id=pad,
+        **more,
+    )
+    tokens = tuple(out[0, ids.shape[1] :].tolist())  # this waits for the device
+    return Timing(contestant, 0, time.perf_counter() - start, tokens, None)
+
+
+def _rival(language: Language) -> PreTrainedModel:
+    """The same weights (shared, not copied) on transformers' own attention, as users run them."""
+    shared = {id(t): t for t in (*language.model.parameters(), *language.model.buffers())}
+    rival = copy.deepcopy(language.model, shared)
+    rival.set_attn_implementation("sdpa")
+    return rival
+
+
+def rows(timings: Sequence[Timing], field: Sequence[Contestant]) -> list[Row]:
+    """The table, in the order of ``field``."""
+    by: dict[Contestant, dict[int, list[Timing]]] = {}
+    for timing in timings:
+        by.setdefault(timing.contestant, {}).setdefault(timing.prompt, []).append(timing)
+    pace = {
+        c: {p: median(len(t.tokens) / t.seconds for t in ts) for p, ts in prompts.items()}
+        for c, prompts in by.items()
+    }
+    plain = next(c for c in by if c.method == PLAIN)
+    generate = next((c for c in by if c.method is None and not c.lookup), plain)
+    texts = {p: ts[0].tokens for p, ts in by[plain].items()}
+
+    def row(contestant: Contestant) -> Row:
+        prompts, own = by[contestant], pace[contestant]
+        taus = [t.tau for ts in prompts.values() for t in ts if t.tau is not None]
+        return Row(
+            name=contestant.name,
+            method=contestant.method or GENERATE,
+            budget=contestant.budget,
+            tau=sum(taus) / len(taus) if taus else None,
+            seconds=median(median(t.seconds for t in ts) for ts in prompts.values()),
+            tokens_per_second=median(own.values()),
+            plain_ratio=median(own[p] / pace[plain][p] for p in own),
+            generate_ratio=median(own[p] / pace[generate][p] for p in own),
+            same=sum(all(t.tokens == texts[p] for t in ts) for p, ts in prompts.items()),
+            prompts=len(prompts),
+        )
+
+    return [row(contestant) for contestant in field]

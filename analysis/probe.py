@@ -1,0 +1,94 @@
+"""The probe: what target and drafter believed in one round, read off the logits before they die.
+
+It runs after the decision, outside every timed stage, on the device, and returns plain arrays.
+p is always softmax(logits) at temperature 1 over the full vocabulary, q the drafter's: the
+calibration of a drafter does not depend on the temperature somebody samples at.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from core.decode import Observation, Proposal, Seen
+from core.types import Beliefs, Probe
+
+COVERAGE = 16  # K = 1 … 16
+TOP = 10  # of the target, after every row
+_SLAB = 128  # rows of [N, V] worked on at a time: bounds the memory at large budgets
+
+
+@torch.inference_mode()
+def observe(seen: Seen) -> Observation:
+    """Beliefs at every row, TVD and coverage at the observed depths (see ``core.types.Probe``)."""
+    beliefs = _beliefs(seen)
+    probe = None
+    if seen.proposal is not None:
+        probe = _probe(seen, seen.proposal)
+    return Observation(beliefs, probe, _choices(seen))
+
+
+def _beliefs(seen: Seen) -> Beliefs:
+    draft, device = seen.draft, seen.logits.device
+    parents = torch.from_numpy(draft.parents).to(device, torch.long)
+    tokens = torch.from_numpy(draft.tokens).to(device)
+    count = len(draft)
+    top_ids, top_log_p, entropy = [], [], []
+    log_p = torch.full((count,), torch.nan, device=device)
+    rank = torch.zeros(count, dtype=torch.int32, device=device)
+    for low in range(0, count, _SLAB):
+        slab = seen.logits[low : low + _SLAB].float().log_softmax(-1)
+        best = slab.topk(min(TOP, slab.shape[-1]))
+        top_ids.append(best.indices)
+        top_log_p.append(best.values)
+        # exp(−inf)·(−inf) would be NaN; such tokens carry no entropy
+        entropy.append(-(slab.exp() * slab.clamp_min(-1e9)).sum(-1))
+        rows = ((parents >= low) & (parents < low + _SLAB)).nonzero().flatten()
+        above = slab[parents[rows] - low]
+        own = above.gather(1, tokens[rows, None])
+        log_p[rows] = own.squeeze(1)
+        rank[rows] = (above > own).sum(1, dtype=torch.int32) + 1
+    return Beliefs(
+        log_p=_array(log_p),
+        rank=_array(rank),
+        top_ids=_array(torch.cat(top_ids)),
+        top_log_p=_array(torch.cat(top_log_p)),
+        entropy=_array(torch.cat(entropy)),
+    )
+
+
+def _probe(seen: Seen, proposal: Proposal) -> Probe:
+    """Depth d compares q_d with p after the accepted path's row at depth d − 1."""
+    rows = list(seen.verdict.path[: proposal.log_q.shape[0]])
+    depths = len(rows)
+    p = seen.logits[rows].float().softmax(-1)
+    log_q = proposal.log_q[:depths]
+    q = log_q.exp()
+    best = torch.from_numpy(proposal.candidates.ids[:depths, :COVERAGE]).to(p.device)
+    covered = p.gather(1, best).cumsum(1)
+    own = torch.from_numpy(seen.verdict.choices[rows]).to(p.device)[:, None]
+    coverage = np.ones((depths, COVERAGE), np.float32)  # a vocabulary below 16 is fully covered
+    coverage[:, : covered.shape[1]] = _array(covered)
+    return Probe(
+        tvd=_array((q - p).abs().sum(-1) / 2),
+        coverage=coverage,
+        entropy_q=_array(-(q * log_q.clamp_min(-1e9)).sum(-1)),
+        rank_q=_array((log_q > log_q.gather(1, own)).sum(1, dtype=torch.int32) + 1),
+    )
+
+
+def _choices(seen: Seen) -> np.ndarray:
+    """The target's token after every row; where the walk asked, its answers stand."""
+    choices = seen.verdict.choices.copy()
+    rows = np.flatnonzero(choices < 0)
+    for low in range(0, len(rows), _SLAB):
+        some = rows[low : low + _SLAB]
+        after = (seen.draft.depths[some] + seen.position + 1).tolist()
+        index = torch.from_numpy(some).to(seen.logits.device)
+        choices[some] = _array(seen.rule.choose(seen.logits[index], after))
+    return choices
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    return tensor.cpu().numpy()

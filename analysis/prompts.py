@@ -1,0 +1,8 @@
+"""A few prompts for checks and comparisons that name none: math, code and chat."""
+
+PROMPTS = (
+    "Darrell has 7 apples and gives 3 of them to Ann. How many apples does he have left? Explain.",
+    "Write a Python function that returns the n-th Fibonacci number.",
+    "Why is the sky blue? Answer in three sentences.",
+    "List five things to pack for a weekend in the mountains, with one reason each.",
+)

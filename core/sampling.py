@@ -1,0 +1,62 @@
+"""The target's rule for its own token, with noise that depends on nothing but seed and position.
+
+At temperature > 0 the token at absolute position i is argmax(logits/T + g_i), g_i Gumbel noise
+keyed by (seed, i): an exact sample of softmax(logits/T). Since g_i does not depend on how position
+i was reached, every method and every budget writes the text that plain decoding writes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from core.types import Sampling
+
+
+class TargetRule:
+    """Chooses the target's token from its logits; caches the noise of recent positions."""
+
+    _KEPT_POSITIONS = 64
+
+    def __init__(self, sampling: Sampling):
+        self.sampling = sampling
+        self._noise: dict[int, Tensor] = {}
+
+    def choose(self, logits: Tensor, positions: list[int]) -> Tensor:
+        """Tokens [R] from logits [R, V]; ``positions`` are those the tokens will stand at."""
+        if self.sampling.greedy:
+            return logits.argmax(-1)
+        scores = self.filtered(logits)
+        for row, position in enumerate(positions):
+            scores[row] += self._gumbel(position, scores.shape[-1]).to(scores.device)
+        return scores.argmax(-1)
+
+    def filtered(self, logits: Tensor) -> Tensor:
+        """float32 logits / T with tokens outside top-k and top-p at −inf (a new tensor)."""
+        s = self.sampling
+        scores = logits.float() / s.temperature
+        if 0 < s.top_k < scores.shape[-1]:
+            least = scores.topk(s.top_k).values[..., -1:]
+            scores = scores.masked_fill(scores < least, -torch.inf)
+        if s.top_p < 1.0:
+            ordered, index = torch.sort(scores.softmax(-1), dim=-1, descending=True, stable=True)
+            # A token stays while the mass *before* it is below top_p: the best one always does.
+            out = ordered.cumsum(-1) - ordered >= s.top_p
+            scores = scores.masked_fill(out.scatter(-1, index, out), -torch.inf)
+        return scores
+
+    def _gumbel(self, position: int, size: int) -> Tensor:
+        if position not in self._noise:
+            while len(self._noise) >= self._KEPT_POSITIONS:
+                self._noise.pop(next(iter(self._noise)))
+            self._noise[position] = gumbel_noise(self.sampling.seed, position, size)
+        return self._noise[position]
+
+
+def gumbel_noise(seed: int, position: int, size: int) -> Tensor:
+    """Gumbel noise [size] float32 for one absolute position; the same on every machine."""
+    stream = np.random.Generator(np.random.Philox(key=[seed % 2**64, position]))
+    # 53-bit uniforms, shifted off zero: in float32 the tail of the noise would be quantised.
+    uniform = stream.random(size) + 2.0**-54
+    return torch.from_numpy((-np.log(-np.log(uniform))).astype(np.float32))

@@ -1,0 +1,152 @@
+"""A loaded engine and its runs: what the command line and the studio both start rounds with."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+from core import VERSION, embedded
+from core.decode import Drafter, Method, Observer, Settings, decode
+from core.methods import assemble, load_drafter, recipe
+from core.models import Language, load_language
+from core.target import Target
+from core.trace import Header
+from core.types import Round, Sampling
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """One run, as a person asks for it. ``budget`` None is the method's default."""
+
+    prompt: str
+    method: str = "ddtree"
+    budget: int | None = None
+    max_new_tokens: int = 128
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+    timed: bool = True
+
+    def settings(self) -> Settings:
+        budget = recipe(self.method).budget if self.budget is None else self.budget
+        sampling = Sampling(self.temperature, self.top_k, self.top_p, self.seed)
+        settings = Settings(budget, self.max_new_tokens, sampling, self.timed)
+        settings.check()
+        return settings
+
+
+class Run:
+    """One started run: its header, and its rounds with every mentioned token's text."""
+
+    def __init__(self, header: Header, rounds: Iterator[Round], language: Language):
+        self.header, self._rounds, self._language = header, rounds, language
+
+    def __iter__(self) -> Iterator[Round]:
+        return map(self.texted, self._rounds)
+
+    def bare(self) -> Iterator[Round]:
+        """The rounds without token texts: nothing but decoding happens between two of them."""
+        return self._rounds
+
+    def texted(self, record: Round) -> Round:
+        """The round with the text of every token it mentions, as a trace or a view needs it."""
+        return record.with_texts(_texts(record, self._language))
+
+    def text(self, tokens: list[int]) -> str:
+        return self._language.text(tokens)
+
+
+class Engine:
+    """A target with its drafters, loaded once. One run at a time: callers queue."""
+
+    def __init__(
+        self, model: str = embedded.NAME, device: str = "auto", drafter: Path | None = None
+    ):
+        self.model, self.device, self.drafter = model, device, drafter
+        self._lock = threading.Lock()
+        self._language: Language | None = None
+        self._drafters: dict[str, Drafter] = {}
+        self._targets: dict[tuple[int, ...], Target] = {}
+
+    def prepare(self, report: embedded.Report = lambda _: None) -> Language:
+        """Load the target if it is not loaded yet; safe to call from several threads."""
+        with self._lock:
+            if self._language is None:
+                self._language = load_language(self.model, self.device, report)
+                report(embedded.Progress("ready", 1.0))
+            return self._language
+
+    def method(self, name: str) -> Method:
+        """The method with its drafter; a drafter that serves several methods is loaded once."""
+        kind, language = recipe(name).drafter, self.prepare()
+        with self._lock:
+            if kind is not None and kind not in self._drafters:
+                self._drafters[kind] = load_drafter(kind, language, self.drafter)
+            return assemble(name, self._drafters[kind] if kind else None)
+
+    def target(self, method: Method) -> Target:
+        """The target keeping the features this method's drafter needs."""
+        layers = method.drafter.layers if method.drafter else ()
+        with self._lock:
+            if layers not in self._targets:
+                assert self._language is not None
+                self._targets[layers] = Target(self._language.model, layers)
+            return self._targets[layers]
+
+    def start(self, request: RunRequest, observe: Observer | None = None) -> Run:
+        """Check and begin a run; nothing is computed until it is iterated.
+
+        Raises UserError for a bad request before any round.
+        """
+        settings = request.settings()
+        language = self.prepare()
+        method = self.method(request.method)
+        prompt = language.encode_chat(request.prompt)
+        rounds = decode(self.target(method), method, prompt, settings, observe)
+        return Run(_header(request, settings, language, prompt, method), rounds, language)
+
+
+def _header(
+    request: RunRequest, settings: Settings, language: Language, prompt: list[int], method: Method
+) -> Header:
+    plain = asdict(settings)
+    return Header(
+        method=request.method,
+        settings=plain,
+        model={"name": language.name, **_identity(language.folder)},
+        drafter=_drafter_identity(method),
+        prompt_text=request.prompt,
+        prompt_ids=tuple(prompt),
+        seed=request.seed,
+        tokenizer_hash=language.tokenizer_hash,
+        dtype=str(language.model.dtype).removeprefix("torch."),
+        device=str(language.device),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        creator={"name": "draftscope", "version": VERSION},
+        libraries={n: metadata.version(n) for n in ("torch", "transformers", "numpy")},
+    )
+
+
+def _identity(folder: Path | None) -> dict[str, str]:
+    """What tells one version of a model from another: the marker of the embedded one."""
+    marker = folder / "draftscope.json" if folder else None
+    return {"revision": embedded.WHEEL_SHA256[:16]} if marker and marker.is_file() else {}
+
+
+def _drafter_identity(method: Method) -> dict[str, str | int]:
+    drafter = method.drafter
+    return {} if drafter is None else {"kind": type(drafter).__name__, "depths": drafter.depths}
+
+
+def _texts(record: Round, language: Language) -> dict[int, str]:
+    ids = {*record.draft.tokens.tolist(), *record.verdict.choices.tolist(), *record.committed}
+    if record.candidates is not None:
+        ids |= set(record.candidates.ids[:, :64].flatten().tolist())
+    if record.beliefs is not None:
+        ids |= set(record.beliefs.top_ids.flatten().tolist())
+    return {token: language.piece(token) for token in sorted(ids) if token >= 0}

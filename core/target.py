@@ -1,0 +1,130 @@
+"""The target: the only owner of the model and of its key/value cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from core.builders import ancestor_mask
+from core.cache import StaticKV, kv_layers, mask_value
+from core.errors import UserError
+from core.types import Draft, Verdict
+
+PREFILL_CHUNK = 512  # bounds the memory of hidden states during prefill
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What one forward says: logits [N, V] and, for the drafter, features [N, F·h]."""
+
+    logits: Tensor
+    features: Tensor
+
+
+class Target:
+    """A causal LM that scores drafts. One text at a time: ``prefill`` starts a new one.
+
+    ``layers``: after which layers the hidden states are kept as the drafter's features (the
+    Hugging Face tuple index is the layer + 1); their concatenation is a token's feature.
+    """
+
+    def __init__(self, model: PreTrainedModel, layers: tuple[int, ...] = ()):
+        self.model, self.layers = model, layers
+        self.device, self.dtype = model.device, model.dtype
+        self.forwards = 0  # counted, so that a report never has to guess
+        self._cache: StaticKV | None = None
+
+    @property
+    def vocabulary(self) -> int:
+        return self.model.config.get_text_config().vocab_size
+
+    @property
+    def context_limit(self) -> int:
+        """Most tokens one text may hold."""
+        config = self.model.config.get_text_config()
+        return getattr(config, "max_position_embeddings", None) or 1 << 30
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        """Tokens that end the text, from the model's generation config."""
+        config = self.model.generation_config
+        eos = config.eos_token_id if config is not None else None
+        return frozenset([eos] if isinstance(eos, int) else eos or [])
+
+    @property
+    def length(self) -> int:
+        """Committed tokens: the root of the next draft stands at this position."""
+        return self._cache.length if self._cache is not None else 0
+
+    @torch.inference_mode()
+    def prefill(self, tokens: list[int], reserve: int) -> Scores:
+        """Read a prompt into an empty cache with room for ``reserve`` rows behind it.
+
+        Returns the last position's logits [1, V] and every position's features [T, F·h].
+        """
+        if not tokens:
+            raise UserError("the prompt has no tokens")
+        self._make_cache(len(tokens) + reserve)
+        features, logits = [], None
+        for low in range(0, len(tokens), PREFILL_CHUNK):
+            ids = torch.tensor(tokens[low : low + PREFILL_CHUNK], device=self.device)
+            count, seen = len(ids), self.length
+            causal = torch.ones(count, count, dtype=torch.bool, device=self.device).tril()
+            positions = torch.arange(seen, seen + count, device=self.device)
+            scores = self._forward(ids, positions, causal, last_only=True)
+            self._kv.commit(count)
+            features.append(scores.features)
+            logits = scores.logits
+        assert logits is not None
+        return Scores(logits, torch.cat(features))
+
+    @torch.inference_mode()
+    def score(self, draft: Draft) -> Scores:
+        """Root and nodes in one forward: each row sees the context, its ancestors and itself."""
+        ids = torch.from_numpy(draft.tokens).to(self.device)
+        positions = torch.from_numpy(draft.depths).to(self.device) + self.length
+        allowed = torch.from_numpy(ancestor_mask(draft)).to(self.device)
+        return self._forward(ids, positions, allowed)
+
+    @torch.inference_mode()
+    def commit(self, verdict: Verdict) -> Tensor:
+        """Keep the cache rows of the accepted path only; returns the path as an index [a + 1]."""
+        path = torch.tensor(verdict.path, device=self.device)
+        contiguous = verdict.path == tuple(range(len(verdict.path)))
+        self._kv.commit(len(verdict.path) if contiguous else path)
+        return path
+
+    def _forward(
+        self, ids: Tensor, positions: Tensor, allowed: Tensor, last_only: bool = False
+    ) -> Scores:
+        """One forward of new rows: all see the committed context, and each other as ``allowed``."""
+        self.forwards += 1
+        count, seen = len(ids), self.length
+        mask = torch.zeros(count, seen + count, dtype=self.dtype, device=self.device)
+        mask[:, seen:].masked_fill_(~allowed, mask_value(self.dtype))
+        out = self.model(
+            ids[None],
+            attention_mask=mask[None, None],
+            position_ids=positions[None],
+            past_key_values=self._kv,
+            use_cache=True,
+            output_hidden_states=bool(self.layers),
+            logits_to_keep=1 if last_only else 0,
+        )
+        hidden = [out.hidden_states[i + 1][0] for i in self.layers]
+        features = torch.cat(hidden, -1) if hidden else out.logits.new_empty(count, 0)
+        return Scores(out.logits[0], features)
+
+    @property
+    def _kv(self) -> StaticKV:
+        assert self._cache is not None, "prefill comes first"
+        return self._cache
+
+    def _make_cache(self, rows: int) -> None:
+        """An empty cache of at least ``rows`` rows; the last one is used again if it is enough."""
+        if self._cache is None or self._cache.capacity < rows:
+            self._cache = StaticKV(kv_layers(self.model.config), -(-rows // 256) * 256)
+        self._cache.reset()

@@ -1,0 +1,477 @@
+"""The trace: a run as a log file, one self-contained JSON line per round. Light: never torch.
+
+``NAME.jsonl`` or ``NAME.jsonl.gz``. Line 1 is the header, then one line per round, flushed as it is
+written, then a footer. A file without footer was interrupted and still opens. Readers ignore
+fields they do not know. Nothing in a trace is ever executed: it holds numbers and text only.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import math
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from core.errors import UserError
+from core.types import Array, Beliefs, Candidates, Draft, Probe, Round, Times, Verdict
+
+FORMAT = "draftscope-trace"
+VERSION = 1
+MAX_LINE = 64 << 20  # characters; a 1,024-node round takes about 0.3 million
+MAX_ROWS = 1 << 16
+
+METRICS = {
+    "p": "the target's softmax(logits) at temperature 1, full vocabulary",
+    "q": "the drafter's probability of the token at its depth, temperature 1, full vocabulary",
+    "accepted": "drafted nodes on the accepted path",
+    "tau": "mean over rounds of accepted + 1",
+    "tvd": "1/2 sum_v |q_d(v) - p(v | true prefix)| at observed depths only",
+    "coverage": "C_K(d): p of the drafter's K best tokens, K = 1..16, at observed depths only",
+    "times": "seconds; observing and logging stand outside every stage",
+}
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a run was. ``settings`` are the method's full settings, ``libraries`` name → version."""
+
+    method: str
+    settings: Mapping[str, Any]
+    model: Mapping[str, Any]
+    prompt_text: str
+    prompt_ids: tuple[int, ...]
+    seed: int = 0
+    drafter: Mapping[str, Any] = field(default_factory=dict)
+    tokenizer_hash: str = ""
+    dtype: str = ""
+    device: str = ""
+    created: str = ""
+    creator: Mapping[str, str] = field(default_factory=dict)
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    metrics: Mapping[str, str] = field(default_factory=lambda: METRICS)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A run: its header, its rounds, and the footer unless it was interrupted."""
+
+    header: Header
+    rounds: tuple[Round, ...]
+    footer: Mapping[str, Any] | None = None
+
+    @property
+    def complete(self) -> bool:
+        return self.footer is not None
+
+
+def summary(rounds: Iterable[Round]) -> dict[str, Any]:
+    """Tokens, rounds, τ, acceptance lengths and stage seconds of some rounds."""
+    ran = [r for r in rounds if r.committed]
+    lengths = [r.accepted + 1 for r in ran]
+    stages = {f.name: sum(getattr(r.times, f.name) for r in ran) for f in fields(Times)}
+    return {
+        "tokens": 1 + sum(len(r.committed) for r in ran),
+        "rounds": len(ran),
+        "tau": sum(lengths) / len(lengths) if lengths else 1.0,
+        "acceptance_lengths": lengths,
+        "seconds": stages,
+    }
+
+
+class TraceWriter:
+    """Appends rounds to a trace file; every line is on its way to disk before ``write`` returns."""
+
+    def __init__(self, path: Path, header: Header):
+        self._zipped = path.name.endswith(".gz")
+        self._rounds: list[Round] = []
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._raw: IO[bytes] = path.open("wb")
+        except OSError as error:
+            raise UserError(f"the trace {path} cannot be written: {error.strerror}") from None
+        self._file: IO[bytes] = (
+            gzip.GzipFile(fileobj=self._raw, mode="wb", mtime=0, filename="")  # type: ignore[assignment]
+            if self._zipped
+            else self._raw
+        )
+        self._line({"kind": "header", "format": FORMAT, "version": VERSION, **asdict(header)})
+
+    def write(self, record: Round) -> None:
+        self._rounds.append(record)
+        self._line({"kind": "round", **round_to_json(record)})
+
+    def finish(self, **more: Any) -> None:
+        """Write the footer, the run's summary and ``more``, and close the file."""
+        self._line({"kind": "footer", **summary(self._rounds), **more})
+        self.close()
+
+    def close(self) -> None:
+        """Close without a footer: the run was interrupted."""
+        self._file.close()
+        self._raw.close()
+
+    def _line(self, value: dict[str, Any]) -> None:
+        # ASCII output: no line separator that some reader splits at can stand in a line
+        self._file.write(json.dumps(value, allow_nan=False, separators=(",", ":")).encode() + b"\n")
+        self._file.flush()  # for gzip a sync flush: what is written so far can be read
+        self._raw.flush()
+
+
+def write_trace(path: Path, trace: Trace) -> None:
+    writer = TraceWriter(path, trace.header)
+    for record in trace.rounds:
+        writer.write(record)
+    if trace.footer is not None:
+        writer.finish()
+    else:
+        writer.close()
+
+
+def read_trace(path: Path) -> Trace:
+    """The whole trace. Raises UserError, with one sentence, for anything that is not one."""
+    try:
+        with path.open("rb") as file:
+            return parse_trace(file, path.name)
+    except OSError as error:
+        raise UserError(f"the trace {path} cannot be read: {error.strerror or error}") from None
+
+
+def parse_trace(file: IO[bytes], name: str) -> Trace:
+    """Read a trace from an open binary file, gzipped or not; ``name`` is for messages only."""
+    lines = _lines(file, name)
+    first = next(lines, None)
+    if first is None:
+        raise UserError(f"{name} is empty, not a trace")
+    header = _header(first, name)
+    rounds: list[Round] = []
+    footer = None
+    for number, line in enumerate(lines, 2):
+        kind = line.get("kind")
+        if kind == "footer":
+            footer = {k: v for k, v in line.items() if k != "kind"}
+        elif kind == "round":
+            try:
+                rounds.append(round_from_json(line))
+            except _BadRound as why:
+                raise UserError(f"{name}, line {number}: {why}") from None
+    return Trace(header, tuple(rounds), footer)
+
+
+def _lines(file: IO[bytes], name: str) -> Iterator[dict[str, Any]]:
+    """JSON objects line by line; an unfinished last line (a killed run) ends the file quietly."""
+    magic = file.read(2)
+    file.seek(0)
+    stream = io.BufferedReader(gzip.GzipFile(fileobj=file)) if magic == b"\x1f\x8b" else file  # type: ignore[arg-type]
+    number = 0
+    while True:
+        try:
+            line = stream.readline(MAX_LINE)
+        except EOFError:
+            return  # a gzip stream cut short: all whole lines have been given
+        except (OSError, zlib.error):
+            raise UserError(f"{name} is not a readable gzip file") from None
+        number += 1
+        if not line:
+            return
+        whole = line.endswith(b"\n")
+        if not whole and len(line) >= MAX_LINE:
+            raise UserError(f"{name}, line {number} is longer than a trace's lines can be")
+        try:
+            value = json.loads(line, parse_constant=_no_constant)
+        except (ValueError, RecursionError):
+            if not whole and number > 1:
+                return
+            raise UserError(f"{name}, line {number} is not JSON: not a trace") from None
+        if not isinstance(value, dict):
+            raise UserError(f"{name}, line {number} is not a JSON object: not a trace")
+        yield value
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _header(line: dict[str, Any], name: str) -> Header:
+    if line.get("format") != FORMAT:
+        raise UserError(f"{name} is not a Draftscope trace (no such format name in line 1)")
+    version = line.get("version")
+    if type(version) is not int or version < 1:
+        raise UserError(f"{name} has no valid trace version")
+    if version > VERSION:
+        raise UserError(
+            f"{name} is a version {version} trace; this Draftscope reads up to {VERSION}"
+        )
+    known: dict[str, Any] = {}
+    for f in fields(Header):
+        if f.name not in line:
+            continue
+        value, default = line[f.name], _HEADER_TYPES[f.name]
+        if f.name == "prompt_ids":
+            if not isinstance(value, list) or not all(_is_token(v) for v in value):
+                raise UserError(f"{name}: the header's prompt_ids are not token ids")
+            value = tuple(value)
+        elif not isinstance(value, default) or isinstance(value, bool):
+            raise UserError(f"{name}: the header's {f.name} is not a {default.__name__}")
+        known[f.name] = value
+    missing = [k for k in ("method", "prompt_text", "prompt_ids") if k not in known]
+    if missing:
+        raise UserError(f"{name}: the header has no {missing[0]}")
+    known = {"settings": {}, "model": {}} | known
+    return Header(**known)
+
+
+_HEADER_TYPES: dict[str, type] = {
+    "method": str, "settings": dict, "model": dict, "prompt_text": str, "prompt_ids": list,
+    "seed": int, "drafter": dict, "tokenizer_hash": str, "dtype": str, "device": str,
+    "created": str, "creator": dict, "libraries": dict, "metrics": dict,
+}  # fmt: skip
+
+
+# ── one round ────────────────────────────────────────────────────────────────────────────────────
+
+
+def round_to_json(record: Round) -> dict[str, Any]:
+    """Plain lists and numbers; float32 values are written so that they read back exactly."""
+    draft, verdict = record.draft, record.verdict
+    nodes: dict[str, Any] = {
+        "parents": draft.parents.tolist(),
+        "depth": draft.depths.tolist(),
+        "token": draft.tokens.tolist(),
+        "rank": draft.ranks.tolist(),
+        "log_q": _floats(draft.log_q),
+        "score": _floats(draft.scores),
+        "status": list(record.status),
+        "choice": verdict.choices.tolist(),
+    }
+    line: dict[str, Any] = {
+        "index": record.index,
+        "position": record.position,
+        "nodes": nodes,
+        "path": list(verdict.path),
+        "bonus": verdict.bonus,
+        "committed": list(record.committed),
+        "times": asdict(record.times),
+        "texts": {str(token): text for token, text in record.texts.items()},
+    }
+    if record.candidates is not None:
+        line["candidates"] = {
+            "token": record.candidates.ids.tolist(),
+            "log_q": _floats(record.candidates.log_q),
+        }
+    if record.beliefs is not None:
+        beliefs = record.beliefs
+        nodes |= {"log_p": _floats(beliefs.log_p), "rank_p": beliefs.rank.tolist()}
+        nodes |= {"entropy": _floats(beliefs.entropy)}
+        line["target_top"] = {
+            "token": beliefs.top_ids.tolist(),
+            "log_p": _floats(beliefs.top_log_p),
+        }
+    if record.probe is not None:
+        line["probe"] = {
+            "tvd": _floats(record.probe.tvd),
+            "coverage": _floats(record.probe.coverage),
+            "entropy_q": _floats(record.probe.entropy_q),
+            "rank_q": record.probe.rank_q.tolist(),
+        }
+    if record.notes:
+        line["notes"] = {name: _floats(values) for name, values in record.notes.items()}
+    return line
+
+
+def _floats(values: Array) -> Any:
+    """Nested lists of the shortest decimals that name the same float32; NaN and ±inf as null."""
+    if values.ndim > 1:
+        return [_floats(row) for row in values]
+    out = []
+    for value in values.astype(np.float32):
+        number = float(str(value))
+        out.append(number if math.isfinite(number) else None)
+    return out
+
+
+class _BadRound(Exception):
+    """What is wrong with a round's line, as the end of a sentence."""
+
+
+def round_from_json(line: Mapping[str, Any]) -> Round:
+    """The Round of a trace line; every array's shape, range and reference is checked."""
+    nodes = _mapping(line, "nodes")
+    parents = _ints(nodes, "parents", None)
+    count = len(parents)
+    if not 1 <= count <= MAX_ROWS:
+        raise _BadRound(f"{count} nodes")
+    if parents[0] != -1 or any(not 0 <= p < row for row, p in enumerate(parents[1:], 1)):
+        raise _BadRound("a node's parent does not stand before it")
+    depths = _ints(nodes, "depth", count)
+    if depths[0] != 0 or any(
+        d != depths[p] + 1 for d, p in zip(depths[1:], parents[1:], strict=True)
+    ):
+        raise _BadRound("a node's depth is not its parent's plus one")
+    draft = Draft(
+        tokens=np.array(_tokens(nodes, "token", count), np.int64),
+        parents=np.array(parents, np.int32),
+        depths=np.array(depths, np.int32),
+        ranks=np.array(_ints(nodes, "rank", count), np.int32),
+        log_q=_numbers(nodes, "log_q", (count,)),
+        scores=_numbers(nodes, "score", (count,)),
+    )
+    path = tuple(_ints(line, "path", None))
+    if path[:1] != (0,) or any(
+        not 0 < row < count or parents[row] != above for above, row in pairwise(path)
+    ):
+        raise _BadRound("the accepted path is no path from the root")
+    choices = np.array(_ints(nodes, "choice", count), np.int64)
+    return Round(
+        index=_int(line, "index"),
+        position=_int(line, "position"),
+        draft=draft,
+        verdict=Verdict(path, choices),
+        committed=tuple(_tokens(line, "committed", None)),
+        candidates=_candidates(line),
+        beliefs=_read_beliefs(line, nodes, count),
+        probe=_read_probe(line),
+        times=_times(line),
+        texts=_texts(line),
+        notes={k: _numbers(line["notes"], k, (count,)) for k in _optional(line, "notes")},
+    )
+
+
+def _candidates(line: Mapping[str, Any]) -> Candidates | None:
+    raw = _optional(line, "candidates")
+    if not raw:
+        return None
+    ids = _table(raw, "token").astype(np.int64)
+    return Candidates(ids, _numbers(raw, "log_q", ids.shape))
+
+
+def _read_beliefs(line: Mapping[str, Any], nodes: Mapping[str, Any], count: int) -> Beliefs | None:
+    raw = _optional(line, "target_top")
+    if not raw:
+        return None
+    ids = _table(raw, "token").astype(np.int64)
+    if len(ids) != count:
+        raise _BadRound(f"target_top has {len(ids)} rows for {count} nodes")
+    return Beliefs(
+        log_p=_numbers(nodes, "log_p", (count,)),
+        rank=np.array(_ints(nodes, "rank_p", count), np.int32),
+        top_ids=ids,
+        top_log_p=_numbers(raw, "log_p", ids.shape),
+        entropy=_numbers(nodes, "entropy", (count,)),
+    )
+
+
+def _read_probe(line: Mapping[str, Any]) -> Probe | None:
+    raw = _optional(line, "probe")
+    if not raw:
+        return None
+    ranks = np.array(_ints(raw, "rank_q", None), np.int32)
+    depths = len(ranks)
+    coverage = raw.get("coverage")
+    width = (
+        len(coverage[0])
+        if isinstance(coverage, list) and depths and coverage and isinstance(coverage[0], list)
+        else 0
+    )
+    return Probe(
+        tvd=_numbers(raw, "tvd", (depths,)),
+        coverage=_numbers(raw, "coverage", (depths, width)),
+        entropy_q=_numbers(raw, "entropy_q", (depths,)),
+        rank_q=ranks,
+    )
+
+
+def _times(line: Mapping[str, Any]) -> Times:
+    raw = _optional(line, "times")
+    known = {f.name: raw.get(f.name, 0.0) for f in fields(Times)}
+    if not all(_is_number(v) and v >= 0 for v in known.values()):
+        raise _BadRound("times are not seconds")
+    return Times(**{k: float(v) for k, v in known.items()})
+
+
+def _texts(line: Mapping[str, Any]) -> dict[int, str]:
+    raw = _optional(line, "texts")
+    texts = {}
+    for key, text in raw.items():
+        if not (key.isascii() and key.isdigit() and len(key) < 10 and isinstance(text, str)):
+            raise _BadRound("texts do not map token ids to text")
+        texts[int(key)] = text
+    return texts
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
+
+
+def _is_token(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 31
+
+
+def _mapping(line: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = line.get(key)
+    if not isinstance(value, dict):
+        raise _BadRound(f"{key} is missing or no object")
+    return value
+
+
+def _optional(line: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    return {} if line.get(key) is None else _mapping(line, key)
+
+
+def _int(line: Mapping[str, Any], key: str) -> int:
+    value = line.get(key)
+    if not _is_token(value):
+        raise _BadRound(f"{key} is no count")
+    return value  # type: ignore[return-value]
+
+
+def _ints(line: Mapping[str, Any], key: str, count: int | None) -> list[int]:
+    value = line.get(key)
+    if not isinstance(value, list) or not all(type(v) is int and -1 <= v < 1 << 31 for v in value):
+        raise _BadRound(f"{key} is missing or no list of whole numbers")
+    if count is not None and len(value) != count:
+        raise _BadRound(f"{key} has {len(value)} entries, expected {count}")
+    return value
+
+
+def _tokens(line: Mapping[str, Any], key: str, count: int | None) -> list[int]:
+    value = _ints(line, key, count)
+    if any(v < 0 for v in value):
+        raise _BadRound(f"{key} holds a negative token id")
+    return value
+
+
+def _table(line: Mapping[str, Any], key: str) -> Array:
+    """Token ids in rows of one length, [R, C]."""
+    rows = line.get(key)
+    if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
+        raise _BadRound(f"{key} is missing or no table")
+    if len({len(row) for row in rows}) > 1:
+        raise _BadRound(f"{key} has rows of different lengths")
+    if not all(_is_token(v) for row in rows for v in row):
+        raise _BadRound(f"{key} holds something that is no token id")
+    return np.array(rows, np.int64).reshape(len(rows), -1 if rows and rows[0] else 0)
+
+
+def _numbers(line: Mapping[str, Any], key: str, shape: tuple[int, ...]) -> Array:
+    """float32 array of exactly this shape; null reads as NaN."""
+    value = line.get(key)
+
+    def read(value: Any, shape: tuple[int, ...]) -> Any:
+        if not shape:
+            if value is not None and not _is_number(value):
+                raise _BadRound(f"{key} holds something that is no number")
+            return math.nan if value is None else value
+        if not isinstance(value, list) or len(value) != shape[0]:
+            raise _BadRound(f"{key} is missing or not of shape {shape}")
+        return [read(v, shape[1:]) for v in value]
+
+    with np.errstate(over="ignore"):
+        return np.array(read(value, shape), np.float32).reshape(shape)

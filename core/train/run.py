@@ -1,0 +1,258 @@
+"""The ``train`` command: text → shards → drafter → report, each stage resumable.
+
+    python -m app train --out runs/drafter --prompts prompts.jsonl --synthesise 500 --minutes 90
+
+Everything lies in the ``--out`` folder: ``shards/`` (what the target said), ``fit/`` (state and the
+averaged ``checkpoint/`` in the official DFlash format), ``report.json``. The same command again
+goes on where it stopped; it uses a GPU when there is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from core import embedded
+from core.drafters.dflash import DFlashConfig, default_layer_ids
+from core.errors import UserError
+from core.models import Language, load_language
+from core.train.collect import (
+    Collector,
+    CollectSettings,
+    batches,
+    collect,
+    stop_ids,
+    synthesis_settings,
+)
+from core.train.fit import Corpus, Fit, FitSettings, TargetParts, initial_model
+from core.train.shards import read_shard, shard_paths
+from core.train.simulate import CHAIN, Score, score
+from core.train.texts import Overlap, Sample, code_prompts, read_samples
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Where the training text comes from."""
+
+    prompts: tuple[Path, ...] = ()
+    code: tuple[Path, ...] = ()
+    code_limit: int = 1000
+    synthesise: int = 0
+    held_out: Path | None = None
+    per_file: int = 2000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder of the run; reused to resume"
+    )
+    parser.add_argument("--model", default=embedded.NAME, help="the target: name, path or hub id")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument(
+        "--prompts", type=Path, nargs="*", default=[], metavar="FILE",
+        help=".jsonl with a prompt a line; lines that carry an answer are read, others answered",
+    )  # fmt: skip
+    parser.add_argument(
+        "--code", type=Path, nargs="*", default=[], metavar="FOLDER",
+        help="Python sources: documented functions become 'complete this' prompts",
+    )  # fmt: skip
+    parser.add_argument("--code-limit", type=int, default=1000, help="at most so many of these")
+    parser.add_argument("--per-file", type=int, default=2000, help="prompts taken from each file")
+    parser.add_argument(
+        "--synthesise", type=int, default=0, metavar="N", help="prompts the target writes itself"
+    )
+    parser.add_argument(
+        "--held-out", type=Path, metavar="FILE",
+        help="prompts to report on; texts sharing 13 words in a row with them are left out",
+    )  # fmt: skip
+    parser.add_argument("--minutes", type=float, default=90, help="of fitting, without collecting")
+    parser.add_argument("--draft-layers", type=int, default=3)
+    parser.add_argument("--block-size", type=int, default=8, help="drafts block size − 1 tokens")
+    parser.add_argument("--target-layers", type=int, nargs="*", help="feature layers")
+    parser.add_argument("--lr", type=float, default=FitSettings.lr)
+    parser.add_argument("--sequences", type=int, default=FitSettings.sequences)
+    parser.add_argument("--anchors", type=int, default=FitSettings.anchors)
+    parser.add_argument("--seed", type=int, default=0)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run the stages that are not finished. Returns the exit code."""
+    texts = Texts(
+        tuple(args.prompts), tuple(args.code), args.code_limit, args.synthesise, args.held_out,
+        args.per_file,
+    )  # fmt: skip
+    if args.minutes <= 0 or args.block_size < 2 or args.draft_layers < 1:
+        raise UserError("minutes, draft layers and block size − 1 must be positive")
+    language = load_language(args.model, args.device, pack=False)
+    config = drafter_config(language, args.draft_layers, args.block_size, args.target_layers)
+    settings = CollectSettings(config.target_layer_ids, seed=args.seed)
+    shards = args.out / "shards"
+    make_shards(language, settings, texts, shards)
+    recipe = FitSettings(
+        minutes=args.minutes, lr=args.lr, sequences=args.sequences, anchors=args.anchors,
+        seed=args.seed,
+    )  # fmt: skip
+    fit = prepare_fit(language, config, shards, recipe, args.out / "fit")
+    run_fit(fit)
+    report(fit, language, args.held_out, args.out)
+    return 0
+
+
+def drafter_config(
+    language: Language, layers: int, block: int, features: Sequence[int] | None
+) -> DFlashConfig:
+    """A drafter as wide as its target. The last feature is the one its first layer starts from."""
+    c = language.model.config.get_text_config()
+    rope = getattr(c, "rope_parameters", None) or {}
+    entering = c.num_hidden_layers - layers - 1
+    default = sorted({*default_layer_ids(c.num_hidden_layers, 5)[:-1], entering})
+    return DFlashConfig(
+        hidden_size=c.hidden_size,
+        intermediate_size=c.intermediate_size,
+        num_hidden_layers=layers,
+        num_attention_heads=c.num_attention_heads,
+        num_key_value_heads=c.num_key_value_heads,
+        head_dim=getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads,
+        vocab_size=c.vocab_size,
+        block_size=block,
+        num_target_layers=c.num_hidden_layers,
+        target_layer_ids=tuple(features or default),
+        mask_token_id=_mask_token(language),
+        rms_norm_eps=c.rms_norm_eps,
+        rope_theta=rope.get("rope_theta", 10000.0),
+        max_position_embeddings=c.max_position_embeddings,
+    )
+
+
+def _mask_token(language: Language) -> int:
+    """A token no text holds: a special one that is neither a frame of the chat nor a stop."""
+    used = {*language.encode_chat(""), *stop_ids(language.model)}
+    special = sorted(set(language.tokenizer.added_tokens_decoder) - used)
+    return special[1] if len(special) > 1 else special[0] if special else 0
+
+
+def make_shards(language: Language, settings: CollectSettings, texts: Texts, folder: Path) -> None:
+    """The collecting stage. The list of prompts is kept, so that a resumed run continues it."""
+    plan = folder / "prompts.json"
+    if plan.exists():
+        samples = [Sample(*pair) for pair in json.loads(plan.read_text())]
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
+        samples = _samples(language, settings, texts)
+        if not samples:
+            raise UserError("no training text: give --prompts, --code or --synthesise")
+        plan.write_text(json.dumps([(s.user, s.answer) for s in samples]))
+    collector = Collector(language.model, language.tokenizer, settings)
+    read = [s for s in samples if s.answer is not None]
+    answered = [s for s in samples if s.answer is None]
+    for name, some in (("read", read), ("answered", answered)):
+        total, tokens = len(batches(settings, some)), 0
+        bar = _bar(total, f"collecting ({name})", "batch")
+        for fresh in collect(collector, some, folder, name):
+            tokens += fresh
+            bar.set_postfix_str(f"{tokens} answer tokens")
+            bar.update()
+        bar.close()
+
+
+def _samples(language: Language, settings: CollectSettings, texts: Texts) -> list[Sample]:
+    """Prompts of every kind, interleaved, without what overlaps the held-out prompts."""
+    held_out = [s.user for s in read_samples(texts.held_out)] if texts.held_out else []
+    overlap = Overlap(held_out)
+    rng = random.Random(settings.seed)
+    kinds = [read_samples(path) for path in texts.prompts]
+    if texts.code:
+        kinds.append(code_prompts(texts.code, texts.code_limit, settings.seed))
+    if texts.synthesise:
+        print(f"the target writes {texts.synthesise} prompts …", file=sys.stderr)
+        author = Collector(language.model, language.tokenizer, synthesis_settings(settings))
+        kinds.append([Sample(t) for t in author.synthesise(texts.synthesise, settings.seed)])
+    kept = []
+    for kind in kinds:
+        rng.shuffle(kind)
+        kept.append([s for s in kind if s.user not in overlap][: texts.per_file])
+    longest = max(map(len, kept), default=0)
+    return [kind[i] for i in range(longest) for kind in kept if i < len(kind)]
+
+
+def prepare_fit(
+    language: Language, config: DFlashConfig, shards: Path, recipe: FitSettings, folder: Path
+) -> Fit:
+    """The drafter at its start (or as it was when the run stopped), ready to be fitted."""
+    corpus = Corpus(shards, recipe.held_out)
+    if not corpus.train:
+        raise UserError(f"{shards} holds no training documents")
+    device = language.device
+    probe = corpus.train[0].tokens[None].long().to(device)
+    model = initial_model(config, language.model, probe).to(device, torch.float32)
+    return Fit(model, TargetParts(language.model), corpus, recipe, folder)
+
+
+def run_fit(fit: Fit, say: Callable[[str], None] = lambda s: print(s, file=sys.stderr)) -> None:
+    """Train to the end of the run's minutes, with a bar on a terminal and lines elsewhere."""
+    bar = _bar(100, "fitting", "%")
+    losses: list[float] = []
+    said = time.monotonic()
+    for status in fit.steps():
+        losses = [*losses, status.loss][-50:]
+        mean = sum(losses) / len(losses)
+        bar.n = round(status.done * 100, 1)
+        bar.set_postfix_str(f"step {status.step}, KL {mean:.3f}")
+        bar.update(0)
+        if bar.disable and time.monotonic() - said > 60:
+            said = time.monotonic()
+            say(f"fitting {status.done:.1%}: step {status.step}, KL {mean:.3f}")
+    bar.close()
+
+
+def report(fit: Fit, language: Language, held_out: Path | None, folder: Path) -> Score:
+    """τ of the averaged drafter on the held-out prompts' greedy and T = 1 texts; report.json."""
+    model = fit.averaged()
+    results = {}
+    if held_out is None:
+        documents = {"held-out documents": fit.corpus.test}
+    else:
+        documents = evaluation_texts(language, model.config, held_out, folder / "evaluation")
+    for name, some in documents.items():
+        result = score(model, fit.parts, some, (CHAIN, 16, 64))
+        results[name] = {"loss": result.loss} | {
+            "dflash" if b == CHAIN else f"ddtree {b}": tau for b, tau in result.tau.items()
+        }
+        print(name, " ".join(f"{k} {v:.3f}" for k, v in results[name].items()))
+    recipe = {"recipe": asdict(fit.settings), "steps": fit.step, "tokens": fit.corpus.tokens}
+    (folder / "report.json").write_text(json.dumps(recipe | {"scores": results}, indent=1))
+    return result
+
+
+def evaluation_texts(
+    language: Language, config: DFlashConfig, prompts: Path, folder: Path
+) -> dict[str, list]:
+    """The target's own texts on the held-out prompts, greedy and at T = 1; made once, then read."""
+    made = {}
+    for name, temperature in (("greedy", 0.0), ("T=1", 1.0)):
+        settings = CollectSettings(
+            config.target_layer_ids, (temperature,), max_new_tokens=136, top_k=0,
+            max_prompt_tokens=2048,
+        )  # fmt: skip
+        collector = Collector(language.model, language.tokenizer, settings)
+        samples = [Sample(s.user) for s in read_samples(prompts)]
+        bar = _bar(len(batches(settings, samples)), f"evaluation texts ({name})", "batch")
+        for _ in collect(collector, samples, folder / name, "text"):
+            bar.update()
+        bar.close()
+        made[name] = [d for path in shard_paths(folder / name) for d in read_shard(path)]
+    return made
+
+
+def _bar(total: int, text: str, unit: str) -> tqdm:
+    return tqdm(total=total, desc=text, unit=unit, file=sys.stderr, disable=not sys.stderr.isatty())
