@@ -1,9 +1,10 @@
 """End-to-end comparison of methods and budgets, on the same prompts in one run.
 
 Contestants are plain decoding with our engine, Hugging Face's ``generate`` on the same weights
-(with its own SDPA attention and cache) without and with prompt lookup, and every method × budget.
-On every prompt and repeat each contestant decodes once, in an order that changes every time, so
-that a slow minute of the machine hits all of them. Timers never wait for the device between stages.
+(with its own SDPA attention, cache and layers) without and with prompt lookup, and every
+method × budget. On every prompt and repeat each decodes once, in an order that changes every time,
+so that a slow minute of the machine hits all of them. Timers never wait for the device between
+stages.
 
 Seconds run from the prompt's ids to the last new token, prefill included.
 """
@@ -22,7 +23,8 @@ from transformers import PreTrainedModel
 
 from core.decode import new_tokens
 from core.methods import recipe
-from core.models import Language
+from core.models import Language, load_language
+from core.packed import can_pack
 from core.session import Engine, RunRequest
 from core.trace import summary
 
@@ -110,7 +112,7 @@ def bench(
     engine: Engine, plan: Plan, field: Sequence[Contestant], report: Report = lambda *_: None
 ) -> list[Timing]:
     """All timings, in the order they were taken. The first decoding of each is not counted."""
-    rival = _rival(engine.prepare())
+    rival = _rival(engine)
     for contestant in field:
         report(0, f"warming up {contestant.name}")
         short = replace(plan.request, prompt=plan.prompts[0], max_new_tokens=4)
@@ -172,8 +174,16 @@ def _generate(
     return Timing(contestant, 0, time.perf_counter() - start, tokens, None)
 
 
-def _rival(language: Language) -> PreTrainedModel:
-    """The same weights (shared, not copied) on transformers' own attention, as users run them."""
+def _rival(engine: Engine) -> PreTrainedModel:
+    """The target as users of transformers run it: its own SDPA attention, plain linear layers.
+
+    On a GPU it shares the engine's weights; a CPU's are packed, so there it is loaded once more.
+    """
+    language = engine.prepare()
+    if can_pack(language.model.dtype, language.device):
+        rival = load_language(engine.model, engine.device, pack=False).model
+        rival.set_attn_implementation("sdpa")
+        return rival
     shared = {id(t): t for t in (*language.model.parameters(), *language.model.buffers())}
     rival = copy.deepcopy(language.model, shared)
     rival.set_attn_implementation("sdpa")

@@ -160,6 +160,12 @@ def _ancestors(parents):
     return allowed
 
 
+def warm_up() -> None:
+    """Compile the search loops (or load them from numba's cache), so that no round pays for it."""
+    log_q = np.zeros((2, 2), np.float32)
+    ancestor_mask(best_first(Candidates(np.zeros((2, 2), np.int64), log_q), 0, 3))
+
+
 def ancestor_mask(draft: Draft) -> Array:
     """bool [N, N]: row i may see row j when j is i or one of its ancestors."""
     return _ancestors(draft.parents)

@@ -16,6 +16,8 @@ import torch
 from transformers import AttentionInterface, PreTrainedConfig
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from core.errors import UserError
+
 ATTENTION = "draftscope_grouped"
 
 
@@ -126,12 +128,17 @@ def grouped_attention(
     """Attention with an additive mask: query [B, H, T, D], key/value [B, G, S, D] → [B, T, H, D].
 
     ``attention_mask`` is [B or 1, 1, T, S], added to the scores; None attends to everything.
+    Raises UserError for attention with sinks, which this function does not compute.
     """
+    if kwargs.get("s_aux") is not None:
+        raise UserError("models whose attention has sinks are not supported")
     batch, heads, new, width = query.shape
     groups = key.shape[1]
     scale = width**-0.5 if scaling is None else scaling
     folded = (query * scale).reshape(batch, groups, heads // groups * new, width)
     scores = folded @ key.transpose(2, 3)
+    if softcap := kwargs.get("softcap"):
+        scores = softcap * torch.tanh(scores / softcap)
     if attention_mask is not None:
         by_head = scores.view(batch, groups, heads // groups, new, key.shape[2])
         by_head += attention_mask[:, :, None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -35,6 +35,7 @@ class Language:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     folder: Path | None
+    _pieces: dict[int, str] = field(default_factory=dict, init=False)
 
     @property
     def device(self) -> torch.device:
@@ -49,6 +50,11 @@ class Language:
 
     def piece(self, token: int) -> str:
         """One token's text; bytes that are no character on their own show as ``‹e2 82›``."""
+        if token not in self._pieces:
+            self._pieces[token] = self._piece(token)
+        return self._pieces[token]
+
+    def _piece(self, token: int) -> str:
         text = str(self.tokenizer.decode([token]))
         if "\ufffd" not in text:
             return text
@@ -100,7 +106,7 @@ def pick_device(wanted: str = "auto") -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(wanted)
-        torch.empty(1, device=device)
+        torch.ones(1, device=device).item()  # "meta" has a name but holds no numbers
     except (RuntimeError, AssertionError) as error:
         raise UserError(
             f"device {wanted!r} cannot be used here: {str(error).splitlines()[0]}"
@@ -135,18 +141,18 @@ def load_language(
             trust_remote_code=False,
             use_safetensors=True,
         )
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except Exception as error:  # a broken checkpoint makes its libraries raise anything at all
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UserError(f"the model {name!r} cannot be loaded: {first}") from None
+        raise UserError(f"the model {name!r} cannot be loaded: {first}") from error
     model = model.to(where).eval().requires_grad_(False)  # pyright: ignore[reportArgumentType]
     if pack and can_pack(dtype, where):
         pack_linears(model)
     return Language(name, model, tokenizer, folder if folder.is_dir() else None)
 
 
-def shipped_drafter(language: Language) -> Path | None:
-    """The DFlash checkpoint that ships for this target, if one does."""
-    folder = ASSETS / "models" / language.name / "dflash"
+def shipped_drafter(name: str) -> Path | None:
+    """The DFlash checkpoint that ships for the target of this name, if one does."""
+    folder = ASSETS / "models" / name / "dflash"
     return folder if (folder / "config.json").is_file() else None
 
 
@@ -155,21 +161,21 @@ def load_dflash(language: Language, folder: Path | None = None) -> DFlashDrafter
 
     Raises UserError when there is none or it was made for another target.
     """
-    folder = folder or shipped_drafter(language)
+    folder = folder or shipped_drafter(language.name)
     if folder is None:
         raise UserError(
             f"no drafter ships for {language.name!r}: name a DFlash checkpoint with --drafter"
         )
     model = load_model(folder, language.model.dtype, language.device)
     config, own = language.model.config.get_text_config(), model.config
-    for field, mine, theirs in (
+    for what, mine, theirs in (
         ("hidden size", own.hidden_size, config.hidden_size),
         ("vocabulary size", own.vocab_size, config.vocab_size),
         ("layer count", own.num_target_layers, config.num_hidden_layers),
     ):
         if mine != theirs:
             raise UserError(
-                f"the drafter in {folder} is for a target of {field} {mine}, "
+                f"the drafter in {folder} is for a target of {what} {mine}, "
                 f"but {language.name!r} has {theirs}"
             )
     if can_pack(language.model.dtype, language.device):

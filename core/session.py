@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
-from core import VERSION, embedded
+from core import VERSION, builders, embedded
 from core.decode import Drafter, Method, Observer, Settings, decode
 from core.methods import assemble, load_drafter, recipe
-from core.models import Language, load_language
+from core.models import Language, load_language, shipped_drafter
 from core.target import Target
 from core.trace import Header
 from core.types import Round, Sampling
@@ -77,6 +79,7 @@ class Engine:
         """Load the target if it is not loaded yet; safe to call from several threads."""
         with self._lock:
             if self._language is None:
+                builders.warm_up()
                 self._language = load_language(self.model, self.device, report)
                 report(embedded.Progress("ready", 1.0))
             return self._language
@@ -108,39 +111,49 @@ class Engine:
         method = self.method(request.method)
         prompt = language.encode_chat(request.prompt)
         rounds = decode(self.target(method), method, prompt, settings, observe)
-        return Run(_header(request, settings, language, prompt, method), rounds, language)
+        header = Header(
+            method=request.method,
+            settings=asdict(settings),
+            model=_model_identity(language),
+            drafter=_drafter_identity(method, self.drafter or shipped_drafter(language.name)),
+            prompt_text=request.prompt,
+            prompt_ids=tuple(prompt),
+            seed=request.seed,
+            tokenizer_hash=language.tokenizer_hash,
+            dtype=str(language.model.dtype).removeprefix("torch."),
+            device=str(language.device),
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            creator={"name": "draftscope", "version": VERSION},
+            libraries={n: metadata.version(n) for n in ("torch", "transformers", "numpy")},
+        )
+        return Run(header, rounds, language)
 
 
-def _header(
-    request: RunRequest, settings: Settings, language: Language, prompt: list[int], method: Method
-) -> Header:
-    plain = asdict(settings)
-    return Header(
-        method=request.method,
-        settings=plain,
-        model={"name": language.name, **_identity(language.folder)},
-        drafter=_drafter_identity(method),
-        prompt_text=request.prompt,
-        prompt_ids=tuple(prompt),
-        seed=request.seed,
-        tokenizer_hash=language.tokenizer_hash,
-        dtype=str(language.model.dtype).removeprefix("torch."),
-        device=str(language.device),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        creator={"name": "draftscope", "version": VERSION},
-        libraries={n: metadata.version(n) for n in ("torch", "transformers", "numpy")},
-    )
+def _model_identity(language: Language) -> dict[str, str]:
+    """Name, and what tells one version from another: a hub commit, or the wheel's hash."""
+    found = {"name": language.name}
+    if commit := getattr(language.model.config, "_commit_hash", None):
+        found["revision"] = commit
+    if language.name == embedded.NAME:
+        found["revision"] = f"{embedded.PACKAGE} {embedded.VERSION} {embedded.WHEEL_SHA256[:16]}"
+    return found
 
 
-def _identity(folder: Path | None) -> dict[str, str]:
-    """What tells one version of a model from another: the marker of the embedded one."""
-    marker = folder / "draftscope.json" if folder else None
-    return {"revision": embedded.WHEEL_SHA256[:16]} if marker and marker.is_file() else {}
-
-
-def _drafter_identity(method: Method) -> dict[str, str | int]:
+def _drafter_identity(method: Method, folder: Path | None) -> dict[str, Any]:
+    """Kind, depths and feature layers of the drafter, and a hash of its weight files."""
     drafter = method.drafter
-    return {} if drafter is None else {"kind": type(drafter).__name__, "depths": drafter.depths}
+    if drafter is None:
+        return {}
+    digest = hashlib.sha256()
+    for file in sorted(folder.glob("*.safetensors")) if folder else ():
+        with file.open("rb") as weights:
+            digest.update(hashlib.file_digest(weights, "sha256").digest())
+    return {
+        "kind": recipe(method.name).drafter,
+        "depths": drafter.depths,
+        "layers": list(drafter.layers),
+        "sha256": digest.hexdigest()[:16],
+    }
 
 
 def _texts(record: Round, language: Language) -> dict[int, str]:

@@ -43,9 +43,16 @@ class Target:
 
     @property
     def context_limit(self) -> int:
-        """Most tokens one text may hold."""
+        """Most tokens one text may hold.
+
+        Our masks let every token see its whole past, which is what a sliding-window model does
+        too as long as the text fits its window: there it ends.
+        """
         config = self.model.config.get_text_config()
-        return getattr(config, "max_position_embeddings", None) or 1 << 30
+        limits = [getattr(config, "max_position_embeddings", None)]
+        if "sliding_attention" in (getattr(config, "layer_types", None) or ["sliding_attention"]):
+            limits.append(getattr(config, "sliding_window", None))
+        return min((limit for limit in limits if limit), default=1 << 30)
 
     @property
     def stop_ids(self) -> frozenset[int]:

@@ -104,6 +104,7 @@ class DFlashConfig:
             "tie_word_embeddings": False,
             "use_sliding_window": False,
             "dtype": "bfloat16",
+            "rope_parameters": {"rope_type": "default", "rope_theta": self.rope_theta},
             **plain,
             "dflash_config": inner,
             **extra,

@@ -19,7 +19,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from tqdm import tqdm
 
 from core import embedded
 from core.drafters.dflash import DFlashConfig, default_layer_ids
@@ -34,8 +33,15 @@ from core.train.collect import (
     synthesis_settings,
 )
 from core.train.fit import Corpus, Fit, FitSettings, TargetParts, initial_model
-from core.train.shards import read_shard, shard_paths
-from core.train.simulate import CHAIN, Score, score
+from core.train.report import (
+    BUDGETS,
+    evaluation_texts,
+    print_rows,
+    progress_bar,
+    row,
+    score_by_source,
+)
+from core.train.simulate import score
 from core.train.texts import Overlap, Sample, code_prompts, read_samples
 
 
@@ -104,8 +110,22 @@ def main(args: argparse.Namespace) -> int:
     )  # fmt: skip
     fit = prepare_fit(language, config, shards, recipe, args.out / "fit")
     run_fit(fit)
-    report(fit, language, args.held_out, args.out)
+    scores = report(fit, language, args.held_out, args.out)
+    recipe = {"recipe": asdict(fit.settings), "steps": fit.step, "tokens": fit.corpus.tokens}
+    (args.out / "report.json").write_text(json.dumps(recipe | {"scores": scores}, indent=1))
     return 0
+
+
+def report(fit: Fit, language: Language, held_out: Path | None, out: Path) -> list[dict]:
+    """τ of the averaged drafter on the held-out prompts, or on held-out documents without them."""
+    if held_out is None:
+        result = score(fit.averaged(), fit.parts, fit.corpus.test, BUDGETS)
+        rows = [row("held-out documents", "", result)]
+    else:
+        texts = evaluation_texts(language, fit.model.config, held_out, out / "evaluation")
+        rows = score_by_source(fit.averaged(), fit.parts, texts)
+    print_rows(rows)
+    return rows
 
 
 def drafter_config(
@@ -157,7 +177,7 @@ def make_shards(language: Language, settings: CollectSettings, texts: Texts, fol
     answered = [s for s in samples if s.answer is None]
     for name, some in (("read", read), ("answered", answered)):
         total, tokens = len(batches(settings, some)), 0
-        bar = _bar(total, f"collecting ({name})", "batch")
+        bar = progress_bar(total, f"collecting ({name})", "batch")
         for fresh in collect(collector, some, folder, name):
             tokens += fresh
             bar.set_postfix_str(f"{tokens} answer tokens")
@@ -200,7 +220,7 @@ def prepare_fit(
 
 def run_fit(fit: Fit, say: Callable[[str], None] = lambda s: print(s, file=sys.stderr)) -> None:
     """Train to the end of the run's minutes, with a bar on a terminal and lines elsewhere."""
-    bar = _bar(100, "fitting", "%")
+    bar = progress_bar(100, "fitting", "%")
     losses: list[float] = []
     said = time.monotonic()
     for status in fit.steps():
@@ -213,46 +233,3 @@ def run_fit(fit: Fit, say: Callable[[str], None] = lambda s: print(s, file=sys.s
             said = time.monotonic()
             say(f"fitting {status.done:.1%}: step {status.step}, KL {mean:.3f}")
     bar.close()
-
-
-def report(fit: Fit, language: Language, held_out: Path | None, folder: Path) -> Score:
-    """τ of the averaged drafter on the held-out prompts' greedy and T = 1 texts; report.json."""
-    model = fit.averaged()
-    results = {}
-    if held_out is None:
-        documents = {"held-out documents": fit.corpus.test}
-    else:
-        documents = evaluation_texts(language, model.config, held_out, folder / "evaluation")
-    for name, some in documents.items():
-        result = score(model, fit.parts, some, (CHAIN, 16, 64))
-        results[name] = {"loss": result.loss} | {
-            "dflash" if b == CHAIN else f"ddtree {b}": tau for b, tau in result.tau.items()
-        }
-        print(name, " ".join(f"{k} {v:.3f}" for k, v in results[name].items()))
-    recipe = {"recipe": asdict(fit.settings), "steps": fit.step, "tokens": fit.corpus.tokens}
-    (folder / "report.json").write_text(json.dumps(recipe | {"scores": results}, indent=1))
-    return result
-
-
-def evaluation_texts(
-    language: Language, config: DFlashConfig, prompts: Path, folder: Path
-) -> dict[str, list]:
-    """The target's own texts on the held-out prompts, greedy and at T = 1; made once, then read."""
-    made = {}
-    for name, temperature in (("greedy", 0.0), ("T=1", 1.0)):
-        settings = CollectSettings(
-            config.target_layer_ids, (temperature,), max_new_tokens=136, top_k=0,
-            max_prompt_tokens=2048,
-        )  # fmt: skip
-        collector = Collector(language.model, language.tokenizer, settings)
-        samples = [Sample(s.user) for s in read_samples(prompts)]
-        bar = _bar(len(batches(settings, samples)), f"evaluation texts ({name})", "batch")
-        for _ in collect(collector, samples, folder / name, "text"):
-            bar.update()
-        bar.close()
-        made[name] = [d for path in shard_paths(folder / name) for d in read_shard(path)]
-    return made
-
-
-def _bar(total: int, text: str, unit: str) -> tqdm:
-    return tqdm(total=total, desc=text, unit=unit, file=sys.stderr, disable=not sys.stderr.isatty())

@@ -31,10 +31,11 @@ _CODE_ASKS = (
 
 @dataclass(frozen=True)
 class Sample:
-    """A user turn, and the answer to it where the file has one."""
+    """A user turn, the answer to it where the file has one, and where the file says it is from."""
 
     user: str
     answer: str | None = None
+    source: str = ""
 
 
 def read_samples(path: Path) -> list[Sample]:
@@ -54,7 +55,7 @@ def read_samples(path: Path) -> list[Sample]:
         answer = next((row[f] for f in _ANSWER_FIELDS if isinstance(row.get(f), str)), None)
         if answer is not None:
             answer = re.sub(r"<<[^>]*>>", "", answer)  # GSM8K's calculator marks
-        samples.append(Sample(user, answer))
+        samples.append(Sample(user, answer, str(row.get("source", ""))))
     return samples
 
 

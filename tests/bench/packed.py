@@ -1,6 +1,6 @@
 """Packed against plain linear layers, at the embedded target's shapes, in one run.
 
-    python -m tests.bench.packed
+python -m tests.bench.packed
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from torch import nn
 from core.packed import PackedLinear, can_pack
 
 LAYERS, HIDDEN, KV, MLP, VOCABULARY = 30, 576, 192, 1536, 49152
-SHAPES = [(HIDDEN, HIDDEN), (HIDDEN, KV), (HIDDEN, KV), (HIDDEN, HIDDEN), (HIDDEN, MLP)] + [
-    (HIDDEN, MLP),
-    (MLP, HIDDEN),
+SHAPES = [
+    *((HIDDEN, HIDDEN), (HIDDEN, KV), (HIDDEN, KV), (HIDDEN, HIDDEN)),  # q, k, v, o
+    *((HIDDEN, MLP), (HIDDEN, MLP), (MLP, HIDDEN)),  # gate, up, down
 ]
 ROWS, REPEATS = (1, 9, 17, 65), 9
 
@@ -28,7 +28,9 @@ def main() -> None:
     plain = [nn.Linear(i, o, bias=False) for _ in range(LAYERS) for i, o in SHAPES]
     plain.append(nn.Linear(HIDDEN, VOCABULARY, bias=False))
     packed = [PackedLinear(layer) for layer in plain]
-    print(f"{torch.get_num_threads()} threads; ms for all layers and the head, medians of {REPEATS}")
+    print(
+        f"{torch.get_num_threads()} threads; ms for all layers and the head, medians of {REPEATS}"
+    )
     print(f"{'rows':>5} {'plain':>8} {'packed':>8} {'ratio':>6}")
     for rows in ROWS:
         inputs = {width: torch.randn(rows, width) for width in (HIDDEN, MLP)}

@@ -1,0 +1,1 @@
+"""Draftscope for people: the command line and the studio."""

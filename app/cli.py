@@ -1,0 +1,230 @@
+"""The command line: which commands there are, and how each of them may end.
+
+Exit codes: 0 done · 1 a check found something · 2 bad input, said in one sentence on stderr ·
+130 stopped with Ctrl-C · 141 the reader of our output went away.
+
+A command is a module with ``add_arguments(parser)`` and ``main(args) -> int``; it is imported when
+it is chosen, so that ``--help`` and ``replay`` never wait for torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import TextIOWrapper
+from typing import NoReturn
+
+from core import VERSION
+from core.errors import UserError
+
+PROGRAM = "python -m app"
+
+
+@dataclass(frozen=True)
+class Command:
+    """One word of the command line. ``examples`` are what follows ``python -m app``."""
+
+    name: str
+    module: str
+    about: str
+    examples: tuple[str, ...]
+
+
+GROUPS: dict[str, tuple[Command, ...]] = {
+    "look": (
+        Command(
+            "studio",
+            "app.commands.studio",
+            "open the studio in the browser (what no command at all does)",
+            ("studio", "studio --port 7861 --model Qwen/Qwen3-0.6B --device cuda"),
+        ),
+        Command(
+            "replay",
+            "app.commands.replay",
+            "show a trace in the terminal: its rounds, or one round's tree",
+            ("replay run.jsonl", "replay run.jsonl --round 3"),
+        ),
+        Command(
+            "validate",
+            "app.commands.validate",
+            "say in one sentence whether a file is a readable trace",
+            ("validate run.jsonl.gz",),
+        ),
+    ),
+    "decode": (
+        Command(
+            "run",
+            "app.commands.run",
+            "decode prompts with one method: text, τ, acceptance, tokens/s",
+            (
+                'run ddtree --prompt "Why is the sky blue?" --budget 16',
+                'run ddtree --prompt "Write a haiku." --temperature 1 --seed 7 --trace run.jsonl',
+                "run dflash --prompts questions.jsonl --json > answers.jsonl",
+            ),
+        ),
+    ),
+    "measure": (
+        Command(
+            "audit",
+            "app.commands.audit",
+            "check that a method writes exactly what plain decoding writes",
+            ("audit ddtree", "audit ddtree --prompts questions.txt --budget 7 64 --temperature 1"),
+        ),
+        Command(
+            "bench",
+            "app.commands.bench",
+            "time methods and budgets against plain decoding and generate()",
+            ("bench", "bench ddtree --budget 8 16 32 --max-new-tokens 128 --repeats 5"),
+        ),
+    ),
+    "prepare": (
+        Command(
+            "fetch", "app.commands.fetch", "fetch and convert the embedded target, once", ("fetch",)
+        ),
+        Command(
+            "train",
+            "core.train.run",
+            "train a drafter for a target (resumable)",
+            ("train --help",),
+        ),
+        Command(
+            "export-checkpoint",
+            "app.commands.export",
+            "write a drafter in the official DFlash format",
+            ("export-checkpoint runs/drafter-official",),
+        ),
+        Command(
+            "doctor",
+            "app.commands.doctor",
+            "show versions, device, models ready, and what is missing",
+            ("doctor",),
+        ),
+    ),
+}
+COMMANDS = {command.name: command for group in GROUPS.values() for command in group}
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose complaints are a UserError: one sentence instead of a usage dump."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message} ({self.prog} --help tells more)")
+
+
+class Format(argparse.RawDescriptionHelpFormatter):
+    """Descriptions as they are written; options in one wide column."""
+
+    def __init__(self, prog: str):
+        super().__init__(prog, max_help_position=30, width=96)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    _prepare_streams()
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _dispatch(words)
+        sys.stdout.flush()
+        return code
+    except UserError as error:
+        return _complain(str(error), 2)
+    except KeyboardInterrupt:
+        return _complain("stopped", 130)
+    except BrokenPipeError:
+        return _reader_gone()
+    except Exception as error:
+        if os.environ.get("DRAFTSCOPE_DEBUG"):
+            raise
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        return _complain(f"{what} (DRAFTSCOPE_DEBUG=1 shows where)", 1)
+
+
+def _dispatch(words: list[str]) -> int:
+    if words[:1] in (["-h"], ["--help"], ["help"]):
+        print(overview())
+        return 0
+    if words[:1] == ["--version"]:
+        print(f"draftscope {VERSION}")
+        return 0
+    if not words or words[0].startswith("-"):
+        words = ["studio", *words]
+    command = COMMANDS.get(words[0])
+    if command is None:
+        names = ", ".join(COMMANDS)
+        raise UserError(f"there is no command {words[0]!r}: choose one of {names}")
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")  # libraries warn their authors, not our users
+    module = importlib.import_module(command.module)
+    parser = command_parser(command)
+    module.add_arguments(parser)
+    try:
+        args = parser.parse_args(words[1:])
+    except SystemExit as done:  # --help
+        return int(done.code or 0)
+    return module.main(args)
+
+
+def command_parser(command: Command) -> Parser:
+    """The command's parser, still without its own arguments."""
+    lines = "\n".join(f"  {PROGRAM} {example}" for example in command.examples)
+    title = "example" if len(command.examples) == 1 else "examples"
+    return Parser(
+        prog=f"{PROGRAM} {command.name}",
+        description=f"{command.about[0].upper()}{command.about[1:]}.",
+        epilog=f"{title}:\n{lines}",
+        formatter_class=Format,
+        allow_abbrev=False,
+    )
+
+
+def overview() -> str:
+    """The text of ``python -m app --help``."""
+    lines = [
+        "Draftscope: real speculative decoding, with every draft tree in sight.",
+        "",
+        f"usage: {PROGRAM} [COMMAND] [OPTIONS]",
+        "",
+    ]
+    for title, group in GROUPS.items():
+        lines.append(f"{title}:")
+        lines += [f"  {command.name:<19}{command.about}" for command in group]
+        lines.append("")
+    lines.append("one example of each:")
+    lines += [f"  {PROGRAM} {command.examples[0]}" for command in COMMANDS.values()]
+    return "\n".join([*lines, "", f"{PROGRAM} COMMAND --help tells more."])
+
+
+def _prepare_streams() -> None:
+    """A terminal that cannot show a character gets an escape, never an exception."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _complain(sentence: str, code: int) -> int:
+    """Say one line on stderr. It may quote a file or a trace, so it is made safe to show."""
+    from app.visible import flowing
+
+    try:
+        sys.stdout.flush()
+        print(f"draftscope: {flowing(sentence)}".replace("\n", " "), file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        return _reader_gone()
+    return code
+
+
+def _reader_gone() -> int:
+    """After ``| head``: no traceback, also not from the interpreter's last flush."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            os.dup2(nowhere, stream.fileno())
+        except (OSError, ValueError):
+            continue
+    return 128 + signal.SIGPIPE

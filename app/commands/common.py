@@ -1,0 +1,169 @@
+"""What several commands share: model options, prompts, a loaded engine. No torch at the top."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.terminal import Progress
+from core.errors import UserError
+from core.methods import recipe
+
+if TYPE_CHECKING:
+    from core.session import Engine
+
+EMBEDDED = "smollm2-135m"
+LONGEST_PROMPT_FILE = 64 << 20  # bytes
+
+
+def whole(text: str) -> int:
+    """argparse type: a whole number."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+
+
+def number(text: str) -> float:
+    """argparse type: a number."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+
+
+def method(text: str) -> str:
+    """argparse type: a method's name."""
+    recipe(text)
+    return text
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("model")
+    group.add_argument(
+        "--model",
+        default=EMBEDDED,
+        metavar="NAME|PATH",
+        help=f"target: {EMBEDDED} (embedded, the default), a folder, or a Hugging Face id",
+    )
+    group.add_argument(
+        "--drafter",
+        type=Path,
+        metavar="FOLDER",
+        help="DFlash checkpoint (default: the one that ships for the target)",
+    )
+    group.add_argument("--device", default="auto", help="auto (default), cpu, cuda, cuda:1, …")
+
+
+def add_sampling_options(parser: argparse.ArgumentParser, temperature: float) -> None:
+    """The target's rule; the drafter never sees it."""
+    group = parser.add_argument_group("sampling (the target's rule)")
+    group.add_argument(
+        "--temperature",
+        type=number,
+        default=temperature,
+        metavar="T",
+        help=f"0 is greedy (default {temperature:g})",
+    )
+    group.add_argument("--top-k", type=whole, default=0, metavar="K", help="0 is off (default)")
+    group.add_argument("--top-p", type=number, default=1.0, metavar="P", help="1 is off (default)")
+    group.add_argument(
+        "--seed", type=whole, default=0, metavar="S", help="same seed, same text (default 0)"
+    )
+
+
+def add_prompt_options(parser: argparse.ArgumentParser, required: bool) -> None:
+    group = parser.add_argument_group("prompts")
+    one = group.add_mutually_exclusive_group(required=required)
+    one.add_argument("--prompt", metavar="TEXT", help="one prompt; - reads it from stdin")
+    one.add_argument(
+        "--prompts",
+        type=Path,
+        metavar="FILE",
+        help='many: .jsonl with a "prompt" field, or .txt with one prompt a line',
+    )
+
+
+def chosen_prompts(args: argparse.Namespace, default: tuple[str, ...] = ()) -> list[str]:
+    """The prompts the options name. Raises UserError when there is none or one is not text."""
+    if args.prompts is not None:
+        return read_prompts(args.prompts)
+    if args.prompt is None:
+        return list(default)
+    text = sys.stdin.read() if args.prompt == "-" else args.prompt
+    return [checked_prompt(text, "the prompt")]
+
+
+def read_prompts(path: Path) -> list[str]:
+    """Prompts of a .jsonl file (field "prompt") or of a text file, one a line, blank ones left out.
+
+    Raises UserError naming the file and the line.
+    """
+    try:
+        if path.stat().st_size > LONGEST_PROMPT_FILE:
+            raise UserError(f"{path} is larger than {LONGEST_PROMPT_FILE >> 20} MiB")
+        # Only a newline ends a line: a prompt may hold U+2028 and its like.
+        lines = path.read_text("utf-8-sig").split("\n")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not UTF-8 text") from None
+    numbered = [(n, line.strip()) for n, line in enumerate(lines, 1) if line.strip()]
+    if not numbered:
+        raise UserError(f"{path} holds no prompt")
+    if path.suffix != ".jsonl":
+        return [checked_prompt(line, f"{path}, line {n}") for n, line in numbered]
+    return [_json_prompt(line, f"{path}, line {n}") for n, line in numbered]
+
+
+def _json_prompt(line: str, where: str) -> str:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        raise UserError(f"{where} is not JSON") from None
+    prompt = value.get("prompt") if isinstance(value, dict) else None
+    if not isinstance(prompt, str):
+        raise UserError(f'{where} has no text in a field "prompt"')
+    return checked_prompt(prompt, where)
+
+
+def checked_prompt(text: str, where: str) -> str:
+    """Raises UserError for a prompt that is empty or holds bytes that are no text."""
+    if not text.strip():
+        raise UserError(f"{where} is empty")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise UserError(f"{where} is not valid Unicode text") from None
+    return text
+
+
+def load_engine(args: argparse.Namespace) -> Engine:
+    """The engine with its target loaded, progress shown. The first time, that takes a minute."""
+    if args.drafter is not None and not args.drafter.is_dir():
+        raise UserError(f"there is no drafter folder {args.drafter}")
+    with Progress("preparing " + args.model) as progress:
+        progress.at(None, "loading libraries")
+        quiet_libraries()
+        from core.session import Engine
+
+        engine = Engine(args.model, args.device, args.drafter)
+        engine.prepare(lambda step: progress.at(step.fraction, step.stage))
+    return engine
+
+
+def quiet_libraries() -> None:
+    """No chatter of transformers and the hub on our output; a download's bar only on a terminal."""
+    if not sys.stderr.isatty():
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    from huggingface_hub.utils import logging as hub_logging
+    from transformers.utils import logging
+
+    hub_logging.set_verbosity_error()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()

@@ -1,0 +1,121 @@
+"""``doctor``: what is installed, what this machine has, which models are ready, what is missing."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import core
+from app.commands.common import EMBEDDED
+from app.terminal import console, one_line
+from core import VERSION, embedded
+
+NEEDED = ("torch", "transformers", "safetensors", "numpy", "numba", "rich")
+FOR_PREPARING = ("gguf", "accelerate")
+FOR_STUDIO = ("gradio",)
+FOR_TESTS = ("pytest", "hypothesis", "playwright", "ruff", "pyright")
+INSTALL = "pip install -r requirements.txt"
+ASSETS = Path(core.__file__).resolve().parent.parent / "assets"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Show versions, device, models ready, and what is missing. Always exits 0."
+
+
+def main(args: argparse.Namespace) -> int:
+    out, missing = console(), list[str]()
+    for title, lines in (
+        ("versions", _versions(missing)),
+        ("machine", _machine(missing)),
+        ("models", _models(missing)),
+    ):
+        out.print(title, style="bold")
+        for line in lines:
+            out.print(f"  {line}", soft_wrap=True)
+    out.print("missing" if missing else "nothing is missing", style="bold")
+    for line in missing:
+        out.print(f"  {line}", soft_wrap=True)
+    return 0
+
+
+def _versions(missing: list[str]) -> Iterator[str]:
+    yield f"draftscope {VERSION} · python {platform.python_version()}"
+    wanted = _pins()
+    for names, purpose in (
+        (NEEDED, "decoding"),
+        (FOR_PREPARING, "making the embedded target"),
+        (FOR_STUDIO, "the studio"),
+        (FOR_TESTS, "the tests"),
+    ):
+        found = {name: _version(name) for name in names}
+        yield f"{' · '.join(f'{n} {v}' for n, v in found.items() if v) or 'none'}  ({purpose})"
+        absent = [name for name, version in found.items() if version is None]
+        if absent:
+            missing.append(f"{', '.join(absent)} for {purpose}: {INSTALL}")
+        for name, version in found.items():
+            if version and name in wanted and version.partition("+")[0] != wanted[name]:
+                missing.append(f"{name} {wanted[name]}, as tested; found {version}: {INSTALL}")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _pins() -> dict[str, str]:
+    """Versions that requirements.txt names, where it can be read."""
+    try:
+        lines = (ASSETS.parent / "requirements.txt").read_text("utf-8").splitlines()
+    except OSError:
+        return {}
+    pairs = (line.split("==") for line in lines if "==" in line and not line.startswith("#"))
+    return {name.strip(): version.strip() for name, version in pairs}
+
+
+def _machine(missing: list[str]) -> Iterator[str]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    yield f"{platform.system()} {platform.machine()} · {cores} CPU cores{_memory()}"
+    try:
+        import torch
+
+        devices = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+    except Exception as error:  # a broken driver or build: the doctor says so and goes on
+        missing.append(f"a torch that loads ({one_line(str(error), 120)}): {INSTALL}")
+        return
+    for index, found in enumerate(devices):
+        yield f"cuda:{index} {found.name} · {found.total_memory / 2**30:.0f} GiB"
+    if not devices:
+        yield f"no GPU seen by torch {torch.__version__}: decoding runs on the CPU in float32"
+
+
+def _memory() -> str:
+    try:
+        page = os.sysconf("SC_PAGE_SIZE")
+        total, free = (os.sysconf(n) * page / 2**30 for n in ("SC_PHYS_PAGES", "SC_AVPHYS_PAGES"))
+    except (ValueError, OSError, AttributeError):
+        return ""
+    return f" · {total:.0f} GiB memory, {free:.0f} GiB unused"
+
+
+def _models(missing: list[str]) -> Iterator[str]:
+    root = embedded.cache_root()
+    above = next(p for p in (root.absolute(), *root.absolute().parents) if p.exists())
+    yield f"cache {root} · {shutil.disk_usage(above).free / 2**30:.0f} GiB free on disk"
+    if embedded.is_ready():
+        yield f"target {EMBEDDED}: ready in {embedded.embedded_path()}"
+    else:
+        yield f"target {EMBEDDED}: not fetched yet"
+        missing.append(f"the embedded target {EMBEDDED}, 86 MB: python -m app fetch")
+    drafters = sorted((ASSETS / "models").glob("*/*/config.json"))
+    for config in drafters:
+        size = sum(f.stat().st_size for f in config.parent.iterdir() if f.is_file()) / 2**20
+        yield f"drafter {config.parent.relative_to(ASSETS / 'models')}: ready, {size:.1f} MiB"
+    if not any(config.parent.parent.name == EMBEDDED for config in drafters):
+        missing.append(f"a drafter for {EMBEDDED}: python -m app train, or name one by --drafter")

@@ -1,0 +1,97 @@
+"""``replay``: a trace in the terminal, its rounds or one round's tree. Never imports torch."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from app.commands.common import whole
+from app.render import text_tree
+from app.terminal import console, one_line, table
+from core.errors import UserError
+from core.trace import Trace, read_trace, summary
+from core.types import Round
+
+COLUMNS = (
+    "round", "position", "nodes", "accepted", "committed", "TVD₁", "ms", "why it stopped", "text",
+)  # fmt: skip
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE", help="a trace: .jsonl or .jsonl.gz")
+    parser.add_argument(
+        "--round", type=whole, metavar="N", help="show round N's tree; without it, all rounds"
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    trace = read_trace(args.file)
+    out = console()
+    if args.round is not None:
+        print(text_tree(_pick(trace, args.round)))
+        return 0
+    for name, value in _header(trace):
+        out.print(f"{name:<10}{value}", soft_wrap=True)
+    if trace.rounds:
+        out.print()
+        rows = [_row(record) for record in trace.rounds]
+        out.print(table(COLUMNS, rows, left=COLUMNS[-2:]))
+    return 0
+
+
+def _pick(trace: Trace, index: int) -> Round:
+    for record in trace.rounds:
+        if record.index == index:
+            return record
+    if not trace.rounds:
+        raise UserError("the trace holds no round: it was stopped before the first one")
+    first, last = trace.rounds[0].index, trace.rounds[-1].index
+    raise UserError(f"the trace has no round {index}: its rounds are {first} to {last}")
+
+
+def _header(trace: Trace) -> Iterator[tuple[str, str]]:
+    """Name and value of each line above the table."""
+    head = trace.header
+    settings = " · ".join(f"{k} {v}" for k, v in _flat(head.settings))
+    yield "method", one_line(f"{head.method} · {settings}", 300)
+    model = " ".join(str(head.model[k]) for k in ("name", "revision") if k in head.model)
+    yield "target", one_line(f"{model or 'unknown'} · {head.dtype} · {head.device}", 300)
+    if head.drafter:
+        yield "drafter", one_line(" · ".join(f"{k} {v}" for k, v in head.drafter.items()), 300)
+    if head.created:
+        yield "made", one_line(head.created, 60)
+    yield "prompt", f"{one_line(head.prompt_text, 200)} ({len(head.prompt_ids)} tokens)"
+    numbers = summary(trace.rounds)
+    end = "complete" if trace.complete else "interrupted: no footer"
+    rounds = len(trace.rounds)
+    yield "rounds", f"{rounds} · {numbers['tokens']} tokens · τ {numbers['tau']:.2f} · {end}"
+
+
+def _flat(settings: object, prefix: str = "") -> Iterator[tuple[str, object]]:
+    if not isinstance(settings, dict):
+        return
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield name, value
+
+
+def _row(record: Round) -> tuple[str, ...]:
+    """One line of the table; the text is what the round committed."""
+    tvd = record.probe.tvd if record.probe is not None else np.empty(0)
+    text = "".join(record.text(token) for token in record.committed)
+    return (
+        str(record.index),
+        str(record.position),
+        str(record.draft.nodes),
+        str(record.accepted),
+        str(len(record.committed)),
+        f"{tvd[0]:.2f}" if len(tvd) else "–",
+        f"{record.times.total * 1e3:.0f}",
+        record.stop_reason if record.draft.nodes else "–",
+        one_line(text, 60),
+    )

@@ -1,0 +1,127 @@
+"""What the commands print with: tables, a growing text, progress. Colours only on a terminal.
+
+Everything a model or a file said goes through ``flowing`` before it is printed, so no escape
+sequence reaches a terminal.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import IO
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from app.visible import flowing
+
+BAR = 24  # characters of the longest bar
+EIGHTHS = " ▏▎▍▌▋▊▉█"
+SPARSE_SECONDS = 10.0
+
+
+class _Console(Console):
+    """Rich ends the process itself when the reader has gone; here ``main`` decides that."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def console(stream: IO[str] | None = None) -> Console:
+    """A console on stdout (or ``stream``) that reads nothing as markup."""
+    # A pipe has no width: long rows stay one line there, as programs like them.
+    width = None if (stream or sys.stdout).isatty() else 400
+    return _Console(
+        file=stream or sys.stdout, markup=False, highlight=False, emoji=False, width=width
+    )
+
+
+def say(sentence: str) -> None:
+    """One line on stderr, for people."""
+    print(flowing(sentence), file=sys.stderr, flush=True)
+
+
+def one_line(text: str, limit: int) -> str:
+    """Text as one safe line of at most ``limit`` characters."""
+    flat = flowing(text).replace("\n", "⏎").replace("\t", "⇥")
+    return flat if len(flat) <= limit else flat[: limit - 1] + "…"
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str] = ()) -> Table:
+    """Numbers to the right, the columns named in ``left`` to the left; cells are shown as given."""
+    made = Table(box=None, pad_edge=False, header_style="bold", show_header=any(columns))
+    for name in columns:
+        made.add_column(name, justify="left" if name in left else "right", no_wrap=True)
+    for row in rows:
+        made.add_row(*(Text(cell) for cell in row))
+    return made
+
+
+def bar(value: float, largest: float, width: int = BAR) -> str:
+    """A horizontal bar, exact to an eighth of a character; anything above 0 can be seen."""
+    eighths = round(8 * width * value / largest) if largest > 0 else 0
+    eighths = max(eighths, 1 if value > 0 else 0)
+    return "█" * (eighths // 8) + (EIGHTHS[eighths % 8] if eighths % 8 else "")
+
+
+class GrowingText:
+    """Prints what is new of a text that grows.
+
+    A character whose bytes are not all there yet decodes as U+FFFD; it waits for the rest.
+    """
+
+    def __init__(self, stream: IO[str]):
+        self._stream, self._shown = stream, 0
+
+    def show(self, text: str, final: bool = False) -> None:
+        ready = flowing(text if final else text.rstrip("\ufffd"))
+        if len(ready) > self._shown:
+            self._stream.write(ready[self._shown :])
+            self._stream.flush()
+            self._shown = len(ready)
+
+
+class Progress:
+    """Long work on stderr: a bar on a terminal, otherwise a line now and then.
+
+    ``total`` counts the steps; ``at(done)`` moves, ``None`` means that nobody knows how far it is.
+    """
+
+    def __init__(self, title: str, total: float = 1.0):
+        self._title, self._total = title, total
+        self._bar, self._task = None, None
+        self._last = -float("inf")
+
+    def __enter__(self) -> Progress:
+        if sys.stderr.isatty():
+            from rich import progress
+
+            self._bar = progress.Progress(
+                progress.TextColumn("{task.description}", markup=False),
+                progress.BarColumn(),
+                progress.TaskProgressColumn(),
+                progress.TimeElapsedColumn(),
+                progress.TimeRemainingColumn(),
+                console=console(sys.stderr),
+                transient=True,
+            )
+            self._bar.start()
+            self._task = self._bar.add_task(self._title, total=None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def at(self, done: float | None, note: str = "") -> None:
+        title = f"{self._title}: {note}" if note else self._title
+        if self._bar is not None and self._task is not None:
+            total = None if done is None else self._total
+            self._bar.update(self._task, description=title, total=total, completed=done or 0)
+            return
+        now = time.monotonic()
+        if now - self._last >= SPARSE_SECONDS:
+            self._last = now
+            say(title if done is None else f"{title} ({done / self._total:.0%})")

@@ -1,0 +1,66 @@
+"""Token text for human eyes: whitespace and control characters shown, absurd lengths cut.
+
+What comes out is still *text*: it must be escaped by whoever writes markup. But it holds no line
+break, no terminal escape, no bidirectional override and no invisible character.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable
+
+LABEL, PIECE = 48, 400  # characters a token may take in a label, in running text
+
+_NAMED = {"\n": "⏎", "\t": "⇥", "\x7f": "␡"}
+_UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}  # no glyph of their own, or a blank one
+
+
+def visible(text: str, limit: int = LABEL) -> str:
+    """One token as a label on one line; blanks at its ends show as ␣, nothing at all as ∅."""
+    if not text:
+        return "∅"
+    kept = text[: limit + 1]
+    body = kept.strip(" ")
+    start = len(kept) - len(kept.lstrip(" "))
+    shown = "␣" * start + _shown(body, _glyph) + "␣" * (len(kept) - start - len(body))
+    return _cut(shown, limit)
+
+
+def flowing(text: str, limit: int | None = None) -> str:
+    """Running text: blanks, line breaks and tabs stay what they are."""
+    shown = _shown(text if limit is None else text[: limit + 1], _in_text)
+    return shown if limit is None else _cut(shown, limit)
+
+
+def fitting(label: str, cells: int) -> str:
+    """A label cut to ``cells`` monospace cells; wide characters take two."""
+    used = 0
+    for at, char in enumerate(label):
+        used += 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        if used > cells:
+            return label[: max(1, at - 1)] + "…"
+    return label
+
+
+def _shown(text: str, glyph: Callable[[str], str]) -> str:
+    shown = "".join(c if c == " " else glyph(c) for c in text)
+    alone = bool(text) and unicodedata.category(text[0]).startswith("M")
+    return "◌" + shown if alone else shown  # a combining mark needs something to sit on
+
+
+def _in_text(char: str) -> str:
+    return char if char in "\n\t" else _glyph(char)
+
+
+def _glyph(char: str) -> str:
+    if char in _NAMED:
+        return _NAMED[char]
+    if ord(char) < 0x20:
+        return chr(0x2400 + ord(char))
+    if unicodedata.category(char) in _UNSEEN:
+        return f"\\u{{{ord(char):x}}}"
+    return char
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,1 @@
+"""Measurements, run by hand: they print numbers and assert none (a busy machine is no bug)."""

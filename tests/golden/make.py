@@ -1,0 +1,41 @@
+"""Make golden/trace-v1.jsonl anew: python -m tests.golden.make FILE (from the repository root).
+
+Only for a *new* format version: the files of old versions stay as they are, for ever.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from analysis.probe import observe
+from core.trace import Header, Trace, write_trace
+from tests import toys
+
+
+def golden_trace() -> Trace:
+    """A short toy run with everything a trace can hold; stage times are literal."""
+    text = toys.PROMPT + toys.plain(60, toys.SAMPLED)
+    found = toys.run(
+        toys.tree(toys.NoisyOracle(text, depths=3)), 9, toys.SAMPLED, 6, observe=observe
+    )
+    header = Header(
+        method="ddtree",
+        settings={"budget": 6, "max_new_tokens": 9, "sampling": {"temperature": 0.9, "seed": 11}},
+        model={"name": "toy-llama", "revision": "0"},
+        drafter={"kind": "NoisyOracle", "depths": 3},
+        prompt_text="a toy's prompt",
+        prompt_ids=toys.PROMPT,
+        seed=11,
+        tokenizer_hash="0123456789abcdef",
+        dtype="float64",
+        device="cpu",
+        created="2026-01-02T03:04:05+00:00",
+        creator={"name": "draftscope", "version": "0.1.0"},
+        libraries={"torch": "2.13.0"},
+    )
+    return Trace(header, tuple(toys.as_logged(r, i) for i, r in enumerate(found.rounds)), {})
+
+
+if __name__ == "__main__":
+    write_trace(Path(sys.argv[1]), golden_trace())

@@ -1,0 +1,181 @@
+"""The lossless check finds what it must, allows ties only where stated, and says where."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from analysis import audit
+from analysis.audit import Difference, Margin, Plain, first_difference, tie_bound
+from analysis.bench import Contestant, Plan, Timing, _schedule, contestants, rows
+from app import cli
+from core.errors import UserError
+from core.sampling import TargetRule
+from core.session import Engine, RunRequest
+from core.types import Draft, Sampling
+from tests.test_cli import save_toys
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    target, drafter = save_toys(tmp_path_factory.mktemp("toy"))
+    return SimpleNamespace(target=target, drafter=drafter)
+
+
+@pytest.fixture(scope="module")
+def engine(folders):
+    return Engine(str(folders.target), "cpu", folders.drafter)
+
+
+def requests():
+    base = RunRequest("hello", max_new_tokens=40)
+    return [
+        replace(base, method=method, budget=budget, temperature=temperature)
+        for method in ("dflash", "ddtree")
+        for budget in (1, 7, 64)
+        for temperature in (0.0, 1.0)
+    ]
+
+
+def test_methods_are_lossless_and_plain_runs_once_per_text(engine, monkeypatch):
+    ran = []
+    monkeypatch.setattr(audit, "plain", lambda e, r: ran.append(r) or _plain(e, r))
+    findings = list(audit.audit(engine, requests()))
+    assert all(f.difference is None and f.lossless and f.tokens == 40 for f in findings)
+    assert len(ran) == 2  # greedy and sampled
+
+
+_plain = audit.plain
+
+
+def test_every_choice_but_prefill_s_has_a_margin(engine):
+    for temperature in (0.0, 1.0):
+        known = audit.plain(engine, RunRequest("hello", "ar", 1, 12, temperature=temperature))
+        assert len(known.tokens) == 12 and len(known.margins) == 11
+        assert all(m.gap >= 0 and m.bound == 0 for m in known.margins)
+        assert math.isnan(known.margin(0).gap)
+
+
+def test_a_wrong_token_is_found(engine, monkeypatch):
+    """A verifier that takes another token somewhere must not pass."""
+    honest = TargetRule.choose
+
+    def dishonest(self, logits, positions):
+        chosen = honest(self, logits, positions)
+        return (chosen + 1) % logits.shape[-1] if len(logits) > 1 else chosen
+
+    monkeypatch.setattr(TargetRule, "choose", dishonest)
+    (finding,) = audit.audit(engine, [RunRequest("hello", "ddtree", 8, 20)])
+    assert finding.difference is not None and finding.difference.index == 1
+    assert not finding.lossless and finding.difference.margin.gap > 0
+
+
+def test_first_difference_and_ended_texts():
+    expected = Plain((1, 2, 3), (Margin(0.5, 0.0), Margin(0.1, 0.25)))
+    assert first_difference(expected, [1, 2, 3]) is None
+    assert first_difference(expected, [1, 2, 9]) == Difference(2, 3, 9, Margin(0.1, 0.25))
+    assert first_difference(expected, [1, 2, 9]).tied  # type: ignore[union-attr]
+    short = first_difference(expected, [1])
+    assert short is not None and (short.plain, short.method) == (2, None) and not short.tied
+
+
+def test_no_tie_is_allowed_in_float32_nor_without_a_gap():
+    assert tie_bound(17.0, torch.float32) == tie_bound(17.0, torch.float64) == 0
+    # 17 lies in [16, 32): one unit in the last of bfloat16's 8 binary places is 16 / 128
+    assert tie_bound(17.0, torch.bfloat16) == 4 * 16 / 128
+    assert tie_bound(17.0, torch.float16) == 4 * 16 / 1024
+    assert not Difference(3, 1, 2, Margin(0.0, 0.0)).tied
+    assert not Difference(0, 1, 2, Margin(math.nan, 0.5)).tied
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.7, seed=3)])
+def test_the_margin_is_that_of_the_scores_the_rule_compares(sampling):
+    logits = torch.randn(1, 30, generator=torch.Generator().manual_seed(1)) * 5
+    rule = TargetRule(sampling)
+    seen = SimpleNamespace(logits=logits, rule=rule, position=9, draft=Draft.root_only(0))
+    found = audit.margin(seen)  # type: ignore[arg-type]
+    best = int(rule.choose(logits, [10])[0])
+    for token in range(30):  # lowering the best by more than its gap, and only then, changes it
+        assert token == best or found.gap >= 0
+    step = found.gap * (sampling.temperature or 1.0)
+    lowered = logits.clone()
+    lowered[0, best] -= step * 0.999
+    assert int(rule.choose(lowered, [10])[0]) == best
+    lowered[0, best] -= step * 0.002 + 1e-5
+    assert int(rule.choose(lowered, [10])[0]) != best
+
+
+# ── the commands ─────────────────────────────────────────────────────────────────────────────────
+
+
+def options(folders, *more):
+    return [*more, "--model", str(folders.target), "--drafter", str(folders.drafter)]
+
+
+def test_audit_command_ends_0_when_lossless(capsys, folders):
+    words = ["audit", "ddtree", "--prompt", "hi", "--max-new-tokens", "20", "--budget", "3", "20"]
+    assert cli.main(options(folders, *words)) == 0
+    out = capsys.readouterr().out
+    assert len(out.splitlines()) == 5 and "lossless: 4 comparisons, 80 tokens, 0 " in out
+    assert cli.main(options(folders, *words, "--json")) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [x["temperature"] for x in lines] == [0, 0, 1, 1] and all(x["same"] for x in lines)
+
+
+def test_audit_command_ends_1_when_a_token_differs(capsys, folders, monkeypatch):
+    def wrong(expected, got):
+        return Difference(3, 1, 2, Margin(2.0, 0.0))
+
+    monkeypatch.setattr(audit, "first_difference", wrong)
+    words = ["audit", "dflash", "--prompt", "hi", "--max-new-tokens", "8", "--budget", "4"]
+    assert cli.main(options(folders, *words)) == 1
+    out = capsys.readouterr().out
+    assert "DIFFERENT at new token 3" in out and "gap 2" in out and "2 of 2 differ" in out
+
+
+def test_bench_command_compares_on_the_same_tokens(capsys, folders):
+    words = ["bench", "ddtree", "--prompt", "hi", "--max-new-tokens", "12", "--budget", "4"]
+    assert cli.main(options(folders, *words, "--repeats", "1", "--json")) == 0
+    found = json.loads(capsys.readouterr().out)
+    names = [row["name"] for row in found["rows"]]
+    assert names == ["plain", "generate", "generate + lookup", "ddtree B=4"]
+    assert found["rows"][0]["plain_ratio"] == 1
+    assert all(row["same"] == row["prompts"] == 1 for row in found["rows"])
+    assert cli.main(options(folders, *words, "--repeats", "1")) == 0
+    assert "× generate" in capsys.readouterr().out
+
+
+# ── the comparison's arithmetic ──────────────────────────────────────────────────────────────────
+
+
+def test_the_order_changes_and_everybody_runs_equally_often():
+    field = contestants(("ar", "ddtree", "dflash"), (8, 16))
+    assert [c.name for c in field][3:] == ["ddtree B=8", "ddtree B=16", "dflash B=64"]
+    turns = list(_schedule(Plan(("a", "b"), RunRequest(""), repeats=3), field))
+    assert len(turns) == 2 * 3 * len(field)
+    assert {turns.count((p, c)) for p in (0, 1) for c in field} == {3}
+    firsts = [turns[i * len(field)][1] for i in range(6)]
+    assert len(set(firsts)) > 2
+    with pytest.raises(UserError):
+        contestants(("magic",), (8,))
+
+
+def test_ratios_are_medians_over_prompts_and_other_tokens_show():
+    plain, fast = Contestant("plain", "ar"), Contestant("fast", "ddtree", 8)
+    timings = [
+        Timing(plain, 0, 2.0, (1, 2), 1.0),
+        Timing(plain, 0, 2.0, (1, 2), 1.0),
+        Timing(plain, 1, 4.0, (1, 2), 1.0),
+        Timing(fast, 0, 1.0, (1, 2), 3.0),
+        Timing(fast, 0, 1.0, (1, 2), 3.0),
+        Timing(fast, 1, 1.0, (1, 9), 1.0),
+    ]
+    base, row = rows(timings, (plain, fast))
+    assert base.identical and base.plain_ratio == 1 and base.tokens_per_second == 0.75
+    assert row.plain_ratio == 3.0 and row.tokens_per_second == 2.0
+    assert (row.same, row.prompts, row.identical) == (1, 2, False)

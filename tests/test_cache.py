@@ -1,0 +1,239 @@
+"""The key/value cache and the attention that reads it."""
+
+import numpy as np
+import pytest
+import torch
+from transformers import DynamicCache
+from transformers.models.llama.modeling_llama import eager_attention_forward
+
+from core.cache import StaticKV, grouped_attention, kv_layers, mask_value
+from core.packed import PackedLinear, can_pack
+from tests import toys
+
+
+def rows(seed, count, heads=2, width=8, batch=1):
+    generator = torch.Generator().manual_seed(seed)
+    shape = (batch, heads, count, width)
+    return tuple(torch.randn(shape, generator=generator, dtype=torch.float64) for _ in "kv")
+
+
+def filled(capacity=32, context=5, scratch=6, layers=2):
+    """A cache with committed context and uncommitted rows behind it, and all rows it was given."""
+    cache, given = StaticKV(layers, capacity), []
+    for layer in range(layers):
+        known, new = rows(layer, context), rows(10 + layer, scratch)
+        cache.update(*known, layer)
+        given.append((known, new))
+    cache.commit(context)
+    for layer, (_, new) in enumerate(given):
+        cache.update(*new, layer)
+    return cache, given
+
+
+def check_rows(cache, given, path):
+    for layer, (known, new) in zip(cache.layers, given, strict=True):
+        for side, stored in enumerate((layer.keys, layer.values)):
+            expected = torch.cat([known[side], new[side][:, :, list(path)]], 2)
+            assert torch.equal(stored[:, :, : cache.length], expected)
+
+
+@pytest.mark.parametrize(
+    "path", [[0], [0, 1], [0, 2, 3], [0, 1, 5], [0, 5], [0, 1, 2, 3, 4, 5], [0, 3, 4, 5], [0, 4]]
+)
+def test_commit_keeps_exactly_the_path(path):
+    cache, given = filled()
+    cache.commit(torch.tensor(path))
+    assert cache.length == 5 + len(path)
+    check_rows(cache, given, path)
+
+
+def test_overlapping_moves_do_not_overwrite_what_they_still_read():
+    """Rows 1…19 move down by one: a copy in place and in the wrong order would smear one row."""
+    cache, given = filled(scratch=20)
+    path = [0, *range(2, 20)]
+    cache.commit(torch.tensor(path))
+    check_rows(cache, given, path)
+
+
+def test_random_paths_one_after_the_other():
+    rng = np.random.default_rng(0)
+    cache, expected = StaticKV(1, 400), rows(99, 0)
+    for step in range(40):
+        new = rows(step, 10)
+        keys, values = cache.update(*new, 0)
+        assert torch.equal(keys, torch.cat([expected[0], new[0]], 2))
+        assert torch.equal(values, torch.cat([expected[1], new[1]], 2))
+        path = [
+            0,
+            *sorted(rng.choice(np.arange(1, 10), rng.integers(0, 9), replace=False).tolist()),
+        ]
+        cache.commit(torch.tensor(path))
+        expected = tuple(
+            torch.cat([e, n[:, :, path]], 2) for e, n in zip(expected, new, strict=True)
+        )
+    assert cache.length == expected[0].shape[2]
+    assert torch.equal(cache.layers[0].keys[:, :, : cache.length], expected[0])
+
+
+def test_a_count_and_the_same_indices_commit_alike():
+    by_count, _ = filled()
+    by_index, _ = filled()
+    by_count.commit(4)
+    by_index.commit(torch.arange(4))
+    assert by_count.length == by_index.length == 9
+    assert torch.equal(by_count.layers[1].keys[:, :, :9], by_index.layers[1].keys[:, :, :9])
+
+
+def test_scratch_rows_are_written_anew_by_every_forward():
+    cache, given = filled()
+    again = rows(77, 3)
+    keys, _ = cache.update(*again, 0)
+    assert keys.shape[2] == 8
+    assert torch.equal(keys[:, :, 5:], again[0])
+    assert torch.equal(keys[:, :, :5], given[0][0][0])
+
+
+def test_updates_equal_dynamic_cache():
+    static, dynamic = StaticKV(2, 64), DynamicCache()
+    for step in range(6):
+        for layer in range(2):
+            new = rows(10 * step + layer, step + 1)
+            ours = static.update(*new, layer)
+            theirs = dynamic.update(*new, layer)
+            assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+        static.commit(step + 1)
+        assert static.get_seq_length() == dynamic.get_seq_length()
+
+
+def test_a_full_cache_says_so_instead_of_overwriting():
+    cache = StaticKV(1, 8)
+    cache.update(*rows(0, 8), 0)
+    cache.commit(8)
+    with pytest.raises(IndexError, match="8 rows"):
+        cache.update(*rows(1, 1), 0)
+
+
+def test_truncate_forgets_rows_behind_a_length():
+    cache, given = filled()
+    cache.commit(6)
+    cache.truncate(7)
+    assert cache.length == 7
+    check_rows(cache, given, [0, 1])
+    cache.reset()
+    assert cache.length == 0
+
+
+def test_unwritten_rows_hold_zeros():
+    cache, _ = filled()
+    assert (cache.layers[0].keys[:, :, 11:] == 0).all()
+
+
+@pytest.mark.parametrize("family", toys.FAMILIES)
+def test_a_model_on_static_kv_equals_dynamic_cache(family):
+    """Hugging Face's forward, fed in pieces, with either cache: the same logits."""
+    owner, tokens = toys.reference(family), torch.tensor([list(range(1, 30))])
+    static, dynamic = StaticKV(kv_layers(owner.config), 64), DynamicCache()
+    seen = 0
+    for size in (7, 1, 12, 9):
+        ids = tokens[:, seen : seen + size]
+        mask = torch.zeros(1, 1, size, seen + size, dtype=torch.float64)
+        mask[..., seen:].masked_fill_(torch.ones(size, size).triu(1).bool(), mask_value(mask.dtype))
+        where = torch.arange(seen, seen + size)[None]
+        with torch.inference_mode():
+            one = owner(ids, attention_mask=mask, position_ids=where, past_key_values=static).logits
+            two = owner(ids, position_ids=where, past_key_values=dynamic).logits
+        static.commit(size)
+        seen += size
+        torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-9)
+
+
+# ── attention ────────────────────────────────────────────────────────────────────────────────────
+
+
+class Module(torch.nn.Module):
+    """What Hugging Face's eager attention reads off its layer."""
+
+    def __init__(self, share):
+        super().__init__()
+        self.num_key_value_groups = share
+        self.training = False
+
+
+def attention_case(seed, share, new, keys, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    query = torch.randn(1, 2 * share, new, 8, generator=generator, dtype=dtype)
+    key, value = (torch.randn(1, 2, keys, 8, generator=generator, dtype=dtype) for _ in "kv")
+    allowed = torch.rand(new, keys, generator=generator) < 0.6
+    allowed[:, 0] = True
+    mask = torch.zeros(1, 1, new, keys, dtype=dtype).masked_fill_(~allowed, mask_value(dtype))
+    return query, key, value, mask
+
+
+@pytest.mark.parametrize("share", [1, 3, 4])
+@pytest.mark.parametrize(("new", "keys"), [(1, 1), (1, 20), (9, 20), (20, 20)])
+def test_grouped_attention_equals_hugging_faces_eager_one(share, new, keys):
+    query, key, value, mask = attention_case(new + keys, share, new, keys)
+    ours, _ = grouped_attention(Module(share), query, key, value, mask, scaling=0.3)
+    theirs, _ = eager_attention_forward(Module(share), query, key, value, mask, scaling=0.3)
+    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+
+
+def test_grouped_attention_without_mask_sees_everything():
+    query, key, value, _ = attention_case(0, 2, 5, 9)
+    open_mask = torch.zeros(1, 1, 5, 9, dtype=torch.float64)
+    one, _ = grouped_attention(Module(2), query, key, value, None)
+    two, _ = grouped_attention(Module(2), query, key, value, open_mask)
+    assert torch.equal(one, two)
+
+
+def test_masked_keys_have_no_influence_at_all():
+    query, key, value, mask = attention_case(1, 2, 6, 12)
+    one, _ = grouped_attention(Module(2), query, key, value, mask)
+    hidden = (mask[0, 0] < 0).all(0)
+    hidden[-1] = True
+    mask[..., -1] = mask_value(torch.float64)
+    one, _ = grouped_attention(Module(2), query, key, value, mask)
+    key[:, :, hidden], value[:, :, hidden] = 1e3, -1e3
+    two, _ = grouped_attention(Module(2), query, key, value, mask)
+    assert torch.equal(one, two)
+
+
+def test_grouped_attention_leaves_its_inputs_alone():
+    case = attention_case(2, 2, 5, 9)
+    before = [x.clone() for x in case]
+    grouped_attention(Module(2), *case)
+    assert all(torch.equal(a, b) for a, b in zip(case, before, strict=True))
+
+
+@pytest.mark.parametrize("family", toys.FAMILIES)
+def test_a_model_on_grouped_attention_called_without_a_mask_is_causal(family):
+    """As ``generate`` and training call it: Hugging Face must know to build the causal mask."""
+    tokens = torch.tensor([[5, 17, 3, 44, 9, 28]])
+    with torch.inference_mode():
+        ours = toys.model(family)(tokens, use_cache=False).logits
+        theirs = toys.reference(family)(tokens, use_cache=False).logits
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+# ── packed weights ───────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("rows_", [1, 2, 17, 64, 65, 200])
+def test_a_packed_linear_computes_what_the_plain_one_does(rows_, bias):
+    if not can_pack(torch.float32, torch.device("cpu")):
+        pytest.skip("this machine cannot pack weights")
+    torch.manual_seed(0)
+    plain = torch.nn.Linear(48, 40, bias=bias)
+    x = torch.randn(1, rows_, 48)
+    with torch.inference_mode():
+        torch.testing.assert_close(PackedLinear(plain)(x), plain(x), rtol=1e-5, atol=1e-5)
+
+
+def test_repeated_rows_are_copies_that_go_on_alone():
+    cache, _ = filled(context=4, scratch=3)
+    before = cache.layers[0].keys[:, :, :4].clone()
+    cache.repeat(3)
+    assert torch.equal(cache.layers[0].keys[:, :, :4], before.repeat_interleave(3, 0))
+    keys, _ = cache.update(*rows(5, 1, batch=3), 0)
+    assert keys.shape == (3, 2, 5, 8)

@@ -1,0 +1,374 @@
+"""The command line: what it prints, how it ends, and that nothing bad ends in a traceback.
+
+Most tests call ``main`` in this process on a random byte-level model: it writes every byte there
+is, escapes included. Starting time, signals and pipes need a process of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from app import cli
+from app.commands.run import _numbered
+from app.terminal import GrowingText, bar
+from core.cache import ATTENTION
+from core.drafters.dflash import save_model
+from core.methods import RECIPES
+from core.trace import read_trace
+from tests import toys
+
+ROOT = Path(__file__).resolve().parent.parent
+GOLDEN = ROOT / "tests" / "golden" / "trace-v1.jsonl"
+BYTES = 257  # every byte and a mask token
+ESCAPES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def save_toys(folder: Path) -> tuple[Path, Path]:
+    """A random target that reads and writes bytes, and a random drafter for it, on disk."""
+    target, drafter = folder / "target", folder / "drafter"
+    toys._make("llama", 0, BYTES, ATTENTION).float().save_pretrained(target)
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {letter: index for index, letter in enumerate(letters)} | {"<mask>": BYTES - 1}
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(target)
+    save_model(
+        toys.dflash_model(dtype=torch.float32, vocab_size=BYTES, mask_token_id=BYTES - 1), drafter
+    )
+    return target, drafter
+
+
+@pytest.fixture(scope="session")
+def toy(tmp_path_factory) -> list[str]:
+    """The options that name the toy target and its drafter."""
+    target, drafter = save_toys(tmp_path_factory.mktemp("toy"))
+    return ["--model", str(target), "--drafter", str(drafter), "--device", "cpu"]
+
+
+@pytest.fixture
+def call(capsys):
+    """Run a command in this process: (exit code, stdout, stderr)."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = cli.main([str(word) for word in words])
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+def start(*words: object, **more) -> subprocess.Popen:
+    """The command line in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "app", *map(str, words)],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | more.pop("env", {}),
+        stdout=subprocess.PIPE,
+        stderr=more.pop("stderr", subprocess.PIPE),
+        text=True,
+        **more,
+    )
+
+
+def is_one_sentence(err: str) -> bool:
+    last = err.splitlines()[-1]
+    return last.startswith("draftscope: ") and "Traceback" not in err and "usage:" not in err
+
+
+# ── what is there ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_overview_names_every_command_with_an_example(call):
+    code, out, err = call("--help")
+    assert (code, err) == (0, "")
+    for name in cli.COMMANDS:
+        assert re.search(rf"^  {name} ", out, re.M)
+        assert f"python -m app {name}" in out
+
+
+@pytest.mark.parametrize("name", [n for n in cli.COMMANDS if n != "train"])
+def test_help_has_a_working_example(call, name):
+    code, out, err = call(name, "--help")
+    assert (code, err) == (0, "")
+    assert f"python -m app {name}" in out.split("example")[-1]
+    assert max(map(len, out.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["replay", GOLDEN]])
+def test_light_commands_never_import_torch(words):
+    code = "import sys; from app.cli import main; main(sys.argv[1:]); print('torch' in sys.modules)"
+    command = [sys.executable, "-c", code, *map(str, words)]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert shown.stdout.splitlines()[-1] == "False"
+
+
+def test_version(call):
+    assert call("--version")[1].startswith("draftscope 0")
+
+
+def test_doctor_always_ends_well(call, monkeypatch, tmp_path):
+    monkeypatch.setenv("DRAFTSCOPE_CACHE", str(tmp_path / "not" / "there"))
+    code, out, _ = call("doctor")
+    assert code == 0
+    assert "torch 2" in out
+    assert "python -m app fetch" in out
+
+
+# ── run ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_run_streams_the_text_and_ends_with_a_table(call, toy):
+    code, out, err = call("run", "ddtree", "--prompt", "hi", "--max-new-tokens", 20, *toy)
+    assert code == 0, err
+    for word in ("tokens", "rounds", "τ", "tokens/s", "verify", "acceptance length", "█"):
+        assert word in out
+    assert not ESCAPES.search(out)
+
+
+def test_run_json_is_one_object_and_all_methods_agree(call, toy):
+    texts = []
+    for method in RECIPES:
+        words = ("--prompt", "hi", "--max-new-tokens", 24, "--temperature", 1, "--json")
+        code, out, _ = call("run", method, *words, "--budget", 9, *toy)
+        assert code == 0
+        (line,) = out.splitlines()
+        done = json.loads(line)
+        assert len(done["token_ids"]) == done["tokens"] == 24
+        assert done["rounds"] == len(done["acceptance_lengths"])
+        assert done["tau"] == pytest.approx(sum(done["acceptance_lengths"]) / done["rounds"])
+        assert set(done["stage_seconds"]) == {"prefill", "draft", "build", "verify", "commit"}
+        assert done["seconds"] >= sum(done["stage_seconds"].values()) * 0.99
+        assert done["prompt"] == "hi" and done["tokens_per_second"] > 0
+        texts.append((done["token_ids"], done["text"]))
+    assert texts[0] == texts[1] == texts[2]
+
+
+def test_trace_holds_the_run_and_the_probe_changes_nothing(call, toy, tmp_path):
+    ids = []
+    for name, more in (("a.jsonl", []), ("b.jsonl.gz", ["--no-probe"])):
+        path = tmp_path / name
+        words = ("--prompt", "hi", "--max-new-tokens", 16, "--json", "--trace", path, *more)
+        code, out, _ = call("run", "ddtree", *words, *toy)
+        assert code == 0
+        done, trace = json.loads(out), read_trace(path)
+        assert trace.complete and trace.footer["text"] == done["text"]
+        assert len(trace.rounds) == done["rounds"]
+        assert (trace.rounds[0].beliefs is not None) == (not more)
+        ids.append(done["token_ids"])
+        assert call("validate", path)[0] == 0
+        code, tree, _ = call("replay", path, "--round", 0)
+        assert code == 0 and "●" in tree and not ESCAPES.search(tree)
+        code, listing, _ = call("replay", path)
+        assert code == 0 and "complete" in listing and not ESCAPES.search(listing)
+    assert ids[0] == ids[1]
+
+
+def test_several_prompts_a_line_each_and_a_total(call, toy, tmp_path):
+    prompts = tmp_path / "p.txt"
+    prompts.write_text("one\n\n two \n")
+    trace = tmp_path / "t.jsonl.gz"
+    words = ("--prompts", prompts, "--max-new-tokens", 5, "--trace", trace)
+    code, out, err = call("run", "ddtree", *words, *toy)
+    assert code == 0, err
+    lines = out.splitlines()
+    assert len(lines) == 4 and lines[-1].startswith("2 prompts · 10 tokens")
+    assert not ESCAPES.search(out)
+    for index, text in ((1, "one"), (2, "two")):
+        assert read_trace(tmp_path / f"t-{index}.jsonl.gz").header.prompt_text == text
+
+
+def test_a_prompt_that_fails_leaves_the_others(call, toy, tmp_path):
+    prompts = tmp_path / "p.jsonl"
+    long = {"prompt": "x" * 5000}
+    prompts.write_text("\n".join(map(json.dumps, [{"prompt": "a"}, long, {"prompt": "\u2028b"}])))
+    words = ("--prompts", prompts, "--max-new-tokens", 5, "--json")
+    code, out, err = call("run", "ddtree", *words, *toy)
+    assert code == 2 and is_one_sentence(err)
+    assert "do not fit the model's context" in err
+    done = [json.loads(line) for line in out.splitlines()]
+    assert [d["prompt"] for d in done] == ["a", "x" * 5000, "\u2028b"]
+    assert "error" in done[1] and len(done[2]["token_ids"]) == 5
+
+
+def test_a_failing_run_leaves_an_older_trace_alone(call, toy, tmp_path):
+    path = tmp_path / "old.jsonl"
+    path.write_bytes(GOLDEN.read_bytes())
+    words = ("--prompt", "x" * 5000, "--trace", path)
+    code, _, err = call("run", "ddtree", *words, *toy)
+    assert code == 2 and is_one_sentence(err)
+    assert path.read_bytes() == GOLDEN.read_bytes()
+
+
+# ── bad input ────────────────────────────────────────────────────────────────────────────────────
+
+PROMPT = ("--prompt", "x")
+BAD = {
+    "no such command": ("frobnicate",),
+    "no such option": ("run", "ddtree", *PROMPT, "--bugdet", "3"),
+    "abbreviated option": ("run", "ddtree", *PROMPT, "--budg", "3"),
+    "no method": ("run", *PROMPT),
+    "unknown method": ("run", "eagle", *PROMPT),
+    "no prompt": ("run", "ddtree"),
+    "empty prompt": ("run", "ddtree", "--prompt", " "),
+    "prompt that is no text": ("run", "ddtree", "--prompt", "\udcff"),
+    "two sources": ("run", "ddtree", *PROMPT, "--prompts", "x.txt"),
+    "budget 0": ("run", "ddtree", *PROMPT, "--budget", "0"),
+    "budget 1025": ("run", "ddtree", *PROMPT, "--budget", "1025"),
+    "budget no number": ("run", "ddtree", *PROMPT, "--budget", "many"),
+    "budget huge": ("run", "ddtree", *PROMPT, "--budget", "9" * 5000),
+    "no tokens": ("run", "ddtree", *PROMPT, "--max-new-tokens", "0"),
+    "temperature below 0": ("run", "ddtree", *PROMPT, "--temperature", "-1"),
+    "temperature nan": ("run", "ddtree", *PROMPT, "--temperature", "nan"),
+    "temperature inf": ("run", "ddtree", *PROMPT, "--temperature", "inf"),
+    "top-p 0": ("run", "ddtree", *PROMPT, "--top-p", "0"),
+    "top-p nan": ("run", "ddtree", *PROMPT, "--top-p", "nan"),
+    "top-k below 0": ("run", "ddtree", *PROMPT, "--top-k", "-1"),
+    "prompts file missing": ("run", "ddtree", "--prompts", "/nowhere.jsonl"),
+    "prompts file a folder": ("run", "ddtree", "--prompts", "/"),
+    "prompts file binary": ("run", "ddtree", "--prompts", sys.executable),
+    "prompts file empty": ("run", "ddtree", "--prompts", "/dev/null"),
+    "prompts not JSON": ("run", "ddtree", "--prompts", "{prompts}"),
+    "trace is a folder": ("run", "ddtree", *PROMPT, "--trace", "/"),
+    "trace below a file": ("run", "ddtree", *PROMPT, "--trace", "{prompts}/x.jsonl"),
+    "drafter missing": ("run", "ddtree", *PROMPT, "--drafter", "/nowhere"),
+    "drafter empty": ("run", "ddtree", *PROMPT, "--model", "{target}", "--drafter", "{empty}"),
+    "drafter broken": ("run", "ddtree", *PROMPT, "--model", "{target}", "--drafter", "{broken}"),
+    "no drafter ships": ("run", "ddtree", *PROMPT, "--model", "{target}"),
+    "model folder empty": ("run", "ar", *PROMPT, "--model", "{empty}"),
+    "model broken": ("run", "ar", *PROMPT, "--model", "{broken}"),
+    "model not there": ("run", "ar", *PROMPT, "--model", "/nowhere/at/all"),
+    "device unknown": ("run", "ar", *PROMPT, "--model", "{target}", "--device", "toaster"),
+    "device absent": ("run", "ar", *PROMPT, "--model", "{target}", "--device", "cuda:99"),
+    "device meta": ("run", "ar", *PROMPT, "--model", "{target}", "--device", "meta"),
+    "replay nothing": ("replay",),
+    "replay missing": ("replay", "/nowhere.jsonl"),
+    "replay a folder": ("replay", "/"),
+    "replay binary": ("replay", sys.executable),
+    "replay round": ("replay", GOLDEN, "--round", "999"),
+    "replay round below 0": ("replay", GOLDEN, "--round", "-1"),
+    "validate empty": ("validate", "/dev/null"),
+    "validate no trace": ("validate", "{prompts}"),
+    "audit budget": ("audit", "ddtree", "--budget", "4", "0"),
+    "audit method": ("audit", "magic"),
+    "bench repeats": ("bench", "--repeats", "0"),
+    "bench budget": ("bench", "--budget", "5000"),
+    "bench method": ("bench", "magic"),
+    "studio port": ("studio", "--port", "70000"),
+    "studio port word": ("--port", "http"),
+}
+
+
+@pytest.mark.parametrize("words", BAD.values(), ids=BAD.keys())
+def test_bad_input_is_one_sentence_and_exit_code_2(call, toy, tmp_path, words):
+    (tmp_path / "prompts.jsonl").write_text("not JSON\n")
+    (tmp_path / "empty").mkdir()
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for name in ("config.json", "tokenizer.json"):
+        (broken / name).write_bytes((Path(toy[1]) / name).read_bytes())
+    (broken / "model.safetensors").write_bytes(b"\xff" * 100)
+    places = {"{prompts}": tmp_path / "prompts.jsonl", "{empty}": tmp_path / "empty"}
+    places |= {"{broken}": broken, "{target}": Path(toy[1])}
+    filled = []
+    for word in words:
+        for mark, path in places.items():
+            word = str(word).replace(mark, str(path))
+        filled.append(word)
+    code, out, err = call(*filled)
+    assert code == 2, err
+    assert is_one_sentence(err), err
+    assert out == ""
+
+
+def test_hostile_file_names_and_headers_reach_no_terminal(call, tmp_path):
+    lines = GOLDEN.read_text().splitlines()
+    head = json.loads(lines[0])
+    evil = "\x1b]0;owned\x07\u202e\x9b31m"
+    head |= {"method": evil, "prompt_text": evil, "model": {"name": evil}, "created": evil}
+    path = tmp_path / "evil\x1b[31m.jsonl"
+    path.write_text("\n".join([json.dumps(head), *lines[1:]]))
+    for words in (("replay", path), ("validate", path), ("replay", path, "--round", 99)):
+        _, out, err = call(*words)
+        assert not ESCAPES.search(out + err)
+
+
+# ── how a process ends ───────────────────────────────────────────────────────────────────────────
+
+
+def test_ctrl_c_keeps_the_trace(toy, tmp_path):
+    path = tmp_path / "stopped.jsonl.gz"
+    words = ("--prompt", "hi", "--max-new-tokens", 4000, "--trace", path)
+    process = start("run", "ddtree", *words, *toy)
+    deadline = time.monotonic() + 120
+    while not path.exists() or path.stat().st_size < 10_000:
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.splitlines()[-1] == "draftscope: stopped"
+    trace = read_trace(path)
+    assert trace.rounds and not trace.complete
+
+
+def test_a_reader_that_goes_away_is_no_traceback(toy, tmp_path):
+    long = tmp_path / "long.jsonl"
+    lines = GOLDEN.read_text().splitlines()
+    long.write_text("\n".join([lines[0], *lines[1:2] * 3000]))
+    process = start("replay", long)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+    assert process.wait(60) == 141
+
+
+def test_a_poor_terminal_gets_escapes_not_exceptions():
+    process = start("replay", GOLDEN, env={"PYTHONIOENCODING": "ascii"})
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+    assert "\\u03c4" in out  # τ
+
+
+def test_no_colour_in_a_pipe():
+    out, _ = start("replay", GOLDEN).communicate(timeout=60)
+    assert "\x1b" not in out
+
+
+# ── small parts ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_growing_text_waits_for_half_characters(capsys):
+    text = GrowingText(sys.stdout)
+    for so_far in ("a", "a\ufffd", "aé\x1b", "aé\x1b\ufffd"):
+        text.show(so_far)
+    assert capsys.readouterr().out == "aé␛"
+    text.show("aé\x1b\ufffd", final=True)
+    assert capsys.readouterr().out == "\ufffd"
+
+
+def test_bar_is_exact_to_an_eighth_and_shows_the_smallest():
+    assert bar(8, 8, width=4) == "████"
+    assert bar(3, 8, width=4) == "█▌"
+    assert bar(1, 10_000, width=4) == "▏"
+    assert bar(0, 8) == ""
+
+
+def test_numbered_traces_keep_both_suffixes():
+    assert _numbered(Path("x/run.jsonl.gz"), 3) == Path("x/run-3.jsonl.gz")
+    assert _numbered(Path("run"), 1) == Path("run-1")
+    assert _numbered(None, 1) is None

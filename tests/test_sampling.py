@@ -1,0 +1,239 @@
+"""The target's rule: argmax, or Gumbel-max with noise keyed by seed and position alone."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.sampling import TargetRule, gumbel_noise
+from core.types import Sampling
+from tests.toys import own_choice
+
+GOLDEN_NOISE = [-0.14801852, -0.6096015, 1.4367098, -0.6832656]
+
+
+def logits_of(seed, rows=1, size=40, scale=2.0):
+    return scale * torch.randn(rows, size, generator=torch.Generator().manual_seed(seed))
+
+
+def kept(sampling, logits):
+    return [
+        row.isfinite().nonzero().flatten().tolist() for row in TargetRule(sampling).filtered(logits)
+    ]
+
+
+# ── noise ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_noise_depends_on_seed_and_position_only():
+    torch.manual_seed(1)
+    np.random.seed(1)
+    first = gumbel_noise(3, 17, 50)
+    torch.manual_seed(2)
+    np.random.seed(2)
+    assert torch.equal(first, gumbel_noise(3, 17, 50))
+    assert not torch.equal(first, gumbel_noise(3, 18, 50))
+    assert not torch.equal(first, gumbel_noise(4, 17, 50))
+
+
+def test_noise_is_the_same_on_every_machine():
+    """Literal values: a change here changes every seeded text ever shown."""
+    expected = np.random.Generator(np.random.Philox(key=[7, 11])).random(4) + 2.0**-54
+    found = gumbel_noise(7, 11, 4)
+    np.testing.assert_array_equal(found, (-np.log(-np.log(expected))).astype(np.float32))
+    np.testing.assert_allclose(found, GOLDEN_NOISE, rtol=1e-6)
+
+
+def test_noise_draws_nothing_from_global_generators():
+    torch.manual_seed(5)
+    np.random.seed(5)
+    before = torch.get_rng_state().clone(), np.random.get_state()[1].copy()
+    TargetRule(Sampling(1.0)).choose(logits_of(0), [4])
+    assert torch.equal(before[0], torch.get_rng_state())
+    np.testing.assert_array_equal(before[1], np.random.get_state()[1])
+
+
+def test_noise_is_gumbel():
+    noise = gumbel_noise(0, 0, 400_000).double()
+    assert noise.isfinite().all()
+    assert abs(noise.mean() - 0.57722) < 0.01
+    assert abs(noise.var() - math.pi**2 / 6) < 0.02
+    assert abs((noise < 1).double().mean() - math.exp(-math.exp(-1))) < 0.003
+
+
+def test_positions_are_independent():
+    noise = torch.stack([gumbel_noise(0, position, 2000) for position in range(20)]).double()
+    off_diagonal = torch.corrcoef(noise) - torch.eye(20)
+    assert off_diagonal.abs().max() < 0.12
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("seed", [0, -1, 2**31, 2**63, 2**64 - 1, 2**64 + 5])
+def test_any_whole_number_is_a_seed(seed):
+    assert gumbel_noise(seed, 1 << 20, 8).isfinite().all()
+
+
+def test_large_seeds_do_not_collapse():
+    seeds = [2**53, 2**53 + 1, 2**63, 2**63 + 1, 2**64 - 1]
+    drawn = {tuple(gumbel_noise(seed, 3, 4).tolist()) for seed in seeds}
+    assert len(drawn) == len(seeds)
+
+
+# ── choosing ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_greedy_is_argmax_and_the_first_of_equals():
+    logits = torch.tensor([[0.0, 3.0, 3.0, 1.0], [5.0, 5.0, 5.0, 5.0]])
+    assert TargetRule(Sampling()).choose(logits, []).tolist() == [1, 0]
+
+
+def test_a_token_does_not_depend_on_how_its_position_was_reached():
+    """Alone, in a batch, in any order, after other positions, in another rule object: the same."""
+    sampling = Sampling(temperature=0.8, top_k=12, top_p=0.9, seed=3)
+    logits, positions = logits_of(0, rows=30), list(range(100, 130))
+    rule = TargetRule(sampling)
+    together = rule.choose(logits, positions).tolist()
+    alone = [
+        int(TargetRule(sampling).choose(logits[i : i + 1], [p])[0]) for i, p in enumerate(positions)
+    ]
+    backwards = rule.choose(logits.flip(0), positions[::-1]).flip(0).tolist()
+    assert together == alone == backwards
+    assert len(set(together)) > 5
+
+
+def test_noise_forgotten_by_the_cache_comes_back_the_same():
+    rule, logits = TargetRule(Sampling(1.0, seed=2)), logits_of(1)
+    first = [int(rule.choose(logits, [p])[0]) for p in range(300)]
+    again = [int(rule.choose(logits, [p])[0]) for p in range(300)]
+    assert first == again
+    assert len(rule._noise) <= 64
+
+
+def test_choosing_leaves_the_logits_alone():
+    logits = logits_of(2, rows=3)
+    before = logits.clone()
+    TargetRule(Sampling(1.0)).choose(logits, [1, 2, 3])
+    TargetRule(Sampling(0.7, 5, 0.5)).choose(logits, [1, 2, 3])
+    assert torch.equal(logits, before)
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [Sampling(1.0, seed=1), Sampling(0.6, 8), Sampling(1.4, 0, 0.7, 9), Sampling(0.9, 10, 0.8, 4)],
+)
+def test_the_rule_equals_its_transcription_in_numpy(sampling):
+    logits = logits_of(7, rows=200)
+    chosen = TargetRule(sampling).choose(logits, list(range(200))).tolist()
+    assert chosen == [own_choice(logits[i].numpy(), sampling, i) for i in range(200)]
+
+
+def test_low_precision_logits_are_sampled_in_float32():
+    logits = logits_of(3).bfloat16()
+    assert TargetRule(Sampling(1.0)).filtered(logits).dtype == torch.float32
+
+
+# ── top-k and top-p ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_top_k_keeps_the_k_best():
+    logits = torch.tensor([[1.0, 4.0, 2.0, 3.0, 0.0]])
+    assert kept(Sampling(1.0, top_k=1), logits) == [[1]]
+    assert kept(Sampling(1.0, top_k=3), logits) == [[1, 2, 3]]
+    assert kept(Sampling(1.0, top_k=0), logits) == [[0, 1, 2, 3, 4]]
+    assert kept(Sampling(1.0, top_k=5), logits) == kept(Sampling(1.0, top_k=99), logits)
+
+
+def test_top_k_keeps_every_token_tied_with_the_last():
+    assert kept(Sampling(1.0, top_k=2), torch.tensor([[1.0, 3.0, 1.0, 1.0, 0.0]])) == [[0, 1, 2, 3]]
+
+
+def test_top_p_keeps_tokens_while_the_mass_before_them_is_below_p():
+    logits = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
+    assert kept(Sampling(1.0, top_p=0.49), logits) == [[0]]
+    assert kept(Sampling(1.0, top_p=0.6), logits) == [[0, 1]]
+    assert kept(Sampling(1.0, top_p=0.79), logits) == [[0, 1]]
+    assert kept(Sampling(1.0, top_p=0.81), logits) == [[0, 1, 2]]
+    assert kept(Sampling(1.0, top_p=1.0), logits) == [[0, 1, 2, 3]]
+
+
+def test_top_p_breaks_ties_by_the_lower_id():
+    assert kept(Sampling(1.0, top_p=0.5), torch.zeros(1, 4)) == [[0, 1]]
+
+
+def test_top_p_works_on_what_temperature_and_top_k_left():
+    logits = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
+    # top-2 renormalises to 0.625/0.375, so the best token alone carries 0.6
+    assert kept(Sampling(1.0, top_k=2, top_p=0.6), logits) == [[0]]
+    assert kept(Sampling(0.25, top_p=0.8), logits) == [[0]]
+    assert kept(Sampling(50.0, top_p=0.8), logits) == [[0, 1, 2, 3]]
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.sampled_from([-30.0, -1.0, 0.0, 0.5, 0.5001, 3.0, 60.0]), min_size=2, max_size=30),
+    st.sampled_from([1e-12, 1e-6, 0.1, 0.5, 0.9, 0.999999, 1.0]),
+    st.integers(0, 5),
+    st.sampled_from([0.01, 0.3, 1.0, 5.0]),
+)
+def test_the_best_token_always_survives(values, top_p, top_k, temperature):
+    logits = torch.tensor([values])
+    sampling = Sampling(temperature, top_k, top_p)
+    survivors = kept(sampling, logits)[0]
+    assert int(logits.argmax()) in survivors
+    assert int(TargetRule(sampling).choose(logits, [0])[0]) in survivors
+
+
+def test_impossible_tokens_are_never_drawn():
+    logits = torch.full((1, 10), -torch.inf)
+    logits[0, 3], logits[0, 7] = 0.0, -2.0
+    rule = TargetRule(Sampling(2.0, top_p=0.99))
+    assert {int(rule.choose(logits, [p])[0]) for p in range(300)} == {3, 7}
+
+
+# ── the distribution ─────────────────────────────────────────────────────────────────────────────
+
+DRAWS = 20_000
+
+
+def chi_square(counts, expected):
+    return sum((c - e) ** 2 / e for c, e in zip(counts, expected, strict=True) if e > 0)
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [Sampling(1.0), Sampling(1.0, seed=9), Sampling(0.5), Sampling(1.7, 4), Sampling(1.0, 0, 0.8)],
+)
+def test_tokens_follow_the_filtered_softmax(sampling):
+    logits = torch.tensor([[1.2, 0.3, -0.5, 2.0, 0.0, -1.0, 0.9, 0.31]])
+    rule = TargetRule(sampling)
+    p = rule.filtered(logits).softmax(-1)[0].double().numpy()
+    drawn = rule.choose(logits.expand(DRAWS, -1), list(range(DRAWS)))
+    counts = torch.bincount(drawn, minlength=8).numpy()
+    assert (counts[p == 0] == 0).all()
+    # 7 degrees of freedom at most: 24.3 is the 99.9 % quantile; the seeds are fixed
+    assert chi_square(counts, DRAWS * p) < 24.3
+
+
+def test_two_step_texts_follow_the_chain_rule():
+    """Over a vocabulary of 3, the joint of two dependent positions equals its enumeration."""
+    first = torch.tensor([0.4, -0.3, 1.0])
+    second = torch.tensor([[1.0, 0.0, -1.0], [0.0, 0.5, 0.2], [-0.7, 0.1, 0.9]])
+    joint = first.softmax(0)[:, None] * second.softmax(1)
+    counts = torch.zeros(3, 3)
+    for seed in range(DRAWS):
+        a = int((first + gumbel_noise(seed, 10, 3)).argmax())
+        counts[a, int((second[a] + gumbel_noise(seed, 11, 3)).argmax())] += 1
+    expected = DRAWS * joint.flatten().double().numpy()
+    assert chi_square(counts.flatten().numpy(), expected) < 26.1  # 8 degrees, 99.9 %
+
+
+def test_every_pair_of_neighbouring_positions_is_uncorrelated():
+    rule, logits = TargetRule(Sampling(1.0)), torch.zeros(1, 2)
+    drawn = rule.choose(logits.expand(DRAWS, -1), list(range(DRAWS))).tolist()
+    pairs = [drawn[i : i + 2] for i in range(DRAWS - 1)]
+    for pair in itertools.product([0, 1], repeat=2):
+        assert abs(pairs.count(list(pair)) / len(pairs) - 0.25) < 0.012

@@ -1,0 +1,226 @@
+"""The target: every node sees its own path and nothing else, wherever it stands in the tree."""
+
+import numpy as np
+import pytest
+import torch
+
+from core import target as target_module
+from core.cache import mask_value
+from core.errors import UserError
+from core.types import Draft
+from tests import toys
+
+CONTEXT = [5, 17, 3, 44, 9, 28, 3, 11, 40, 2]
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}  # Hugging Face's norms and softmax work in float32
+
+pytestmark = pytest.mark.parametrize("family", toys.FAMILIES)
+
+
+def prefilled(family, context=CONTEXT, reserve=200):
+    where = toys.target(family)
+    where.prefill(context, reserve)
+    return where
+
+
+def random_draft(seed, rows=40):
+    rng = np.random.default_rng(seed)
+    return toys.draft_of(toys.random_parents(rng, rows), rng.integers(0, toys.VOCABULARY, rows))
+
+
+def check_cache(where, text, family):
+    """Committed keys (rotated, so positions too) and values equal a fresh forward's."""
+    assert where.length == len(text)
+    expected = toys.full_forward(text, family).kv
+    for ours, theirs in zip(toys.committed_kv(where), expected, strict=True):
+        torch.testing.assert_close(ours[0], theirs[0], **CLOSE)
+        torch.testing.assert_close(ours[1], theirs[1], **CLOSE)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_each_nodes_logits_equal_its_path_decoded_as_a_chain(family, seed):
+    where, draft = prefilled(family), random_draft(seed)
+    scores = where.score(draft)
+    for row in range(len(draft)):
+        text = CONTEXT + draft.tokens[list(draft.path(row))].tolist()
+        alone = toys.full_forward(text, family)
+        torch.testing.assert_close(scores.logits[row], alone.logits[-1], **CLOSE)
+        torch.testing.assert_close(scores.features[row], alone.features[-1], **CLOSE)
+
+
+def test_siblings_with_equal_tokens_score_alike(family):
+    """Two equal children of the root stand at one position: running positions would part them."""
+    where = prefilled(family)
+    draft = toys.draft_of([-1, 0, 0, 0, 1, 3], [4, 7, 9, 7, 2, 2])
+    logits = where.score(draft).logits
+    torch.testing.assert_close(logits[1], logits[3], **CLOSE)
+    torch.testing.assert_close(logits[4], logits[5], **CLOSE)
+    assert (logits[1] - logits[2]).abs().max() > 0.01
+
+
+def test_prefill_gives_the_last_logits_and_every_feature(family):
+    where = toys.target(family)
+    scores, alone = where.prefill(CONTEXT, 10), toys.full_forward(CONTEXT, family)
+    assert scores.logits.shape == (1, toys.VOCABULARY)
+    torch.testing.assert_close(scores.logits[0], alone.logits[-1], **CLOSE)
+    torch.testing.assert_close(scores.features, alone.features, **CLOSE)
+    check_cache(where, CONTEXT, family)
+
+
+@pytest.mark.parametrize("length", [15, 16, 17, 32, 50])
+def test_prefill_in_chunks_equals_prefill_at_once(family, length, monkeypatch):
+    monkeypatch.setattr(target_module, "PREFILL_CHUNK", 16)
+    text = [(7 * i + i * i) % toys.VOCABULARY for i in range(length)]
+    where, alone = toys.target(family), toys.full_forward(text, family)
+    scores = where.prefill(text, 4)
+    assert where.forwards == -(-length // 16)
+    torch.testing.assert_close(scores.logits[0], alone.logits[-1], **CLOSE)
+    torch.testing.assert_close(scores.features, alone.features, **CLOSE)
+    check_cache(where, text, family)
+
+
+def test_a_prompt_longer_than_the_real_chunk(family):
+    text = [
+        (11 * i + i * i // 3) % toys.VOCABULARY for i in range(target_module.PREFILL_CHUNK + 40)
+    ]
+    where, alone = toys.target(family), toys.full_forward(text, family)
+    scores = where.prefill(text, 40)
+    assert where.forwards == 2
+    torch.testing.assert_close(scores.logits[0], alone.logits[-1], **CLOSE)
+    draft = random_draft(1, 20)
+    last = text + draft.tokens[list(draft.path(19))].tolist()
+    expected = toys.full_forward(last, family).logits[-1]
+    torch.testing.assert_close(where.score(draft).logits[19], expected, **CLOSE)
+
+
+@pytest.mark.parametrize(
+    "path", [(0,), (0, 1), (0, 2, 3), (0, 2, 6), (0, 2, 6, 7), (0, 5), (0, 1, 4, 8, 9)]
+)
+def test_after_a_commit_cache_and_next_logits_equal_a_fresh_prefill(family, path):
+    #                   0   1  2  3  4  5  6  7  8  9
+    draft = toys.draft_of([-1, 0, 0, 2, 1, 0, 2, 6, 4, 8], [4, 7, 9, 7, 2, 30, 31, 32, 33, 34])
+    where = prefilled(family)
+    where.score(draft)
+    index = where.commit(toys.verdict_of(draft, path))
+    assert index.tolist() == list(path)
+    text = CONTEXT + draft.tokens[list(path)].tolist()
+    check_cache(where, text, family)
+    following = where.score(Draft.root_only(13)).logits[0]
+    torch.testing.assert_close(
+        following, toys.full_forward([*text, 13], family).logits[-1], **CLOSE
+    )
+
+
+def test_many_random_commits_keep_the_cache_a_fresh_prefill(family):
+    rng = np.random.default_rng(4)
+    where, text = prefilled(family, reserve=400), list(CONTEXT)
+    for step in range(30):
+        draft = random_draft(100 + step, 25)
+        scores = where.score(draft)
+        path = draft.path(int(rng.integers(0, 25)))
+        row_text = text + draft.tokens[list(path)].tolist()
+        expected = toys.full_forward(row_text, family)
+        torch.testing.assert_close(scores.logits[path[-1]], expected.logits[-1], **CLOSE)
+        where.commit(toys.verdict_of(draft, path))
+        text = row_text
+        check_cache(where, text, family)
+
+
+def test_masking_the_first_key_changes_every_row(family):
+    """The mask reaches the attention and the context's first token is really read."""
+    where, draft = prefilled(family), random_draft(0)
+    before = where.score(draft).logits
+
+    def hide_first(_, args, kwargs):
+        kwargs["attention_mask"][..., 0] = mask_value(torch.float64)
+        return args, kwargs
+
+    hook = where.model.register_forward_pre_hook(hide_first, with_kwargs=True)
+    try:
+        after = where.score(draft).logits
+    finally:
+        hook.remove()
+    assert (after - before).abs().amax(-1).min() > 1e-4
+
+
+def test_hiding_an_ancestor_changes_its_descendants_only(family, monkeypatch):
+    where, draft = prefilled(family), random_draft(2)
+    before = where.score(draft).logits
+    victim = next(row for row in range(1, 40) if draft.children[row])
+    allowed = target_module.ancestor_mask(draft)
+    below = [row for row in range(40) if allowed[row, victim] and row != victim]
+    allowed[below, victim] = False
+    monkeypatch.setattr(target_module, "ancestor_mask", lambda _: allowed)
+    moved = (where.score(draft).logits - before).abs().amax(-1) > 1e-9
+    assert moved.nonzero().flatten().tolist() == below
+
+
+def test_a_chain_as_a_tree_is_byte_identical_to_a_causal_pass(family, monkeypatch):
+    """One chunk of prefill behind the context against the same tokens as a draft."""
+    tokens = [4, 7, 9, 7, 2, 30, 31, 32]
+    monkeypatch.setattr(target_module, "PREFILL_CHUNK", len(CONTEXT))
+    causal = toys.target(family).prefill(CONTEXT + tokens, 50)
+    where = prefilled(family)
+    drafted = where.score(toys.draft_of([-1, *range(7)], tokens))
+    assert torch.equal(drafted.features, causal.features[len(CONTEXT) :])
+    torch.testing.assert_close(drafted.logits[-1], causal.logits[0], rtol=1e-12, atol=1e-12)
+
+
+def test_scoring_does_not_commit(family):
+    where = prefilled(family)
+    first = where.score(random_draft(1)).logits
+    where.score(random_draft(2, 60))
+    assert where.length == len(CONTEXT)
+    assert torch.equal(where.score(random_draft(1)).logits, first)
+    check_cache(where, CONTEXT, family)
+
+
+def test_a_second_text_does_not_see_the_first(family):
+    where = prefilled(family)
+    where.score(random_draft(1))
+    where.commit(toys.verdict_of(random_draft(1), (0,)))
+    other = [1, 2, 3]
+    scores = where.prefill(other, 50)
+    torch.testing.assert_close(
+        scores.logits[0], toys.full_forward(other, family).logits[-1], **CLOSE
+    )
+    check_cache(where, other, family)
+    longer = [(3 * i) % toys.VOCABULARY for i in range(600)]  # the cache must grow
+    where.prefill(longer, 50)
+    check_cache(where, longer, family)
+
+
+def test_features_are_optional(family):
+    where = toys.target(family, layers=())
+    scores = where.prefill(CONTEXT, 4)
+    assert scores.features.shape == (len(CONTEXT), 0)
+
+
+def test_every_forward_is_counted(family):
+    where = prefilled(family)
+    assert where.forwards == 1
+    where.score(random_draft(0))
+    where.score(Draft.root_only(1))
+    assert where.forwards == 3
+
+
+def test_nothing_hangs_on_the_model(family):
+    """No attribute, hook or gradient stays on the Hugging Face model after a run."""
+    owner = toys.model(family)
+    before = set(vars(owner)), set(vars(owner.config)), len(owner._forward_hooks)
+    toys.run(toys.tree(toys.RandomDrafter()), 10, family=family)
+    assert (set(vars(owner)), set(vars(owner.config)), len(owner._forward_hooks)) == before
+    assert all(p.grad is None for p in owner.parameters())
+
+
+def test_an_empty_prompt_is_a_user_error(family):
+    with pytest.raises(UserError, match="no tokens"):
+        toys.target(family).prefill([], 4)
+
+
+def test_stop_ids_may_be_one_several_or_none(family):
+    assert toys.target(family).stop_ids == frozenset()
+    assert toys.target(family, stop=[3]).stop_ids == {3}
+    assert toys.target(family, stop=[3, 9]).stop_ids == {3, 9}
+    one = toys.target(family, stop=[3])
+    one.model.generation_config.eos_token_id = 0
+    assert one.stop_ids == {0}
