@@ -68,7 +68,8 @@ def _probe(seen: Seen, proposal: Proposal) -> Probe:
     best = torch.from_numpy(proposal.candidates.ids[:depths, :COVERAGE]).to(p.device)
     covered = p.gather(1, best).cumsum(1)
     own = torch.from_numpy(seen.verdict.choices[rows]).to(p.device)[:, None]
-    coverage = np.ones((depths, COVERAGE), np.float32)  # a vocabulary below 16 is fully covered
+    coverage = np.empty((depths, COVERAGE), np.float32)
+    coverage[:] = _array(covered[:, -1:])  # a drafter that keeps fewer than 16 covers no more
     coverage[:, : covered.shape[1]] = _array(covered)
     return Probe(
         tvd=_array((q - p).abs().sum(-1) / 2),

@@ -111,6 +111,7 @@ def _best_first(log_q, count):
     depths, width = log_q.shape
     room = 2 * count + 1
     key = np.empty(room, np.float64)
+    base = np.empty(room, np.float64)  # the parent's score: a sibling's never needs a subtraction
     above = np.empty(room, np.int32)  # row of the parent
     level = np.empty(room, np.int32)  # 0-based depth
     rank = np.empty(room, np.int32)
@@ -120,6 +121,7 @@ def _best_first(log_q, count):
     ranks = np.empty(count, np.int32)
     scores = np.empty(count, np.float64)
     key[0], above[0], level[0], rank[0], heap[0] = log_q[0, 0], 0, 0, 0, 0
+    base[0] = 0.0
     entries, size = 1, 1
     for row in range(count):
         entry = heap[0]
@@ -131,13 +133,15 @@ def _best_first(log_q, count):
         parents[row], out_depths[row] = above[entry], depth + 1
         ranks[row], scores[row] = place, score
         if place + 1 < width:
-            key[entries] = score - log_q[depth, place] + log_q[depth, place + 1]
+            base[entries] = base[entry]
+            key[entries] = base[entry] + log_q[depth, place + 1]
             above[entries], level[entries], rank[entries] = above[entry], depth, place + 1
             heap[size] = entries
             _sift_up(heap, key, size)
             entries += 1
             size += 1
         if depth + 1 < depths:
+            base[entries] = score
             key[entries] = score + log_q[depth + 1, 0]
             above[entries], level[entries], rank[entries] = row + 1, depth + 1, 0
             heap[size] = entries

@@ -13,8 +13,9 @@ Shapes: B batch, H query heads, G key/value heads, T new tokens, S cache rows, D
 from __future__ import annotations
 
 import torch
-from transformers import AttentionInterface, PreTrainedConfig
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedConfig
 from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.masking_utils import eager_mask
 
 from core.errors import UserError
 
@@ -148,6 +149,8 @@ def grouped_attention(
 
 
 AttentionInterface.register(ATTENTION, grouped_attention)
+# Without this, a forward that brings no 4-D mask would silently not be causal.
+AttentionMaskInterface.register(ATTENTION, eager_mask)
 
 
 def mask_value(dtype: torch.dtype) -> float:

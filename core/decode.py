@@ -97,8 +97,10 @@ class Settings:
             raise UserError(f"the budget must be 1 to {MAX_BUDGET}, not {self.budget}")
         if self.max_new_tokens < 1:
             raise UserError(f"max new tokens must be at least 1, not {self.max_new_tokens}")
-        if not 0 <= s.temperature < float("inf"):
-            raise UserError(f"the temperature must be 0 or more, not {s.temperature}")
+        if s.temperature != 0 and not 1e-3 <= s.temperature <= 1e3:
+            raise UserError(
+                f"the temperature must be 0 (greedy) or from 0.001 to 1000, not {s.temperature}"
+            )
         if s.top_k < 0:
             raise UserError(f"top-k must be 0 (off) or more, not {s.top_k}")
         if not 0 < s.top_p <= 1:
@@ -158,7 +160,10 @@ def decode(
     if drafter is not None:
         drafter.reset(len(prompt) + reserve)
         drafter.extend(prompt, prefilled.features)
+    text = target.texts
     for index in count():
+        if target.texts != text:
+            raise RuntimeError("another run has begun on this target: one text at a time")
         position, clock = target.length, Stopwatch(target.device, settings.timed)
         proposal, draft = None, Draft.root_only(root)
         if drafter is not None and builder is not None:

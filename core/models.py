@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import (
@@ -60,6 +62,8 @@ class Language:
             return text
         raw = self.tokenizer.convert_ids_to_tokens(token)
         codes = [_BYTE_OF.get(c) for c in raw] if isinstance(raw, str) else []
+        if isinstance(raw, str) and (byte := re.fullmatch(r"<0x([0-9A-Fa-f]{2})>", raw)):
+            codes = [int(byte[1], 16)]  # how SentencePiece spells one
         if not codes or None in codes:
             return text
         return "‹" + " ".join(f"{code:02x}" for code in codes) + "›"
@@ -77,7 +81,7 @@ def encode_chat(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
     Special-token text typed by a user stays text: the turn is encoded apart from its frame.
     """
     if not tokenizer.chat_template:
-        return tokenizer(prompt).input_ids
+        return tokenizer(prompt, split_special_tokens=True).input_ids
     marker = "\ue000"
     frame = tokenizer.apply_chat_template(
         [{"role": "user", "content": marker}], add_generation_prompt=True, tokenize=False
@@ -133,8 +137,9 @@ def load_language(
     try:
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-        model = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             source,
+            output_loading_info=True,
             config=config,
             dtype=dtype,
             attn_implementation=ATTENTION,
@@ -144,7 +149,10 @@ def load_language(
     except Exception as error:  # a broken checkpoint makes its libraries raise anything at all
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(f"the model {name!r} cannot be loaded: {first}") from error
-    model = model.to(where).eval().requires_grad_(False)  # pyright: ignore[reportArgumentType]
+    model, loading = loaded
+    if missing := sorted(loading["missing_keys"]):
+        raise UserError(f"the model {name!r} lacks the tensor {missing[0]} (and its text is noise)")
+    model = model.to(where).eval().requires_grad_(False)
     if pack and can_pack(dtype, where):
         pack_linears(model)
     return Language(name, model, tokenizer, folder if folder.is_dir() else None)
@@ -152,6 +160,8 @@ def load_language(
 
 def shipped_drafter(name: str) -> Path | None:
     """The DFlash checkpoint that ships for the target of this name, if one does."""
+    if name != embedded.NAME:  # other names are paths and hub ids: never joined to ours
+        return None
     folder = ASSETS / "models" / name / "dflash"
     return folder if (folder / "config.json").is_file() else None
 

@@ -56,7 +56,8 @@ class TargetRule:
 
 def gumbel_noise(seed: int, position: int, size: int) -> Tensor:
     """Gumbel noise [size] float32 for one absolute position; the same on every machine."""
-    stream = np.random.Generator(np.random.Philox(key=[seed % 2**64, position]))
+    key = np.array([seed % 2**64, position], np.uint64)  # a list would pass through float64
+    stream = np.random.Generator(np.random.Philox(key=key))
     # 53-bit uniforms, shifted off zero: in float32 the tail of the noise would be quantised.
     uniform = stream.random(size) + 2.0**-54
     return torch.from_numpy((-np.log(-np.log(uniform))).astype(np.float32))

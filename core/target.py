@@ -35,6 +35,7 @@ class Target:
         self.model, self.layers = model, layers
         self.device, self.dtype = model.device, model.dtype
         self.forwards = 0  # counted, so that a report never has to guess
+        self.texts = 0  # prefilled so far: tells a run that another one took its place
         self._cache: StaticKV | None = None
 
     @property
@@ -74,6 +75,7 @@ class Target:
         """
         if not tokens:
             raise UserError("the prompt has no tokens")
+        self.texts += 1
         self._make_cache(len(tokens) + reserve)
         features, logits = [], None
         for low in range(0, len(tokens), PREFILL_CHUNK):

@@ -8,7 +8,6 @@ fields they do not know. Nothing in a trace is ever executed: it holds numbers a
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import math
 import zlib
@@ -169,7 +168,8 @@ def _lines(file: IO[bytes], name: str) -> Iterator[dict[str, Any]]:
     """JSON objects line by line; an unfinished last line (a killed run) ends the file quietly."""
     magic = file.read(2)
     file.seek(0)
-    stream = io.BufferedReader(gzip.GzipFile(fileobj=file)) if magic == b"\x1f\x8b" else file  # type: ignore[arg-type]
+    # No BufferedReader around it: at a cut end that would drop whole lines it had read ahead.
+    stream = gzip.GzipFile(fileobj=file) if magic == b"\x1f\x8b" else file  # type: ignore[arg-type]
     number = 0
     while True:
         try:

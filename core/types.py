@@ -10,7 +10,7 @@ behind it. L is the number of drafted depths, K the candidates kept per depth.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -244,8 +244,3 @@ class Sampling:
 
 
 GREEDY = Sampling()
-
-
-def mean_tokens_per_round(rounds: Sequence[Round]) -> float:
-    """τ (block efficiency): tokens committed per round."""
-    return sum(len(r.committed) for r in rounds) / max(1, len(rounds))

@@ -1,4 +1,4 @@
-"""Shared fixtures. Everything but the embedded-model tests runs on one thread: it is tiny."""
+"""Shared fixtures. Every test runs on one thread: beside other work two are many times slower."""
 
 from __future__ import annotations
 
@@ -38,8 +38,3 @@ def _one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-@pytest.fixture
-def two_threads():
-    torch.set_num_threads(2)

@@ -13,10 +13,10 @@ from core.sampling import TargetRule
 from core.session import Engine, RunRequest
 from core.types import Sampling
 
-pytestmark = [pytest.mark.embedded, pytest.mark.usefixtures("two_threads")]
+pytestmark = pytest.mark.embedded
 
 COUNT = 136
-PROMPT = "Natalia sold 48 clips in April and half as many in May. How many did she sell altogether?"
+PROMPT = "Explain in detail, step by step, how bread is made and why the dough has to rest."
 TEMPERATURES = (0.0, 1.0)
 
 
@@ -34,7 +34,9 @@ def engine():
 @pytest.fixture(scope="module")
 def plain(engine):
     """Plain decoding's tokens at each temperature, decoded once."""
-    torch.set_num_threads(2)
+    torch.set_num_threads(
+        1
+    )  # module fixtures come before conftest's: beside other work two are slower
     return {t: decoded(engine, "ar", 1, t)[1] for t in TEMPERATURES}
 
 

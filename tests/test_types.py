@@ -18,7 +18,6 @@ from core.types import (
     Round,
     Sampling,
     Verdict,
-    mean_tokens_per_round,
 )
 from tests.toys import draft_of, random_parents
 
@@ -109,12 +108,6 @@ def test_a_token_without_text_shows_its_id():
     record = a_round([0], 8).with_texts({9: "nine"})
     assert record.text(9) == "nine"
     assert record.text(8) == "⟨8⟩"
-
-
-def test_tau_counts_committed_tokens():
-    rounds = [a_round([0], 8, committed=[8]), a_round([0, 1, 3], 8, committed=[1, 3, 8])]
-    assert mean_tokens_per_round(rounds) == 2.0
-    assert mean_tokens_per_round([]) == 0.0
 
 
 def test_drafts_and_rounds_are_frozen():

@@ -195,7 +195,8 @@ class Attention(nn.Module):
         scores = torch.cat([far, q @ own_k.transpose(2, 3)], -1)
         weights = scores.softmax(-1, dtype=torch.float32).to(x.dtype)
         out = weights[..., length:] @ own_v
-        far_out = weights[..., :length].reshape(self.groups, -1, length) @ context.values
+        rows = blocks * share * size  # said in full: −1 cannot be inferred for an empty context
+        far_out = weights[..., :length].reshape(self.groups, rows, length) @ context.values
         out = (out + far_out.view_as(out)).view(self.groups, blocks, share, size, self.width)
         out = out.permute(1, 3, 0, 2, 4).reshape(blocks, size, self.heads * self.width)
         return self.o_proj(out)
@@ -287,7 +288,7 @@ def load_config(folder: Path) -> DFlashConfig:
     """Raises UserError when the folder holds no readable DFlash config."""
     try:
         return DFlashConfig.from_json(json.loads((folder / "config.json").read_text()))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, AttributeError, TypeError) as error:
         raise UserError(f"{folder} holds no DFlash checkpoint: {error}") from None
 
 

@@ -1,0 +1,134 @@
+"""Where a draft's nodes stand: one tidy layered tree, used by the text, the SVG and the browser.
+
+Depth runs left to right, siblings from top to bottom in the order they were drafted. Subtrees slide
+together as far as their outlines allow (Reingold and Tilford); a parent stands midway between its
+first and last child, except on the accepted path: that one is a straight line, so that the text
+reads straight through the tree and stands at the same place round after round. Only the shallower
+of two outlines is walked when they meet, so the whole takes O(N).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from core.types import Array, Draft
+
+SIBLING = 1.0  # between neighbours with one parent
+COUSIN = 1.3  # between neighbours of different families: families read as groups
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Positions in units of one node: x = depth, y ≥ 0 downward, the topmost node at 0.
+
+    ghost  y of the target's token that was not drafted, one step right of the path's end
+    """
+
+    x: Array
+    y: Array
+    ghost: float | None = None
+
+    @property
+    def height(self) -> float:
+        """From the topmost to the lowest node, the ghost included."""
+        lowest = float(self.y.max())
+        return lowest if self.ghost is None else max(lowest, self.ghost)
+
+
+def tidy(draft: Draft, path: Sequence[int] = (), ghost: bool = False) -> Layout:
+    """Place every row. ``path`` (from the root) runs straight; ``ghost`` continues it by one."""
+    count, parents = len(draft), draft.parents.tolist()
+    below: list[list[int]] = [[] for _ in range(count + 1)]
+    for row in range(1, count):
+        below[parents[row]].append(row)
+    spine = dict(pairwise(path))  # row → the child it stands level with
+    if ghost:
+        end = path[-1] if path else 0
+        parents, spine[end] = [*parents, end], count
+        below[end].insert((len(below[end]) + 1) // 2, count)
+    y = np.array(_rows(parents, below, spine), np.float64)
+    y -= y.min()
+    return Layout(draft.depths.astype(np.float64), y[:count], float(y[count]) if ghost else None)
+
+
+class _Outline:
+    """One side of a subtree: y per level, deepest first, so that the root's level is the last.
+
+    ``shift`` is added to every entry: moving a subtree costs nothing.
+    """
+
+    __slots__ = ("levels", "shift")
+
+    def __init__(self, levels: list[float], shift: float = 0.0):
+        self.levels, self.shift = levels, shift
+
+    def cover(self, other: _Outline) -> _Outline:
+        """This outline where it has levels, the other's below: the longer list is reused."""
+        mine, theirs = len(self.levels), len(other.levels)
+        if mine >= theirs:
+            return self
+        move = self.shift - other.shift
+        other.levels[theirs - mine :] = [y + move for y in self.levels]
+        return other
+
+
+def _rows(parents: list[int], below: list[list[int]], spine: dict[int, int]) -> list[float]:
+    """y per row. Parents stand before children, so the reversed order visits children first."""
+    count = len(parents)
+    offset = [0.0] * count  # of a row against its parent
+    outlines: list[tuple[_Outline, _Outline] | None] = [None] * count
+    for row in range(count - 1, -1, -1):
+        outlines[row] = _family(below[row], spine.get(row), outlines, offset)
+    y = [0.0] * count
+    for row in range(1, count):
+        y[row] = y[parents[row]] + offset[row]
+    return y
+
+
+def _family(
+    children: list[int],
+    level: int | None,
+    outlines: list[tuple[_Outline, _Outline] | None],
+    offset: list[float],
+) -> tuple[_Outline, _Outline]:
+    """Slide the children's subtrees together, place the parent, return the family's outline."""
+    if not children:
+        return _Outline([0.0]), _Outline([0.0])
+    top, bottom = _taken(outlines, children[0])
+    for child in children[1:]:
+        upper, lower = _taken(outlines, child)
+        move = _clearance(bottom, upper)
+        offset[child] = move
+        upper.shift += move
+        lower.shift += move
+        top = top.cover(upper)
+        bottom = lower.cover(bottom)
+    middle = (offset[children[0]] + offset[children[-1]]) / 2 if level is None else offset[level]
+    for child in children:
+        offset[child] -= middle
+    for outline in (top, bottom):
+        outline.shift -= middle
+        outline.levels.append(-outline.shift)
+    return top, bottom
+
+
+def _taken(outlines: list[tuple[_Outline, _Outline] | None], row: int) -> tuple[_Outline, _Outline]:
+    pair = outlines[row]
+    assert pair is not None, "children stand behind their parents"
+    outlines[row] = None  # its lists live on in the family's outline
+    return pair
+
+
+def _clearance(above: _Outline, below: _Outline) -> float:
+    """How far the lower subtree must move so that nothing touches on any shared level."""
+    shift = above.shift - below.shift
+    gaps = zip(reversed(above.levels), reversed(below.levels), strict=False)
+    first = next(gaps)
+    needed = first[0] - first[1] + shift + SIBLING
+    for high, low in gaps:
+        needed = max(needed, high - low + shift + COUSIN)
+    return needed

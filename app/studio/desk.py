@@ -1,0 +1,260 @@
+"""The desk: one worker decodes one run after the other; everybody else only reads.
+
+A person's run is known by an unguessable ticket and by nothing else. The page asks for what is new
+by ticket, and viewing, stepping and saving never wait for the worker. A run that nobody has asked
+about for a while is stopped: its page is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.studio.engine import Ask, StudioEngine
+from app.view import header_view, round_view
+from app.visible import flowing
+from core.embedded import Progress
+from core.errors import UserError
+from core.trace import Header, Trace
+from core.types import Round
+
+WAITING, RUNNING, DONE, STOPPED, FAILED = "waiting", "running", "done", "stopped", "failed"
+ENDED = (DONE, STOPPED, FAILED)
+
+LOST_AFTER = 150.0  # seconds without a question; browsers wake hidden pages once a minute
+KEPT_RUNS, KEPT_ROWS = 64, 500_000  # on view; about a third of a gigabyte, the longest unseen goes
+LONGEST = 1000  # characters of a sentence
+BATCH = 1_500_000  # about this many characters of rounds in one answer
+
+
+@dataclass(eq=False)
+class Run:
+    """One person's run, live or opened from a file. Rounds are only ever appended."""
+
+    ticket: str
+    ask: Ask | None = None
+    header: Header | None = None
+    rounds: list[Round] = field(default_factory=list)
+    views: list[dict[str, Any]] = field(default_factory=list)
+    state: str = WAITING
+    message: str = ""
+    seen: float = field(default_factory=time.monotonic)
+    stop: threading.Event = field(default_factory=threading.Event)
+    source: str = "live"
+
+    @property
+    def rows(self) -> int:
+        """What it weighs in memory, in draft rows."""
+        return sum(50 + len(view["tokens"]) for view in list(self.views))
+
+    def append(self, record: Round) -> None:
+        self.rounds.append(record)
+        self.views.append(round_view(record, first=len(self.rounds) == 1))
+
+    def trace(self) -> Trace:
+        """What can be saved of it now. Raises UserError before the first round."""
+        rounds = tuple(self.rounds)
+        if self.header is None or not rounds:
+            raise UserError("there is nothing to save yet")
+        return Trace(self.header, rounds, {} if self.state == DONE else None)
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """What the page says about the model: ``loading``, ``ready`` or ``failed``."""
+
+    state: str
+    message: str
+    fraction: float | None = None
+
+
+class Desk:
+    """Owns the engine's only worker, the queue before it and the runs on view."""
+
+    def __init__(self, engine: StudioEngine):
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)
+        self._queue: deque[Run] = deque()
+        self._current: Run | None = None
+        self._runs: OrderedDict[str, Run] = OrderedDict()
+        self._closed = False
+        self.model = ModelState("loading", "waking up")
+        self._worker = threading.Thread(target=self._serve, name="draftscope-desk", daemon=True)
+
+    def open(self) -> None:
+        """Start loading the model and then serving the queue, in the background."""
+        self._worker.start()
+
+    def close(self) -> None:
+        """Stop everything; the worker ends after its current round."""
+        with self._work:
+            self._closed = True
+            for run in self._runs.values():
+                run.stop.set()
+            self._work.notify_all()
+
+    # ── what people do ───────────────────────────────────────────────────────────────────────────
+
+    def submit(self, ask: Ask) -> str:
+        """Queue a run; returns its ticket."""
+        run = Run(_new_ticket(), ask)
+        with self._work:
+            self._keep(run)
+            self._queue.append(run)
+            self._work.notify_all()
+        return run.ticket
+
+    def show(self, trace: Trace) -> str:
+        """Put an opened trace on view; returns its ticket."""
+        run = Run(_new_ticket(), header=trace.header, state=DONE, source="file")
+        for record in trace.rounds:
+            run.append(record)
+        if not trace.complete:
+            run.state, run.message = STOPPED, "this trace was interrupted: it has no footer"
+        with self._lock:
+            self._keep(run)
+        return run.ticket
+
+    def run(self, ticket: object) -> Run | None:
+        """The run of a ticket; asking keeps it alive."""
+        with self._lock:
+            run = self._runs.get(ticket) if isinstance(ticket, str) else None
+            if run is not None:
+                run.seen = time.monotonic()
+                self._runs.move_to_end(run.ticket)
+            return run
+
+    def halt(self, ticket: object) -> None:
+        """Stop a run; a waiting one leaves the queue at once."""
+        run = self.run(ticket)
+        if run is None:
+            return
+        with self._lock:
+            run.stop.set()
+            if run in self._queue:
+                self._queue.remove(run)
+                run.state = STOPPED
+
+    def news(self, ticket: object, since: int) -> dict[str, Any]:
+        """The model's state, the run's, and its rounds from number ``since`` on."""
+        run = self.run(ticket)
+        answer: dict[str, Any] = {"model": _plain(self.model), "run": None}
+        if run is None:
+            return answer
+        state = run.state  # read before the rounds: an ended run's last rounds are then complete
+        views, more = _batch(run.views, max(0, since))
+        answer["run"] = {
+            "ticket": run.ticket,
+            "state": state,
+            "message": flowing(run.message, LONGEST),
+            "ahead": self._ahead(run),
+            "header": header_view(run.header) if run.header is not None and since <= 0 else None,
+            "started": run.header is not None,
+            "source": run.source,
+            "rounds": views,
+            "more": more,
+        }
+        return answer
+
+    def _ahead(self, run: Run) -> int:
+        """How many runs come before a waiting one."""
+        with self._lock:
+            if run not in self._queue:
+                return 0
+            return self._queue.index(run) + (self._current is not None)
+
+    def _keep(self, run: Run) -> None:
+        self._runs[run.ticket] = run
+        rows = sum(r.rows for r in self._runs.values())
+        for old in [r for r in self._runs.values() if r.state in ENDED and r is not run]:
+            if len(self._runs) <= KEPT_RUNS and rows <= KEPT_ROWS:
+                return
+            rows -= old.rows
+            del self._runs[old.ticket]
+
+    # ── the worker ───────────────────────────────────────────────────────────────────────────────
+
+    def _serve(self) -> None:
+        try:
+            self._engine.prepare(self._report)
+        except UserError as error:
+            self.model = ModelState("failed", str(error))
+        except Exception as error:
+            logging.getLogger(__name__).exception("the model could not be loaded")
+            self.model = ModelState("failed", f"loading failed: {type(error).__name__}")
+        else:
+            self.model = ModelState("ready", "ready", 1.0)
+        while (run := self._next()) is not None:
+            self._decode(run)
+
+    def _report(self, progress: Progress) -> None:
+        self.model = ModelState("loading", progress.stage, progress.fraction)
+
+    def _next(self) -> Run | None:
+        with self._work:
+            self._current = None
+            while not self._queue and not self._closed:
+                self._work.wait()
+            if self._closed:
+                return None
+            self._current = self._queue.popleft()
+            return self._current
+
+    def _decode(self, run: Run) -> None:
+        if self.model.state == "failed":
+            run.message, run.state = f"the model is not loaded: {self.model.message}", FAILED
+            return
+        if run.stop.is_set() or self._is_lost(run):
+            run.state = STOPPED
+            return
+        assert run.ask is not None
+        run.state = RUNNING
+        try:
+            started = self._engine.start(run.ask)
+            run.header = started.header
+            # Closing the generator is what stops a run.
+            with closing(iter(started)) as rounds:
+                for record in rounds:
+                    run.append(record)
+                    if run.stop.is_set() or self._is_lost(run):
+                        run.state = STOPPED
+                        return
+            run.state = STOPPED if run.stop.is_set() else DONE
+        except UserError as error:
+            run.message, run.state = str(error), FAILED
+        except Exception as error:
+            # What broke inside is for the log; a path or a prompt may stand in it.
+            logging.getLogger(__name__).exception("a run broke")
+            run.message, run.state = f"the run broke ({type(error).__name__})", FAILED
+
+    def _is_lost(self, run: Run) -> bool:
+        return time.monotonic() - run.seen > LOST_AFTER
+
+
+def _new_ticket() -> str:
+    return secrets.token_urlsafe(18)
+
+
+def _plain(model: ModelState) -> dict[str, Any]:
+    message = flowing(model.message, LONGEST)
+    return {"state": model.state, "message": message, "fraction": model.fraction}
+
+
+def _batch(views: Sequence[dict[str, Any]], since: int) -> tuple[list[dict[str, Any]], bool]:
+    """Views from ``since`` on, as many as one answer should hold, and whether more are there."""
+    taken: list[dict[str, Any]] = []
+    size = 0
+    for view in views[since:]:
+        taken.append(view)
+        size += 400 + 40 * len(view["tokens"]) + sum(map(len, view["labels"].values()))
+        if size > BATCH:
+            break
+    return taken, since + len(taken) < len(views)

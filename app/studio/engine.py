@@ -1,0 +1,94 @@
+"""What the studio needs of an engine, and the real one, imported only when it is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from core.embedded import Progress
+from core.errors import UserError
+from core.trace import Header
+from core.types import Round
+
+if TYPE_CHECKING:
+    from core.session import Run
+
+Report = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One run, as the page asks for it; ``core.session.RunRequest`` without torch."""
+
+    prompt: str
+    method: str = "ddtree"
+    budget: int = 64
+    max_new_tokens: int = 128
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+
+
+class Started(Protocol):
+    """A started run: its header now, its rounds as they are decoded."""
+
+    @property
+    def header(self) -> Header: ...
+
+    def __iter__(self) -> Generator[Round, None, None]: ...
+
+
+class StudioEngine(Protocol):
+    """Loads once, then starts one run at a time."""
+
+    def prepare(self, report: Report) -> None:
+        """Raises UserError, with one sentence, when it cannot be loaded."""
+        ...
+
+    def start(self, ask: Ask) -> Started: ...
+
+
+class LiveEngine:
+    """``core.session.Engine`` with the probe watching; torch is imported by ``prepare``."""
+
+    def __init__(self, model: str, device: str, drafter: Path | None = None):
+        self._model, self._device, self._drafter = model, device, drafter
+        self._engine = None
+
+    def prepare(self, report: Report) -> None:
+        report(Progress("starting torch", None))
+        from core.session import Engine
+
+        engine = Engine(self._model, self._device, self._drafter)
+        engine.prepare(report)
+        for name in ("ddtree", "ar"):
+            try:
+                report(Progress("loading the drafter", None))
+                engine.method(name)
+            except UserError:
+                continue  # said when somebody starts a run that needs it; plain decoding works
+        self._engine = engine
+
+    def start(self, ask: Ask) -> Started:
+        from analysis.probe import observe
+        from core.session import RunRequest
+
+        if self._engine is None:
+            raise UserError("the model is not loaded")
+        return _LiveRun(self._engine.start(RunRequest(**asdict(ask)), observe))
+
+
+class _LiveRun:
+    """A run as a generator: closing it closes the decoding loop."""
+
+    def __init__(self, run: Run):
+        self._run, self.header = run, run.header
+
+    def __iter__(self) -> Generator[Round, None, None]:
+        with closing(self._run.bare()) as rounds:  # type: ignore[type-var]
+            for record in rounds:
+                yield self._run.texted(record)

@@ -1,0 +1,67 @@
+"""Traces in and out: an upload is only ever parsed as a trace, a download is made in memory."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import re
+import tempfile
+from pathlib import Path
+from typing import Any, cast
+
+from core.errors import UserError
+from core.trace import Trace, parse_trace, write_trace
+
+UPLOAD = 64 << 20  # bytes of a file
+UNPACKED = 512 << 20  # bytes of what a gzip file may unpack to
+
+
+def open_upload(path: Path) -> Trace:
+    """The trace in an uploaded file. Raises UserError, with one sentence, for anything else."""
+    try:
+        if path.stat().st_size > UPLOAD:
+            raise UserError(f"the file is larger than {UPLOAD >> 20} MB")
+        with path.open("rb") as raw:
+            zipped = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            file = gzip.GzipFile(fileobj=raw) if zipped else raw
+            return parse_trace(cast(Any, _Bounded(file)), "this file")
+    except (OSError, EOFError):
+        raise UserError("this file cannot be read") from None
+
+
+class _Bounded(io.RawIOBase):
+    """A file that ends with a sentence when it unpacks to more than it may."""
+
+    def __init__(self, file: Any):
+        self._file, self._left = file, UNPACKED
+
+    def read(self, size: int = -1) -> bytes:
+        return self._count(self._file.read(size))
+
+    def readline(self, size: int | None = -1) -> bytes:
+        return self._count(self._file.readline(-1 if size is None else size))
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._file.seek(offset, whence)
+
+    def _count(self, data: bytes) -> bytes:
+        self._left -= len(data)
+        if self._left < 0:
+            raise UserError(f"this file unpacks to more than {UNPACKED >> 20} MB")
+        return data
+
+
+def download(trace: Trace) -> dict[str, str]:
+    """A trace as a file for the browser: its name, and its bytes in base64."""
+    name = f"draftscope-{_plain(trace.header.method)}-{_plain(trace.header.created)}.jsonl.gz"
+    with tempfile.TemporaryDirectory(prefix="draftscope-") as folder:
+        path = Path(folder) / "run.jsonl.gz"
+        write_trace(path, trace)
+        return {"name": name, "data": base64.b64encode(path.read_bytes()).decode("ascii")}
+
+
+def _plain(text: str) -> str:
+    """Only what every file system takes: a header may come from a hostile file."""
+    return re.sub(r"[^0-9A-Za-z]+", "-", text)[:40].strip("-") or "run"

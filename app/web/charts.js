@@ -1,0 +1,108 @@
+// Small charts: acceptance length per round, the stage times of one round, and the run's numbers.
+
+const STAGES = ["draft", "build", "verify", "commit"];
+
+class LengthChart {
+  /** Accepted nodes (filled) and the bonus token (outlined) per round; onPick(roundNumber). */
+  constructor(onPick) {
+    this.svg = s("svg", { class: "ds-lengths", "aria-hidden": "true" });
+    this.label = h("div", { class: "ds-lengths-label" });
+    this.element = h("div", { class: "ds-lengths-box" }, this.svg, this.label);
+    const pick = (event) => {
+      const box = this.svg.getBoundingClientRect();
+      const at = Math.floor(((event.clientX - box.left) / box.width) * this.slots);
+      if (at >= 0 && at < this.count) onPick(at);
+    };
+    this.svg.addEventListener("pointerdown", (event) => {
+      this.svg.setPointerCapture(event.pointerId);
+      pick(event);
+    });
+    this.svg.addEventListener("pointermove", (event) => event.buttons && pick(event));
+    this.count = 0;
+    this.slots = 1;
+  }
+
+  draw(rounds, current, tau) {
+    const H = 56, W = 1000;
+    this.count = rounds.length;
+    this.slots = Math.max(24, rounds.length);
+    const tallest = Math.max(4, ...rounds.map((r) => r.accepted + 1));
+    const step = W / this.slots, bar = step * (this.slots > 160 ? 1 : 0.78), unit = (H - 4) / tallest;
+    const accepted = [], bonus = [];
+    rounds.forEach((round, i) => {
+      const x = (i * step + (step - bar) / 2).toFixed(2), w = bar.toFixed(2);
+      const tall = round.accepted * unit;
+      if (tall) accepted.push(`M${x} ${H}v${-tall.toFixed(2)}h${w}V${H}z`);
+      bonus.push(`M${x} ${(H - tall).toFixed(2)}v${-unit.toFixed(2)}h${w}v${unit.toFixed(2)}z`);
+    });
+    const line = H - tau * unit;
+    this.svg.setAttribute("viewBox", `0 0 ${W} ${H}`);
+    this.svg.setAttribute("preserveAspectRatio", "none");
+    this.svg.replaceChildren(
+      s("rect", { class: "here", x: current * step, y: 0, width: step, height: H, hidden: current < 0 }),
+      s("path", { class: "accepted", d: accepted.join("") }),
+      s("path", { class: "bonus", d: bonus.join("") }),
+      s("path", { class: "tau", d: rounds.length ? `M0 ${line.toFixed(2)}H${W}` : "" }),
+    );
+    this.label.textContent = rounds.length ? "τ " + tau.toFixed(2) : "";
+    this.label.style.top = `${Math.max(0, (line / H) * 100)}%`;
+  }
+}
+
+class StageBar {
+  constructor() {
+    this.bar = h("div", { class: "ds-stages", role: "img" });
+    this.key = h("div", { class: "ds-stage-key", "aria-hidden": "true" });
+    this.element = h("div", { class: "ds-stage-box", title: "stage times of the round shown" }, this.bar, this.key);
+  }
+
+  draw(times) {
+    const total = STAGES.reduce((sum, name) => sum + times[name], 0);
+    clear(this.bar);
+    clear(this.key);
+    this.bar.setAttribute("aria-label", STAGES.map((n) => `${n} ${milliseconds(times[n])}`).join(", "));
+    for (const name of STAGES) {
+      const part = h("span", { class: "stage " + name, title: `${name} ${milliseconds(times[name])}` });
+      part.style.flexGrow = total > 0 ? String(times[name] / total) : "0";
+      this.bar.append(part);
+      this.key.append(h("span", { class: "entry" }, h("i", { class: "stage " + name }), name + " ",
+        h("b", {}, milliseconds(times[name]))));
+    }
+  }
+}
+
+/** τ, tokens, rounds and tokens per second: one definition for live runs and traces. */
+function summarise(rounds) {
+  let tokens = 0, seconds = 0, accepted = 0, verified = 0;
+  for (const round of rounds) {
+    tokens += round.text.length;
+    seconds += STAGES.reduce((sum, name) => sum + round.times[name], 0);
+    if (round.text.length && round.ghost) {
+      accepted += round.accepted + 1;
+      verified += 1;
+    }
+  }
+  return { tokens, rounds: rounds.length, tau: verified ? accepted / verified : 1, speed: seconds > 0 ? tokens / seconds : null };
+}
+
+class Tiles {
+  constructor() {
+    const tile = (name, title) => {
+      const value = h("b", {}, "–");
+      this[name] = value;
+      return h("div", { class: "ds-tile", title }, value, h("span", {}, name));
+    };
+    this.element = h("div", { class: "ds-tiles" },
+      tile("τ", "block efficiency: accepted nodes + 1, mean over rounds"),
+      tile("tokens", "new tokens so far"),
+      tile("rounds", "rounds so far: one forward pass of the target each"),
+      tile("tokens/s", "new tokens by the seconds of all stages; observing and drawing stand outside"));
+  }
+
+  draw(sum) {
+    this["τ"].textContent = sum.rounds ? sum.tau.toFixed(2) : "–";
+    this.tokens.textContent = String(sum.tokens);
+    this.rounds.textContent = String(sum.rounds);
+    this["tokens/s"].textContent = sum.speed === null ? "–" : sum.speed.toFixed(1);
+  }
+}

@@ -1,0 +1,62 @@
+// Making elements. Text only ever becomes a text node, attributes come from a list that cannot
+// execute: there is no innerHTML, no style or event attribute and no link in the whole view.
+
+const SVG_NS = "http://www.w3.org/2000/svg";
+const SAFE = /^(class|id|role|type|min|max|step|value|title|tabindex|hidden|disabled|for|name|placeholder|autocomplete|spellcheck|maxlength|open|dir|aria-[a-z]+|data-[a-z-]+|d|x|y|x1|x2|y1|y2|cx|cy|r|rx|width|height|viewBox|transform|preserveAspectRatio|text-anchor|pathLength)$/;
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (!SAFE.test(name)) throw new Error("attribute not allowed: " + name);
+    if (value !== null && value !== undefined && value !== false) {
+      node.setAttribute(name, value === true ? "" : String(value));
+    }
+  }
+  for (const child of children.flat()) {
+    if (child === null || child === undefined) continue;
+    node.appendChild(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+  return node;
+}
+
+/** An HTML element: h("p", {class: "note"}, "text", child). */
+function h(tag, attributes, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+/** An SVG element. */
+function s(tag, attributes, ...children) {
+  return fill(document.createElementNS(SVG_NS, tag), attributes, children);
+}
+
+function button(label, attributes, act) {
+  const made = h("button", { type: "button", ...attributes }, label);
+  made.addEventListener("click", act);
+  return made;
+}
+
+function clear(node) {
+  node.replaceChildren();
+  return node;
+}
+
+/** A probability, short: 87%, 4.2%, <0.1%. The same rule as app.render.percent. */
+function percent(odds) {
+  if (odds === null || odds === undefined) return "–";
+  if (odds < 0.001) return "<0.1%";
+  return odds < 0.0995 ? (odds * 100).toFixed(1) + "%" : Math.round(odds * 100) + "%";
+}
+
+/** A product of probabilities may be tiny: 3.1e-7 instead of <0.1%. */
+function tiny(odds) {
+  if (odds === null || odds === undefined) return "–";
+  return odds >= 0.001 || odds === 0 ? percent(odds) : odds.toExponential(1);
+}
+
+function plural(count, word) {
+  return count + " " + word + (count === 1 ? "" : "s");
+}
+
+function milliseconds(seconds) {
+  const ms = seconds * 1000;
+  return (ms < 9.95 ? ms.toFixed(1) : Math.round(ms)) + " ms";
+}

@@ -1,0 +1,63 @@
+// The text as a strip of tokens, one band per round. How a token came has a colour and an underline:
+// drafted and accepted (solid), bonus (dashed), the prompt's own first token (double).
+
+const CAME = { p: "prefill", a: "accepted", b: "bonus" };
+const CAME_WORDS = {
+  p: "the first token, from the prompt's own forward pass",
+  a: "drafted and accepted",
+  b: "bonus: the target's token where the walk stopped",
+};
+
+class Strip {
+  /** onPick(roundNumber, row) when a token is clicked. */
+  constructor(onPick) {
+    this.bands = [];
+    this.element = h("div", {
+      class: "ds-strip", role: "listbox", tabindex: 0, "aria-label": "The text, token by token",
+    });
+    this.element.addEventListener("click", (event) => {
+      const token = event.target.closest(".ds-token");
+      if (token) onPick(Number(token.getAttribute("data-round")), Number(token.getAttribute("data-row")));
+    });
+  }
+
+  clear() {
+    this.bands = [];
+    clear(this.element);
+  }
+
+  /** Add the tokens of round number `at`. */
+  append(round, at) {
+    const band = h("span", { class: "ds-band" + (at % 2 ? " odd" : "") });
+    round.text.forEach(([text, came, row]) => {
+      const token = h("span", {
+        class: "ds-token " + CAME[came], role: "option", "data-round": at, "data-row": row,
+        "aria-selected": "false", title: `round ${at + 1}: ${CAME_WORDS[came]}`,
+      });
+      text.split("\n").forEach((line, i) => {
+        if (i) token.append(h("span", { class: "ds-newline", "aria-hidden": "true" }, "⏎"), h("br"));
+        if (line) token.append(line);
+      });
+      band.append(token);
+    });
+    this.bands.push(band);
+    const atEnd = this.element.scrollHeight - this.element.scrollTop - this.element.clientHeight < 60;
+    this.element.append(band);
+    if (atEnd) this.element.scrollTop = this.element.scrollHeight;
+  }
+
+  mark(at) {
+    if (this.current) {
+      this.current.classList.remove("current");
+      for (const token of this.current.children) token.setAttribute("aria-selected", "false");
+    }
+    this.current = this.bands[at];
+    if (!this.current) return;
+    this.current.classList.add("current");
+    for (const token of this.current.children) token.setAttribute("aria-selected", "true");
+    const top = this.current.offsetTop - this.element.offsetTop, view = this.element;
+    if (top < view.scrollTop) view.scrollTop = top - 8;
+    const bottom = top + this.current.offsetHeight;
+    if (bottom > view.scrollTop + view.clientHeight) view.scrollTop = bottom - view.clientHeight + 8;
+  }
+}

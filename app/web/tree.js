@@ -1,0 +1,489 @@
+// The draft tree: one SVG. Positions come from Python (app/layout.py); selecting, searching and
+// zooming only toggle classes and one transform. Boxes are made when they first come into sight;
+// zoomed far out, one path per status stands for all of them. So 1,024 nodes stay fluid.
+
+const BOX_W = 116, BOX_H = 40, STEP_X = 160, STEP_Y = 46, BAR = 47; // as in app/render.py
+const MARK = { a: "✓", r: "×", u: "·" };
+const STATUS = { a: "accepted", r: "rejected", u: "unreached" };
+const GHOST = -1;
+const CLOSEST = 2.5, FARTHEST = 0.02;
+const FAR = 0.6, FARTHER = 0.28; // below: no numbers and bars; no boxes one by one
+
+class TreeView {
+  /** onSelect(row) is called when a person picks a node. */
+  constructor(onSelect) {
+    this.onSelect = onSelect;
+    this.round = null;
+    this.selected = null;
+    this.zoom = 0.85; // what the person last chose
+    this.view = { k: 1, kx: 1, x: 0, y: 0 }; // kx > k only where a tall tree is seen as a whole
+    this._build();
+    this._listen();
+  }
+
+  _build() {
+    this.scene = s("g", {});
+    this.axis = s("g", { class: "ds-axis", "aria-hidden": "true" });
+    this.svg = s("svg", {
+      class: "ds-tree", role: "tree", tabindex: 0, "aria-label": "Draft tree of this round",
+      "aria-describedby": "ds-tree-keys",
+    }, this.scene, this.axis);
+    this.map = s("svg", { class: "ds-map gone", "aria-hidden": "true", preserveAspectRatio: "none" });
+    this.tip = h("div", { class: "ds-tip", hidden: true, "aria-hidden": "true" });
+    this.element = h("div", { class: "ds-canvas" }, this.svg, this.map, this.tip,
+      h("span", { id: "ds-tree-keys", class: "ds-unseen" },
+        "Up and down arrows move between nodes, shift with left and right to parent and child, " +
+        "Enter opens a node. Press question mark for all keys."));
+  }
+
+  // ── drawing ────────────────────────────────────────────────────────────────────────────────
+
+  /** Draw a round; keep tells whether the person's zoom stays. */
+  show(round, keep) {
+    this.round = round;
+    this.selected = null;
+    this.nodes = new Map();
+    this.shown = new Set();
+    this.hits = new Set();
+    this.rows = round.y.length;
+    this.place = round.y.map((y, row) => [round.depths[row] * STEP_X, y * STEP_Y]);
+    this.ghostPlace = round.ghost && [(round.depths[round.ghost.parent] + 1) * STEP_X, round.ghost.y * STEP_Y];
+    this._measure();
+    this.trail = s("path", { class: "ds-edge trail", d: "" });
+    this.layer = s("g", {});
+    const scene = document.createDocumentFragment();
+    scene.append(...this._edges(), s("g", { class: "ds-blocks" }, this._blocks()), this.trail, this.layer);
+    this.scene.replaceChildren(scene);
+    this._axisLabels();
+    this._drawMap();
+    this.frame(keep);
+  }
+
+  has(row) {
+    return !!this.round && ((row >= 0 && row < this.rows) || (row === GHOST && !!this.round.ghost));
+  }
+
+  at(row) {
+    return row === GHOST ? this.ghostPlace : this.place[row];
+  }
+
+  label(row) {
+    return row === GHOST ? this.round.ghost.label : this.round.labels[this.round.tokens[row]];
+  }
+
+  /** The box of a row, made on first use. */
+  node(row) {
+    let node = this.nodes.get(row);
+    if (!node) {
+      node = row === GHOST ? this._ghostNode() : this._node(row);
+      node.classList.toggle("hit", this.hits.has(row));
+      this.nodes.set(row, node);
+      this.layer.append(node);
+    }
+    return node;
+  }
+
+  /** Show the boxes in sight and those that are marked, hide the others. */
+  _cull() {
+    const [w, hgt] = this._size(), { k, kx, x, y } = this.view, margin = 40;
+    const left = (-margin - x) / kx, right = (w + margin - x) / kx;
+    const top = (-margin - y) / k, bottom = (hgt + margin - y) / k;
+    const next = new Set(this.hits);
+    for (let row = this.selected; row !== null; row = row === 0 ? null : this.parent(row)) next.add(row);
+    const blocks = k < FARTHER && this.rows > 60;
+    this.svg.classList.toggle("blocks", blocks);
+    for (let row = this.round.ghost ? GHOST : 0; !blocks && row < this.rows; row++) {
+      const [px, py] = this.at(row);
+      if (px < right && px + BOX_W > left && py < bottom && py + BOX_H > top) next.add(row);
+    }
+    for (const row of this.shown) if (!next.has(row)) this.nodes.get(row).classList.add("out");
+    for (const row of next) if (!this.shown.has(row)) this.node(row).classList.remove("out");
+    this.shown = next;
+    this._cullEdges(top, bottom, left, right);
+  }
+
+  clear() {
+    this.round = null;
+    this.scene.replaceChildren();
+    this.axis.replaceChildren();
+    this.map.replaceChildren();
+    this.map.classList.add("gone");
+  }
+
+  _measure() {
+    let width = 0, height = 0;
+    const places = this.round.ghost ? [...this.place, this.ghostPlace] : this.place;
+    for (const [x, y] of places) {
+      width = Math.max(width, x);
+      height = Math.max(height, y);
+    }
+    this.width = width + BOX_W;
+    this.height = height + BOX_H;
+  }
+
+  /** One path per status, accepted on top; which curves they hold is decided by `_cullEdges`. */
+  _edges() {
+    this.curves = this.round.parents.map((parent, row) => (parent < 0 ? "" : this._curve(this.place[parent], this.place[row])));
+    this.edges = {};
+    for (const k of ["u", "r", "a"]) this.edges[k] = s("path", { class: "ds-edge " + STATUS[k] });
+    const edges = Object.values(this.edges);
+    if (this.round.ghost) {
+      const from = this.place[this.round.ghost.parent];
+      edges.push(s("path", { class: "ds-edge ghost", d: this._curve(from, this.ghostPlace) }));
+    }
+    return edges;
+  }
+
+  /** Only edges that cross the picture: drawing thousands of dashes off it would cost the most. */
+  _cullEdges(top, bottom, left, right) {
+    const strokes = { u: [], r: [], a: [] };
+    this.round.parents.forEach((parent, row) => {
+      if (parent < 0) return;
+      const [x0, y0] = this.place[parent], [x1, y1] = this.place[row];
+      if (Math.max(y0, y1) + BOX_H < top || Math.min(y0, y1) > bottom || x1 < left || x0 > right) return;
+      strokes[this.round.status[row]].push(this.curves[row]);
+    });
+    for (const k of Object.keys(strokes)) {
+      const d = strokes[k].join("");
+      if (this.edges[k].getAttribute("d") !== d) this.edges[k].setAttribute("d", d);
+    }
+  }
+
+  _curve([x0, y0], [x1, y1]) {
+    const a = x0 + BOX_W, b = y0 + BOX_H / 2, c = y1 + BOX_H / 2, bend = (x1 - a) / 2;
+    return `M${a} ${b.toFixed(1)}C${a + bend} ${b.toFixed(1)} ${x1 - bend} ${c.toFixed(1)} ${x1} ${c.toFixed(1)}`;
+  }
+
+  _node(row) {
+    const round = this.round, [x, y] = this.place[row], status = round.status[row];
+    const token = round.tokens[row], label = round.labels[token];
+    const q = row ? round.q[row] : null, p = row && round.p ? round.p[row] : null;
+    const node = s("g", {
+      class: "ds-node " + (row ? STATUS[status] : "root"), id: "ds-node-" + row, role: "treeitem",
+      transform: `translate(${x} ${y.toFixed(1)})`, "data-row": row,
+      "aria-level": round.depths[row] + 1, "aria-selected": "false",
+      "aria-label": row ? `${label}, ${STATUS[status]}, q ${percent(q)}, p ${percent(p)}` : `${label}, root`,
+    });
+    node.append(s("rect", { class: "box", width: BOX_W, height: BOX_H, rx: 7 }));
+    const mark = row ? MARK[status] : "●";
+    node.append(s("text", { class: "token", x: 8, y: row ? 15 : 24 }, mark + " " + (round.short[token] || label)));
+    if (row) {
+      node.append(...this._bar("q", q, 8));
+      if (p !== null) node.append(...this._bar("p", p, 14 + BAR));
+    }
+    return node;
+  }
+
+  _bar(name, odds, x) {
+    const width = Math.max(1, BAR * (odds || 0)).toFixed(1);
+    return [
+      s("text", { class: "odds", x, y: 28 }, name + " " + percent(odds)),
+      s("rect", { class: "bar " + name, x, y: 32, width, height: 3.5 }),
+    ];
+  }
+
+  _ghostNode() {
+    const ghost = this.round.ghost, [x, y] = this.ghostPlace;
+    const node = s("g", {
+      class: "ds-node ghost", id: "ds-node-ghost", role: "treeitem", "data-row": GHOST,
+      transform: `translate(${x} ${y.toFixed(1)})`, "aria-selected": "false",
+      "aria-level": this.round.depths[ghost.parent] + 2,
+      "aria-label": `${ghost.label}, the target's token where the walk stopped, ${ghost.why}`,
+    },
+    s("rect", { class: "box", width: BOX_W, height: BOX_H, rx: BOX_H / 2 }),
+    s("text", { class: "token", x: 13, y: ghost.p === null ? 24 : 15 }, "◇ " + ghost.short),
+    ...(ghost.p === null ? [] : this._bar("p", ghost.p, 14)));
+    return node;
+  }
+
+  _axisLabels() {
+    const deepest = Math.round((this.width - BOX_W) / STEP_X);
+    const labels = [];
+    for (let depth = 0; depth <= deepest; depth++) {
+      const tvd = this.round.tvd[depth - 1];
+      const label = s("text", { y: 15 }, depth ? "depth " + depth : "root");
+      if (typeof tvd === "number") label.append(s("tspan", { class: "tvd" }, "  TVD " + tvd.toFixed(2)));
+      labels.push(label);
+    }
+    this.axis.replaceChildren(...labels);
+  }
+
+  // ── the view ───────────────────────────────────────────────────────────────────────────────
+
+  _size() {
+    const box = this.svg.getBoundingClientRect();
+    return [box.width || 800, box.height || 500];
+  }
+
+  _apply() {
+    const { k, kx, x, y } = this.view;
+    this.scene.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)}) scale(${kx.toFixed(4)} ${k.toFixed(4)})`);
+    this.svg.classList.toggle("far", k < FAR);
+    this.svg.classList.toggle("farther", k < FARTHER);
+    const every = Math.ceil(64 / (STEP_X * kx)); // labels closer than that would overlap
+    [...this.axis.children].forEach((label, depth) => {
+      label.setAttribute("x", (x + (depth * STEP_X + 2) * kx).toFixed(1));
+      label.classList.toggle("gone", depth % every !== 0);
+      label.classList.toggle("brief", STEP_X * kx < 120);
+    });
+    this._frameMap();
+    if (!this.culling) this.culling = requestAnimationFrame(() => {
+      this.culling = null;
+      if (this.round) this._cull();
+    });
+  }
+
+  /** The whole tree when it can be read, else the accepted path, which runs straight. */
+  frame(keep) {
+    const [w, hgt] = this._size(), pad = 26;
+    const whole = Math.min((w - 2 * pad) / this.width, (hgt - 2 * pad - 8) / this.height);
+    if (!keep && whole >= 0.66) return this.fit();
+    const steps = this.round.path.length + (this.round.ghost ? 1 : 0);
+    const k = keep ? this.view.k : Math.max(FAR + 0.02, Math.min(this.zoom, (w - 2 * pad) / (steps * STEP_X)));
+    const above = this.place[0][1], below = this.height - above;
+    // The path stands in the middle, unless one side of it has nothing to show there.
+    let y = Math.min(Math.max(hgt / 2, hgt - below * k - pad), above * k + pad + 8);
+    if (above * k + pad + 8 > hgt / 2 && below * k + pad > hgt / 2) y = hgt / 2 - (BOX_H / 2) * k;
+    this.view = { k, kx: k, x: pad, y: y - above * k };
+    this._apply();
+  }
+
+  /** Show all of it; a tall tree is widened until its depths can be told apart. */
+  fit() {
+    if (!this.round) return;
+    const [w, hgt] = this._size(), pad = 26;
+    const across = (w - 2 * pad) / this.width;
+    const k = Math.max(FARTHEST, Math.min(across, (hgt - 2 * pad - 8) / this.height, 1.15));
+    const kx = k < FARTHER ? Math.max(k, Math.min(across, FARTHER)) : k;
+    this.view = { k, kx, x: (w - this.width * kx) / 2, y: 8 + (hgt - this.height * k) / 2 };
+    this._apply();
+  }
+
+  zoomBy(factor, cx, cy) {
+    if (!this.round) return;
+    const [w, hgt] = this._size(), { k, kx, x, y } = this.view;
+    const at = [cx === undefined ? w / 2 : cx, cy === undefined ? hgt / 2 : cy];
+    const next = Math.min(CLOSEST, Math.max(FARTHEST, k * factor));
+    const wide = next > k ? Math.max(next, kx) : Math.max(next, (kx * next) / k);
+    this.view = { k: next, kx: wide, x: at[0] - ((at[0] - x) * wide) / kx, y: at[1] - ((at[1] - y) * next) / k };
+    this.zoom = next;
+    this._apply();
+  }
+
+  panBy(dx, dy) {
+    this.view.x += dx;
+    this.view.y += dy;
+    this._apply();
+  }
+
+  /** Bring a node inside the picture when it is not. */
+  reveal(row) {
+    const place = this.at(row);
+    const [w, hgt] = this._size(), { k, kx, x, y } = this.view, pad = 30;
+    const left = x + place[0] * kx, top = y + place[1] * k;
+    const right = left + BOX_W * kx, bottom = top + BOX_H * k;
+    const dx = left < pad ? pad - left : right > w - pad ? w - pad - right : 0;
+    const dy = top < pad ? pad - top : bottom > hgt - pad ? hgt - pad - bottom : 0;
+    if (dx || dy) this.panBy(dx, dy);
+  }
+
+  // ── selection ──────────────────────────────────────────────────────────────────────────────
+
+  parent(row) {
+    return row === GHOST ? this.round.ghost.parent : this.round.parents[row];
+  }
+
+  select(row) {
+    if (!this.round) return;
+    for (const node of this.nodes.values()) node.classList.remove("selected", "lit");
+    const before = this.nodes.get(this.selected);
+    if (before) before.setAttribute("aria-selected", "false");
+    this.selected = row;
+    this.trail.setAttribute("d", "");
+    this.svg.removeAttribute("aria-activedescendant");
+    if (row === null) return this._apply();
+    const node = this.node(row), strokes = [];
+    node.classList.add("selected");
+    node.setAttribute("aria-selected", "true");
+    this.svg.setAttribute("aria-activedescendant", node.id);
+    for (let at = row; at !== 0; at = this.parent(at)) {
+      strokes.push(this._curve(this.at(this.parent(at)), this.at(at)));
+      this.node(this.parent(at)).classList.add("lit");
+    }
+    this.trail.setAttribute("d", strokes.join(""));
+    this.reveal(row);
+    this._apply();
+  }
+
+  /** Where an arrow leads: by = "up" | "down" | "parent" | "child". */
+  neighbour(by) {
+    const round = this.round;
+    if (this.selected === null) return round.path[round.path.length - 1];
+    const row = this.selected;
+    if (by === "parent") return row === 0 ? 0 : this.parent(row);
+    if (by === "child") {
+      const kids = this._kids(row);
+      return kids.find((kid) => round.status[kid] === "a") ?? kids[0] ?? row;
+    }
+    const depth = row === GHOST ? round.depths[round.ghost.parent] + 1 : round.depths[row];
+    const column = this._column(depth);
+    const at = column.indexOf(row) + (by === "up" ? -1 : 1);
+    return column[Math.max(0, Math.min(column.length - 1, at))];
+  }
+
+  _kids(row) {
+    const kids = [];
+    this.round.parents.forEach((parent, child) => parent === row && row >= 0 && kids.push(child));
+    if (this.round.ghost && this.round.ghost.parent === row) kids.push(GHOST);
+    return kids;
+  }
+
+  _column(depth) {
+    const rows = [];
+    this.round.depths.forEach((d, row) => d === depth && rows.push(row));
+    if (this.round.ghost && this.round.depths[this.round.ghost.parent] + 1 === depth) rows.push(GHOST);
+    const y = (row) => (row === GHOST ? this.round.ghost.y : this.round.y[row]);
+    return rows.sort((a, b) => y(a) - y(b));
+  }
+
+  /** Mark the nodes whose token holds the text; returns their rows from top to bottom. */
+  search(text) {
+    const wanted = text.toLowerCase(), hits = [];
+    if (!this.round) return hits;
+    for (let row = this.round.ghost ? GHOST : 0; wanted && row < this.rows; row++) {
+      if (this.label(row).toLowerCase().includes(wanted)) hits.push(row);
+    }
+    this.hits = new Set(hits);
+    for (const [row, node] of this.nodes) node.classList.toggle("hit", this.hits.has(row));
+    this.svg.classList.toggle("searching", wanted !== "");
+    this._apply();
+    return hits.sort((a, b) => this.at(a)[0] - this.at(b)[0] || this.at(a)[1] - this.at(b)[1]);
+  }
+
+  // ── the small map ──────────────────────────────────────────────────────────────────────────
+
+  _drawMap() {
+    this.map.setAttribute("viewBox", `-40 -40 ${this.width + 80} ${this.height + 80}`);
+    this.window = s("rect", { class: "window" });
+    this.map.replaceChildren(...this._blocks(), this.window);
+  }
+
+  /** All boxes as one path per status. */
+  _blocks() {
+    const paths = { u: [], r: [], a: [] };
+    this.place.forEach(([x, y], row) => paths[this.round.status[row]].push(`M${x} ${y.toFixed(1)}h${BOX_W}v${BOX_H}h${-BOX_W}z`));
+    const made = Object.keys(paths).map((k) => s("path", { class: STATUS[k], d: paths[k].join("") }));
+    if (this.round.ghost) {
+      const [x, y] = this.ghostPlace;
+      made.push(s("path", { class: "ghost", d: `M${x} ${y.toFixed(1)}h${BOX_W}v${BOX_H}h${-BOX_W}z` }));
+    }
+    return made;
+  }
+
+  _frameMap() {
+    const [w, hgt] = this._size(), { k, kx, x, y } = this.view;
+    const all = x >= -4 && y >= -4 && x + this.width * kx <= w + 4 && y + this.height * k <= hgt + 4;
+    this.map.classList.toggle("gone", all || w < 520);
+    const rect = { x: -x / kx, y: -y / k, width: w / kx, height: hgt / k };
+    for (const [name, value] of Object.entries(rect)) this.window.setAttribute(name, value.toFixed(0));
+  }
+
+  _jump(event) {
+    const box = this.map.getBoundingClientRect(), [w, hgt] = this._size(), { k, kx } = this.view;
+    const x = ((event.clientX - box.left) / box.width) * (this.width + 80) - 40;
+    const y = ((event.clientY - box.top) / box.height) * (this.height + 80) - 40;
+    this.view = { k, kx, x: w / 2 - x * kx, y: hgt / 2 - y * k };
+    this._apply();
+  }
+
+  // ── hands ──────────────────────────────────────────────────────────────────────────────────
+
+  _listen() {
+    const fingers = new Map();
+    let moved = 0;
+    const local = (event) => {
+      const box = this.svg.getBoundingClientRect();
+      return [event.clientX - box.left, event.clientY - box.top];
+    };
+    this.svg.addEventListener("wheel", (event) => {
+      if (!this.round) return;
+      event.preventDefault();
+      const step = event.deltaMode === 1 ? 30 : 1;
+      this.zoomBy(Math.exp(-event.deltaY * step * (event.ctrlKey ? 0.01 : 0.0016)), ...local(event));
+    }, { passive: false });
+    this.svg.addEventListener("pointerdown", (event) => {
+      if (event.button !== 0) return;
+      fingers.set(event.pointerId, [event.clientX, event.clientY]);
+      if (fingers.size === 1) moved = 0;
+    });
+    this.svg.addEventListener("pointermove", (event) => {
+      const last = fingers.get(event.pointerId);
+      if (!last) return this._hover(event);
+      const others = [...fingers].filter(([id]) => id !== event.pointerId).map(([, at]) => at);
+      const now = [event.clientX, event.clientY];
+      moved += Math.abs(now[0] - last[0]) + Math.abs(now[1] - last[1]);
+      if (moved > 4) {
+        this.svg.setPointerCapture(event.pointerId);
+        this.svg.classList.add("dragging");
+        this.tip.hidden = true;
+      }
+      if (others.length) this._pinch(others[0], last, now);
+      else if (moved > 4) this.panBy(now[0] - last[0], now[1] - last[1]);
+      fingers.set(event.pointerId, now);
+    });
+    const lift = (event) => {
+      fingers.delete(event.pointerId);
+      this.svg.classList.remove("dragging");
+    };
+    this.svg.addEventListener("pointerup", lift);
+    this.svg.addEventListener("pointercancel", lift);
+    this.svg.addEventListener("pointerleave", () => (this.tip.hidden = true));
+    this.svg.addEventListener("click", (event) => {
+      const row = this._rowAt(event);
+      this.tip.hidden = true;
+      if (moved <= 4 && row !== null) this.onSelect(row);
+    });
+    this.svg.addEventListener("dblclick", () => this.fit());
+    this.map.addEventListener("pointerdown", (event) => {
+      this.map.setPointerCapture(event.pointerId);
+      this._jump(event);
+    });
+    this.map.addEventListener("pointermove", (event) => event.buttons && this._jump(event));
+    new ResizeObserver(() => this.round && this._apply()).observe(this.svg);
+  }
+
+  _pinch(other, last, now) {
+    const box = this.svg.getBoundingClientRect();
+    const far = (a) => Math.hypot(a[0] - other[0], a[1] - other[1]) || 1;
+    this.zoomBy(far(now) / far(last), (now[0] + other[0]) / 2 - box.left, (now[1] + other[1]) / 2 - box.top);
+  }
+
+  /** The row under the pointer: by place, so that it also works where boxes are only a path. */
+  _rowAt(event) {
+    if (!this.round) return null;
+    const box = this.svg.getBoundingClientRect(), { k, kx, x, y } = this.view;
+    const px = (event.clientX - box.left - x) / kx, py = (event.clientY - box.top - y) / k;
+    for (let row = this.round.ghost ? GHOST : 0; row < this.rows; row++) {
+      const [left, top] = this.at(row);
+      if (px >= left && px <= left + BOX_W && py >= top && py <= top + BOX_H) return row;
+    }
+    return null;
+  }
+
+  _hover(event) {
+    const row = this._rowAt(event);
+    this.tip.hidden = row === null;
+    this.svg.classList.toggle("over", row !== null);
+    if (this.tip.hidden) return;
+    const round = this.round, ghost = row === GHOST;
+    const label = this.label(row);
+    const what = ghost ? "target's token, " + round.ghost.why
+      : row === 0 ? "root: the bonus token of the round before"
+      : `${STATUS[round.status[row]]} · q ${percent(round.q[row])} · p ${percent(round.p && round.p[row])}`;
+    this.tip.replaceChildren(h("b", {}, label), h("span", {}, what));
+    const box = this.element.getBoundingClientRect();
+    const x = Math.min(event.clientX - box.left + 14, box.width - this.tip.offsetWidth - 8);
+    const y = event.clientY - box.top + 18;
+    this.tip.style.transform = `translate(${Math.max(4, x)}px, ${y}px)`;
+  }
+}

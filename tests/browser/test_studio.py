@@ -1,0 +1,529 @@
+"""The studio in a real browser: start, run, step, click, save, reopen; several people; attacks.
+
+The engine is a fake (tests/fakes.py), so a run takes no time; one test uses the embedded model.
+Assertions wait and retry; nothing here waits for the network.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("gradio")
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from app.studio.desk import Desk
+from app.studio.page import METHODS, launch
+from core.trace import Trace, read_trace, write_trace
+from tests.fakes import HOSTILE, FakeEngine, make_header, make_run
+
+pytestmark = pytest.mark.browser
+
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+PROMPT, NODE = "#ds-prompt textarea", ".ds-node"
+expect.set_options(timeout=15_000)
+
+Open = Callable[..., Page]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def engine() -> FakeEngine:
+    return FakeEngine()
+
+
+@pytest.fixture(scope="module")
+def address(engine: FakeEngine) -> Iterator[str]:
+    desk, port = Desk(engine), free_port()
+    page = launch(desk, "127.0.0.1", port, block=False)
+    desk.open()
+    yield f"http://127.0.0.1:{port}"
+    desk.close()
+    page.close(verbose=False)
+
+
+@pytest.fixture
+def visit(browser: Browser, address: str) -> Iterator[Open]:
+    """Opens pages, each with an empty profile; afterwards nothing may have gone wrong in them."""
+    faults: list[str] = []
+    pages: list[Page] = []
+
+    def open_page(url: str = address, **options) -> Page:
+        options.setdefault("viewport", {"width": 1400, "height": 900})
+        page = browser.new_context(accept_downloads=True, **options).new_page()
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("dialog", lambda dialog: (faults.append("a dialog"), dialog.dismiss()))
+        page.on(
+            "request", lambda request: _is_local(request.url, url) or faults.append(request.url)
+        )
+        page.goto(url)
+        expect(page.locator(".ds-scope")).to_be_visible()
+        pages.append(page)
+        return page
+
+    yield open_page
+    pwned = [page.evaluate("window.__pwned") for page in pages]
+    for page in pages:
+        page.context.close()
+    assert not faults
+    assert not any(pwned)
+
+
+def _is_local(url: str, base: str) -> bool:
+    return url.startswith((base, "data:", "blob:"))
+
+
+def run(page: Page, prompt: str, budget: int = 64, wait: str = "done") -> None:
+    page.locator(PROMPT).fill(prompt)
+    page.locator("#ds-budget label", has_text=re.compile(rf"^\s*{budget}\s*$")).click()
+    page.locator("#ds-start").click()
+    expect(state(page)).to_have_attribute("data-state", wait)
+
+
+def state(page: Page):
+    return page.locator(".ds-chip.run")
+
+
+def title(page: Page):
+    return page.locator(".ds-round-title")
+
+
+def at_round(number: int) -> re.Pattern[str]:
+    return re.compile(rf"^Round {number} ")
+
+
+def open_file(page: Page, path: Path) -> None:
+    with page.expect_file_chooser() as chosen:
+        page.locator("#ds-open").click()
+    chosen.value.set_files(path)
+
+
+# ── one person ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_run_shows_text_tree_and_numbers(visit: Open):
+    page = visit()
+    expect(page.locator(".ds-chip").first).to_have_text("model ready")
+    run(page, "hello")
+    expect(page.locator(f"{NODE}.root")).to_have_count(1)
+    expect(page.locator(f"{NODE}.ghost")).to_be_visible()
+    expect(page.locator(".ds-token.prefill")).to_have_count(2)  # one of them in the key
+    assert page.locator(".ds-token.bonus").count() > 10
+    assert float(page.locator(".ds-tile b").first.inner_text()) > 1
+    expect(page.locator(".ds-stage-key")).to_contain_text("verify 87 ms")
+
+
+def test_stepping_by_keys_scrubber_and_token(visit: Open):
+    page = visit()
+    run(page, "hello")
+    page.keyboard.press("Home")
+    expect(title(page)).to_have_text(at_round(1))
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    expect(title(page)).to_have_text(at_round(3))
+    page.keyboard.press("ArrowLeft")
+    expect(title(page)).to_have_text(at_round(2))
+    page.locator(".ds-scrub").fill("6")
+    expect(title(page)).to_have_text(at_round(7))
+    page.locator(".ds-strip .ds-token").first.click()
+    expect(title(page)).to_have_text(at_round(1))
+    expect(page.locator(".ds-band.current")).to_have_count(1)
+    page.locator(".ds-lengths").click(position={"x": 60, "y": 20})
+    expect(title(page)).not_to_have_text(at_round(1))
+
+
+def test_space_plays_and_pauses(visit: Open):
+    page = visit()
+    run(page, "hello")
+    page.keyboard.press("Home")
+    page.locator(".ds-tree").focus()
+    page.keyboard.press("Space")
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    expect(title(page)).to_have_text(at_round(2))
+    page.keyboard.press("Space")
+    expect(page.get_by_role("button", name="Play")).to_be_visible()
+
+
+def test_a_click_opens_the_inspector_and_escape_closes_it(visit: Open):
+    page = visit()
+    run(page, "hello")
+    page.keyboard.press("Home")
+    page.locator(f"{NODE}.ghost").click()
+    inspector = page.locator(".ds-inspector")
+    expect(inspector).to_contain_text("the target's token, not drafted")
+    expect(inspector.locator(".ds-top li")).to_have_count(20)
+    page.keyboard.press("ArrowUp")
+    expect(inspector).to_contain_text("rejected: the target's token here was not drafted")
+    page.keyboard.press("Shift+ArrowLeft")
+    expect(inspector).not_to_contain_text("rejected")
+    expect(page.locator(f"{NODE}.selected")).to_have_count(1)
+    page.keyboard.press("Escape")
+    expect(inspector).to_be_hidden()
+    expect(page.locator(f"{NODE}.selected")).to_have_count(0)
+
+
+def test_search_help_fit_and_zoom(visit: Open):
+    page = visit()
+    run(page, "hello")
+    page.locator(".ds-tree").focus()
+    page.keyboard.press("/")
+    page.keyboard.type("ta")
+    expect(page.locator(".ds-found")).to_contain_text("match")
+    page.keyboard.press("Enter")
+    expect(page.locator(f"{NODE}.selected.hit")).to_have_count(1)
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    expect(page.locator(".ds-help")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator(".ds-help")).to_be_hidden()
+    scene = page.locator(".ds-tree > g").first
+    before = scene.get_attribute("transform")
+    page.keyboard.press("f")
+    expect(scene).not_to_have_attribute("transform", before or "")
+    fitted = scene.get_attribute("transform")
+    page.locator(".ds-tree").hover()
+    page.mouse.wheel(0, -400)
+    expect(scene).not_to_have_attribute("transform", fitted or "")
+
+
+def test_keys_typed_into_the_prompt_stay_there(visit: Open):
+    page = visit()
+    run(page, "hello")
+    before = title(page).inner_text()
+    page.locator(PROMPT).fill("")
+    page.locator(PROMPT).press_sequentially("f / ? a")
+    page.keyboard.press("ArrowLeft")
+    assert title(page).inner_text() == before
+    expect(page.locator(PROMPT)).to_have_value("f / ? a")
+
+
+def test_stop_closes_the_generator(visit: Open, engine: FakeEngine):
+    page = visit()
+    run(page, "slow", wait="running")
+    expect(page.locator(f"{NODE}.root")).to_be_visible()
+    closed = engine.closed
+    page.locator("#ds-stop").click()
+    expect(state(page)).to_have_attribute("data-state", "stopped")
+    assert engine.closed == closed + 1
+    expect(page.locator("#ds-stop")).to_be_disabled()
+    expect(page.locator(".ds-strip .ds-token")).not_to_have_count(0)
+
+
+def test_looking_back_while_it_runs_does_not_jump_away(visit: Open):
+    page = visit()
+    run(page, "slow", wait="running")
+    expect(page.locator(".ds-band").nth(2)).to_be_visible()
+    page.keyboard.press("Home")
+    expect(title(page)).to_have_text(at_round(1))
+    page.wait_for_timeout(700)
+    expect(title(page)).to_have_text(at_round(1))
+    page.get_by_role("button", name="Live").click()
+    expect(title(page)).not_to_have_text(at_round(1))
+    page.locator("#ds-stop").click()
+    expect(state(page)).to_have_attribute("data-state", "stopped")
+
+
+def test_1024_nodes_stay_fluid(visit: Open):
+    page = visit()
+    run(page, "big", budget=1024)
+    expect(title(page)).to_contain_text("1024 nodes")
+    assert page.locator(NODE).count() < 700  # only what is in sight is made
+    page.keyboard.press("f")
+    expect(page.locator(".ds-tree.blocks")).to_be_visible()
+    step = page.evaluate(
+        """() => { const start = performance.now();
+        for (const key of ["Home", "ArrowRight", "f", "ArrowDown", "ArrowDown"])
+          document.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}));
+        return (performance.now() - start) / 5; }"""
+    )
+    assert step < 150  # script and layout, milliseconds; typically below 10
+
+
+# ── traces ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_save_and_reopen_give_the_same_view(visit: Open, tmp_path: Path):
+    page = visit()
+    run(page, "hello")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save trace").click()
+    path = tmp_path / download.value.suggested_filename
+    download.value.save_as(path)
+    assert path.name.startswith("draftscope-ddtree") and path.name.endswith(".jsonl.gz")
+    trace = read_trace(path)
+    assert trace.complete and trace.header.prompt_text == "hello"
+
+    other = visit()
+    open_file(other, path)
+    expect(state(other)).to_have_text("trace")
+    expect(title(other)).to_have_text(at_round(1))
+    for where in (".ds-strip", ".ds-tiles"):
+        assert other.locator(where).inner_text() == page.locator(where).inner_text()
+    other.locator(f"{NODE}.root").click()
+    expect(other.locator(".ds-inspector")).to_contain_text("root")
+
+
+def test_an_interrupted_trace_opens_and_says_so(visit: Open, tmp_path: Path):
+    path = tmp_path / "cut.jsonl"
+    write_trace(path, Trace(make_header(), tuple(make_run(3)), {}))
+    path.write_bytes(path.read_bytes()[:-900])
+    page = visit()
+    open_file(page, path)
+    expect(page.locator(".ds-banner")).to_contain_text("interrupted")
+    expect(page.locator(f"{NODE}.root")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"hello", "not JSON"),
+        (b'{"a": "<img src=x onerror=window.__pwned=1>"}\n', "not a Draftscope trace"),
+        (b"\x1f\x8bgarbage", "not"),
+        (b"", ""),
+    ],
+)
+def test_a_broken_file_gets_a_sentence(visit: Open, tmp_path: Path, content: bytes, sentence: str):
+    path = tmp_path / "broken.jsonl"
+    path.write_bytes(content)
+    page = visit()
+    run(page, "hello")
+    open_file(page, path)
+    if content:
+        expect(page.locator(".ds-banner")).to_contain_text(sentence)
+    expect(page.locator(f"{NODE}.root")).to_be_visible()  # what was on view stays
+
+
+def test_a_hostile_trace_stays_text(visit: Open, tmp_path: Path):
+    attack = "<img src=x onerror=window.__pwned=1>${window.__pwned=1}{{x}}`\\x\x1b"
+    header = make_header(attack, attack, **{attack: attack})
+    path = tmp_path / "hostile.jsonl.gz"
+    write_trace(path, Trace(header, tuple(make_run(4, hostile=True)), {}))
+    page = visit()
+    open_file(page, path)
+    check_hostile(page)
+    expect(page.locator(".ds-about")).to_contain_text("<img src=x onerror")
+
+
+def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from app.studio import upload
+    from core.errors import UserError
+
+    path = tmp_path / "bomb.jsonl.gz"
+    write_trace(path, Trace(make_header(), tuple(make_run(3)), {}))
+    assert len(upload.open_upload(path).rounds) == 3
+    monkeypatch.setattr(upload, "UNPACKED", 2000)
+    with pytest.raises(UserError, match="unpacks to more"):
+        upload.open_upload(path)
+
+
+# ── hostile text ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_hostile_prompt_and_tokens_stay_text(visit: Open):
+    page = visit()
+    run(
+        page,
+        "hostile <script>window.__pwned=1</script> ${window.__pwned=1} {{x}} ` \\x " + "B" * 9000,
+    )
+    check_hostile(page)
+    page.reload()
+    expect(page.locator(f"{NODE}.root")).to_be_visible()
+    check_hostile(page)
+
+
+def check_hostile(page: Page) -> None:
+    """Rounds and nodes of every kind, looked at: the attacks are there to read, and only that."""
+    expect(page.locator(f"{NODE}.root")).to_be_visible()
+    strip = page.locator(".ds-strip")
+    seen = strip.inner_text()
+    page.keyboard.press("Home")
+    for _ in range(4):
+        page.locator(f"{NODE}.root").click()
+        expect(page.locator(".ds-inspector .ds-numbers")).to_be_visible()
+        page.locator(f"{NODE}.ghost").click()
+        expect(page.locator(".ds-inspector")).to_contain_text("not drafted")
+        expect(page.locator(".ds-top li")).not_to_have_count(0)
+        seen += page.locator(".ds-inspector").inner_text() + (
+            page.locator(".ds-tree").text_content() or ""
+        )
+        page.keyboard.press("ArrowRight")
+    page.keyboard.press("Escape")
+    literal = [attack for attack in HOSTILE if attack.isascii() and attack.isprintable()]
+    assert sum(attack[:12] in seen for attack in literal) >= 4
+    assert (
+        page.locator(".ds-scope img, .ds-scope script, .ds-scope [onerror], .ds-scope a").count()
+        == 0
+    )
+    assert page.evaluate("window.__pwned") is None
+    assert "\x1b" not in seen and "\u202e" not in seen
+
+
+@pytest.mark.parametrize(
+    ("prompt", "sentence"),
+    [
+        ("refuse", "the fake refuses this prompt"),
+        ("fail", "the fake broke in round 2"),
+        ("crash", "the run broke (RuntimeError)"),
+    ],
+)
+def test_what_goes_wrong_is_said_in_a_sentence(visit: Open, prompt: str, sentence: str):
+    page = visit()
+    run(page, prompt, wait="failed")
+    expect(page.locator(".ds-banner")).to_have_text(sentence)
+    run(page, "hello again")
+    expect(page.locator(".ds-banner")).to_be_hidden()
+
+
+def test_an_empty_prompt_is_said_in_a_sentence(visit: Open):
+    page = visit()
+    page.locator(PROMPT).fill("   ")
+    page.locator("#ds-start").click()
+    expect(page.locator(".ds-banner")).to_have_text("write a prompt first")
+
+
+# ── several people, and sizes ────────────────────────────────────────────────────────────────────
+
+
+def test_decoding_queues_and_viewing_does_not_wait(visit: Open):
+    first, second = visit(), visit()
+    run(second, "mine alone")
+    text = second.locator(".ds-strip").inner_text()
+    run(first, "slow first", wait="running")
+    second.locator(PROMPT).fill("second")
+    second.keyboard.press("Escape")
+    second.locator(".ds-tree").focus()
+    second.keyboard.press("Home")  # stepping goes on while the other decodes
+    expect(title(second)).to_have_text(at_round(1))
+    assert second.locator(".ds-strip").inner_text() == text
+    second.locator("#ds-start").click()
+    expect(state(second)).to_have_text("waiting: 1 run ahead")
+    first.locator("#ds-stop").click()
+    expect(state(second)).to_have_attribute("data-state", "done")
+    expect(state(first)).to_have_attribute("data-state", "stopped")
+
+
+def test_a_reload_keeps_the_run_of_this_tab_only(visit: Open):
+    page = visit()
+    run(page, "hello")
+    text = page.locator(".ds-strip").inner_text()
+    page.reload()
+    expect(page.locator(f"{NODE}.root")).to_be_visible()
+    assert page.locator(".ds-strip").inner_text() == text
+    expect(visit().locator(".ds-empty")).to_be_visible()
+
+
+def test_answers_need_a_ticket(address: str):
+    from gradio_client import Client
+
+    config = Client(address, verbose=False).config
+    scope = next(c for c in config["components"] if c["props"].get("elem_id") == "ds-scope")
+    assert scope["props"]["html_template"] == '<div class="ds-mount"></div>'
+    desk = Desk(FakeEngine())
+    for ticket in (None, "", 7, [], {"a": 1}, "no such ticket"):
+        assert desk.news(ticket, 0)["run"] is None
+    desk.close()
+
+
+@pytest.mark.parametrize("size", [(360, 740), (820, 1100), (1400, 900), (3840, 2160)])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_is_wider_than_the_window(visit: Open, size: tuple[int, int], scheme: str):
+    page = visit(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
+    run(page, "hello")
+    page.keyboard.press("Home")
+    page.locator(f"{NODE}.root").click()
+    expect(page.locator(".ds-inspector .ds-numbers")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+
+
+def test_the_page_is_there_before_the_model(browser: Browser):
+    desk, port = Desk(FakeEngine(load_seconds=3)), free_port()
+    server = launch(desk, "127.0.0.1", port, block=False)
+    desk.open()
+    page = browser.new_context().new_page()
+    page.goto(f"http://127.0.0.1:{port}")
+    chip = page.locator(".ds-chip").first
+    expect(chip).to_contain_text("pretending to load")
+    run(page, "early bird", wait="waiting")
+    expect(state(page)).to_have_text("waiting for the model")
+    expect(chip).to_have_text("model ready")
+    expect(state(page)).to_have_attribute("data-state", "done")
+    desk.close()
+    server.close(verbose=False)
+
+
+def test_a_model_that_cannot_be_loaded_is_said(browser: Browser):
+    desk, port = Desk(FakeEngine(broken="no such model <b>")), free_port()
+    server = launch(desk, "127.0.0.1", port, block=False)
+    desk.open()
+    page = browser.new_context().new_page()
+    page.goto(f"http://127.0.0.1:{port}")
+    expect(page.locator(".ds-chip").first).to_have_text("model: no such model <b>")
+    run(page, "anyway", wait="failed")
+    expect(page.locator(".ds-banner")).to_contain_text("no such model <b>")
+    desk.close()
+    server.close(verbose=False)
+
+
+def test_the_studio_starts_without_torch():
+    code = "import sys, app.studio; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_page_s_methods_are_the_recipes():
+    from core.methods import RECIPES
+
+    assert {name: recipe.title for name, recipe in RECIPES.items()} == METHODS
+
+
+# ── the real thing ───────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.embedded
+def test_the_embedded_model_in_the_browser(browser: Browser, tmp_path: Path):
+    port = free_port()
+    command = [sys.executable, "-m", "app", "studio", "--port", str(port)]
+    started = time.monotonic()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            assert f":{port}" in server.stdout.readline()
+            page = browser.new_context(accept_downloads=True).new_page()
+            page.goto(f"http://127.0.0.1:{port}")
+            expect(page.locator(".ds-scope")).to_be_visible()
+            assert time.monotonic() - started < 30  # 5 s on an idle machine
+            page.locator("#ds-length input[type=number]").fill("8")
+            page.locator("#ds-method label", has_text="Plain").click()
+            page.locator("#ds-start").click()
+            expect(state(page)).to_have_attribute("data-state", "done", timeout=240_000)
+            expect(page.locator(".ds-strip .ds-token")).to_have_count(8)
+            page.locator(f"{NODE}.ghost").click()
+            expect(page.locator(".ds-top li")).to_have_count(10)
+            with page.expect_download() as download:
+                page.get_by_role("button", name="Save trace").click()
+            path = tmp_path / "run.jsonl.gz"
+            download.value.save_as(path)
+            trace = read_trace(path)
+            assert trace.header.method == "ar" and len(trace.rounds) == 7
+        finally:
+            server.terminate()

@@ -1,0 +1,141 @@
+"""Text and SVG of a round: literal goldens for the text, an XML parser for the SVG."""
+
+from __future__ import annotations
+
+import unicodedata
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from app.render import percent, svg_tree, text_tree
+from app.visible import fitting, flowing, visible
+from core.types import Beliefs, Candidates, Draft, Round, Times, Verdict
+from tests.fakes import make_round
+
+TEXTS = {0: "The", 1: " sky", 2: " sea", 3: " is", 4: "\n", 5: " was", 6: " blue"}
+
+
+def small_round(bonus: int = 6, path: tuple[int, ...] = (0, 1, 3)) -> Round:
+    """The → sky (is, ⏎) · sea (was); accepted: sky, is; the target then wanted " blue"."""
+    log = np.log(np.array([1, 0.6, 0.3, 0.5, 0.25, 0.02], np.float32))
+    draft = Draft(
+        tokens=np.array([0, 1, 2, 3, 4, 5]),
+        parents=np.array([-1, 0, 0, 1, 1, 2], np.int32),
+        depths=np.array([0, 1, 1, 2, 2, 2], np.int32),
+        ranks=np.array([0, 1, 2, 1, 2, 3], np.int32),
+        log_q=log,
+        scores=log,
+    )
+    choices = np.array([1, 3, 5, 0, 0, 0])
+    choices[path[-1]] = bonus
+    log_p = np.log(np.array([1, 0.9, 0.05, 0.8, 0.0004, 0.5], np.float32))
+    beliefs = Beliefs(
+        log_p=log_p,
+        rank=np.array([0, 1, 2, 1, 5, 1], np.int32),
+        top_ids=np.tile(np.array([bonus, 0]), (6, 1)),
+        top_log_p=np.log(np.tile(np.array([0.7, 0.1], np.float32), (6, 1))),
+        entropy=np.ones(6, np.float32),
+    )
+    candidates = Candidates(np.array([[1, 2], [3, 4], [5, 0]]), np.zeros((3, 2), np.float32))
+    committed = (*[int(draft.tokens[r]) for r in path[1:]], bonus)
+    return Round(
+        4, 20, draft, Verdict(path, choices), committed, candidates, beliefs,
+        times=Times(0.01, 0, 0.03, 0.001), texts=TEXTS,
+    )  # fmt: skip
+
+
+def test_text_tree_is_what_it_is():
+    assert text_tree(small_round()) == (
+        "round 4 · 5 nodes drafted · 2 accepted + 1 · 41 ms\n"
+        "● The\n"
+        "├─ ✓ ␣sky  q 60%  p 90%\n"
+        "│  ├─ ✓ ␣is  q 50%  p 80%\n"
+        "│  │  └─ ◇ ␣blue  target's token, not drafted: outside the candidates\n"
+        "│  └─ × ⏎  q 25%  p <0.1%\n"
+        "└─ × ␣sea  q 30%  p 5.0%\n"
+        "   └─ · ␣was  q 2.0%  p 50%"
+    )
+
+
+def test_text_tree_of_a_walk_that_stopped_at_once():
+    lines = text_tree(small_round(path=(0,))).splitlines()
+    assert lines[2].startswith("├─ × ␣sky")
+    assert lines[-1] == "└─ ◇ ␣blue  target's token, not drafted: outside the candidates"
+
+
+def test_text_tree_of_plain_decoding_and_of_one_token():
+    plain = Round(0, 3, Draft.root_only(1), Verdict((0,), np.array([2])), (2,), texts=TEXTS)
+    assert text_tree(plain).splitlines()[1:] == [
+        "● ␣sky",
+        "└─ ◇ ␣sea  target's token, not drafted: beyond the last depth",
+    ]
+    alone = Round(0, 3, Draft.root_only(1), Verdict((0,), np.array([-1])), (), texts=TEXTS)
+    assert text_tree(alone).splitlines()[1:] == ["● ␣sky"]
+
+
+def test_every_row_has_one_line_also_in_a_very_deep_chain():
+    count = 3000
+    draft = Draft(
+        np.zeros(count, np.int64), np.arange(-1, count - 1, dtype=np.int32),
+        np.arange(count, dtype=np.int32), np.ones(count, np.int32),
+        np.zeros(count, np.float32), np.zeros(count, np.float32),
+    )  # fmt: skip
+    record = Round(0, 0, draft, Verdict((0,), np.zeros(count, np.int64)), (0,))
+    assert len(text_tree(record).splitlines()) == count + 2
+    assert "<svg" in svg_tree(record)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_svg_is_xml_and_holds_every_node(dark):
+    record = make_round(5, 40)
+    root = ElementTree.fromstring(svg_tree(record, dark))
+    groups = root.findall("{http://www.w3.org/2000/svg}g")
+    assert len(groups) == len(record.draft) + 1
+    assert root.attrib["width"].isdigit()
+
+
+def test_hostile_text_stays_text():
+    record = make_round(2, 64, hostile=True)
+    drawing = svg_tree(record)
+    root = ElementTree.fromstring(drawing)
+    tags = {element.tag.rpartition("}")[2] for element in root.iter()}
+    assert tags <= {"svg", "style", "rect", "path", "g", "title", "text"}
+    assert not any(name.startswith("on") for element in root.iter() for name in element.attrib)
+    for text in (text_tree(record), "".join(root.itertext())):
+        assert "\x1b" not in text and "\u202e" not in text and "\x00" not in text
+        assert "A" * 100 not in text
+    assert not [c for c in text_tree(record) if unicodedata.category(c) == "Cc" and c != "\n"]
+
+
+def test_visible_shows_what_cannot_be_seen():
+    assert visible(" the") == "␣the"
+    assert visible("a b") == "a b"
+    assert visible("  ") == "␣␣"
+    assert visible("") == "∅"
+    assert visible("a\n\tb\r") == "a⏎⇥b␍"
+    assert visible("\x1b[31m\x7f") == "␛[31m␡"
+    assert visible("\u202eevil\u200b\u00a0") == "\\u{202e}evil\\u{200b}\\u{a0}"
+    assert visible("\ud800") == "\\u{d800}"
+    assert visible("\u0301") == "◌\u0301"
+    assert visible("<b>${x}") == "<b>${x}"
+    assert len(visible("A" * 10_000)) == 48 and visible("A" * 10_000).endswith("…")
+    assert len(visible("\u202e" * 10_000)) == 48
+
+
+def test_flowing_keeps_line_breaks_and_has_no_limit_of_its_own():
+    assert flowing(" a\n\tb\x1b") == " a\n\tb␛"
+    assert len(flowing("x" * 10_000)) == 10_000
+    assert len(flowing("x" * 10_000, 400)) == 400
+
+
+def test_fitting_counts_wide_characters_twice():
+    assert fitting("abcdef", 6) == "abcdef"
+    assert fitting("abcdefg", 6) == "abcde…"
+    assert fitting("漢字漢字", 6) == "漢字…"
+
+
+def test_percent_is_short():
+    assert [percent(v) for v in (1, 0.5, 0.0994, 0.0996, 0.001, 0.0002, float("nan"))] == [
+        "100%", "50%", "9.9%", "10%", "0.1%", "<0.1%", "–",
+    ]  # fmt: skip

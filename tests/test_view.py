@@ -1,0 +1,175 @@
+"""What the page is given: lean, complete, finite, and safe whatever the trace holds."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from app.view import GHOST, drawable, header_view, node_view, round_view, stopped
+from core.types import Beliefs, Draft, Probe, Round, Verdict
+from tests.fakes import make_header, make_round, make_run
+from tests.test_render import TEXTS, small_round
+
+
+def plain_json(value: object) -> str:
+    """As strict as the server's encoder: string keys, no NaN, valid Unicode."""
+
+    def check(part: object) -> None:
+        if isinstance(part, dict):
+            assert all(type(key) is str for key in part)
+            list(map(check, part.values()))
+        elif isinstance(part, list):
+            list(map(check, part))
+        else:
+            assert part is None or type(part) in (str, int, float, bool), repr(part)
+
+    check(value)
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False)
+    text.encode()
+    return text
+
+
+def test_a_round_s_payload():
+    view = round_view(small_round(), first=True)
+    plain_json(view)
+    assert view["status"] == "aararu"
+    assert view["path"] == [0, 1, 3] and view["accepted"] == 2
+    assert view["labels"] == {
+        "0": "The",
+        "1": "␣sky",
+        "2": "␣sea",
+        "3": "␣is",
+        "4": "⏎",
+        "5": "␣was",
+    }
+    assert view["q"] == [1.0, 0.6, 0.3, 0.5, 0.25, 0.02]
+    assert view["p"] == [1.0, 0.9, 0.05, 0.8, 0.0004, 0.5]
+    assert view["text"] == [
+        ["The", "p", 0],
+        [" sky", "a", 1],
+        [" is", "a", 3],
+        [" blue", "b", GHOST],
+    ]
+    ghost = view["ghost"]
+    assert ghost["parent"] == 3 and ghost["label"] == "␣blue" and ghost["p"] == 0.7
+    assert ghost["why"] == "not drafted: outside the candidates"
+    assert ghost["y"] == view["y"][0] == view["y"][1] == view["y"][3]
+
+
+def test_1024_nodes_stay_lean_and_carry_no_top_lists():
+    text = plain_json(round_view(make_round(1, 1024)))
+    assert len(text) < 60_000
+
+
+def test_a_cut_round_counts_only_what_was_committed():
+    record = replace(small_round(), committed=(1,))
+    assert [piece[1] for piece in round_view(record)["text"]] == ["a"]
+
+
+def test_the_inspector_of_an_accepted_node():
+    node = node_view(small_round(), 3)
+    plain_json(node)
+    assert node["why"] == node["status"] == "accepted"
+    assert node["path"] == ["The", "␣sky"] and node["label"] == "␣is" and node["depth"] == 2
+    assert (node["rank_q"], node["rank_p"]) == (1, 1)
+    assert node["path_q"] == pytest.approx(0.3) and node["path_p"] == pytest.approx(0.72)
+    assert node["position"] == 22 and node["observed"]
+    assert [e["label"] for e in node["drafter"]] == ["␣is", "⏎"]
+    assert node["drafter"][0]["own"] and node["next"] == "␣blue"
+
+
+def test_the_inspector_s_target_list_is_after_the_parent():
+    record = make_round(4, 64)
+    row = int(np.flatnonzero(record.draft.depths == 2)[0])
+    parent = int(record.draft.parents[row])
+    beliefs = record.beliefs
+    assert beliefs is not None
+    shown = [entry["odds"] for entry in node_view(record, row)["target"]]
+    assert shown == pytest.approx(np.exp(beliefs.top_log_p[parent]), rel=1e-3)
+
+
+def test_why_a_node_ended():
+    record = small_round()
+    assert node_view(record, 2)["why"] == "outranked"
+    assert node_view(record, 5)["why"] == "unreached"
+    assert node_view(record, 5)["tvd"] is None and not node_view(record, 5)["observed"]
+    stopped_at_once = small_round(path=(0,))
+    assert node_view(stopped_at_once, 1)["why"] == "not drafted: outside the candidates"
+
+
+def test_the_inspector_of_the_ghost():
+    record = small_round(bonus=6)
+    probe = Probe(
+        np.array([0.1, 0.2, 0.3], np.float32), np.ones((3, 16), np.float32),
+        np.ones(3, np.float32), np.array([1, 1, 42], np.int32),
+    )  # fmt: skip
+    node = node_view(replace(record, probe=probe), GHOST)
+    plain_json(node)
+    assert node["status"] == "bonus" and node["label"] == "␣blue" and node["depth"] == 3
+    assert (node["p"], node["q"]) == (0.7, None)
+    assert (node["rank_p"], node["rank_q"]) == (1, 42)
+    assert node["tvd"] == 0.3
+
+
+def test_rows_that_are_not_there():
+    for row in (6, 10**9, -2):
+        with pytest.raises(IndexError):
+            node_view(small_round(), row)
+
+
+def test_a_text_of_one_token_has_no_ghost():
+    alone = Round(0, 3, Draft.root_only(1), Verdict((0,), np.array([-1])), (), texts=TEXTS)
+    view = round_view(alone, first=True)
+    assert not stopped(alone) and "ghost" not in view and view["text"] == [[" sky", "p", 0]]
+    assert node_view(alone, 0)["next"] is None
+    with pytest.raises(IndexError):
+        node_view(alone, GHOST)
+
+
+def test_numbers_that_are_none_leave_as_null():
+    record = small_round()
+    nothing = np.full(6, np.nan, np.float32)
+    draft = replace(record.draft, log_q=nothing, scores=np.full(6, np.inf, np.float32))
+    beliefs = record.beliefs
+    assert beliefs is not None
+    broken = replace(record, draft=draft, beliefs=replace(beliefs, log_p=nothing, entropy=nothing))
+    plain_json(round_view(broken))
+    for row in (0, 3, GHOST):
+        plain_json(node_view(broken, row))
+
+
+def test_every_node_of_many_rounds_can_be_inspected():
+    for record in make_run(6, 30, hostile=True):
+        plain_json(round_view(record))
+        bare = replace(record, beliefs=None, probe=None, candidates=None)
+        plain_json(round_view(bare))
+        for row in range(GHOST, len(record.draft)):
+            plain_json(node_view(record, row))
+            plain_json(node_view(bare, row))
+
+
+def test_an_absurdly_large_round_is_drawn_in_part():
+    record = make_round(1, 1024)
+    small = drawable(record, 100)
+    assert len(small.draft) <= 100
+    assert [int(small.draft.tokens[r]) for r in small.verdict.path] == [
+        int(record.draft.tokens[r]) for r in record.verdict.path
+    ]
+    assert all(p < row for row, p in enumerate(small.draft.parents.tolist()))
+    assert isinstance(small.beliefs, Beliefs)
+    plain_json(round_view(small))
+    deep = Draft(
+        np.zeros(300, np.int64), np.arange(-1, 299, dtype=np.int32), np.arange(300, dtype=np.int32),
+        np.ones(300, np.int32), np.zeros(300, np.float32), np.zeros(300, np.float32),
+    )  # fmt: skip
+    chain = Round(0, 0, deep, Verdict(tuple(range(300)), np.zeros(300, np.int64)), (0,))
+    assert len(drawable(chain, 100).verdict.path) == 100
+
+
+def test_the_header_is_text_only():
+    hostile = "<script>${1}\ud800\x00"
+    view = header_view(make_header(hostile, hostile, sampling={hostile: [hostile]}))
+    assert "\x00" not in plain_json(view)
