@@ -26,6 +26,7 @@ OUTRANKED = "outranked"
 PRUNED = "not drafted: pruned by budget"
 OUTSIDE = "not drafted: outside the candidates"
 BEYOND = "not drafted: beyond the last depth"
+NO_DRAFT = "not drafted: this round drafted nothing"
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,6 +214,8 @@ class Round:
         """Why the walk ended where it did: why the target's token there was not drafted."""
         row = self.verdict.path[-1]
         depth = int(self.draft.depths[row])
+        if self.draft.nodes == 0:
+            return NO_DRAFT
         if self.candidates is None or depth >= len(self.candidates.ids):
             return BEYOND
         return PRUNED if self.verdict.bonus in self.candidates.ids[depth] else OUTSIDE

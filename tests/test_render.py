@@ -68,7 +68,7 @@ def test_text_tree_of_plain_decoding_and_of_one_token():
     plain = Round(0, 3, Draft.root_only(1), Verdict((0,), np.array([2])), (2,), texts=TEXTS)
     assert text_tree(plain).splitlines()[1:] == [
         "● ␣sky",
-        "└─ ◇ ␣sea  target's token, not drafted: beyond the last depth",
+        "└─ ◇ ␣sea  target's token, not drafted: this round drafted nothing",
     ]
     alone = Round(0, 3, Draft.root_only(1), Verdict((0,), np.array([-1])), (), texts=TEXTS)
     assert text_tree(alone).splitlines()[1:] == ["● ␣sky"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from app.commands.common import EMBEDDED, whole
 from core.errors import UserError
@@ -14,6 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--port", type=whole, default=7860, help="port (default 7860)")
     parser.add_argument("--model", default=EMBEDDED, metavar="NAME|PATH", help="target")
+    parser.add_argument("--drafter", type=Path, metavar="FOLDER", help="DFlash checkpoint")
     parser.add_argument("--device", default="auto", help="auto (default), cpu, cuda, …")
 
 
@@ -26,5 +28,5 @@ def main(args: argparse.Namespace) -> int:
         if error.name != "gradio":
             raise
         raise UserError("the studio needs gradio: pip install -r requirements.txt") from None
-    serve(host=args.host, port=args.port, model=args.model, device=args.device)
+    serve(args.host, args.port, args.model, args.device, args.drafter)
     return 0

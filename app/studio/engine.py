@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from app.commands.common import quiet_libraries
 from core.embedded import Progress
 from core.errors import UserError
 from core.trace import Header
@@ -61,6 +62,7 @@ class LiveEngine:
 
     def prepare(self, report: Report) -> None:
         report(Progress("starting torch", None))
+        quiet_libraries()
         from core.session import Engine
 
         engine = Engine(self._model, self._device, self._drafter)

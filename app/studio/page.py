@@ -19,9 +19,8 @@ from app.studio.upload import UPLOAD, download, open_upload
 from app.view import node_view
 from app.visible import flowing
 from core.errors import UserError
+from core.methods import RECIPES
 
-# core.methods.RECIPES imports torch; a test keeps these two in step.
-METHODS = {"ar": "Plain", "dflash": "DFlash", "ddtree": "DDTree"}
 BUDGETS = (1, 4, 16, 64, 256, 1024)
 LONGEST_PROMPT = 40_000  # characters
 QUIET: dict[str, Any] = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}
@@ -135,7 +134,7 @@ def _panel() -> tuple[list[Any], gr.Button, gr.Button, gr.UploadButton]:
             example.click(
                 None, outputs=prompt, js=f"() => {json.dumps(text)}", show_progress="hidden"
             )
-    choices = [(title, name) for name, title in METHODS.items()]
+    choices = [(recipe.title, name) for name, recipe in RECIPES.items()]
     method = gr.Radio(choices, value="ddtree", label="Method", elem_id="ds-method")
     budget = gr.Radio(list(BUDGETS), value=64, label="Draft budget B", elem_id="ds-budget")
     length = gr.Slider(1, 512, 64, step=1, label="Max new tokens", elem_id="ds-length")

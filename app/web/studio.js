@@ -77,7 +77,7 @@ class Studio {
 
   _textKey() {
     const entry = (name, words) => h("span", { class: "entry" }, h("span", { class: "ds-token " + name }, "abc"), words);
-    return h("span", { class: "ds-key" }, entry("accepted", "drafted, accepted"), entry("bonus", "bonus"), entry("prefill", "from the prompt"));
+    return h("span", { class: "ds-key" }, entry("accepted", "drafted, accepted"), entry("bonus", "bonus"), entry("prefill", "from prefill"));
   }
 
   _roundCard() {

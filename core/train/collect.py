@@ -16,6 +16,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from core.cache import StaticKV, kv_layers, mask_value
+from core.errors import UserError
 from core.models import encode_chat
 from core.train.shards import TOP_K, Document, write_shard
 from core.train.texts import Sample, is_loop
@@ -67,11 +68,12 @@ class Collector:
     def read(self, samples: Sequence[Sample]) -> list[Document]:
         """Teacher-force finished answers, one batch of right-aligned rows."""
         rows, answers = [], []
+        eos = self.tokenizer.eos_token_id
+        end = [] if eos is None else [eos]
         for sample in samples:
             prompt = self.chat(sample.user)[-self.settings.max_prompt_tokens :]
             reply = self.tokenizer(sample.answer or "", add_special_tokens=False).input_ids
-            eos = [self.tokenizer.eos_token_id]
-            rows.append(prompt + reply[: self.settings.max_new_tokens * 2] + eos)
+            rows.append(prompt + reply[: self.settings.max_new_tokens * 2] + end)
             answers.append(len(prompt))
         forward, pad = self._prefill(rows, extra=0)[:2]
         return [
@@ -191,7 +193,12 @@ def synthesis_settings(settings: CollectSettings) -> CollectSettings:
 
 
 def _user_turn_head(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """What stands in the chat template before a user's words."""
+    """What stands in the chat template before a user's words.
+
+    Raises UserError for a model without a template: it cannot be asked to write a user turn.
+    """
+    if not tokenizer.chat_template:
+        raise UserError("the target has no chat template, so it cannot write prompts: name files")
     marker = "\ue000"
     text = tokenizer.apply_chat_template([{"role": "user", "content": marker}], tokenize=False)
     return tokenizer(str(text).split(marker)[0], add_special_tokens=False).input_ids

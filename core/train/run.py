@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from transformers.utils import logging
 
 from core import embedded
 from core.drafters.dflash import DFlashConfig, default_layer_ids
@@ -99,6 +100,7 @@ def main(args: argparse.Namespace) -> int:
     )  # fmt: skip
     if args.minutes <= 0 or args.block_size < 2 or args.draft_layers < 1:
         raise UserError("minutes, draft layers and block size − 1 must be positive")
+    logging.disable_progress_bar()
     language = load_language(args.model, args.device, pack=False)
     config = drafter_config(language, args.draft_layers, args.block_size, args.target_layers)
     settings = CollectSettings(config.target_layer_ids, seed=args.seed)
@@ -135,7 +137,12 @@ def drafter_config(
     c = language.model.config.get_text_config()
     rope = getattr(c, "rope_parameters", None) or {}
     entering = c.num_hidden_layers - layers - 1
-    default = sorted({*default_layer_ids(c.num_hidden_layers, 5)[:-1], entering})
+    if entering < 0:
+        raise UserError(
+            f"the target's {c.num_hidden_layers} layers cannot start {layers} of a drafter"
+        )
+    spread = default_layer_ids(c.num_hidden_layers, 5)[:-1]
+    default = sorted({*(i for i in spread if 0 <= i < entering), entering})
     return DFlashConfig(
         hidden_size=c.hidden_size,
         intermediate_size=c.intermediate_size,

@@ -6,7 +6,9 @@ Assertions wait and retry; nothing here waits for the network.
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -20,13 +22,13 @@ pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from app.studio.desk import Desk
-from app.studio.page import METHODS, launch
+from app.studio.page import launch
 from core.trace import Trace, read_trace, write_trace
 from tests.fakes import HOSTILE, FakeEngine, make_header, make_run
 
 pytestmark = pytest.mark.browser
 
-CHROMIUM = "/usr/bin/chromium"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 PROMPT, NODE = "#ds-prompt textarea", ".ds-node"
 expect.set_options(timeout=15_000)
@@ -42,6 +44,8 @@ def free_port() -> int:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    if not CHROMIUM and not os.environ.get("CI"):
+        pytest.skip("no chromium here: .ci/run installs Debian's")
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield chromium
@@ -490,12 +494,6 @@ def test_the_studio_starts_without_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_the_page_s_methods_are_the_recipes():
-    from core.methods import RECIPES
-
-    assert {name: recipe.title for name, recipe in RECIPES.items()} == METHODS
-
-
 # ── the real thing ───────────────────────────────────────────────────────────────────────────────
 
 
@@ -513,7 +511,7 @@ def test_the_embedded_model_in_the_browser(browser: Browser, tmp_path: Path):
             expect(page.locator(".ds-scope")).to_be_visible()
             assert time.monotonic() - started < 30  # 5 s on an idle machine
             page.locator("#ds-length input[type=number]").fill("8")
-            page.locator("#ds-method label", has_text="Plain").click()
+            page.locator("#ds-method label", has_text="DDTree").click()
             page.locator("#ds-start").click()
             expect(state(page)).to_have_attribute("data-state", "done", timeout=240_000)
             expect(page.locator(".ds-strip .ds-token")).to_have_count(8)
@@ -524,6 +522,7 @@ def test_the_embedded_model_in_the_browser(browser: Browser, tmp_path: Path):
             path = tmp_path / "run.jsonl.gz"
             download.value.save_as(path)
             trace = read_trace(path)
-            assert trace.header.method == "ar" and len(trace.rounds) == 7
+            assert trace.header.method == "ddtree" and 1 <= len(trace.rounds) <= 7
+            assert all(r.draft.nodes == 64 and r.probe is not None for r in trace.rounds)
         finally:
             server.terminate()
