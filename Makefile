@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 
 .PHONY: app test lint types setup model clean
 
-app: setup
+app: setup model
 	$(BIN)/python -m app
 
 test: setup model lint types
