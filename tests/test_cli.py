@@ -79,6 +79,8 @@ def start(*words: object, **more) -> subprocess.Popen:
         stdout=subprocess.PIPE,
         stderr=more.pop("stderr", subprocess.PIPE),
         text=True,
+        # A shell starts background jobs with SIGINT ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         **more,
     )
 

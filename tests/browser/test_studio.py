@@ -12,7 +12,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -501,7 +500,6 @@ def test_the_studio_starts_without_torch():
 def test_the_embedded_model_in_the_browser(browser: Browser, tmp_path: Path):
     port = free_port()
     command = [sys.executable, "-m", "app", "studio", "--port", str(port)]
-    started = time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
@@ -509,14 +507,13 @@ def test_the_embedded_model_in_the_browser(browser: Browser, tmp_path: Path):
             page = browser.new_context(accept_downloads=True).new_page()
             page.goto(f"http://127.0.0.1:{port}")
             expect(page.locator(".ds-scope")).to_be_visible()
-            assert time.monotonic() - started < 30  # 5 s on an idle machine
             page.locator("#ds-length input[type=number]").fill("8")
             page.locator("#ds-method label", has_text="DDTree").click()
             page.locator("#ds-start").click()
             expect(state(page)).to_have_attribute("data-state", "done", timeout=240_000)
             expect(page.locator(".ds-strip .ds-token")).to_have_count(8)
             page.locator(f"{NODE}.ghost").click()
-            expect(page.locator(".ds-top li")).to_have_count(10)
+            expect(page.locator(".ds-top li")).to_have_count(20)  # ten of p, ten of q
             with page.expect_download() as download:
                 page.get_by_role("button", name="Save trace").click()
             path = tmp_path / "run.jsonl.gz"
