@@ -12,6 +12,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +77,12 @@ def score_by_source(
     rows = []
     for sampling in dict.fromkeys(t.sampling for t in texts):
         some = [t for t in texts if t.sampling == sampling]
-        for source in (*dict.fromkeys(t.source for t in some), None):
-            chosen = [t.document for t in some if source in (t.source, None)]
-            rows.append(row(sampling, source or "all", score(model, parts, chosen, BUDGETS)))
+        scores = {
+            source: score(model, parts, [t.document for t in some if t.source == source], BUDGETS)
+            for source in dict.fromkeys(t.source for t in some)
+        }
+        rows += [row(sampling, source, result) for source, result in scores.items()]
+        rows.append(row(sampling, "all", reduce(add, scores.values())))
     return rows
 
 

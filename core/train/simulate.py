@@ -92,11 +92,28 @@ def rounds(lengths: Sequence[int], new_tokens: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Score:
-    """τ of each budget over some texts (tokens per round, Σ lengths ÷ rounds), and the loss."""
+    """Simulated runs over some texts: acceptance lengths per budget and text, a loss per text."""
 
-    tau: dict[int, float]
-    loss: float
-    rounds: dict[int, tuple[tuple[int, ...], ...]]  # per budget, per text
+    rounds: dict[int, tuple[tuple[int, ...], ...]]
+    losses: tuple[float, ...]
+
+    @property
+    def tau(self) -> dict[int, float]:
+        """Tokens per round, Σ lengths ÷ Σ rounds, per budget."""
+        return {
+            budget: sum(map(sum, runs)) / max(1, sum(map(len, runs)))
+            for budget, runs in self.rounds.items()
+        }
+
+    @property
+    def loss(self) -> float:
+        """Mean over texts of KL(p ‖ q) on the target's top tokens, nats a depth."""
+        return sum(self.losses) / max(1, len(self.losses))
+
+    def __add__(self, other: Score) -> Score:
+        """Both sets of texts together."""
+        both = {budget: runs + other.rounds[budget] for budget, runs in self.rounds.items()}
+        return Score(both, self.losses + other.losses)
 
 
 def score(
@@ -115,11 +132,8 @@ def score(
         if not len(anchors):
             continue
         positions = draft_at(model, parts, document, anchors, max(*budgets, 1))
-        losses.append(positions.loss.mean())
+        losses.append(float(positions.loss.mean()))
         for budget in budgets:
             lengths = lengths_at(positions, document, budget)
             taken[budget].append(tuple(rounds(lengths, new_tokens)))
-    tau = {
-        budget: sum(map(sum, runs)) / max(1, sum(map(len, runs))) for budget, runs in taken.items()
-    }
-    return Score(tau, float(torch.stack(losses).mean()), {b: tuple(r) for b, r in taken.items()})
+    return Score({b: tuple(runs) for b, runs in taken.items()}, tuple(losses))
