@@ -22,6 +22,7 @@ from core.train.shards import Document
 from core.types import Candidates, Draft
 
 CHAIN = 0  # as a budget: DFlash's argmax chain
+_AT_ONCE = 16  # anchors whose [L, V] logits are held together: the head is read once for all
 
 
 @dataclass(frozen=True)
@@ -43,14 +44,16 @@ def draft_at(
     rows = hidden_rows(model, blocks, parts.embedding)
     ids, log_q, losses = [], [], []
     top, p, exists = blocks.targets(model.config.depths, document.top_ids.shape[-1])
-    for i, row in enumerate(rows):  # anchor by anchor: [A, L, V] would be the largest tensor here
-        logits = F.log_softmax((row @ parts.head.to(row.dtype).T).float(), -1).cpu()
-        best = logits.topk(min(width, logits.shape[-1]))
+    for low in range(0, len(rows), _AT_ONCE):
+        some = slice(low, low + _AT_ONCE)
+        log = F.log_softmax((rows[some] @ parts.head.to(rows.dtype).T).float(), -1).cpu()
+        best = log.topk(min(width, log.shape[-1]))
         ids.append(best.indices.numpy())
         log_q.append(best.values.numpy())
-        kl = (p[i] * (p[i].clamp_min(1e-9).log() - logits.gather(-1, top[i]))).sum(-1)
-        losses.append(kl[exists[i]].mean())
-    return Positions(anchors, np.stack(ids), np.stack(log_q), torch.stack(losses))
+        kl = (p[some] * (p[some].clamp_min(1e-9).log() - log.gather(-1, top[some]))).sum(-1)
+        here = exists[some]
+        losses.append((kl * here).sum(-1) / here.sum(-1).clamp_min(1))
+    return Positions(anchors, np.concatenate(ids), np.concatenate(log_q), torch.cat(losses))
 
 
 def accepted(draft: Draft, text: Sequence[int]) -> int:
