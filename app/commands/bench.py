@@ -75,15 +75,7 @@ def _plan(args: argparse.Namespace) -> Plan:
     from analysis.prompts import PROMPTS
     from core.session import RunRequest
 
-    request = RunRequest(
-        prompt="",
-        method="ar",
-        max_new_tokens=args.max_new_tokens,
-        temperature=args.temperature,
-        top_k=args.top_k,
-        top_p=args.top_p,
-        seed=args.seed,
-    )
+    request = common.asked(args, "ar")
     for budget in args.budget:
         RunRequest(prompt="", budget=budget).settings()
     request.settings()

@@ -14,7 +14,7 @@ from core.errors import UserError
 from core.methods import recipe
 
 if TYPE_CHECKING:
-    from core.session import Engine
+    from core.session import Engine, RunRequest
 
 EMBEDDED = "smollm2-135m"
 LONGEST_PROMPT_FILE = 64 << 20  # bytes
@@ -140,6 +140,22 @@ def checked_prompt(text: str, where: str) -> str:
     except UnicodeEncodeError:
         raise UserError(f"{where} is not valid Unicode text") from None
     return text
+
+
+def asked(args: argparse.Namespace, method: str, budget: int | None = None) -> RunRequest:
+    """The request the options describe, its prompt still to come."""
+    from core.session import RunRequest
+
+    return RunRequest(
+        prompt="",
+        method=method,
+        budget=budget,
+        max_new_tokens=args.max_new_tokens,
+        temperature=args.temperature,
+        top_k=args.top_k,
+        top_p=args.top_p,
+        seed=args.seed,
+    )
 
 
 def load_engine(args: argparse.Namespace) -> Engine:

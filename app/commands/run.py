@@ -139,18 +139,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _job(args: argparse.Namespace) -> Job:
     """Check the settings, then load the models: a typo must not cost half a minute."""
-    from core.session import RunRequest
-
-    request = RunRequest(
-        prompt="",
-        method=args.method,
-        budget=args.budget,
-        max_new_tokens=args.max_new_tokens,
-        temperature=args.temperature,
-        top_k=args.top_k,
-        top_p=args.top_p,
-        seed=args.seed,
-    )
+    request = common.asked(args, args.method, args.budget)
     request.settings()
     engine = common.load_engine(args)
     engine.method(args.method)
