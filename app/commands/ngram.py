@@ -1,0 +1,210 @@
+"""``ngram``: count the n-grams of any text into a store, or convert between store and ``.trie``.
+
+Nothing appears under the final name until it is complete, and Ctrl-C leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.commands.common import EMBEDDED, quiet_libraries, whole
+from app.terminal import Progress, one_line
+from core.errors import UserError
+
+if TYPE_CHECKING:
+    from core.embedded import Report
+    from core.ngram import NgramStore, Options
+    from core.ngram.documents import Document, Encode
+
+NAMED_SOURCES = 8  # how many files the store's metadata names
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Count every gram of 1 to 3 tokens in files of text, or of token ids, into a store that\n"
+        "DART's search reads. A .jsonl line's texts, and any other text file, are documents; .npy\n"
+        "and .safetensors files hold token ids; of a folder, all text files below it are read.\n"
+        "A single .trie file (the released format) is converted, and a single store into one."
+    )
+    parser.add_argument("out", type=Path, metavar="OUT", help="NAME.safetensors, or NAME.trie")
+    parser.add_argument("files", type=Path, metavar="FILE", nargs="+", help="what to count")
+    parser.add_argument(
+        "--model",
+        metavar="NAME|PATH",
+        help=f"whose tokens (default {EMBEDDED}; of a .trie: as many as its largest)",
+    )
+    parser.add_argument(
+        "--min-count", type=whole, default=1, metavar="N", help="drop trigrams rarer than N"
+    )
+    parser.add_argument(
+        "--memory", type=whole, default=512, metavar="MIB", help="for sorting (default 512)"
+    )
+    parser.add_argument("--trie", action="store_true", help="write the released .trie format")
+
+
+def main(args: argparse.Namespace) -> int:
+    as_trie = _checked(args)
+    from core.ngram import write_trie
+    from core.ngram.build import workshop
+    from core.ngram.documents import expand
+
+    files = expand(args.files)
+    if args.out.resolve() in {file.resolve() for file in files}:
+        raise UserError(f"{args.out} is to be read and to be written")
+    with Progress("n-grams") as progress:
+        if as_trie:
+            with workshop(args.out) as folder:
+                store = _made(args, files, folder / "store.safetensors", progress)
+                write_trie(store, args.out, _report(progress))
+        else:
+            store = _made(args, files, args.out, progress)
+    size, nodes = args.out.stat().st_size, store.nodes
+    print(
+        f"{one_line(str(args.out), 200)}: {nodes:,} nodes, {size:,} bytes, "
+        f"{size / max(nodes, 1):.2f} bytes/node, {store.tokens:,} tokens counted"
+    )
+    return 0
+
+
+def _checked(args: argparse.Namespace) -> bool:
+    """Whether to write a ``.trie``. Raises UserError for options that cannot be, before any work.
+
+    An existing file is only replaced by its like, so that a slip costs no model and no text.
+    """
+    from core.ngram import NgramStore
+
+    for name, value in (("--min-count", args.min_count), ("--memory", args.memory)):
+        if value < 1:
+            raise UserError(f"{name} must be at least 1, not {value}")
+    kind = args.out.suffix.lower()
+    as_trie = args.trie or kind == ".trie"
+    if not as_trie and kind != ".safetensors":
+        raise UserError(f"{args.out} must be named NAME.safetensors, or NAME.trie")
+    if args.out.is_file() and as_trie and kind != ".trie":
+        raise UserError(f"{args.out} exists and is no .trie file")
+    if args.out.is_file() and not as_trie:
+        try:
+            NgramStore.open(args.out)
+        except UserError:
+            raise UserError(f"{args.out} exists and is no n-gram store") from None
+    return as_trie
+
+
+def _made(
+    args: argparse.Namespace, files: Sequence[Path], path: Path, progress: Progress
+) -> NgramStore:
+    """The store of what the files hold, at ``path`` unless the one file is a store already."""
+    from core.ngram import build_store, read_trie
+
+    report = _report(progress)
+    if any(file.suffix.lower() == ".trie" for file in files):
+        if len(files) > 1:
+            raise UserError("a .trie file is converted alone, not with other files")
+        own = _tokens(args.model, report) if args.model else None
+        vocabulary = own.vocabulary if own else None
+        return read_trie(files[0], path, vocabulary, _options(args, own), report)
+    if store := _opened(files):
+        if path == args.out or args.min_count > 1:
+            raise UserError(f"{files[0]} is an n-gram store: it can only be written as a .trie")
+        return store
+    own = _tokens(args.model or EMBEDDED, report)
+    documents = _documents(files, own.encode, progress)
+    return build_store(documents, path, own.vocabulary, _options(args, own), report)
+
+
+def _report(progress: Progress) -> Report:
+    return lambda step: progress.at(step.fraction, step.stage)
+
+
+def _opened(files: Sequence[Path]) -> NgramStore | None:
+    """The store, when the only file is one."""
+    from core.ngram import NgramStore
+
+    if len(files) != 1 or files[0].suffix.lower() != ".safetensors":
+        return None
+    try:
+        return NgramStore.open(files[0])
+    except UserError:
+        return None
+
+
+def _options(args: argparse.Namespace, own: Tokens | None) -> Options:
+    """The options of building, with where the counts are from."""
+    from core.ngram import Options
+
+    # Names only: where they lay on this machine is nobody's business.
+    names = [path.resolve().name for path in args.files[:NAMED_SOURCES]]
+    if more := len(args.files) - len(names):
+        names.append(f"and {more} more")
+    sources = ", ".join(names).encode("utf-8", "replace").decode()
+    identity = own.identity if own else ""
+    return Options(args.min_count, args.memory << 20, identity, sources)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A model's tokens: how it encodes texts, how many ids its head has, its tokenizer's hash."""
+
+    encode: Encode
+    vocabulary: int
+    identity: str
+
+
+def _tokens(name: str, report: Report) -> Tokens:
+    """The tokens of a model by name or path; its weights are not read."""
+    from core import embedded
+
+    report(embedded.Progress("loading tokenizer", None))
+    quiet_libraries()
+    from transformers import AutoConfig, AutoTokenizer
+
+    from core.models import tokenizer_hash
+
+    folder = embedded.prepare(report) if name == embedded.NAME else Path(name).expanduser()
+    source = str(folder) if folder.is_dir() else name
+    try:
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        vocabulary = config.get_text_config().vocab_size
+    except Exception as error:  # a broken folder makes its libraries raise anything at all
+        first = str(error).strip().splitlines()[:1] or [type(error).__name__]
+        raise UserError(f"the tokenizer of {name!r} cannot be loaded: {first[0]}") from error
+
+    def encode(texts: list[str]) -> Sequence[Sequence[int]]:
+        # Text that spells a special token is text.
+        return tokenizer(
+            texts,
+            add_special_tokens=False,
+            split_special_tokens=True,
+            return_attention_mask=False,
+            verbose=False,
+        ).input_ids
+
+    identity = tokenizer_hash(tokenizer)
+    return Tokens(encode, vocabulary, identity)
+
+
+def _documents(files: Sequence[Path], encode: Encode, progress: Progress) -> Iterator[Document]:
+    """The files' documents; the bar follows the bytes read. Raises UserError when all are empty."""
+    from core.ngram.documents import read_documents
+
+    total = max(sum(file.stat().st_size for file in files), 1)
+    done = shown = 0
+
+    def passed(count: int) -> None:
+        nonlocal done, shown
+        done += count
+        if (done - shown) * 500 >= total:  # a bar need not move for every line
+            shown = done
+            progress.at(min(done / total, 1.0), "reading")
+
+    counted = 0
+    for document in read_documents(files, encode, passed):
+        counted += len(document)
+        yield document
+    if not counted:
+        raise UserError("there is nothing to count: the files hold no token")

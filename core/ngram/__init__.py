@@ -1,0 +1,22 @@
+"""N-gram counts over token ids: build them, keep them in one small file, look them up in µs.
+
+store      the file, and the lookup that tree search calls from numba
+build      documents → store, by sorting and merging in bounded memory
+trie       the released ``.trie`` format, read and written as a stream
+documents  text, JSON lines and token files → documents
+"""
+
+from core.ngram.build import Options, build_store
+from core.ngram.store import Arrays, NgramStore, lookup, lookup_each
+from core.ngram.trie import read_trie, write_trie
+
+__all__ = [
+    "Arrays",
+    "NgramStore",
+    "Options",
+    "build_store",
+    "lookup",
+    "lookup_each",
+    "read_trie",
+    "write_trie",
+]

@@ -1,0 +1,181 @@
+"""Documents to count: token ids from text, JSON lines and token files, read as they are needed.
+
+.jsonl          one object a line: "tokens" or "ids" as they are, else every text of a known
+                field is a document
+.npy            integers: one document, or one a row
+.safetensors    "tokens" or "ids" likewise, cut at "starts" where there are any
+anything else   UTF-8 text, one document a file
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from codecs import getincrementaldecoder
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from core.errors import UserError
+from core.train.texts import ANSWER_FIELDS, QUESTION_FIELDS, without_marks
+from core.types import Array
+
+Document = Sequence[int] | Array
+Encode = Callable[[list[str]], Sequence[Sequence[int]]]  # texts → their token ids
+Passed = Callable[[int], None]  # how many more bytes have been read
+
+TEXT_FIELDS = (*QUESTION_FIELDS, *ANSWER_FIELDS, "text", "content")
+ID_FIELDS = ("tokens", "ids", "input_ids")
+TOKEN_FILES = (".npy", ".safetensors")
+_PIECE = 1 << 18  # characters of a text tokenised at once; more would be slower
+_BATCH = 256  # short texts tokenised together
+
+
+def expand(paths: Iterable[Path]) -> list[Path]:
+    """The files as they are named, and all text files below folders, hidden ones left out.
+
+    Raises UserError for a path that is not there and for a folder without text.
+    """
+    files: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            below = [file for file in _below(path) if _is_text(file)]
+            if not below:
+                raise UserError(f"there is no text file in {path}")
+            files += below
+        elif path.is_file():
+            files.append(path)
+        else:
+            raise UserError(f"there is no file {path}")
+    return files
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    for where, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (Path(where) / name for name in sorted(names) if not name.startswith("."))
+
+
+def _is_text(file: Path) -> bool:
+    """Whether a file is UTF-8 to its end and holds no zero byte."""
+    decoder = getincrementaldecoder("utf-8")()
+    try:
+        with file.open("rb") as stream:
+            while block := stream.read(_PIECE):
+                if b"\0" in block:
+                    return False
+                decoder.decode(block)
+            decoder.decode(b"", final=True)
+    except (OSError, UnicodeDecodeError):
+        return False
+    return True
+
+
+def read_documents(
+    files: Iterable[Path], encode: Encode, passed: Passed = lambda _: None
+) -> Iterator[Document]:
+    """Every document of the files. Raises UserError naming the file, and the line of a .jsonl."""
+    for file in files:
+        kind = {".jsonl": _json_lines, ".npy": _numpy, ".safetensors": _safetensors}
+        try:
+            yield from kind.get(file.suffix.lower(), _text)(file, encode, passed)
+        except OSError as error:
+            raise UserError(f"{file} cannot be read: {error.strerror or error}") from None
+        except UnicodeDecodeError:
+            raise UserError(f"{file} is not UTF-8 text") from None
+
+
+def _text(file: Path, encode: Encode, passed: Passed) -> Iterator[Document]:
+    """The whole file as one document, tokenised in pieces of whole lines to bound the memory."""
+    pieces = [np.empty(0, np.int32)]
+    with file.open(encoding="utf-8-sig") as stream:
+        while lines := stream.readlines(_PIECE):
+            (ids,) = encode(["".join(lines)])
+            pieces.append(np.asarray(ids, np.int32))
+            passed(sum(len(line.encode()) for line in lines))
+    yield np.concatenate(pieces)
+
+
+def _json_lines(file: Path, encode: Encode, passed: Passed) -> Iterator[Document]:
+    waiting: list[str] = []
+    with file.open("rb") as stream:
+        for number, line in enumerate(stream, 1):
+            row = _row(line, f"{file}, line {number}") if line.strip() else []
+            if row and isinstance(row[0], str):
+                waiting += row
+            elif row:
+                yield row
+            if len(waiting) >= _BATCH or sum(map(len, waiting)) >= _PIECE:
+                yield from encode(waiting)
+                waiting = []
+            passed(len(line))
+    if waiting:
+        yield from encode(waiting)
+
+
+def _row(line: bytes, where: str) -> list:
+    """One line's token ids, or its texts."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        raise UserError(f"{where} is not JSON") from None
+    if not isinstance(row, dict):
+        raise UserError(f"{where} is not a JSON object")
+    for name in ID_FIELDS:
+        ids = row.get(name)
+        if isinstance(ids, list) and all(type(token) is int for token in ids):
+            return ids
+    texts = {name: row[name] for name in TEXT_FIELDS if isinstance(row.get(name), str)}
+    if not texts:
+        raise UserError(f"{where} has no token ids and no text ({', '.join(TEXT_FIELDS)})")
+    return [_clean(name, text) for name, text in texts.items()]
+
+
+def _clean(field: str, text: str) -> str:
+    """As training reads answers: no calculator marks of GSM8K's, no halves of characters."""
+    if field in ANSWER_FIELDS:
+        text = without_marks(text)
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _numpy(file: Path, encode: Encode, passed: Passed) -> Iterator[Document]:
+    try:
+        ids = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError):
+        raise UserError(f"{file} is not a .npy file of token ids") from None
+    yield from _rows(file, ids)
+    passed(file.stat().st_size)
+
+
+def _safetensors(file: Path, encode: Encode, passed: Passed) -> Iterator[Document]:
+    try:
+        with safe_open(str(file), framework="numpy") as tensors:
+            names = set(tensors.keys())
+            ids = next((tensors.get_tensor(n) for n in ID_FIELDS if n in names), np.empty(0))
+            starts = tensors.get_tensor("starts") if "starts" in names else None
+    except (SafetensorError, ValueError, TypeError):
+        raise UserError(f"{file} is not a readable safetensors file") from None
+    if starts is None:
+        yield from _rows(file, ids)
+    else:
+        yield from _cut(file, ids, starts)
+    passed(file.stat().st_size)
+
+
+def _rows(file: Path, ids: Array) -> Iterator[Document]:
+    if ids.dtype.kind not in "iu" or ids.ndim not in (1, 2):
+        raise UserError(f"{file} holds no token ids: they are integers, one row or several")
+    yield from ids.reshape(1, -1) if ids.ndim == 1 else ids
+
+
+def _cut(file: Path, ids: Array, starts: Array) -> Iterator[Document]:
+    """Documents that stand back to back: ``starts`` int [D + 1] says where each begins."""
+    bounds = starts.tolist() if starts.ndim == 1 and starts.dtype.kind in "iu" else [-1]
+    ascending = all(low <= high for low, high in pairwise(bounds))
+    if ids.ndim != 1 or not bounds or bounds[0] < 0 or bounds[-1] > len(ids) or not ascending:
+        raise UserError(f'{file} has "starts" that do not fit its tokens')
+    for low, high in pairwise(bounds):
+        yield from _rows(file, ids[low:high])

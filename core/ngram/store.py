@@ -1,0 +1,386 @@
+"""The n-gram store: how often every gram of 1, 2 and 3 tokens occurs, as flat sorted arrays.
+
+A store is a ``.safetensors`` file that is memory-mapped, so opening one costs the same whatever its
+size. n1, n2 and n3 count the distinct grams of each length:
+
+    unigrams         uint32 [n1]      a node a gram: the gram's last token in the high bits, its
+    bigrams          uint32 [n2]      count in the low ones; siblings stand together, sorted by
+    trigrams         uint32 [n3]      token, and the sibling groups in the order of their parents
+    bigram_starts    uint32 [n1 + 1]  where each unigram's bigrams begin (and the last one's end)
+    trigram_starts   uint32 [n2 + 1]  where each bigram's trigrams begin
+    large_nodes      int64  [m]       nodes whose count does not fit, ascending; unigrams are
+    large_counts     int64  [m]       numbered first, then bigrams, then trigrams
+
+The token takes as many bits as the vocabulary needs. A count of all ones says that the node is
+among the large ones, so every count is exact and a node costs 4 to 8 bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from core.errors import UserError
+from core.types import Array
+
+FORMAT = "draftscope-ngram"
+VERSION = 1
+ORDER = 3
+CODE_BITS = 21  # three of them make the key of a gram that building sorts by
+MAX_VOCABULARY = (1 << CODE_BITS) - 1
+
+_TYPES = {"I64": np.dtype("<i8"), "U32": np.dtype("<u4")}
+TENSORS = {  # in the order they have in the file: the widest first, so that all are aligned
+    "large_nodes": "I64",
+    "large_counts": "I64",
+    "unigrams": "U32",
+    "bigrams": "U32",
+    "trigrams": "U32",
+    "bigram_starts": "U32",
+    "trigram_starts": "U32",
+}
+
+
+class Arrays(NamedTuple):
+    """What ``lookup`` reads: the arrays of the file and ``shape`` = [vocabulary, count bits]."""
+
+    large_nodes: Array
+    large_counts: Array
+    unigrams: Array
+    bigrams: Array
+    trigrams: Array
+    bigram_starts: Array
+    trigram_starts: Array
+    shape: Array
+
+
+def token_bits(vocabulary: int) -> int:
+    """How many of a node's 32 bits hold the token."""
+    return max(1, (vocabulary - 1).bit_length())
+
+
+def saturated(vocabulary: int) -> int:
+    """The count that means "see the large ones"; smaller counts stand in the node itself."""
+    return (1 << (32 - token_bits(vocabulary))) - 1
+
+
+def pack_nodes(tokens: Array, counts: Array, vocabulary: int) -> Array:
+    """Nodes uint32 [n] of tokens and counts, both int64 [n]."""
+    words = tokens << (32 - token_bits(vocabulary))
+    return (words | np.minimum(counts, saturated(vocabulary))).astype(np.uint32)
+
+
+def describe(vocabulary: int, tokens: int, **more: object) -> dict[str, str]:
+    """A store's metadata. ``tokens`` is the number of tokens counted."""
+    known = {
+        "format": FORMAT,
+        "version": VERSION,
+        "order": ORDER,
+        "vocabulary": vocabulary,
+        "token_bits": token_bits(vocabulary),
+        "tokens": tokens,
+    }
+    return {name: str(value) for name, value in (known | more).items()}
+
+
+def file_header(lengths: Mapping[str, int], metadata: Mapping[str, str]) -> bytes:
+    """The safetensors header of a store whose tensors have these lengths."""
+    header: dict[str, object] = {"__metadata__": dict(metadata)}
+    end = 0
+    for name, kind in TENSORS.items():
+        begin, end = end, end + lengths[name] * _TYPES[kind].itemsize
+        header[name] = {"dtype": kind, "shape": [lengths[name]], "data_offsets": [begin, end]}
+    text = json.dumps(header, ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # the arrays behind it stay aligned
+    return len(text).to_bytes(8, "little") + text
+
+
+@dataclass(frozen=True, eq=False)
+class NgramStore:
+    """Gram counts, in memory or mapped from a file; read-only either way."""
+
+    arrays: Arrays
+    metadata: Mapping[str, str]
+
+    @property
+    def vocabulary(self) -> int:
+        """Tokens are 0 … vocabulary − 1."""
+        return int(self.arrays.shape[0])
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Distinct unigrams, bigrams and trigrams."""
+        return len(self.arrays.unigrams), len(self.arrays.bigrams), len(self.arrays.trigrams)
+
+    @property
+    def nodes(self) -> int:
+        return sum(self.sizes)
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens were counted: the sum of all unigram counts."""
+        return int(self.metadata["tokens"])
+
+    def probabilities(self, context: Sequence[int], tokens: Array) -> Array:
+        """P(token | context) float64 [K] for tokens [K]; 0 for what was never seen.
+
+        The context is, for each token, the longest of the last two or one that it was seen after.
+        """
+        wanted = np.ascontiguousarray(tokens, np.int64)
+        counts, contexts, lengths = (np.empty(len(wanted), np.int64) for _ in range(3))
+        before, last = [-1, -1, *map(int, context)][-2:]
+        lookup_each(self.arrays, before, last, wanted, counts, contexts, lengths)
+        return counts / np.maximum(contexts, 1)
+
+    def level(self, length: int, low: int, high: int) -> tuple[Array, Array]:
+        """Last tokens and exact counts, int64 [high − low], of some grams of this length."""
+        words = self.arrays[_LEVELS[length - 1]][low:high].astype(np.int64)
+        tokens, counts = np.divmod(words, 1 << int(self.arrays.shape[1]))
+        node = sum(self.sizes[: length - 1]) + low
+        here = np.searchsorted(self.arrays.large_nodes, [node, node + len(words)])
+        large = slice(*map(int, here))
+        counts[self.arrays.large_nodes[large] - node] = self.arrays.large_counts[large]
+        return tokens, counts
+
+    @staticmethod
+    def empty(vocabulary: int = 1) -> NgramStore:
+        """A store without grams: every lookup finds nothing."""
+        return NgramStore.from_counts({}, vocabulary)
+
+    @staticmethod
+    def from_counts(counts: Mapping[tuple[int, ...], int], vocabulary: int) -> NgramStore:
+        """A store in memory from grams of 1 to 3 tokens and their counts.
+
+        Raises UserError for a gram whose beginning is missing or that is no gram.
+        """
+        check_vocabulary(vocabulary)
+        for gram, count in counts.items():
+            inside = all(0 <= token < vocabulary for token in gram)
+            if not (1 <= len(gram) <= ORDER and inside and count >= 0):
+                raise UserError(f"{gram} counted {count} times is no gram of this store")
+            if len(gram) > 1 and gram[:-1] not in counts:
+                raise UserError(f"{gram} is counted but its beginning {gram[:-1]} is not")
+        levels = [sorted(g for g in counts if len(g) == length) for length in (1, 2, 3)]
+        nodes = [gram for level in levels for gram in level]
+        exact = np.array([counts[gram] for gram in nodes], np.int64)
+        last = np.array([gram[-1] for gram in nodes], np.int64)
+        large = np.flatnonzero(exact >= saturated(vocabulary))
+        bounds = np.cumsum([len(level) for level in levels])[:-1]
+        packed = np.split(pack_nodes(last, exact, vocabulary), bounds)
+        starts = [
+            np.array([*(bisect_left(below, gram) for gram in level), len(below)], np.uint32)
+            for level, below in pairwise(levels)
+        ]
+        metadata = describe(vocabulary, int(exact[: len(levels[0])].sum()))
+        return NgramStore(_frozen([large, exact[large], *packed, *starts], vocabulary), metadata)
+
+    @staticmethod
+    def open(path: Path | str) -> NgramStore:
+        """Map a store's file. Raises UserError when it is none, is damaged or cannot be read."""
+        path = Path(path)
+        try:
+            with safe_open(str(path), framework="numpy") as file:  # checks sizes and offsets
+                metadata = dict(file.metadata() or {})
+            raw = np.memmap(path, np.uint8, "r")
+        except FileNotFoundError:
+            raise UserError(f"there is no file {path}") from None
+        except OSError as error:
+            raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+        except (SafetensorError, ValueError):
+            raise UserError(f"{path} is no n-gram store, or is damaged") from None
+        vocabulary = _checked_metadata(path, metadata)
+        tensors = _tensors(path, raw)
+        _check_sizes(path, tensors)
+        return NgramStore(_frozen(list(tensors.values()), vocabulary), metadata)
+
+
+_LEVELS = [Arrays._fields.index(name) for name in ("unigrams", "bigrams", "trigrams")]
+
+
+def check_vocabulary(vocabulary: int) -> None:
+    """Raises UserError for a vocabulary no store can have."""
+    if not 1 <= vocabulary <= MAX_VOCABULARY:
+        raise UserError(f"a vocabulary has 1 to {MAX_VOCABULARY:,} tokens, not {vocabulary:,}")
+
+
+def _frozen(tensors: Sequence[Array], vocabulary: int) -> Arrays:
+    """Plain read-only arrays: then numba compiles once for memory and for mapped files."""
+    shape = np.array([vocabulary, 32 - token_bits(vocabulary)], np.int64)
+    arrays = Arrays(*(np.asarray(tensor).view() for tensor in [*tensors, shape]))
+    for array in arrays:
+        array.flags.writeable = False
+    return arrays
+
+
+def _checked_metadata(path: Path, metadata: Mapping[str, str]) -> int:
+    """The vocabulary, when everything this program relies on is as it should be."""
+    if metadata.get("format") != FORMAT:
+        raise UserError(f"{path} is a safetensors file but no n-gram store")
+    if metadata.get("version") != str(VERSION) or metadata.get("order") != str(ORDER):
+        raise UserError(
+            f"{path} is an n-gram store of version {metadata.get('version')}, order "
+            f"{metadata.get('order')}; this program reads version {VERSION}, order {ORDER}"
+        )
+    try:
+        vocabulary, bits = int(metadata["vocabulary"]), int(metadata["token_bits"])
+        tokens = int(metadata["tokens"])
+    except (KeyError, ValueError):
+        raise UserError(f"{path} does not say what it counts: it is damaged") from None
+    if not 1 <= vocabulary <= MAX_VOCABULARY or bits != token_bits(vocabulary) or tokens < 0:
+        raise UserError(f"{path} says of itself what cannot be: it is damaged")
+    return vocabulary
+
+
+def _tensors(path: Path, raw: Array) -> dict[str, Array]:
+    """The arrays at the offsets of the header, which safetensors has checked; nothing is copied."""
+    begin = 8 + int.from_bytes(raw[:8].tobytes(), "little")
+    header = json.loads(raw[8:begin].tobytes())
+    found = {}
+    for name, kind in TENSORS.items():
+        entry = header.get(name, {})
+        low, high = entry.get("data_offsets", (0, 0))
+        aligned = (begin + low) % _TYPES[kind].itemsize == 0
+        if entry.get("dtype") != kind or len(entry["shape"]) != 1 or not aligned:
+            raise UserError(f"{path} lacks the array {name!r}: it is damaged")
+        found[name] = raw[begin + low : begin + high].view(_TYPES[kind])
+    return found
+
+
+def _check_sizes(path: Path, tensors: Mapping[str, Array]) -> None:
+    """Lengths that belong together, in constant time. ``lookup`` bears any contents."""
+    for starts, above, below in (
+        ("bigram_starts", "unigrams", "bigrams"),
+        ("trigram_starts", "bigrams", "trigrams"),
+    ):
+        at = tensors[starts]
+        fits = len(at) == len(tensors[above]) + 1
+        if not fits or at[0] != 0 or at[-1] != len(tensors[below]):
+            raise UserError(f"{path} has arrays that do not belong together: it is damaged")
+    if len(tensors["large_nodes"]) != len(tensors["large_counts"]):
+        raise UserError(f"{path} has arrays that do not belong together: it is damaged")
+
+
+# ── looking up, from numba ───────────────────────────────────────────────────────────────────────
+
+
+@numba.njit(cache=True)
+def _lower_bound(values, low, high, wanted):
+    """The first index in [low, high) whose value is ≥ wanted, or high."""
+    while low < high:
+        middle = (low + high) >> 1
+        if np.int64(values[middle]) < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@numba.njit(cache=True)
+def _find(nodes, low, high, token, bits):
+    """Where among the siblings [low, high) the token stands, or −1."""
+    at = _lower_bound(nodes, low, high, token << bits)
+    if at < high and np.int64(nodes[at]) >> bits == token:
+        return at
+    return np.int64(-1)
+
+
+@numba.njit(cache=True)
+def _exact(arrays, word, node):
+    """The count of the node with this word and number."""
+    full = (np.int64(1) << arrays.shape[1]) - 1
+    count = np.int64(word) & full
+    if count == full:
+        at = _lower_bound(arrays.large_nodes, 0, len(arrays.large_nodes), node)
+        if at < len(arrays.large_nodes) and arrays.large_nodes[at] == node:
+            return arrays.large_counts[at]
+    return count
+
+
+@numba.njit(cache=True)
+def _unigram(arrays, token):
+    """Index of a token's unigram, or −1; tokens outside the vocabulary have none."""
+    if token < 0 or token >= arrays.shape[0]:
+        return np.int64(-1)
+    return _find(arrays.unigrams, 0, len(arrays.unigrams), token, arrays.shape[1])
+
+
+@numba.njit(cache=True)
+def _bigram(arrays, before, last):
+    """Index of a bigram, or −1."""
+    above = _unigram(arrays, before)
+    if above < 0 or last < 0 or last >= arrays.shape[0]:
+        return np.int64(-1)
+    # A damaged file may hold any starts: the end of the array bounds them.
+    low, high = np.int64(arrays.bigram_starts[above]), np.int64(arrays.bigram_starts[above + 1])
+    return _find(arrays.bigrams, low, min(high, len(arrays.bigrams)), last, arrays.shape[1])
+
+
+@numba.njit(cache=True)
+def _fill(arrays, length, gram, tokens, counts):
+    """Fill ``counts`` for every token behind a gram of length 1 or 2, given by its index."""
+    nodes, starts, first = arrays.bigrams, arrays.bigram_starts, len(arrays.unigrams)
+    if length == 2:
+        first += len(nodes)
+        nodes, starts = arrays.trigrams, arrays.trigram_starts
+    low, high = np.int64(starts[gram]), min(np.int64(starts[gram + 1]), len(nodes))
+    for k in range(len(tokens)):
+        counts[k] = 0
+        if 0 <= tokens[k] < arrays.shape[0]:
+            at = _find(nodes, low, high, tokens[k], arrays.shape[1])
+            if at >= 0:
+                counts[k] = _exact(arrays, nodes[at], first + at)
+
+
+@numba.njit(cache=True)
+def lookup(arrays, before, last, tokens, counts):
+    """Fill ``counts`` int64 [K] with count(context + token) for ``tokens`` int64 [K].
+
+    The context is (before, last) if that occurs in the store, else (last,); before = −1 says that
+    there is only one token. Returns the context's length, 2, 1 or 0, and its count. A count above
+    0 comes with a length above 0, and with 0 all ``counts`` are 0.
+    """
+    bigram = _bigram(arrays, before, last)
+    if bigram >= 0:
+        # A context counted 0 times (pruned tries have them) says nothing: the shorter one may.
+        seen = _exact(arrays, arrays.bigrams[bigram], len(arrays.unigrams) + bigram)
+        if seen > 0:
+            _fill(arrays, 2, bigram, tokens, counts)
+            return 2, seen
+    unigram = _unigram(arrays, last)
+    if unigram >= 0:
+        seen = _exact(arrays, arrays.unigrams[unigram], unigram)
+        if seen > 0:
+            _fill(arrays, 1, unigram, tokens, counts)
+            return 1, seen
+    counts[:] = 0
+    return 0, np.int64(0)
+
+
+@numba.njit(cache=True)
+def lookup_each(arrays, before, last, tokens, counts, contexts, lengths):
+    """The same, but every token by the longest context that *it* was seen after, as DART's
+    released search does.
+
+    Also fills each token's context count and context length, int64 [K]; all three are 0 for a
+    token never seen.
+    """
+    length, seen = lookup(arrays, before, last, tokens, counts)
+    for k in range(len(tokens)):
+        found = counts[k] > 0
+        contexts[k], lengths[k] = (seen, length) if found else (0, 0)
+    if length < 2:
+        return
+    shorter = np.empty(len(tokens), np.int64)
+    _, seen = lookup(arrays, -1, last, tokens, shorter)
+    for k in range(len(tokens)):
+        if counts[k] == 0 and shorter[k] > 0:
+            counts[k], contexts[k], lengths[k] = shorter[k], seen, 1
