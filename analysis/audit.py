@@ -84,7 +84,7 @@ def audit(engine: Engine, requests: Iterable[RunRequest]) -> Iterator[Finding]:
     """
     known: dict[RunRequest, Plain] = {}
     for request in requests:
-        reference = replace(request, method="ar", budget=1)
+        reference = replace(request, method="ar", budget=1, options=())
         if reference not in known:
             known[reference] = plain(engine, reference)
         rounds = list(engine.start(request).bare())

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -22,7 +23,8 @@ import torch
 from transformers import PreTrainedModel
 
 from core.decode import new_tokens
-from core.methods import recipe
+from core.errors import UserError
+from core.methods import Value, recipe, settle
 from core.models import Language, load_language
 from core.packed import can_pack
 from core.session import Engine, RunRequest
@@ -42,6 +44,7 @@ class Contestant:
     method: str | None
     budget: int = 1
     lookup: int = 0
+    options: tuple[tuple[str, Value], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -89,11 +92,15 @@ class Row:
         return self.same == self.prompts
 
 
-def contestants(methods: Sequence[str], budgets: Sequence[int]) -> tuple[Contestant, ...]:
-    """Baselines first. A method that cannot use a budget (DFlash's chain) runs once, at its own.
+def contestants(
+    methods: Sequence[str], budgets: Sequence[int], options: Mapping[str, Value] | None = None
+) -> tuple[Contestant, ...]:
+    """Baselines first. A method that cannot use a budget (a chain) runs once, at its own.
 
-    Raises UserError for an unknown method.
+    Each method takes those of the options that it has. Raises UserError for an unknown method, or
+    an option that none has.
     """
+    unused = set(options or {})
     made = [
         Contestant("plain", PLAIN),
         Contestant("generate", None),
@@ -103,8 +110,15 @@ def contestants(methods: Sequence[str], budgets: Sequence[int]) -> tuple[Contest
         if name == PLAIN:
             continue
         own = recipe(name)
-        sizes = budgets if name != "dflash" else (own.budget,)
-        made += [Contestant(f"{name} B={size}", name, size) for size in sizes]
+        sizes = budgets if own.builder != "chain" else (own.budget,)
+        taken = {k: v for k, v in (options or {}).items() if k.replace("-", "_") in own.defaults}
+        settle(name, taken)
+        unused -= set(taken)
+        pairs = tuple(taken.items())
+        title = Path(name).stem if name.endswith(".py") else name
+        made += [Contestant(f"{title} B={size}", name, size, options=pairs) for size in sizes]
+    if unused:
+        raise UserError(f"none of these methods has an option {sorted(unused)[0]!r}")
     return tuple(made)
 
 
@@ -141,7 +155,13 @@ def _decode(
 ) -> Timing:
     if contestant.method is None:
         return _generate(rival, engine.prepare(), contestant, request)
-    own = replace(request, method=contestant.method, budget=contestant.budget, timed=False)
+    own = replace(
+        request,
+        method=contestant.method,
+        budget=contestant.budget,
+        options=contestant.options,
+        timed=False,
+    )
     run = engine.start(own)
     start = time.perf_counter()
     rounds = list(run.bare())

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from core.decode import Observation, Proposal, Seen
+from core.decode import Observation, Seen
 from core.types import Beliefs, Probe
 
 COVERAGE = 16  # K = 1 … 16
@@ -23,9 +23,7 @@ _SLAB = 128  # rows of [N, V] worked on at a time: bounds the memory at large bu
 def observe(seen: Seen) -> Observation:
     """Beliefs at every row, TVD and coverage at the observed depths (see ``core.types.Probe``)."""
     beliefs = _beliefs(seen)
-    probe = None
-    if seen.proposal is not None:
-        probe = _probe(seen, seen.proposal)
+    probe = _probe(seen) if seen.proposal is not None else None
     return Observation(beliefs, probe, _choices(seen))
 
 
@@ -58,18 +56,19 @@ def _beliefs(seen: Seen) -> Beliefs:
     )
 
 
-def _probe(seen: Seen, proposal: Proposal) -> Probe:
-    """Depth d compares q_d with p after the accepted path's row at depth d − 1."""
-    rows = list(seen.verdict.path[: proposal.log_q.shape[0]])
-    depths = len(rows)
+def _probe(seen: Seen) -> Probe | None:
+    """Depth d compares q_d, given the accepted path above it, with p after that path's row."""
+    proposal, draft = seen.proposal, seen.draft
+    if proposal is None or proposal.along is None:
+        return None
+    rows = list(seen.verdict.path[: len(proposal.candidates.ids)])
     p = seen.logits[rows].float().softmax(-1)
-    log_q = proposal.log_q[:depths]
+    log_q = proposal.along(draft.tokens[rows].tolist()).to(p.device)
     q = log_q.exp()
-    best = torch.from_numpy(proposal.candidates.ids[:depths, :COVERAGE]).to(p.device)
-    covered = p.gather(1, best).cumsum(1)
+    covered = p.gather(1, log_q.topk(min(COVERAGE, log_q.shape[-1])).indices).cumsum(1)
     own = torch.from_numpy(seen.verdict.choices[rows]).to(p.device)[:, None]
-    coverage = np.empty((depths, COVERAGE), np.float32)
-    coverage[:] = _array(covered[:, -1:])  # a drafter that keeps fewer than 16 covers no more
+    coverage = np.empty((len(rows), COVERAGE), np.float32)
+    coverage[:] = _array(covered[:, -1:])  # a vocabulary of fewer than 16 is covered by them all
     coverage[:, : covered.shape[1]] = _array(covered)
     return Probe(
         tvd=_array((q - p).abs().sum(-1) / 2),

@@ -100,6 +100,16 @@ GROUPS: dict[str, tuple[Command, ...]] = {
             ("export-checkpoint runs/drafter-official",),
         ),
         Command(
+            "ngram",
+            "app.commands.ngram",
+            "count the n-grams of any text into a store, or convert a .trie",
+            (
+                "ngram ngrams.safetensors questions.jsonl notes/ --min-count 2",
+                "ngram qwen3.safetensors small.trie --model Qwen/Qwen3-4B",
+                "ngram ngrams.trie ngrams.safetensors",
+            ),
+        ),
+        Command(
             "doctor",
             "app.commands.doctor",
             "show versions, device, models ready, and what is missing",

@@ -1,3 +1,6 @@
 """Draftscope's core: decoding, drafters, traces. No user interface is ever imported here."""
 
+from pathlib import Path
+
 VERSION = "0.1.0"
+ASSETS = Path(__file__).resolve().parent.parent / "assets"

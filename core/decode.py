@@ -36,11 +36,19 @@ MAX_BUDGET = 1024
 class Proposal:
     """What the drafter says, for one round: its best tokens per depth, and all of q for probes.
 
-    log_q  [L, V] log-softmax over the full vocabulary, on the device; dies with the round.
+    along  log q over the full vocabulary at depths 1 … d [d, V], on the device, given the path
+           [root, x_1, …, x_{d−1}]. It dies with the round. None: this drafter is not probed.
     """
 
     candidates: Candidates
-    log_q: Tensor
+    along: Callable[[Sequence[int]], Tensor] | None = None
+
+    @staticmethod
+    def factorised(log_q: Tensor, width: int) -> Proposal:
+        """From log q [L, V] that hangs on nothing but the depth: its ``width`` best per depth."""
+        best = log_q.topk(min(width, log_q.shape[-1]))
+        ids, odds = best.indices.cpu().numpy(), best.values.cpu().numpy()
+        return Proposal(Candidates(ids, odds), lambda path: log_q[: len(path)])
 
 
 class Drafter(Protocol):
@@ -69,7 +77,14 @@ class Drafter(Protocol):
         ...
 
 
-Builder = Callable[[Candidates, int, int], Draft]  # (candidates, root token, budget) → draft
+# (candidates, the text so far with the root as its last token, budget) → draft: a pure function.
+Builder = Callable[[Candidates, Sequence[int], int], Draft]
+
+
+def width_for(builder: Builder, budget: int) -> int:
+    """Candidates per depth a builder is given at least: its budget's number, or its own ``width``
+    where it has one that is larger."""
+    return max(budget, getattr(builder, "width", 0))
 
 
 @dataclass(frozen=True)
@@ -160,16 +175,16 @@ def decode(
     if drafter is not None:
         drafter.reset(len(prompt) + reserve)
         drafter.extend(prompt, prefilled.features)
-    text = target.texts
+    text, run = [*prompt, root], target.texts
     for index in count():
-        if target.texts != text:
+        if target.texts != run:
             raise RuntimeError("another run has begun on this target: one text at a time")
         position, clock = target.length, Stopwatch(target.device, settings.timed)
         proposal, draft = None, Draft.root_only(root)
         if drafter is not None and builder is not None:
-            proposal = drafter.propose(root, settings.budget)
+            proposal = drafter.propose(root, width_for(builder, settings.budget))
             clock.lap("draft")
-            draft = builder(proposal.candidates, root, settings.budget)
+            draft = builder(proposal.candidates, text, settings.budget)
             clock.lap("build")
         scores = target.score(draft)
         clock.lap("verify")
@@ -179,7 +194,7 @@ def decode(
             drafter.extend(draft.tokens[list(verdict.path)].tolist(), scores.features[path])
         committed = _cut(draft, verdict, left, target.stop_ids)
         clock.lap("commit")
-        candidates = proposal.candidates if proposal else None
+        candidates = replace(proposal.candidates, transitions=None) if proposal else None
         record = Round(index, position, draft, verdict, committed, candidates, times=clock.times)
         if observe is not None:
             seen = Seen(draft, verdict, scores.logits, proposal, rule, position)
@@ -188,6 +203,7 @@ def decode(
         left -= len(committed)
         if left == 0 or committed[-1] in target.stop_ids:
             return
+        text += committed
         root = verdict.bonus
 
 

@@ -19,7 +19,8 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,7 +142,8 @@ def _convert(gguf: Path, made: Path, report: Report) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
-    packed = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
+    with _bar_of_transformers(report):
+        packed = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
     config: Any = packed.config
     # A model loaded from GGUF refuses save_pretrained; a fresh one with its weights does not.
     if hasattr(config, "quantization_config"):
@@ -155,6 +157,28 @@ def _convert(gguf: Path, made: Path, report: Report) -> None:
     AutoTokenizer.from_pretrained(**source).save_pretrained(made)
     origin = {"package": PACKAGE, "version": VERSION, "wheel_sha256": WHEEL_SHA256}
     (made / "draftscope.json").write_text(json.dumps(origin | {"layout": LAYOUT}, indent=1))
+
+
+@contextmanager
+def _bar_of_transformers(report: Report) -> Iterator[None]:
+    """Report what transformers would draw a bar of its own for: tensors dequantised."""
+    from transformers import modeling_gguf_pytorch_utils
+
+    module: Any = modeling_gguf_pytorch_utils
+
+    def counted(tensors: Sequence[Any], **_: Any) -> Iterator[Any]:
+        for number, tensor in enumerate(tensors):
+            report(Progress("dequantising", number / len(tensors)))
+            yield tensor
+
+    own = getattr(module, "tqdm", None)
+    if own is not None:
+        module.tqdm = counted
+    try:
+        yield
+    finally:
+        if own is not None:
+            module.tqdm = own
 
 
 def _move_into_place(made: Path, final: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -22,11 +23,9 @@ from transformers import (
 
 from core import embedded
 from core.cache import ATTENTION
-from core.drafters.dflash import DFlashDrafter, load_model
 from core.errors import UserError
 from core.packed import can_pack, pack_linears
-
-ASSETS = Path(__file__).resolve().parent.parent / "assets"
+from core.target import stop_ids
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +41,23 @@ class Language:
     @property
     def device(self) -> torch.device:
         return self.model.device
+
+    @property
+    def embedding(self) -> nn.Module:
+        """The target's input embedding: ids [...] → [..., h]."""
+        return self.model.get_input_embeddings()
+
+    @property
+    def head(self) -> nn.Module:
+        """The target's head: rows [..., h] → logits [..., V]."""
+        head = self.model.get_output_embeddings()
+        assert head is not None, "a causal LM has a head"
+        return head
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        """Tokens that end the text, from the model's generation config."""
+        return stop_ids(self.model)
 
     def encode_chat(self, prompt: str) -> list[int]:
         """Ids of one user turn in the model's chat template, or of the bare text without one."""
@@ -70,9 +86,13 @@ class Language:
 
     @cached_property
     def tokenizer_hash(self) -> str:
-        """SHA-256 over the vocabulary: traces with the same one speak of the same tokens."""
-        vocabulary = sorted(self.tokenizer.get_vocab().items(), key=lambda kv: kv[1])
-        return hashlib.sha256(json.dumps(vocabulary).encode()).hexdigest()[:16]
+        return tokenizer_hash(self.tokenizer)
+
+
+def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
+    """SHA-256 over the vocabulary: traces with the same one speak of the same tokens."""
+    vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda kv: kv[1])
+    return hashlib.sha256(json.dumps(vocabulary).encode()).hexdigest()[:16]
 
 
 def encode_chat(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
@@ -156,40 +176,3 @@ def load_language(
     if pack and can_pack(dtype, where):
         pack_linears(model)
     return Language(name, model, tokenizer, folder if folder.is_dir() else None)
-
-
-def shipped_drafter(name: str) -> Path | None:
-    """The DFlash checkpoint that ships for the target of this name, if one does."""
-    if name != embedded.NAME:  # other names are paths and hub ids: never joined to ours
-        return None
-    folder = ASSETS / "models" / name / "dflash"
-    return folder if (folder / "config.json").is_file() else None
-
-
-def load_dflash(language: Language, folder: Path | None = None) -> DFlashDrafter:
-    """The DFlash drafter in ``folder`` (default: the shipped one) on the target's device.
-
-    Raises UserError when there is none or it was made for another target.
-    """
-    folder = folder or shipped_drafter(language.name)
-    if folder is None:
-        raise UserError(
-            f"no drafter ships for {language.name!r}: name a DFlash checkpoint with --drafter"
-        )
-    model = load_model(folder, language.model.dtype, language.device)
-    config, own = language.model.config.get_text_config(), model.config
-    for what, mine, theirs in (
-        ("hidden size", own.hidden_size, config.hidden_size),
-        ("vocabulary size", own.vocab_size, config.vocab_size),
-        ("layer count", own.num_target_layers, config.num_hidden_layers),
-    ):
-        if mine != theirs:
-            raise UserError(
-                f"the drafter in {folder} is for a target of {what} {mine}, "
-                f"but {language.name!r} has {theirs}"
-            )
-    if can_pack(language.model.dtype, language.device):
-        pack_linears(model)
-    head = language.model.get_output_embeddings()
-    assert head is not None, "a causal LM has a head"
-    return DFlashDrafter(model, language.model.get_input_embeddings(), head)

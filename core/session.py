@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from core import VERSION, builders, embedded
-from core.decode import Drafter, Method, Observer, Settings, decode
-from core.methods import assemble, load_drafter, recipe
-from core.models import Language, load_language, shipped_drafter
+from core.decode import Builder, Drafter, Method, Observer, Settings, decode
+from core.drafters.load import shipped
+from core.methods import Recipe, Value, load_builder, load_drafter, recipe, settle
+from core.models import Language, load_language
 from core.target import Target
 from core.trace import Header
 from core.types import Round, Sampling
@@ -22,7 +23,10 @@ from core.types import Round, Sampling
 
 @dataclass(frozen=True)
 class RunRequest:
-    """One run, as a person asks for it. ``budget`` None is the method's default."""
+    """One run, as a person asks for it. ``budget`` None is the method's default.
+
+    options  (name, value) pairs of the method's own options (``core.methods.settle``)
+    """
 
     prompt: str
     method: str = "ddtree"
@@ -33,12 +37,14 @@ class RunRequest:
     top_p: float = 1.0
     seed: int = 0
     timed: bool = True
+    options: tuple[tuple[str, Value], ...] = ()
 
     def settings(self) -> Settings:
         budget = recipe(self.method).budget if self.budget is None else self.budget
         sampling = Sampling(self.temperature, self.top_k, self.top_p, self.seed)
         settings = Settings(budget, self.max_new_tokens, sampling, self.timed)
         settings.check()
+        settle(self.method, dict(self.options))
         return settings
 
 
@@ -72,7 +78,8 @@ class Engine:
         self.model, self.device, self.drafter = model, device, drafter
         self._lock = threading.Lock()
         self._language: Language | None = None
-        self._drafters: dict[str, Drafter] = {}
+        self._drafters: dict[Any, Drafter] = {}  # by kind and options
+        self._builders: dict[Any, Builder] = {}  # by recipe and options
         self._targets: dict[tuple[int, ...], Target] = {}
 
     def prepare(self, report: embedded.Report = lambda _: None) -> Language:
@@ -84,13 +91,25 @@ class Engine:
                 report(embedded.Progress("ready", 1.0))
             return self._language
 
-    def method(self, name: str) -> Method:
+    def method(self, name: str, options: Mapping[str, Value] | None = None) -> Method:
         """The method with its drafter; a drafter that serves several methods is loaded once."""
-        kind, language = recipe(name).drafter, self.prepare()
+        chosen, language = recipe(name), self.prepare()
+        settled = settle(name, options or {})
+        if chosen.drafter is None:
+            return Method(name)
+        own = tuple((k, settled[k]) for k in chosen.drafter_options)
         with self._lock:
-            if kind is not None and kind not in self._drafters:
-                self._drafters[kind] = load_drafter(kind, language, self.drafter)
-            return assemble(name, self._drafters[kind] if kind else None)
+            drafter = _recent(
+                self._drafters,
+                (chosen.drafter, own),
+                lambda: load_drafter(chosen, language, settled, self.drafter),
+            )
+            builder = _recent(
+                self._builders,
+                (chosen, tuple(settled.items())),
+                lambda: load_builder(chosen, language, settled),
+            )
+            return Method(name, drafter, builder)
 
     def target(self, method: Method) -> Target:
         """The target keeping the features this method's drafter needs."""
@@ -108,14 +127,15 @@ class Engine:
         """
         settings = request.settings()
         language = self.prepare()
-        method = self.method(request.method)
+        options = settle(request.method, dict(request.options))
+        method = self.method(request.method, options)
         prompt = language.encode_chat(request.prompt)
         rounds = decode(self.target(method), method, prompt, settings, observe)
         header = Header(
             method=request.method,
-            settings=asdict(settings),
+            settings=asdict(settings) | ({"options": options} if options else {}),
             model=_model_identity(language),
-            drafter=_drafter_identity(method, self.drafter or shipped_drafter(language.name)),
+            drafter=_drafter_identity(recipe(request.method), method, self.drafter, language),
             prompt_text=request.prompt,
             prompt_ids=tuple(prompt),
             seed=request.seed,
@@ -129,6 +149,18 @@ class Engine:
         return Run(header, rounds, language)
 
 
+T = TypeVar("T")
+KEPT = 6  # drafters and builders in memory: options make new ones
+
+
+def _recent(made: dict[Any, T], key: Any, make: Callable[[], T]) -> T:
+    """What was made for ``key``, or is made now; only the most recently used stay."""
+    made[key] = made.pop(key) if key in made else make()
+    while len(made) > KEPT:
+        del made[next(iter(made))]
+    return made[key]
+
+
 def _model_identity(language: Language) -> dict[str, str]:
     """Name, and what tells one version from another: a hub commit, or the wheel's hash."""
     found = {"name": language.name}
@@ -139,27 +171,29 @@ def _model_identity(language: Language) -> dict[str, str]:
     return found
 
 
-def _drafter_identity(method: Method, folder: Path | None) -> dict[str, Any]:
+def _drafter_identity(
+    chosen: Recipe, method: Method, folder: Path | None, language: Language
+) -> dict[str, Any]:
     """Kind, depths and feature layers of the drafter, and a hash of its weight files."""
-    drafter = method.drafter
+    drafter, kind = method.drafter, chosen.drafter
     if drafter is None:
         return {}
-    digest = hashlib.sha256()
+    found: dict[str, Any] = {"depths": drafter.depths, "layers": list(drafter.layers)}
+    if not isinstance(kind, str):
+        return {"kind": getattr(kind, "__name__", "own")} | found
+    folder, digest = folder or shipped(kind, language.name), hashlib.sha256()
     for file in sorted(folder.glob("*.safetensors")) if folder else ():
         with file.open("rb") as weights:
             digest.update(hashlib.file_digest(weights, "sha256").digest())
-    return {
-        "kind": recipe(method.name).drafter,
-        "depths": drafter.depths,
-        "layers": list(drafter.layers),
-        "sha256": digest.hexdigest()[:16],
-    }
+    return {"kind": kind, **found, "sha256": digest.hexdigest()[:16]}
 
 
 def _texts(record: Round, language: Language) -> dict[int, str]:
     ids = {*record.draft.tokens.tolist(), *record.verdict.choices.tolist(), *record.committed}
     if record.candidates is not None:
         ids |= set(record.candidates.ids[:, :64].flatten().tolist())
+    if record.draft.offers is not None:
+        ids |= set(record.draft.offers.ids.flatten().tolist())
     if record.beliefs is not None:
         ids |= set(record.beliefs.top_ids.flatten().tolist())
     return {token: language.piece(token) for token in sorted(ids) if token >= 0}

@@ -58,9 +58,7 @@ class Target:
     @property
     def stop_ids(self) -> frozenset[int]:
         """Tokens that end the text, from the model's generation config."""
-        config = self.model.generation_config
-        eos = config.eos_token_id if config is not None else None
-        return frozenset([eos] if isinstance(eos, int) else eos or [])
+        return stop_ids(self.model)
 
     @property
     def length(self) -> int:
@@ -137,3 +135,10 @@ class Target:
         if self._cache is None or self._cache.capacity < rows:
             self._cache = StaticKV(kv_layers(self.model.config), -(-rows // 256) * 256)
         self._cache.reset()
+
+
+def stop_ids(model: PreTrainedModel) -> frozenset[int]:
+    """Tokens that end a text, from the model's generation config."""
+    config = model.generation_config
+    eos = config.eos_token_id if config is not None else None
+    return frozenset([eos] if isinstance(eos, int) else eos or [])

@@ -20,7 +20,17 @@ from typing import IO, Any
 import numpy as np
 
 from core.errors import UserError
-from core.types import Array, Beliefs, Candidates, Draft, Probe, Round, Times, Verdict
+from core.types import (
+    Array,
+    Beliefs,
+    Candidates,
+    Draft,
+    Offers,
+    Probe,
+    Round,
+    Times,
+    Verdict,
+)
 
 FORMAT = "draftscope-trace"
 VERSION = 1
@@ -29,7 +39,8 @@ MAX_ROWS = 1 << 16
 
 METRICS = {
     "p": "the target's softmax(logits) at temperature 1, full vocabulary",
-    "q": "the drafter's probability of the token at its depth, temperature 1, full vocabulary",
+    "q": "the drafter's probability of the token at its place (TreeFlash: given the token before)",
+    "score": "what the builder ranked nodes by; a probability only where it is the path's",
     "accepted": "drafted nodes on the accepted path",
     "tau": "mean over rounds of accepted + 1",
     "tvd": "1/2 sum_v |q_d(v) - p(v | true prefix)| at observed depths only",
@@ -281,8 +292,14 @@ def round_to_json(record: Round) -> dict[str, Any]:
             "entropy_q": _floats(record.probe.entropy_q),
             "rank_q": record.probe.rank_q.tolist(),
         }
-    if record.notes:
-        line["notes"] = {name: _floats(values) for name, values in record.notes.items()}
+    if draft.notes:
+        line["notes"] = {name: _floats(values) for name, values in draft.notes.items()}
+    if draft.offers is not None:
+        line["offers"] = {
+            "token": draft.offers.ids.tolist(),
+            "log_q": _floats(draft.offers.log_q),
+            "after": draft.offers.after.tolist(),
+        }
     return line
 
 
@@ -322,6 +339,8 @@ def round_from_json(line: Mapping[str, Any]) -> Round:
         ranks=np.array(_ints(nodes, "rank", count), np.int32),
         log_q=_numbers(nodes, "log_q", (count,)),
         scores=_numbers(nodes, "score", (count,)),
+        notes={k: _numbers(line["notes"], k, (count,)) for k in _optional(line, "notes")},
+        offers=_offers(line, count),
     )
     path = tuple(_ints(line, "path", None))
     if path[:1] != (0,) or any(
@@ -340,8 +359,18 @@ def round_from_json(line: Mapping[str, Any]) -> Round:
         probe=_read_probe(line),
         times=_times(line),
         texts=_texts(line),
-        notes={k: _numbers(line["notes"], k, (count,)) for k in _optional(line, "notes")},
     )
+
+
+def _offers(line: Mapping[str, Any], count: int) -> Offers | None:
+    raw = _optional(line, "offers")
+    if not raw:
+        return None
+    ids = _table(raw, "token").astype(np.int64)
+    after = np.array(_ints(raw, "after", count), np.int32)
+    if after.size and after.max() >= len(ids):
+        raise _BadRound("a node's offers are not among those of the round")
+    return Offers(ids, _numbers(raw, "log_q", ids.shape), after)
 
 
 def _candidates(line: Mapping[str, Any]) -> Candidates | None:

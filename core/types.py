@@ -10,7 +10,7 @@ behind it. L is the number of drafted depths, K the candidates kept per depth.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -39,6 +39,9 @@ class Draft:
     ranks    int32   [N]  1 = the drafter's best token at that place; 0 for the root
     log_q    float32 [N]  the drafter's log-probability of the token at that place; 0 for the root
     scores   float32 [N]  what the builder ranked by (for best-first: Σ log q along the path)
+    notes    name → float32 [N]: what else the builder knows of each node (DART's two score terms).
+             A name that begins with "log " is a log-probability and shown as a probability.
+    offers   what the drafter offered after each row, when that hangs on more than its depth
     """
 
     tokens: Array
@@ -47,6 +50,8 @@ class Draft:
     ranks: Array
     log_q: Array
     scores: Array
+    notes: Mapping[str, Array] = field(default_factory=dict)
+    offers: Offers | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -113,8 +118,76 @@ class Verdict:
 
 
 @dataclass(frozen=True, eq=False)
+class Offers:
+    """What the drafter offered after each row of a draft: its best tokens there, best first.
+
+    ids    int64   [R, S]
+    log_q  float32 [R, S]
+    after  int32   [N]     which of the R lists stands after each row; −1: it can have no children
+    """
+
+    ids: Array
+    log_q: Array
+    after: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Transitions:
+    """q′, a drafter's distribution given the token before (TreeFlash §3), for M tokens per depth.
+
+    Row m of depth i ≥ 2 stands behind candidate m of depth i − 1; depth 1 stands behind the root,
+    and all its rows are the same. A row costs a row of the target's head, so it is evaluated when
+    a search first reaches it (``need``); until then plain q stands in its place.
+
+    ids       int64   [L, M, S]  the S best tokens, best first
+    log_q     float32 [L, M, S]  log q′ of them
+    marginal  float32 [L, M, S]  plain log q of them, whatever the token before
+    follow    int32   [L, M, S]  which candidate of its depth the token is; −1: none, a leaf
+    known     bool    [L, M]     which rows are evaluated; None: all of them
+    evaluate  puts q′ into rows (depths from 0 [n], rows [n]), all in one batch
+    """
+
+    ids: Array
+    log_q: Array
+    marginal: Array
+    follow: Array
+    known: Array | None = None
+    evaluate: Callable[[Array, Array], None] | None = None
+
+    def need(self, depths: Array, rows: Array) -> bool:
+        """Have these rows evaluated; whether any was not yet."""
+        if self.known is None or self.evaluate is None:
+            return False
+        wanted = np.zeros_like(self.known)
+        wanted[depths, rows] = True
+        wanted &= ~self.known
+        if not wanted.any():
+            return False
+        self.evaluate(*np.nonzero(wanted))
+        self.known[wanted] = True
+        return True
+
+    def need_all(self) -> None:
+        """Have every row evaluated, for a builder that reads the tables itself."""
+        if self.known is not None:
+            self.need(*np.nonzero(~self.known))
+
+
+@dataclass(frozen=True, eq=False)
 class Candidates:
-    """A proposal's best tokens per depth: ids [L, K] and log q [L, K], best first."""
+    """A proposal's best tokens per depth: ids [L, K] and log q [L, K], best first.
+
+    ``transitions`` come from a drafter that also conditions on the token before.
+    """
+
+    ids: Array
+    log_q: Array
+    transitions: Transitions | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Offered:
+    """The drafter's best tokens at one place: ids [K] and log q [K], best first."""
 
     ids: Array
     log_q: Array
@@ -178,7 +251,6 @@ class Round:
     position    absolute position of the root token (prompt tokens come first)
     committed   tokens this round added to the text, after stop tokens and limits cut it
     texts       token id → text, for every id the round mentions
-    notes       per-node numbers of one method, name → [N] (for example DART's two score terms)
     """
 
     index: int
@@ -191,7 +263,6 @@ class Round:
     probe: Probe | None = None
     times: Times = Times()
     texts: Mapping[int, str] = field(default_factory=dict)
-    notes: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def accepted(self) -> int:
@@ -209,16 +280,26 @@ class Round:
             for row, parent in enumerate(self.draft.parents)
         )
 
+    def offered(self, row: int) -> Offered | None:
+        """What the drafter offered after this row, if the record says."""
+        depth, offers = int(self.draft.depths[row]), self.draft.offers
+        if offers is not None:
+            at = int(offers.after[row])
+            return Offered(offers.ids[at], offers.log_q[at]) if at >= 0 else None
+        if self.candidates is None or depth >= len(self.candidates.ids):
+            return None
+        return Offered(self.candidates.ids[depth], self.candidates.log_q[depth])
+
     @cached_property
     def stop_reason(self) -> str:
         """Why the walk ended where it did: why the target's token there was not drafted."""
         row = self.verdict.path[-1]
-        depth = int(self.draft.depths[row])
         if self.draft.nodes == 0:
             return NO_DRAFT
-        if self.candidates is None or depth >= len(self.candidates.ids):
+        if self.candidates is None or self.draft.depths[row] >= len(self.candidates.ids):
             return BEYOND
-        return PRUNED if self.verdict.bonus in self.candidates.ids[depth] else OUTSIDE
+        offered = self.offered(row)
+        return PRUNED if offered and self.verdict.bonus in offered.ids else OUTSIDE
 
     def why(self, row: int) -> str:
         """Why this row's branch lived or died, in the project's fixed words."""

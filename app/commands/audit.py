@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from app.commands import common
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "two best scores tie within 4 units in the last place; such ties are counted and shown.\n"
         "Exit code 1 when a token differs beyond that."
     )
-    parser.add_argument("method", type=common.method, metavar="METHOD", help="dflash or ddtree")
+    common.add_method_options(parser)
     common.add_prompt_options(parser, required=False)
     group = parser.add_argument_group("decoding")
     group.add_argument(
@@ -52,7 +52,7 @@ def main(args: argparse.Namespace) -> int:
         prompts = list(PROMPTS)
     requests = _requests(args, prompts)
     engine = common.load_engine(args)
-    engine.method(args.method)
+    engine.method(requests[0].method, dict(requests[0].options))
     from analysis.audit import audit
 
     findings = []
@@ -70,22 +70,12 @@ def main(args: argparse.Namespace) -> int:
 
 def _requests(args: argparse.Namespace, prompts: Sequence[str]) -> list[RunRequest]:
     """Every prompt × greedy and sampled × budget. Raises UserError for a setting out of range."""
-    from core.session import RunRequest
-
-    temperatures = sorted({0.0, args.temperature})
+    asked = common.asked(args, common.chosen_method(args))
+    greedy = replace(asked, temperature=0.0, top_k=0, top_p=1.0)
     requests = [
-        RunRequest(
-            prompt=prompt,
-            method=args.method,
-            budget=budget,
-            max_new_tokens=args.max_new_tokens,
-            temperature=temperature,
-            top_k=args.top_k if temperature else 0,
-            top_p=args.top_p if temperature else 1.0,
-            seed=args.seed,
-        )
+        replace(rule, prompt=prompt, budget=budget)
         for prompt in prompts
-        for temperature in temperatures
+        for rule in dict.fromkeys((greedy, asked))
         for budget in args.budget or (7, 64)
     ]
     for request in requests:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from app.commands import common
@@ -26,9 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "run, the order changing every time; medians over repeats, ratios by prompt.\n"
         "Exit code 1 when a greedy or seeded text is not plain decoding's, token by token."
     )
-    parser.add_argument(
-        "methods", type=common.method, nargs="*", metavar="METHOD", help="default: all"
-    )
+    common.add_method_options(parser, several=True)
     common.add_prompt_options(parser, required=False)
     group = parser.add_argument_group("decoding")
     group.add_argument(
@@ -52,13 +50,13 @@ def main(args: argparse.Namespace) -> int:
     if args.repeats < 1:
         raise UserError(f"the repeats must be at least 1, not {args.repeats}")
     plan = _plan(args)
-    engine = common.load_engine(args)
     from analysis.bench import bench, contestants, rows
 
-    field = contestants(args.methods or tuple(RECIPES), args.budget)
+    field = contestants([*args.methods, *args.named] or tuple(RECIPES), args.budget, dict(args.set))
+    engine = common.load_engine(args)
     for contestant in field:
         if contestant.method is not None:
-            engine.method(contestant.method)
+            engine.method(contestant.method, dict(contestant.options))
     with Progress("timing", plan.repeats * len(plan.prompts) * len(field)) as progress:
         timings = bench(engine, plan, field, progress.at)
     found = rows(timings, field)
@@ -75,7 +73,7 @@ def _plan(args: argparse.Namespace) -> Plan:
     from analysis.prompts import PROMPTS
     from core.session import RunRequest
 
-    request = common.asked(args, "ar")
+    request = replace(common.asked(args, "ar"), options=())  # each contestant has its own
     for budget in args.budget:
         RunRequest(prompt="", budget=budget).settings()
     request.settings()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from app.terminal import Progress
 from core.errors import UserError
-from core.methods import recipe
+from core.methods import RECIPES, recipe
 
 if TYPE_CHECKING:
     from core.session import Engine, RunRequest
@@ -37,9 +37,43 @@ def number(text: str) -> float:
 
 
 def method(text: str) -> str:
-    """argparse type: a method's name."""
+    """argparse type: a method's name, listed or "drafter+builder", or a method file's path."""
     recipe(text)
     return text
+
+
+def add_method_options(parser: argparse.ArgumentParser, several: bool = False) -> None:
+    """Which method, as a word or with --method, and its own options."""
+    about = f"{', '.join(RECIPES)}, DRAFTER+BUILDER, or your own FILE.py"
+    name, count = ("methods", "*") if several else ("method", "?")
+    parser.add_argument(
+        name, type=method, nargs=count, metavar="METHOD",
+        help=about + (" (default: all that are listed)" if several else ""),
+    )  # fmt: skip
+    parser.add_argument(
+        "--method", dest="named", type=method, action="append", default=[], metavar="METHOD",
+        help="the same, for those who like options",
+    )  # fmt: skip
+    parser.add_argument(
+        "--set", type=assignment, action="append", default=[], metavar="NAME=VALUE",
+        help="an option of the method, such as candidates=8 (doctor lists them)",
+    )  # fmt: skip
+
+
+def assignment(text: str) -> tuple[str, str]:
+    """argparse type: NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def chosen_method(args: argparse.Namespace) -> str:
+    """The one method asked for. Raises UserError when none or several are."""
+    names = [*([args.method] if args.method else []), *args.named]
+    if len(names) != 1:
+        raise UserError(f"name one method: {', '.join(RECIPES)}, DRAFTER+BUILDER or FILE.py")
+    return names[0]
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +88,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         "--drafter",
         type=Path,
         metavar="FOLDER",
-        help="DFlash checkpoint (default: the one that ships for the target)",
+        help="the drafter's checkpoint (default: the one that ships for the target)",
     )
     group.add_argument("--device", default="auto", help="auto (default), cpu, cuda, cuda:1, …")
 
@@ -155,6 +189,7 @@ def asked(args: argparse.Namespace, method: str, budget: int | None = None) -> R
         top_k=args.top_k,
         top_p=args.top_p,
         seed=args.seed,
+        options=tuple(args.set),
     )
 
 

@@ -8,19 +8,17 @@ import platform
 import shutil
 from collections.abc import Iterator
 from importlib import metadata
-from pathlib import Path
 
-import core
 from app.commands.common import EMBEDDED
 from app.terminal import console, one_line
-from core import VERSION, embedded
+from core import ASSETS, VERSION, embedded
+from core.methods import RECIPES
 
 NEEDED = ("torch", "transformers", "safetensors", "numpy", "numba", "rich")
 FOR_PREPARING = ("gguf", "accelerate")
 FOR_STUDIO = ("gradio",)
 FOR_TESTS = ("pytest", "hypothesis", "playwright", "ruff", "pyright")
 INSTALL = "pip install -r requirements.txt"
-ASSETS = Path(core.__file__).resolve().parent.parent / "assets"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +31,7 @@ def main(args: argparse.Namespace) -> int:
         ("versions", _versions(missing)),
         ("machine", _machine(missing)),
         ("models", _models(missing)),
+        ("methods", _methods()),
     ):
         out.print(title, style="bold")
         for line in lines:
@@ -117,5 +116,14 @@ def _models(missing: list[str]) -> Iterator[str]:
     for config in drafters:
         size = sum(f.stat().st_size for f in config.parent.iterdir() if f.is_file()) / 2**20
         yield f"drafter {config.parent.relative_to(ASSETS / 'models')}: ready, {size:.1f} MiB"
+    for store in sorted((ASSETS / "models").glob("*/ngram.safetensors")):
+        size = store.stat().st_size / 2**20
+        yield f"n-gram store {store.relative_to(ASSETS / 'models')}: ready, {size:.1f} MiB"
     if not any(config.parent.parent.name == EMBEDDED for config in drafters):
         missing.append(f"a drafter for {EMBEDDED}: python -m app train, or name one by --drafter")
+
+
+def _methods() -> Iterator[str]:
+    for name, recipe in RECIPES.items():
+        options = " ".join(f"{k}={v}" for k, v in recipe.defaults.items())
+        yield f"{name} · {recipe.about}" + (f" · --set {options}" if options else "")

@@ -1,22 +1,30 @@
-"""``export-checkpoint``: the shipped drafter (or another) in the official DFlash format."""
+"""``export-checkpoint``: a shipped drafter (or another) in its official format."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from app.commands.common import EMBEDDED
 from core.errors import UserError
+from core.methods import DRAFTERS
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Write a drafter as an official DFlash checkpoint: config.json and bf16\n"
-        "model.safetensors, which the reference implementation loads. The shipped file holds int8\n"
-        "weights with power-of-two scales; what they stand for are bf16 numbers, so this loses\n"
-        "nothing."
+        "Write a drafter as an official checkpoint: config.json and bf16 model.safetensors, which\n"
+        "the reference implementation loads. A shipped file holds int8 weights with power-of-two\n"
+        "scales; what they stand for are bf16 numbers, so this loses nothing. A TreeFlash one is\n"
+        "joined with its backbone; a DART one with the target's embedding and head."
     )
     parser.add_argument("out", type=Path, metavar="FOLDER", help="a new or empty folder")
+    parser.add_argument(
+        "--kind", default="dflash", choices=tuple(DRAFTERS), help="which drafter (default dflash)"
+    )
     parser.add_argument(
         "--model", default=EMBEDDED, metavar="NAME", help=f"whose drafter (default {EMBEDDED})"
     )
@@ -24,18 +32,51 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
+    from core.drafters.load import shipped
+
+    folder = args.drafter or shipped(args.kind, args.model)
+    if folder is None:
+        raise UserError(f"no {args.kind} drafter ships for {args.model!r}")
+    if args.out.exists() and (not args.out.is_dir() or any(args.out.iterdir())):
+        raise UserError(f"{args.out} exists and is not an empty folder")
+    model = {"dflash": _dflash, "treeflash": _treeflash, "dart": _dart}[args.kind](folder, args)
+    count = sum(p.numel() for p in model.parameters())
+    print(f"{args.out}: {count / 1e6:.1f} million parameters, bf16, official {args.kind} format")
+    return 0
+
+
+def _dflash(folder: Path, args: argparse.Namespace) -> nn.Module:
     import torch
 
     from core.drafters.dflash import load_model, save_model
-    from core.models import shipped_drafter
 
-    folder = args.drafter or shipped_drafter(args.model)
-    if folder is None:
-        raise UserError(f"no drafter ships for {args.model!r}")
-    if args.out.exists() and (not args.out.is_dir() or any(args.out.iterdir())):
-        raise UserError(f"{args.out} exists and is not an empty folder")
     model = load_model(folder, torch.bfloat16, "cpu")
     save_model(model, args.out)
-    count = sum(p.numel() for p in model.parameters())
-    print(f"{args.out}: {count / 1e6:.1f} million parameters, bf16, official DFlash format")
-    return 0
+    return model
+
+
+def _treeflash(folder: Path, args: argparse.Namespace) -> nn.Module:
+    import torch
+
+    from core.drafters.treeflash import load_model, save_model
+
+    model = load_model(folder, torch.bfloat16, "cpu")
+    save_model(model, args.out)
+    return model
+
+
+def _dart(folder: Path, args: argparse.Namespace) -> nn.Module:
+    import torch
+
+    from app.commands.common import quiet_libraries
+    from core.drafters.dart import load_checkpoint, save_official
+    from core.models import load_language
+
+    quiet_libraries()
+    found = load_checkpoint(folder, torch.bfloat16, "cpu")
+    if found.head is not None:
+        raise UserError(f"{folder} has a head of its own: it is in the official format already")
+    language = load_language(args.model, "cpu", pack=False)
+    embedding = language.model.get_input_embeddings().weight
+    save_official(found.model, language.head.weight, embedding, args.out)
+    return found.model

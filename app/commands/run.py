@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 from app.commands import common
 from app.terminal import GrowingText, Progress, bar, console, one_line, say, table
 from core.errors import UserError
-from core.methods import RECIPES
 from core.trace import TraceWriter, summary
 from core.types import Round
 
@@ -37,7 +36,7 @@ Watch = Callable[[str, int], None]  # (the text so far, its tokens)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("method", type=common.method, metavar="METHOD", help=", ".join(RECIPES))
+    common.add_method_options(parser)
     common.add_prompt_options(parser, required=True)
     group = parser.add_argument_group("decoding")
     group.add_argument(
@@ -98,6 +97,7 @@ class Done:
         keys = ("prompt", "method", "max_new_tokens", "temperature", "top_k", "top_p", "seed")
         return {
             **{key: asked[key] for key in keys},
+            "options": dict(self.request.options),
             "budget": self.budget,
             "token_ids": list(self.tokens),
             "text": self.text,
@@ -139,10 +139,10 @@ def main(args: argparse.Namespace) -> int:
 
 def _job(args: argparse.Namespace) -> Job:
     """Check the settings, then load the models: a typo must not cost half a minute."""
-    request = common.asked(args, args.method, args.budget)
+    request = common.asked(args, common.chosen_method(args), args.budget)
     request.settings()
     engine = common.load_engine(args)
-    engine.method(args.method)
+    engine.method(request.method, dict(request.options))
     return Job(engine, request, args.trace, probe=not args.no_probe)
 
 

@@ -18,8 +18,8 @@ def compress(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """Matrices [n, m] → int8 codes [n, m] and exponents [n, ⌈m/64⌉]; the rest stays, as bf16."""
     packed: dict[str, Tensor] = {}
     for name, weight in state.items():
-        if weight.ndim != 2:
-            packed[name] = weight.to(torch.bfloat16)
+        if weight.ndim != 2 or not weight.is_floating_point():
+            packed[name] = weight.to(torch.bfloat16) if weight.is_floating_point() else weight
             continue
         groups = _grouped(weight.float())
         peak = groups.abs().amax(-1, keepdim=True).clamp_min(2.0**-100)

@@ -9,23 +9,20 @@ b block size (L = b − 1 drafted depths), H query heads, G key/value heads, D h
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from core.decode import Proposal
-from core.drafters.compact import compress, expand
+from core.drafters import checkpoint
+from core.drafters.layers import MLP, Attention, LayerContext, RMSNorm, Rotary, Shape
 from core.errors import UserError
-from core.types import Candidates
 
-KEPT = 16  # candidates per depth a proposal holds at least
+KEPT = 16  # candidates per depth a proposal holds at least: what coverage and inspectors show
 
 
 @dataclass(frozen=True)
@@ -53,6 +50,20 @@ class DFlashConfig:
     def depths(self) -> int:
         """L, the number of drafted depths."""
         return self.block_size - 1
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of its layers."""
+        return Shape(
+            hidden=self.hidden_size,
+            intermediate=self.intermediate_size,
+            heads=self.num_attention_heads,
+            groups=self.num_key_value_heads,
+            head_dim=self.head_dim,
+            inputs=self.hidden_size,
+            eps=self.rms_norm_eps,
+            bias=self.attention_bias,
+        )
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> DFlashConfig:
@@ -119,105 +130,11 @@ def default_layer_ids(num_target_layers: int, num_draft_layers: int) -> tuple[in
     return tuple(round(1 + i * step) for i in range(num_draft_layers))
 
 
-class RMSNorm(nn.Module):
-    def __init__(self, width: int, eps: float):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
-        self.eps = eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x.float(), self.weight.shape, self.weight.float(), self.eps).to(x.dtype)
-
-
-@dataclass(frozen=True)
-class Rotary:
-    """cos and sin for some positions, [N, D]."""
-
-    cos: Tensor
-    sin: Tensor
-
-    def turn(self, x: Tensor) -> Tensor:
-        """Rotate [N, heads, D] by its rows' positions."""
-        low, high = x.chunk(2, -1)
-        return x * self.cos[:, None] + torch.cat([-high, low], -1) * self.sin[:, None]
-
-
-@dataclass(frozen=True)
-class LayerContext:
-    """One layer's projected context: keys (normed, rotated) and values, [G, T, D]."""
-
-    keys: Tensor
-    values: Tensor
-
-
-class Attention(nn.Module):
-    def __init__(self, config: DFlashConfig):
-        super().__init__()
-        c = config
-        self.heads, self.groups, self.width = (
-            c.num_attention_heads,
-            c.num_key_value_heads,
-            c.head_dim,
-        )
-        self.q_proj = nn.Linear(c.hidden_size, self.heads * self.width, bias=c.attention_bias)
-        self.k_proj = nn.Linear(c.hidden_size, self.groups * self.width, bias=c.attention_bias)
-        self.v_proj = nn.Linear(c.hidden_size, self.groups * self.width, bias=c.attention_bias)
-        self.o_proj = nn.Linear(self.heads * self.width, c.hidden_size, bias=c.attention_bias)
-        self.q_norm = RMSNorm(self.width, c.rms_norm_eps)
-        self.k_norm = RMSNorm(self.width, c.rms_norm_eps)
-
-    def keys_values(self, x: Tensor, rotary: Rotary) -> LayerContext:
-        """[N, h] → keys and values [G, N, D]."""
-        keys = self.k_norm(self.k_proj(x).view(-1, self.groups, self.width))
-        values = self.v_proj(x).view(-1, self.groups, self.width)
-        return LayerContext(rotary.turn(keys).transpose(0, 1), values.transpose(0, 1))
-
-    def forward(
-        self, x: Tensor, context: LayerContext, rotary: Rotary, visible: Tensor | None
-    ) -> Tensor:
-        """x [A, b, h] sees the context (where ``visible`` [A, T] says so) and its own block."""
-        blocks, size, hidden = x.shape
-        flat = x.reshape(-1, hidden)
-        queries = rotary.turn(self.q_norm(self.q_proj(flat).view(-1, self.heads, self.width)))
-        own = self.keys_values(flat, rotary)
-        share = self.heads // self.groups  # query heads per key/value head
-        # [A·b, G, R, D] → [G, A, R·b, D]: the heads of a group and the rows of a block as one axis
-        q = queries.view(blocks, size, self.groups, share, self.width)
-        q = q.permute(2, 0, 3, 1, 4).reshape(self.groups, blocks, share * size, self.width)
-        q = q * self.width**-0.5
-        own_k = own.keys.view(self.groups, blocks, size, self.width)
-        own_v = own.values.view(self.groups, blocks, size, self.width)
-        length = context.keys.shape[1]
-        far = q.reshape(self.groups, -1, self.width) @ context.keys.transpose(1, 2)
-        far = far.view(self.groups, blocks, share * size, length)
-        if visible is not None:
-            far = far.masked_fill(~visible[None, :, None], torch.finfo(far.dtype).min)
-        scores = torch.cat([far, q @ own_k.transpose(2, 3)], -1)
-        weights = scores.softmax(-1, dtype=torch.float32).to(x.dtype)
-        out = weights[..., length:] @ own_v
-        rows = blocks * share * size  # said in full: −1 cannot be inferred for an empty context
-        far_out = weights[..., :length].reshape(self.groups, rows, length) @ context.values
-        out = (out + far_out.view_as(out)).view(self.groups, blocks, share, size, self.width)
-        out = out.permute(1, 3, 0, 2, 4).reshape(blocks, size, self.heads * self.width)
-        return self.o_proj(out)
-
-
-class MLP(nn.Module):
-    def __init__(self, config: DFlashConfig):
-        super().__init__()
-        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
-
-
 class Layer(nn.Module):
     def __init__(self, config: DFlashConfig):
         super().__init__()
-        self.self_attn = Attention(config)
-        self.mlp = MLP(config)
+        self.self_attn = Attention(config.shape)
+        self.mlp = MLP(config.shape)
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
@@ -241,11 +158,7 @@ class DFlashModel(nn.Module):
         self.hidden_norm = RMSNorm(c.hidden_size, c.rms_norm_eps)
 
     def rotary(self, positions: Tensor, dtype: torch.dtype) -> Rotary:
-        width = self.config.head_dim
-        exponent = torch.arange(0, width, 2, device=positions.device).float() / width
-        angle = positions.float()[:, None] * self.config.rope_theta ** -exponent[None]
-        angle = torch.cat([angle, angle], -1)
-        return Rotary(angle.cos().to(dtype), angle.sin().to(dtype))
+        return Rotary.at(positions, self.config.head_dim, self.config.rope_theta, dtype)
 
     def project(self, features: Tensor, positions: Tensor) -> list[LayerContext]:
         """Context features [T, F·h] at their positions → every layer's keys and values."""
@@ -272,24 +185,15 @@ class DFlashModel(nn.Module):
 
 
 def save_model(model: DFlashModel, folder: Path, small: bool = False) -> None:
-    """Write config.json and model.safetensors: bf16, the official form, or ``small`` (int8).
-
-    Loading a small file gives bf16 values exactly, so saving it again in the official form
-    (``python -m app export``) loses nothing.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    weights = {n: p.detach().to("cpu", torch.bfloat16) for n, p in model.state_dict().items()}
-    weights = compress(weights) if small else weights
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    (folder / "config.json").write_text(json.dumps(model.config.to_json(), indent=2) + "\n")
+    """Write the official form, or with ``small`` its int8 one (see ``checkpoint.write``)."""
+    checkpoint.write(folder, model.config.to_json(), model.state_dict(), small)
 
 
 def load_config(folder: Path) -> DFlashConfig:
     """Raises UserError when the folder holds no readable DFlash config."""
-    try:
-        return DFlashConfig.from_json(json.loads((folder / "config.json").read_text()))
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise UserError(f"{folder} holds no DFlash checkpoint: {error}") from None
+    raw = checkpoint.read_config(folder, "DFlash")
+    with checkpoint.understood(folder, "DFlash"):
+        return DFlashConfig.from_json(raw)
 
 
 def load_model(folder: Path, dtype: torch.dtype, device: torch.device | str) -> DFlashModel:
@@ -297,26 +201,10 @@ def load_model(folder: Path, dtype: torch.dtype, device: torch.device | str) -> 
 
     Raises UserError when a tensor is missing, surplus or of another shape.
     """
-    model = DFlashModel(load_config(folder))
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise UserError(f"{folder} holds no .safetensors file")
-    state: dict[str, Tensor] = {}
-    for file in files:
-        try:
-            state |= load_file(file)
-        except Exception as error:  # safetensors raises its own untyped errors
-            raise UserError(f"{file} cannot be read: {error}") from None
-    state = expand(state)
-    expected = {name: tuple(p.shape) for name, p in model.state_dict().items()}
-    found = {name: tuple(p.shape) for name, p in state.items()}
-    for name in expected.keys() | found.keys():
-        if expected.get(name) != found.get(name):
-            raise UserError(
-                f"{folder}: tensor {name} has shape {found.get(name, 'missing')}, "
-                f"expected {expected.get(name, 'none of this name')}"
-            )
-    model.load_state_dict(state)
+    config = load_config(folder)
+    with checkpoint.understood(folder, "DFlash"):
+        model = DFlashModel(config)
+    checkpoint.fill(model, checkpoint.read_state(folder), folder)
     return model.to(device=device, dtype=dtype).eval()
 
 
@@ -324,10 +212,14 @@ class DFlashDrafter:
     """The network with the target's embedding and head, and one text's projected context.
 
     Context keys and values are kept across rounds: each round projects only what was committed.
+    ``temperature`` divides the logits of q; the published methods use 1.
     """
 
-    def __init__(self, model: DFlashModel, embedding: nn.Module, head: nn.Module):
+    def __init__(
+        self, model: DFlashModel, embedding: nn.Module, head: nn.Module, temperature: float = 1.0
+    ):
         self.model, self.embedding, self.head = model, embedding, head
+        self.temperature = temperature
         self._waiting: list[Tensor] = []
         self._context: list[LayerContext] = []
         self._length = 0
@@ -342,11 +234,8 @@ class DFlashDrafter:
 
     def reset(self, rows: int) -> None:
         """Forget the text; allocate context for ``rows`` tokens."""
-        c, like = self.model.config, self.model.norm.weight
-        shape = (c.num_key_value_heads, rows, c.head_dim)
-        self._context = [
-            LayerContext(like.new_zeros(shape), like.new_zeros(shape)) for _ in self.model.layers
-        ]
+        shape, like = self.model.config.shape, self.model.norm.weight
+        self._context = [LayerContext.empty(shape, rows, like) for _ in self.model.layers]
         self._waiting, self._length = [], 0
 
     def extend(self, tokens: Sequence[int], features: Tensor) -> None:
@@ -355,24 +244,23 @@ class DFlashDrafter:
 
     @torch.inference_mode()
     def propose(self, root: int, width: int) -> Proposal:
-        """One pass over [root, mask × L]: log q [L, V] and the best tokens of every depth.
+        """One pass over [root, mask × L]: log q [L, V] and the best tokens of every depth."""
+        logits = self.head(self.model.norm(self.hidden(root)))
+        return Proposal.factorised(self.log_softmax(logits), max(width, KEPT))
 
-        At least the 16 best are kept, whatever the width: coverage is read off them.
-        """
+    def log_softmax(self, logits: Tensor) -> Tensor:
+        """log q [L, V] in float32, at the drafter's temperature."""
+        return (logits.float() / self.temperature).log_softmax(-1)
+
+    def hidden(self, root: int) -> Tensor:
+        """The residual stream of the masked rows, [L, h]; takes in the waiting context first."""
         self._project()
-        config, device = self.model.config, self.model.norm.weight.device
-        ids = torch.full((1, config.block_size), config.mask_token_id, device=device)
+        config, like = self.model.config, self.model.norm.weight
+        ids = torch.full((1, config.block_size), config.mask_token_id, device=like.device)
         ids[0, 0] = root
-        where = torch.arange(config.block_size, device=device)[None] + self._length
-        seen = [
-            LayerContext(c.keys[:, : self._length], c.values[:, : self._length])
-            for c in self._context
-        ]
-        x = self.model(self.embedding(ids).to(self.model.norm.weight.dtype), where, seen)
-        logits = self.head(self.model.norm(x[0, 1:]))
-        log_q = logits.float().log_softmax(-1)
-        best = log_q.topk(min(max(width, KEPT), log_q.shape[-1]))
-        return Proposal(Candidates(best.indices.cpu().numpy(), best.values.cpu().numpy()), log_q)
+        where = torch.arange(config.block_size, device=like.device)[None] + self._length
+        seen = [layer.first(self._length) for layer in self._context]
+        return self.model(self.embedding(ids).to(like.dtype), where, seen)[0, 1:]
 
     def _project(self) -> None:
         if not self._waiting:
@@ -383,6 +271,5 @@ class DFlashDrafter:
         positions = torch.arange(start, end, device=features.device)
         fresh = self.model.project(features.to(self.model.norm.weight.dtype), positions)
         for kept, new in zip(self._context, fresh, strict=True):
-            kept.keys[:, start:end] = new.keys
-            kept.values[:, start:end] = new.values
+            kept.write(start, new)
         self._length = end

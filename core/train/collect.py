@@ -18,6 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from core.cache import StaticKV, kv_layers, mask_value
 from core.errors import UserError
 from core.models import encode_chat
+from core.target import stop_ids
 from core.train.shards import TOP_K, Document, write_shard
 from core.train.texts import Sample, is_loop
 
@@ -225,11 +226,6 @@ def _additive(allowed: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(
         ~allowed, mask_value(dtype)
     )
-
-
-def stop_ids(model: PreTrainedModel) -> list[int]:
-    eos = model.generation_config.eos_token_id if model.generation_config else None
-    return [eos] if isinstance(eos, int) else list(eos or [])
 
 
 def batches(settings: CollectSettings, samples: Sequence[Sample]) -> list[list[Sample]]:

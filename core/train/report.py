@@ -1,16 +1,17 @@
-"""τ of a drafter on prompts, simulated over the target's own texts (see ``core.train.simulate``).
+"""τ of methods on prompts, simulated over the target's own texts (see ``core.train.simulate``).
 
     python -m core.train.report --prompts prompts-eval.jsonl --work runs/evaluation
 
 The texts are made once, greedy and at T = 1, 128 new tokens, and kept in ``--work``; after that a
-drafter is judged in a minute. The intervals are 95 % bootstrap intervals over prompts.
+drafter is judged in minutes. The intervals are 95 % bootstrap intervals over prompts.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -18,42 +19,46 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from tqdm import tqdm
 
-from core import embedded
-from core.drafters.dflash import DFlashConfig, DFlashModel, load_model
+from core import builders, embedded
+from core.drafters.load import shipped
 from core.errors import UserError
-from core.models import Language, load_language, shipped_drafter
+from core.methods import load_builder, recipe, settle
+from core.models import Language, load_language
 from core.train.collect import Collector, CollectSettings, batches, collect
-from core.train.fit import TargetParts
-from core.train.shards import Document, read_shard, shard_paths
-from core.train.simulate import CHAIN, Score, score
+from core.train.shards import Document, read_shard, shard_layers, shard_paths
+from core.train.simulate import Contender, Score, score
+from core.train.students import KINDS, Student, load_student
 from core.train.texts import Sample, read_samples
 
 NEW_TOKENS = 128
-BUDGETS = (CHAIN, 16, 64)
+BUDGETS = (16, 64)
+SAMPLINGS = {"greedy": 0.0, "T=1": 1.0}
+LONGEST_BLOCK = 16  # tokens of text kept behind the last round's root
+METHODS = ("dflash", "ddtree", "treeflash", "dart", "dart+best-first")
 
 
 @dataclass(frozen=True, eq=False)
 class Text:
     """One text the target wrote on a held-out prompt."""
 
-    sampling: str  # "greedy" or "T=1"
+    sampling: str  # a name in SAMPLINGS
     source: str
     document: Document
+    layers: tuple[int, ...]  # the feature layers its document holds
 
 
 def evaluation_texts(
-    language: Language, config: DFlashConfig, prompts: Path, folder: Path
+    language: Language, layers: tuple[int, ...], prompts: Path, folder: Path, names: Sequence[str]
 ) -> list[Text]:
-    """The target's own texts on the prompts, greedy and at T = 1; made once, then read."""
+    """The target's own texts on the prompts by the named samplings; made once, then read."""
     texts = []
-    for name, temperature in (("greedy", 0.0), ("T=1", 1.0)):
+    for name in names:
         settings = CollectSettings(
-            config.target_layer_ids,
-            (temperature,),
-            max_new_tokens=NEW_TOKENS + config.block_size,  # the last round's tree needs a text too
+            layers,
+            (SAMPLINGS[name],),
+            max_new_tokens=NEW_TOKENS + LONGEST_BLOCK,
             top_k=0,
             max_prompt_tokens=1 << 20,
         )
@@ -66,34 +71,46 @@ def evaluation_texts(
         bar.close()
         documents = [d for path in shard_paths(folder / name) for d in read_shard(path)]
         sources = [sample.source for batch in order for sample in batch]
-        texts += [Text(name, s, d) for s, d in zip(sources, documents, strict=True)]
+        texts += [Text(name, s, d, layers) for s, d in zip(sources, documents, strict=True)]
     return texts
 
 
+def contenders(
+    method: str, language: Language, budgets: Sequence[int], options: Mapping[str, Any]
+) -> list[Contender]:
+    """The method at every budget; a chain has but one."""
+    chosen = recipe(method)
+    builder = load_builder(chosen, language, settle(method, options))
+    if builder is builders.chain:
+        return [Contender(method, builder, chosen.budget)]
+    return [Contender(f"{method} {budget}", builder, budget) for budget in budgets]
+
+
 def score_by_source(
-    model: DFlashModel, parts: TargetParts, texts: Sequence[Text]
-) -> list[dict[str, Any]]:
-    """A row for each sampling and source, and one over all sources."""
-    rows = []
+    student: Student, texts: Sequence[Text], field: Sequence[Contender]
+) -> Iterator[dict[str, Any]]:
+    """A row for each contender, sampling and source, and one over all sources."""
+    bar = progress_bar(len(texts), f"simulating {student.kind}", "text")
     for sampling in dict.fromkeys(t.sampling for t in texts):
         some = [t for t in texts if t.sampling == sampling]
-        scores = {
-            source: score(model, parts, [t.document for t in some if t.source == source], BUDGETS)
-            for source in dict.fromkeys(t.source for t in some)
-        }
-        rows += [row(sampling, source, result) for source, result in scores.items()]
-        rows.append(row(sampling, "all", reduce(add, scores.values())))
-    return rows
+        scores = {}
+        for source in dict.fromkeys(t.source for t in some):
+            documents = [t.document for t in some if t.source == source]
+            scores[source] = score(student, documents, field, NEW_TOKENS, bar.update)
+        scores["all"] = reduce(add, scores.values())
+        for source, result in scores.items():
+            yield from rows(sampling, source, result)
+    bar.close()
 
 
-def row(sampling: str, source: str, result: Score) -> dict[str, Any]:
-    """One line of the report."""
-    numbers: dict[str, Any] = {"sampling": sampling, "source": source, "loss": result.loss}
-    for budget, runs in result.rounds.items():
-        name = "dflash" if budget == CHAIN else f"ddtree {budget}"
-        numbers[name] = result.tau[budget]
-        numbers[f"{name} interval"] = bootstrap(runs)
-    return numbers
+def rows(sampling: str, source: str, result: Score) -> Iterator[dict[str, Any]]:
+    """One line of the report per contender."""
+    for name, runs in result.runs.items():
+        low, high = bootstrap(runs)
+        yield {
+            "method": name, "sampling": sampling, "source": source, "tau": result.tau[name],
+            "low": low, "high": high,
+        }  # fmt: skip
 
 
 def bootstrap(runs: Sequence[Sequence[int]], draws: int = 2000) -> tuple[float, float]:
@@ -106,13 +123,12 @@ def bootstrap(runs: Sequence[Sequence[int]], draws: int = 2000) -> tuple[float, 
     return float(low), float(high)
 
 
-def print_rows(rows: Sequence[dict[str, Any]]) -> None:
-    for numbers in rows:
-        cells = [f"{numbers['sampling']:7} {numbers['source']:10} KL {numbers['loss']:.3f}"]
-        for name in (n for n in numbers if f"{n} interval" in numbers):
-            low, high = numbers[f"{name} interval"]
-            cells.append(f"{name} {numbers[name]:.2f} [{low:.2f}, {high:.2f}]")
-        print("  ".join(cells))
+def print_row(row: Mapping[str, Any]) -> None:
+    print(
+        f"{row['method']:20} {row['sampling']:7} {row['source']:10} "
+        f"{row['tau']:.3f} [{row['low']:.2f}, {row['high']:.2f}]",
+        flush=True,
+    )
 
 
 def progress_bar(total: int, text: str, unit: str) -> tqdm:
@@ -120,21 +136,66 @@ def progress_bar(total: int, text: str, unit: str) -> tqdm:
     return tqdm(total=total, desc=text, unit=unit, file=sys.stderr, disable=not sys.stderr.isatty())
 
 
+def by_drafter(methods: Sequence[str]) -> dict[str, list[str]]:
+    """Methods grouped by the kind of their drafter: its proposals are then made once for all."""
+    kinds: dict[str, list[str]] = {}
+    for method in methods:
+        kind = recipe(method).drafter
+        if not isinstance(kind, str) or kind not in KINDS:
+            raise UserError(f"{method} has no drafter that is trained here ({', '.join(KINDS)})")
+        kinds.setdefault(kind, []).append(method)
+    return kinds
+
+
+def load(language: Language, kind: str, folder: Path | None, texts: Sequence[Text]) -> Student:
+    """The drafter of this kind in ``folder``, or as it ships."""
+    folder = folder or shipped(kind, language.name)
+    if folder is None:
+        raise UserError(f"no {kind} drafter ships for this target: name one with --drafter")
+    return load_student(kind, folder, language.model, texts[0].layers)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--prompts", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True, help="where the texts are kept")
     parser.add_argument("--model", default=embedded.NAME)
-    parser.add_argument("--drafter", type=Path)
+    parser.add_argument("--methods", nargs="*", default=METHODS)
+    parser.add_argument("--drafter", type=Path, help="checkpoint folder (default: the shipped one)")
+    parser.add_argument("--sampling", nargs="*", default=list(SAMPLINGS), choices=list(SAMPLINGS))
+    parser.add_argument("--budget", type=int, nargs="*", default=BUDGETS)
+    parser.add_argument("--layers", type=int, nargs="*", help="feature layers of new texts")
+    parser.add_argument("--every", type=int, default=1, help="judge on every n-th text only")
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="method options")
+    parser.add_argument("--json", type=Path, help="also write the rows here")
     parser.add_argument("--device", default="auto")
     args = parser.parse_args()
     language = load_language(args.model, args.device, pack=False)
-    folder = args.drafter or shipped_drafter(language.name)
-    if folder is None:
-        raise UserError("no drafter ships for this target: name one with --drafter")
-    model = load_model(folder, torch.float32, language.device)
-    texts = evaluation_texts(language, model.config, args.prompts, args.work)
-    print_rows(score_by_source(model, TargetParts(language.model), texts))
+    layers = tuple(args.layers or ()) or _layers(args.work, language)
+    texts = evaluation_texts(language, layers, args.prompts, args.work, args.sampling)[
+        :: args.every
+    ]
+    options = dict(pair.partition("=")[::2] for pair in args.set)
+    found = []
+    for kind, methods in by_drafter(args.methods).items():
+        field = [c for m in methods for c in contenders(m, language, args.budget, options)]
+        for row in score_by_source(load(language, kind, args.drafter, texts), texts, field):
+            print_row(row)
+            found.append(row)
+    if args.json:
+        args.json.write_text(json.dumps(found, indent=1))
+
+
+def _layers(work: Path, language: Language) -> tuple[int, ...]:
+    """The feature layers of texts already made, else those of the shipped DFlash drafter."""
+    made = [path for name in SAMPLINGS for path in shard_paths(work / name)]
+    if made:
+        return shard_layers(made[0])
+    from core.drafters.dflash import load_config
+
+    if (folder := shipped("dflash", language.name)) is None:
+        raise UserError("name the feature layers of the texts with --layers")
+    return load_config(folder).target_layer_ids
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
 """The ``train`` command: text → shards → drafter → report, each stage resumable.
 
-    python -m app train --out runs/drafter --prompts prompts.jsonl --synthesise 500 --minutes 90
+    python -m app train --out runs/one --prompts prompts.jsonl --synthesise 500 --minutes 90
+    python -m app train treeflash --out runs/one --minutes 30
+    python -m app train dart --out runs/one --minutes 30
 
-Everything lies in the ``--out`` folder: ``shards/`` (what the target said), ``fit/`` (state and the
-averaged ``checkpoint/`` in the official DFlash format), ``report.json``. The same command again
-goes on where it stopped; it uses a GPU when there is one.
+Everything lies in the ``--out`` folder: ``shards/`` (what the target said, shared by all drafters),
+``dflash/``, ``treeflash/`` and ``dart/`` (state and the averaged ``checkpoint/`` in the official
+format, and a report). The same command again goes on where it stopped; it uses a GPU when there is
+one.
 """
 
 from __future__ import annotations
@@ -21,28 +24,34 @@ from pathlib import Path
 import torch
 from transformers.utils import logging
 
-from core import embedded
+from core import builders, embedded
+from core.drafters import dart, dflash, treeflash
+from core.drafters.dart import DartConfig
 from core.drafters.dflash import DFlashConfig, default_layer_ids
+from core.drafters.load import shipped
 from core.errors import UserError
 from core.models import Language, load_language
-from core.train.collect import (
-    Collector,
-    CollectSettings,
-    batches,
-    collect,
-    stop_ids,
-    synthesis_settings,
-)
-from core.train.fit import Corpus, Fit, FitSettings, TargetParts, initial_model
+from core.train.collect import Collector, CollectSettings, batches, collect, synthesis_settings
+from core.train.fit import Corpus, Fit, FitSettings
 from core.train.report import (
     BUDGETS,
     evaluation_texts,
-    print_rows,
+    print_row,
     progress_bar,
-    row,
+    rows,
     score_by_source,
 )
-from core.train.simulate import score
+from core.train.simulate import Contender, score
+from core.train.students import (
+    KINDS,
+    DartStudent,
+    DFlashStudent,
+    Student,
+    TargetParts,
+    TreeFlashStudent,
+    initial_dart,
+    initial_dflash,
+)
 from core.train.texts import Overlap, Sample, code_prompts, read_samples
 
 
@@ -60,6 +69,9 @@ class Texts:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
+    parser.add_argument(
+        "kind", nargs="?", default="dflash", choices=KINDS, help="what to train (default dflash)"
+    )
     parser.add_argument(
         "--out", type=Path, required=True, help="folder of the run; reused to resume"
     )
@@ -83,9 +95,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="prompts to report on; texts sharing 13 words in a row with them are left out",
     )  # fmt: skip
     parser.add_argument("--minutes", type=float, default=90, help="of fitting, without collecting")
-    parser.add_argument("--draft-layers", type=int, default=3)
-    parser.add_argument("--block-size", type=int, default=8, help="drafts block size − 1 tokens")
-    parser.add_argument("--target-layers", type=int, nargs="*", help="feature layers")
+    parser.add_argument("--draft-layers", type=int, default=3, help="of a DFlash drafter")
+    parser.add_argument("--block-size", type=int, default=8, help="DFlash drafts one token less")
+    parser.add_argument("--target-layers", type=int, nargs="*", help="feature layers of DFlash")
+    parser.add_argument("--draft-length", type=int, default=7, help="DART drafts one token more")
+    parser.add_argument(
+        "--backbone", type=Path, metavar="FOLDER",
+        help="DFlash checkpoint under TreeFlash's head (default: the run's own, else the shipped)",
+    )  # fmt: skip
     parser.add_argument("--lr", type=float, default=FitSettings.lr)
     parser.add_argument("--sequences", type=int, default=FitSettings.sequences)
     parser.add_argument("--anchors", type=int, default=FitSettings.anchors)
@@ -98,39 +115,95 @@ def main(args: argparse.Namespace) -> int:
         tuple(args.prompts), tuple(args.code), args.code_limit, args.synthesise, args.held_out,
         args.per_file,
     )  # fmt: skip
-    if args.minutes <= 0 or args.block_size < 2 or args.draft_layers < 1:
-        raise UserError("minutes, draft layers and block size − 1 must be positive")
+    if args.minutes <= 0 or min(args.block_size - 1, args.draft_layers, args.draft_length) < 1:
+        raise UserError("minutes, draft layers, draft length and block size − 1 must be positive")
     logging.disable_progress_bar()
     language = load_language(args.model, args.device, pack=False)
-    config = drafter_config(language, args.draft_layers, args.block_size, args.target_layers)
-    settings = CollectSettings(config.target_layer_ids, seed=args.seed)
-    shards = args.out / "shards"
-    make_shards(language, settings, texts, shards)
+    config = dflash_config(language, args.draft_layers, args.block_size, args.target_layers)
+    shards, folder = args.out / "shards", args.out / args.kind
+    layers = sorted({*config.target_layer_ids, *dart.feature_layers(config.num_target_layers)})
+    make_shards(language, CollectSettings(tuple(layers), seed=args.seed), texts, shards)
     recipe = FitSettings(
         minutes=args.minutes, lr=args.lr, sequences=args.sequences, anchors=args.anchors,
         seed=args.seed,
     )  # fmt: skip
-    fit = prepare_fit(language, config, shards, recipe, args.out / "fit")
+    corpus = Corpus(shards, recipe.held_out)
+    if not corpus.train:
+        raise UserError(f"{shards} holds no training documents")
+    torch.manual_seed(args.seed)
+    fit = Fit(make_student(args, language, config, corpus), corpus, recipe, folder)
     run_fit(fit)
-    scores = report(fit, language, args.held_out, args.out)
-    recipe = {"recipe": asdict(fit.settings), "steps": fit.step, "tokens": fit.corpus.tokens}
-    (args.out / "report.json").write_text(json.dumps(recipe | {"scores": scores}, indent=1))
+    found = report(fit.averaged(), language, args.held_out, corpus, args.out)
+    numbers = {"recipe": asdict(recipe), "steps": fit.step, "tokens": corpus.tokens}
+    (folder / "report.json").write_text(json.dumps(numbers | {"scores": found}, indent=1))
     return 0
 
 
-def report(fit: Fit, language: Language, held_out: Path | None, out: Path) -> list[dict]:
-    """τ of the averaged drafter on the held-out prompts, or on held-out documents without them."""
+def make_student(
+    args: argparse.Namespace, language: Language, config: DFlashConfig, corpus: Corpus
+) -> Student:
+    """The drafter at its start, in float32 on the target's device."""
+    parts, device = TargetParts(language.model), language.device
+    if args.kind == "dflash":
+        probe = corpus.train[0].tokens[None].long().to(device)
+        model = initial_dflash(config, language.model, probe).to(device, torch.float32)
+        return DFlashStudent(model, parts, corpus.layers)
+    if args.kind == "dart":
+        model = initial_dart(dart_config(language, args.draft_length), language.model)
+        model = model.to(device, torch.float32)
+        return DartStudent(model, parts, corpus.layers, config.num_target_layers)
+    folder = args.backbone or args.out / "dflash" / "checkpoint"
+    if args.backbone is None and not folder.exists():
+        folder = shipped("dflash", language.name)
+    if folder is None:
+        raise UserError("TreeFlash needs a DFlash backbone: train one first, or give --backbone")
+    backbone = dflash.load_model(folder, torch.float32, device)
+    model = treeflash.initial_model(backbone)
+    return TreeFlashStudent(model, parts, corpus.layers)
+
+
+def report(
+    student: Student, language: Language, held_out: Path | None, corpus: Corpus, out: Path
+) -> list[dict]:
+    """τ of the averaged drafter on the held-out prompts, or on held-out documents without them.
+
+    Every drafter is judged under best-first, a DFlash one as a chain too: this compares drafters.
+    """
+    field = [Contender(f"best-first {b}", builders.best_first, b) for b in BUDGETS]
+    if student.kind == "dflash":
+        field.insert(0, Contender("chain", builders.chain, student.depths))
     if held_out is None:
-        result = score(fit.averaged(), fit.parts, fit.corpus.test, BUDGETS)
-        rows = [row("held-out documents", "", result)]
+        found = list(rows("held out", "documents", score(student, corpus.test, field)))
     else:
-        texts = evaluation_texts(language, fit.model.config, held_out, out / "evaluation")
-        rows = score_by_source(fit.averaged(), fit.parts, texts)
-    print_rows(rows)
-    return rows
+        names = ("greedy", "T=1")
+        texts = evaluation_texts(language, corpus.layers, held_out, out / "evaluation", names)
+        found = list(score_by_source(student, texts, field))
+    for row in found:
+        print_row(row)
+    return found
 
 
-def drafter_config(
+def dart_config(language: Language, draft_length: int) -> DartConfig:
+    """A DART drafter as wide as its target, over its whole vocabulary."""
+    c = language.model.config.get_text_config()
+    rope = getattr(c, "rope_parameters", None) or {}
+    return DartConfig(
+        hidden_size=c.hidden_size,
+        intermediate_size=c.intermediate_size,
+        num_attention_heads=c.num_attention_heads,
+        num_key_value_heads=c.num_key_value_heads,
+        head_dim=getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads,
+        vocab_size=c.vocab_size,
+        draft_vocab_size=c.vocab_size,
+        draft_length=draft_length,
+        target_hidden_size=c.hidden_size,
+        rms_norm_eps=c.rms_norm_eps,
+        rope_theta=rope.get("rope_theta", 10000.0),
+        max_position_embeddings=c.max_position_embeddings,
+    )
+
+
+def dflash_config(
     language: Language, layers: int, block: int, features: Sequence[int] | None
 ) -> DFlashConfig:
     """A drafter as wide as its target. The last feature is the one its first layer starts from."""
@@ -163,7 +236,7 @@ def drafter_config(
 
 def _mask_token(language: Language) -> int:
     """A token no text holds: a special one that is neither a frame of the chat nor a stop."""
-    used = {*language.encode_chat(""), *stop_ids(language.model)}
+    used = {*language.encode_chat(""), *language.stop_ids}
     special = sorted(set(language.tokenizer.added_tokens_decoder) - used)
     return special[1] if len(special) > 1 else special[0] if special else 0
 
@@ -210,19 +283,6 @@ def _samples(language: Language, settings: CollectSettings, texts: Texts) -> lis
         kept.append([s for s in kind if s.user not in overlap][: texts.per_file])
     longest = max(map(len, kept), default=0)
     return [kind[i] for i in range(longest) for kind in kept if i < len(kind)]
-
-
-def prepare_fit(
-    language: Language, config: DFlashConfig, shards: Path, recipe: FitSettings, folder: Path
-) -> Fit:
-    """The drafter at its start (or as it was when the run stopped), ready to be fitted."""
-    corpus = Corpus(shards, recipe.held_out)
-    if not corpus.train:
-        raise UserError(f"{shards} holds no training documents")
-    device = language.device
-    probe = corpus.train[0].tokens[None].long().to(device)
-    model = initial_model(config, language.model, probe).to(device, torch.float32)
-    return Fit(model, TargetParts(language.model), corpus, recipe, folder)
 
 
 def run_fit(fit: Fit, say: Callable[[str], None] = lambda s: print(s, file=sys.stderr)) -> None:

@@ -1,59 +1,24 @@
 """What a drafter would reach on finished texts, without decoding them again.
 
 The target's text is known, so a round that starts at some token accepts exactly the prefix of the
-drafted tree that agrees with it. The drafter runs once at every position, batched; every budget is
-then a search and a walk. For the target's own greedy (or position-keyed sampled) text this gives
-the acceptance lengths of a real run.
+drafted tree that agrees with it. The drafter runs once at every token some round starts at; every
+builder and budget is then a search and a walk. For the target's own greedy (or position-keyed
+sampled) text this gives the acceptance lengths of a real run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
-import numpy as np
 import torch
-from torch.nn import functional as F
 
-from core import builders
-from core.drafters.dflash import DFlashModel
-from core.train.fit import Blocks, TargetParts, hidden_rows
+from core.decode import Builder, width_for
 from core.train.shards import Document
+from core.train.students import Blocks, Student
 from core.types import Candidates, Draft
 
-CHAIN = 0  # as a budget: DFlash's argmax chain
-_AT_ONCE = 16  # anchors whose [L, V] logits are held together: the head is read once for all
-
-
-@dataclass(frozen=True)
-class Positions:
-    """The drafter at some anchors of a text: candidates' ids and log q [A, L, K], loss [A]."""
-
-    anchors: torch.Tensor
-    ids: np.ndarray
-    log_q: np.ndarray
-    loss: torch.Tensor
-
-
-@torch.inference_mode()
-def draft_at(
-    model: DFlashModel, parts: TargetParts, document: Document, anchors: torch.Tensor, width: int
-) -> Positions:
-    """Run the drafter at every anchor (index of a bonus token) of a text; full vocabulary."""
-    blocks = Blocks(document, anchors)
-    rows = hidden_rows(model, blocks, parts.embedding)
-    ids, log_q, losses = [], [], []
-    top, p, exists = blocks.targets(model.config.depths, document.top_ids.shape[-1])
-    for low in range(0, len(rows), _AT_ONCE):
-        some = slice(low, low + _AT_ONCE)
-        log = F.log_softmax((rows[some] @ parts.head.to(rows.dtype).T).float(), -1).cpu()
-        best = log.topk(min(width, log.shape[-1]))
-        ids.append(best.indices.numpy())
-        log_q.append(best.values.numpy())
-        kl = (p[some] * (p[some].clamp_min(1e-9).log() - log.gather(-1, top[some]))).sum(-1)
-        here = exists[some]
-        losses.append((kl * here).sum(-1) / here.sum(-1).clamp_min(1))
-    return Positions(anchors, np.concatenate(ids), np.concatenate(log_q), torch.cat(losses))
+_AT_ONCE = 16  # anchors that share a pass
 
 
 def accepted(draft: Draft, text: Sequence[int]) -> int:
@@ -67,76 +32,119 @@ def accepted(draft: Draft, text: Sequence[int]) -> int:
     return count
 
 
-def lengths_at(positions: Positions, document: Document, budget: int) -> list[int]:
-    """accepted + 1 of a round started at each anchor; budget ``CHAIN`` is the argmax chain."""
-    text = document.tokens.tolist()
-    out = []
-    for anchor, ids, log_q in zip(
-        positions.anchors.tolist(), positions.ids, positions.log_q, strict=True
-    ):
-        candidates = Candidates(ids, log_q)
-        build = builders.best_first if budget else builders.chain
-        draft = build(candidates, text[anchor], budget or len(ids))
-        out.append(accepted(draft, text[anchor + 1 : anchor + 1 + len(ids)]) + 1)
-    return out
+@dataclass(frozen=True)
+class Contender:
+    """A builder with its budget, by the name a report gives it."""
+
+    name: str
+    builder: Builder
+    budget: int
 
 
-def rounds(lengths: Sequence[int], new_tokens: int) -> list[int]:
-    """Acceptance lengths of the rounds one run takes, from the length at each of its positions.
+class Proposals:
+    """A drafter's proposals along one text, made when a round first asks for them and then kept."""
 
-    ``lengths[i]`` belongs to a round whose root is new token i; the run ends at ``new_tokens``.
+    def __init__(self, student: Student, document: Document, width: int):
+        self.student, self.document, self.width = student, document, width
+        self._rows: dict[int, torch.Tensor] = {}
+        self._made: dict[int, Candidates] = {}
+
+    @torch.inference_mode()
+    def at(self, anchor: int) -> Candidates:
+        """The proposal of a round whose root is token ``anchor`` of the text."""
+        if anchor not in self._made:
+            some = self._neighbours(anchor, self.student.at_once)
+            rows = torch.stack([self._plain(a) for a in some])
+            roots = self.document.tokens[some].tolist()
+            made = self.student.proposals(rows, roots, self.width)
+            self._made |= dict(zip(some, made, strict=True))
+        return self._made[anchor]
+
+    def _neighbours(self, anchor: int, count: int) -> list[int]:
+        return list(range(anchor, min(anchor + count, len(self.document))))
+
+    def _plain(self, anchor: int) -> torch.Tensor:
+        """Plain rows [L, h]; neighbours' are made in the same pass."""
+        if anchor not in self._rows:
+            some = self._neighbours(anchor, _AT_ONCE)
+            rows = self.student.plain_rows(Blocks(self.document, torch.tensor(some)))
+            self._rows |= dict(zip(some, rows, strict=True))
+        return self._rows[anchor]
+
+
+def rounds(proposals: Proposals, contender: Contender, new_tokens: int) -> tuple[int, ...]:
+    """Acceptance lengths (accepted + 1) of the rounds one run takes over the text's answer.
+
+    The run ends at ``new_tokens``, of which the first is what prefill gave.
     """
-    taken, at = [], 0
-    while at < new_tokens - 1 and at < len(lengths):
-        taken.append(lengths[at])
-        at += lengths[at]
-    return taken
+    document, taken, at = proposals.document, [], 0
+    text, depths = document.tokens.tolist(), proposals.student.depths
+    last = min(new_tokens - 1, len(document) - 1 - document.answer)
+    while at < last:
+        anchor = document.answer + at
+        draft = contender.builder(proposals.at(anchor), text[: anchor + 1], contender.budget)
+        length = accepted(draft, text[anchor + 1 : anchor + 1 + depths]) + 1
+        taken.append(length)
+        at += length
+    return tuple(taken)
 
 
 @dataclass(frozen=True)
 class Score:
-    """Simulated runs over some texts: acceptance lengths per budget and text, a loss per text."""
+    """Simulated runs over some texts: each contender's acceptance lengths, text by text."""
 
-    rounds: dict[int, tuple[tuple[int, ...], ...]]
-    losses: tuple[float, ...]
+    runs: dict[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
 
     @property
-    def tau(self) -> dict[int, float]:
-        """Tokens per round, Σ lengths ÷ Σ rounds, per budget."""
+    def tau(self) -> dict[str, float]:
+        """Tokens per round, Σ lengths ÷ Σ rounds."""
         return {
-            budget: sum(map(sum, runs)) / max(1, sum(map(len, runs)))
-            for budget, runs in self.rounds.items()
+            name: sum(map(sum, runs)) / max(1, sum(map(len, runs)))
+            for name, runs in self.runs.items()
         }
-
-    @property
-    def loss(self) -> float:
-        """Mean over texts of KL(p ‖ q) on the target's top tokens, nats a depth."""
-        return sum(self.losses) / max(1, len(self.losses))
 
     def __add__(self, other: Score) -> Score:
         """Both sets of texts together."""
-        both = {budget: runs + other.rounds[budget] for budget, runs in self.rounds.items()}
-        return Score(both, self.losses + other.losses)
+        return Score({name: runs + other.runs[name] for name, runs in self.runs.items()})
 
 
 def score(
-    model: DFlashModel,
-    parts: TargetParts,
+    student: Student,
     documents: Sequence[Document],
-    budgets: Sequence[int] = (CHAIN, 64),
+    contenders: Sequence[Contender],
     new_tokens: int = 128,
+    report: Callable[[], object] = lambda: None,
 ) -> Score:
-    """Simulated runs of every budget over texts the target wrote."""
-    taken: dict[int, list[tuple[int, ...]]] = {b: [] for b in budgets}
-    losses = []
+    """Simulated runs of every contender over texts the target wrote; ``report`` after each text."""
+    taken: dict[str, list[tuple[int, ...]]] = {c.name: [] for c in contenders}
+    width = max(width_for(c.builder, c.budget) for c in contenders)
     for document in documents:
-        end = min(len(document) - 1, document.answer + new_tokens - 1)
-        anchors = torch.arange(document.answer, end)
-        if not len(anchors):
-            continue
-        positions = draft_at(model, parts, document, anchors, max(*budgets, 1))
-        losses.append(float(positions.loss.mean()))
-        for budget in budgets:
-            lengths = lengths_at(positions, document, budget)
-            taken[budget].append(tuple(rounds(lengths, new_tokens)))
-    return Score({b: tuple(runs) for b, runs in taken.items()}, tuple(losses))
+        proposals = Proposals(student, document, width)
+        for contender in contenders:
+            taken[contender.name].append(rounds(proposals, contender, new_tokens))
+        report()
+    return Score({name: tuple(runs) for name, runs in taken.items()})
+
+
+@torch.inference_mode()
+def loss(student: Student, documents: Sequence[Document]) -> float:
+    """Mean over texts and depths of KL(p ‖ q) on the target's stored tokens, nats."""
+    means = []
+    for document in documents:
+        kls = [kl for part in _parts(document) for kl in _losses(student, Blocks(document, part))]
+        means.append(sum(kls) / len(kls))
+    return sum(means) / max(1, len(means))
+
+
+def _parts(document: Document) -> Iterator[torch.Tensor]:
+    """The answer's anchors, a few at a time."""
+    yield from torch.arange(document.answer, len(document) - 1).split(_AT_ONCE)
+
+
+def _losses(student: Student, blocks: Blocks) -> list[float]:
+    """One mean over depths per anchor."""
+    rows = student.rows(blocks)
+    top, p, exists = blocks.targets(student.depths, blocks.document.top_ids.shape[-1])
+    log_q = (rows @ student.parts.head.to(rows.dtype).T).float().log_softmax(-1).cpu()
+    kl = (p * (p.clamp_min(1e-9).log() - log_q.gather(-1, top))).sum(-1)
+    return ((kl * exists).sum(-1) / exists.sum(-1).clamp_min(1)).tolist()

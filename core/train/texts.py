@@ -18,8 +18,8 @@ from pathlib import Path
 
 from core.errors import UserError
 
-_QUESTION_FIELDS = ("user", "prompt", "question", "instruction")
-_ANSWER_FIELDS = ("assistant", "answer", "response", "output")
+QUESTION_FIELDS = ("user", "prompt", "question", "instruction")
+ANSWER_FIELDS = ("assistant", "answer", "response", "output")
 _CODE_ASKS = (
     "Complete the code I provided.\n\n{}",
     "Complete the code I provided.\n{}",
@@ -49,14 +49,19 @@ def read_samples(path: Path) -> list[Sample]:
             continue
         try:
             row = json.loads(line)
-            user = next(row[f] for f in _QUESTION_FIELDS if isinstance(row.get(f), str))
+            user = next(row[f] for f in QUESTION_FIELDS if isinstance(row.get(f), str))
         except (ValueError, AttributeError, StopIteration):
             raise UserError(f"{path}:{number} is not a JSON object with a prompt") from None
-        answer = next((row[f] for f in _ANSWER_FIELDS if isinstance(row.get(f), str)), None)
+        answer = next((row[f] for f in ANSWER_FIELDS if isinstance(row.get(f), str)), None)
         if answer is not None:
-            answer = re.sub(r"<<[^>]*>>", "", answer)  # GSM8K's calculator marks
+            answer = without_marks(answer)
         samples.append(Sample(user, answer, str(row.get("source", ""))))
     return samples
+
+
+def without_marks(answer: str) -> str:
+    """An answer without GSM8K's calculator marks, <<1+1=2>>."""
+    return re.sub(r"<<[^>]*>>", "", answer)
 
 
 def code_prompts(folders: Iterable[Path], limit: int, seed: int = 0) -> list[Sample]:

@@ -1,0 +1,84 @@
+"""Checkpoint folders: ``config.json`` and safetensors, single-file or sharded, checked by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from core.drafters.compact import compress, expand
+from core.errors import UserError
+
+
+def write(folder: Path, config: dict[str, Any], state: dict[str, Tensor], small: bool) -> None:
+    """Write config.json and model.safetensors: bf16, the official form, or ``small`` (int8).
+
+    Loading a small file gives bf16 values exactly, so saving it again in the official form
+    (``python -m app export-checkpoint``) loses nothing. Whole numbers and flags stay as they are.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = {
+        name: t.detach().to("cpu", torch.bfloat16 if t.is_floating_point() else t.dtype)
+        for name, t in state.items()
+    }
+    weights = compress(weights) if small else weights
+    contiguous = {name: t.contiguous() for name, t in weights.items()}
+    save_file(contiguous, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def read_config(folder: Path, kind: str) -> dict[str, Any]:
+    """The folder's config.json. Raises UserError when there is no readable one."""
+    try:
+        raw = json.loads((folder / "config.json").read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder} holds no {kind} checkpoint: {error}") from None
+    if not isinstance(raw, dict):
+        raise UserError(f"{folder} holds no {kind} checkpoint: its config is not an object")
+    return raw
+
+
+@contextmanager
+def understood(folder: Path, kind: str) -> Iterator[None]:
+    """Whatever a config's wrong values raise, while a model is made of them, as a UserError."""
+    try:
+        yield
+    except (AttributeError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as e:
+        first = str(e).strip().partition("\n")[0]
+        raise UserError(f"{folder} holds no {kind} checkpoint: {first}") from None
+
+
+def read_state(folder: Path) -> dict[str, Tensor]:
+    """Every tensor of the folder's safetensors files, compact ones expanded.
+
+    Raises UserError when there is none or one cannot be read.
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise UserError(f"{folder} holds no .safetensors file")
+    state: dict[str, Tensor] = {}
+    for file in files:
+        try:
+            state |= load_file(file)
+        except Exception as error:  # safetensors raises its own untyped errors
+            raise UserError(f"{file} cannot be read: {error}") from None
+    return expand(state)
+
+
+def fill(model: nn.Module, state: dict[str, Tensor], folder: Path) -> None:
+    """Load a state into a model. Raises UserError for a missing, surplus or misshapen tensor."""
+    expected = {name: tuple(p.shape) for name, p in model.state_dict().items()}
+    found = {name: tuple(p.shape) for name, p in state.items()}
+    for name in sorted(expected.keys() | found.keys()):
+        if expected.get(name) != found.get(name):
+            raise UserError(
+                f"{folder}: tensor {name} has shape {found.get(name, 'missing')}, "
+                f"expected {expected.get(name, 'none of this name')}"
+            )
+    model.load_state_dict(state)

@@ -1,0 +1,329 @@
+"""The DART drafter (arXiv 2601.19278): one causal layer that predicts a few shifted positions.
+
+A prefix row joins the target's feature of one token with the embedding of the *next*; masks stand
+behind the last. Row n − 1 predicts depth 1, the masks the depths behind it. Parameter names are
+those of the published checkpoints.
+
+Shapes: T prefix tokens, h hidden width, A blocks, L drafted depths (one more than the masks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from core.decode import Proposal
+from core.drafters import checkpoint
+from core.drafters.layers import MLP, Attention, LayerContext, RMSNorm, Rotary, Shape
+from core.errors import UserError
+from core.types import Candidates
+
+KEPT = 25  # candidates per depth a proposal holds at least: what the search of the paper reads
+
+
+@dataclass(frozen=True)
+class DartConfig:
+    """The fields of a published ``config.json`` that decide the drafter's shape.
+
+    draft_length      masks behind the prefix; the drafted depths are one more
+    draft_vocab_size  tokens its head covers (``d2t`` maps them to the target's)
+    """
+
+    hidden_size: int
+    intermediate_size: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    vocab_size: int
+    draft_vocab_size: int
+    draft_length: int = 7
+    target_hidden_size: int = 0
+    rms_norm_eps: float = 1e-6
+    rope_theta: float = 10000.0
+    max_position_embeddings: int = 2048
+
+    @property
+    def depths(self) -> int:
+        """L, the number of drafted depths."""
+        return self.draft_length + 1
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of its layer: attention reads an embedding beside a feature, causally."""
+        return Shape(
+            hidden=self.hidden_size,
+            intermediate=self.intermediate_size,
+            heads=self.num_attention_heads,
+            groups=self.num_key_value_heads,
+            head_dim=self.head_dim,
+            inputs=2 * self.hidden_size,
+            eps=self.rms_norm_eps,
+            qk_norm=False,
+            causal=True,
+        )
+
+    @staticmethod
+    def from_json(raw: dict[str, Any]) -> DartConfig:
+        """Read a published config. Raises UserError when a needed field is missing or unknown."""
+        scaling = raw.get("rope_scaling")
+        if scaling and (scaling.get("rope_type") or scaling.get("type")) != "default":
+            raise UserError("the DART config scales its rotary positions, which is not supported")
+        rope = raw.get("rope_parameters") or {}
+        try:
+            heads, hidden = raw["num_attention_heads"], raw["hidden_size"]
+            return DartConfig(
+                hidden_size=hidden,
+                intermediate_size=raw["intermediate_size"],
+                num_attention_heads=heads,
+                num_key_value_heads=raw.get("num_key_value_heads") or heads,
+                head_dim=raw.get("head_dim") or hidden // heads,
+                vocab_size=raw["vocab_size"],
+                draft_vocab_size=raw.get("draft_vocab_size") or raw["vocab_size"],
+                draft_length=int(raw["draft_length"]),
+                target_hidden_size=raw.get("target_hidden_size") or hidden,
+                rms_norm_eps=raw.get("rms_norm_eps", 1e-6),
+                rope_theta=rope.get("rope_theta") or raw.get("rope_theta") or 10000.0,
+                max_position_embeddings=raw.get("max_position_embeddings", 2048),
+            )
+        except KeyError as missing:
+            raise UserError(f"the DART config has no field {missing}") from None
+
+    def to_json(self) -> dict[str, Any]:
+        """The published form: a Llama config with DART's own fields."""
+        return {
+            "architectures": ["LlamaForCausalLMDart"],
+            "model_type": "llama",
+            "num_hidden_layers": 1,
+            "hidden_act": "silu",
+            "attention_bias": False,
+            "pretraining_tp": 1,
+            "tie_word_embeddings": False,
+            "dtype": "bfloat16",
+            **asdict(self),
+        }
+
+
+def feature_layers(num_target_layers: int) -> tuple[int, int, int]:
+    """The layers *after* which DART reads: states entering layers 2, n//2 and n − 3."""
+    return 1, num_target_layers // 2 - 1, num_target_layers - 4
+
+
+class DartLayer(nn.Module):
+    def __init__(self, config: DartConfig):
+        super().__init__()
+        width, eps = config.hidden_size, config.rms_norm_eps
+        self.mask_rep = nn.Parameter(torch.randn(2 * width))
+        self.self_attn = Attention(config.shape)
+        self.mlp = MLP(config.shape)
+        self.hidden_norm = RMSNorm(width, eps)
+        self.input_layernorm = RMSNorm(width, eps)
+        self.post_attention_layernorm = RMSNorm(width, eps)
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """Prefix rows: what attention reads [T, 2h] and the residual [T, h]."""
+
+    inputs: Tensor
+    residual: Tensor
+
+
+class DartModel(nn.Module):
+    """The network without embedding and head: features and embeddings in, rows for the head out."""
+
+    def __init__(self, config: DartConfig):
+        super().__init__()
+        self.config = config
+        of_target = 3 * (config.target_hidden_size or config.hidden_size)
+        self.fc = nn.Linear(of_target, config.hidden_size, bias=False)
+        self.midlayer = DartLayer(config)
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+    def rotary(self, positions: Tensor, dtype: torch.dtype) -> Rotary:
+        return Rotary.at(positions, self.config.head_dim, self.config.rope_theta, dtype)
+
+    def prefix(self, features: Tensor, next_embeddings: Tensor) -> Prefix:
+        """Features [T, 3h] of tokens and the embeddings [T, h] of the tokens behind them."""
+        layer, x = self.midlayer, self.fc(features)
+        embedded = layer.input_layernorm(next_embeddings)
+        return Prefix(torch.cat([embedded, layer.hidden_norm(x)], -1), x)
+
+    def project(self, prefix: Prefix, positions: Tensor) -> LayerContext:
+        """Prefix rows at positions [T] → keys and values."""
+        rotary = self.rotary(positions, prefix.inputs.dtype)
+        return self.midlayer.self_attn.keys_values(prefix.inputs, rotary)
+
+    def forward(
+        self,
+        last: Prefix,
+        positions: Tensor,
+        context: LayerContext,
+        visible: Tensor | None = None,
+    ) -> Tensor:
+        """The last prefix row of each block (A of them, at positions [A]) with the masks behind it
+        → rows [A, L, h] for the head. The context is every prefix row before the last.
+
+        The final norm is applied *twice*, as released inference does.
+        """
+        layer, masks = self.midlayer, self.config.draft_length
+        blocks, width = last.residual.shape
+        rep = layer.mask_rep.to(last.inputs.dtype)
+        inputs = torch.cat([last.inputs[:, None], rep.expand(blocks, masks, -1)], 1)
+        residual = torch.cat([last.residual[:, None], rep[:width].expand(blocks, masks, -1)], 1)
+        where = positions[:, None] + torch.arange(masks + 1, device=positions.device)
+        rotary = self.rotary(where.reshape(-1), inputs.dtype)
+        x = residual + layer.self_attn(inputs, context, rotary, visible)
+        x = x + layer.mlp(layer.post_attention_layernorm(x))
+        return self.norm(self.norm(x))
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """The drafter's head: its own matrix, or the target's module; and what its rows stand for.
+
+    ids  int64 [C]: the target's token of each row, None when it is the same
+    """
+
+    module: nn.Module
+    ids: Tensor | None = None
+
+
+def save_model(model: DartModel, folder: Path, small: bool = False) -> None:
+    """Write the network alone; its embedding and head are the target's (see ``official``)."""
+    checkpoint.write(folder, model.config.to_json(), dict(model.state_dict()), small)
+
+
+def save_official(model: DartModel, head: Tensor, embedding: Tensor, folder: Path) -> None:
+    """Write the published form: with the embedding [V, h], the head [C, h] and its token maps."""
+    size, covered = embedding.shape[0], head.shape[0]
+    if covered != size:
+        raise UserError("only a head over the whole vocabulary can be written")
+    maps = {
+        "d2t": torch.zeros(covered, dtype=torch.int64),
+        "t2d": torch.ones(size, dtype=torch.bool),
+    }
+    weights = {"embed_tokens.weight": embedding, "lm_head.weight": head.clone()}
+    checkpoint.write(
+        folder, model.config.to_json(), {**model.state_dict(), **weights, **maps}, False
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class DartCheckpoint:
+    """A loaded folder. ``head`` [C, h] and ``ids`` [C] are None where the target's head serves."""
+
+    model: DartModel
+    head: Tensor | None
+    ids: Tensor | None
+
+
+def load_checkpoint(folder: Path, dtype: torch.dtype, device: torch.device | str) -> DartCheckpoint:
+    """Load a published checkpoint or one of ours, checking every name and shape.
+
+    Its embedding was frozen in training, so the target's is used. Raises UserError when a tensor
+    is missing, surplus or of another shape, or when the head's token map leaves the vocabulary.
+    """
+    raw = checkpoint.read_config(folder, "DART")
+    with checkpoint.understood(folder, "DART"):
+        config = DartConfig.from_json(raw)
+    state = checkpoint.read_state(folder)
+    state.pop("embed_tokens.weight", None)
+    state.pop("t2d", None)
+    head, d2t = state.pop("lm_head.weight", None), state.pop("d2t", None)
+    with checkpoint.understood(folder, "DART"):
+        model = DartModel(config)
+    checkpoint.fill(model, state, folder)
+    model = model.to(device=device, dtype=dtype).eval()
+    if head is None:
+        return DartCheckpoint(model, None, None)
+    if head.shape != (config.draft_vocab_size, config.hidden_size):
+        raise UserError(f"{folder}: tensor lm_head.weight has shape {tuple(head.shape)}")
+    ids = torch.arange(len(head))
+    if d2t is not None:
+        if d2t.shape != ids.shape or d2t.is_floating_point():
+            raise UserError(f"{folder}: the token map d2t does not fit the head")
+        ids = ids + d2t
+    if not bool(((ids >= 0) & (ids < config.vocab_size)).all()):
+        raise UserError(f"{folder}: the token map d2t does not fit the vocabulary")
+    same = len(ids) == config.vocab_size and torch.equal(ids, torch.arange(len(ids)))
+    head = head.to(device=device, dtype=dtype)
+    return DartCheckpoint(model, head, None if same else ids.to(device))
+
+
+class DartDrafter:
+    """The network with the target's embedding, a head, and one text's projected prefix.
+
+    A prefix row needs the token behind it, so a committed token's feature waits for the next one.
+    """
+
+    def __init__(
+        self,
+        model: DartModel,
+        embedding: nn.Module,
+        head: Head,
+        layers: tuple[int, ...],
+        temperature: float = 1.0,
+    ):
+        self.model, self.embedding, self.head = model, embedding, head
+        self.layers, self.temperature = layers, temperature
+        self._reset_state()
+
+    def _reset_state(self) -> None:
+        self._context: LayerContext | None = None
+        self._waiting: list[Tensor] = []
+        self._tokens: list[int] = []
+        self._length = 0  # prefix rows projected
+
+    @property
+    def depths(self) -> int:
+        return self.model.config.depths
+
+    def reset(self, rows: int) -> None:
+        """Forget the text; allocate context for ``rows`` tokens."""
+        self._reset_state()
+        self._context = LayerContext.empty(self.model.config.shape, rows, self.model.norm.weight)
+
+    def extend(self, tokens: Sequence[int], features: Tensor) -> None:
+        """Newly committed tokens [T] and their features [T, 3h]."""
+        self._tokens += tokens
+        self._waiting.append(features)
+
+    @torch.inference_mode()
+    def propose(self, root: int, width: int) -> Proposal:
+        """One pass over the waiting prefix rows and the masks: log q and the best tokens."""
+        logits = self.head.module(self._rows(root)).float() / self.temperature
+        log_q = logits.log_softmax(-1)
+        if self.head.ids is None:
+            return Proposal.factorised(log_q, max(width, KEPT))
+        best = log_q.topk(min(max(width, KEPT), log_q.shape[-1]))
+        ids = self.head.ids
+        return Proposal(
+            Candidates(ids[best.indices].cpu().numpy(), best.values.cpu().numpy()),
+            lambda path: self._over_vocabulary(log_q[: len(path)], ids),
+        )
+
+    def _over_vocabulary(self, log_q: Tensor, ids: Tensor) -> Tensor:
+        """log q over the target's tokens: what the head does not cover has q = 0."""
+        whole = log_q.new_full((len(log_q), self.model.config.vocab_size), -torch.inf)
+        return whole.index_copy_(1, ids, log_q)
+
+    def _rows(self, root: int) -> Tensor:
+        """Rows [L, h] for the head; the waiting prefix rows join the context."""
+        assert self._context is not None, "reset comes first"
+        like = self.model.norm.weight
+        features = torch.cat(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
+        behind = [*self._tokens[1:], root]
+        self._waiting, self._tokens = [], []
+        ids = torch.tensor(behind, device=like.device)
+        prefix = self.model.prefix(features.to(like.dtype), self.embedding(ids).to(like.dtype))
+        positions = torch.arange(len(ids), device=like.device) + self._length
+        self._context.write(self._length, self.model.project(prefix, positions))
+        self._length += len(ids)
+        last = Prefix(prefix.inputs[-1:], prefix.residual[-1:])
+        seen = self._context.first(self._length - 1)
+        return self.model(last, positions[-1:], seen)[0]

@@ -1,0 +1,157 @@
+"""The transformer parts that every drafter is made of.
+
+Shapes: N rows, A blocks ("anchors"; 1 when decoding), b rows of a block, T context tokens, h hidden
+width, H query heads, G key/value heads, D head width. Rows of a block see the context and their own
+block: all of it in a DFlash drafter, causally in a DART one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What decides an attention's and an MLP's weights.
+
+    inputs   width of what attention reads (h, or 2h where an embedding stands beside a feature)
+    qk_norm  whether queries and keys are normed per head (Qwen3) or not (Llama)
+    """
+
+    hidden: int
+    intermediate: int
+    heads: int
+    groups: int
+    head_dim: int
+    inputs: int
+    eps: float
+    bias: bool = False
+    qk_norm: bool = True
+    causal: bool = False
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, width: int, eps: float):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x.float(), self.weight.shape, self.weight.float(), self.eps).to(x.dtype)
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """cos and sin for some positions, [N, D]."""
+
+    cos: Tensor
+    sin: Tensor
+
+    @staticmethod
+    def at(positions: Tensor, width: int, theta: float, dtype: torch.dtype) -> Rotary:
+        """For positions [N] and heads of ``width``."""
+        exponent = torch.arange(0, width, 2, device=positions.device).float() / width
+        angle = positions.float()[:, None] * theta ** -exponent[None]
+        angle = torch.cat([angle, angle], -1)
+        return Rotary(angle.cos().to(dtype), angle.sin().to(dtype))
+
+    def turn(self, x: Tensor) -> Tensor:
+        """Rotate [N, heads, D] by its rows' positions."""
+        low, high = x.chunk(2, -1)
+        return x * self.cos[:, None] + torch.cat([-high, low], -1) * self.sin[:, None]
+
+
+@dataclass(frozen=True)
+class LayerContext:
+    """One layer's projected context: keys (normed, rotated) and values, [G, T, D]."""
+
+    keys: Tensor
+    values: Tensor
+
+    @staticmethod
+    def empty(shape: Shape, rows: int, like: Tensor) -> LayerContext:
+        """Room for ``rows`` context tokens on the device and in the precision of ``like``."""
+        size = (shape.groups, rows, shape.head_dim)
+        return LayerContext(like.new_zeros(size), like.new_zeros(size))
+
+    def write(self, start: int, fresh: LayerContext) -> None:
+        """Put freshly projected tokens at ``start``."""
+        end = start + fresh.keys.shape[1]
+        self.keys[:, start:end] = fresh.keys
+        self.values[:, start:end] = fresh.values
+
+    def first(self, rows: int) -> LayerContext:
+        """A view of the first ``rows`` tokens."""
+        return LayerContext(self.keys[:, :rows], self.values[:, :rows])
+
+
+class Attention(nn.Module):
+    def __init__(self, shape: Shape):
+        super().__init__()
+        s = self.shape = shape
+        self.q_proj = nn.Linear(s.inputs, s.heads * s.head_dim, bias=s.bias)
+        self.k_proj = nn.Linear(s.inputs, s.groups * s.head_dim, bias=s.bias)
+        self.v_proj = nn.Linear(s.inputs, s.groups * s.head_dim, bias=s.bias)
+        self.o_proj = nn.Linear(s.heads * s.head_dim, s.hidden, bias=s.bias)
+        if s.qk_norm:
+            self.q_norm = RMSNorm(s.head_dim, s.eps)
+            self.k_norm = RMSNorm(s.head_dim, s.eps)
+
+    def keys_values(self, x: Tensor, rotary: Rotary) -> LayerContext:
+        """[N, inputs] → keys and values [G, N, D]."""
+        keys = self.k_proj(x).view(-1, self.shape.groups, self.shape.head_dim)
+        if self.shape.qk_norm:
+            keys = self.k_norm(keys)
+        values = self.v_proj(x).view(-1, self.shape.groups, self.shape.head_dim)
+        return LayerContext(rotary.turn(keys).transpose(0, 1), values.transpose(0, 1))
+
+    def queries(self, x: Tensor, rotary: Rotary) -> Tensor:
+        """[N, inputs] → [N, H, D]."""
+        queries = self.q_proj(x).view(-1, self.shape.heads, self.shape.head_dim)
+        return rotary.turn(self.q_norm(queries) if self.shape.qk_norm else queries)
+
+    def forward(
+        self, x: Tensor, context: LayerContext, rotary: Rotary, visible: Tensor | None
+    ) -> Tensor:
+        """x [A, b, inputs] sees the context (where ``visible`` [A, T] says so) and its block."""
+        blocks, size, inputs = x.shape
+        groups, width = self.shape.groups, self.shape.head_dim
+        flat = x.reshape(-1, inputs)
+        own = self.keys_values(flat, rotary)
+        share = self.shape.heads // groups  # query heads per key/value head
+        # [A·b, G, R, D] → [G, A, R·b, D]: the heads of a group and the rows of a block as one axis
+        q = self.queries(flat, rotary).view(blocks, size, groups, share, width)
+        q = q.permute(2, 0, 3, 1, 4).reshape(groups, blocks, share * size, width) * width**-0.5
+        own_k = own.keys.reshape(groups, blocks, size, width)
+        own_v = own.values.reshape(groups, blocks, size, width)
+        length = context.keys.shape[1]
+        far = q.reshape(groups, -1, width) @ context.keys.transpose(1, 2)
+        far = far.view(groups, blocks, share * size, length)
+        if visible is not None:
+            far = far.masked_fill(~visible[None, :, None], torch.finfo(far.dtype).min)
+        near = q @ own_k.transpose(2, 3)
+        if self.shape.causal:
+            later = torch.ones(size, size, dtype=torch.bool, device=x.device).triu(1)
+            near = near.masked_fill(later.repeat(share, 1), torch.finfo(near.dtype).min)
+        weights = torch.cat([far, near], -1).softmax(-1, dtype=torch.float32).to(x.dtype)
+        out = weights[..., length:] @ own_v
+        rows = blocks * share * size  # said in full: −1 cannot be inferred for an empty context
+        far_out = weights[..., :length].reshape(groups, rows, length) @ context.values
+        out = (out + far_out.view_as(out)).view(groups, blocks, share, size, width)
+        out = out.permute(1, 3, 0, 2, 4).reshape(blocks, size, self.shape.heads * width)
+        return self.o_proj(out)
+
+
+class MLP(nn.Module):
+    def __init__(self, shape: Shape):
+        super().__init__()
+        self.gate_proj = nn.Linear(shape.hidden, shape.intermediate, bias=False)
+        self.up_proj = nn.Linear(shape.hidden, shape.intermediate, bias=False)
+        self.down_proj = nn.Linear(shape.intermediate, shape.hidden, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))

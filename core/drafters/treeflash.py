@@ -1,0 +1,262 @@
+"""The TreeFlash drafter (arXiv 2606.03819): DFlash and a head that sees the token before.
+
+h′ = h + d(silu(g)·u) with [u, g] = ug([norm(embedding of the token before) ; final norm of h]),
+then the final norm and the target's head once more (Equation 1; released checkpoints put the
+embedding first). With d = 0 it is DFlash exactly. Parameter names are those of the published
+checkpoints.
+
+Shapes: L drafted depths, M candidates per depth, S siblings kept, h hidden width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from core.builders import Table, best_first_rows
+from core.decode import Proposal
+from core.drafters import checkpoint
+from core.drafters.dflash import KEPT, DFlashConfig, DFlashDrafter, DFlashModel
+from core.drafters.layers import RMSNorm
+from core.errors import UserError
+from core.types import Array, Candidates, Transitions
+
+EPS = 1e-6  # of the embedding norm, whatever the backbone's
+
+
+class ArApproximation(nn.Module):
+    """One SwiGLU over [normed embedding of the token before ; normed hidden row]."""
+
+    def __init__(self, hidden: int, intermediate: int):
+        super().__init__()
+        self.ug = nn.Linear(2 * hidden, 2 * intermediate)
+        self.d = nn.Linear(intermediate, hidden, bias=False)
+        self.norm = RMSNorm(hidden, EPS)
+        nn.init.zeros_(self.d.weight)
+
+    def forward(self, before: Tensor, normed: Tensor) -> Tensor:
+        """Embeddings [..., h] and normed rows [..., h] → what is added to the rows, [..., h]."""
+        u, g = self.ug(torch.cat([self.norm(before), normed], -1)).chunk(2, -1)
+        return self.d(F.silu(g) * u)
+
+
+class TreeFlashModel(nn.Module):
+    """Backbone and head; ``model`` is a whole DFlash drafter."""
+
+    def __init__(self, config: DFlashConfig, intermediate: int):
+        super().__init__()
+        self.config = config
+        self.model = DFlashModel(config)
+        self.ar_approximation = ArApproximation(config.hidden_size, intermediate)
+
+    def conditioned(self, hidden: Tensor, before: Tensor) -> Tensor:
+        """Residual rows [..., h] and the embeddings of the tokens before them [..., h] → rows for
+        the target's head."""
+        change = self.ar_approximation(before, self.model.norm(hidden))
+        return self.model.norm(hidden + change)
+
+
+def initial_model(backbone: DFlashModel) -> TreeFlashModel:
+    """A head as wide as the backbone's MLP that changes nothing yet: an exact DFlash."""
+    model = TreeFlashModel(backbone.config, backbone.config.intermediate_size)
+    model.model.load_state_dict(backbone.state_dict())
+    return model.to(backbone.fc.weight.device, backbone.fc.weight.dtype)
+
+
+@dataclass(frozen=True)
+class TreeFlashOptions:
+    """Inference parameters: M candidates and S siblings per depth, and q's temperature."""
+
+    candidates: int = 16
+    siblings: int = 16
+    temperature: float = 1.0
+
+
+def save_model(
+    model: TreeFlashModel, folder: Path, small: bool = False, backbone: str | None = None
+) -> None:
+    """Write the official form, or with ``small`` its int8 one (see ``checkpoint.write``).
+
+    ``backbone``: leave the backbone out and name the folder beside this one that holds it.
+    """
+    ours: dict[str, Any] = {"ar_approximation": "swiglu", "candidate_tokens": 16}
+    state = dict(model.state_dict())
+    if backbone is not None:
+        ours["backbone"] = backbone
+        state = {n: t for n, t in state.items() if not n.startswith("model.")}
+    config = model.config.to_json() | {
+        "architectures": ["TreeFlashModel"],
+        "treeflash_config": ours,
+    }
+    checkpoint.write(folder, config, state, small)
+
+
+def load_model(folder: Path, dtype: torch.dtype, device: torch.device | str) -> TreeFlashModel:
+    """Load a published checkpoint, or one of ours that shares its backbone with a DFlash folder.
+
+    Raises UserError when a tensor is missing, surplus or of another shape.
+    """
+    raw = checkpoint.read_config(folder, "TreeFlash")
+    with checkpoint.understood(folder, "TreeFlash"):
+        own = raw.get("treeflash_config") or {}
+        if own.get("ar_approximation", "swiglu") != "swiglu":
+            raise UserError(f"{folder}: the head {own['ar_approximation']!r} is not a SwiGLU")
+        config = DFlashConfig.from_json(raw)
+    state = checkpoint.read_state(folder)
+    if isinstance(shared := own.get("backbone"), str):
+        if Path(shared).name != shared:
+            raise UserError(f"{folder}: its backbone {shared!r} is not a folder beside it")
+        beside = checkpoint.read_state(folder.parent / shared)
+        state |= {f"model.{name}": tensor for name, tensor in beside.items()}
+    ug = state.get("ar_approximation.ug.weight")
+    if ug is None or ug.ndim != 2:
+        raise UserError(f"{folder}: tensor ar_approximation.ug.weight is missing")
+    with checkpoint.understood(folder, "TreeFlash"):
+        model = TreeFlashModel(config, ug.shape[0] // 2)
+    checkpoint.fill(model, state, folder)
+    return model.to(device=device, dtype=dtype).eval()
+
+
+@dataclass(frozen=True, eq=False)
+class Conditioner:
+    """The head at work: from a pass's residual rows to q and q′. Decoding and what-if share it.
+
+    embed  token ids [...] → the target's embeddings [..., h]
+    head   rows [N, h] → logits [N, V], the target's
+    """
+
+    model: TreeFlashModel
+    embed: Callable[[Tensor], Tensor]
+    head: Callable[[Tensor], Tensor]
+    options: TreeFlashOptions = TreeFlashOptions()
+
+    def proposal(self, hidden: Tensor, root: int, width: int) -> Proposal:
+        """q from residual rows [L, h], its M best tokens, and q′ behind each (Figure 8, part 1)."""
+        first = self._conditioned(hidden[:1], torch.tensor([root], device=hidden.device))
+        rows = self.head(torch.cat([self.model.model.norm(hidden), first]))
+        log_q = self._log_softmax(rows[:-1])
+        best = top(log_q, max(width, KEPT, self.options.candidates))
+        transitions = self._transitions(hidden, log_q, best, rows[-1:])
+        candidates = Candidates(_array(best.indices), _array(best.values), transitions)
+        if hidden.device.type == "cpu":
+            # Rows of the head are what q′ costs here: only those that the search will reach.
+            best_first_rows(Table.of(candidates), width)
+        else:
+            transitions.need_all()
+        return Proposal(candidates, lambda path: self._along(hidden, path))
+
+    def _transitions(
+        self, hidden: Tensor, log_q: Tensor, best: torch.return_types.topk, first: Tensor
+    ) -> Transitions:
+        """Tables from rows [L, h], log q [L, V], its best tokens and q′₁'s logits [1, V]."""
+        tables = _Tables(self.options, log_q, best)
+        count = tables.chosen.shape[1]
+
+        @torch.inference_mode()
+        def evaluate(depths: Array, rows: Array) -> None:
+            depth, row = (torch.from_numpy(x).to(hidden.device) for x in (depths, rows))
+            logits = self.head(self._conditioned(hidden[depth], tables.chosen[depth - 1, row]))
+            tables.put(logits, depths, rows)
+
+        tables.put(first.expand(count, -1), np.zeros(count, np.int64), np.arange(count))
+        known = np.zeros(tables.follow.shape[:2], np.bool_)
+        known[0] = True
+        return Transitions(
+            tables.ids, tables.log_q, tables.marginal, tables.follow, known, evaluate
+        )
+
+    def _along(self, hidden: Tensor, path: Sequence[int]) -> Tensor:
+        """log q′ [d, V] at depths 1 … d, each given its token before: [root, x_1, …, x_{d−1}]."""
+        before = torch.tensor(path, device=hidden.device)
+        return self._log_softmax(self.head(self._conditioned(hidden[: len(path)], before)))
+
+    def _conditioned(self, hidden: Tensor, before: Tensor) -> Tensor:
+        return self.model.conditioned(hidden, self.embed(before).to(hidden.dtype))
+
+    def _log_softmax(self, logits: Tensor) -> Tensor:
+        return (logits.float() / self.options.temperature).log_softmax(-1)
+
+
+class _Tables:
+    """The arrays of ``Transitions``, which hold plain q until q′ is put into a row.
+
+    log_q  [L, V] of the plain q; ``best`` its best tokens, at least M of them
+    """
+
+    def __init__(self, options: TreeFlashOptions, log_q: Tensor, best: torch.return_types.topk):
+        kept = min(options.siblings, log_q.shape[-1])
+        if best.values.shape[-1] < kept:
+            best = top(log_q, kept)
+        self.temperature, self._plain = options.temperature, log_q
+        self.chosen = best.indices[:, : options.candidates]
+        depths, count = self.chosen.shape
+
+        def for_all(rows: Array) -> Array:
+            """[L or 1, S] → [L, M, S], a copy."""
+            return np.array(np.broadcast_to(rows[:, None], (depths, count, kept)), order="C")
+
+        self.ids = for_all(_array(best.indices[:, :kept]))
+        self.log_q = for_all(_array(best.values[:, :kept]))
+        self.marginal = self.log_q.copy()
+        places = np.arange(kept, dtype=np.int32)
+        self.follow = for_all(np.where(places < count, places, -1)[None])
+
+    def put(self, logits: Tensor, depths: Array, rows: Array) -> None:
+        """q′ from the head's logits [n, V] into rows (depths from 0 [n], rows [n])."""
+        logits = logits.float() / self.temperature
+        best = top(logits, self.ids.shape[-1])
+        depth = torch.from_numpy(depths).to(logits.device)
+        same = best.indices[..., None] == self.chosen[depth][:, None]
+        place = torch.where(same.any(-1), same.int().argmax(-1), -1)
+        self.ids[depths, rows] = _array(best.indices)
+        self.log_q[depths, rows] = _array(best.values - logits.logsumexp(-1, keepdim=True))
+        self.marginal[depths, rows] = _array(self._plain[depth].gather(1, best.indices))
+        self.follow[depths, rows] = _array(place)
+
+
+class TreeFlashDrafter(DFlashDrafter):
+    """DFlash's pass, then q′ behind each of the M candidates of every depth, in one batch."""
+
+    def __init__(
+        self,
+        model: TreeFlashModel,
+        embedding: nn.Module,
+        head: nn.Module,
+        options: TreeFlashOptions = TreeFlashOptions(),
+    ):
+        super().__init__(model.model, embedding, head, options.temperature)
+        self._conditioner = Conditioner(model, embedding, head, options)
+
+    @torch.inference_mode()
+    def propose(self, root: int, width: int) -> Proposal:
+        """q, and q′ behind its M best tokens of every depth."""
+        return self._conditioner.proposal(self.hidden(root), root, width)
+
+
+def top(rows: Tensor, count: int) -> torch.return_types.topk:
+    """The ``count`` largest of each row [R, V], best first: topk, looking at few elements twice.
+
+    The best of a row lie in the chunks with the largest maxima, so only those are sorted.
+    """
+    chunk, size = 64, rows.shape[-1]
+    count = min(count, size)
+    if size % chunk or size // chunk <= count or rows.device.type != "cpu":
+        return rows.topk(count)
+    chunks = rows.unflatten(-1, (-1, chunk))
+    # sorted=True on values, ties to the lower token: the order topk itself would give is undefined
+    where = chunks.amax(-1).topk(count).indices.sort(-1).values
+    few = chunks.gather(1, where[..., None].expand(-1, -1, chunk)).flatten(1)
+    best = few.topk(count)
+    ids = where.gather(1, best.indices // chunk) * chunk + best.indices % chunk
+    return torch.return_types.topk((best.values, ids))
+
+
+def _array(tensor: Tensor) -> Array:
+    return tensor.cpu().numpy()

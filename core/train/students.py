@@ -1,0 +1,317 @@
+"""What is trained: one small class per drafter, all fitted by ``core.train.fit`` and judged alike.
+
+A student turns anchors of a text into rows for the target's head, in a batch; how its loss is
+weighted over depths, what is frozen and how it is saved are its own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from core.drafters import dart, dflash, treeflash
+from core.drafters.dart import DartConfig, DartModel
+from core.drafters.dflash import DFlashConfig, DFlashModel
+from core.drafters.treeflash import TreeFlashModel, TreeFlashOptions
+from core.errors import UserError
+from core.train.shards import Document
+from core.types import Candidates
+
+M = TypeVar("M", bound=nn.Module)
+KINDS = ("dflash", "treeflash", "dart")
+
+
+class TargetParts:
+    """What training needs of the target: embedding and head rows. Both stay frozen."""
+
+    def __init__(self, target: Any):
+        self.embedding = target.get_input_embeddings().weight.detach()
+        head = target.get_output_embeddings()
+        self.head = (head.weight if head is not None else self.embedding).detach()
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Some anchors of one document."""
+
+    document: Document
+    anchors: Tensor  # int64 [A], index of each block's bonus token
+
+    def targets(self, depths: int, top_k: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The target's top ids and p at each depth [A, L, K], and which depths exist [A, L]."""
+        index = self.anchors[:, None] + torch.arange(depths)
+        exists = index < len(self.document)
+        index = index.clamp(max=len(self.document) - 1)
+        ids = self.document.top_ids[index][..., :top_k].long()
+        return ids, self.document.top_logp[index][..., :top_k].float().exp(), exists
+
+
+class Student(ABC, Generic[M]):
+    """A drafter as training sees it. ``features`` are the feature layers the shards hold."""
+
+    kind: str
+    gamma: float  # the loss of depth k weighs exp(−(k − 1)/γ)
+    model: M
+    at_once = 16  # anchors whose proposals are made together
+
+    def __init__(self, parts: TargetParts, features: tuple[int, ...]):
+        self.parts, self.features = parts, features
+
+    @property
+    @abstractmethod
+    def depths(self) -> int: ...
+
+    @property
+    def vocabulary(self) -> int:
+        return self.parts.head.shape[0]
+
+    @abstractmethod
+    def rows(self, blocks: Blocks) -> Tensor:
+        """Rows [A, L, h] the target's head reads, given the true tokens before them."""
+
+    @abstractmethod
+    def save(self, folder: Path, small: bool = False) -> None:
+        """Write the checkpoint."""
+
+    def plain_rows(self, blocks: Blocks) -> Tensor:
+        """Rows [A, L, h] of the plain q, which candidates are read off."""
+        return self.rows(blocks)
+
+    def proposals(self, rows: Tensor, roots: Sequence[int], width: int) -> Iterator[Candidates]:
+        """What decoding would be offered at some anchors, from their plain rows [A, L, h]."""
+        log_q = (rows @ self.parts.head.to(rows.dtype).T).float().log_softmax(-1)
+        best = log_q.topk(min(width, log_q.shape[-1]))
+        pairs = zip(best.indices.cpu().numpy(), best.values.cpu().numpy(), strict=True)
+        return (Candidates(ids, odds) for ids, odds in pairs)
+
+    def trained(self) -> dict[str, nn.Parameter]:
+        return {n: p for n, p in self.model.named_parameters() if p.requires_grad}
+
+    def _features(self, blocks: Blocks, last: int, wanted: tuple[int, ...]) -> Tensor:
+        """The first ``last`` tokens' features after the wanted layers, concatenated."""
+        missing = set(wanted) - set(self.features)
+        if missing:
+            raise UserError(f"the training text holds no features of layer {min(missing)}")
+        device, dtype = self.parts.embedding.device, next(self.model.parameters()).dtype
+        whole = blocks.document.features[:last]
+        if wanted != self.features:
+            parts = whole.chunk(len(self.features), -1)
+            whole = torch.cat([parts[self.features.index(layer)] for layer in wanted], -1)
+        return whole.to(device, dtype)
+
+
+class DFlashStudent(Student[DFlashModel]):
+    """Every block position masked (DFlash §4)."""
+
+    kind, gamma = "dflash", 4.0
+
+    def __init__(self, model: DFlashModel, parts: TargetParts, features: tuple[int, ...]):
+        super().__init__(parts, features)
+        self.model = model
+
+    @property
+    def depths(self) -> int:
+        return self.model.config.depths
+
+    def rows(self, blocks: Blocks) -> Tensor:
+        return self.model.norm(backbone_rows(self, self.model, blocks))
+
+    def save(self, folder: Path, small: bool = False) -> None:
+        dflash.save_model(self.model, folder, small)
+
+
+def backbone_rows(student: Student, model: DFlashModel, blocks: Blocks) -> Tensor:
+    """The residual stream of a DFlash backbone's masked positions, [A, L, h]."""
+    config, embedding = model.config, student.parts.embedding
+    device, dtype = embedding.device, model.fc.weight.dtype
+    last = int(blocks.anchors[-1])  # the block's own token and all after it are not context
+    positions = torch.arange(last, device=device)
+    context = model.project(student._features(blocks, last, config.target_layer_ids), positions)
+    anchors = blocks.anchors.to(device)
+    ids = torch.full((len(anchors), config.block_size), config.mask_token_id, device=device)
+    ids[:, 0] = blocks.document.tokens.to(device)[anchors]
+    where = anchors[:, None] + torch.arange(config.block_size, device=device)
+    visible = positions[None] < anchors[:, None]
+    return model(embedding[ids].to(dtype), where, context, visible)[:, 1:]
+
+
+class TreeFlashStudent(Student[TreeFlashModel]):
+    """The head behind true previous tokens; the backbone stays frozen (TreeFlash §3, Table 3)."""
+
+    kind, gamma = "treeflash", 4.0
+    at_once = 1  # a proposal costs M·L rows of the head: only what is asked for is made
+
+    def __init__(
+        self,
+        model: TreeFlashModel,
+        parts: TargetParts,
+        features: tuple[int, ...],
+        options: TreeFlashOptions = TreeFlashOptions(),  # noqa: B008 (frozen)
+    ):
+        super().__init__(parts, features)
+        self.model, self.options = model, options
+        model.model.requires_grad_(False)
+
+    @property
+    def depths(self) -> int:
+        return self.model.config.depths
+
+    @torch.no_grad()
+    def hidden(self, blocks: Blocks) -> Tensor:
+        return backbone_rows(self, self.model.model, blocks)
+
+    def rows(self, blocks: Blocks) -> Tensor:
+        hidden = self.hidden(blocks)
+        index = blocks.anchors[:, None] + torch.arange(self.depths)
+        before = blocks.document.tokens[index.clamp(max=len(blocks.document) - 1)].long()
+        embedded = self.parts.embedding[before.to(hidden.device)].to(hidden.dtype)
+        return self.model.conditioned(hidden, embedded)
+
+    def plain_rows(self, blocks: Blocks) -> Tensor:
+        return self.hidden(blocks)  # before the norm: the head conditions on both forms
+
+    def proposals(self, rows: Tensor, roots: Sequence[int], width: int) -> Iterator[Candidates]:
+        head, embedding = self.parts.head.to(rows.dtype), self.parts.embedding
+        conditioner = treeflash.Conditioner(
+            self.model, lambda ids: embedding[ids], lambda x: x @ head.T, self.options
+        )
+        return (
+            conditioner.proposal(hidden, root, width).candidates
+            for hidden, root in zip(rows, roots, strict=True)
+        )
+
+    def save(self, folder: Path, small: bool = False) -> None:
+        treeflash.save_model(self.model, folder, small)
+
+
+class DartStudent(Student[DartModel]):
+    """Every prefix position an instance, shifted prediction; λ_k = 0.6^(k−1) (DART §3.3).
+
+    Its head is the target's, frozen: training one of 49,152 rows would double what ships.
+    """
+
+    kind, gamma = "dart", 1.9576  # exp(−1/γ) = 0.6
+
+    def __init__(
+        self, model: DartModel, parts: TargetParts, features: tuple[int, ...], layers: int
+    ):
+        super().__init__(parts, features)
+        self.model, self.layers = model, dart.feature_layers(layers)
+
+    @property
+    def depths(self) -> int:
+        return self.model.config.depths
+
+    def rows(self, blocks: Blocks) -> Tensor:
+        device = self.parts.embedding.device
+        anchors = blocks.anchors.to(device)
+        last = int(blocks.anchors[-1])
+        tokens = blocks.document.tokens[1 : last + 1].long().to(device)
+        features = self._features(blocks, last, self.layers)
+        prefix = self.model.prefix(features, self.parts.embedding[tokens].to(features.dtype))
+        positions = torch.arange(last, device=device)
+        context = self.model.project(prefix, positions)
+        ends = anchors - 1  # the prefix row that carries the anchor's own token
+        own = dart.Prefix(prefix.inputs[ends], prefix.residual[ends])
+        return self.model(own, ends, context, positions[None] < ends[:, None])
+
+    def save(self, folder: Path, small: bool = False) -> None:
+        dart.save_model(self.model, folder, small)
+
+
+# ── starts ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def initial_dflash(config: DFlashConfig, target: Any, probe_ids: Tensor) -> DFlashModel:
+    """A drafter that starts as the target's last layers reading the feature that enters them.
+
+    ``fc`` is the identity on the last feature, ``hidden_norm`` the first copied layer's input norm,
+    and the q/k norm gains are the target's own head RMS on the text ``probe_ids`` [1, T].
+    """
+    model = DFlashModel(config)
+    source = target.model.layers[-config.num_hidden_layers :]
+    rms = _head_rms(target, source, probe_ids)
+    with torch.no_grad():
+        for layer, old, (q_rms, k_rms) in zip(model.layers, source, rms, strict=True):
+            new, own = layer.state_dict(), old.state_dict()
+            new["self_attn.q_norm.weight"].fill_(q_rms)
+            new["self_attn.k_norm.weight"].fill_(k_rms)
+            layer.load_state_dict({n: own.get(n, p) for n, p in new.items()})
+        model.norm.weight.copy_(target.model.norm.weight)
+        model.hidden_norm.weight.copy_(source[0].input_layernorm.weight)
+        model.fc.weight.zero_()
+        model.fc.weight[:, -config.hidden_size :] = torch.eye(config.hidden_size)
+    return model
+
+
+@torch.inference_mode()
+def _head_rms(target, layers, probe_ids: Tensor) -> list[tuple[float, float]]:
+    seen: dict[nn.Module, float] = {}
+
+    def keep(module, _, out):
+        seen[module] = out.float().square().mean().sqrt().item()
+
+    hooks = [
+        proj.register_forward_hook(keep)
+        for layer in layers
+        for proj in (layer.self_attn.q_proj, layer.self_attn.k_proj)
+    ]
+    target(probe_ids, use_cache=False)
+    for hook in hooks:
+        hook.remove()
+    return [(seen[x.self_attn.q_proj], seen[x.self_attn.k_proj]) for x in layers]
+
+
+def initial_dart(config: DartConfig, target: Any) -> DartModel:
+    """A layer that starts as the target's last one, reading its last feature through ``fc``.
+
+    The embedding's half of the attention starts at a hundredth of the feature's; the final norm,
+    being applied twice, starts as what twice gives the target's.
+    """
+    model, old = DartModel(config), target.model.layers[-1]
+    width = config.hidden_size
+    with torch.no_grad():
+        model.fc.weight.zero_()
+        model.fc.weight[:, -width:] = torch.eye(width)
+        layer = model.midlayer
+        for name in ("q_proj", "k_proj", "v_proj"):
+            weight = getattr(old.self_attn, name).weight
+            getattr(layer.self_attn, name).weight.copy_(torch.cat([weight * 0.01, weight], 1))
+        layer.self_attn.o_proj.weight.copy_(old.self_attn.o_proj.weight)
+        layer.mlp.load_state_dict(old.mlp.state_dict())
+        layer.hidden_norm.weight.copy_(old.input_layernorm.weight)
+        layer.input_layernorm.weight.copy_(old.input_layernorm.weight)
+        layer.post_attention_layernorm.weight.copy_(old.post_attention_layernorm.weight)
+        layer.mask_rep.copy_(torch.randn_like(layer.mask_rep) * 0.02)
+        root = target.model.norm.weight.float().clamp_min(1e-4).sqrt()
+        model.norm.weight.copy_(root * root.square().mean().sqrt())
+    return model
+
+
+# ── from a checkpoint ────────────────────────────────────────────────────────────────────────────
+
+
+def load_student(kind: str, folder: Path, target: Any, features: tuple[int, ...]) -> Student:
+    """A drafter's checkpoint folder as a student of the target, in float32 on its device.
+
+    Raises UserError for a kind that is not trained here or a folder that holds none.
+    """
+    parts, device = TargetParts(target), target.device
+    if kind == "dflash":
+        return DFlashStudent(dflash.load_model(folder, torch.float32, device), parts, features)
+    if kind == "treeflash":
+        model = treeflash.load_model(folder, torch.float32, device)
+        return TreeFlashStudent(model, parts, features)
+    if kind == "dart":
+        found = dart.load_checkpoint(folder, torch.float32, device)
+        if found.head is not None:
+            raise UserError(f"{folder}: a DART drafter with a head of its own is not trained here")
+        layers = target.config.get_text_config().num_hidden_layers
+        return DartStudent(found.model, parts, features, layers)
+    raise UserError(f"there is no drafter of kind {kind!r}: choose of {', '.join(KINDS)}")
