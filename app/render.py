@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
+from app.drafted import Cues, cues
 from app.layout import Layout, tidy
 from app.view import CELLS, drawable, stopped, target_odds
 from app.visible import fitting, visible
@@ -26,6 +27,7 @@ def text_tree(record: Round) -> str:
     its own, with the reason why it was not in the draft. No line holds a control character.
     """
     record = drawable(record, 1 << 16)
+    marked = cues(record)
     lines = [_headline(record), f"● {visible(record.text(int(record.draft.tokens[0])))}"]
     end = record.verdict.path[-1]
     shows_stop = stopped(record)
@@ -42,7 +44,7 @@ def text_tree(record: Round) -> str:
             continue
         parent = int(record.draft.parents[row])
         closes = row == last_of[parent] and not (parent == end and shows_stop)
-        lines.append(f"{indent}{'└' if closes else '├'}─ {_node_line(record, row)}")
+        lines.append(f"{indent}{'└' if closes else '├'}─ {_node_line(record, row, marked)}")
         deeper = indent + ("   " if closes else "│  ")
         last_of[row] = order[row][-1] if order[row] else None
         if row == end and shows_stop:
@@ -58,13 +60,13 @@ def _headline(record: Round) -> str:
     return f"round {record.index} · {drafted} · {record.accepted} accepted + 1 · {milliseconds}"
 
 
-def _node_line(record: Round, row: int) -> str:
+def _node_line(record: Round, row: int, marked: Cues) -> str:
     q = math.exp(min(0.0, float(record.draft.log_q[row])))
     line = f"{MARKS[record.status[row]]} {visible(record.text(int(record.draft.tokens[row])))}"
     line += f"  q {percent(q)}"
     if record.beliefs is not None:
         line += f"  p {percent(math.exp(min(0.0, float(record.beliefs.log_p[row]))))}"
-    return line
+    return f"{line}  {marked.marks[row]}" if marked.told(row) else line
 
 
 def _stop_line(record: Round) -> str:
@@ -85,7 +87,7 @@ def percent(odds: float) -> str:
 
 # The browser draws the same boxes: app/web/tree.js.
 BOX_W, BOX_H, STEP_X, STEP_Y, MARGIN = 116, 40, 160, 46, 20
-BAR = 47  # width of a bar for probability 1
+BAR = 45  # width of a bar for probability 1
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,8 @@ def svg_tree(record: Round, dark: bool = False) -> str:
         deepest = max(deepest, float(layout.x[end]) + 1)
     width = round(deepest * STEP_X + BOX_W + 2 * MARGIN)
     height = round(layout.height * STEP_Y + BOX_H + 2 * MARGIN)
-    body = [_edges(record, layout), *(_box(record, layout, r) for r in range(len(record.draft)))]
+    marked, rows = cues(record), range(len(record.draft))
+    body = [_edges(record, layout), *(_box(record, layout, r, marked) for r in rows)]
     if layout.ghost is not None:
         body.append(_ghost(record, layout, layout.ghost))
     return (
@@ -173,7 +176,7 @@ def _curve(start: tuple[float, float], stop: tuple[float, float]) -> str:
     return f"M{x0:.0f} {y0:.1f}C{x0 + bend:.0f} {y0:.1f} {x1 - bend:.0f} {y1:.1f} {x1:.0f} {y1:.1f}"
 
 
-def _box(record: Round, layout: Layout, row: int) -> str:
+def _box(record: Round, layout: Layout, row: int, marked: Cues) -> str:
     x, y = _at(float(layout.x[row]), float(layout.y[row]))
     status = record.status[row]
     label = visible(record.text(int(record.draft.tokens[row])))
@@ -188,6 +191,9 @@ def _box(record: Round, layout: Layout, row: int) -> str:
         if record.beliefs is not None:
             p = math.exp(min(0.0, float(record.beliefs.log_p[row])))
             parts.append(_bar(8 + BAR + 6, "p", p))
+    if told := marked.told(row):
+        mark = f"<title>{_text(told)}</title>{_text(marked.marks[row])}"
+        parts.append(f'<text class="n" x="{BOX_W - 3}" y="28" text-anchor="end">{mark}</text>')
     return "".join([*parts, "</g>"])
 
 

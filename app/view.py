@@ -7,13 +7,14 @@ All token text leaves through ``app.visible``; numbers that are not finite leave
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 
+from app.drafted import cues, drafted_view, finite, odds, own_notes
 from app.layout import tidy
 from app.visible import PIECE, fitting, flowing, visible
 from core.trace import Header
@@ -36,7 +37,7 @@ def header_view(header: Header) -> dict[str, Any]:
     sampling = header.settings.get("sampling")
     settings |= sampling if isinstance(sampling, dict) else {}
     return {
-        "method": visible(header.method),
+        "method": visible(_method(header.method)),
         "settings": [[visible(str(k)), visible(str(v))] for k, v in settings.items()],
         "model": visible(str(header.model.get("name", "")), 120),
         "device": visible(" ".join(filter(None, (header.device, header.dtype)))),
@@ -44,6 +45,11 @@ def header_view(header: Header) -> dict[str, Any]:
         "prompt": flowing(header.prompt_text, 20_000),
         "prompt_tokens": len(header.prompt_ids),
     }
+
+
+def _method(name: str) -> str:
+    """A method of one's own is named by its file, without the folders before it."""
+    return PurePath(name).name if name.endswith(".py") else name
 
 
 # ── one round ────────────────────────────────────────────────────────────────────────────────────
@@ -54,7 +60,7 @@ def round_view(record: Round, first: bool = False) -> dict[str, Any]:
     record = drawable(record)
     draft, verdict = record.draft, record.verdict
     end, has_ghost = verdict.path[-1], stopped(record)
-    layout = tidy(draft, verdict.path, has_ghost)
+    layout, marked = tidy(draft, verdict.path, has_ghost), cues(record)
     payload: dict[str, Any] = {
         "index": record.index,
         "position": record.position,
@@ -73,6 +79,8 @@ def round_view(record: Round, first: bool = False) -> dict[str, Any]:
         "times": asdict(record.times),
         "tvd": [] if record.probe is None else _numbers(record.probe.tvd),
     }
+    if marked.marks:
+        payload |= {"cues": list(marked.marks), "cue_words": dict(marked.words)}
     if has_ghost:
         payload["ghost"] = {
             "parent": end,
@@ -102,10 +110,12 @@ def drawable(record: Round, limit: int = DRAWN) -> Round:
     small = Draft(
         draft.tokens[take], np.array(parents, np.int32), draft.depths[take],
         draft.ranks[take], draft.log_q[take], draft.scores[take],
+        {name: values[take] for name, values in draft.notes.items()},
+        draft.offers and replace(draft.offers, after=draft.offers.after[take]),
     )  # fmt: skip
     verdict = Verdict(tuple(place[r] for r in path[:limit]), record.verdict.choices[take])
     beliefs = record.beliefs and _taken(record.beliefs, take)
-    return replace(record, draft=small, verdict=verdict, beliefs=beliefs, notes={})
+    return replace(record, draft=small, verdict=verdict, beliefs=beliefs)
 
 
 def _taken(beliefs: Beliefs, rows: Array) -> Beliefs:
@@ -141,10 +151,11 @@ def _pieces(record: Round, first: bool) -> list[list[Any]]:
 # ── one node ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def node_view(record: Round, row: int) -> dict[str, Any]:
+def node_view(record: Round, row: int, width: int | None = None) -> dict[str, Any]:
     """What the inspector tells about a row, or about the target's token at the stop (GHOST).
 
-    The target's list is p after the *parent*: what this node competed with.
+    The target's list is p after the *parent*: what this node competed with. ``width`` is M, the
+    candidates per depth, which a round does not hold (``app.drafted.candidate_width``).
     """
     record = drawable(record)
     if row == GHOST and stopped(record):
@@ -165,8 +176,9 @@ def node_view(record: Round, row: int) -> dict[str, Any]:
         "rank_p": int(beliefs.rank[row]) or None if known else None,
         "path_q": _product(draft.log_q[list(path[1:])]) if row else None,
         "path_p": _product(beliefs.log_p[list(path[1:])]) if known else None,
-        "score": _number(float(draft.scores[row])) if row else None,
-        "notes": {visible(k): _number(float(v[row])) for k, v in record.notes.items()},
+        "score": finite(float(draft.scores[row])) if row else None,
+        "drafted": drafted_view(record, row, width),
+        "notes": own_notes(record, row),
         "next": _choice_label(record, row),
     }
     return view
@@ -180,7 +192,7 @@ def _ghost_view(record: Round) -> dict[str, Any]:
     p = target_odds(record, end, bonus)
     above_q = _product(record.draft.log_q[list(path[1:])])
     above_p = _product(beliefs.log_p[list(path[1:])]) if beliefs is not None else None
-    q = next((c["odds"] for c in _candidates(record, depth, bonus, None) if c["own"]), None)
+    q = next((c["odds"] for c in _offered(record, end, bonus, None) if c["own"]), None)
     probe = record.probe
     view |= {
         "row": GHOST,
@@ -193,7 +205,8 @@ def _ghost_view(record: Round) -> dict[str, Any]:
         "path_q": above_q * q if above_q is not None and q is not None else None,
         "path_p": above_p * p if above_p is not None and p is not None else None,
         "score": None,
-        "notes": {},
+        "drafted": None,
+        "notes": [],
         "next": None,
     }
     return view
@@ -211,14 +224,15 @@ def _place_view(record: Round, above: Sequence[int], token: int) -> dict[str, An
         "depth": depth,
         "position": record.position + depth,
         "path": [visible(record.text(int(record.draft.tokens[r]))) for r in above],
-        "tvd": _number(float(probe.tvd[depth - 1])) if measured and probe is not None else None,
+        "tvd": finite(float(probe.tvd[depth - 1])) if measured and probe is not None else None,
         "observed": observed,
-        "entropy_q": _number(float(probe.entropy_q[depth - 1]))
+        "entropy_q": finite(float(probe.entropy_q[depth - 1]))
         if measured and probe is not None and depth <= len(probe.entropy_q) else None,
-        "entropy_p": _number(float(beliefs.entropy[parent]))
+        "entropy_p": finite(float(beliefs.entropy[parent]))
         if beliefs is not None and parent is not None else None,
         "target": _target_list(record, parent, token),
-        "drafter": _candidates(record, depth - 1, token) if parent is not None else [],
+        "drafter": _offered(record, parent, token) if parent is not None else [],
+        "conditioned": record.draft.offers is not None,
     }  # fmt: skip
 
 
@@ -226,26 +240,25 @@ def _target_list(record: Round, parent: int | None, own: int) -> list[dict[str, 
     if record.beliefs is None or parent is None:
         return []
     ids = record.beliefs.top_ids[parent][:TOP].tolist()
-    odds = _odds(record.beliefs.top_log_p[parent][:TOP])
+    chances = _odds(record.beliefs.top_log_p[parent][:TOP])
     chosen = int(record.verdict.choices[parent])
-    return [_entry(record, t, o, own, chosen) for t, o in zip(ids, odds, strict=True)]
+    return [_entry(record, t, o, own, chosen) for t, o in zip(ids, chances, strict=True)]
 
 
-def _candidates(
-    record: Round, depth: int, own: int, limit: int | None = TOP
-) -> list[dict[str, Any]]:
-    """The drafter's best tokens ``depth`` + 1 steps behind the root."""
-    if record.candidates is None or not 0 <= depth < len(record.candidates.ids):
+def _offered(record: Round, parent: int, own: int, limit: int | None = TOP) -> list[dict[str, Any]]:
+    """The drafter's best tokens behind a row."""
+    offered = record.offered(parent)
+    if offered is None:
         return []
-    ids = record.candidates.ids[depth][:limit].tolist()
-    odds = _odds(record.candidates.log_q[depth][:limit])
-    return [_entry(record, t, o, own, None) for t, o in zip(ids, odds, strict=True)]
+    chances = _odds(offered.log_q[:limit])
+    ids = offered.ids[:limit].tolist()
+    return [_entry(record, t, o, own, None) for t, o in zip(ids, chances, strict=True)]
 
 
-def _entry(record: Round, token: int, odds: float | None, own: int, chosen: int | None) -> dict:
+def _entry(record: Round, token: int, chance: float | None, own: int, chosen: int | None) -> dict:
     return {
         "label": visible(record.text(token)),
-        "odds": odds,
+        "odds": chance,
         "own": token == own,
         "chosen": token == chosen,
     }
@@ -269,7 +282,7 @@ def target_odds(record: Round, row: int, token: int) -> float | None:
 
 def _odds(logs: Array) -> list[float | None]:
     """Probabilities of log-probabilities, four significant digits; a trace may hold anything."""
-    return [None if math.isnan(v) else float(f"{math.exp(min(v, 0.0)):.4g}") for v in logs.tolist()]
+    return list(map(odds, logs.tolist()))
 
 
 def _product(logs: Array) -> float | None:
@@ -277,8 +290,4 @@ def _product(logs: Array) -> float | None:
 
 
 def _numbers(values: Array) -> list[float | None]:
-    return [_number(v) for v in values.tolist()]
-
-
-def _number(value: float) -> float | None:
-    return float(f"{value:.4g}") if math.isfinite(value) else None
+    return list(map(finite, values.tolist()))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from app.commands.common import quiet_libraries
 from core.embedded import Progress
 from core.errors import UserError
+from core.methods import Value
 from core.trace import Header
 from core.types import Round
 
@@ -22,7 +23,10 @@ Report = Callable[[Progress], None]
 
 @dataclass(frozen=True)
 class Ask:
-    """One run, as the page asks for it; ``core.session.RunRequest`` without torch."""
+    """One run, as the page asks for it; ``core.session.RunRequest`` without torch.
+
+    options  (name, value) pairs of the method's own options
+    """
 
     prompt: str
     method: str = "ddtree"
@@ -32,6 +36,7 @@ class Ask:
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 0
+    options: tuple[tuple[str, Value], ...] = ()
 
 
 class Started(Protocol):

@@ -14,7 +14,10 @@ from typing import Any
 import gradio as gr
 
 WEB = Path(__file__).resolve().parent.parent / "web"
-SCRIPTS = ("dom.js", "tree.js", "strip.js", "charts.js", "inspector.js", "studio.js", "mount.js")
+SCRIPTS = (
+    "dom.js", "tree.js", "strip.js", "charts.js", "drafted.js", "inspector.js",
+    "align.js", "feed.js", "pane.js", "alone.js", "together.js", "studio.js", "mount.js",
+)  # fmt: skip
 
 
 def stylesheet() -> str:
@@ -29,7 +32,8 @@ def script() -> str:
 
 
 def scope(server_functions: Sequence[Callable[..., Any]]) -> gr.HTML:
-    """``value``: {"ticket": …} to show a run, {"error": …} to say a sentence.
+    """``value``: {"ticket": …} to show a run, with {"other": …} two; {"other": …} alone puts a run
+    beside what is shown; {"error": …} says a sentence.
 
     Not a subclass: Gradio writes a .pyi file beside the source of every component class.
     """

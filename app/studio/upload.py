@@ -62,6 +62,12 @@ def download(trace: Trace) -> dict[str, str]:
         return {"name": name, "data": base64.b64encode(path.read_bytes()).decode("ascii")}
 
 
+def download_svg(svg: str, method: str, index: int) -> dict[str, str]:
+    """A drawn tree as a file for the browser, likewise."""
+    name = f"draftscope-{_plain(method)}-round-{index + 1}.svg"
+    return {"name": name, "data": base64.b64encode(svg.encode()).decode("ascii")}
+
+
 def _plain(text: str) -> str:
     """Only what every file system takes: a header may come from a hostile file."""
     return re.sub(r"[^0-9A-Za-z]+", "-", text)[:40].strip("-") or "run"

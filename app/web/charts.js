@@ -71,18 +71,20 @@ class StageBar {
   }
 }
 
-/** τ, tokens, rounds and tokens per second: one definition for live runs and traces. */
+/** τ, tokens per second and acceptance: one definition for live runs, traces and comparisons. */
 function summarise(rounds) {
-  let tokens = 0, seconds = 0, accepted = 0, verified = 0;
+  let tokens = 0, seconds = 0, accepted = 0, drafted = 0, verified = 0;
   for (const round of rounds) {
     tokens += round.text.length;
     seconds += STAGES.reduce((sum, name) => sum + round.times[name], 0);
+    drafted += round.y.length - 1;
     if (round.text.length && round.ghost) {
-      accepted += round.accepted + 1;
+      accepted += round.accepted;
       verified += 1;
     }
   }
-  return { tokens, rounds: rounds.length, tau: verified ? accepted / verified : 1, speed: seconds > 0 ? tokens / seconds : null };
+  const tau = verified ? 1 + accepted / verified : 1;
+  return { tokens, rounds: rounds.length, tau, speed: seconds > 0 ? tokens / seconds : null, accepted, drafted };
 }
 
 class Tiles {

@@ -33,6 +33,7 @@ class Inspector {
       h("h3", { class: "ds-big-token" }, node.label),
       h("p", { class: "ds-why " + node.status }, this._mark(node), this._why(node)),
       this._path(node),
+      ...(node.drafted ? [draftedSection(node)] : []),
       node.row === 0 ? this._root(node) : this._numbers(node),
       ...this._lists(node),
     );
@@ -42,7 +43,8 @@ class Inspector {
     if (node.row === 0) return [];
     return [
       this._list("target after the parent", "p", node.target, "The trace keeps no beliefs of the target."),
-      this._list("drafter at this depth", "q", node.drafter, "Nothing was proposed at this depth."),
+      this._list(node.conditioned ? "drafter after the parent" : "drafter at this depth", "q", node.drafter,
+        "Nothing was proposed here."),
     ];
   }
 
@@ -90,7 +92,7 @@ class Inspector {
     line("rank under p", rank(node.rank_p), "1 = the target's most probable token");
     line("rank under q", rank(node.rank_q), "1 = the drafter's best token");
     line("path p", tiny(node.path_p), "product of p along the path");
-    line("path q", tiny(node.path_q), "product of q along the path: what the tree was built by");
+    line("path q", tiny(node.path_q), "product of q along the path");
     line("entropy p", node.entropy_p === null ? "–" : number(node.entropy_p), "of the target after the parent, in nats");
     line("entropy q", node.entropy_q === null ? unobserved : number(node.entropy_q), "of the drafter at this depth, in nats");
     line("TVD", node.tvd === null ? unobserved : number(node.tvd), "½ Σ |q − p| at this depth, on the accepted path only");
@@ -98,7 +100,7 @@ class Inspector {
     line("position", String(node.position), "in the whole text, prompt included");
     line("token id", String(node.token), "");
     if (node.score !== null) line("score", number(node.score), "what the builder ranked by");
-    for (const [name, value] of Object.entries(node.notes)) line(name, number(value), "");
+    for (const [name, value, odds] of node.notes) line(name, odds ? percent(value) : number(value), "what this method's builder says of the node");
     if (node.next !== null) line("target next", node.next, "the target's own token after this node");
     return table;
   }

@@ -1,8 +1,9 @@
-// The view as a whole. A source ({news, inspect, save, halt}) gives it rounds; live runs and opened
-// traces are the same to it. Rounds stay here: stepping and scrubbing never ask the server.
+// The view as a whole: status, tools, keys and playing around one pane, or two in a comparison. A
+// source ({news, inspect, save, draw, compare, halt}) gives it rounds; live runs and opened traces
+// are the same to it. Rounds stay here: stepping and scrubbing never ask the server.
 
 const KEYS = [
-  ["← →", "round before, round after"],
+  ["← →", "round before, round after; in a comparison, where a round begins"],
   ["Home End", "first round, last round"],
   ["↑ ↓", "node above, node below, at the same depth"],
   ["Shift ← →", "parent, child (the accepted one first)"],
@@ -12,92 +13,75 @@ const KEYS = [
   ["a", "back to the accepted path"],
   ["+ −", "zoom in, zoom out"],
   ["/", "search a token; Enter goes to the next one"],
+  ["d", "in a comparison, the next place where acceptance differs; D: before"],
+  ["o", "in a comparison, the other tree"],
   ["?", "this help"],
   ["Esc", "close the inspector or the search"],
 ];
 const PLAY_EVERY = 900; // milliseconds a round stays when playing
-const LIVE_EVERY = 110; // at most about nine looks a second
-const BIG = 300; // a tree of more nodes is redrawn less often while it streams
 
 class Studio {
   constructor(element, source, trigger) {
     this.source = source;
     this.trigger = trigger;
-    this.rounds = [];
-    this.at = -1;
-    this.row = null;
-    this.follow = true;
-    this.run = null;
-    this.details = new Map();
-    this.drawn = 0;
+    this.panes = [this._pane("A")];
+    this.active = this.panes[0];
     this._build(element);
-    this._draw();
+    this._arrange();
     this._listen(element);
-    this._poll();
+    this.panes[0].feed.wake();
   }
 
   // ── the parts ──────────────────────────────────────────────────────────────────────────────
 
+  _pane(letter) {
+    const pane = new Pane(letter, this.source, {
+      picked: (picked, row) => this._picked(picked, row),
+      say: (words) => (this.announce.textContent = words),
+      complain: (sentence) => this.complain(sentence),
+      model: (model) => this._modelState(model),
+      rounds: (feed, first) => this._rounds(pane, first),
+      state: (feed, ended) => this._runState(pane, ended),
+      lost: () => this._lost(pane),
+      silent: () => this._chip(this.modelChip, "failed", "the server does not answer"),
+    });
+    return pane;
+  }
+
   _build(element) {
-    this.tree = new TreeView((row) => this.inspect(row));
-    this.strip = new Strip((at, row) => this.goTo(at, row));
-    this.lengths = new LengthChart((at) => this.goTo(at));
-    this.stages = new StageBar();
-    this.tiles = new Tiles();
-    this.inspector = new Inspector(() => this.closeInspector());
     this.empty = h("div", { class: "ds-empty" },
       h("p", { class: "ds-empty-title" }, "Every drafted tree, as the target sees it"),
       h("p", {}, "Write a prompt and press Start, or open a saved trace. Each round appears here: what the drafter proposed, what the target took, and why the rest ended."));
-    this.heading = h("h2", { class: "ds-round-title" }, "No round yet");
+    this.panes[0].picture.append(this.empty);
     this.announce = h("div", { class: "ds-unseen", "aria-live": "polite" });
-    clear(element).append(
-      h("div", { class: "ds-scope" },
-        this._statusLine(),
-        h("section", { class: "ds-card ds-text", "aria-label": "Generated text" },
-          h("header", {}, h("h2", {}, "Text"), this._textKey()), this.strip.element),
-        this._roundCard(),
-        h("section", { class: "ds-card ds-stage", "aria-label": "Draft tree" },
-          this._toolbar(), h("div", { class: "ds-split" },
-            h("div", { class: "ds-picture" }, this.tree.element, this.empty), this.inspector.element),
-          this._legend()),
-        this._help(), this.announce));
+    this.cueKey = h("span", { class: "ds-cue-key", hidden: true });
+    this.stage = h("div", { class: "ds-panes" });
+    const top = this._statusLine(), toolbar = this._toolbar();
+    this.around = h("div", { class: "ds-around" });
+    this.scope = h("div", { class: "ds-scope" }, top, this.around,
+      h("section", { class: "ds-card ds-stage", "aria-label": "Draft tree" }, toolbar, this.stage, this._legend()),
+      this._help(), this.announce);
+    clear(element).append(this.scope);
   }
 
   _statusLine() {
     this.modelChip = h("span", { class: "ds-chip", role: "status", "data-state": "loading" }, "model: waking up");
     this.modelBar = h("span", { class: "ds-progress", hidden: true }, h("i", {}));
-    this.runChip = h("span", { class: "ds-chip run", role: "status", hidden: true });
     this.about = h("span", { class: "ds-about" });
+    this.chips = h("span", { class: "ds-chips" });
     this.banner = h("p", { class: "ds-banner", role: "alert", hidden: true });
-    this.saveButton = button("Save trace", { class: "ds-button", disabled: true, title: "Download this run as .jsonl.gz" }, () => this.save());
+    this.saveButton = button("Save trace", { class: "ds-button", disabled: true, title: "Download this run as .jsonl.gz" }, () => this.panes[0].saveTrace());
     return h("div", { class: "ds-top-line" },
-      h("div", { class: "ds-status" }, this.modelChip, this.modelBar, this.runChip, this.about, h("span", { class: "ds-spring" }), this.saveButton),
+      h("div", { class: "ds-status" }, this.modelChip, this.modelBar, this.chips, this.about, h("span", { class: "ds-spring" }), this.saveButton),
       this.banner);
   }
 
-  _textKey() {
-    const entry = (name, words) => h("span", { class: "entry" }, h("span", { class: "ds-token " + name }, "abc"), words);
-    return h("span", { class: "ds-key" }, entry("accepted", "drafted, accepted"), entry("bonus", "bonus"), entry("prefill", "from prefill"));
-  }
-
-  _roundCard() {
-    this.scrub = h("input", { type: "range", min: 0, max: 0, step: 1, value: 0, class: "ds-scrub", disabled: true, "aria-label": "Round" });
-    this.scrub.addEventListener("input", () => this.goTo(Number(this.scrub.value)));
-    this.playButton = button("▶", { "aria-label": "Play", title: "Play (space)" }, () => this.togglePlay());
-    this.liveButton = button("Live", { class: "ds-live", "aria-pressed": "true", title: "Follow the run" }, () => this.goLive());
-    const step = (sign, label, keys, by) => button(sign, { "aria-label": label, title: `${label} (${keys})` }, () => this.goTo(this.at + by));
+  _toolbar() {
+    const step = (sign, label, keys, by) => button(sign, { "aria-label": label, title: `${label} (${keys})` }, () => this.step(by));
     this.previous = step("‹", "Round before", "←", -1);
     this.next = step("›", "Round after", "→", 1);
-    return h("section", { class: "ds-card ds-rounds", "aria-label": "Rounds" },
-      h("div", { class: "ds-chart" },
-        h("header", {}, h("h2", {}, "Accepted per round"),
-          h("span", { class: "ds-key" }, h("span", { class: "entry" }, h("i", { class: "swatch accepted" }), "accepted"),
-            h("span", { class: "entry" }, h("i", { class: "swatch bonus" }), "+ 1 bonus"))),
-        this.lengths.element, this.scrub),
-      h("div", { class: "ds-side" }, this.tiles.element, this.stages.element));
-  }
-
-  _toolbar() {
+    this.playButton = button("▶", { "aria-label": "Play", title: "Play (space)" }, () => this.togglePlay());
+    this.liveButton = button("Live", { class: "ds-live", "aria-pressed": "true", title: "Follow the run" }, () => this.goLive());
     this.found = h("span", { class: "ds-found", "aria-live": "polite" });
     this.searchBox = h("input", { type: "text", class: "ds-search", placeholder: "Find a token  /", "aria-label": "Find a token in this tree", autocomplete: "off", spellcheck: "false", maxlength: 80 });
     this.searchBox.addEventListener("input", () => this._search());
@@ -105,18 +89,22 @@ class Studio {
     const tool = (sign, label, act) => button(sign, { "aria-label": label, title: label }, act);
     const transport = h("div", { class: "ds-transport", role: "group", "aria-label": "Step through rounds" },
       this.previous, this.playButton, this.next, this.liveButton);
-    return h("header", { class: "ds-toolbar" }, transport, this.heading, h("span", { class: "ds-spring" }),
+    this.titles = h("div", { class: "ds-titles" });
+    this.drawings = h("span", { class: "ds-drawings" });
+    return h("header", { class: "ds-toolbar" }, transport, this.titles, h("span", { class: "ds-spring" }),
       h("span", { class: "ds-tools" }, this.found, this.searchBox,
-        tool("−", "Zoom out (−)", () => this.tree.zoomBy(1 / 1.3)), tool("+", "Zoom in (+)", () => this.tree.zoomBy(1.3)),
-        tool("⤢", "Fit the whole tree (f)", () => this.tree.fit()),
-        tool("?", "Keys (?)", () => this.dialog.showModal())));
+        tool("−", "Zoom out (−)", () => this._trees((tree) => tree.zoomBy(1 / 1.3))),
+        tool("+", "Zoom in (+)", () => this._trees((tree) => tree.zoomBy(1.3))),
+        tool("⤢", "Fit the whole tree (f)", () => this._trees((tree) => tree.fit())),
+        this.drawings, tool("?", "Keys (?)", () => this.dialog.showModal())));
   }
 
   _legend() {
     const entry = (name, sign, words) => h("span", { class: "entry" }, h("i", { class: "box " + name }, sign), words);
     return h("footer", { class: "ds-legend" }, entry("accepted", "✓", "accepted"), entry("rejected", "×", "rejected"),
       entry("unreached", "·", "unreached: unobserved, not rejected"), entry("ghost", "◇", "target's token, not drafted"),
-      h("span", { class: "entry" }, h("i", { class: "mini q" }), "q drafter"), h("span", { class: "entry" }, h("i", { class: "mini p" }), "p target"));
+      h("span", { class: "entry" }, h("i", { class: "mini q" }), "q drafter"), h("span", { class: "entry" }, h("i", { class: "mini p" }), "p target"),
+      this.cueKey);
   }
 
   _help() {
@@ -127,128 +115,153 @@ class Studio {
     return this.dialog;
   }
 
-  // ── rounds ─────────────────────────────────────────────────────────────────────────────────
-
-  /** Show the run of a ticket; an unfinished one before it is stopped. */
-  open(ticket) {
-    if (this.run && this._active()) this.source.halt({ ticket: this.run.ticket }).catch(() => {});
-    this._forget();
-    this.run = { ticket, state: "waiting", more: false };
-    this._remember(ticket);
-    this.trigger("running");
-    this._wake();
+  /** Put the parts where one run, or two, want them. */
+  _arrange() {
+    this._pause();
+    const pair = this.comparing, changed = () => this._draw();
+    this.scope.classList.toggle("comparing", pair);
+    this.guide = pair ? new Together(this.panes, changed, (asked) => this.source.compare(asked)) : new Alone(this.panes[0], changed);
+    this.around.replaceChildren(this.guide.element);
+    this.titles.replaceChildren(...this.guide.titles);
+    this.drawings.replaceChildren(...(pair ? [] : [this.panes[0].svgButton]));
+    for (const pane of this.panes) pane.head.replaceChildren(...(pair ? this._paneHead(pane) : []));
+    this.stage.replaceChildren(...this.panes.map((pane) => pane.element));
+    this.chips.replaceChildren(...this.panes.map((pane) => pane.chip));
+    for (const pane of this.panes) if (!pane.chip.hidden && pane.feed.run) this._sayState(pane);
+    this.guide.enter();
   }
 
-  _forget() {
-    this.rounds = [];
-    this.at = -1;
-    this.row = null;
-    this.follow = true;
-    this.details.clear();
-    this._pause();
-    this.closeInspector();
-    this.strip.clear();
-    this.tree.clear();
-    this.about.textContent = "";
-    this.heading.textContent = "No round yet";
+  _paneHead(pane) {
+    const save = button("Trace", { class: "ds-button", "aria-label": `Save trace ${pane.letter}`, title: "Download this run as .jsonl.gz" }, () => pane.saveTrace());
+    const end = button("×", { class: "ds-button", "aria-label": "End the comparison", title: "End the comparison" }, () => this.part());
+    return [h("i", { class: "ds-letter" }, pane.letter), pane.name, pane.heading, h("span", { class: "ds-spring" }),
+      pane.svgButton, save, ...(pane === this.panes[1] ? [end] : [])];
+  }
+
+  get comparing() {
+    return this.panes.length === 2;
+  }
+
+  get busy() {
+    return this.panes.some((pane) => pane.feed.active);
+  }
+
+  _trees(act) {
+    for (const pane of this.panes) if (pane.tree.round) act(pane.tree);
+  }
+
+  // ── runs ───────────────────────────────────────────────────────────────────────────────────
+
+  /** Show the run of a ticket, and beside it the other one's if there is one. */
+  open(ticket, other) {
+    this._unpair();
     this.banner.hidden = true;
-    this.empty.hidden = false;
-    this._draw();
+    this.empty.hidden = !!other;
+    this.panes[0].open(ticket);
+    if (other) this._pair(other);
+    this._began();
   }
 
-  _take(run) {
-    const first = this.rounds.length;
-    run.rounds.forEach((round, i) => this.strip.append(round, first + i));
-    this.rounds.push(...run.rounds);
-    if (run.header) this._describe(run.header);
-    if (!run.rounds.length) return;
-    this.empty.hidden = true;
-    this.saveButton.disabled = false;
-    if (this.at < 0 || this.follow) this._followLatest();
-    else this._draw();
+  /** Put a run beside what is shown; without any it is shown alone. */
+  beside(ticket) {
+    if (!this.panes[0].feed.run) return this.open(ticket);
+    this._unpair();
+    this.banner.hidden = this.empty.hidden = true;
+    this._pair(ticket);
+    this._began();
   }
 
-  _followLatest() {
-    const last = this.rounds[this.rounds.length - 1];
-    const busy = this._active() && last.y.length > BIG && performance.now() - this.drawn < 450;
-    if (busy) return this._draw();
-    // A trace opens at its first round, a live run is followed.
-    this._show(this.run.source === "file" && this.at < 0 ? 0 : this.rounds.length - 1);
+  /** End the comparison: the first run stays. */
+  part() {
+    this._unpair();
+    this._arrange();
+    this._remember();
+    if (!this.busy) this.trigger("settled");
   }
 
-  goTo(at, row) {
-    if (!this.rounds.length) return;
-    const to = Math.max(0, Math.min(this.rounds.length - 1, at));
-    this.follow = this._active() && to === this.rounds.length - 1 && row === undefined;
-    if (to !== this.at) this._show(to);
-    else this._draw();
-    if (row !== undefined) this._select(row);
+  _pair(ticket) {
+    const pane = this._pane("B");
+    this.panes.push(pane);
+    pane.open(ticket);
   }
 
-  goLive() {
-    this.follow = true;
-    this._pause();
-    if (this.rounds.length) this._show(this.rounds.length - 1);
+  _unpair() {
+    for (const pane of this.panes.splice(1)) pane.feed.close();
+    this.active = this.panes[0];
   }
 
-  _show(at) {
-    const round = this.rounds[at], reopen = this.inspector.open;
-    this.at = at;
-    this.row = null;
-    this.tree.show(round, false);
-    this.drawn = performance.now();
-    this.strip.mark(at);
-    this.stages.draw(round.times);
-    const nodes = round.y.length - 1;
-    this.heading.textContent = `Round ${at + 1} `;
-    const kind = nodes ? `${plural(nodes, "node")} drafted, ${round.accepted} accepted` : "nothing drafted";
-    this.heading.append(h("small", {}, kind));
-    if (this.searchBox.value) this._search();
-    if (reopen) this.closeInspector();
-    if (!this.follow) this.announce.textContent = `round ${at + 1} of ${this.rounds.length}, ${kind}`;
-    this._draw();
+  _began() {
+    this._arrange();
+    this._remember();
+    this._describe();
+    this.trigger("running");
+  }
+
+  _rounds(pane, first) {
+    if (!this.panes.includes(pane)) return;
+    if (pane.rounds.length) this.empty.hidden = true;
+    this._describe();
+    this.guide.take(pane, first);
+    if (first === 0) this._cueKey();
   }
 
   _draw() {
-    const sum = summarise(this.rounds), count = this.rounds.length;
-    this.tiles.draw(sum);
-    this.lengths.draw(this.rounds, this.at, sum.tau);
-    this.scrub.disabled = count < 2;
-    this.scrub.max = String(Math.max(0, this.lengths.slots - 1));
-    this.scrub.max = String(Math.max(0, count - 1));
-    this.scrub.style.width = `${(100 * Math.max(1, count)) / this.lengths.slots}%`;
-    this.scrub.value = String(Math.max(0, this.at));
-    this.scrub.setAttribute("aria-valuetext", count ? `round ${this.at + 1} of ${count}` : "no round");
-    this.previous.disabled = this.at <= 0;
-    this.next.disabled = this.at >= count - 1;
+    const guide = this.guide, count = Math.max(...this.panes.map((pane) => pane.rounds.length));
+    this.previous.disabled = guide.atStart;
+    this.next.disabled = guide.atEnd;
     this.playButton.disabled = count < 2;
-    this.liveButton.hidden = !this._active();
-    this.liveButton.setAttribute("aria-pressed", String(this.follow));
-    this.saveButton.disabled = count === 0;
+    this.liveButton.hidden = !this.busy;
+    this.liveButton.setAttribute("aria-pressed", String(guide.follow));
+    this.saveButton.disabled = this.panes[0].rounds.length === 0;
+    this.saveButton.hidden = this.comparing;
+    const shown = this.panes.map((pane) => pane.at).join();
+    if (shown !== this.shown) this._moved(shown);
   }
 
-  _describe(header) {
-    const pick = new Map(header.settings), parts = [header.method, header.model];
-    for (const [name, sign] of [["budget", "B "], ["temperature", "T "], ["seed", "seed "]]) {
-      if (pick.has(name)) parts.push(sign + pick.get(name));
-    }
-    parts.push(plural(header.prompt_tokens, "prompt token"));
-    this.about.textContent = parts.filter(Boolean).join(" · ");
-    this.about.title = "prompt: " + header.prompt;
+  /** Another round is on view, in one pane or in both. */
+  _moved(shown) {
+    this.shown = shown;
+    if (!this.guide.follow) this.announce.textContent = this.guide.words;
+    if (this.searchBox.value) this._search();
   }
 
-  // ── playing ────────────────────────────────────────────────────────────────────────────────
+  _describe() {
+    const told = this.panes.map((pane) => aboutRun(pane.feed.header));
+    this.about.textContent = this.comparing ? told.map((words, i) => `${this.panes[i].letter}: ${words || "…"}`).join(" ⟷ ") : told[0];
+    const header = this.panes[0].feed.header;
+    this.about.title = header ? "prompt: " + header.prompt : "";
+    for (const pane of this.panes) pane.name.textContent = pane.feed.header ? pane.feed.header.method : "";
+  }
+
+  /** What the marks in the boxes mean, if these drafts have any. */
+  _cueKey() {
+    const words = Object.assign({}, ...this.panes.flatMap((pane) => pane.rounds.map((round) => round.cue_words || {})));
+    const entries = Object.keys(words).sort().map((mark) => h("span", { class: "entry" }, h("b", {}, mark), words[mark]));
+    this.cueKey.replaceChildren(...entries);
+    this.cueKey.hidden = !entries.length;
+  }
+
+  // ── stepping and playing ───────────────────────────────────────────────────────────────────
+
+  step(by) {
+    this.guide.step(by);
+  }
+
+  goLive() {
+    this._pause();
+    this.guide.live();
+  }
 
   togglePlay() {
     if (this.playing) return this._pause();
-    if (this.rounds.length < 2) return;
-    this.follow = false;
+    if (this.playButton.disabled) return;
+    this.guide.follow = false;
     this.playButton.textContent = "❚❚";
     this.playButton.setAttribute("aria-label", "Pause");
-    if (this.at >= this.rounds.length - 1) this._show(0);
+    if (this.guide.atEnd) this.guide.home();
     this.playing = setInterval(() => {
-      if (this.at >= this.rounds.length - 1) this._pause();
-      else this._show(this.at + 1);
+      if (this.guide.atEnd) this._pause();
+      else this.guide.step(1);
     }, PLAY_EVERY);
     this._draw();
   }
@@ -260,67 +273,52 @@ class Studio {
     this.playButton.setAttribute("aria-label", "Play");
   }
 
-  // ── one node ───────────────────────────────────────────────────────────────────────────────
+  // ── nodes ──────────────────────────────────────────────────────────────────────────────────
+
+  /** A tree was touched; with a row, a node of it was opened. */
+  _picked(pane, row) {
+    if (!this.panes.includes(pane)) return;
+    this.active = pane;
+    for (const each of this.panes) each.element.classList.toggle("active", each === pane);
+    if (row === undefined) return;
+    this._pause();
+    this.guide.follow = false;
+    this._draw();
+  }
 
   _select(row) {
-    if (!this.tree.has(row)) return;
-    this.row = row;
-    this.follow = false;
-    this.tree.select(row);
-    this.announce.textContent = this.tree.node(row).getAttribute("aria-label");
+    this.guide.follow = false;
+    this.active.select(row);
     this._draw();
-    if (this.inspector.open) this._detail(row);
-  }
-
-  inspect(row) {
-    this._pause();
-    if (!this.inspector.open) this.inspector.wait("…");
-    this._select(row);
-  }
-
-  async _detail(row) {
-    const key = `${this.at}/${row}`, at = this.at, ticket = this.run.ticket;
-    const wanted = () => this.run && this.run.ticket === ticket && this.at === at && this.row === row && this.inspector.open;
-    if (!this.details.has(key)) {
-      this.inspector.wait(this.tree.label(row));
-      try {
-        const answer = await this.source.inspect({ ticket, round: at, row });
-        if (answer.error) return wanted() && this.inspector.complain(answer.error);
-        this.details.set(key, answer);
-      } catch (error) {
-        return wanted() && this.inspector.complain("the server did not answer");
-      }
-    }
-    if (wanted()) this.inspector.show(this.details.get(key));
-  }
-
-  closeInspector() {
-    const had = this.inspector.open && this.inspector.element.contains(document.activeElement);
-    this.inspector.close();
-    if (this.tree.round) this.tree.select(null);
-    this.row = null;
-    if (had) this.tree.svg.focus();
   }
 
   _search() {
-    this.hits = this.tree.search(this.searchBox.value.trim());
+    const wanted = this.searchBox.value.trim();
+    this.hits = this.panes.flatMap((pane) => pane.tree.search(wanted).map((row) => ({ pane, row })));
     this.hit = -1;
-    this.found.textContent = this.searchBox.value.trim() ? plural(this.hits.length, "match").replace("matchs", "matches") : "";
+    this.found.textContent = wanted ? plural(this.hits.length, "match").replace("matchs", "matches") : "";
   }
 
   _searchKey(event) {
     if (event.key === "Enter" && this.hits && this.hits.length) {
       this.hit = (this.hit + (event.shiftKey ? -1 : 1) + this.hits.length) % this.hits.length;
-      this._select(this.hits[this.hit]);
+      this._picked(this.hits[this.hit].pane);
+      this._select(this.hits[this.hit].row);
       this.found.textContent = `${this.hit + 1} of ${this.hits.length}`;
     }
     if (event.key === "Escape") {
       this.searchBox.value = "";
       this._search();
-      this.tree.svg.focus();
+      this.active.tree.svg.focus();
     }
     if (event.key === "Enter" || event.key === "Escape") event.preventDefault();
     event.stopPropagation();
+  }
+
+  _other() {
+    if (!this.comparing) return;
+    this._picked(this.panes.find((pane) => pane !== this.active));
+    this.active.tree.svg.focus();
   }
 
   // ── keys ───────────────────────────────────────────────────────────────────────────────────
@@ -332,7 +330,7 @@ class Studio {
       if (!this._typing(event)) this._key(event);
     };
     document.addEventListener("keydown", this.onKey);
-    this.onStop = () => this.run && this._active() && this.source.halt({ ticket: this.run.ticket }).then(() => this._wake());
+    this.onStop = () => this.panes.forEach((pane) => pane.feed.halt());
     window.addEventListener("draftscope-stop", this.onStop);
   }
 
@@ -346,24 +344,27 @@ class Studio {
   }
 
   _key(event) {
-    const node = (by) => this.tree.round && this._select(this.tree.neighbour(by));
+    const tree = this.active.tree, node = (by) => tree.round && this._select(tree.neighbour(by));
     const acts = {
-      ArrowLeft: () => (event.shiftKey ? node("parent") : this.goTo(this.at - 1)),
-      ArrowRight: () => (event.shiftKey ? node("child") : this.goTo(this.at + 1)),
+      ArrowLeft: () => (event.shiftKey ? node("parent") : this.step(-1)),
+      ArrowRight: () => (event.shiftKey ? node("child") : this.step(1)),
       ArrowUp: () => node("up"),
       ArrowDown: () => node("down"),
-      Home: () => this.goTo(0),
-      End: () => this.goTo(this.rounds.length - 1),
-      Enter: () => this.tree.round && this.inspect(this.row ?? this.tree.neighbour("here")),
+      Home: () => this.guide.home(),
+      End: () => this.guide.end(),
+      Enter: () => tree.round && this.active.inspect(this.active.row ?? tree.neighbour("here")),
       " ": () => this.togglePlay(),
-      f: () => this.tree.fit(),
-      a: () => this.tree.round && this.tree.frame(false),
-      "+": () => this.tree.zoomBy(1.3),
-      "=": () => this.tree.zoomBy(1.3),
-      "-": () => this.tree.zoomBy(1 / 1.3),
+      f: () => this._trees((each) => each.fit()),
+      a: () => this._trees((each) => each.frame(false)),
+      "+": () => this._trees((each) => each.zoomBy(1.3)),
+      "=": () => this._trees((each) => each.zoomBy(1.3)),
+      "-": () => this._trees((each) => each.zoomBy(1 / 1.3)),
+      d: () => this.comparing && this.guide.stepContrast(1),
+      D: () => this.comparing && this.guide.stepContrast(-1),
+      o: () => this._other(),
       "/": () => this.searchBox.focus(),
       "?": () => this.dialog.showModal(),
-      Escape: () => this.closeInspector(),
+      Escape: () => this.panes.forEach((pane) => pane.closeInspector()),
     };
     const act = acts[event.key];
     if (!act) return;
@@ -373,60 +374,6 @@ class Studio {
 
   // ── the server ─────────────────────────────────────────────────────────────────────────────
 
-  _active() {
-    return !!this.run && (this.run.state === "waiting" || this.run.state === "running" || this.run.more);
-  }
-
-  _wake() {
-    clearTimeout(this.timer);
-    if (this.polling) this.again = true;
-    else this._poll();
-  }
-
-  async _poll() {
-    this.polling = true;
-    this.again = false;
-    let pause = null;
-    try {
-      const ticket = this.run ? this.run.ticket : null;
-      const news = await this.source.news({ ticket, since: this.rounds.length });
-      pause = this._hear(news, ticket);
-    } catch (error) {
-      this._chip(this.modelChip, "failed", "the server does not answer");
-      pause = 2000;
-    }
-    this.polling = false;
-    if (this.again) pause = 0;
-    if (pause !== null) this.timer = setTimeout(() => this._poll(), pause);
-  }
-
-  /** Take one answer; returns when to ask again, or null. */
-  _hear(news, ticket) {
-    this._modelState(news.model);
-    const loading = news.model.state === "loading" ? 500 : null;
-    if (!this.run || this.run.ticket !== ticket) return this.run ? 0 : loading;
-    if (!news.run) {
-      this.run = null;
-      this._remember(null);
-      this._chip(this.runChip, "", "");
-      if (this.rounds.length) this.complain("this run is no longer on the server: it can be looked at, but not inspected or saved");
-      this.trigger("settled");
-      return loading;
-    }
-    const was = this._active();
-    const { rounds, header, ...state } = news.run;
-    this.run = state;
-    this._take(news.run);
-    this._runState(state);
-    if (!this._active()) {
-      if (this.follow && this.rounds.length && state.source !== "file" && this.at !== this.rounds.length - 1) this._show(this.rounds.length - 1);
-      this._draw();
-      if (was) this.trigger("settled");
-      return loading;
-    }
-    return state.more ? 0 : state.state === "waiting" ? 350 : LIVE_EVERY;
-  }
-
   _modelState(model) {
     const words = { loading: `model: ${model.message}`, ready: "model ready", failed: `model: ${model.message}` };
     this._chip(this.modelChip, model.state, words[model.state]);
@@ -435,12 +382,29 @@ class Studio {
     if (known) this.modelBar.firstChild.style.width = `${Math.round(100 * model.fraction)}%`;
   }
 
-  _runState(run) {
-    const ahead = run.ahead ? `waiting: ${plural(run.ahead, "run")} ahead` : "waiting for the model";
-    const file = run.source === "file";
-    const words = { waiting: ahead, running: "running", done: file ? "trace" : "done", stopped: file ? "trace, interrupted" : "stopped", failed: "failed" };
-    this._chip(this.runChip, run.state, words[run.state]);
+  _runState(pane, ended) {
+    if (!this.panes.includes(pane)) return;
+    const run = pane.feed.run;
+    this._sayState(pane);
     if (run.message) this.complain(run.message);
+    if (pane.feed.active) return;
+    this.guide.settle();
+    this._cueKey();
+    if (ended && !this.busy) this.trigger("settled");
+  }
+
+  _sayState(pane) {
+    const run = pane.feed.run, file = run.source === "file";
+    const ahead = run.ahead ? `waiting: ${plural(run.ahead, "run")} ahead` : "waiting for the model";
+    const words = { waiting: ahead, running: "running", done: file ? "trace" : "done", stopped: file ? "trace, interrupted" : "stopped", failed: "failed" };
+    this._chip(pane.chip, run.state, (this.comparing ? pane.letter + ": " : "") + words[run.state]);
+  }
+
+  _lost(pane) {
+    this._chip(pane.chip, "", "");
+    if (pane.rounds.length) this.complain("this run is no longer on the server: it can be looked at, but not inspected or saved");
+    this._remember();
+    if (!this.busy) this.trigger("settled");
   }
 
   _chip(chip, state, words) {
@@ -454,32 +418,11 @@ class Studio {
     this.banner.textContent = sentence;
   }
 
-  async save() {
-    this.saveButton.disabled = true;
+  /** The tickets survive a reload of this tab, and nothing else does. */
+  _remember() {
     try {
-      const answer = await this.source.save({ ticket: this.run ? this.run.ticket : null });
-      if (answer.error) this.complain(answer.error);
-      else this._download(answer.name, answer.data);
-    } catch (error) {
-      this.complain("the trace could not be saved: the server did not answer");
-    }
-    this.saveButton.disabled = false;
-  }
-
-  _download(name, data) {
-    const bytes = Uint8Array.from(atob(data), (c) => c.charCodeAt(0));
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([bytes], { type: "application/gzip" }));
-    link.download = name;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-  }
-
-  /** The ticket survives a reload of this tab, and nothing else does. */
-  _remember(ticket) {
-    try {
-      if (ticket) sessionStorage.setItem("draftscope-ticket", ticket);
-      else sessionStorage.removeItem("draftscope-ticket");
+      const tickets = this.panes.map((pane) => pane.feed.ticket).filter(Boolean);
+      sessionStorage.setItem("draftscope-tickets", tickets.join(" "));
     } catch (error) {
       // storage may be forbidden; then a reload starts afresh
     }
@@ -487,10 +430,21 @@ class Studio {
 
   restore() {
     try {
-      const ticket = sessionStorage.getItem("draftscope-ticket");
-      if (ticket) this.open(ticket);
+      const [ticket, other] = (sessionStorage.getItem("draftscope-tickets") || "").split(" ");
+      if (ticket) this.open(ticket, other);
     } catch (error) {
       // as above
     }
   }
+}
+
+/** A run's method, model and settings on one line. */
+function aboutRun(header) {
+  if (!header) return "";
+  const pick = new Map(header.settings), parts = [header.method, header.model];
+  for (const [name, sign] of [["budget", "B "], ["temperature", "T "], ["seed", "seed "]]) {
+    if (pick.has(name)) parts.push(sign + pick.get(name));
+  }
+  parts.push(plural(header.prompt_tokens, "prompt token"));
+  return parts.filter(Boolean).join(" · ");
 }

@@ -2,7 +2,7 @@
 // zooming only toggle classes and one transform. Boxes are made when they first come into sight;
 // zoomed far out, one path per status stands for all of them. So 1,024 nodes stay fluid.
 
-const BOX_W = 116, BOX_H = 40, STEP_X = 160, STEP_Y = 46, BAR = 47; // as in app/render.py
+const BOX_W = 116, BOX_H = 40, STEP_X = 160, STEP_Y = 46, BAR = 45; // as in app/render.py
 const MARK = { a: "✓", r: "×", u: "·" };
 const STATUS = { a: "accepted", r: "rejected", u: "unreached" };
 const GHOST = -1;
@@ -10,8 +10,9 @@ const CLOSEST = 2.5, FARTHEST = 0.02;
 const FAR = 0.6, FARTHER = 0.28; // below: no numbers and bars; no boxes one by one
 
 class TreeView {
-  /** onSelect(row) is called when a person picks a node. */
-  constructor(onSelect) {
+  /** `name` makes ids unique on the page; onSelect(row) is called when a person picks a node. */
+  constructor(name, onSelect) {
+    this.name = name;
     this.onSelect = onSelect;
     this.round = null;
     this.selected = null;
@@ -26,12 +27,12 @@ class TreeView {
     this.axis = s("g", { class: "ds-axis", "aria-hidden": "true" });
     this.svg = s("svg", {
       class: "ds-tree", role: "tree", tabindex: 0, "aria-label": "Draft tree of this round",
-      "aria-describedby": "ds-tree-keys",
+      "aria-describedby": this.name + "-keys",
     }, this.scene, this.axis);
     this.map = s("svg", { class: "ds-map gone", "aria-hidden": "true", preserveAspectRatio: "none" });
     this.tip = h("div", { class: "ds-tip", hidden: true, "aria-hidden": "true" });
     this.element = h("div", { class: "ds-canvas" }, this.svg, this.map, this.tip,
-      h("span", { id: "ds-tree-keys", class: "ds-unseen" },
+      h("span", { id: this.name + "-keys", class: "ds-unseen" },
         "Up and down arrows move between nodes, shift with left and right to parent and child, " +
         "Enter opens a node. Press question mark for all keys."));
   }
@@ -104,6 +105,7 @@ class TreeView {
 
   clear() {
     this.round = null;
+    this.selected = null;
     this.scene.replaceChildren();
     this.axis.replaceChildren();
     this.map.replaceChildren();
@@ -158,11 +160,12 @@ class TreeView {
     const round = this.round, [x, y] = this.place[row], status = round.status[row];
     const token = round.tokens[row], label = round.labels[token];
     const q = row ? round.q[row] : null, p = row && round.p ? round.p[row] : null;
+    const cue = this._cue(row);
     const node = s("g", {
-      class: "ds-node " + (row ? STATUS[status] : "root"), id: "ds-node-" + row, role: "treeitem",
+      class: "ds-node " + (row ? STATUS[status] : "root"), id: `${this.name}-node-${row}`, role: "treeitem",
       transform: `translate(${x} ${y.toFixed(1)})`, "data-row": row,
       "aria-level": round.depths[row] + 1, "aria-selected": "false",
-      "aria-label": row ? `${label}, ${STATUS[status]}, q ${percent(q)}, p ${percent(p)}` : `${label}, root`,
+      "aria-label": row ? `${label}, ${STATUS[status]}, q ${percent(q)}, p ${percent(p)}${cue && ", " + cue}` : `${label}, root`,
     });
     node.append(s("rect", { class: "box", width: BOX_W, height: BOX_H, rx: 7 }));
     const mark = row ? MARK[status] : "●";
@@ -170,8 +173,15 @@ class TreeView {
     if (row) {
       node.append(...this._bar("q", q, 8));
       if (p !== null) node.append(...this._bar("p", p, 14 + BAR));
+      if (cue) node.append(s("text", { class: "odds cue", x: BOX_W - 3, y: 28, "text-anchor": "end" }, round.cues[row]));
     }
     return node;
+  }
+
+  /** What the mark in a node's box means; "" where there is none. */
+  _cue(row) {
+    const round = this.round;
+    return (row >= 0 && round.cues && round.cue_words[round.cues[row]]) || "";
   }
 
   _bar(name, odds, x) {
@@ -185,7 +195,7 @@ class TreeView {
   _ghostNode() {
     const ghost = this.round.ghost, [x, y] = this.ghostPlace;
     const node = s("g", {
-      class: "ds-node ghost", id: "ds-node-ghost", role: "treeitem", "data-row": GHOST,
+      class: "ds-node ghost", id: this.name + "-node-ghost", role: "treeitem", "data-row": GHOST,
       transform: `translate(${x} ${y.toFixed(1)})`, "aria-selected": "false",
       "aria-level": this.round.depths[ghost.parent] + 2,
       "aria-label": `${ghost.label}, the target's token where the walk stopped, ${ghost.why}`,
@@ -480,7 +490,8 @@ class TreeView {
     const what = ghost ? "target's token, " + round.ghost.why
       : row === 0 ? "root: the bonus token of the round before"
       : `${STATUS[round.status[row]]} · q ${percent(round.q[row])} · p ${percent(round.p && round.p[row])}`;
-    this.tip.replaceChildren(h("b", {}, label), h("span", {}, what));
+    const cue = this._cue(row);
+    this.tip.replaceChildren(h("b", {}, label), h("span", {}, what), ...(cue ? [h("span", {}, `${round.cues[row]} ${cue}`)] : []));
     const box = this.element.getBoundingClientRect();
     const x = Math.min(event.clientX - box.left + 14, box.width - this.tip.offsetWidth - 8);
     const y = event.clientY - box.top + 18;

@@ -6,120 +6,32 @@ Assertions wait and retry; nothing here waits for the network.
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
-import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("gradio")
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from app.studio.desk import Desk
 from app.studio.page import launch
 from core.trace import Trace, read_trace, write_trace
+from tests.browser.steps import (
+    NODE,
+    PROMPT,
+    Open,
+    at_round,
+    free_port,
+    open_file,
+    run,
+    state,
+    title,
+)
 from tests.fakes import HOSTILE, FakeEngine, make_header, make_run
 
 pytestmark = pytest.mark.browser
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-PROMPT, NODE = "#ds-prompt textarea", ".ds-node"
-expect.set_options(timeout=15_000)
-
-Open = Callable[..., Page]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    if not CHROMIUM and not os.environ.get("CI"):
-        pytest.skip("no chromium here: .ci/run installs Debian's")
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture(scope="module")
-def engine() -> FakeEngine:
-    return FakeEngine()
-
-
-@pytest.fixture(scope="module")
-def address(engine: FakeEngine) -> Iterator[str]:
-    desk, port = Desk(engine), free_port()
-    page = launch(desk, "127.0.0.1", port, block=False)
-    desk.open()
-    yield f"http://127.0.0.1:{port}"
-    desk.close()
-    page.close(verbose=False)
-
-
-@pytest.fixture
-def visit(browser: Browser, address: str) -> Iterator[Open]:
-    """Opens pages, each with an empty profile; afterwards nothing may have gone wrong in them."""
-    faults: list[str] = []
-    pages: list[Page] = []
-
-    def open_page(url: str = address, **options) -> Page:
-        options.setdefault("viewport", {"width": 1400, "height": 900})
-        page = browser.new_context(accept_downloads=True, **options).new_page()
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("dialog", lambda dialog: (faults.append("a dialog"), dialog.dismiss()))
-        page.on(
-            "request", lambda request: _is_local(request.url, url) or faults.append(request.url)
-        )
-        page.goto(url)
-        expect(page.locator(".ds-scope")).to_be_visible()
-        pages.append(page)
-        return page
-
-    yield open_page
-    pwned = [page.evaluate("window.__pwned") for page in pages]
-    for page in pages:
-        page.context.close()
-    assert not faults
-    assert not any(pwned)
-
-
-def _is_local(url: str, base: str) -> bool:
-    return url.startswith((base, "data:", "blob:"))
-
-
-def run(page: Page, prompt: str, budget: int = 64, wait: str = "done") -> None:
-    page.locator(PROMPT).fill(prompt)
-    page.locator("#ds-budget label", has_text=re.compile(rf"^\s*{budget}\s*$")).click()
-    page.locator("#ds-start").click()
-    expect(state(page)).to_have_attribute("data-state", wait)
-
-
-def state(page: Page):
-    return page.locator(".ds-chip.run")
-
-
-def title(page: Page):
-    return page.locator(".ds-round-title")
-
-
-def at_round(number: int) -> re.Pattern[str]:
-    return re.compile(rf"^Round {number} ")
-
-
-def open_file(page: Page, path: Path) -> None:
-    with page.expect_file_chooser() as chosen:
-        page.locator("#ds-open").click()
-    chosen.value.set_files(path)
 
 
 # ── one person ───────────────────────────────────────────────────────────────────────────────────
@@ -191,7 +103,7 @@ def test_search_help_fit_and_zoom(visit: Open):
     run(page, "hello")
     page.locator(".ds-tree").focus()
     page.keyboard.press("/")
-    page.keyboard.type("ta")
+    page.keyboard.type("t")
     expect(page.locator(".ds-found")).to_contain_text("match")
     page.keyboard.press("Enter")
     expect(page.locator(f"{NODE}.selected.hit")).to_have_count(1)
@@ -364,6 +276,8 @@ def check_hostile(page: Page) -> None:
     for _ in range(4):
         page.locator(f"{NODE}.root").click()
         expect(page.locator(".ds-inspector .ds-numbers")).to_be_visible()
+        page.keyboard.press("Escape")
+        page.keyboard.press("a")  # the whole path in sight
         page.locator(f"{NODE}.ghost").click()
         expect(page.locator(".ds-inspector")).to_contain_text("not drafted")
         expect(page.locator(".ds-top li")).not_to_have_count(0)

@@ -1,0 +1,42 @@
+"""Two runs side by side: what of them can be compared, said in sentences.
+
+Their rounds are aligned by the place in the text (app/web/align.js), which is sound only where the
+text is the same; here is what their headers say about that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.trace import Header
+
+
+def cautions(one: Header, other: Header) -> list[str]:
+    """What the two runs do not share, most serious first; empty for two runs of one request."""
+    found = []
+    if _differ(one.tokenizer_hash, other.tokenizer_hash):
+        found.append("the tokenizers differ: a token of one may be several of the other")
+    if one.prompt_text != other.prompt_text or _differ(one.prompt_ids, other.prompt_ids):
+        found.append("the prompts differ: p and q answer different questions, even at equal tokens")
+    if _differ(one.model.get("name"), other.model.get("name")):
+        found.append("the targets differ: p is another model's")
+    mine, theirs = _sampling(one), _sampling(other)
+    return found + [f"the {name} differ" for name in mine if mine[name] != theirs[name]]
+
+
+def _differ(one: object, other: object) -> bool:
+    """Both are known and not the same; older traces do not know everything."""
+    return bool(one) and bool(other) and one != other
+
+
+def _sampling(header: Header) -> dict[str, Any]:
+    """What decides the target's own tokens; at temperature 0 nothing but that does."""
+    given = header.settings.get("sampling")
+    given = given if isinstance(given, dict) else {}
+    warm = bool(given.get("temperature"))
+    return {
+        "temperatures": given.get("temperature") or 0,
+        "top-k settings": warm and (given.get("top_k") or 0),
+        "top-p settings": warm and (given.get("top_p") or 1),
+        "seeds": warm and header.seed,
+    }

@@ -1,0 +1,136 @@
+// One run: its text as a strip, its rounds as bars and a scrubber, its numbers. What is shown is a
+// function of (rounds, at); the tree itself is the pane's.
+
+const BIG = 300; // a tree of more nodes is redrawn less often while it streams
+
+class Alone {
+  /** changed() is called when another round is shown, or could be. */
+  constructor(pane, changed) {
+    this.pane = pane;
+    this.changed = changed;
+    this.follow = true;
+    this.drawn = 0;
+    this.strip = new Strip((at, row) => this.go(at, row));
+    this.lengths = new LengthChart((at) => this.go(at));
+    this.stages = new StageBar();
+    this.tiles = new Tiles();
+    this.element = h("div", { class: "ds-guide" },
+      h("section", { class: "ds-card ds-text", "aria-label": "Generated text" },
+        h("header", {}, h("h2", {}, "Text"), this._textKey()), this.strip.element),
+      this._roundCard());
+  }
+
+  /** Begin with what the pane already holds. */
+  enter() {
+    this.pane.rounds.forEach((round, at) => this.strip.append(round, at));
+    if (this.pane.rounds.length) this._show(Math.max(0, this.pane.at));
+    else this._draw();
+  }
+
+  _textKey() {
+    const entry = (name, words) => h("span", { class: "entry" }, h("span", { class: "ds-token " + name }, "abc"), words);
+    return h("span", { class: "ds-key" }, entry("accepted", "drafted, accepted"), entry("bonus", "bonus"), entry("prefill", "from prefill"));
+  }
+
+  _roundCard() {
+    this.scrub = h("input", { type: "range", min: 0, max: 0, step: 1, value: 0, class: "ds-scrub", disabled: true, "aria-label": "Round" });
+    this.scrub.addEventListener("input", () => this.go(Number(this.scrub.value)));
+    return h("section", { class: "ds-card ds-rounds", "aria-label": "Rounds" },
+      h("div", { class: "ds-chart" },
+        h("header", {}, h("h2", {}, "Accepted per round"),
+          h("span", { class: "ds-key" }, h("span", { class: "entry" }, h("i", { class: "swatch accepted" }), "accepted"),
+            h("span", { class: "entry" }, h("i", { class: "swatch bonus" }), "+ 1 bonus"))),
+        this.lengths.element, this.scrub),
+      h("div", { class: "ds-side" }, this.tiles.element, this.stages.element));
+  }
+
+  // ── where we are ───────────────────────────────────────────────────────────────────────────
+
+  get titles() {
+    return [this.pane.heading];
+  }
+
+  get words() {
+    return `round ${this.pane.at + 1} of ${this.pane.rounds.length}, ${this.pane.kind}`;
+  }
+
+  get atStart() {
+    return this.pane.at <= 0;
+  }
+
+  get atEnd() {
+    return this.pane.at >= this.pane.rounds.length - 1;
+  }
+
+  step(by) {
+    this.go(this.pane.at + by);
+  }
+
+  home() {
+    this.go(0);
+  }
+
+  end() {
+    this.go(this.pane.rounds.length - 1);
+  }
+
+  go(at, row) {
+    const count = this.pane.rounds.length;
+    if (!count) return;
+    const to = Math.max(0, Math.min(count - 1, at));
+    this.follow = this.pane.feed.active && to === count - 1 && row === undefined;
+    if (to !== this.pane.at) this._show(to);
+    else this._draw();
+    if (row !== undefined) this.pane.select(row);
+  }
+
+  live() {
+    this.follow = true;
+    if (this.pane.rounds.length) this._show(this.pane.rounds.length - 1);
+  }
+
+  // ── what has come ──────────────────────────────────────────────────────────────────────────
+
+  /** Rounds from number `first` on have come. */
+  take(pane, first) {
+    this.pane.rounds.slice(first).forEach((round, i) => this.strip.append(round, first + i));
+    if (this.pane.rounds.length > first && (this.pane.at < 0 || this.follow)) this._followLatest();
+    else this._draw();
+  }
+
+  _followLatest() {
+    const last = this.pane.rounds.length - 1, feed = this.pane.feed;
+    const busy = feed.active && this.pane.rounds[last].y.length > BIG && performance.now() - this.drawn < 450;
+    if (busy) return this._draw();
+    // A trace opens at its first round, a live run is followed.
+    this._show(feed.run.source === "file" && this.pane.at < 0 ? 0 : last);
+  }
+
+  /** The run has ended: its last round may not have been drawn. */
+  settle() {
+    const last = this.pane.rounds.length - 1;
+    if (this.follow && last >= 0 && this.pane.feed.run.source !== "file" && this.pane.at !== last) this._show(last);
+    this._draw();
+  }
+
+  _show(at) {
+    const round = this.pane.rounds[at];
+    this.pane.show(at);
+    this.drawn = performance.now();
+    this.strip.mark(at);
+    this.stages.draw(round.times);
+    this._draw();
+  }
+
+  _draw() {
+    const rounds = this.pane.rounds, at = this.pane.at, sum = summarise(rounds), count = rounds.length;
+    this.tiles.draw(sum);
+    this.lengths.draw(rounds, at, sum.tau);
+    this.scrub.disabled = count < 2;
+    this.scrub.max = String(Math.max(0, count - 1));
+    this.scrub.style.width = `${(100 * Math.max(1, count)) / this.lengths.slots}%`;
+    this.scrub.value = String(Math.max(0, at));
+    this.scrub.setAttribute("aria-valuetext", count ? `round ${at + 1} of ${count}` : "no round");
+    this.changed();
+  }
+}

@@ -1,0 +1,89 @@
+// One run on the server, asked for until it has ended. A live run and an opened trace are the same.
+
+const LIVE_EVERY = 110; // at most about nine looks a second
+
+class Feed {
+  /** hear: {model(model), rounds(feed, first), state(feed, ended), lost(feed), silent()}. */
+  constructor(source, hear) {
+    this.source = source;
+    this.hear = hear;
+    this.forget();
+  }
+
+  get ticket() {
+    return this.run ? this.run.ticket : null;
+  }
+
+  get active() {
+    return !!this.run && (this.run.state === "waiting" || this.run.state === "running" || this.run.more);
+  }
+
+  /** Ask for the run of a ticket from its first round on; an unfinished one before it is stopped. */
+  open(ticket) {
+    this.halt();
+    this.forget();
+    this.run = { ticket, state: "waiting", more: false };
+    this.wake();
+  }
+
+  forget() {
+    this.run = null;
+    this.rounds = [];
+    this.header = null;
+  }
+
+  close() {
+    this.halt();
+    this.closed = true;
+    clearTimeout(this.timer);
+  }
+
+  halt() {
+    if (this.active) this.source.halt({ ticket: this.ticket }).then(() => this.wake(), () => {});
+  }
+
+  wake() {
+    clearTimeout(this.timer);
+    if (this.polling) this.again = true;
+    else this._poll();
+  }
+
+  async _poll() {
+    this.polling = true;
+    this.again = false;
+    let pause = null;
+    try {
+      const ticket = this.ticket;
+      const news = await this.source.news({ ticket, since: this.rounds.length });
+      if (!this.closed) pause = this._take(news, ticket);
+    } catch (error) {
+      this.hear.silent();
+      pause = 2000;
+    }
+    this.polling = false;
+    if (this.again) pause = 0;
+    if (pause !== null && !this.closed) this.timer = setTimeout(() => this._poll(), pause);
+  }
+
+  /** Take one answer; returns when to ask again, or null. */
+  _take(news, ticket) {
+    this.hear.model(news.model);
+    const loading = news.model.state === "loading" ? 500 : null;
+    if (this.ticket !== ticket) return 0;
+    if (!this.run) return loading;
+    if (!news.run) {
+      this.run = null;
+      this.hear.lost(this);
+      return loading;
+    }
+    const was = this.active, first = this.rounds.length;
+    const { rounds, header, ...state } = news.run;
+    this.run = state;
+    if (header) this.header = header;
+    this.rounds.push(...rounds);
+    if (rounds.length || header) this.hear.rounds(this, first);
+    this.hear.state(this, was && !this.active);
+    if (!this.active) return loading;
+    return state.more ? 0 : state.state === "waiting" ? 350 : LIVE_EVERY;
+  }
+}

@@ -1,0 +1,147 @@
+// One run's tree with its inspector: the whole view when it is alone, half of it in a comparison.
+
+class Pane {
+  /** hear: {picked(pane), say(words), complain(sentence), …what a Feed says}. */
+  constructor(letter, source, hear) {
+    this.letter = letter;
+    this.source = source;
+    this.hear = hear;
+    this.feed = new Feed(source, hear);
+    this.at = -1;
+    this.row = null;
+    this.details = new Map();
+    this.tree = new TreeView("ds-" + letter.toLowerCase(), (row) => this.inspect(row));
+    this.inspector = new Inspector(() => this.closeInspector());
+    this.heading = h("h2", { class: "ds-round-title" }, "No round yet");
+    this.name = h("b", { class: "ds-run-name" });
+    this.svgButton = button("SVG", {
+      class: "ds-button", disabled: true, "aria-label": "Save the tree as SVG", title: "Download this tree as SVG",
+    }, () => this.saveDrawing());
+    this.chip = h("span", { class: "ds-chip run", role: "status", hidden: true });
+    this.away = h("p", { class: "ds-away", hidden: true });
+    this.head = h("header", { class: "ds-pane-head" });
+    this.picture = h("div", { class: "ds-picture" }, this.tree.element, this.away);
+    this.element = h("section", { class: "ds-pane", "aria-label": "Draft tree " + letter }, this.head,
+      h("div", { class: "ds-split" }, this.picture, this.inspector.element));
+    this.element.addEventListener("focusin", () => hear.picked(this));
+    this.element.addEventListener("pointerdown", () => hear.picked(this));
+  }
+
+  get rounds() {
+    return this.feed.rounds;
+  }
+
+  open(ticket) {
+    this.clear();
+    this.feed.open(ticket);
+  }
+
+  clear() {
+    this.details.clear();
+    this.closeInspector();
+    this.blank("");
+    this.heading.textContent = "No round yet";
+  }
+
+  /** Nothing to draw here, and why. */
+  blank(why) {
+    this.at = -1;
+    this.row = null;
+    this.tree.clear();
+    this.closeInspector();
+    this.away.textContent = why;
+    this.away.hidden = !why;
+    this.heading.textContent = "No round here";
+    this.svgButton.disabled = true;
+  }
+
+  /** Draw round number `at`. */
+  show(at) {
+    const round = this.rounds[at];
+    this.at = at;
+    this.away.hidden = true;
+    this.svgButton.disabled = false;
+    if (this.inspector.open) this.closeInspector();
+    this.row = null;
+    this.tree.show(round, false);
+    this.heading.textContent = `Round ${at + 1} `;
+    this.heading.append(h("small", {}, this.kind));
+  }
+
+  /** What the round shown drafted, in words. */
+  get kind() {
+    const round = this.rounds[this.at], nodes = round ? round.y.length - 1 : 0;
+    return nodes ? `${plural(nodes, "node")} drafted, ${round.accepted} accepted` : "nothing drafted";
+  }
+
+  // ── one node ───────────────────────────────────────────────────────────────────────────────
+
+  select(row) {
+    if (!this.tree.has(row)) return;
+    this.row = row;
+    this.tree.select(row);
+    this.hear.say(this.tree.node(row).getAttribute("aria-label"));
+    if (this.inspector.open) this._detail(row);
+  }
+
+  inspect(row) {
+    this.hear.picked(this, row);
+    if (!this.inspector.open) this.inspector.wait("…");
+    this.select(row);
+  }
+
+  async _detail(row) {
+    const key = `${this.at}/${row}`, at = this.at, ticket = this.feed.ticket;
+    const wanted = () => this.feed.ticket === ticket && this.at === at && this.row === row && this.inspector.open;
+    if (!this.details.has(key)) {
+      this.inspector.wait(this.tree.label(row));
+      try {
+        const answer = await this.source.inspect({ ticket, round: at, row });
+        if (answer.error) return wanted() && this.inspector.complain(answer.error);
+        this.details.set(key, answer);
+      } catch (error) {
+        return wanted() && this.inspector.complain("the server did not answer");
+      }
+    }
+    if (wanted()) this.inspector.show(this.details.get(key));
+  }
+
+  closeInspector() {
+    const had = this.inspector.open && this.inspector.element.contains(document.activeElement);
+    this.inspector.close();
+    if (this.tree.round) this.tree.select(null);
+    this.row = null;
+    if (had) this.tree.svg.focus();
+  }
+
+  // ── files ──────────────────────────────────────────────────────────────────────────────────
+
+  saveTrace() {
+    return this._save(this.source.save({ ticket: this.feed.ticket }), "application/gzip");
+  }
+
+  saveDrawing() {
+    const dark = document.body.classList.contains("dark");
+    return this._save(this.source.draw({ ticket: this.feed.ticket, round: this.at, dark }), "image/svg+xml");
+  }
+
+  async _save(asked, type) {
+    try {
+      const answer = await asked;
+      if (answer.error) this.hear.complain(answer.error);
+      else download(answer.name, answer.data, type);
+    } catch (error) {
+      this.hear.complain("nothing was saved: the server did not answer");
+    }
+  }
+}
+
+/** Hand a file to the person; `data` is base64. */
+function download(name, data, type) {
+  const bytes = Uint8Array.from(atob(data), (c) => c.charCodeAt(0));
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([bytes], { type }));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}

@@ -1,0 +1,84 @@
+"""A browser, a served studio with the fake engine, and pages in which nothing may go wrong."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.fakes import FakeEngine
+
+if TYPE_CHECKING:  # where gradio is missing, the tests are skipped and nothing else is imported
+    from playwright.sync_api import Browser, Page
+
+    from tests.browser.steps import Open
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright
+
+    if not CHROMIUM and not os.environ.get("CI"):
+        pytest.skip("no chromium here: .ci/run installs Debian's")
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def engine() -> FakeEngine:
+    return FakeEngine()
+
+
+@pytest.fixture(scope="module")
+def address(engine: FakeEngine) -> Iterator[str]:
+    from app.studio.desk import Desk
+    from app.studio.page import launch
+    from tests.browser.steps import free_port
+
+    desk, port = Desk(engine), free_port()
+    page = launch(desk, "127.0.0.1", port, block=False)
+    desk.open()
+    yield f"http://127.0.0.1:{port}"
+    desk.close()
+    page.close(verbose=False)
+
+
+@pytest.fixture
+def visit(browser: Browser, address: str) -> Iterator[Open]:
+    """Opens pages, each with an empty profile; afterwards nothing may have gone wrong in them."""
+    from playwright.sync_api import expect
+
+    faults: list[str] = []
+    pages: list[Page] = []
+
+    def open_page(url: str = address, **options) -> Page:
+        options.setdefault("viewport", {"width": 1400, "height": 900})
+        page = browser.new_context(accept_downloads=True, **options).new_page()
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("dialog", lambda dialog: (faults.append("a dialog"), dialog.dismiss()))
+        page.on(
+            "request", lambda request: _is_local(request.url, url) or faults.append(request.url)
+        )
+        page.goto(url)
+        expect(page.locator(".ds-scope")).to_be_visible()
+        pages.append(page)
+        return page
+
+    yield open_page
+    pwned = [page.evaluate("window.__pwned") for page in pages]
+    for page in pages:
+        page.context.close()
+    assert not faults
+    assert not any(pwned)
+
+
+def _is_local(url: str, base: str) -> bool:
+    return url.startswith((base, "data:", "blob:"))

@@ -1,0 +1,68 @@
+"""What the browser tests do on a page, and where they find its parts."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from playwright.sync_api import Locator, Page, expect
+
+PROMPT, NODE = "#ds-prompt textarea", ".ds-node"
+expect.set_options(timeout=15_000)
+
+Open = Callable[..., Page]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def run(page: Page, prompt: str, budget: int = 64, wait: str = "done") -> None:
+    page.locator(PROMPT).fill(prompt)
+    page.locator("#ds-budget label", has_text=re.compile(rf"^\s*{budget}\s*$")).click()
+    page.locator("#ds-start").click()
+    expect(state(page)).to_have_attribute("data-state", wait)
+
+
+def choose(page: Page, title: str) -> None:
+    """A method by its title; its options have come when the inputs are there."""
+    page.locator("#ds-method label", has_text=re.compile(rf"^\s*{title}\s*$")).click()
+
+
+def pick(page: Page, box: str, option: str) -> None:
+    """An entry of a dropdown."""
+    page.locator(f"{box} input").click()
+    page.get_by_role("option", name=option, exact=True).click()
+
+
+def compare(page: Page, prompt: str, one: str, other: str) -> None:
+    """Two methods on one prompt, until both are done."""
+    choose(page, one)
+    pick(page, "#ds-against", other)
+    page.locator(PROMPT).fill(prompt)
+    page.locator("#ds-start").click()
+    expect(state(page)).to_have_count(2)
+    for chip in (0, 1):
+        expect(state(page).nth(chip)).to_have_attribute("data-state", "done")
+
+
+def state(page: Page) -> Locator:
+    return page.locator(".ds-chip.run")
+
+
+def title(page: Page) -> Locator:
+    return page.locator(".ds-round-title")
+
+
+def at_round(number: int) -> re.Pattern[str]:
+    return re.compile(rf"^Round {number} ")
+
+
+def open_file(page: Page, path: Path, button: str = "#ds-open") -> None:
+    with page.expect_file_chooser() as chosen:
+        page.locator(button).click()
+    chosen.value.set_files(path)

@@ -1,0 +1,273 @@
+"""Two runs side by side in a real browser, and the pure functions that align them."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("gradio")
+from playwright.sync_api import Browser, Page, expect
+
+from core.trace import Trace, write_trace
+from tests.browser.steps import NODE, Open, at_round, compare, open_file, pick, run, state, title
+from tests.fakes import make_header, make_run
+
+pytestmark = pytest.mark.browser
+
+ALIGN = Path(__file__).resolve().parents[2] / "app" / "web" / "align.js"
+
+
+# ── the alignment ────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def blank(browser: Browser) -> Page:
+    return browser.new_page()
+
+
+def aligned(page: Page, expression: str, **rounds: list[str]) -> Any:
+    """Evaluate over runs written as one word per round: "Pab" is prefill P, accepted a, bonus b."""
+
+    def pieces(round_text: str, last: str) -> list[list[Any]]:
+        came = ["p" if c == "P" else "b" if c == last else "a" for c in round_text]
+        return [[c.lower(), k, 0] for c, k in zip(round_text, came, strict=True)]
+
+    made = {
+        name: [{"text": pieces(text, text[-1] if text else "")} for text in texts]
+        for name, texts in rounds.items()
+    }
+    names = "".join(f"const {name} = laid({json.dumps(value)});" for name, value in made.items())
+    return page.evaluate(f"() => {{ {ALIGN.read_text()}\n{names} return {expression}; }}")
+
+
+def test_a_place_is_covered_by_one_round(blank: Page):
+    places = "[-1, 0, 1, 2, 3, 4, 5, 6].map((at) => roundAt(one, at))"
+    assert aligned(blank, places, one=["Pab", "c", "", "de"]) == [-1, 0, 0, 0, 1, 3, 3, -1]
+    assert aligned(blank, "roundAt(one, 0)", one=[]) == -1
+
+
+def test_rounds_begin_where_either_run_begins_one(blank: Page):
+    runs = {"one": ["Pab", "c", "de"], "other": ["Pa", "bcd", "e"]}
+    assert aligned(blank, "beginnings(one, other, 6)", **runs) == [0, 2, 3, 4, 5]
+    assert aligned(blank, "beginnings(one, other, 4)", **runs) == [0, 2, 3]
+    for places, at, by, to in (
+        ([0, 2, 3], 0, 1, 2),
+        ([0, 2, 3], 3, 1, None),
+        ([0, 2, 3], 3, -1, 2),
+    ):
+        assert aligned(blank, f"nextOf({places}, {at}, {by})") == to
+
+
+def test_texts_part_at_the_first_other_token(blank: Page):
+    same = {"one": ["Pab", "c"], "other": ["Pa", "b"]}
+    assert aligned(blank, "[partsAt(one, other), extent(one, other)]", **same) == [None, 4]
+    parted = {"one": ["Pab", "c"], "other": ["Pa", "xc"]}
+    assert aligned(blank, "[partsAt(one, other), extent(one, other)]", **parted) == [2, 2]
+    first = {"one": ["Pab"], "other": ["xab"]}
+    assert aligned(blank, "[partsAt(one, other), extent(one, other)]", **first) == [0, 0]
+    assert aligned(blank, "[partsAt(one, other), extent(one, other)]", one=[], other=["Pa"]) == [
+        None,
+        2,
+    ]
+
+
+def test_acceptance_differs_where_one_token_was_drafted_and_the_other_was_not(blank: Page):
+    runs = {"one": ["Pab", "c", "de"], "other": ["Pa", "bcd", "e"]}
+    # one:   P  a✓ b◇ c◇ d✓ e◇     other: P  a◇ b✓ c✓ d◇ e◇
+    assert aligned(blank, "contrasts(one, other, 6)", **runs) == [1, 2, 3, 4]
+    assert aligned(blank, "contrasts(one, other, 3)", **runs) == [1, 2]
+
+
+# ── two methods on one prompt ────────────────────────────────────────────────────────────────────
+
+
+def place(page: Page) -> int:
+    found = re.match(r"Token (\d+) of", page.locator(".ds-place").inner_text())
+    assert found is not None
+    return int(found.group(1))
+
+
+def shown(page: Page) -> list[str]:
+    return [heading.split("\n")[0][:9] for heading in title(page).all_inner_texts()]
+
+
+def test_two_methods_step_together(visit: Open):
+    page = visit()
+    compare(page, "hello", "TreeFlash", "DART")
+    expect(page.locator(".ds-pane")).to_have_count(2)
+    expect(page.locator(".ds-run-name")).to_have_text(["treeflash", "dart"])
+    expect(page.locator(".ds-cautions")).to_be_hidden()
+    expect(page.locator(".ds-parted")).to_have_count(0)  # lossless: one text
+    page.locator(".ds-tree").first.focus()
+    page.keyboard.press("Home")
+    assert place(page) == 1
+    expect(title(page)).to_have_text([at_round(1), at_round(1)])
+    seen = [shown(page)]
+    for _ in range(6):
+        before = place(page)
+        page.keyboard.press("ArrowRight")
+        assert place(page) > before
+        seen.append(shown(page))
+    assert all(a != b for a, b in pairwise(seen))  # each step shows something new
+    page.keyboard.press("ArrowLeft")
+    assert shown(page) == seen[-2]
+    page.keyboard.press("End")
+    assert place(page) == 64
+    expect(page.locator(".ds-scrub")).to_have_value("63")
+
+
+def test_scrubber_strip_and_table_follow_the_place(visit: Open):
+    page = visit()
+    compare(page, "hello", "DDTree", "TreeFlash")
+    page.locator(".ds-scrub").fill("10")
+    assert place(page) == 11
+    expect(page.locator(".ds-two.here")).to_have_attribute("data-place", "10")
+    page.locator(".ds-two").nth(20).click()
+    assert place(page) == 21
+    rows = page.locator(".ds-table tbody tr")
+    expect(rows).to_have_count(2)
+    for name, row in (("ddtree", 0), ("treeflash", 1)):
+        expect(rows.nth(row)).to_contain_text(name)
+        assert float(rows.nth(row).locator("td").first.inner_text()) > 1
+    expect(page.locator(".ds-two > i.begins")).not_to_have_count(0)
+
+
+def test_the_next_place_where_acceptance_differs(visit: Open):
+    page = visit()
+    compare(page, "hello", "DDTree", "Plain")
+    page.locator(".ds-tree").first.focus()
+    page.keyboard.press("Home")
+    cells = page.locator(".ds-table td:last-child")
+    for _ in range(3):
+        page.keyboard.press("d")
+        expect(cells.nth(0)).to_have_text("✓ accepted")
+        expect(cells.nth(1)).to_have_text("◇ bonus")
+    third = place(page)
+    page.get_by_role("button", name="Next place where the acceptance differs").click()
+    assert place(page) > third
+    page.locator(".ds-tree").first.focus()
+    page.keyboard.press("Shift+D")
+    assert place(page) == third
+
+
+def test_the_inspector_works_in_both_panes(visit: Open):
+    page = visit()
+    compare(page, "hello", "DDTree", "TreeFlash")
+    page.locator(".ds-tree").first.focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("Enter")
+    first, second = page.locator(".ds-inspector").first, page.locator(".ds-inspector").nth(1)
+    expect(first.locator(".ds-numbers")).to_be_visible()
+    expect(second).to_be_hidden()
+    page.keyboard.press("o")
+    expect(page.locator(".ds-pane.active")).to_have_attribute("aria-label", "Draft tree B")
+    page.keyboard.press("Enter")
+    expect(second.locator(".ds-numbers")).to_be_visible()
+    expect(page.locator(f"{NODE}.selected")).to_have_count(2)
+    ids = page.evaluate("[...document.querySelectorAll('.ds-scope [id]')].map((e) => e.id)")
+    assert len(ids) == len(set(ids))
+    page.keyboard.press("Escape")
+    expect(first).to_be_hidden()
+    expect(second).to_be_hidden()
+
+
+def test_both_runs_survive_a_reload_and_the_comparison_can_be_ended(visit: Open):
+    page = visit()
+    compare(page, "hello", "DDTree", "DART")
+    page.reload()
+    expect(state(page)).to_have_text(["A: done", "B: done"])
+    page.get_by_role("button", name="End the comparison").click()
+    expect(page.locator(".ds-pane")).to_have_count(1)
+    expect(state(page)).to_have_text("done")
+    expect(page.locator(".ds-strip .ds-token")).to_have_count(64)
+    page.keyboard.press("Home")
+    expect(title(page)).to_have_text(at_round(1))
+
+
+def test_stop_stops_both(visit: Open):
+    page = visit()
+    pick(page, "#ds-against", "DART")
+    page.locator("#ds-prompt textarea").fill("slow")
+    page.locator("#ds-start").click()
+    expect(state(page).first).to_have_attribute("data-state", "running")
+    expect(state(page).nth(1)).to_have_attribute("data-state", "waiting")
+    expect(page.locator(".ds-away").nth(1)).to_have_text("This run waits for its turn.")
+    page.locator("#ds-stop").click()
+    expect(state(page)).to_have_text(["A: stopped", "B: stopped"])
+    expect(page.locator("#ds-stop")).to_be_disabled()
+
+
+# ── traces ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def trace(path: Path, seed: int, prompt: str = "hello", method: str = "ddtree") -> Path:
+    write_trace(path, Trace(make_header(prompt, method), tuple(make_run(5, seed=seed)), {}))
+    return path
+
+
+def test_a_trace_is_put_beside_what_is_shown(visit: Open, tmp_path: Path):
+    page = visit()
+    open_file(page, trace(tmp_path / "a.jsonl", 1), "#ds-beside")  # nothing there: shown alone
+    expect(page.locator(".ds-pane")).to_have_count(1)
+    expect(state(page)).to_have_text("trace")
+    open_file(page, trace(tmp_path / "b.jsonl", 1), "#ds-beside")
+    expect(state(page)).to_have_text(["A: trace", "B: trace"])
+    expect(page.locator(".ds-cautions")).to_be_hidden()
+    expect(page.locator(".ds-parted")).to_have_count(0)
+    expect(page.locator(".ds-compare header .ds-soft")).to_have_text(
+        "acceptance differs at 0 tokens"
+    )
+
+
+def test_what_cannot_be_compared_is_said(visit: Open, tmp_path: Path):
+    page = visit()
+    open_file(page, trace(tmp_path / "a.jsonl", 1))
+    expect(state(page)).to_have_text("trace")
+    open_file(page, trace(tmp_path / "b.jsonl", 2, "<b>another</b>"), "#ds-beside")
+    notes = page.locator(".ds-cautions")
+    expect(notes).to_contain_text("the prompts differ")
+    expect(notes).to_contain_text("the texts differ from token")
+    expect(page.locator(".ds-parted")).to_be_visible()
+    page.locator(".ds-tree").first.focus()
+    page.keyboard.press("End")
+    found = re.search(r"from token (\d+) on", notes.inner_text())
+    assert found is not None and place(page) == int(found.group(1)) - 1
+
+
+def test_a_hostile_trace_beside_another_stays_text(visit: Open, tmp_path: Path):
+    attack = "<img src=x onerror=window.__pwned=1>${window.__pwned=1}{{x}}`\\x\x1b"
+    path = tmp_path / "hostile.jsonl.gz"
+    header = make_header(attack, attack, **{attack: attack})
+    write_trace(path, Trace(header, tuple(make_run(4, hostile=True)), {}))
+    page = visit()
+    run(page, "hostile hello")
+    open_file(page, path, "#ds-beside")
+    expect(state(page)).to_have_count(2)
+    page.locator(".ds-tree").nth(1).focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("Enter")
+    expect(page.locator(".ds-inspector .ds-numbers")).to_be_visible()
+    bad = ".ds-scope img, .ds-scope script, .ds-scope [onerror], .ds-scope a"
+    assert page.locator(bad).count() == 0
+    expect(page.locator(".ds-table")).to_contain_text("<img src=x onerror")
+
+
+# ── sizes ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("size", [(360, 740), (820, 1100), (3840, 2160)])
+def test_a_comparison_is_no_wider_than_the_window(visit: Open, size: tuple[int, int]):
+    page = visit(viewport={"width": size[0], "height": size[1]})
+    compare(page, "hello", "TreeFlash", "DART")
+    page.locator(".ds-tree").first.focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("Enter")
+    expect(page.locator(".ds-inspector .ds-numbers")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+    tops = [box["y"] for pane in page.locator(".ds-pane").all() if (box := pane.bounding_box())]
+    assert (tops[0] == tops[1]) == (size[0] > 1000)  # beside each other, or one below the other

@@ -1,0 +1,210 @@
+"""Methods, builders and options in the panel; why a node was drafted; the tree as SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+pytest.importorskip("gradio")
+from playwright.sync_api import Browser, Page, expect
+
+from app.studio.desk import Desk
+from app.studio.page import launch
+from core.trace import Trace, read_trace, write_trace
+from tests.browser.steps import (
+    NODE,
+    PROMPT,
+    Open,
+    at_round,
+    choose,
+    free_port,
+    open_file,
+    pick,
+    run,
+    state,
+    title,
+)
+from tests.fakes import FakeEngine, make_header, make_round
+from tests.test_choices import OWN_FILE
+
+pytestmark = pytest.mark.browser
+
+
+# ── the panel ────────────────────────────────────────────────────────────────────────────────────
+
+
+def options(page: Page) -> list[str]:
+    return page.locator("#ds-options .ds-option:visible label span").all_inner_texts()
+
+
+def test_a_method_brings_its_own_options(visit: Open):
+    page = visit()
+    page.locator("#ds-options button").first.click()
+    expect(page.get_by_label("temperature of q")).to_be_visible()
+    expect(page.get_by_label("candidates per depth")).to_be_hidden()
+    choose(page, "TreeFlash")
+    candidates = page.get_by_label("candidates per depth")
+    expect(candidates).to_have_value("16")
+    candidates.fill("8")
+    choose(page, "DART")
+    expect(candidates).to_be_hidden()
+    expect(page.get_by_label("n-gram term at depth 1")).to_be_checked()
+    assert "ngram" not in options(page)  # a path is not asked for
+    choose(page, "TreeFlash")
+    expect(candidates).to_have_value("16")  # reset
+    choose(page, "Plain")
+    expect(page.locator("#ds-options")).to_be_hidden()
+
+
+def test_options_and_builder_reach_the_run(visit: Open, tmp_path: Path):
+    page = visit()
+    page.locator("#ds-options button").first.click()
+    choose(page, "TreeFlash")
+    pick(page, "#ds-builder", "opt-tree")
+    expect(page.get_by_label("gain a level must add")).to_be_visible()
+    page.get_by_label("candidates per depth").fill("8")
+    page.get_by_label("candidates per depth").blur()
+    run(page, "hello")
+    expect(page.locator(".ds-about")).to_contain_text("treeflash+opt-tree")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save trace").click()
+    path = tmp_path / "run.jsonl.gz"
+    download.value.save_as(path)
+    header = read_trace(path).header
+    assert header.method == "treeflash+opt-tree"
+    assert header.settings["options"]["candidates"] == 8
+
+
+def test_an_emptied_option_is_complained_of(visit: Open):
+    page = visit()
+    page.locator("#ds-options button").first.click()
+    choose(page, "TreeFlash")
+    field = page.get_by_label("candidates per depth")
+    expect(field).to_have_value("16")
+    field.fill("")
+    field.blur()
+    page.locator(PROMPT).fill("hello")
+    page.locator("#ds-start").click()
+    expect(page.locator(".ds-banner")).to_contain_text("fill in the option candidates per depth")
+
+
+@pytest.fixture
+def own_address(tmp_path: Path) -> Iterator[str]:
+    path = tmp_path / "mine.py"
+    path.write_text(OWN_FILE)
+    desk, port = Desk(FakeEngine()), free_port()
+    server = launch(desk, "127.0.0.1", port, block=False, methods=[str(path)])
+    desk.open()
+    yield f"http://127.0.0.1:{port}"
+    desk.close()
+    server.close(verbose=False)
+
+
+def test_a_method_of_one_s_own_stands_in_the_panel(browser: Browser, own_address: str):
+    page = browser.new_context().new_page()
+    page.goto(own_address)
+    expect(page.locator(".ds-scope")).to_be_visible()
+    page.locator("#ds-options button").first.click()
+    choose(page, "Mine")
+    expect(page.get_by_label("luck")).to_have_value("0.5")
+    expect(page.locator("#ds-builder")).to_be_hidden()
+    expect(page.get_by_label("note")).to_have_count(0)
+    run(page, "hello")
+    expect(page.locator(".ds-about")).to_contain_text("mine.py")
+    page.context.close()
+
+
+# ── why it was drafted ───────────────────────────────────────────────────────────────────────────
+
+
+def opened(page: Page, path: Path, method: str, row: int) -> Page:
+    """A trace of one round of this method, with a row's inspector open."""
+    record = make_round(4, 30, method=method)
+    header = make_header("why?", method, options={"candidates": 8})
+    write_trace(path, Trace(header, (record,), {}))
+    open_file(page, path)
+    expect(title(page)).to_have_text(at_round(1))
+    page.locator(".ds-tree").focus()
+    page.keyboard.press("f")
+    page.locator(f"{NODE}[data-row='{row}']").click()
+    expect(page.locator(".ds-inspector .ds-numbers")).to_be_visible()
+    return page
+
+
+def test_a_prefix_says_rank_q_and_path(visit: Open, tmp_path: Path):
+    page = opened(visit(), tmp_path / "a.jsonl", "ddtree", 1)
+    section = page.locator(".ds-drafted.prefix")
+    expect(section).to_contain_text("The drafter's best token at depth 1")
+    expect(section).to_contain_text("1st most probable path of this draft's 30 nodes")
+    expect(page.locator(".cue")).to_have_count(0)
+
+
+def test_a_conditioned_node_shows_q_given_the_parent_beside_q(visit: Open, tmp_path: Path):
+    record = make_round(4, 30, method="treeflash")
+    assert record.draft.offers is not None
+    deep = [r for r in range(1, 31) if record.draft.depths[r] > 1]
+    leaf = next(r for r in deep if record.draft.offers.after[r] < 0)
+    page = opened(visit(), tmp_path / "a.jsonl", "treeflash", leaf)
+    section = page.locator(".ds-drafted.conditioned")
+    expect(section.locator(".ds-chance")).to_have_count(2)
+    expect(section).to_contain_text("of M = 8 at depth")
+    expect(section).to_contain_text("can have no children: its token is not among the M = 8")
+    expect(section).to_contain_text("× q")
+    expect(page.locator(".ds-cue-key")).to_contain_text("q′ is at least twice q")
+    marks = [m for m in page.locator(".cue").all_text_contents() if m]
+    assert marks and set(marks) <= {"▲", "▼"}
+
+
+def test_a_weighed_node_shows_its_terms_and_that_a_score_is_no_probability(
+    visit: Open, tmp_path: Path
+):
+    page = opened(visit(), tmp_path / "a.jsonl", "dart", 2)
+    section = page.locator(".ds-drafted.weighed")
+    expect(section.locator(".ds-term.q, .ds-term.ngram, .ds-term.total")).to_have_count(3)
+    expect(section).to_contain_text("It is no probability")
+    expect(section).to_contain_text("n-gram model")
+    marks = set(page.locator(".cue").all_text_contents())
+    assert marks and marks <= {"n0", "n1", "n2", "n–"}
+
+
+# ── the tree as a file ───────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_tree_shown_is_saved_as_svg(visit: Open, tmp_path: Path, scheme: str):
+    page = visit(color_scheme=scheme)
+    choose(page, "TreeFlash")
+    run(page, "hostile ${window.__pwned=1}")
+    page.locator(".ds-tree").focus()
+    page.keyboard.press("Home")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save the tree as SVG").click()
+    assert download.value.suggested_filename == "draftscope-treeflash-round-1.svg"
+    path = tmp_path / "tree.svg"
+    download.value.save_as(path)
+    text = path.read_text("utf-8")
+    root = ElementTree.fromstring(text)
+    boxes = root.findall(".//{http://www.w3.org/2000/svg}g")
+    assert len(boxes) >= 65 and "64 nodes" in text
+    assert "<script" not in text
+    assert ("#14171d" in text) == (scheme == "dark")
+
+
+def test_each_pane_saves_its_own_tree(visit: Open):
+    page = visit()
+    choose(page, "DDTree")
+    pick(page, "#ds-against", "DART")
+    run_both(page)
+    for pane, method in ((0, "ddtree"), (1, "dart")):
+        with page.expect_download() as download:
+            page.get_by_role("button", name="Save the tree as SVG").nth(pane).click()
+        assert f"-{method}-round-" in download.value.suggested_filename
+
+
+def run_both(page: Page) -> None:
+    page.locator(PROMPT).fill("hello")
+    page.locator("#ds-start").click()
+    expect(state(page)).to_have_text(["A: done", "B: done"])

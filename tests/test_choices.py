@@ -1,0 +1,111 @@
+"""The panel's methods, builders and options: what a page may ask for and what it may not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("gradio")
+
+from app.studio.choices import OWN, Choices, Field
+from app.studio.panel import asks
+from core.errors import UserError
+from core.methods import BUILDERS, RECIPES, recipe, settle
+
+OWN_FILE = """
+from core.methods import Recipe
+
+def drafter(language, luck=0.5, tries=3, note="x"):
+    raise NotImplementedError
+
+METHOD = Recipe("Mine", drafter, "chain", options={"luck": 0.5, "tries": 3, "note": "x"})
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> str:
+    path = tmp_path / "mine.py"
+    path.write_text(OWN_FILE)
+    return str(path)
+
+
+def named(**changes: Any) -> dict[str, Any]:
+    usual = {
+        "prompt": "why?", "method": "treeflash", "builder": OWN, "against": "", "budget": 64,
+        "max_new_tokens": 8.0, "temperature": 0, "top_k": 0, "top_p": 1, "seed": 0,
+    }  # fmt: skip
+    return usual | changes
+
+
+def test_all_methods_are_offered_and_files_behind_them(mine: str):
+    choices = Choices.of([mine, "dart+best-first"])
+    assert choices.methods == (*RECIPES, mine, "dart+best-first")
+    assert ("Mine", mine) in choices.titled
+
+
+def test_a_file_that_is_no_method_is_refused(tmp_path: Path):
+    for name in ("nonsense", str(tmp_path / "missing.py")):
+        with pytest.raises(UserError):
+            Choices.of([name])
+
+
+def test_builders_are_exchanged_by_name(mine: str):
+    choices = Choices.of([mine])
+    assert choices.name("ddtree", OWN) == choices.name("ddtree", "best-first") == "ddtree"
+    assert choices.name("ddtree", "continuity") == "dflash+continuity"
+    assert choices.name("ar", "chain") == "ar"
+    with pytest.raises(UserError, match="keeps its own builder"):
+        choices.name(mine, "best-first")
+    for method in choices.methods:
+        for builder in (OWN, *BUILDERS) if choices.exchangeable(method) else (OWN,):
+            recipe(choices.name(method, builder))
+
+
+def test_a_page_names_no_file(mine: str):
+    for method in (mine, "../../etc/passwd.py", None, ["ddtree"], "dflash+chain"):
+        with pytest.raises(UserError, match="does not offer"):
+            asks(Choices.of(), named(method=method), {})
+    with pytest.raises(UserError):
+        asks(Choices.of(), named(builder="/tmp/evil.py"), {})
+    with pytest.raises(UserError, match="does not offer"):
+        asks(Choices.of(), named(against=mine), {})
+
+
+def test_fields_are_numbers_and_flags_only(mine: str):
+    choices = Choices.of([mine])
+    assert {f.type for f in choices.fields} == {bool, int, float}
+    assert not {"ngram", "note"} & {f.name for f in choices.fields}
+    assert choices.defaults(mine, OWN) == {Field("luck", float): 0.5, Field("tries", int): 3}
+    for method in RECIPES:
+        assert set(choices.defaults(method, OWN)) <= set(choices.fields)
+
+
+def test_only_what_differs_is_asked_for():
+    m, s = Field("candidates", int), Field("siblings", int)
+    (ask,) = asks(Choices.of(), named(), {m: 8.0, s: 16, Field("beam", int): 3})
+    assert ask.method == "treeflash" and ask.options == (("candidates", 8),)
+    assert (ask.budget, ask.max_new_tokens, ask.temperature) == (64, 8, 0.0)
+    assert settle(ask.method, dict(ask.options))["candidates"] == 8
+
+
+def test_bad_numbers_are_complained_of_in_a_sentence():
+    m = Field("candidates", int)
+    with pytest.raises(UserError, match="fill in the option"):
+        asks(Choices.of(), named(), {m: None})
+    (ask,) = asks(Choices.of(), named(), {m: 8.5})
+    with pytest.raises(UserError, match="whole number"):
+        settle(ask.method, dict(ask.options))
+    for broken in ({"seed": None}, {"top_p": float("nan")}):
+        with pytest.raises(UserError, match="every number"):
+            asks(Choices.of(), named(**broken), {})
+    with pytest.raises(UserError, match="write a prompt"):
+        asks(Choices.of(), named(prompt="  "), {})
+
+
+def test_a_comparison_is_two_runs_of_one_request():
+    one, other = asks(Choices.of(), named(against="dart", seed=5), {Field("candidates", int): 4})
+    assert (one.method, other.method) == ("treeflash", "dart")
+    assert one.options and not other.options
+    assert (one.prompt, one.seed, one.budget) == (other.prompt, other.seed, other.budget)

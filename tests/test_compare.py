@@ -1,0 +1,32 @@
+"""What two runs' headers say about comparing them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from app.compare import cautions
+from tests.fakes import make_header
+
+
+def test_two_runs_of_one_request_have_no_cautions():
+    one = make_header("why?", "ddtree", sampling={"temperature": 0.0, "seed": 1})
+    other = replace(make_header("why?", "dart", budget=4, sampling={"temperature": 0}), seed=9)
+    assert cautions(one, other) == []  # greedy: a seed means nothing
+
+
+def test_prompt_tokenizer_target_and_sampling():
+    one = replace(make_header("why?", sampling={"temperature": 0.7}), tokenizer_hash="a")
+    other = replace(
+        make_header("how?", sampling={"temperature": 0.9}),
+        tokenizer_hash="b", model={"name": "another"}, seed=3,
+    )  # fmt: skip
+    found = cautions(one, other)
+    words = ("tokenizers", "prompts", "targets", "temperatures", "seeds")
+    assert [word in sentence for word, sentence in zip(words, found, strict=True)] == [True] * 5
+
+
+def test_what_an_old_trace_does_not_say_is_no_difference():
+    one = replace(make_header("why?"), tokenizer_hash="a")
+    other = replace(make_header("why?"), tokenizer_hash="", model={}, prompt_ids=())
+    assert cautions(one, other) == []
+    assert cautions(make_header(sampling="hostile"), make_header()) == []
