@@ -2,14 +2,25 @@
 
 import heapq
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.builders import ancestor_mask, best_first, best_first_rows, chain
-from core.types import Candidates
+from core.builders import (
+    BEHIND,
+    MARGINAL,
+    OptTree,
+    Table,
+    ancestor_mask,
+    best_first,
+    best_first_rows,
+    chain,
+    grown,
+)
+from core.types import Candidates, Transitions
 from tests.toys import draft_of, random_parents
 
 
@@ -85,7 +96,7 @@ def test_best_first_is_the_optimal_set_for_every_budget(seed, depths, width):
     scores = every_prefix(candidates.log_q)
     by_score = sorted(scores, key=scores.get, reverse=True)
     for budget in range(1, len(scores) + 3):
-        draft = best_first(candidates, 7, budget)
+        draft = best_first(candidates, [7], budget)
         check_shape(draft, candidates, 7, budget)
         assert set(rank_paths(draft)) == set(by_score[:budget])
         expected = [scores[ranks] for ranks in rank_paths(draft)]
@@ -96,7 +107,7 @@ def test_best_first_is_the_optimal_set_for_every_budget(seed, depths, width):
 @pytest.mark.parametrize("budget", [1, 2, 7, 64, 1024])
 def test_best_first_pops_in_the_order_of_algorithm_1(seed, budget):
     candidates = table(seed, 15, min(budget, 50))
-    draft = best_first(candidates, 0, budget)
+    draft = best_first(candidates, [0], budget)
     expected = algorithm_1(candidates.log_q, budget)
     assert rank_paths(draft) == [ranks for ranks, _ in expected]
     np.testing.assert_allclose(draft.scores[1:], [score for _, score in expected], rtol=1e-6)
@@ -104,7 +115,7 @@ def test_best_first_pops_in_the_order_of_algorithm_1(seed, budget):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_drafts_are_prefix_closed_and_best_first(seed):
-    draft = best_first(table(seed, 7, 40), 0, 500)
+    draft = best_first(table(seed, 7, 40), [0], 500)
     assert draft.nodes == 500
     for row in range(1, 501):
         assert draft.scores[row] <= draft.scores[draft.parents[row]]
@@ -113,7 +124,7 @@ def test_drafts_are_prefix_closed_and_best_first(seed):
 
 def test_siblings_share_the_same_child_order():
     """Nested: below a worse sibling hangs nothing that does not hang below a better one."""
-    draft = best_first(table(5, 6, 30), 0, 300)
+    draft = best_first(table(5, 6, 30), [0], 300)
     paths = set(rank_paths(draft))
     for ranks in paths:
         assert all((*ranks[:-1], better) in paths for better in range(ranks[-1]))
@@ -124,9 +135,9 @@ def test_siblings_share_the_same_child_order():
 
 def test_a_larger_budget_only_appends():
     candidates = table(3, 6, 20)
-    large = best_first(candidates, 0, 256)
+    large = best_first(candidates, [0], 256)
     for budget in (1, 2, 3, 50, 255):
-        small = best_first(candidates, 0, budget)
+        small = best_first(candidates, [0], budget)
         np.testing.assert_array_equal(small.tokens, large.tokens[: budget + 1])
         np.testing.assert_array_equal(small.parents, large.parents[: budget + 1])
 
@@ -136,7 +147,7 @@ def test_a_larger_budget_only_appends():
 )
 def test_a_budget_above_all_prefixes_drafts_each_once(depths, width, all_of_them):
     candidates = table(0, depths, width)
-    draft = best_first(candidates, 0, 1024)
+    draft = best_first(candidates, [0], 1024)
     check_shape(draft, candidates, 0, 1024)
     assert draft.nodes == all_of_them
 
@@ -144,7 +155,7 @@ def test_a_budget_above_all_prefixes_drafts_each_once(depths, width, all_of_them
 def test_one_candidate_per_depth_makes_the_chain():
     candidates = table(0, 6, 1)
     for budget in (1, 4, 6, 99):
-        tree, line = best_first(candidates, 5, budget), chain(candidates, 5, budget)
+        tree, line = best_first(candidates, [5], budget), chain(candidates, [5], budget)
         for name in ("tokens", "parents", "depths", "ranks", "log_q"):
             np.testing.assert_array_equal(getattr(tree, name), getattr(line, name))
         np.testing.assert_allclose(tree.scores, line.scores, rtol=1e-6)
@@ -152,70 +163,71 @@ def test_one_candidate_per_depth_makes_the_chain():
 
 def test_the_chain_is_the_argmax_of_every_depth():
     candidates = table(2, 7, 20)
-    draft = chain(candidates, 5, 64)
+    draft = chain(candidates, [5], 64)
     check_shape(draft, candidates, 5, 64)
     assert draft.tokens.tolist() == [5, *candidates.ids[:, 0]]
     assert draft.parents.tolist() == list(range(-1, 7))
     np.testing.assert_allclose(draft.scores[1:], candidates.log_q[:, 0].cumsum(), rtol=1e-6)
-    assert chain(candidates, 5, 3).nodes == 3
+    assert chain(candidates, [5], 3).nodes == 3
 
 
 def test_equal_scores_prefer_the_shallower_prefix():
     """With q = 1 everywhere on the way a child ties with its parent and must still follow it."""
     log_q = np.array([[0.0, -1.0], [0.0, -1.0], [0.0, -1.0]], np.float32)
-    draft = best_first(Candidates(np.tile([3, 4], (3, 1)), log_q), 0, 6)
+    draft = best_first(Candidates(np.tile([3, 4], (3, 1)), log_q), [0], 6)
     assert rank_paths(draft) == [(0,), (0, 0), (0, 0, 0), (1,), (0, 1), (0, 0, 1)]
 
 
 def test_ties_go_to_the_prefix_found_first():
     flat = Candidates(np.tile(np.arange(4), (3, 1)), np.full((3, 4), -1.0, np.float32))
-    draft = best_first(flat, 0, 12)
+    draft = best_first(flat, [0], 12)
     assert rank_paths(draft)[:5] == [(0,), (1,), (2,), (3,), (0, 0)]
     assert rank_paths(draft) == [ranks for ranks, _ in algorithm_1(flat.log_q, 12)]
 
 
-@pytest.mark.parametrize("budget", [3, 8, 40, 1024])
-def test_impossible_tokens_come_last_and_stay_impossible(budget):
+@pytest.mark.parametrize("budget", [3, 4, 8, 40, 1024])
+def test_impossible_tokens_are_never_drafted(budget):
     log_q = np.array(
         [[-0.5, -0.9, -np.inf], [0.0, -np.inf, -np.inf], [-0.1, -2.4, -np.inf]], np.float32
     )
     candidates = Candidates(np.tile([5, 6, 7], (3, 1)), log_q)
-    draft = best_first(candidates, 0, budget)
-    check_shape(draft, candidates, 0, budget)
-    assert not np.isnan(draft.scores).any()
-    assert (np.diff(np.isinf(draft.scores).astype(int)) >= 0).all()
     possible = [r for r, s in every_prefix(log_q).items() if np.isfinite(s)]
-    assert set(rank_paths(draft)[: len(possible)]) <= set(possible)
-    for row in range(1, len(draft)):
-        path = draft.path(row)[1:]
-        assert np.isinf(draft.scores[row]) == np.isinf(draft.log_q[list(path)]).any()
+    for builder in (best_first, OptTree()):
+        draft = builder(candidates, [0], budget)
+        check_shape(draft, candidates, 0, budget)
+        assert np.isfinite(draft.scores).all() and draft.nodes == min(budget, len(possible))
+        assert set(rank_paths(draft)) <= set(possible)
 
 
-def test_everything_impossible_still_makes_a_tree():
-    candidates = Candidates(np.tile([5, 6], (3, 1)), np.full((3, 2), -np.inf, np.float32))
-    draft = best_first(candidates, 0, 9)
-    check_shape(draft, candidates, 0, 9)
-    assert not np.isnan(draft.scores).any()
+@pytest.mark.parametrize("builder", [best_first, OptTree()])
+def test_where_nothing_is_possible_the_tree_ends(builder):
+    log_q = np.full((3, 2), -np.inf, np.float32)
+    assert builder(Candidates(np.tile([5, 6], (3, 1)), log_q), [0], 9).nodes == 0
+    log_q[0] = [-0.5, -1.0]
+    draft = builder(Candidates(np.tile([5, 6], (3, 1)), log_q), [0], 9)
+    assert rank_paths(draft) == [(0,), (1,)]
 
 
 def test_building_leaves_the_candidates_alone():
     candidates = table(0, 5, 12)
     ids, log_q = candidates.ids.copy(), candidates.log_q.copy()
-    best_first(candidates, 0, 100)
-    chain(candidates, 0, 100)
+    best_first(candidates, [0], 100)
+    chain(candidates, [0], 100)
     np.testing.assert_array_equal(candidates.ids, ids)
     np.testing.assert_array_equal(candidates.log_q, log_q)
 
 
 def test_rows_do_not_depend_on_the_tables_layout():
-    log_q = table(4, 6, 20).log_q
-    straight = best_first_rows(log_q, 90)
+    ids, log_q = (x := table(4, 6, 20)).ids, x.log_q
+    straight = best_first_rows(Table.of(x), 90)
     for other in (
         np.asfortranarray(log_q),
         log_q.astype(np.float64),
         np.repeat(log_q, 2, 1)[:, ::2],
     ):
-        np.testing.assert_array_equal(best_first_rows(other, 90).parents, straight.parents)
+        rows = best_first_rows(Table.of(Candidates(ids, other)), 90)
+        np.testing.assert_array_equal(rows.parents, straight.parents)
+        np.testing.assert_array_equal(rows.ranks, straight.ranks)
 
 
 @st.composite
@@ -234,12 +246,422 @@ def tables(draw):
 @given(tables(), st.integers(1, 90))
 def test_any_table_gives_an_optimal_prefix_closed_set(log_q, budget):
     candidates = Candidates(np.tile(np.arange(log_q.shape[1]), (len(log_q), 1)), log_q)
-    draft = best_first(candidates, 0, budget)
+    draft = best_first(candidates, [0], budget)
     check_shape(draft, candidates, 0, budget)
-    scores = every_prefix(log_q)
+    scores = {r: s for r, s in every_prefix(log_q).items() if np.isfinite(s)}
     best = sorted(scores.values(), reverse=True)[:budget]
     assert sorted((scores[r] for r in rank_paths(draft)), reverse=True) == best
     np.testing.assert_array_equal(draft.scores[1:], np.array(best, np.float32))
+
+
+# ── transitions: what may stand at a depth hangs on the token before ─────────────────────────────
+
+
+def conditional(seed, depths, candidates, siblings, tokens=40):
+    """Random transitions: rows of distinct tokens, of which some are candidates of their depth."""
+    rng = np.random.default_rng(seed)
+    shape = (depths, candidates, siblings)
+    chosen = np.stack([rng.permutation(tokens)[:candidates] for _ in range(depths)])
+    ids = np.stack([
+        [rng.permutation(tokens)[:siblings] for _ in range(candidates)] for _ in range(depths)
+    ])  # fmt: skip
+    logits = 1.5 * rng.normal(size=(depths, candidates, tokens))
+    log_q = -np.sort(-(logits - np.log(np.exp(logits).sum(-1, keepdims=True))))[..., :siblings]
+    ids[0], log_q[0] = ids[0, :1], log_q[0, :1]
+    return transitions(chosen, ids, log_q, rng.normal(size=shape))
+
+
+def transitions(chosen, ids, log_q, marginal):
+    follow = np.full(ids.shape, -1, np.int32)
+    for place in np.ndindex(ids.shape):
+        where = np.flatnonzero(chosen[place[0]] == ids[place])
+        if len(where):
+            follow[place] = where[0]
+    numbers = log_q.astype(np.float32), marginal.astype(np.float32)
+    return Transitions(ids.astype(np.int64), *numbers, follow)
+
+
+def offered(t):
+    """Candidates that carry these transitions; the plain ones must not matter."""
+    depths = len(t.ids)
+    return Candidates(np.full((depths, 3), 99), np.full((depths, 3), -1.0, np.float32), t)
+
+
+def every_conditional_prefix(t):
+    """Ranks → (score, row of its depth's table) of every possible prefix, by walking them all."""
+    found = {}
+
+    def walk(depth, state, ranks, score):
+        for rank in range(t.ids.shape[2]):
+            step = float(t.log_q[depth, state, rank])
+            if step == -np.inf:
+                continue
+            found[(*ranks, rank)] = score + step, state
+            after = int(t.follow[depth, state, rank])
+            if after >= 0 and depth + 1 < len(t.ids):
+                walk(depth + 1, after, (*ranks, rank), score + step)
+
+    walk(0, 0, (), 0.0)
+    return found
+
+
+def heap_over(t, budget):
+    """The search with Python's heapq: [ranks] in pop order, siblings found before children."""
+    every, order, heap, popped = every_conditional_prefix(t), itertools.count(), [], []
+
+    def push(ranks):
+        if ranks in every:
+            heapq.heappush(heap, (-every[ranks][0], next(order), ranks))
+
+    push((0,))
+    while heap and len(popped) < budget:
+        ranks = heapq.heappop(heap)[2]
+        popped.append(ranks)
+        push((*ranks[:-1], ranks[-1] + 1))
+        push((*ranks, 0))
+    return popped
+
+
+def check_conditional(draft, t, root, budget):
+    """Every field of a draft over transitions against the tables, node by node."""
+    every, last = every_conditional_prefix(t), len(t.ids)
+    assert draft.nodes <= budget and draft.tokens[0] == root
+    paths = [(), *rank_paths(draft)]
+    assert len(set(paths)) == len(paths)
+    assert np.isnan(draft.notes[MARGINAL][0]) and np.isnan(draft.notes[BEHIND][0])
+    for row, ranks in enumerate(paths):
+        state = 0 if not ranks else int(t.follow[(at := (len(ranks) - 1, every[ranks][1],
+                                                         ranks[-1]))])  # fmt: skip
+        after = int(draft.offers.after[row])
+        if state < 0 or len(ranks) == last:
+            assert after == -1
+            assert not draft.children[row]
+        else:
+            np.testing.assert_array_equal(draft.offers.ids[after], t.ids[len(ranks), state])
+            np.testing.assert_array_equal(draft.offers.log_q[after], t.log_q[len(ranks), state])
+        if not ranks:
+            continue
+        parent = int(draft.parents[row])
+        assert 0 <= parent < row and paths[parent] == ranks[:-1]
+        assert draft.depths[row] == len(ranks)
+        assert draft.tokens[row] == t.ids[at] and draft.log_q[row] == t.log_q[at]
+        assert draft.scores[row] == pytest.approx(every[ranks][0], rel=1e-6, abs=1e-6)
+        assert draft.notes[MARGINAL][row] == t.marginal[at]
+        behind = draft.notes[BEHIND][row]
+        assert np.isnan(behind) if len(ranks) == 1 else behind == every[ranks][1] + 1
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("shape", [(1, 3, 4), (2, 1, 5), (3, 2, 4), (3, 4, 3), (4, 3, 3)])
+def test_over_transitions_best_first_is_the_optimal_set(seed, shape):
+    t = conditional(seed, *shape, tokens=6)
+    every = every_conditional_prefix(t)
+    by_score = sorted(every, key=lambda ranks: every[ranks][0], reverse=True)
+    for budget in {1, 2, 5, 17, len(every) - 1, len(every), len(every) + 3}:
+        draft = best_first(offered(t), [4, 7], budget)
+        check_conditional(draft, t, 7, budget)
+        assert set(rank_paths(draft)) == set(by_score[:budget])
+        assert rank_paths(draft) == heap_over(t, budget)
+
+
+def test_leaves_fall_outside_the_candidates_and_have_no_children():
+    t = conditional(1, 4, 4, 5, tokens=12)
+    draft = best_first(offered(t), [0], 60)
+    leaves = [r for r in range(1, len(draft)) if draft.offers.after[r] < 0 and draft.depths[r] < 4]
+    inner = [r for r in range(1, len(draft)) if draft.children[r]]
+    assert len(leaves) > 10 and len(inner) > 5
+
+
+def test_the_second_candidate_may_stand_behind_the_first_ones_leaf():
+    """Nothing of the M-ary rule is lost by walking siblings: a leaf's next sibling still comes."""
+    ids = np.array([[[1, 2, 3]] * 2, [[4, 5, 6], [7, 8, 9]]])
+    log_q = np.array([[[-0.1, -3.0, -4.0]] * 2, [[-0.2, -1.0, -2.0]] * 2])
+    t = transitions(np.array([[2, 3], [4, 7]]), ids, log_q, log_q)
+    assert rank_paths(best_first(offered(t), [0], 4)) == [(0,), (1,), (1, 0), (2,)]
+    assert best_first(offered(t), [0], 99).tokens.tolist() == [0, 1, 2, 4, 3, 5, 7, 6, 8, 9]
+
+
+@st.composite
+def conditional_tables(draw):
+    """Small transitions on a coarse grid: ties everywhere, zeros and −inf included."""
+    depths, count, kept = (draw(st.integers(1, 3)) for _ in range(3))
+    value = st.sampled_from([0.0, -0.25, -0.5, -1.0, -2.0, -np.inf])
+    tokens = st.permutations(range(5))
+    ids = np.array([[draw(tokens)[:kept] for _ in range(count)] for _ in range(depths)])
+    log_q = np.array([
+        [sorted(draw(st.lists(value, min_size=kept, max_size=kept)), reverse=True)
+         for _ in range(count)] for _ in range(depths)
+    ])  # fmt: skip
+    chosen = np.array([draw(tokens)[:count] for _ in range(depths)])
+    ids[0], log_q[0] = ids[0, :1], log_q[0, :1]
+    marginal = np.arange(ids.size).reshape(ids.shape)
+    return transitions(chosen, ids, log_q, marginal)
+
+
+@settings(max_examples=300)
+@given(conditional_tables(), st.integers(1, 40))
+def test_any_transitions_give_an_optimal_prefix_closed_set(t, budget):
+    draft = best_first(offered(t), [3], budget)
+    check_conditional(draft, t, 3, budget)
+    assert rank_paths(draft) == heap_over(t, budget)
+    best = sorted((s for s, _ in every_conditional_prefix(t).values()), reverse=True)[:budget]
+    np.testing.assert_array_equal(draft.scores[1:], np.array(best, np.float32))
+
+
+def lazy(t, seed):
+    """The same transitions, of which only depth 1 is known: nonsense stands in the other rows."""
+    rng = np.random.default_rng(seed)
+    wrong = Transitions(
+        rng.permuted(t.ids, axis=-1),
+        -np.sort(rng.exponential(1.0, t.ids.shape)).astype(np.float32),
+        t.marginal + 1,
+        rng.permuted(t.follow, axis=-1),
+    )
+    fields, calls = ("ids", "log_q", "marginal", "follow"), []
+    known = np.zeros(t.ids.shape[:2], bool)
+    known[0] = True
+    for name in fields:
+        getattr(wrong, name)[0] = getattr(t, name)[0]
+
+    def evaluate(depths, rows):
+        assert not known[depths, rows].any(), "a row is evaluated once"
+        calls.append(len(depths))
+        for name in fields:
+            getattr(wrong, name)[depths, rows] = getattr(t, name)[depths, rows]
+
+    return replace(wrong, known=known, evaluate=evaluate), calls
+
+
+def assert_same_draft(one, two):
+    for name in ("tokens", "parents", "depths", "ranks", "log_q", "scores"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
+    for name in one.notes.keys() | two.notes.keys():
+        np.testing.assert_array_equal(one.notes[name], two.notes[name])
+    if one.offers or two.offers:
+        for name in ("ids", "log_q", "after"):
+            np.testing.assert_array_equal(getattr(one.offers, name), getattr(two.offers, name))
+
+
+BUILDERS = {
+    "best-first": best_first,
+    "chain": chain,
+    "opt-tree": OptTree(),
+    "opt-tree 0.05": OptTree(0.05),
+    "opt-tree 0.3": OptTree(0.3),
+}
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+@settings(max_examples=120)
+@given(conditional_tables(), st.integers(1, 40), st.integers(0, 99))
+def test_rows_evaluated_only_when_reached_give_the_same_draft(name, t, budget, seed):
+    some, _ = lazy(t, seed)
+    builder = BUILDERS[name]
+    assert_same_draft(builder(offered(some), [3], budget), builder(offered(t), [3], budget))
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize("budget", [1, 4, 12, 60])
+def test_no_row_is_evaluated_twice_and_few_for_a_small_draft(name, budget):
+    for seed in range(20):
+        t = conditional(seed, 5, 6, 6, tokens=12)
+        some, calls = lazy(t, seed)
+        one, two = (BUILDERS[name](offered(x), [3], budget) for x in (some, t))
+        assert_same_draft(one, two)
+        assert sum(calls) == some.known[1:].sum()
+        assert budget > 4 or "opt" in name or sum(calls) < 24, "not every row of every depth"
+    pairs_, again = pairs(one), lazy(t, 0)[0]
+    assert_same_draft(grown(offered(again), [3], pairs_), grown(offered(t), [3], pairs_))
+
+
+def test_a_levels_gain_is_told_by_evaluated_rows():
+    """Also by those of nodes that deeper ones displace, which are not in the draft at the end."""
+    rng = np.random.default_rng(10717)
+    shape = [int(rng.integers(*ends)) for ends in ((3, 7), (2, 5), (2, 6))]
+    t = conditional(10717, *shape, tokens=8)
+    some, _ = lazy(t, 10717)
+    builder = OptTree(0.35539272762165564)
+    assert_same_draft(builder(offered(some), [3], 12), builder(offered(t), [3], 12))
+
+
+def test_a_builder_that_reads_the_tables_has_them_all_evaluated_at_once():
+    t = conditional(0, 4, 3, 5)
+    some, calls = lazy(t, 1)
+    some.need_all()
+    assert calls == [9] and some.known.all()
+    for name in ("ids", "log_q", "marginal", "follow"):
+        np.testing.assert_array_equal(getattr(some, name), getattr(t, name))
+    some.need_all()
+    assert calls == [9]
+    t.need_all()  # nothing to do
+
+
+def test_one_row_per_depth_is_the_factorised_search():
+    """Transitions that say the same behind every token are DDTree."""
+    plain = table(2, 6, 12)
+    shape = (6, 12, 12)
+    t = Transitions(
+        np.broadcast_to(plain.ids[:, None], shape),
+        np.broadcast_to(plain.log_q[:, None], shape),
+        np.broadcast_to(plain.log_q[:, None], shape),
+        np.broadcast_to(np.arange(12, dtype=np.int32), shape),
+    )
+    one, two = best_first(plain, [5], 200), best_first(offered(t), [5], 200)
+    for name in ("tokens", "parents", "depths", "ranks", "log_q", "scores"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
+    assert one.offers is None and not one.notes
+
+
+def child_tokens(draft, row):
+    """Best first: siblings are drafted in rank order."""
+    return [int(draft.tokens[child]) for child in draft.children[row]]
+
+
+def is_nested(draft):
+    """Whether below every row stands a beginning of what stands below its better siblings."""
+    for above in draft.children:
+        for better, worse in itertools.pairwise(above):
+            more, fewer = child_tokens(draft, better), child_tokens(draft, worse)
+            if more[: len(fewer)] != fewer:
+                return False
+    return True
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ddtrees_trees_are_nested_and_treeflashs_need_not_be(seed):
+    assert is_nested(best_first(table(seed, 6, 30), [0], 300))
+    assert not is_nested(best_first(offered(conditional(seed, 4, 3, 5, tokens=6)), [0], 40))
+
+
+def test_a_tree_no_factorised_proposal_can_draft():
+    """Behind 1 comes 3, behind 2 comes 4: with one order for both, a tree of 4 would miss one."""
+    ids = np.array([[[1, 2]] * 2, [[3, 4], [4, 3]]])
+    log_q = np.log([[[0.5, 0.5]] * 2, [[0.9, 0.1]] * 2])
+    t = transitions(np.array([[1, 2], [3, 4]]), ids, log_q, log_q)
+    draft = best_first(offered(t), [0], 4)
+    assert [child_tokens(draft, row) for row in range(3)] == [[1, 2], [3], [4]]
+    assert not is_nested(draft)
+
+
+# ── the chain over transitions ───────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("budget", [1, 3, 64])
+def test_the_chain_follows_the_best_token_until_it_is_no_candidate(seed, budget):
+    t = conditional(seed, 6, 4, 3, tokens=6)
+    state, ranks = 0, []
+    while state >= 0 and len(ranks) < min(budget, 6):
+        state = int(t.follow[len(ranks), state, 0])
+        ranks.append(0)
+    draft = chain(offered(t), [1, 7], budget)
+    check_conditional(draft, t, 7, budget)
+    assert rank_paths(draft) == [tuple(ranks[:n]) for n in range(1, len(ranks) + 1)]
+
+
+def test_chains_over_transitions_end_early_and_late():
+    lengths = {chain(offered(conditional(s, 6, 4, 3, 6)), [0], 64).nodes for s in range(30)}
+    assert {1, 6} <= lengths and len(lengths) > 3
+
+
+# ── opt-tree ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def assert_same_set(one, two):
+    """Same prefixes with the same numbers, in whatever order."""
+    rows = [dict(zip(rank_paths(d), range(1, len(d)), strict=True)) for d in (one, two)]
+    assert rows[0].keys() == rows[1].keys()
+    for ranks, row in rows[0].items():
+        other = rows[1][ranks]
+        assert one.tokens[row] == two.tokens[other] and one.log_q[row] == two.log_q[other]
+        assert one.scores[row] == pytest.approx(two.scores[other], rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("budget", [1, 2, 7, 64, 300])
+def test_opt_tree_finds_what_best_first_finds(seed, budget):
+    plain, t = table(seed, 7, 30), conditional(seed, 5, 4, 6, tokens=8)
+    draft = OptTree()(plain, [3], budget)
+    check_shape(draft, plain, 3, budget)
+    assert_same_set(draft, best_first(plain, [3], budget))
+    draft = OptTree()(offered(t), [3], budget)
+    check_conditional(draft, t, 3, budget)
+    assert_same_set(draft, best_first(offered(t), [3], budget))
+    assert (np.diff(draft.depths) >= 0).all(), "level by level"
+
+
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_opt_tree_goes_on_where_a_level_adds_next_to_nothing(width):
+    """Probabilities far below a float's precision still make nodes while the budget lasts."""
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        log_q = -np.sort(rng.exponential(40, (12, width)), 1).astype(np.float32)
+        candidates = Candidates(np.tile(np.arange(width), (12, 1)), log_q)
+        for budget in (12, 60, 400):
+            one, two = (b(candidates, [0], budget) for b in (OptTree(), best_first))
+            np.testing.assert_array_equal(np.sort(one.scores), np.sort(two.scores))
+
+
+@settings(max_examples=200)
+@given(conditional_tables(), st.integers(1, 40))
+def test_opt_tree_of_any_transitions_is_as_good_as_best_first(t, budget):
+    draft = OptTree()(offered(t), [3], budget)
+    check_conditional(draft, t, 3, budget)
+    expected = best_first(offered(t), [3], budget).scores
+    np.testing.assert_array_equal(np.sort(draft.scores), np.sort(expected))
+
+
+@pytest.mark.parametrize("gain", [0.02, 0.1, 0.3, 0.6, 5.0])
+@pytest.mark.parametrize("budget", [4, 30])
+def test_opt_tree_ends_with_the_first_level_that_gains_too_little(gain, budget):
+    ended = []
+    for seed in range(6):
+        t = conditional(seed, 4, 4, 5, tokens=7)
+        every = {ranks: score for ranks, (score, _) in every_conditional_prefix(t).items()}
+        reached = 0.0
+        for depth in range(1, 5):
+            some = sorted((r for r in every if len(r) <= depth), key=every.get, reverse=True)
+            whole = sum(np.exp(every[r]) for r in some[:budget])
+            if whole - reached < gain:
+                break
+            reached = whole
+        draft = OptTree(gain)(offered(t), [0], budget)
+        check_conditional(draft, t, 0, budget)
+        assert set(rank_paths(draft)) == set(some[:budget])
+        ended.append(depth)
+    assert gain < 0.3 or min(ended) < 4
+
+
+# ── a builder of one's own ───────────────────────────────────────────────────────────────────────
+
+
+def pairs(draft):
+    """(parent row, rank from 0) of every drafted row: what ``grown`` is given."""
+    return [(int(p), int(r) - 1) for p, r in zip(draft.parents[1:], draft.ranks[1:], strict=True)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_grown_makes_the_same_draft_from_parents_and_ranks(seed):
+    t = conditional(seed, 4, 3, 5, tokens=7)
+    for candidates in (table(seed, 5, 9), offered(t)):
+        for builder in (best_first, chain, OptTree()):
+            one = builder(candidates, [2, 6], 25)
+            two = grown(candidates, [2, 6], pairs(one))
+            for name in ("tokens", "parents", "depths", "ranks", "log_q"):
+                np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
+            np.testing.assert_allclose(one.scores, two.scores, rtol=1e-6)
+            assert one.notes.keys() == two.notes.keys()
+            for name, values in one.notes.items():
+                np.testing.assert_array_equal(values, two.notes[name])
+    check_conditional(two, t, 6, 25)
+
+
+def test_grown_takes_any_tree_and_none():
+    candidates = table(0, 3, 6)
+    draft = grown(candidates, [9], [(0, 4), (0, 1), (2, 5), (1, 0), (3, 2)])
+    check_shape(draft, candidates, 9, 5)
+    assert rank_paths(draft) == [(4,), (1,), (1, 5), (4, 0), (1, 5, 2)]
+    assert grown(candidates, [9], []).tokens.tolist() == [9]
 
 
 # ── the ancestor mask ────────────────────────────────────────────────────────────────────────────
@@ -274,5 +696,5 @@ def test_any_tree_has_its_mask(numbers):
 
 
 def test_a_chains_mask_is_causal():
-    draft = chain(table(0, 7, 3), 0, 64)
+    draft = chain(table(0, 7, 3), [0], 64)
     np.testing.assert_array_equal(ancestor_mask(draft), np.tri(8, dtype=bool))

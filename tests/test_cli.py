@@ -24,8 +24,11 @@ from app import cli
 from app.commands.run import _numbered
 from app.terminal import GrowingText, bar
 from core.cache import ATTENTION
+from core.drafters.dart import save_model as save_dart
 from core.drafters.dflash import save_model
-from core.methods import RECIPES
+from core.drafters.treeflash import save_model as save_treeflash
+from core.methods import RECIPES, recipe
+from core.ngram import build_store
 from core.trace import read_trace
 from tests import toys
 
@@ -36,7 +39,10 @@ ESCAPES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def save_toys(folder: Path) -> tuple[Path, Path]:
-    """A random target that reads and writes bytes, and a random drafter for it, on disk."""
+    """A random target that reads and writes bytes, and a random DFlash drafter for it, on disk.
+
+    Beside them lie a TreeFlash and a DART drafter and an n-gram store (see ``options_for``).
+    """
     target, drafter = folder / "target", folder / "drafter"
     toys._make("llama", 0, BYTES, ATTENTION).float().save_pretrained(target)
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -45,10 +51,22 @@ def save_toys(folder: Path) -> tuple[Path, Path]:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(target)
-    save_model(
-        toys.dflash_model(dtype=torch.float32, vocab_size=BYTES, mask_token_id=BYTES - 1), drafter
-    )
+    sizes = {"dtype": torch.float32, "vocab_size": BYTES}
+    save_model(toys.dflash_model(mask_token_id=BYTES - 1, **sizes), drafter)
+    save_treeflash(toys.treeflash_model(mask_token_id=BYTES - 1, **sizes), folder / "treeflash")
+    save_dart(toys.dart_model(draft_vocab_size=BYTES, **sizes), folder / "dart")
+    text = list(b"the cat sat on the mat and the cat sat on the hat")
+    build_store([text], folder / "grams.safetensors", BYTES)
     return target, drafter
+
+
+def options_for(toy: list[str], method: str) -> list[str]:
+    """The same, with the drafter the method needs and a small n-gram store where it reads one."""
+    chosen, folder = recipe(method), Path(toy[1]).parent
+    names = {"treeflash": "treeflash", "dart": "dart"}
+    drafter = folder / names.get(str(chosen.drafter), "drafter")
+    grams = ["--set", f"ngram={folder / 'grams.safetensors'}"]
+    return [*toy[:3], str(drafter), *toy[4:], *(grams if "ngram" in chosen.defaults else [])]
 
 
 @pytest.fixture(scope="session")
@@ -127,6 +145,9 @@ def test_doctor_always_ends_well(call, monkeypatch, tmp_path):
     assert code == 0
     assert "torch 2" in out
     assert "python -m app fetch" in out
+    for name, known in RECIPES.items():
+        (line,) = re.findall(rf"^ +{name} · .*$", out, re.M)
+        assert all(f"{option}={value}" in line for option, value in known.defaults.items())
 
 
 # ── run ──────────────────────────────────────────────────────────────────────────────────────────
@@ -144,8 +165,8 @@ def test_run_json_is_one_object_and_all_methods_agree(call, toy):
     texts = []
     for method in RECIPES:
         words = ("--prompt", "hi", "--max-new-tokens", 24, "--temperature", 1, "--json")
-        code, out, _ = call("run", method, *words, "--budget", 9, *toy)
-        assert code == 0
+        code, out, err = call("run", method, *words, "--budget", 9, *options_for(toy, method))
+        assert code == 0, err
         (line,) = out.splitlines()
         done = json.loads(line)
         assert len(done["token_ids"]) == done["tokens"] == 24
@@ -155,7 +176,7 @@ def test_run_json_is_one_object_and_all_methods_agree(call, toy):
         assert done["seconds"] >= sum(done["stage_seconds"].values()) * 0.99
         assert done["prompt"] == "hi" and done["tokens_per_second"] > 0
         texts.append((done["token_ids"], done["text"]))
-    assert texts[0] == texts[1] == texts[2]
+    assert len(texts) == 5 and all(text == texts[0] for text in texts)
 
 
 def test_trace_holds_the_run_and_the_probe_changes_nothing(call, toy, tmp_path):
@@ -263,6 +284,77 @@ BAD = {
     "replay round below 0": ("replay", GOLDEN, "--round", "-1"),
     "validate empty": ("validate", "/dev/null"),
     "validate no trace": ("validate", "{prompts}"),
+    "method twice": ("run", "ddtree", *PROMPT, "--method", "dflash"),
+    "half a pair": ("run", "dart+", *PROMPT),
+    "pair of no builder": ("run", "dart+magic", *PROMPT),
+    "pair of no drafter": ("run", "magic+chain", *PROMPT),
+    "three parts": ("run", "dart+chain+chain", *PROMPT),
+    "method file missing": ("run", "/nowhere/method.py", *PROMPT),
+    "method file a folder": ("run", "{empty}/x.py", *PROMPT),
+    "method file no method": ("run", "{nothing}", *PROMPT),
+    "set without value": ("run", "ddtree", *PROMPT, "--set", "temperature"),
+    "set without name": ("run", "ddtree", *PROMPT, "--set", "=3"),
+    "set unknown": ("run", "ddtree", *PROMPT, "--set", "beam=3"),
+    "set of plain": ("run", "ar", *PROMPT, "--set", "temperature=1"),
+    "set no number": ("run", "treeflash", *PROMPT, "--set", "candidates=many"),
+    "set half a number": ("run", "treeflash", *PROMPT, "--set", "candidates=2.5"),
+    "set no truth": ("run", "dart", *PROMPT, "--set", "ngram_at_first=maybe"),
+    "set out of range": (
+        "run",
+        "ddtree",
+        *PROMPT,
+        "--model",
+        "{target}",
+        "--drafter",
+        "{drafter}",
+        "--set",
+        "temperature=0",
+    ),
+    "set no store": (
+        "run",
+        "dflash+continuity",
+        *PROMPT,
+        "--model",
+        "{target}",
+        "--drafter",
+        "{drafter}",
+    ),
+    "set another's store": (
+        "run",
+        "dflash+continuity",
+        *PROMPT,
+        "--model",
+        "{target}",
+        "--drafter",
+        "{drafter}",
+        "--set",
+        "ngram={prompts}",
+    ),
+    "another kind's drafter": (
+        "run",
+        "treeflash",
+        *PROMPT,
+        "--model",
+        "{target}",
+        "--drafter",
+        "{drafter}",
+    ),
+    "dart's drafter missing": ("run", "dart", *PROMPT, "--model", "{target}"),
+    "audit set": ("audit", "ddtree", "--set", "beam=3"),
+    "audit two methods": ("audit", "ddtree", "--method", "dart"),
+    "bench set none has": ("bench", "ddtree", "dflash", "--set", "beam=3"),
+    "bench set no number": ("bench", "treeflash", "--set", "siblings=x"),
+    "export kind": ("export-checkpoint", "{empty}", "--kind", "eagle"),
+    "export folder full": ("export-checkpoint", "{target}"),
+    "export none ships": ("export-checkpoint", "{empty}", "--model", "other/model"),
+    "export of another kind": (
+        "export-checkpoint",
+        "{empty}",
+        "--kind",
+        "dart",
+        "--drafter",
+        "{drafter}",
+    ),
     "audit budget": ("audit", "ddtree", "--budget", "4", "0"),
     "audit method": ("audit", "magic"),
     "bench repeats": ("bench", "--repeats", "0"),
@@ -282,8 +374,10 @@ def test_bad_input_is_one_sentence_and_exit_code_2(call, toy, tmp_path, words):
     for name in ("config.json", "tokenizer.json"):
         (broken / name).write_bytes((Path(toy[1]) / name).read_bytes())
     (broken / "model.safetensors").write_bytes(b"\xff" * 100)
+    (tmp_path / "nothing.py").write_text("METHOD = 3\n")
     places = {"{prompts}": tmp_path / "prompts.jsonl", "{empty}": tmp_path / "empty"}
-    places |= {"{broken}": broken, "{target}": Path(toy[1])}
+    places |= {"{broken}": broken, "{target}": Path(toy[1]), "{drafter}": Path(toy[3])}
+    places |= {"{nothing}": tmp_path / "nothing.py"}
     filled = []
     for word in words:
         for mark, path in places.items():

@@ -8,10 +8,12 @@ import pytest
 import torch
 
 from analysis.probe import observe
-from core.decode import MAX_BUDGET, Settings, Stopwatch, decode, new_tokens
+from core.builders import OptTree, best_first, chain
+from core.decode import MAX_BUDGET, Method, Settings, Stopwatch, decode, new_tokens
 from core.errors import UserError
 from core.target import Target
-from core.types import Sampling
+from core.trace import Header, Trace, read_trace, write_trace
+from core.types import NO_DRAFT, Sampling
 from tests import toys
 from tests.toys import AR, HOT, PROMPT, SAMPLED, line, plain, run, tree
 
@@ -114,6 +116,141 @@ def test_the_same_seed_writes_the_same_text_in_float32_too():
     assert len(texts) == 1
 
 
+# ── the same for drafters that see the token before, and searches that see n-grams ───────────────
+
+
+def method_named(name, sampling):
+    """A drafter with random weights or an informed one, and a builder, by their names."""
+    text = known_text(sampling)
+    part, _, builder = name.partition("+")
+    drafters = {
+        "dflash": lambda: toys.dflash_drafter(),
+        "treeflash": lambda: toys.treeflash_drafter(),
+        "dart": lambda: toys.dart_drafter(),
+        "dart reduced": lambda: toys.dart_drafter(head=toys.dart_head(range(0, 48, 2))),
+        "noisy": lambda: toys.NoisyOracle(text),
+        "conditional": lambda: toys.ConditionalDrafter(text),
+        "adversarial conditional": lambda: toys.ConditionalDrafter(text, adversarial=True),
+    }
+    builders = {
+        "best-first": best_first,
+        "chain": chain,
+        "opt-tree": OptTree(),
+        "opt-tree 0.3": OptTree(0.3),
+        "continuity": toys.continuity(text[:150]),
+        "continuity without grams": toys.continuity(ngram_weight=0.0, width=5, beam=3),
+    }
+    return Method(name, drafters[part](), builders[builder])
+
+
+METHODS = (
+    "treeflash+best-first", "dart+continuity", "dflash+continuity", "dart+best-first",
+    "treeflash+chain", "treeflash+opt-tree", "dart+opt-tree", "conditional+best-first",
+)  # fmt: skip
+OTHERS = (
+    "noisy+continuity", "noisy+continuity without grams", "conditional+chain",
+    "conditional+opt-tree 0.3", "adversarial conditional+best-first", "dart reduced+best-first",
+    "treeflash+continuity",
+)  # fmt: skip
+SHORT_RULES = {"greedy": GREEDY, "hot": HOT}
+
+
+@pytest.mark.parametrize("rule", SHORT_RULES)
+@pytest.mark.parametrize("budget", [1, 2, 7, 64])
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_writes_plain_decodings_text(name, budget, rule):
+    sampling = SHORT_RULES[rule]
+    found = run(method_named(name, sampling), STEPS, sampling, budget)
+    assert found.tokens == plain(STEPS, sampling)
+    assert found.target.forwards == 1 + len(found.rounds)
+    assert all(1 <= r.draft.nodes <= budget for r in found.rounds)
+
+
+@pytest.mark.parametrize("rule", SHORT_RULES)
+@pytest.mark.parametrize("name", OTHERS)
+def test_odd_pairs_write_plain_decodings_text(name, rule):
+    sampling = SHORT_RULES[rule]
+    found = run(method_named(name, sampling), STEPS, sampling, 24)
+    assert found.tokens == plain(STEPS, sampling)
+
+
+@pytest.mark.parametrize("rule", SHORT_RULES)
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_with_1024_nodes_writes_plain_decodings_text(name, rule):
+    sampling = SHORT_RULES[rule]
+    found = run(method_named(name, sampling), 12, sampling, 1024)
+    assert found.tokens == plain(STEPS, sampling)[:12]
+    if "chain" not in name and "conditional" not in name:  # these have fewer prefixes
+        assert all(r.draft.nodes == 1024 for r in found.rounds)
+
+
+@pytest.mark.parametrize("name", ["treeflash+best-first", "dart+continuity"])
+def test_qwen3_with_every_method_writes_plain_decodings_text(name):
+    drafters = {"treeflash": toys.treeflash_drafter, "dart": toys.dart_drafter}
+    method = replace(method_named(name, SAMPLED), drafter=drafters[name.split("+")[0]]("qwen3"))
+    found = run(method, 80, SAMPLED, 32, family="qwen3")
+    assert found.tokens == plain(80, SAMPLED, family="qwen3")
+
+
+def test_a_drafter_that_sees_the_token_before_is_accepted_in_depth():
+    found = run(method_named("conditional+best-first", HOT), 100, HOT, 64)
+    assert {r.accepted for r in found.rounds} >= {0, 1, 2, 3}
+    paths = [r.verdict.path for r in found.rounds]
+    assert any(p != tuple(range(len(p))) for p in paths)
+
+
+def test_an_adversarial_conditional_drafter_costs_a_round_per_token():
+    found = run(method_named("adversarial conditional+best-first", GREEDY), 50, budget=64)
+    assert [r.accepted for r in found.rounds] == [0] * 49
+
+
+@pytest.mark.parametrize("name", ["treeflash+best-first", "dart+continuity", "dart+best-first"])
+def test_rounds_of_every_method_repeat_exactly_on_a_used_target_and_drafter(name):
+    method = method_named(name, SAMPLED)
+    where = toys.target(layers=method.drafter.layers)
+    one = run(method, 40, SAMPLED, target=where).rounds
+    run(method, 30, HOT, target=where, prompt=(8,) * 50)
+    two = run(method, 40, SAMPLED, target=where).rounds
+    for a, b in zip(one, two, strict=True):
+        for field in ("tokens", "parents", "log_q", "scores"):
+            np.testing.assert_array_equal(getattr(a.draft, field), getattr(b.draft, field))
+        assert a.verdict.path == b.verdict.path
+
+
+@pytest.mark.parametrize("name", ["treeflash+best-first", "dart+continuity", "dflash+continuity"])
+def test_observing_any_method_changes_nothing(name):
+    blind = run(method_named(name, HOT), 60, HOT, 32)
+    seen = run(method_named(name, HOT), 60, HOT, 32, observe=observe)
+    assert blind.tokens == seen.tokens == plain(STEPS, HOT)[:60]
+    for a, b in zip(blind.rounds, seen.rounds, strict=True):
+        np.testing.assert_array_equal(a.draft.tokens, b.draft.tokens)
+        assert b.beliefs is not None and len(b.probe.tvd) == min(a.accepted + 1, 7)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz"])
+@pytest.mark.parametrize("name", ["treeflash+best-first", "dart+continuity", "treeflash+chain"])
+def test_what_a_method_notes_of_its_nodes_survives_a_trace(name, suffix, tmp_path):
+    rounds = run(method_named(name, HOT), 30, HOT, 24, observe=observe).rounds
+    header = Header(name, {}, {}, "x", PROMPT)
+    write_trace(tmp_path / f"t.{suffix}", Trace(header, tuple(rounds), {}))
+    back = read_trace(tmp_path / f"t.{suffix}").rounds
+    assert len(back) == len(rounds)
+    for one, two in zip(rounds, back, strict=True):
+        assert one.draft.notes.keys() == two.draft.notes.keys() != set()
+        for key, values in one.draft.notes.items():
+            np.testing.assert_array_equal(values, two.draft.notes[key])
+        assert (one.draft.offers is None) == (two.draft.offers is None) == ("dart" in name)
+        assert [one.why(r) for r in range(len(one.draft))] == [
+            two.why(r) for r in range(len(two.draft))
+        ]
+        for row in range(len(one.draft)):
+            a, b = one.offered(row), two.offered(row)
+            assert (a is None) == (b is None)
+            if a is not None:
+                np.testing.assert_array_equal(a.ids, b.ids)
+                np.testing.assert_array_equal(a.log_q, b.log_q)
+
+
 # ── how much is accepted ─────────────────────────────────────────────────────────────────────────
 
 
@@ -183,6 +320,23 @@ def test_the_drafter_is_given_every_context_token_once_with_its_own_feature(make
     features = torch.cat(drafter.features)
     expected = toys.full_forward(drafter.context).features
     torch.testing.assert_close(features, expected, rtol=1e-5, atol=1e-5)
+
+
+class Speechless(toys.ToyDrafter):
+    """Offers nothing at every other length of the text: all tokens are impossible then."""
+
+    def log_q(self, text):
+        log_q = super().noise(text).log_softmax(-1)
+        return log_q if len(text) % 2 else torch.full_like(log_q, -torch.inf)
+
+
+@pytest.mark.parametrize("builder", [best_first, chain, OptTree(), OptTree(0.2)])
+def test_a_round_without_drafted_nodes_is_a_step_of_plain_decoding(builder):
+    found = run(Method("m", Speechless(), builder), 60, HOT, 9)
+    assert found.tokens == plain(STEPS, HOT)[:60]
+    empty = [r for r in found.rounds if r.draft.nodes == 0]
+    assert empty and len(empty) < len(found.rounds)
+    assert all(len(r.committed) == 1 and r.stop_reason == NO_DRAFT for r in empty)
 
 
 def test_rounds_say_where_they_stand():

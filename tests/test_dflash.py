@@ -13,12 +13,12 @@ from core.drafters.dflash import (
     DFlashConfig,
     DFlashDrafter,
     DFlashModel,
-    LayerContext,
     default_layer_ids,
     load_config,
     load_model,
     save_model,
 )
+from core.drafters.layers import LayerContext
 from core.errors import UserError
 from tests import toys
 
@@ -45,7 +45,12 @@ def rotate(x, position, theta):
 
 
 def written_out(config, w, features, block):
-    """methods.md word by word, head by head and row by row: hidden rows after the final norm."""
+    """Hidden rows after the final norm."""
+    return norm(residual_rows(config, w, features, block), w["norm.weight"], config.rms_norm_eps)
+
+
+def residual_rows(config, w, features, block):
+    """methods.md word by word, head by head and row by row: the residual stream of the block."""
     eps, width, count = config.rms_norm_eps, config.head_dim, len(features)
     share = config.num_attention_heads // config.num_key_value_heads
     context = norm(features @ w["fc.weight"].T, w["hidden_norm.weight"], eps)
@@ -73,7 +78,12 @@ def written_out(config, w, features, block):
         gate = normed @ layer["mlp.gate_proj.weight"].T
         up = normed @ layer["mlp.up_proj.weight"].T
         x = x + (gate * gate.sigmoid() * up) @ layer["mlp.down_proj.weight"].T
-    return norm(x, w["norm.weight"], eps)
+    return x
+
+
+def log_q(proposal, depths=7):
+    """The whole q of every depth over the full vocabulary; it hangs on no path."""
+    return proposal.along([0] * depths)
 
 
 def numbers(seed, *shape):
@@ -111,8 +121,8 @@ def test_the_drafters_q_is_the_method_with_the_targets_embedding_and_head():
     block = owner.get_input_embeddings().weight[[7] + [47] * 7]
     hidden = written_out(drafter.model.config, drafter.model.state_dict(), features, block)
     expected = (hidden[1:] @ owner.get_output_embeddings().weight.T).log_softmax(-1)
-    torch.testing.assert_close(proposal.log_q.double(), expected, **CLOSE)
-    assert proposal.log_q.shape == (drafter.depths, toys.VOCABULARY) == (7, 48)
+    torch.testing.assert_close(log_q(proposal).double(), expected, **CLOSE)
+    assert log_q(proposal).shape == (drafter.depths, toys.VOCABULARY) == (7, 48)
 
 
 def test_context_in_pieces_equals_the_whole_context_at_once():
@@ -126,7 +136,7 @@ def test_context_in_pieces_equals_the_whole_context_at_once():
         whole.reset(64)
         whole.extend([0] * low, features[:low])
         one, two = pieces.propose(low % 40, 20), whole.propose(low % 40, 20)
-        torch.testing.assert_close(one.log_q, two.log_q, **CLOSE)
+        torch.testing.assert_close(log_q(one), log_q(two), **CLOSE)
         assert (one.candidates.ids[:, 0] == two.candidates.ids[:, 0]).all()
 
 
@@ -138,16 +148,16 @@ def test_several_extensions_before_a_proposal_keep_their_order():
     pieces.extend([0] * 7, features[:7])
     pieces.extend([0] * 5, features[7:])
     whole.extend([0] * 12, features)
-    torch.testing.assert_close(pieces.propose(3, 16).log_q, whole.propose(3, 16).log_q, **CLOSE)
+    torch.testing.assert_close(log_q(pieces.propose(3, 16)), log_q(whole.propose(3, 16)), **CLOSE)
 
 
 def test_proposing_leaves_no_block_entries_behind():
     drafter = toys.dflash_drafter()
     drafter.reset(20)
     drafter.extend([0] * 5, numbers(7, 5, 64))
-    first = drafter.propose(3, 16).log_q
+    first = log_q(drafter.propose(3, 16))
     drafter.propose(9, 16)
-    assert torch.equal(drafter.propose(3, 16).log_q, first)
+    assert torch.equal(log_q(drafter.propose(3, 16)), first)
 
 
 def test_reset_forgets_the_text_and_what_was_waiting():
@@ -161,7 +171,7 @@ def test_reset_forgets_the_text_and_what_was_waiting():
     fresh = toys.dflash_drafter()
     fresh.reset(30)
     fresh.extend([0] * 6, numbers(10, 6, 64))
-    assert torch.equal(drafter.propose(2, 16).log_q, fresh.propose(2, 16).log_q)
+    assert torch.equal(log_q(drafter.propose(2, 16)), log_q(fresh.propose(2, 16)))
 
 
 @pytest.mark.parametrize(("width", "kept"), [(1, 16), (16, 16), (20, 20), (48, 48), (1024, 48)])
@@ -173,9 +183,9 @@ def test_candidates_are_sorted_and_as_many_as_asked(width, kept):
     candidates = proposal.candidates
     assert candidates.ids.shape == candidates.log_q.shape == (7, kept)
     assert (candidates.log_q[:, :-1] >= candidates.log_q[:, 1:]).all()
-    picked = proposal.log_q.gather(1, torch.from_numpy(candidates.ids))
+    picked = log_q(proposal).gather(1, torch.from_numpy(candidates.ids))
     assert torch.equal(picked, torch.from_numpy(candidates.log_q))
-    assert torch.allclose(proposal.log_q.exp().sum(-1), torch.ones(7))
+    assert torch.allclose(log_q(proposal).exp().sum(-1), torch.ones(7))
 
 
 def test_blocks_side_by_side_equal_blocks_alone():

@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from core import embedded
+from core.continuity import shipped_store
 from core.decode import new_tokens
+from core.drafters.load import shipped
 from core.errors import UserError
-from core.models import shipped_drafter
+from core.methods import RECIPES
 from core.sampling import TargetRule
 from core.session import Engine, RunRequest
 from core.types import Sampling
@@ -47,7 +49,16 @@ def decoded(engine, method, budget, temperature):
 
 
 def test_a_drafter_ships_for_the_embedded_model(engine):
-    assert shipped_drafter(engine.prepare().name) is not None
+    assert shipped("dflash", engine.prepare().name) is not None
+
+
+def needs_shipped(engine, method):
+    """Skip a method whose drafter, or whose n-gram store, does not ship."""
+    kind, name = RECIPES[method].drafter, engine.prepare().name
+    if shipped(kind, name) is None:
+        pytest.skip(f"no {kind} drafter ships for {name}")
+    if RECIPES[method].builder == "continuity" and shipped_store(name) is None:
+        pytest.skip(f"no n-gram store ships for {name}")
 
 
 @pytest.mark.parametrize("temperature", TEMPERATURES)
@@ -68,8 +79,12 @@ def test_plain_decoding_is_what_the_models_own_forward_says(engine, plain, tempe
 
 
 @pytest.mark.parametrize("temperature", TEMPERATURES)
-@pytest.mark.parametrize(("method", "budget"), [("dflash", 16), ("ddtree", 16), ("ddtree", 64)])
+@pytest.mark.parametrize(
+    ("method", "budget"),
+    [("dflash", 16), ("ddtree", 16), ("ddtree", 64), ("treeflash", 16), ("dart", 16)],
+)
 def test_the_text_is_plain_decodings_token_for_token(engine, plain, method, budget, temperature):
+    needs_shipped(engine, method)
     rounds, tokens = decoded(engine, method, budget, temperature)
     assert tokens == plain[temperature]
     assert len(tokens) >= 128, "choose a prompt whose answer is long enough"

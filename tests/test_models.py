@@ -8,10 +8,14 @@ import pytest
 import torch
 
 from core import embedded, models
+from core.drafters import load
+from core.drafters.dart import save_model as save_dart
+from core.drafters.dart import save_official as save_official_dart
 from core.drafters.dflash import save_model
+from core.drafters.treeflash import save_model as save_treeflash
 from core.errors import UserError
 from core.methods import RECIPES, recipe
-from core.models import Language, load_dflash, load_language, pick_device, shipped_drafter
+from core.models import Language, load_language, pick_device
 from core.session import Engine, RunRequest
 from tests import toys
 
@@ -155,11 +159,22 @@ def test_a_device_that_is_not_here_is_one_sentence(device):
 # ── drafters and methods ─────────────────────────────────────────────────────────────────────────
 
 
-def test_no_drafter_ships_for_a_toy(language):
-    assert shipped_drafter(language.name) is None
-    with pytest.raises(UserError, match="--drafter") as error:
-        load_dflash(language)
+LOADERS = {"dflash": load.dflash, "treeflash": load.treeflash, "dart": load.dart}
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+def test_no_drafter_ships_for_a_toy(language, kind):
+    assert load.shipped(kind, language.name) is None
+    with pytest.raises(UserError, match=f"{kind}.*--drafter") as error:
+        LOADERS[kind](language)
     assert one_sentence(error)
+
+
+@pytest.mark.parametrize("name", ["../smollm2-135m", "/etc", "", "..", "smollm2-135m/"])
+def test_only_the_embedded_targets_own_name_finds_what_ships(name):
+    assert load.shipped("dflash", name) is None
+    assert load.shipped("dflash", embedded.NAME) is not None
+    assert load.shipped("nothing", embedded.NAME) is None
 
 
 @pytest.mark.parametrize(
@@ -171,7 +186,56 @@ def test_a_drafter_of_another_target_is_refused(language, tmp_path, changes, wor
     fields = {"vocab_size": toys.LANGUAGE_SIZE} | changes
     save_model(toys.dflash_model(**fields), tmp_path)
     with pytest.raises(UserError, match=words) as error:
-        load_dflash(language, tmp_path)
+        load.dflash(language, tmp_path)
+    assert one_sentence(error)
+    save_treeflash(toys.treeflash_model(**fields), tmp_path / "treeflash")
+    with pytest.raises(UserError, match=words) as error:
+        load.treeflash(language, tmp_path / "treeflash")
+    assert one_sentence(error)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"target_hidden_size": 64}, "hidden size"), ({"vocab_size": 100}, "vocabulary")],
+)
+def test_a_dart_drafter_of_another_target_is_refused(language, tmp_path, changes, words):
+    fields = {"vocab_size": toys.LANGUAGE_SIZE, "draft_vocab_size": toys.LANGUAGE_SIZE} | changes
+    save_dart(toys.dart_model(**fields), tmp_path)
+    with pytest.raises(UserError, match=words) as error:
+        load.dart(language, tmp_path)
+    assert one_sentence(error)
+
+
+def test_a_dart_drafter_comes_with_its_own_head_or_the_targets(language, tmp_path):
+    size = toys.LANGUAGE_SIZE
+    model = toys.dart_model(vocab_size=size, draft_vocab_size=size, dtype=torch.bfloat16)
+    save_dart(model, tmp_path / "bare")
+    bare = load.dart(language, tmp_path / "bare")
+    assert bare.head.module is language.head and bare.head.ids is None
+    assert bare.layers == (1, 1, 0) and bare.depths == 7
+    weight = torch.randn(size, 32, generator=torch.Generator().manual_seed(1))
+    save_official_dart(model, weight, language.embedding.weight, tmp_path / "official")
+    own = load.dart(language, tmp_path / "official", temperature=0.5)
+    assert own.head.module is not language.head and own.temperature == 0.5
+    x = torch.ones(3, 32)
+    expected = x @ weight.bfloat16().float().T
+    torch.testing.assert_close(own.head.module(x), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "words"),
+    [
+        ("dflash", {"temperature": 0.0}, "temperature"),
+        ("dflash", {"temperature": float("nan")}, "temperature"),
+        ("treeflash", {"temperature": -1.0}, "temperature"),
+        ("dart", {"temperature": 1e9}, "temperature"),
+        ("treeflash", {"candidates": 0}, "candidates"),
+        ("treeflash", {"siblings": 1025}, "siblings"),
+    ],
+)
+def test_an_option_out_of_range_is_named(language, drafter_folder, kind, options, words):
+    with pytest.raises(UserError, match=words) as error:
+        LOADERS[kind](language, drafter_folder, **options)
     assert one_sentence(error)
 
 

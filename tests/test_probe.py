@@ -34,10 +34,19 @@ def seen_round(
     if cold:
         q[:, [c + 1 for c in cold]] = -torch.inf
     log_q = q.log_softmax(-1)
-    best = log_q.topk(min(20, vocabulary))
-    proposal = Proposal(Candidates(best.indices.numpy(), best.values.numpy()), log_q)
+    proposal = Proposal.factorised(log_q, 20)
     verdict = toys.verdict_of(draft, range(path_length), bonus=int(rng.integers(0, vocabulary)))
     return Seen(draft, verdict, logits, proposal, TargetRule(sampling), position=40)
+
+
+def whole(seen):
+    """log q of every depth over the full vocabulary."""
+    return seen.proposal.along([0] * len(seen.proposal.candidates.ids))
+
+
+def over(candidates, log_q):
+    """These candidates with another q behind them."""
+    return Proposal(candidates, lambda path: log_q[: len(path)])
 
 
 def check_beliefs(seen, beliefs):
@@ -60,8 +69,8 @@ def check_beliefs(seen, beliefs):
 
 def check_probe(seen, probe):
     path, proposal = seen.verdict.path, seen.proposal
-    depths = min(len(path), len(proposal.log_q))
-    q_all = proposal.log_q.double().exp().numpy()
+    depths = min(len(path), len(proposal.candidates.ids))
+    q_all = whole(seen).double().exp().numpy()
     assert probe.tvd.shape == probe.entropy_q.shape == probe.rank_q.shape == (depths,)
     assert probe.coverage.shape == (depths, 16)
     for depth in range(depths):
@@ -117,13 +126,34 @@ def test_small_vocabularies_are_fully_covered(vocabulary):
         np.testing.assert_allclose(found.probe.coverage[:, vocabulary - 1 :], 1, atol=1e-5)
 
 
-def test_coverage_of_fewer_candidates_does_not_rise_behind_them():
-    """A drafter may keep fewer than 16: what it did not name covers nothing."""
-    seen = seen_round()
+def test_coverage_is_of_the_drafters_best_however_few_the_round_keeps():
+    """A proposal may hold fewer than 16 tokens of a depth: the definition does not change."""
+    seen, expected = seen_round(), observe(seen_round()).probe.coverage
     few = Candidates(seen.proposal.candidates.ids[:, :4], seen.proposal.candidates.log_q[:, :4])
-    object.__setattr__(seen, "proposal", Proposal(few, seen.proposal.log_q))
-    coverage = observe(seen).probe.coverage
-    np.testing.assert_allclose(coverage[:, 4:], np.repeat(coverage[:, 3:4], 12, 1), atol=1e-6)
+    object.__setattr__(seen, "proposal", over(few, whole(seen)))
+    np.testing.assert_array_equal(observe(seen).probe.coverage, expected)
+
+
+def test_a_drafter_that_gives_no_distribution_is_not_probed():
+    seen = seen_round()
+    object.__setattr__(seen, "proposal", Proposal(seen.proposal.candidates))
+    found = observe(seen)
+    assert found.probe is None and found.beliefs is not None
+
+
+def test_q_is_asked_for_along_the_accepted_path_and_no_further():
+    """[root, x_1, …]: one token per observed depth, the one that stands before it."""
+    for path_length, asked in ((1, 1), (3, 3), (6, 5)):
+        seen, paths = seen_round(path_length=path_length), []
+        given = whole(seen)
+
+        def along(path, given=given, paths=paths):
+            paths.append(list(path))
+            return given[: len(path)]
+
+        object.__setattr__(seen, "proposal", Proposal(seen.proposal.candidates, along))
+        observe(seen)
+        assert paths == [seen.draft.tokens[:asked].tolist()]
 
 
 def test_equal_distributions_have_no_distance():
@@ -131,7 +161,7 @@ def test_equal_distributions_have_no_distance():
     rows = list(seen.verdict.path)
     log_q = torch.zeros(5, 60)
     log_q[:3] = seen.logits[rows]
-    object.__setattr__(seen, "proposal", Proposal(seen.proposal.candidates, log_q.log_softmax(-1)))
+    object.__setattr__(seen, "proposal", over(seen.proposal.candidates, log_q.log_softmax(-1)))
     assert observe(seen).probe.tvd.max() < 1e-5
 
 
@@ -140,7 +170,7 @@ def test_disjoint_distributions_are_at_distance_one():
     seen.logits[:, :30] = -torch.inf
     log_q = torch.full((5, 60), -torch.inf)
     log_q[:, :30] = -np.log(30)
-    object.__setattr__(seen, "proposal", Proposal(seen.proposal.candidates, log_q))
+    object.__setattr__(seen, "proposal", over(seen.proposal.candidates, log_q))
     np.testing.assert_allclose(observe(seen).probe.tvd, 1, atol=1e-5)
 
 
@@ -168,9 +198,9 @@ def test_plain_decoding_has_beliefs_and_no_probe():
 
 def test_observing_leaves_what_it_saw_alone():
     seen = seen_round(rows=140)
-    before = seen.logits.clone(), seen.proposal.log_q.clone(), seen.verdict.choices.copy()
+    before = seen.logits.clone(), whole(seen).clone(), seen.verdict.choices.copy()
     observe(seen)
-    assert torch.equal(seen.logits, before[0]) and torch.equal(seen.proposal.log_q, before[1])
+    assert torch.equal(seen.logits, before[0]) and torch.equal(whole(seen), before[1])
     np.testing.assert_array_equal(seen.verdict.choices, before[2])
 
 

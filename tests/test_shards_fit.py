@@ -6,14 +6,26 @@ from dataclasses import replace
 import pytest
 import torch
 
-from core.drafters.dflash import load_model
+from core.drafters import dart, dflash, treeflash
+from core.errors import UserError
 from core.train import fit as fitting
 from core.train.collect import Collector, CollectSettings, collect
-from core.train.fit import Corpus, Fit, FitSettings, TargetParts, depth_weights, initial_model
+from core.train.fit import Corpus, Fit, FitSettings, depth_weights, draw_blocks
 from core.train.shards import TOP_K, Document, read_shard, shard_layers, shard_paths, write_shard
+from core.train.students import (
+    Blocks,
+    DartStudent,
+    DFlashStudent,
+    TargetParts,
+    TreeFlashStudent,
+    initial_dart,
+    initial_dflash,
+    load_student,
+)
 from core.train.texts import Sample
 from tests import toys
 
+FEATURES = (0, 1, 2)  # what DFlash (0, 2) and DART (1, 1, 0) read
 PROMPTS = ["hi", "tell me more", "a longer question about nothing"]
 
 
@@ -65,7 +77,7 @@ def owner():
 
 @pytest.fixture(scope="module")
 def collector(owner):
-    settings = CollectSettings(toys.LAYERS, (0.0, 1.0), batch=3, max_new_tokens=30, top_k=20)
+    settings = CollectSettings(FEATURES, (0.0, 1.0), batch=3, max_new_tokens=30, top_k=20)
     return Collector(owner, toys.tokenizer(), settings)
 
 
@@ -81,7 +93,7 @@ def eager(owner):
 def check_document(eager, found):
     """Features and top-K equal a plain forward on the same tokens, unpadded and alone."""
     out = eager(found.tokens[None].long(), output_hidden_states=True, use_cache=False)
-    features = torch.cat([out.hidden_states[i + 1][0] for i in toys.LAYERS], -1)
+    features = torch.cat([out.hidden_states[i + 1][0] for i in FEATURES], -1)
     torch.testing.assert_close(found.features.float(), features, rtol=2e-3, atol=2e-3)
     log_p = out.logits[0].log_softmax(-1)
     best = log_p.topk(TOP_K)
@@ -150,48 +162,85 @@ def shards(collector, tmp_path_factory):
     return where
 
 
-def a_fit(owner, shards, folder, settings=ENDLESS):
-    config = toys.dflash_config(
-        vocab_size=toys.LANGUAGE_SIZE, mask_token_id=258, intermediate_size=48
-    )
-    model = initial_model(config, owner, torch.arange(20)[None])
-    return Fit(model, TargetParts(owner), Corpus(shards, settings.held_out), settings, folder)
+SIZES = {"vocab_size": toys.LANGUAGE_SIZE, "intermediate_size": 48}
+KINDS = ("dflash", "treeflash", "dart")
+
+
+def a_student(owner, kind="dflash"):
+    """Each drafter as training starts it, on shards that hold the features of every kind."""
+    parts, config = TargetParts(owner), toys.dflash_config(mask_token_id=258, **SIZES)
+    if kind == "dart":
+        made = initial_dart(toys.dart_config(draft_vocab_size=toys.LANGUAGE_SIZE, **SIZES), owner)
+        return DartStudent(made, parts, FEATURES, 4)
+    torch.manual_seed(0)
+    backbone = initial_dflash(config, owner, torch.arange(20)[None])
+    if kind == "dflash":
+        return DFlashStudent(backbone, parts, FEATURES)
+    return TreeFlashStudent(treeflash.initial_model(backbone), parts, FEATURES)
+
+
+def a_fit(owner, shards, folder, settings=ENDLESS, kind="dflash"):
+    torch.manual_seed(0)
+    corpus = Corpus(shards, settings.held_out)
+    return Fit(a_student(owner, kind), corpus, settings, folder)
 
 
 def losses(fit, count):
     return [status.loss for status, _ in zip(fit.steps(), range(count), strict=False)]
 
 
-def test_a_fit_lowers_the_loss(owner, shards, tmp_path):
-    seen = losses(a_fit(owner, shards, tmp_path), 60)
+@pytest.mark.parametrize(("kind", "share"), [("dflash", 0.8), ("treeflash", 0.97), ("dart", 0.85)])
+def test_a_fit_lowers_the_loss(owner, shards, tmp_path, kind, share):
+    seen = losses(a_fit(owner, shards, tmp_path, kind=kind), 60)
     assert all(loss >= 0 for loss in seen)
-    assert sum(seen[-10:]) < 0.8 * sum(seen[:10])
+    assert sum(seen[-10:]) < share * sum(seen[:10])
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_a_resumed_fit_goes_on_exactly(owner, shards, tmp_path, optimizer):
-    settings = replace(ENDLESS, optimizer=optimizer, save_every=6)
-    whole = a_fit(owner, shards, tmp_path / "whole", settings)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_resumed_fit_goes_on_exactly(owner, shards, tmp_path, kind):
+    settings = replace(ENDLESS, save_every=6)
+    whole = a_fit(owner, shards, tmp_path / "whole", settings, kind)
     expected = losses(whole, 11)
-    first = a_fit(owner, shards, tmp_path / "cut", settings)
+    first = a_fit(owner, shards, tmp_path / "cut", settings, kind)
     assert losses(first, 8) == expected[:8]  # killed two steps behind the checkpoint
-    second = a_fit(owner, shards, tmp_path / "cut", settings)
+    second = a_fit(owner, shards, tmp_path / "cut", settings, kind)
     assert second.step == 6
     assert losses(second, 5) == expected[6:]
-    for (name, a), (_, b) in zip(
-        whole.model.named_parameters(), second.model.named_parameters(), strict=True
-    ):
-        assert torch.equal(a, b), name
+    trained = second.student.trained()
+    assert trained.keys() == whole.student.trained().keys() == second.average.keys()
+    for name, parameter in whole.student.trained().items():
+        assert torch.equal(parameter, trained[name]), name
         assert torch.equal(whole.average[name], second.average[name]), name
 
 
-def test_a_checkpoint_is_the_average_in_the_official_format(owner, shards, tmp_path):
-    fit = a_fit(owner, shards, tmp_path)
+def loaded(kind, folder):
+    if kind == "dart":
+        return dart.load_checkpoint(folder, torch.float32, "cpu").model
+    return {"dflash": dflash, "treeflash": treeflash}[kind].load_model(folder, torch.float32, "cpu")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_checkpoint_is_the_average_in_the_official_format(owner, shards, tmp_path, kind):
+    fit = a_fit(owner, shards, tmp_path, kind=kind)
+    before = {n: t.clone() for n, t in fit.student.model.state_dict().items()}
     losses(fit, 4)
     fit.save()
-    loaded = load_model(tmp_path / "checkpoint", torch.float32, "cpu")
-    for name, tensor in loaded.state_dict().items():
-        assert torch.equal(tensor, fit.average[name].bfloat16().float()), name
+    for name, tensor in loaded(kind, tmp_path / "checkpoint").state_dict().items():
+        expected = fit.average.get(name, before[name])  # what is frozen stays as it was
+        assert torch.equal(tensor, expected.detach().bfloat16().float()), name
+    assert any(not torch.equal(t, before[n]) for n, t in fit.average.items())
+
+
+def test_treeflash_trains_its_head_and_nothing_else(owner, shards, tmp_path):
+    fit = a_fit(owner, shards, tmp_path, kind="treeflash")
+    assert set(fit.student.trained()) == {
+        f"ar_approximation.{n}" for n in ("ug.weight", "ug.bias", "d.weight", "norm.weight")
+    }
+    before = copy.deepcopy(fit.student.model.model.state_dict())
+    losses(fit, 5)
+    for name, tensor in fit.student.model.model.state_dict().items():
+        assert torch.equal(tensor, before[name]), name
+    assert fit.student.model.ar_approximation.d.weight.any(), "the head has left zero"
 
 
 def test_an_interrupted_save_keeps_the_last_one(owner, shards, tmp_path, monkeypatch):
@@ -221,6 +270,127 @@ def test_held_out_documents_are_not_trained_on(shards):
     assert len(corpus.test) == 2 and len(corpus.train) == 4
     held = {tuple(d.tokens.tolist()) for d in corpus.test}
     assert not held & {tuple(d.tokens.tolist()) for d in corpus.train}
+
+
+# ── students ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def randomised(student):
+    """The student with random weights: a zero head or an identity hides a wrong input."""
+    generator = torch.Generator().manual_seed(5)
+    for parameter in student.model.parameters():
+        noise = 0.2 * torch.randn(parameter.shape, generator=generator)
+        parameter.data = noise if parameter.ndim == 2 else 1 + noise
+    return student
+
+
+def a_drafter(student, owner):
+    """The drafter that decodes with a student's network."""
+    embedding, head = owner.get_input_embeddings(), owner.get_output_embeddings()
+    if student.kind == "dart":
+        return dart.DartDrafter(student.model, embedding, dart.Head(head), student.layers)
+    made = {"dflash": dflash.DFlashDrafter, "treeflash": treeflash.TreeFlashDrafter}[student.kind]
+    return made(student.model, embedding, head)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_students_proposals_are_the_drafters_own(owner, shards, kind):
+    """At several anchors of a text in one pass, against the drafter walking up to each."""
+    student = randomised(a_student(owner, kind))
+    drafter, found = a_drafter(student, owner), Corpus(shards, 0).train[0]
+    anchors = torch.tensor([found.answer, found.answer + 1, found.answer + 9, len(found) - 1])
+    wanted = drafter.layers
+    parts = found.features.float().chunk(len(FEATURES), -1)
+    features = torch.cat([parts[FEATURES.index(layer)] for layer in wanted], -1)
+    roots = found.tokens[anchors].tolist()
+    with torch.inference_mode():
+        rows = student.plain_rows(Blocks(found, anchors))
+        made = list(student.proposals(rows, roots, 20))
+    for anchor, root, ours in zip(anchors.tolist(), roots, made, strict=True):
+        drafter.reset(len(found))
+        drafter.extend(found.tokens[:anchor].tolist(), features[:anchor])
+        theirs = drafter.propose(root, 20).candidates
+        ids, odds = theirs.ids[:, :20], theirs.log_q[:, :20]
+        assert (ours.ids[:, :20] == ids).mean() > 0.98  # but for float32 ties
+        torch.testing.assert_close(torch.from_numpy(ours.log_q[:, :20]), torch.from_numpy(odds),
+                                   rtol=1e-3, atol=1e-3)  # fmt: skip
+        if kind == "treeflash":
+            for x in (ours, theirs):
+                x.transitions.need_all()
+            one, two = (torch.from_numpy(x.transitions.log_q) for x in (ours, theirs))
+            torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_rows_trained_on_are_those_behind_the_true_tokens(owner, shards, kind):
+    """q (TreeFlash: q′ given the text's own tokens) at each depth, as decoding would say it."""
+    student = randomised(a_student(owner, kind))
+    drafter, found = a_drafter(student, owner), Corpus(shards, 0).train[1]
+    anchor = found.answer + 4
+    with torch.inference_mode():
+        rows = student.rows(Blocks(found, torch.tensor([found.answer, anchor])))[1]
+        ours = (rows @ student.parts.head.T).log_softmax(-1)
+    parts = found.features.float().chunk(len(FEATURES), -1)
+    features = torch.cat([parts[FEATURES.index(layer)] for layer in drafter.layers], -1)
+    drafter.reset(len(found))
+    drafter.extend(found.tokens[:anchor].tolist(), features[:anchor])
+    proposal = drafter.propose(int(found.tokens[anchor]), 20)
+    with torch.inference_mode():
+        theirs = proposal.along(found.tokens[anchor : anchor + student.depths].tolist())
+    torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3)
+
+
+def test_dart_starts_with_what_the_targets_last_layer_says(owner):
+    model = a_student(owner, "dart").model
+    last = owner.model.layers[-1]
+    width = model.config.hidden_size
+    assert torch.equal(model.fc.weight[:, -width:], torch.eye(width))
+    assert not model.fc.weight[:, :-width].any()
+    assert torch.equal(
+        model.midlayer.self_attn.q_proj.weight[:, width:], last.self_attn.q_proj.weight
+    )
+    assert torch.equal(model.midlayer.mlp.up_proj.weight, last.mlp.up_proj.weight)
+    x = torch.randn(4, width)
+    once = model.norm(model.norm(x))
+    target = torch.nn.functional.rms_norm(x, (width,), owner.model.norm.weight, 1e-6)
+    scale = (once / target).median()
+    torch.testing.assert_close(once / scale, target, rtol=0.15, atol=0.15)
+
+
+def test_features_nobody_collected_are_one_sentence(owner, shards):
+    student = a_student(owner, "dflash")
+    student.features = (0, 1)
+    with pytest.raises(UserError, match="layer 2"):
+        student.rows(Blocks(Corpus(shards, 0).train[0], torch.tensor([5])))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_student_is_loaded_from_its_checkpoint(owner, tmp_path, kind):
+    student = randomised(a_student(owner, kind))
+    student.save(tmp_path)
+    again = load_student(kind, tmp_path, owner, FEATURES)
+    assert again.kind == kind and again.depths == student.depths == 7
+    for name, tensor in again.model.state_dict().items():
+        assert torch.equal(tensor, student.model.state_dict()[name].bfloat16().float()), name
+
+
+def test_a_student_that_is_not_trained_here_is_one_sentence(owner, tmp_path):
+    with pytest.raises(UserError, match="dflash, treeflash, dart"):
+        load_student("eagle", tmp_path, owner, FEATURES)
+    made = toys.dart_model(dtype=torch.bfloat16, vocab_size=259, draft_vocab_size=259)
+    weight = owner.get_output_embeddings().weight
+    dart.save_official(made, weight, weight, tmp_path)
+    with pytest.raises(UserError, match="head of its own"):
+        load_student("dart", tmp_path, owner, FEATURES)
+
+
+def test_drawn_anchors_lie_in_the_answers(shards):
+    corpus = Corpus(shards, 0).train
+    for seed in range(5):
+        for blocks in draw_blocks(corpus, ENDLESS, torch.Generator().manual_seed(seed)):
+            assert (blocks.anchors >= blocks.document.answer).all()
+            assert (blocks.anchors < len(blocks.document) - 1).all()
+            assert (blocks.anchors.diff() > 0).all()
 
 
 def test_depth_weights_fall_exponentially():

@@ -35,6 +35,7 @@ from core.types import (
     Beliefs,
     Candidates,
     Draft,
+    Offers,
     Probe,
     Round,
     Times,
@@ -75,6 +76,10 @@ def small_round(index=0, texts=None):
         draft=Draft(
             np.array([9, 1, 2, 3]), np.array([-1, 0, 0, 2], np.int32),
             np.array([0, 1, 1, 2], np.int32), np.array([0, 1, 2, 1], np.int32), f32(4), f32(4),
+            notes={"n-gram count": f32(4), "log q (marginal)": f32(4)},
+            offers=Offers(
+                rng.integers(0, 50, (2, 3)), f32(2, 3), np.array([0, -1, 1, -1], np.int32)
+            ),
         ),
         verdict=Verdict((0, 2), np.array([2, 7, 8, -1])),
         committed=(2, 8),
@@ -85,7 +90,6 @@ def small_round(index=0, texts=None):
         probe=Probe(f32(2), f32(2, 16), f32(2), np.array([1, 30], np.int32)),
         times=Times(0.1, 0.2, 0.3, 0.4),
         texts={9: "nine", 1: "one"} if texts is None else texts,
-        notes={"ngram": f32(4)},
     )  # fmt: skip
 
 
@@ -133,6 +137,8 @@ def use(trace):
         assert isinstance(record.stop_reason, str) and isinstance(record.verdict.bonus, int)
         for row in range(len(record.draft)):
             assert record.why(row) and record.draft.path(row)[0] == 0
+            offered = record.offered(row)
+            assert offered is None or offered.ids.shape == offered.log_q.shape
             assert isinstance(record.text(int(record.draft.tokens[row])), str)
         json.dumps(round_to_json(record), allow_nan=False)
 
@@ -176,7 +182,7 @@ def test_random_float32_bit_patterns_read_back_to_the_bit():
     numbers = bits.view(np.float32)
     numbers = numbers[np.isfinite(numbers)][:1024].copy()
     record = small_round()
-    record = replace(record, notes={"x": numbers})
+    record = replace(record, draft=replace(record.draft, notes={"x": numbers}))
     line = json.loads(json.dumps(round_to_json(record)))
     back = np.array(line["notes"]["x"], np.float32)
     np.testing.assert_array_equal(back.view(np.uint32), numbers.view(np.uint32))
@@ -421,6 +427,57 @@ def test_absurdly_deep_or_large_values_are_refused(tmp_path):
             assert not opens_or_says_why(edited(tmp_path, 1, **{field: value}))
 
 
+@pytest.mark.parametrize(
+    "offers",
+    [
+        {"after": [0, -1, 2, -1]}, {"after": [0, -1, 1]}, {"after": [0, -1, 1, -1, 0]},
+        {"after": [0, -2, 1, -1]}, {"after": [0, -1, 1.0, -1]}, {"after": None},
+        {"token": [[1, 2, 3]]}, {"token": [[1, 2, 3], [1, 2]]}, {"token": [[1, 2, -3]] * 2},
+        {"token": []}, {"token": 3}, {"token": [[1, 2], [3, 4]]}, {"token": [[1.5] * 3] * 2},
+        {"log_q": [[0.0] * 3]}, {"log_q": [[0.0] * 2] * 2}, {"log_q": None},
+        {"log_q": [["x"] * 3] * 2},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_offers_that_do_not_fit_the_nodes_are_refused(tmp_path, offers):
+    whole = json.loads(small_bytes(tmp_path).splitlines()[1])["offers"]
+    assert opens_or_says_why(edited(tmp_path, 1, offers=whole))
+    with pytest.raises(UserError, match="line 2") as error:
+        parse(edited(tmp_path, 1, offers=whole | offers))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("offers", [3, [1], "x", {"token": [[1]]}, {"after": [0, 0, 0, 0]}])
+def test_offers_that_are_none_are_refused(tmp_path, offers):
+    with pytest.raises(UserError, match="line 2"):
+        parse(edited(tmp_path, 1, offers=offers))
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [3, [1.0] * 4, "x", {"x": 3}, {"x": None}, {"x": [1.0] * 3}, {"x": [1.0] * 5},
+     {"x": ["y"] * 4}, {"x": [[1.0]] * 4}, {"x": [True] * 4}, {"x": {}}],
+    ids=str,
+)  # fmt: skip
+def test_notes_that_do_not_fit_the_nodes_are_refused(tmp_path, notes):
+    with pytest.raises(UserError, match="line 2") as error:
+        parse(edited(tmp_path, 1, notes=notes))
+    assert "\n" not in str(error.value)
+
+
+def test_notes_of_any_name_are_kept(tmp_path):
+    notes = {text: [1.0, None, 2.5, 0.0] for text in HOSTILE}
+    draft = parse(edited(tmp_path, 1, notes=notes)).rounds[0].draft
+    assert list(draft.notes) == HOSTILE
+    np.testing.assert_array_equal(draft.notes[""], np.array([1, np.nan, 2.5, 0], np.float32))
+
+
+def test_rounds_without_notes_and_offers_have_none(tmp_path):
+    for empty in ({"notes": {}, "offers": None}, {"notes": None, "offers": {}}):
+        draft = parse(edited(tmp_path, 1, **empty)).rounds[0].draft
+        assert draft.notes == {} and draft.offers is None
+
+
 EVIL = [None, True, -1, 1, 2**31, 2**63, 10**400, 0.5, -0.0, 1e308, "", "x", [], [[]], [None],
         [-1], [2**70], ["0"], {}, {"0": []}, {"-1": "x"}, {"9" * 12: "x"}, {"²": "x"},
         [[1], [1, 2]]]  # fmt: skip
@@ -545,6 +602,7 @@ def test_the_golden_version_1_trace_still_opens_and_says_the_same():
     assert first.probe.coverage.shape == (len(first.probe.tvd), 16)
     assert first.text(int(first.draft.tokens[0])) == " t42"
     assert math.isnan(first.beliefs.log_p[0])
+    assert all(not r.draft.notes and r.draft.offers is None for r in trace.rounds)
     use(trace)
 
 

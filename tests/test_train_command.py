@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 
 from app import cli
 from core import builders
 from core.decode import Method, Settings, decode
+from core.drafters.dart import load_checkpoint as load_dart
 from core.drafters.dflash import load_config
+from core.drafters.dflash import load_model as load_dflash
+from core.drafters.treeflash import load_model as load_treeflash
+from core.errors import UserError
 from core.train.collect import Collector, CollectSettings
-from core.train.fit import TargetParts
-from core.train.report import bootstrap
-from core.train.simulate import CHAIN, rounds, score
+from core.train.report import bootstrap, by_drafter
+from core.train.simulate import Contender, Score, accepted, score
+from core.train.students import DartStudent, DFlashStudent, TargetParts, TreeFlashStudent
 from core.types import Sampling
 from tests import toys
 from tests.test_cli import save_toys
@@ -42,56 +47,192 @@ def words(folder):
     ]  # fmt: skip
 
 
-def test_train_makes_a_drafter_and_a_report_and_resumes(words, folder, capsys):
-    assert cli.main(words) == 0, capsys.readouterr().err
+def shard_times(out):
+    return {p: p.stat().st_mtime_ns for p in (out / "shards").glob("*.safetensors")}
+
+
+def read_report(out, kind):
+    return json.loads((out / kind / "report.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def backbone(words, folder):
+    """The run's own DFlash drafter, trained first."""
+    assert cli.main(words) == 0
+    return folder / "run" / "dflash" / "checkpoint"
+
+
+def with_kind(words, kind, *more):
+    return [words[0], kind, *words[1:], *more]
+
+
+def test_train_makes_a_drafter_and_a_report_and_resumes(words, folder, backbone):
     out = folder / "run"
-    report = json.loads((out / "report.json").read_text())
+    report = read_report(out, "dflash")
     assert report["steps"] > 0 and report["tokens"] > 500
     assert {row["sampling"] for row in report["scores"]} == {"greedy", "T=1"}
-    assert all(1 <= row["ddtree 64"] <= 4 for row in report["scores"])
-    config = load_config(out / "fit" / "checkpoint")
+    names = {row["method"] for row in report["scores"]}
+    assert names == {"chain", "best-first 16", "best-first 64"}
+    for row in report["scores"]:
+        assert 1 <= row["tau"] <= 4 and row["low"] <= row["tau"] <= row["high"]
+    config = load_config(backbone)
     assert (config.block_size, config.num_hidden_layers, config.target_layer_ids) == (4, 1, (0, 1))
-    shards = {p: p.stat().st_mtime_ns for p in (out / "shards").glob("*.safetensors")}
+    shards = shard_times(out)
     assert len(shards) == 3  # 40 prompts to answer in batches of 32, 30 answers to read
     assert cli.main(words) == 0
-    again = json.loads((out / "report.json").read_text())
+    again = read_report(out, "dflash")
     assert again["steps"] == report["steps"]  # the minutes were used up: nothing is trained again
-    assert shards == {p: p.stat().st_mtime_ns for p in (out / "shards").glob("*.safetensors")}
+    assert shards == shard_times(out)
 
 
-@pytest.mark.parametrize("more", [["--minutes", "0"], ["--draft-layers", "99"], ["--prompts"]])
+@pytest.mark.parametrize("kind", ["treeflash", "dart"])
+def test_other_drafters_train_on_the_same_shards_and_resume(words, folder, backbone, kind):
+    out, more = folder / "run", ("--draft-length", "3")
+    shards, before = shard_times(out), (backbone / "model.safetensors").read_bytes()
+    assert cli.main(with_kind(words, kind, *more)) == 0
+    report = read_report(out, kind)
+    assert report["steps"] > 0
+    assert {row["method"] for row in report["scores"]} == {"best-first 16", "best-first 64"}
+    assert all(1 <= row["tau"] <= 5 for row in report["scores"])
+    assert shard_times(out) == shards and (backbone / "model.safetensors").read_bytes() == before
+    checkpoint = out / kind / "checkpoint"
+    if kind == "dart":
+        assert load_dart(checkpoint, torch.float32, "cpu").model.config.depths == 4
+    else:
+        found = load_treeflash(checkpoint, torch.float32, "cpu")
+        under = load_dflash(backbone, torch.float32, "cpu")
+        for name, tensor in under.state_dict().items():
+            assert torch.equal(found.model.state_dict()[name], tensor), name
+    assert cli.main(with_kind(words, kind, *more)) == 0
+    assert read_report(out, kind)["steps"] == report["steps"]
+
+
+@pytest.mark.parametrize("kind", ["treeflash", "dart"])
+def test_a_trained_drafter_decodes(words, folder, backbone, kind, capsys):
+    assert cli.main(with_kind(words, kind, "--draft-length", "3")) == 0
+    capsys.readouterr()
+    drafter = folder / "run" / kind / "checkpoint"
+    more = [] if kind == "treeflash" else ["--set", "ngram_weight=0"]
+    command = [
+        "audit", kind, "--prompt", "hi", "--max-new-tokens", "20", "--budget", "9",
+        "--model", words[2], "--drafter", str(drafter), *more,
+    ]  # fmt: skip
+    assert cli.main(command) == 0, capsys.readouterr().err
+    assert "lossless: 2 comparisons, 40 tokens" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "more",
+    [["--minutes", "0"], ["--draft-layers", "99"], ["--prompts"], ["--draft-length", "0"],
+     ["--block-size", "1"]],
+)  # fmt: skip
 def test_train_refuses_what_cannot_be(words, folder, more, capsys):
     assert cli.main([*words, "--out", str(folder / "other"), *more]) == 2
     assert "Traceback" not in capsys.readouterr().err
 
 
-def text_of(model, tokenizer, prompt, count, depths, layers):
-    """The toy target's own greedy text as a document, long enough for the last round's tree."""
-    settings = CollectSettings(layers, (0.0,), max_new_tokens=count + depths + 1, top_k=0)
-    (document,) = Collector(model, tokenizer, settings).answer([prompt], seed=0)
-    return document
+def test_train_refuses_an_unknown_kind_and_a_missing_backbone(words, folder, backbone, capsys):
+    assert cli.main(with_kind(words, "eagle")) == 2
+    assert "eagle" in capsys.readouterr().err
+    gone = with_kind(words, "treeflash", "--backbone", str(folder / "gone"))
+    assert cli.main([*gone, "--out", str(folder / "elsewhere")]) == 2
+    assert "gone" in capsys.readouterr().err.splitlines()[-1]
 
 
-@pytest.mark.parametrize("budget", [CHAIN, 1, 7, 64])
-def test_a_simulated_run_takes_the_rounds_of_a_real_one(budget):
+def test_treeflash_without_any_backbone_says_how_to_get_one(words, folder, capsys):
+    assert cli.main([*with_kind(words, "treeflash"), "--out", str(folder / "bare")]) == 2
+    assert "--backbone" in capsys.readouterr().err.splitlines()[-1]
+
+
+# ── simulated rounds are a real run's ────────────────────────────────────────────────────────────
+
+FEATURES = (0, 1, 2)
+
+
+@pytest.fixture(scope="module")
+def document():
+    """The toy target's own greedy text, long enough for the last round's tree."""
+    settings = CollectSettings(FEATURES, (0.0,), max_new_tokens=COUNT + 8, top_k=0)
+    collector = Collector(toys.model(), toys.tokenizer(), settings)
+    (made,) = collector.answer([list(START)], seed=0)
+    assert len(made) - made.answer >= COUNT
+    return made
+
+
+START, COUNT = (3, 1, 4, 1, 5), 80
+
+
+def drafter_and_student(kind):
+    """One network twice: decoding with its cache, and as training sees it."""
+    parts = TargetParts(toys.model())
+    if kind == "dart":
+        drafter = toys.dart_drafter()
+        return drafter, DartStudent(drafter.model, parts, FEATURES, 4)
+    if kind == "treeflash":
+        drafter = toys.treeflash_drafter()
+        return drafter, TreeFlashStudent(drafter._conditioner.model, parts, FEATURES)
     drafter = toys.dflash_drafter()
-    network, layers = drafter.model, drafter.layers
-    target = toys.target(layers=layers)
-    prompt, count = [3, 1, 4, 1, 5], 80
-    document = text_of(target.model, toys.tokenizer(), prompt, count, drafter.depths, layers)
-    if len(document) - document.answer < count:
-        pytest.skip("the toy's text ended in a loop")
-    build = builders.best_first if budget else builders.chain
-    settings = Settings(budget or 64, count, Sampling())
-    real = [r.accepted + 1 for r in decode(target, Method("m", drafter, build), prompt, settings)]
-    parts = TargetParts(target.model)
-    result = score(network, parts, [document], [budget], new_tokens=count)
-    assert result.rounds[budget] == (tuple(real),)
+    return drafter, DFlashStudent(drafter.model, parts, FEATURES)
 
 
-def test_rounds_jump_by_what_they_accept():
-    assert rounds([2, 9, 1, 1, 3, 9], 6) == [2, 1, 1, 3]
-    assert rounds([], 4) == []
+def builder_named(name, document):
+    made = {"chain": builders.chain, "best-first": builders.best_first}
+    made["opt-tree"] = builders.OptTree()
+    made["continuity"] = toys.continuity(document.tokens.tolist()[:60])
+    return made[name]
+
+
+@pytest.mark.parametrize("budget", [1, 7, 64])
+@pytest.mark.parametrize(
+    "pair",
+    ["dflash+chain", "dflash+best-first", "treeflash+best-first", "treeflash+opt-tree",
+     "dart+best-first", "dart+continuity", "dflash+continuity"],
+)  # fmt: skip
+def test_a_simulated_run_takes_the_rounds_of_a_real_one(pair, budget, document):
+    kind, _, name = pair.partition("+")
+    drafter, student = drafter_and_student(kind)
+    builder = builder_named(name, document)
+    target, settings = toys.target(layers=drafter.layers), Settings(budget, COUNT, Sampling())
+    real = decode(target, Method(pair, drafter, builder), list(START), settings)
+    lengths = tuple(r.accepted + 1 for r in real)
+    assert max(lengths) > 1 or budget < 64
+    result = score(student, [document], [Contender(pair, builder, budget)], COUNT)
+    assert result.runs[pair] == (lengths,)
+    assert result.tau[pair] == pytest.approx(sum(lengths) / len(lengths))
+
+
+def test_contenders_share_proposals_and_differ_by_what_they_build(document):
+    _, student = drafter_and_student("dart")
+    field = [Contender(f"b {n}", builders.best_first, n) for n in (1, 4, 16, 64)]
+    together = score(student, [document, document], field, COUNT)
+    for contender in field:
+        alone = score(student, [document], [contender], COUNT).runs[contender.name]
+        assert together.runs[contender.name] == alone * 2
+    taus = list(together.tau.values())
+    assert taus == sorted(taus) and taus[0] < taus[-1]
+
+
+def test_scores_of_two_sets_of_texts_add_up():
+    one, two = Score({"a": ((2, 2), (3,))}), Score({"a": ((1,),)})
+    assert (one + two).runs == {"a": ((2, 2), (3,), (1,))}
+    assert (one + two).tau == {"a": 2.0}
+
+
+def test_accepted_counts_what_agrees_with_the_text():
+    draft = toys.draft_of([-1, 0, 0, 2, 3], [9, 1, 2, 3, 4])
+    for text, expected in (([1, 3], 1), ([2, 3, 4, 5], 3), ([3], 0), ([], 0), ([2, 4], 1)):
+        assert accepted(draft, text) == expected
+
+
+def test_the_report_groups_methods_by_drafter():
+    found = by_drafter(["dflash", "ddtree", "dart", "dart+best-first", "treeflash+chain"])
+    assert found == {
+        "dflash": ["dflash", "ddtree"],
+        "dart": ["dart", "dart+best-first"],
+        "treeflash": ["treeflash+chain"],
+    }
+    with pytest.raises(UserError, match="ar has no drafter"):
+        by_drafter(["ar"])
 
 
 def test_bootstrap_holds_the_estimate_and_shrinks_to_it():

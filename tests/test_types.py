@@ -1,6 +1,7 @@
 """The words of the house: drafts, verdicts and rounds as plain data."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from core.types import (
     ACCEPTED,
     BEYOND,
+    NO_DRAFT,
     OUTRANKED,
     OUTSIDE,
     PRUNED,
@@ -15,6 +17,7 @@ from core.types import (
     UNREACHED,
     Candidates,
     Draft,
+    Offers,
     Round,
     Sampling,
     Verdict,
@@ -102,6 +105,49 @@ def test_the_stop_is_explained_by_the_candidates_of_that_depth(bonus, why):
 def test_nothing_is_drafted_beyond_the_last_depth():
     assert a_round([0, 1, 3], 8, candidates([1, 2], [3, 4])).stop_reason == BEYOND
     assert a_round([0], 8).stop_reason == BEYOND
+
+
+def test_a_round_without_drafted_nodes_says_so():
+    record = Round(0, 7, Draft.root_only(3), Verdict((0,), np.array([5])), (5,))
+    assert record.stop_reason == NO_DRAFT
+    assert record.offered(0) is None
+
+
+def test_what_was_offered_hangs_on_the_depth_alone_without_offers():
+    record = a_round([0], 8, candidates([1, 2], [3, 4]))
+    for row, expected in enumerate(([1, 2], [3, 4], [3, 4], None, None)):
+        found = record.offered(row)
+        assert found is None if expected is None else found.ids.tolist() == expected
+
+
+def with_offers(record):
+    """Lists after the root, after 1 and after 2; 3 is at the last depth, 4 a leaf."""
+    ids = np.array([[1, 2], [3, 7], [4, 8]])
+    offers = Offers(ids, -ids.astype(np.float32), np.array([0, 1, 2, -1, -1], np.int32))
+    return replace(record, draft=replace(record.draft, offers=offers))
+
+
+def test_what_was_offered_after_each_row_is_its_own_list():
+    record = with_offers(a_round([0, 1], 7, candidates([1, 2], [3, 4], [5, 6])))
+    assert [x.ids.tolist() if (x := record.offered(r)) else None for r in range(5)] == [
+        [1, 2], [3, 7], [4, 8], None, None,
+    ]  # fmt: skip
+    np.testing.assert_array_equal(record.offered(2).log_q, np.array([-4, -8], np.float32))
+
+
+@pytest.mark.parametrize(
+    ("path", "bonus", "why"),
+    [
+        ([0, 1], 7, PRUNED),  # offered behind 1, though no candidate of the depth
+        ([0, 1], 8, OUTSIDE),  # offered behind 2 only
+        ([0, 1], 4, OUTSIDE),  # a candidate of the depth, but not behind 1
+        ([0, 2, 4], 5, OUTSIDE),  # a leaf outside the M candidates has no children
+        ([0], 9, OUTSIDE),
+    ],
+)
+def test_offers_explain_the_stop_where_there_are_some(path, bonus, why):
+    record = with_offers(a_round(path, bonus, candidates([1, 2], [3, 4], [5, 6])))
+    assert record.stop_reason == why
 
 
 def test_a_token_without_text_shows_its_id():

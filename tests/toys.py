@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
@@ -30,11 +31,15 @@ from transformers import (
 
 from core.builders import best_first, chain
 from core.cache import ATTENTION
+from core.continuity import ContinuitySearch, Weights
 from core.decode import Method, Proposal, Settings, decode, new_tokens
+from core.drafters.dart import DartConfig, DartDrafter, DartModel, Head, feature_layers
 from core.drafters.dflash import DFlashConfig, DFlashDrafter, DFlashModel
+from core.drafters.treeflash import TreeFlashDrafter, TreeFlashModel, TreeFlashOptions
+from core.ngram import NgramStore
 from core.sampling import gumbel_noise
 from core.target import Target
-from core.types import Candidates, Draft, Round, Sampling, Times, Verdict
+from core.types import Candidates, Draft, Round, Sampling, Times, Transitions, Verdict
 
 VOCABULARY = 48
 LAYERS = (0, 2)  # feature layers of every toy drafter
@@ -101,10 +106,10 @@ def target(family: str = "llama", layers: tuple[int, ...] = LAYERS, stop: Sequen
 
 
 @torch.inference_mode()
-def full_forward(tokens: Sequence[int], family: str = "llama"):
+def full_forward(tokens: Sequence[int], family: str = "llama", layers: Sequence[int] = LAYERS):
     """Hugging Face's forward over a whole text: logits [T, V], features [T, F·h], KV per layer."""
     out = reference(family)(torch.tensor([list(tokens)]), use_cache=True, output_hidden_states=True)
-    features = torch.cat([out.hidden_states[i + 1][0] for i in LAYERS], -1)
+    features = torch.cat([out.hidden_states[i + 1][0] for i in layers], -1)
     kv = [(layer.keys, layer.values) for layer in out.past_key_values.layers]
     return SimpleNamespace(logits=out.logits[0], features=features, kv=kv)
 
@@ -173,9 +178,7 @@ class ToyDrafter:
         assert len(self.context) <= self.room
 
     def propose(self, root: int, width: int) -> Proposal:
-        log_q = self.log_q([*self.context, root])
-        best = log_q.topk(min(max(width, 16), self.vocabulary))
-        return Proposal(Candidates(best.indices.numpy(), best.values.numpy()), log_q)
+        return Proposal.factorised(self.log_q([*self.context, root]), max(width, 16))
 
     def log_q(self, text: list[int]) -> Tensor:
         """[L, V] for the positions behind ``text``, whose last token is the root."""
@@ -262,6 +265,69 @@ class SameForever(ToyDrafter):
         return logits.log_softmax(-1)
 
 
+def transitions_of(
+    log_q: Tensor,
+    behind: Callable[[int, int], Tensor],
+    root: int,
+    candidates: int,
+    siblings: int,
+) -> Transitions:
+    """Tables the slow way, one pair at a time: ``behind(depth, token)`` is log q′ [V] at a 0-based
+    depth given the token before it; log q [L, V] is the plain one."""
+    depths, vocabulary = log_q.shape
+    count, kept = min(candidates, vocabulary), min(siblings, vocabulary)
+    chosen = [log_q[depth].topk(count).indices.tolist() for depth in range(depths)]
+    ids, odds = np.zeros((depths, count, kept), np.int64), np.zeros((depths, count, kept))
+    marginal, follow = odds.copy(), np.full(odds.shape, -1, np.int32)
+    for depth, row in itertools.product(range(depths), range(count)):
+        best = behind(depth, chosen[depth - 1][row] if depth else root).topk(kept)
+        for place, (token, value) in enumerate(
+            zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        ):
+            ids[depth, row, place], odds[depth, row, place] = token, value
+            marginal[depth, row, place] = log_q[depth, token]
+            if token in chosen[depth]:
+                follow[depth, row, place] = chosen[depth].index(token)
+    return Transitions(ids, odds.astype(np.float32), marginal.astype(np.float32), follow)
+
+
+class ConditionalDrafter(OracleDrafter):
+    """q′ hangs on the token before: right behind the true one, or with ``adversarial`` wrong there
+    and nowhere else. The plain q, which the candidates are read off, likes the true token."""
+
+    def __init__(
+        self, text: Sequence[int], depths: int = 7, adversarial: bool = False, candidates: int = 5
+    ):
+        super().__init__(text, depths)
+        self.adversarial, self.candidates = adversarial, candidates
+
+    def log_q(self, text: list[int]) -> Tensor:
+        logits = self.noise(text, seed=6)
+        logits[torch.arange(self.depths), torch.tensor(self.future(text))] += 3.0
+        return logits.log_softmax(-1)
+
+    def behind(self, text: list[int], depth: int, token: int) -> Tensor:
+        """log q′ [V] at a 0-based depth behind a token."""
+        future = [text[-1], *self.future(text)]
+        generator = torch.Generator().manual_seed(len(text) * 613 + depth * 97 + token)
+        logits = 1.5 * torch.randn(self.vocabulary, generator=generator)
+        if token == future[depth]:
+            logits[future[depth + 1]] += -30.0 if self.adversarial else 2.5
+        return logits.log_softmax(-1)
+
+    def propose(self, root: int, width: int) -> Proposal:
+        text = [*self.context, root]
+        log_q = self.log_q(text)
+        best = log_q.topk(min(max(width, 16), self.vocabulary))
+        tables = transitions_of(
+            log_q, lambda depth, token: self.behind(text, depth, token), root, self.candidates, 9
+        )
+        return Proposal(
+            Candidates(best.indices.numpy(), best.values.numpy(), tables),
+            lambda path: torch.stack([self.behind(text, i, t) for i, t in enumerate(path)]),
+        )
+
+
 def dflash_config(**changes) -> DFlashConfig:
     """A two-layer DFlash for the toy targets."""
     fields = {
@@ -282,7 +348,10 @@ def dflash_config(**changes) -> DFlashConfig:
 
 def dflash_model(seed: int = 0, dtype=torch.float64, **changes) -> DFlashModel:
     """Random weights, gains included: a norm that is skipped or misplaced must show."""
-    made = DFlashModel(dflash_config(**changes))
+    return _randomised(DFlashModel(dflash_config(**changes)), seed, dtype)
+
+
+def _randomised(made, seed: int, dtype):
     generator = torch.Generator().manual_seed(seed)
     for parameter in made.parameters():
         noise = torch.randn(parameter.shape, generator=generator)
@@ -295,6 +364,85 @@ def dflash_drafter(family: str = "llama", seed: int = 0) -> DFlashDrafter:
     return DFlashDrafter(
         dflash_model(seed), owner.get_input_embeddings(), owner.get_output_embeddings()
     )
+
+
+def treeflash_model(
+    seed: int = 0, dtype=torch.float64, zero: bool = False, **changes
+) -> TreeFlashModel:
+    """Random weights on the backbone of ``dflash_model(seed)``; ``zero``: a head as at the start
+    of training, which changes nothing."""
+    made = _randomised(TreeFlashModel(dflash_config(**changes), 24), seed + 100, dtype)
+    made.model.load_state_dict(dflash_model(seed, dtype, **changes).state_dict())
+    made.ar_approximation.d.weight.data *= 0.0 if zero else 6.0
+    return made
+
+
+def treeflash_drafter(
+    family: str = "llama", seed: int = 0, zero: bool = False, **options
+) -> TreeFlashDrafter:
+    owner = model(family)
+    return TreeFlashDrafter(
+        treeflash_model(seed, zero=zero),
+        owner.get_input_embeddings(),
+        owner.get_output_embeddings(),
+        TreeFlashOptions(**options),
+    )
+
+
+def dart_config(**changes) -> DartConfig:
+    """A DART layer for the toy targets: six masks, seven depths."""
+    fields = {
+        "hidden_size": 32,
+        "intermediate_size": 40,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "vocab_size": VOCABULARY,
+        "draft_vocab_size": VOCABULARY,
+        "draft_length": 6,
+        "target_hidden_size": 32,
+    }
+    return DartConfig(**(fields | changes))
+
+
+def dart_model(seed: int = 0, dtype=torch.float64, **changes) -> DartModel:
+    """Random weights, gains and mask included."""
+    return _randomised(DartModel(dart_config(**changes)), seed + 200, dtype)
+
+
+def dart_head(ids: Sequence[int], seed: int = 0) -> Head:
+    """A random head of its own over a few of the target's tokens."""
+    made = torch.nn.Linear(32, len(ids), bias=False, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(seed)
+    made.weight = torch.nn.Parameter(
+        torch.randn(made.weight.shape, generator=generator).double(), requires_grad=False
+    )
+    return Head(made, torch.tensor(list(ids)))
+
+
+def dart_drafter(
+    family: str = "llama", seed: int = 0, head: Head | None = None, temperature: float = 1.0
+) -> DartDrafter:
+    owner = model(family)
+    return DartDrafter(
+        dart_model(seed),
+        owner.get_input_embeddings(),
+        head or Head(owner.get_output_embeddings()),
+        feature_layers(4),
+        temperature,
+    )
+
+
+def ngram_store(text: Sequence[int], vocabulary: int = VOCABULARY) -> NgramStore:
+    """The grams of a text, counted by hand."""
+    grams = (tuple(text[i : i + n]) for n in (1, 2, 3) for i in range(len(text) - n + 1))
+    return NgramStore.from_counts(Counter(grams), vocabulary)
+
+
+def continuity(text: Sequence[int] = (), stops: Sequence[int] = (), **weights) -> ContinuitySearch:
+    """DART's search over the grams of a text."""
+    store = ngram_store(text) if text else NgramStore.empty(VOCABULARY)
+    return ContinuitySearch(store, np.array(sorted(stops), np.int64), Weights(**weights))
 
 
 # ── runs and drafts ──────────────────────────────────────────────────────────────────────────────
@@ -313,8 +461,9 @@ def line(drafter) -> Method:
 
 def run(method: Method, count: int = 40, sampling: Sampling = GREEDY, budget: int = 16, **more):
     """Every round of one run on a fresh toy target: (rounds, new tokens, target)."""
+    layers = method.drafter.layers if method.drafter else LAYERS
     where = more.pop("target", None) or target(
-        more.pop("family", "llama"), stop=more.pop("stop", ())
+        more.pop("family", "llama"), layers, more.pop("stop", ())
     )
     prompt, observe = more.pop("prompt", PROMPT), more.pop("observe", None)
     assert not more, more

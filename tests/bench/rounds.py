@@ -5,23 +5,34 @@
 Two readings. By stage: build + commit against the round. Strictly: everything that is not inside
 the target's forward, the drafter's network or the head (so masks, top-K, transfers, the walk and
 the bookkeeping between two rounds all count as outside), by wrapping exactly those three.
+
+Then what TreeFlash's rounds cost beside DDTree's, at M = 16: the same prompts in the same run, one
+method after the other on each. Where no TreeFlash drafter ships, a head that changes nothing takes
+its place: it costs the same.
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 from analysis.prompts import PROMPTS
 from app.commands import common
+from core.builders import best_first
+from core.decode import Method, Settings, decode
+from core.drafters import dflash, load, treeflash
+from core.errors import UserError
 from core.session import Engine, RunRequest
 from core.types import Round, Times
 
 GOAL = 0.05
+TREEFLASH_GOAL = 0.15
 
 
 @dataclass(eq=False)
@@ -91,13 +102,52 @@ def report(measured: list[Measured]) -> None:
     print(f"; the goal is at most {GOAL:.0%}")
 
 
+def beside(engine: Engine, budget: int, tokens: int, repeats: int) -> None:
+    """TreeFlash's rounds against DDTree's: medians of wall seconds, alternating by prompt."""
+    methods = {"ddtree": engine.method("ddtree"), "treeflash": _treeflash(engine)}
+    seconds: dict[str, list[float]] = {name: [] for name in methods}
+    stages: dict[str, list[float]] = {name: [] for name in methods}
+    settings = Settings(budget, tokens, timed=False)
+    for turn, prompt in enumerate(PROMPTS * repeats):
+        ids = engine.prepare().encode_chat(prompt)
+        for name in list(methods)[:: 1 if turn % 2 else -1]:
+            method = methods[name]
+            for record in list(decode(engine.target(method), method, ids, settings))[1:]:
+                seconds[name].append(record.times.total)
+                stages[name].append(record.times.draft + record.times.build)
+    one, two = (median(seconds[name]) for name in methods)
+    print(f"B = {budget}: ddtree {one * 1e3:.2f} ms a round, treeflash {two * 1e3:.2f} ms", end="")
+    print(f" ({len(seconds['ddtree'])} and {len(seconds['treeflash'])} rounds)")
+    extra = median(stages["treeflash"]) - median(stages["ddtree"])
+    print(f"ratio of medians {two / one:.3f}; draft + build alone {extra * 1e3:+.2f} ms ", end="")
+    print(f"= {extra / one:+.1%} of a round (goal at most {TREEFLASH_GOAL:+.0%})")
+
+
+def _treeflash(engine: Engine) -> Method:
+    """With the shipped drafter, or on the shipped backbone with a head as before training."""
+    language = engine.prepare()
+    if load.shipped("treeflash", language.name) is not None:
+        return Method("treeflash", load.treeflash(language), best_first)
+    folder = engine.drafter or load.shipped("dflash", language.name)
+    if folder is None:
+        raise UserError("name a DFlash drafter with --drafter")
+    print("no TreeFlash drafter ships: a zero head on the DFlash backbone")
+    backbone = dflash.load_model(folder, language.model.dtype, language.device)
+    with tempfile.TemporaryDirectory() as made:
+        treeflash.save_model(treeflash.initial_model(backbone), Path(made))
+        return Method("treeflash", load.treeflash(language, Path(made)), best_first)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     common.add_model_options(parser)
     parser.add_argument("--budget", type=int, default=64)
     parser.add_argument("--max-new-tokens", type=int, default=48)
+    parser.add_argument("--repeats", type=int, default=1, help="of every prompt, beside DDTree")
     args = parser.parse_args()
     engine = common.load_engine(args)
+    for budget in sorted({16, args.budget}):
+        beside(engine, budget, args.max_new_tokens, args.repeats)
     inside = watch(engine)
     measured: list[Measured] = []
     for prompt in PROMPTS:

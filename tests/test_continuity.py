@@ -1,0 +1,396 @@
+"""DART's search against Algorithm 1 written plainly, at its edges, and in what it notes."""
+
+import math
+from collections import Counter
+from dataclasses import asdict, replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core import continuity
+from core.builders import best_first
+from core.continuity import NOTES, ContinuitySearch, Weights
+from core.decode import Method
+from core.errors import UserError
+from core.ngram import NgramStore
+from core.types import Candidates
+from tests import toys
+
+VOCABULARY = 60
+
+
+def grams_of(text):
+    return Counter(tuple(text[i : i + n]) for n in (1, 2, 3) for i in range(len(text) - n + 1))
+
+
+def continued(grams, before, token):
+    """(P, context length, count) by the longest context the token was ever seen behind."""
+    for length in (2, 1):
+        context = tuple(before[-length:])
+        count = grams.get((*context, token), 0) if len(context) == length else 0
+        if count:
+            return count / grams[context], length, count
+    return 0.0, 0, 0
+
+
+def algorithm_1(candidates, text, budget, w, grams, stops):
+    """The search with lists and dictionaries: the chosen nodes in order, and all that were met."""
+    ids, log_q = candidates.ids[:, : w.width], candidates.log_q[:, : w.width].astype(np.float64)
+    beam, met = [None], []
+    for level in range(len(ids)):
+        weight = (level + 1.0) ** -w.level_power
+        odds = np.exp(log_q[level] - log_q[level].max())
+        odds /= odds.sum()
+        fresh = []
+        for parent in beam:
+            path = [*parent.path] if parent else []
+            for rank, token in enumerate(ids[level].tolist()):
+                q_term = weight * (np.log(odds[rank] + w.epsilon) * w.logit_decay**level)
+                p, context, count = continued(grams, [*text, *path], token)
+                gram_term = weight * w.ngram_weight * math.log(p + w.epsilon)
+                if w.ngram_weight == 0 or (level == 0 and not w.ngram_at_first):
+                    gram_term, context, count = 0.0, None, None
+                score = (parent.score if parent else 0.0) + q_term + gram_term
+                bound = min(score, parent.bound) if parent else score
+                fresh.append(SimpleNamespace(
+                    path=(*path, token), ranks=(*(parent.ranks if parent else ()), rank),
+                    parent=parent, score=score, bound=bound, q_term=q_term, gram_term=gram_term,
+                    context=context, count=count,
+                ))  # fmt: skip
+        met += fresh
+        best = sorted(fresh, key=lambda n: -n.score)  # stable: equal scores keep their order
+        ended = [n for n in best if n.path[-1] in stops]
+        beam = [*(n for n in best if n.path[-1] not in stops), *ended][: w.beam]
+    return sorted(met, key=lambda n: -n.bound)[:budget], met
+
+
+def check(draft, expected, candidates, text):
+    """The draft node by node, in order."""
+    assert draft.nodes == len(expected)
+    assert draft.tokens[0] == text[-1] and draft.parents[0] == -1
+    row_of = {(): 0}
+    for row, node in enumerate(expected, 1):
+        row_of[node.ranks] = row
+        assert draft.parents[row] == row_of[node.ranks[:-1]] < row, "prefix closed, parents first"
+        assert draft.tokens[row] == node.path[-1] and draft.depths[row] == len(node.path)
+        assert draft.ranks[row] == node.ranks[-1] + 1
+        assert draft.scores[row] == pytest.approx(node.score, rel=1e-6, abs=1e-6)
+        q_term, gram_term, context, count = (draft.notes[name][row] for name in NOTES)
+        assert q_term == pytest.approx(node.q_term, rel=1e-6, abs=1e-7)
+        assert gram_term == pytest.approx(node.gram_term, rel=1e-6, abs=1e-7)
+        if node.context is None:
+            assert np.isnan(context) and np.isnan(count)
+        else:
+            assert (context, count) == (node.context, node.count)
+        place = len(node.path) - 1, node.ranks[-1]
+        assert draft.log_q[row] == np.float32(candidates.log_q[place]), "q is kept apart"
+    assert all(np.isnan(draft.notes[name][0]) for name in NOTES)
+    assert draft.offers is None
+
+
+def a_table(rng, depths, width):
+    """Random log q of ``width`` distinct tokens per depth, best first, of a larger vocabulary."""
+    logits = 2 * rng.normal(size=(depths, VOCABULARY))
+    log_q = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    ids = np.argsort(-log_q, axis=1)[:, :width]
+    return Candidates(ids, np.take_along_axis(log_q, ids, 1).astype(np.float32))
+
+
+def a_text(rng, length=400, tokens=VOCABULARY):
+    """Text in which some grams are frequent."""
+    return (tokens * rng.power(0.4, length)).astype(int).tolist()
+
+
+def both(candidates, text, budget, grams, stops=(), **changes):
+    """Our search's draft and Algorithm 1's nodes, checked against each other."""
+    w = Weights(**changes)
+    store = NgramStore.from_counts(grams, VOCABULARY)
+    search = ContinuitySearch(store, np.array(sorted(stops), np.int64), w)
+    draft = search(candidates, text, budget)
+    expected, met = algorithm_1(candidates, text, budget, w, grams, stops)
+    check(draft, expected, candidates, text)
+    return SimpleNamespace(draft=draft, expected=expected, met=met)
+
+
+@pytest.mark.parametrize("at_first", [True, False])
+@pytest.mark.parametrize("budget", [1, 2, 7, 59, 64, 300, 1024])
+def test_the_search_is_algorithm_1_with_the_papers_constants(budget, at_first):
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        history = a_text(rng, 3000)
+        both(
+            a_table(rng, 8, 30), history[50:60], budget, grams_of(history), {3, 17},
+            ngram_at_first=at_first,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"width": 1}, {"width": 2, "beam": 1}, {"beam": 1}, {"beam": 3}, {"beam": 1024},
+        {"width": 1024}, {"width": 5, "beam": 5}, {"ngram_weight": 0.0}, {"ngram_weight": 3.0},
+        {"logit_decay": 1.0}, {"logit_decay": 0.0}, {"level_power": 0.0}, {"level_power": 2.0},
+        {"epsilon": 1e-3}, {"ngram_weight": 0.0, "ngram_at_first": False},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_every_constant_does_what_the_formula_says(changes):
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        history = a_text(rng)
+        candidates = a_table(rng, 5, 12)
+        both(candidates, history[9:14], 40, grams_of(history), {5}, **changes)
+
+
+def test_the_defaults_are_the_papers():
+    assert asdict(Weights()) == {
+        "width": 25, "beam": 20, "ngram_weight": 0.5, "logit_decay": 0.9, "level_power": 0.7,
+        "epsilon": 1e-10, "ngram_at_first": True,
+    }  # fmt: skip
+
+
+@st.composite
+def searches(draw):
+    """Small searches on coarse grids: equal q, equal counts, any constants."""
+    depths, width = draw(st.integers(1, 4)), draw(st.integers(1, 5))
+    value = st.sampled_from([-0.1, -0.5, -1.0, -3.0, -30.0])
+    log_q = [
+        sorted(draw(st.lists(value, min_size=width, max_size=width)), reverse=True)
+        for _ in range(depths)
+    ]
+    ids = [draw(st.permutations(range(6)))[:width] for _ in range(depths)]
+    weights = draw(
+        st.fixed_dictionaries(
+            {
+                "width": st.integers(1, 6),
+                "beam": st.integers(1, 8),
+                "ngram_weight": st.sampled_from([0.0, 0.5, 2.0]),
+                "level_power": st.sampled_from([0.0, 0.7]),
+                "ngram_at_first": st.booleans(),
+            }
+        )
+    )
+    return SimpleNamespace(
+        candidates=Candidates(np.array(ids), np.array(log_q, np.float32)),
+        text=draw(st.lists(st.integers(0, 5), min_size=1, max_size=4)),
+        grams=grams_of(draw(st.lists(st.integers(0, 5), max_size=20))),
+        stops=draw(st.sets(st.integers(0, 5), max_size=3)),
+        budget=draw(st.integers(1, 60)),
+        weights=weights,
+    )
+
+
+@settings(max_examples=300)
+@given(searches())
+def test_any_search_is_algorithm_1_ties_included(s):
+    both(s.candidates, s.text, s.budget, s.grams, s.stops, **s.weights)
+
+
+def test_equal_scores_keep_the_order_they_were_found_in():
+    flat = Candidates(np.tile(np.arange(4), (3, 1)), np.full((3, 4), -1.0, np.float32))
+    found = both(flat, [9, 9], 12, {}, beam=2, level_power=0.0, logit_decay=1.0)
+    assert [n.ranks for n in found.expected[:5]] == [(0,), (1,), (2,), (3,), (0, 0)]
+
+
+# ── what ends a text ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_sequences_that_end_the_text_leave_the_beam_last():
+    """With the best token a stop, its children are looked at only if the beam has room."""
+    candidates = Candidates(
+        np.tile([7, 1, 2], (3, 1)), np.log(np.tile([0.9, 0.06, 0.04], (3, 1))).astype(np.float32)
+    )
+    narrow = both(candidates, [5, 5], 99, {}, {7}, beam=2, ngram_weight=0.0)
+    assert not any(len(n.ranks) > 1 and n.ranks[0] == 0 for n in narrow.met)
+    roomy = both(candidates, [5, 5], 99, {}, {7}, beam=3, ngram_weight=0.0)
+    assert any(len(n.ranks) > 1 and n.ranks[0] == 0 for n in roomy.met)
+    free = both(candidates, [5, 5], 99, {}, (), beam=2, ngram_weight=0.0)
+    assert any(len(n.ranks) > 1 and n.ranks[0] == 0 for n in free.met)
+
+
+def test_the_stop_itself_is_still_drafted():
+    candidates = Candidates(np.array([[7, 1]]), np.log([[0.9, 0.1]]).astype(np.float32))
+    assert both(candidates, [5], 1, {}, {7}, beam=1).draft.tokens.tolist() == [5, 7]
+
+
+# ── the n-gram term ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_seen_continuation_beats_a_likelier_token():
+    text = [1, 2, 3] * 20
+    candidates = Candidates(np.array([[9, 3]] * 2), np.log([[0.6, 0.4]] * 2).astype(np.float32))
+    found = both(candidates, [1, 2], 2, grams_of(text), beam=2)
+    assert found.draft.tokens[1] == 3 and found.draft.notes["n-gram context"][1] == 2
+    without = both(candidates, [1, 2], 2, grams_of(text), beam=2, ngram_weight=0.0)
+    assert without.draft.tokens[1] == 9
+
+
+def test_level_0_has_a_term_in_the_paper_and_none_in_the_released_search():
+    text = [1, 2, 3] * 20
+    candidates = Candidates(np.array([[9, 3]] * 2), np.log([[0.6, 0.4]] * 2).astype(np.float32))
+    released = both(candidates, [1, 2], 2, grams_of(text), ngram_at_first=False)
+    assert released.draft.tokens[1] == 9
+    assert released.draft.notes["score: n-gram term"][1] == 0
+    assert np.isnan(released.draft.notes["n-gram context"][1])
+
+
+def test_the_context_reaches_over_the_root_into_the_path():
+    """Depth 1 stands behind the text's last two tokens, depth 2 behind root and depth 1, …"""
+    grams = grams_of([10, 11, 12, 13, 14])
+    candidates = Candidates(np.array([[12], [13], [14]]), np.zeros((3, 1), np.float32))
+    found = both(candidates, [8, 10, 11], 3, grams, width=1)
+    assert found.draft.notes["n-gram context"][1:].tolist() == [2, 2, 2]
+    short = both(candidates, [11], 3, grams, width=1)
+    assert short.draft.notes["n-gram context"][1:].tolist() == [1, 2, 2]
+    assert both(candidates, [12], 3, grams, width=1).draft.notes["n-gram context"][1] == 0
+
+
+@pytest.mark.parametrize("budget", [1, 10, 59, 1024])
+def test_the_two_terms_add_up_to_the_score_along_every_path(budget):
+    rng = np.random.default_rng(budget)
+    history = a_text(rng)
+    draft = both(a_table(rng, 8, 25), history[:9], budget, grams_of(history)).draft
+    terms = draft.notes["score: q term"] + draft.notes["score: n-gram term"]
+    for row in range(1, len(draft)):
+        along = sum(float(terms[r]) for r in draft.path(row)[1:])
+        assert draft.scores[row] == pytest.approx(along, rel=1e-5)
+
+
+def test_scores_that_rise_stay_prefix_closed():
+    """log(1 + ε) > 0: a sure token behind a sure n-gram scores above its own parent."""
+    grams = grams_of([1] * 200)
+    candidates = Candidates(np.full((6, 1), 1), np.zeros((6, 1), np.float32))
+    for budget in range(1, 7):
+        found = both(candidates, [1, 1], budget, grams, width=1, epsilon=1e-2)
+        assert found.draft.depths.tolist() == list(range(budget + 1))
+    assert (np.diff(found.draft.scores) > 0)[1:].all()
+
+
+def test_without_n_grams_and_weights_it_is_best_first():
+    """With a beam that drops nothing, over q renormed to the tokens looked at."""
+    rng = np.random.default_rng(3)
+    candidates = a_table(rng, 4, 6)
+    odds = np.exp(candidates.log_q.astype(np.float64))
+    log_q = np.log(odds / odds.sum(1, keepdims=True)).astype(np.float32)
+    candidates = replace(candidates, log_q=log_q)
+    weights = {"ngram_weight": 0.0, "logit_decay": 1.0, "level_power": 0.0, "beam": 1024}
+    for budget in (1, 9, 64, 300):
+        draft = both(candidates, [1], budget, {}, **weights).draft
+        ordinary = best_first(candidates, [1], budget)
+        np.testing.assert_array_equal(draft.tokens, ordinary.tokens)
+        np.testing.assert_array_equal(draft.parents, ordinary.parents)
+        np.testing.assert_allclose(draft.scores, ordinary.scores, rtol=1e-5, atol=1e-6)
+
+
+def test_tokens_of_no_probability_are_bearable():
+    log_q = np.array([[0.0, -np.inf, -np.inf]] * 3, np.float32)
+    draft = both(Candidates(np.tile([4, 5, 6], (3, 1)), log_q), [1], 30, {}).draft
+    assert np.isfinite(draft.scores).all() and draft.log_q.min() == -np.inf
+    log_q[1] = -np.inf  # a drafter of one's own may have nothing to say of a depth
+    draft = toys.continuity()(Candidates(np.tile([4, 5, 6], (3, 1)), log_q), [1], 30)
+    assert np.isfinite(draft.scores).all() and draft.nodes == 30
+
+
+def test_the_search_reads_marginals_whatever_else_a_proposal_holds():
+    rng = np.random.default_rng(0)
+    candidates = a_table(rng, 3, 5)
+    with_tables = replace(
+        candidates, transitions=toys.transitions_of(
+            toys.torch.zeros(3, VOCABULARY).log_softmax(-1),
+            lambda depth, token: toys.torch.randn(VOCABULARY).log_softmax(-1), 1, 4, 4,
+        ),
+    )  # fmt: skip
+    search = toys.continuity()
+    one, two = (search(c, [1, 2], 20) for c in (candidates, with_tables))
+    np.testing.assert_array_equal(one.tokens, two.tokens)
+    assert two.offers is None and two.notes.keys() == one.notes.keys()
+
+
+def test_searching_leaves_candidates_and_store_alone():
+    rng = np.random.default_rng(1)
+    history = a_text(rng)
+    candidates, store = a_table(rng, 5, 12), NgramStore.from_counts(grams_of(history), VOCABULARY)
+    before = candidates.ids.copy(), candidates.log_q.copy(), [a.copy() for a in store.arrays]
+    search = ContinuitySearch(store, np.array([], np.int64))
+    one, two = (search(candidates, history[:5], 50) for _ in "ab")
+    np.testing.assert_array_equal(one.tokens, two.tokens)
+    np.testing.assert_array_equal(candidates.ids, before[0])
+    np.testing.assert_array_equal(candidates.log_q, before[1])
+    for array, kept in zip(store.arrays, before[2], strict=True):
+        np.testing.assert_array_equal(array, kept)
+
+
+# ── loading ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def language(name="toy", vocabulary=VOCABULARY, stops=(9, 4)):
+    config = SimpleNamespace(vocab_size=vocabulary)
+    model = SimpleNamespace(config=SimpleNamespace(get_text_config=lambda: config))
+    return SimpleNamespace(name=name, model=model, stop_ids=frozenset(stops))
+
+
+@pytest.fixture
+def store_file(tmp_path):
+    from core.ngram import build_store
+
+    path = tmp_path / "grams.safetensors"
+    build_store([[1, 2, 3, 1, 2, 3]], path, VOCABULARY)
+    return path
+
+
+def one_sentence(words, *args, **more):
+    with pytest.raises(UserError, match=words) as error:
+        continuity.load(*args, **more)
+    assert "\n" not in str(error.value)
+
+
+def test_a_store_is_opened_by_its_path_and_constants_are_taken(store_file):
+    search = continuity.load(language(), str(store_file), beam=3, ngram_at_first=False)
+    assert search.store.tokens == 6 and search.stops.tolist() == [4, 9]
+    assert search.weights == Weights(beam=3, ngram_at_first=False)
+    assert continuity.load(language(), ngram_weight=0.0).store.nodes == 0
+
+
+def test_a_target_without_a_store_is_told_how_to_get_one():
+    one_sentence("python -m app ngram.*ngram_weight=0", language())
+
+
+def test_a_store_of_another_vocabulary_is_refused(store_file):
+    one_sentence("vocabulary of 60.*has 61", language(vocabulary=61), str(store_file))
+
+
+def test_a_store_that_is_none_is_one_sentence(tmp_path):
+    (tmp_path / "x.safetensors").write_bytes(b"nothing")
+    for name in ("x.safetensors", "gone.safetensors", "."):
+        one_sentence(".", language(), str(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("width", 0), ("width", 1025), ("beam", 0), ("beam", 5000), ("ngram_weight", -0.1),
+        ("ngram_weight", math.nan), ("logit_decay", 101.0), ("level_power", -1.0),
+        ("level_power", math.inf), ("epsilon", 0.0), ("epsilon", 1.0), ("epsilon", math.nan),
+    ],
+)  # fmt: skip
+def test_a_constant_out_of_range_is_named(name, value):
+    one_sentence(name, language(), **({"ngram_weight": 0.0} | {name: value}))
+
+
+@pytest.mark.parametrize(("width", "budget", "asked"), [(25, 4, 25), (40, 4, 40), (25, 30, 30)])
+def test_the_drafter_is_asked_for_all_that_the_search_looks_at(width, budget, asked, monkeypatch):
+    """Also where the budget is smaller: the softmax runs over ``width`` tokens whatever it is."""
+    drafter, widths = toys.dflash_drafter(), []
+    propose = drafter.propose
+    monkeypatch.setattr(drafter, "propose", lambda root, w: widths.append(w) or propose(root, w))
+    method = Method("m", drafter, toys.continuity(ngram_weight=0.0, width=width))
+    record = toys.run(method, 3, budget=budget).rounds[0]
+    assert widths[0] == asked and record.candidates.ids.shape[1] == asked
+    top = toys.run(toys.tree(toys.dflash_drafter()), 3, budget=48).rounds[0].candidates
+    expected, _ = algorithm_1(
+        top, [1], budget, Weights(ngram_weight=0.0, width=width), Counter(), ()
+    )
+    assert record.draft.tokens[1:].tolist() == [n.path[-1] for n in expected]
