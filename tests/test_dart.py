@@ -456,3 +456,20 @@ def test_a_missing_config_field_is_named(model, tmp_path, field):
     del raw[field]
     (tmp_path / "config.json").write_text(json.dumps(raw))
     one_sentence(tmp_path, field)
+
+
+def test_asking_twice_changes_nothing():
+    """A root is not committed by being asked about: another may be asked about next."""
+    once, often = toys.dart_drafter(), toys.dart_drafter()
+    target = toys.target(layers=once.layers)
+    prefilled = target.prefill([3, 1, 4, 1, 5], 40)
+    for drafter in (once, often):
+        drafter.reset(60)
+        drafter.extend([3, 1, 4, 1, 5], prefilled.features)
+    for other in (7, 2, 9):
+        often.propose(other, 8)
+    expected, found = once.propose(6, 8), often.propose(6, 8)
+    np.testing.assert_allclose(expected.along([6, 1]), found.along([6, 1]), atol=1e-6)
+    with pytest.raises(AssertionError):
+        wrong = often.propose(2, 8)
+        np.testing.assert_allclose(expected.along([6, 1]), wrong.along([6, 1]), atol=1e-3)

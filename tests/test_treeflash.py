@@ -423,6 +423,7 @@ def test_a_tensor_that_is_missing_surplus_or_misshapen_is_named(model, tmp_path,
     one_sentence(tmp_path, words)
 
 
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 @pytest.mark.parametrize(
     "changes",
     [

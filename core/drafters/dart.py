@@ -277,7 +277,7 @@ class DartDrafter:
         self._context: LayerContext | None = None
         self._waiting: list[Tensor] = []
         self._tokens: list[int] = []
-        self._length = 0  # prefix rows projected
+        self._length = 0  # prefix rows that are final
 
     @property
     def depths(self) -> int:
@@ -313,17 +313,20 @@ class DartDrafter:
         return whole.index_copy_(1, ids, log_q)
 
     def _rows(self, root: int) -> Tensor:
-        """Rows [L, h] for the head; the waiting prefix rows join the context."""
+        """Rows [L, h] for the head; prefix rows whose next token is committed join the context.
+
+        The last one stays: until ``root`` is committed it is only supposed to be the next token.
+        """
         assert self._context is not None, "reset comes first"
         like = self.model.norm.weight
         features = torch.cat(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
         behind = [*self._tokens[1:], root]
-        self._waiting, self._tokens = [], []
         ids = torch.tensor(behind, device=like.device)
         prefix = self.model.prefix(features.to(like.dtype), self.embedding(ids).to(like.dtype))
         positions = torch.arange(len(ids), device=like.device) + self._length
         self._context.write(self._length, self.model.project(prefix, positions))
-        self._length += len(ids)
+        self._length += len(ids) - 1
+        self._waiting, self._tokens = [features[-1:]], self._tokens[-1:]
         last = Prefix(prefix.inputs[-1:], prefix.residual[-1:])
-        seen = self._context.first(self._length - 1)
+        seen = self._context.first(self._length)
         return self.model(last, positions[-1:], seen)[0]
