@@ -21,7 +21,6 @@ from core.decode import Proposal
 from core.drafters import checkpoint
 from core.drafters.layers import MLP, Attention, LayerContext, RMSNorm, Rotary, Shape
 from core.errors import UserError
-from core.types import Candidates
 
 KEPT = 25  # candidates per depth a proposal holds at least: what the search of the paper reads
 
@@ -55,17 +54,7 @@ class DartConfig:
     @property
     def shape(self) -> Shape:
         """The shape of its layer: attention reads an embedding beside a feature, causally."""
-        return Shape(
-            hidden=self.hidden_size,
-            intermediate=self.intermediate_size,
-            heads=self.num_attention_heads,
-            groups=self.num_key_value_heads,
-            head_dim=self.head_dim,
-            inputs=2 * self.hidden_size,
-            eps=self.rms_norm_eps,
-            qk_norm=False,
-            causal=True,
-        )
+        return Shape.of(self, 2 * self.hidden_size, qk_norm=False, causal=True)
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> DartConfig:
@@ -194,7 +183,7 @@ class Head:
 
 
 def save_model(model: DartModel, folder: Path, small: bool = False) -> None:
-    """Write the network alone; its embedding and head are the target's (see ``official``)."""
+    """Write the network alone; its embedding and head are the target's (see ``save_official``)."""
     checkpoint.write(folder, model.config.to_json(), dict(model.state_dict()), small)
 
 
@@ -297,20 +286,11 @@ class DartDrafter:
     def propose(self, root: int, width: int) -> Proposal:
         """One pass over the waiting prefix rows and the masks: log q and the best tokens."""
         logits = self.head.module(self._rows(root)).float() / self.temperature
-        log_q = logits.log_softmax(-1)
-        if self.head.ids is None:
-            return Proposal.factorised(log_q, max(width, KEPT))
-        best = log_q.topk(min(max(width, KEPT), log_q.shape[-1]))
-        ids = self.head.ids
-        return Proposal(
-            Candidates(ids[best.indices].cpu().numpy(), best.values.cpu().numpy()),
-            lambda path: self._over_vocabulary(log_q[: len(path)], ids),
-        )
-
-    def _over_vocabulary(self, log_q: Tensor, ids: Tensor) -> Tensor:
-        """log q over the target's tokens: what the head does not cover has q = 0."""
-        whole = log_q.new_full((len(log_q), self.model.config.vocab_size), -torch.inf)
-        return whole.index_copy_(1, ids, log_q)
+        log_q, covered = logits.log_softmax(-1), logits.shape[-1]
+        if self.head.ids is not None:  # what the head does not cover has q = 0
+            whole = log_q.new_full((len(log_q), self.model.config.vocab_size), -torch.inf)
+            log_q = whole.index_copy_(1, self.head.ids, log_q)
+        return Proposal.factorised(log_q, min(max(width, KEPT), covered))
 
     def _rows(self, root: int) -> Tensor:
         """Rows [L, h] for the head; prefix rows whose next token is committed join the context.

@@ -54,16 +54,7 @@ class DFlashConfig:
     @property
     def shape(self) -> Shape:
         """The shape of its layers."""
-        return Shape(
-            hidden=self.hidden_size,
-            intermediate=self.intermediate_size,
-            heads=self.num_attention_heads,
-            groups=self.num_key_value_heads,
-            head_dim=self.head_dim,
-            inputs=self.hidden_size,
-            eps=self.rms_norm_eps,
-            bias=self.attention_bias,
-        )
+        return Shape.of(self, self.hidden_size, bias=self.attention_bias)
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> DFlashConfig:

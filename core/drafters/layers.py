@@ -8,6 +8,7 @@ block: all of it in a DFlash drafter, causally in a DART one.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +33,20 @@ class Shape:
     bias: bool = False
     qk_norm: bool = True
     causal: bool = False
+
+    @staticmethod
+    def of(config: Any, inputs: int, **more: bool) -> Shape:
+        """From a checkpoint's config, whose fields have the same names in every kind."""
+        return Shape(
+            hidden=config.hidden_size,
+            intermediate=config.intermediate_size,
+            heads=config.num_attention_heads,
+            groups=config.num_key_value_heads,
+            head_dim=config.head_dim,
+            inputs=inputs,
+            eps=config.rms_norm_eps,
+            **more,
+        )
 
 
 class RMSNorm(nn.Module):

@@ -250,7 +250,6 @@ def top(rows: Tensor, count: int) -> torch.return_types.topk:
     if size % chunk or size // chunk <= count or rows.device.type != "cpu":
         return rows.topk(count)
     chunks = rows.unflatten(-1, (-1, chunk))
-    # sorted=True on values, ties to the lower token: the order topk itself would give is undefined
     where = chunks.amax(-1).topk(count).indices.sort(-1).values
     few = chunks.gather(1, where[..., None].expand(-1, -1, chunk)).flatten(1)
     best = few.topk(count)

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers.utils import logging
@@ -185,21 +186,12 @@ def report(
 
 def dart_config(language: Language, draft_length: int) -> DartConfig:
     """A DART drafter as wide as its target, over its whole vocabulary."""
-    c = language.model.config.get_text_config()
-    rope = getattr(c, "rope_parameters", None) or {}
+    width = as_the_target(language)
     return DartConfig(
-        hidden_size=c.hidden_size,
-        intermediate_size=c.intermediate_size,
-        num_attention_heads=c.num_attention_heads,
-        num_key_value_heads=c.num_key_value_heads,
-        head_dim=getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads,
-        vocab_size=c.vocab_size,
-        draft_vocab_size=c.vocab_size,
+        **width,
+        draft_vocab_size=width["vocab_size"],
         draft_length=draft_length,
-        target_hidden_size=c.hidden_size,
-        rms_norm_eps=c.rms_norm_eps,
-        rope_theta=rope.get("rope_theta", 10000.0),
-        max_position_embeddings=c.max_position_embeddings,
+        target_hidden_size=width["hidden_size"],
     )
 
 
@@ -208,7 +200,6 @@ def dflash_config(
 ) -> DFlashConfig:
     """A drafter as wide as its target. The last feature is the one its first layer starts from."""
     c = language.model.config.get_text_config()
-    rope = getattr(c, "rope_parameters", None) or {}
     entering = c.num_hidden_layers - layers - 1
     if entering < 0:
         raise UserError(
@@ -217,21 +208,30 @@ def dflash_config(
     spread = default_layer_ids(c.num_hidden_layers, 5)[:-1]
     default = sorted({*(i for i in spread if 0 <= i < entering), entering})
     return DFlashConfig(
-        hidden_size=c.hidden_size,
-        intermediate_size=c.intermediate_size,
+        **as_the_target(language),
         num_hidden_layers=layers,
-        num_attention_heads=c.num_attention_heads,
-        num_key_value_heads=c.num_key_value_heads,
-        head_dim=getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads,
-        vocab_size=c.vocab_size,
         block_size=block,
         num_target_layers=c.num_hidden_layers,
         target_layer_ids=tuple(features or default),
         mask_token_id=_mask_token(language),
-        rms_norm_eps=c.rms_norm_eps,
-        rope_theta=rope.get("rope_theta", 10000.0),
-        max_position_embeddings=c.max_position_embeddings,
     )
+
+
+def as_the_target(language: Language) -> dict[str, Any]:
+    """The config fields that a drafter made here shares with its target."""
+    c = language.model.config.get_text_config()
+    rope = getattr(c, "rope_parameters", None) or {}
+    return {
+        "hidden_size": c.hidden_size,
+        "intermediate_size": c.intermediate_size,
+        "num_attention_heads": c.num_attention_heads,
+        "num_key_value_heads": c.num_key_value_heads,
+        "head_dim": getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads,
+        "vocab_size": c.vocab_size,
+        "rms_norm_eps": c.rms_norm_eps,
+        "rope_theta": rope.get("rope_theta", 10000.0),
+        "max_position_embeddings": c.max_position_embeddings,
+    }
 
 
 def _mask_token(language: Language) -> int:
