@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from core.accept import walk
 from core.decode import Builder, width_for
 from core.train.shards import Document
 from core.train.students import Blocks, Student
@@ -22,14 +23,9 @@ _AT_ONCE = 16  # anchors that share a pass
 
 
 def accepted(draft: Draft, text: Sequence[int]) -> int:
-    """Drafted nodes that agree with the text behind the root."""
-    row, count = 0, 0
-    for token in text:
-        step = draft.child(row, token)
-        if step is None:
-            break
-        row, count = step, count + 1
-    return count
+    """Drafted nodes that agree with the text behind the root: the verifier's own walk."""
+    wanted = [*text, -1]  # where the text ends, no token is wanted
+    return walk(draft, lambda row: wanted[min(int(draft.depths[row]), len(text))]).accepted
 
 
 @dataclass(frozen=True)
