@@ -16,8 +16,14 @@ from core.drafters.compact import compress, expand
 from core.errors import UserError
 
 
-def write(folder: Path, config: dict[str, Any], state: dict[str, Tensor], small: bool) -> None:
-    """Write config.json and model.safetensors: bf16, the official form, or ``small`` (int8).
+def write(
+    folder: Path,
+    config: dict[str, Any],
+    state: dict[str, Tensor],
+    small: bool,
+    name: str = "model.safetensors",
+) -> None:
+    """Write config.json and the file ``name``: bf16, the official form, or ``small`` (int8).
 
     Loading a small file gives bf16 values exactly, so saving it again in the official form
     (``python -m app export-checkpoint``) loses nothing. Whole numbers and flags stay as they are.
@@ -29,7 +35,7 @@ def write(folder: Path, config: dict[str, Any], state: dict[str, Tensor], small:
     }
     weights = compress(weights) if small else weights
     contiguous = {name: t.contiguous() for name, t in weights.items()}
-    save_file(contiguous, folder / "model.safetensors", metadata={"format": "pt"})
+    save_file(contiguous, folder / name, metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
