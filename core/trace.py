@@ -12,7 +12,7 @@ import json
 import math
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, astuple, dataclass, field, fields
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
@@ -21,13 +21,18 @@ import numpy as np
 
 from core.errors import UserError
 from core.types import (
+    MASKED,
     Array,
     Beliefs,
+    Block,
     Candidates,
     Draft,
+    Edit,
     Offers,
     Probe,
+    Ranking,
     Round,
+    Step,
     Times,
     Verdict,
 )
@@ -36,13 +41,15 @@ FORMAT = "draftscope-trace"
 VERSION = 1
 MAX_LINE = 64 << 20  # characters; a 1,024-node round takes about 0.3 million
 MAX_ROWS = 1 << 16
+MAX_BLOCK = 1 << 12  # positions of a denoised block
+MAX_STATES = 129  # a current block and its drafts
 
 METRICS = {
     "p": "the target's softmax(logits) at temperature 1, full vocabulary",
     "q": "the drafter's probability of the token at its place (TreeFlash: given the token before)",
     "score": "what the builder ranked nodes by; a probability only where it is the path's",
     "accepted": "drafted nodes on the accepted path",
-    "tau": "mean over rounds of accepted + 1",
+    "tau": "mean over rounds of accepted + 1; denoising: steps per model call, the NFE speedup",
     "tvd": "1/2 sum_v |q_d(v) - p(v | true prefix)| at observed depths only",
     "coverage": "C_K(d): p of the drafter's K best tokens, K = 1..16, at observed depths only",
     "times": "seconds; observing and logging stand outside every stage",
@@ -87,8 +94,9 @@ def summary(rounds: Iterable[Round]) -> dict[str, Any]:
     ran = [r for r in rounds if r.committed]
     lengths = [r.accepted + 1 for r in ran]
     stages = {f.name: sum(getattr(r.times, f.name) for r in ran) for f in fields(Times)}
+    first = 0 if any(r.block for r in ran) else 1  # the token that prefill gave
     return {
-        "tokens": 1 + sum(len(r.committed) for r in ran),
+        "tokens": first + sum(len(r.committed) for r in ran),
         "rounds": len(ran),
         "tau": sum(lengths) / len(lengths) if lengths else 1.0,
         "acceptance_lengths": lengths,
@@ -300,7 +308,28 @@ def round_to_json(record: Round) -> dict[str, Any]:
             "log_q": _floats(draft.offers.log_q),
             "after": draft.offers.after.tolist(),
         }
+    if record.block is not None:
+        nodes["links"] = [list(parents) for parents in draft.sources]
+        nodes["edits"] = [[list(astuple(e)) for e in edits] for edits in draft.edits]
+        line["block"] = _block_to_json(record.block)
     return line
+
+
+def _block_to_json(block: Block) -> dict[str, Any]:
+    return {
+        "index": block.index,
+        "step": block.step,
+        "state": block.state.tolist(),
+        "steps": [
+            {
+                "count": step.count,
+                "position": step.ranking.positions.tolist(),
+                "token": step.ranking.ids.tolist(),
+                "p": _floats(step.ranking.p),
+            }
+            for step in block.steps
+        ],
+    }
 
 
 def _floats(values: Array) -> Any:
@@ -327,6 +356,8 @@ def round_from_json(line: Mapping[str, Any]) -> Round:
         raise _BadRound(f"{count} nodes")
     if parents[0] != -1 or any(not 0 <= p < row for row, p in enumerate(parents[1:], 1)):
         raise _BadRound("a node's parent does not stand before it")
+    block = _read_block(line)
+    links, edits = _graph(nodes, block) if block is not None else ((), ())
     depths = _ints(nodes, "depth", count)
     if depths[0] != 0 or any(
         d != depths[p] + 1 for d, p in zip(depths[1:], parents[1:], strict=True)
@@ -341,12 +372,16 @@ def round_from_json(line: Mapping[str, Any]) -> Round:
         scores=_numbers(nodes, "score", (count,)),
         notes={k: _numbers(line["notes"], k, (count,)) for k in _optional(line, "notes")},
         offers=_offers(line, count),
+        links=links,
+        edits=edits,
     )
     path = tuple(_ints(line, "path", None))
     if path[:1] != (0,) or any(
-        not 0 < row < count or parents[row] != above for above, row in pairwise(path)
+        not 0 < row < count or above not in draft.sources[row] for above, row in pairwise(path)
     ):
         raise _BadRound("the accepted path is no path from the root")
+    if block is not None and len(block.steps) != len(path):
+        raise _BadRound(f"{len(block.steps)} denoising steps for {len(path)} accepted rows")
     choices = np.array(_ints(nodes, "choice", count), np.int64)
     return Round(
         index=_int(line, "index"),
@@ -359,7 +394,83 @@ def round_from_json(line: Mapping[str, Any]) -> Round:
         probe=_read_probe(line),
         times=_times(line),
         texts=_texts(line),
+        block=block,
     )
+
+
+def _read_block(line: Mapping[str, Any]) -> Block | None:
+    """The block's state and steps; each step must stand on the state the steps before it left."""
+    raw = _optional(line, "block")
+    if not raw:
+        return None
+    state = np.array(_ints(raw, "state", None), np.int64)
+    if not 1 <= len(state) <= MAX_BLOCK:
+        raise _BadRound(f"a block of {len(state)} positions")
+    listed = raw.get("steps")
+    if not isinstance(listed, list) or not 1 <= len(listed) <= len(state):
+        raise _BadRound("a block without denoising steps, or with more than positions")
+    steps, after = [], state.copy()
+    for value in listed:
+        steps.append(_step(value, after))
+        after[steps[-1].positions] = steps[-1].tokens
+    return Block(_int(raw, "index"), _int(raw, "step"), state, tuple(steps))
+
+
+def _step(value: Any, state: Array) -> Step:
+    if not isinstance(value, dict):
+        raise _BadRound("a denoising step is no object")
+    positions = _ints(value, "position", None)
+    if sorted(positions) != np.flatnonzero(state == MASKED).tolist():
+        raise _BadRound("a denoising step does not rank the masked positions of its block")
+    ids = _table(value, "token").astype(np.int64)
+    if len(ids) != len(positions) or not ids.size:
+        raise _BadRound("a denoising step has no tokens for its positions")
+    count = _int(value, "count")
+    if not 1 <= count <= len(positions):
+        raise _BadRound(f"a denoising step unmasks {count} of {len(positions)} positions")
+    ranking = Ranking(np.array(positions, np.int32), ids, _numbers(value, "p", ids.shape))
+    return Step(ranking, count)
+
+
+def _graph(
+    nodes: Mapping[str, Any], block: Block
+) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[Edit, ...], ...]]:
+    """A draft graph's links and edits: a row's edits hold all of each of its parents' edits."""
+    raw_links, raw_edits = nodes.get("links"), nodes.get("edits")
+    count = len(nodes["parents"])
+    if not isinstance(raw_links, list) or not isinstance(raw_edits, list):
+        raise _BadRound("a draft graph without links or edits")
+    if len(raw_links) != count or len(raw_edits) != count or raw_links[0] or raw_edits[0]:
+        raise _BadRound("links or edits do not fit the nodes")
+    if count > MAX_STATES:
+        raise _BadRound(f"a draft graph of {count} states")
+    links: list[tuple[int, ...]] = [()]
+    edits: list[tuple[Edit, ...]] = [()]
+    sets = [frozenset[Edit]()]
+    for row in range(1, count):
+        parents = tuple(_ints({"links": raw_links[row]}, "links", None))
+        if nodes["parents"][row] not in parents or not all(0 <= p < row for p in parents):
+            raise _BadRound("a node's links do not stand before it")
+        links.append(parents)
+        edits.append(_edits(raw_edits[row], block))
+        sets.append(frozenset(edits[row]))
+        if len(set(parents)) != len(parents) or any(not sets[p] < sets[row] for p in parents):
+            raise _BadRound("a node does not hold what its parents set")
+    return tuple(links), tuple(edits)
+
+
+def _edits(value: Any, block: Block) -> tuple[Edit, ...]:
+    if not isinstance(value, list):
+        raise _BadRound("edits are no list")
+    edits = tuple(Edit(*_ints({"edits": edit}, "edits", 4)) for edit in value)
+    positions = [edit.position for edit in edits]
+    if len(set(positions)) != len(positions) or any(
+        not 0 <= p < len(block.state) or block.state[p] != MASKED for p in positions
+    ):
+        raise _BadRound("a draft sets positions that are not masked in its block")
+    if any(min(edit.token, edit.position_rank - 1, edit.token_rank - 1) < 0 for edit in edits):
+        raise _BadRound("an edit holds a rank or token that cannot be")
+    return edits
 
 
 def _offers(line: Mapping[str, Any], count: int) -> Offers | None:

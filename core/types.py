@@ -10,7 +10,7 @@ behind it. L is the number of drafted depths, K the candidates kept per depth.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -27,6 +27,26 @@ PRUNED = "not drafted: pruned by budget"
 OUTSIDE = "not drafted: outside the candidates"
 BEYOND = "not drafted: beyond the last depth"
 NO_DRAFT = "not drafted: this round drafted nothing"
+NOT_IN_GRAPH = "not drafted: not in the draft graph"
+BLOCK_DONE = "nothing left to draft: the block is finished"
+
+MASKED = -1  # in a recorded block state: no token stands there yet
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One token that a draft of a block state sets: c_ij of Spiffy §4.3.
+
+    position       in the block, from 0
+    token          its id
+    position_rank  i ≥ 1, the position's rank by confidence among those masked
+    token_rank     j ≥ 1, the token's rank at that position
+    """
+
+    position: int
+    token: int
+    position_rank: int
+    token_rank: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +62,14 @@ class Draft:
     notes    name → float32 [N]: what else the builder knows of each node (DART's two score terms).
              A name that begins with "log " is a log-probability and shown as a probability.
     offers   what the drafter offered after each row, when that hangs on more than its depth
+
+    A draft *graph* (Spiffy) has rows that are block states: row 0 is the current block, every other
+    row the current block with some more tokens set. Then ``tokens``, ``ranks`` and ``log_q`` tell
+    what a row sets beyond ``parents``, its first parent (its first edit; Σ log p), and ``depths``
+    is the level. For a tree both of these are empty:
+
+    links    rows of *all* the parents of each row, the root's being ()
+    edits    what each row sets in the current block, best position rank first; the root's is ()
     """
 
     tokens: Array
@@ -52,6 +80,8 @@ class Draft:
     scores: Array
     notes: Mapping[str, Array] = field(default_factory=dict)
     offers: Offers | None = None
+    links: tuple[tuple[int, ...], ...] = ()
+    edits: tuple[tuple[Edit, ...], ...] = ()
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -62,11 +92,16 @@ class Draft:
         return len(self.tokens) - 1
 
     @cached_property
+    def sources(self) -> tuple[tuple[int, ...], ...]:
+        """Rows of each row's parents: one in a tree, any number in a graph, none for the root."""
+        return self.links or tuple((p,) if p >= 0 else () for p in self.parents.tolist())
+
+    @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
         """Rows of each row's children, in row order."""
         below: list[list[int]] = [[] for _ in range(len(self))]
-        for row, parent in enumerate(self.parents.tolist()):
-            if parent >= 0:
+        for row, parents in enumerate(self.sources):
+            for parent in parents:
                 below[parent].append(row)
         return tuple(map(tuple, below))
 
@@ -244,6 +279,82 @@ class Times:
 
 
 @dataclass(frozen=True, eq=False)
+class Ranking:
+    """The masked positions of one block state, the one to be unmasked first in front (Spiffy §4.3).
+
+    positions  int32   [R]     in the block, most confident first; ties: the lowest position first
+    ids        int64   [R, J]  the J best tokens of each, best first
+    p          float32 [R, J]  the target's softmax(logits) of them; column 0 is the confidence
+    """
+
+    positions: Array
+    ids: Array
+    p: Array
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def after(self, count: int) -> Ranking:
+        """What is left when the first ``count`` positions are unmasked."""
+        return Ranking(self.positions[count:], self.ids[count:], self.p[count:])
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One denoising step: the first ``count`` positions of the ranking got their best token."""
+
+    ranking: Ranking
+    count: int
+
+    @property
+    def positions(self) -> Array:
+        return self.ranking.positions[: self.count]
+
+    @property
+    def tokens(self) -> Array:
+        return self.ranking.ids[: self.count, 0]
+
+    @property
+    def confidences(self) -> Array:
+        return self.ranking.p[: self.count, 0]
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """What one model call did to the block that is being denoised.
+
+    index  which block of the text, from 0
+    step   denoising steps of the text before this call: plain denoising's calls so far
+    state  int64 [L], the block when the call began; MASKED where it is masked
+    steps  the steps this call decided: step k by the distribution of row ``verdict.path[k]``
+    """
+
+    index: int
+    step: int
+    state: Array
+    steps: tuple[Step, ...]
+
+    @property
+    def saved(self) -> int:
+        """Model calls of plain denoising that this call saved."""
+        return len(self.steps) - 1
+
+    def after(self, steps: int | None = None) -> Array:
+        """The block after the first ``steps`` steps of this call (None: all of them): int64 [L]."""
+        state = self.state.copy()
+        for step in self.steps[:steps]:
+            state[step.positions] = step.tokens
+        return state
+
+    def drafted(self, edits: Sequence[Edit]) -> Array:
+        """The block state that a draft with these edits stands for: int64 [L]."""
+        state = self.state.copy()
+        for edit in edits:
+            state[edit.position] = edit.token
+        return state
+
+
+@dataclass(frozen=True, eq=False)
 class Round:
     """One round, as plain data.
 
@@ -251,6 +362,8 @@ class Round:
     position    absolute position of the root token (prompt tokens come first)
     committed   tokens this round added to the text, after stop tokens and limits cut it
     texts       token id → text, for every id the round mentions
+    block       a denoising call's block; then ``position`` is that of the block's first token, and
+                ``committed`` its tokens in the order in which they were unmasked
     """
 
     index: int
@@ -263,6 +376,7 @@ class Round:
     probe: Probe | None = None
     times: Times = Times()
     texts: Mapping[int, str] = field(default_factory=dict)
+    block: Block | None = None
 
     @property
     def accepted(self) -> int:
@@ -273,11 +387,11 @@ class Round:
 
     @cached_property
     def status(self) -> tuple[str, ...]:
-        """accepted, rejected (its parent was accepted, it was not) or unreached, per row."""
+        """accepted, rejected (a parent was accepted, it was not) or unreached, per row."""
         accepted = set(self.verdict.path)
         return tuple(
-            ACCEPTED if row in accepted else REJECTED if int(parent) in accepted else UNREACHED
-            for row, parent in enumerate(self.draft.parents)
+            ACCEPTED if row in accepted else UNREACHED if accepted.isdisjoint(parents) else REJECTED
+            for row, parents in enumerate(self.draft.sources)
         )
 
     def offered(self, row: int) -> Offered | None:
@@ -294,8 +408,12 @@ class Round:
     def stop_reason(self) -> str:
         """Why the walk ended where it did: why the target's token there was not drafted."""
         row = self.verdict.path[-1]
+        if self.block is not None and MASKED not in self.block.after():
+            return BLOCK_DONE
         if self.draft.nodes == 0:
             return NO_DRAFT
+        if self.block is not None:
+            return NOT_IN_GRAPH
         if self.candidates is None or self.draft.depths[row] >= len(self.candidates.ids):
             return BEYOND
         offered = self.offered(row)
@@ -306,8 +424,9 @@ class Round:
         status = self.status[row]
         if status != REJECTED:
             return status
-        parent = int(self.draft.parents[row])
-        return OUTRANKED if parent != self.verdict.path[-1] else self.stop_reason
+        behind = self.verdict.path[:-1]  # accepted, and so was a child of it
+        outranked = not set(behind).isdisjoint(self.draft.sources[row])
+        return OUTRANKED if outranked else self.stop_reason
 
     def with_texts(self, texts: Mapping[int, str]) -> Round:
         return replace(self, texts=texts)
