@@ -44,16 +44,8 @@ class Target:
 
     @property
     def context_limit(self) -> int:
-        """Most tokens one text may hold.
-
-        Our masks let every token see its whole past, which is what a sliding-window model does
-        too as long as the text fits its window: there it ends.
-        """
-        config = self.model.config.get_text_config()
-        limits = [getattr(config, "max_position_embeddings", None)]
-        if "sliding_attention" in (getattr(config, "layer_types", None) or ["sliding_attention"]):
-            limits.append(getattr(config, "sliding_window", None))
-        return min((limit for limit in limits if limit), default=1 << 30)
+        """Most tokens one text may hold."""
+        return context_limit(self.model)
 
     @property
     def stop_ids(self) -> frozenset[int]:
@@ -142,3 +134,16 @@ def stop_ids(model: PreTrainedModel) -> frozenset[int]:
     config = model.generation_config
     eos = config.eos_token_id if config is not None else None
     return frozenset([eos] if isinstance(eos, int) else eos or [])
+
+
+def context_limit(model: PreTrainedModel) -> int:
+    """Most tokens one text may hold.
+
+    Our masks let every token see its whole past, which is what a sliding-window model does
+    too as long as the text fits its window: there it ends.
+    """
+    config = model.config.get_text_config()
+    limits = [getattr(config, "max_position_embeddings", None)]
+    if "sliding_attention" in (getattr(config, "layer_types", None) or ["sliding_attention"]):
+        limits.append(getattr(config, "sliding_window", None))
+    return min((limit for limit in limits if limit), default=1 << 30)
