@@ -1,171 +1,46 @@
-"""The page: Gradio's own inputs on one side, the scope on the other, and the server around them."""
+"""The page: a tab for every view, and the server around them."""
 
 from __future__ import annotations
 
-import secrets
 import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import gradio as gr
 
-from app.compare import cautions
-from app.drafted import candidate_width
-from app.render import svg_tree
 from app.studio.choices import Choices
-from app.studio.desk import Desk, Run
+from app.studio.context import Context
+from app.studio.desk import Desk
 from app.studio.engine import LiveEngine
-from app.studio.panel import QUIET, Panel, build_panel
-from app.studio.scope import scope, stylesheet
-from app.studio.upload import UPLOAD, download, download_svg, open_upload
-from app.view import node_view
-from app.visible import flowing
+from app.studio.scope import stylesheet
+from app.studio.upload import UPLOAD
+from app.studio.views import views
 from core.errors import UserError
-from core.types import Round
 
-GONE = {"error": "this run is no longer on the server"}
-STOP_JS = "() => { window.dispatchEvent(new CustomEvent('draftscope-stop')); }"
+THEME_JS = "() => { document.body.classList.toggle('dark'); }"
 
-# ── what the scope asks the server ───────────────────────────────────────────────────────────────
-
-
-class Answers:
-    """The scope's server functions. They only read: no model work happens in them.
-
-    Everything that comes in was written by a browser, so nothing about it is believed.
-    """
-
-    def __init__(self, desk: Desk):
-        self._desk = desk
-
-    def functions(self) -> list[Any]:
-        desk = self._desk
-
-        def news(asked: dict[str, Any]) -> dict[str, Any]:
-            return desk.news(_get(asked, "ticket"), _whole(_get(asked, "since")) or 0)
-
-        def inspect(asked: dict[str, Any]) -> dict[str, Any]:
-            return self._inspect(asked)
-
-        def save(asked: dict[str, Any]) -> dict[str, Any]:
-            return self._save(asked)
-
-        def draw(asked: dict[str, Any]) -> dict[str, Any]:
-            return self._draw(asked)
-
-        def compare(asked: dict[str, Any]) -> dict[str, Any]:
-            return self._compare(asked)
-
-        def halt(asked: dict[str, Any]) -> dict[str, Any]:
-            desk.halt(_get(asked, "ticket"))
-            return {}
-
-        return [news, inspect, save, draw, compare, halt]
-
-    def _round(self, asked: dict[str, Any]) -> tuple[Run, Round] | None:
-        run, at = self._desk.run(_get(asked, "ticket")), _whole(_get(asked, "round"))
-        if run is None or at is None or not 0 <= at < len(run.rounds):
-            return None
-        return run, run.rounds[at]
-
-    def _inspect(self, asked: dict[str, Any]) -> dict[str, Any]:
-        found, row = self._round(asked), _whole(_get(asked, "row"))
-        if found is None or row is None:
-            return GONE
-        run, record = found
-        try:
-            return node_view(record, row, candidate_width(run.header))
-        except IndexError:
-            return {"error": "there is no such node"}
-
-    def _save(self, asked: dict[str, Any]) -> dict[str, Any]:
-        run = self._desk.run(_get(asked, "ticket"))
-        if run is None:
-            return GONE
-        try:
-            return dict(download(run.trace()))
-        except UserError as error:
-            return {"error": flowing(str(error), 1000)}
-
-    def _draw(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """The shown tree as an SVG file, light or dark as the page is."""
-        found = self._round(asked)
-        if found is None or found[0].header is None:
-            return GONE
-        run, record = found
-        svg = svg_tree(record, dark=_get(asked, "dark") is True)
-        return dict(download_svg(svg, run.header.method, record.index))
-
-    def _compare(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """What the headers of two runs do not share."""
-        runs = [self._desk.run(_get(asked, name)) for name in ("ticket", "other")]
-        headers = [run.header for run in runs if run is not None and run.header is not None]
-        return {"cautions": cautions(*headers) if len(headers) == 2 else []}
-
-
-def _get(asked: object, name: str) -> object:
-    return asked.get(name) if isinstance(asked, dict) else None
-
-
-def _whole(value: object) -> int | None:
-    return value if type(value) is int else None
-
-
-# ── the page ─────────────────────────────────────────────────────────────────────────────────────
+BRAND = """<div class="ds-brand"><svg viewBox="0 0 34 34" aria-hidden="true">
+<path class="t" d="M6 17C14 17 14 7 22 7M6 17H28M6 17C14 17 14 27 22 27"/>
+<circle class="n" cx="6" cy="17" r="4"/><circle class="o" cx="23" cy="7" r="3.4"/>
+<circle class="n" cx="27" cy="17" r="4"/><circle class="g" cx="23" cy="27" r="3.4"/></svg>
+<div><h1>Draftscope</h1><p>speculative decoding, tree by tree</p></div></div>"""
 
 
 def build(desk: Desk, choices: Choices) -> gr.Blocks:
-    """The page around a desk. Nothing is loaded here; runs live in the desk, by ticket."""
+    """The page around a desk. Nothing is loaded here."""
+    context = Context(desk, choices)
     with gr.Blocks(
         title="Draftscope", fill_width=True, analytics_enabled=False, delete_cache=(600, 600)
     ) as page:
-        with gr.Row(elem_id="ds-page", equal_height=False):
-            with gr.Column(elem_id="ds-panel", scale=0, min_width=280):
-                panel = build_panel(choices)
-            with gr.Column(elem_id="ds-main", scale=1, min_width=280):
-                view = scope(Answers(desk).functions())
-
-        def submit(values: dict[Any, Any]) -> Any:
-            return _submit(desk, panel, choices, values)
-
-        asked = [panel.start.click, panel.inputs["prompt"].submit]  # type: ignore[attr-defined]
-        gr.on(asked, submit, panel.components, view, **QUIET)
-        panel.opened.upload(lambda path: _open(desk, path), panel.opened, view, **QUIET)
-        panel.beside.upload(lambda path: _open(desk, path, "other"), panel.beside, view, **QUIET)
-        panel.stop.click(None, js=STOP_JS)
-        view.running(lambda: gr.update(interactive=True), None, panel.stop, **QUIET)
-        view.settled(lambda: gr.update(interactive=False), None, panel.stop, **QUIET)
+        with gr.Row(elem_id="ds-head"):
+            gr.HTML(BRAND, apply_default_css=False)
+            theme = gr.Button("◐", elem_id="ds-theme", size="sm", min_width=36, scale=0)
+            theme.click(None, js=THEME_JS)
+        with gr.Tabs(elem_id="ds-views"):
+            for name, view in views().items():
+                with gr.Tab(view.TITLE, id=name, elem_id=f"ds-view-{name}"):
+                    view.build(context)
     return page
-
-
-def _submit(desk: Desk, panel: Panel, choices: Choices, values: dict[Any, Any]) -> Any:
-    """Queue one run or two; what the scope shows is their tickets."""
-    try:
-        tickets = [desk.submit(ask) for ask in panel.asks(choices, values)]
-    except UserError as error:
-        return _sentence(str(error))
-    return dict(zip(("ticket", "other"), tickets, strict=False))
-
-
-def _open(desk: Desk, path: str | None, place: str = "ticket") -> Any:
-    """Put an uploaded trace on view, alone or beside ("other"); the upload itself is not kept."""
-    if path is None:
-        return gr.skip()
-    file = Path(path)
-    try:
-        return {place: desk.show(open_upload(file))}
-    except UserError as error:
-        return _sentence(str(error))
-    finally:
-        file.unlink(missing_ok=True)
-
-
-def _sentence(text: str) -> dict[str, str]:
-    return {
-        "error": flowing(text, 1000),
-        "again": secrets.token_hex(4),
-    }  # said anew when it happens again
 
 
 # ── the server ───────────────────────────────────────────────────────────────────────────────────

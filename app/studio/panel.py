@@ -24,14 +24,6 @@ NUMBERS = ("budget", "max_new_tokens", "temperature", "top_k", "top_p", "seed")
 WHOLE = frozenset(NUMBERS) - {"temperature", "top_p"}
 QUIET: dict[str, Any] = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}
 
-THEME_JS = "() => { document.body.classList.toggle('dark'); }"
-
-BRAND = """<div class="ds-brand"><svg viewBox="0 0 34 34" aria-hidden="true">
-<path class="t" d="M6 17C14 17 14 7 22 7M6 17H28M6 17C14 17 14 27 22 27"/>
-<circle class="n" cx="6" cy="17" r="4"/><circle class="o" cx="23" cy="7" r="3.4"/>
-<circle class="n" cx="27" cy="17" r="4"/><circle class="g" cx="23" cy="27" r="3.4"/></svg>
-<div><h1>Draftscope</h1><p>speculative decoding, tree by tree</p></div></div>"""
-
 
 @dataclass(frozen=True)
 class Panel:
@@ -100,10 +92,6 @@ def build_panel(choices: Choices) -> Panel:
 
 
 def _prompt() -> gr.Textbox:
-    with gr.Row(elem_id="ds-head"):
-        gr.HTML(BRAND, apply_default_css=False)
-        theme = gr.Button("◐", elem_id="ds-theme", size="sm", min_width=36, scale=0)
-        theme.click(None, js=THEME_JS)
     prompt = gr.Textbox(
         EXAMPLES[0][1],
         label="Prompt",

@@ -8,40 +8,47 @@ through the server functions, and the scripts write it as text nodes only.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-WEB = Path(__file__).resolve().parent.parent / "web"
-SCRIPTS = (
-    "dom.js", "tree.js", "strip.js", "charts.js", "drafted.js", "inspector.js",
-    "align.js", "feed.js", "pane.js", "alone.js", "together.js", "studio.js", "mount.js",
-)  # fmt: skip
+from app.scripts import VIEW, css
+from app.scripts import script as joined
+
+SCRIPTS = (*VIEW, "mount.js")
 
 
 def stylesheet() -> str:
     """A style element for the page's head: Gradio rewrites what passes through ``css``, and loses
     container queries."""
-    return f"<style>{(WEB / 'studio.css').read_text(encoding='utf-8')}</style>"
+    return f"<style>{css()}</style>"
 
 
 def script() -> str:
     """All of the view's JavaScript; nothing is fetched from anywhere."""
-    return "\n".join((WEB / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    return joined(SCRIPTS)
 
 
-def scope(server_functions: Sequence[Callable[..., Any]]) -> gr.HTML:
+def scope(server_functions: Sequence[Callable[..., Any]], elem_id: str = "ds-scope") -> gr.HTML:
     """``value``: {"ticket": …} to show a run, with {"other": …} two; {"other": …} alone puts a run
     beside what is shown; {"error": …} says a sentence.
+    """
+    return component(elem_id, SCRIPTS[1:], server_functions)
+
+
+def component(
+    elem_id: str, scripts: Sequence[str], functions: Sequence[Callable[..., Any]] = ()
+) -> gr.HTML:
+    """A custom component: ``scripts`` name files of app/web, dom.js before them; the last one is
+    run when the component is mounted.
 
     Not a subclass: Gradio writes a .pyi file beside the source of every component class.
     """
     return gr.HTML(
         value={},
         html_template='<div class="ds-mount"></div>',
-        js_on_load=script(),
+        js_on_load=joined(("dom.js", *scripts)),
         apply_default_css=False,
-        server_functions=list(server_functions),
-        elem_id="ds-scope",
+        server_functions=list(functions),
+        elem_id=elem_id,
     )

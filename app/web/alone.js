@@ -84,6 +84,10 @@ class Alone {
     if (row !== undefined) this.pane.select(row);
   }
 
+  reach(at) {
+    this.go(at);
+  }
+
   live() {
     this.follow = true;
     if (this.pane.rounds.length) this._show(this.pane.rounds.length - 1);

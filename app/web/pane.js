@@ -17,12 +17,13 @@ class Pane {
     this.svgButton = button("SVG", {
       class: "ds-button", disabled: true, "aria-label": "Save the tree as SVG", title: "Download this tree as SVG",
     }, () => this.saveDrawing());
+    this.menu = new SaveMenu(this);
     this.chip = h("span", { class: "ds-chip run", role: "status", hidden: true });
     this.away = h("p", { class: "ds-away", hidden: true });
     this.head = h("header", { class: "ds-pane-head" });
     this.picture = h("div", { class: "ds-picture" }, this.tree.element, this.away);
     this.element = h("section", { class: "ds-pane", "aria-label": "Draft tree " + letter }, this.head,
-      h("div", { class: "ds-split" }, this.picture, this.inspector.element));
+      h("div", { class: "ds-split" }, this.picture, this.inspector.element), this.menu.panel);
     this.element.addEventListener("focusin", () => hear.picked(this));
     this.element.addEventListener("pointerdown", () => hear.picked(this));
   }
@@ -52,7 +53,7 @@ class Pane {
     this.away.textContent = why;
     this.away.hidden = !why;
     this.heading.textContent = "No round here";
-    this.svgButton.disabled = true;
+    this.svgButton.disabled = this.menu.button.disabled = true;
   }
 
   /** Draw round number `at`. */
@@ -60,7 +61,7 @@ class Pane {
     const round = this.rounds[at];
     this.at = at;
     this.away.hidden = true;
-    this.svgButton.disabled = false;
+    this.svgButton.disabled = this.menu.button.disabled = false;
     if (this.inspector.open) this.closeInspector();
     this.row = null;
     this.tree.show(round, false);
@@ -134,14 +135,4 @@ class Pane {
       this.hear.complain("nothing was saved: the server did not answer");
     }
   }
-}
-
-/** Hand a file to the person; `data` is base64. */
-function download(name, data, type) {
-  const bytes = Uint8Array.from(atob(data), (c) => c.charCodeAt(0));
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([bytes], { type }));
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }

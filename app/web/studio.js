@@ -15,6 +15,7 @@ const KEYS = [
   ["/", "search a token; Enter goes to the next one"],
   ["d", "in a comparison, the next place where acceptance differs; D: before"],
   ["o", "in a comparison, the other tree"],
+  ["s", "save: pictures, tables, the run"],
   ["?", "this help"],
   ["Esc", "close the inspector or the search"],
 ];
@@ -58,7 +59,7 @@ class Studio {
     this.stage = h("div", { class: "ds-panes" });
     const top = this._statusLine(), toolbar = this._toolbar();
     this.around = h("div", { class: "ds-around" });
-    this.scope = h("div", { class: "ds-scope" }, top, this.around,
+    this.scope = h("div", { class: "ds-scope ds-fill" }, top, this.around,
       h("section", { class: "ds-card ds-stage", "aria-label": "Draft tree" }, toolbar, this.stage, this._legend()),
       this._help(), this.announce);
     clear(element).append(this.scope);
@@ -91,12 +92,13 @@ class Studio {
       this.previous, this.playButton, this.next, this.liveButton);
     this.titles = h("div", { class: "ds-titles" });
     this.drawings = h("span", { class: "ds-drawings" });
+    this.link = new Permalink(this);
     return h("header", { class: "ds-toolbar" }, transport, this.titles, h("span", { class: "ds-spring" }),
       h("span", { class: "ds-tools" }, this.found, this.searchBox,
         tool("−", "Zoom out (−)", () => this._trees((tree) => tree.zoomBy(1 / 1.3))),
         tool("+", "Zoom in (+)", () => this._trees((tree) => tree.zoomBy(1.3))),
         tool("⤢", "Fit the whole tree (f)", () => this._trees((tree) => tree.fit())),
-        this.drawings, tool("?", "Keys (?)", () => this.dialog.showModal())));
+        this.drawings, this.link.button, tool("?", "Keys (?)", () => this.dialog.showModal())));
   }
 
   _legend() {
@@ -123,7 +125,7 @@ class Studio {
     this.guide = pair ? new Together(this.panes, changed, (asked) => this.source.compare(asked)) : new Alone(this.panes[0], changed);
     this.around.replaceChildren(this.guide.element);
     this.titles.replaceChildren(...this.guide.titles);
-    this.drawings.replaceChildren(...(pair ? [] : [this.panes[0].svgButton]));
+    this.drawings.replaceChildren(...(pair ? [] : [this.panes[0].svgButton, this.panes[0].menu.button]));
     for (const pane of this.panes) pane.head.replaceChildren(...(pair ? this._paneHead(pane) : []));
     this.stage.replaceChildren(...this.panes.map((pane) => pane.element));
     this.chips.replaceChildren(...this.panes.map((pane) => pane.chip));
@@ -135,7 +137,7 @@ class Studio {
     const save = button("Trace", { class: "ds-button", "aria-label": `Save trace ${pane.letter}`, title: "Download this run as .jsonl.gz" }, () => pane.saveTrace());
     const end = button("×", { class: "ds-button", "aria-label": "End the comparison", title: "End the comparison" }, () => this.part());
     return [h("i", { class: "ds-letter" }, pane.letter), pane.name, pane.heading, h("span", { class: "ds-spring" }),
-      pane.svgButton, save, ...(pane === this.panes[1] ? [end] : [])];
+      pane.svgButton, pane.menu.button, ...(this.source.save ? [save] : []), ...(pane === this.panes[1] ? [end] : [])];
   }
 
   get comparing() {
@@ -213,9 +215,10 @@ class Studio {
     this.liveButton.hidden = !this.busy;
     this.liveButton.setAttribute("aria-pressed", String(guide.follow));
     this.saveButton.disabled = this.panes[0].rounds.length === 0;
-    this.saveButton.hidden = this.comparing;
+    this.saveButton.hidden = this.comparing || !this.source.save;
     const shown = this.panes.map((pane) => pane.at).join();
     if (shown !== this.shown) this._moved(shown);
+    this.link.moved();
   }
 
   /** Another round is on view, in one pane or in both. */
@@ -245,6 +248,12 @@ class Studio {
 
   step(by) {
     this.guide.step(by);
+  }
+
+  /** Go to a round of the first run. */
+  reach(at) {
+    this._pause();
+    this.guide.reach(at);
   }
 
   goLive() {
@@ -362,6 +371,7 @@ class Studio {
       d: () => this.comparing && this.guide.stepContrast(1),
       D: () => this.comparing && this.guide.stepContrast(-1),
       o: () => this._other(),
+      s: () => this.active.menu.button.disabled || this.active.menu.open(),
       "/": () => this.searchBox.focus(),
       "?": () => this.dialog.showModal(),
       Escape: () => this.panes.forEach((pane) => pane.closeInspector()),

@@ -90,6 +90,11 @@ class Together {
     this._show(place);
   }
 
+  /** To where round number `at` of the first run begins. */
+  reach(at) {
+    this.go(this.sides[0].findIndex((token) => token.round === at));
+  }
+
   live() {
     this.follow = true;
     this._show(this._latest());

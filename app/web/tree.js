@@ -269,6 +269,13 @@ class TreeView {
     this._apply();
   }
 
+  /** Every box at full size at once, for a picture of the whole; the element must be large enough. */
+  expand(margin) {
+    this.view = { k: 1, kx: 1, x: margin, y: margin };
+    this._apply();
+    this._cull();
+  }
+
   zoomBy(factor, cx, cy) {
     if (!this.round) return;
     const [w, hgt] = this._size(), { k, kx, x, y } = this.view;

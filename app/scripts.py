@@ -1,0 +1,25 @@
+"""The view's files: the JavaScript modules in the order they are joined, and the stylesheet.
+
+One list serves the studio, the offline file and the notebook. Nothing is fetched from anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+WEB = Path(__file__).resolve().parent / "web"
+VIEW = (
+    "dom.js", "tree.js", "strip.js", "charts.js", "drafted.js", "inspector.js", "align.js",
+    "feed.js", "save.js", "link.js", "pane.js", "alone.js", "together.js", "studio.js",
+)  # fmt: skip
+
+
+def script(names: Sequence[str]) -> str:
+    """Modules as one text; each only declares names, the last one uses them."""
+    return "\n".join((WEB / name).read_text(encoding="utf-8") for name in names)
+
+
+def css() -> str:
+    """The whole stylesheet."""
+    return (WEB / "studio.css").read_text(encoding="utf-8")

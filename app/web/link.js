@@ -1,0 +1,131 @@
+// Permalinks: what is on view as the part of the address after "#", which never leaves the browser.
+// A link names a shipped trace, or a run by a ticket that only lets one look. Whoever wrote a hash
+// is not believed: a value that is not of its kind is as good as absent.
+
+const LINKED = { trace: /^[a-z0-9][a-z0-9-]{0,59}$/, run: /^[A-Za-z0-9_-]{20,60}$/, other: /^[A-Za-z0-9_-]{20,60}$/, round: /^[1-9][0-9]{0,5}$/, node: /^(0|[1-9][0-9]{0,4}|ghost)$/, view: /^[a-z]{1,20}$/ };
+const SETTLE = 250; // milliseconds before a move is written: browsers limit how often
+
+/** "#trace=ddtree&round=3&node=17" → {trace, round, node}: known names with sound values only. */
+function readLink(hash) {
+  const state = {};
+  if (typeof hash !== "string" || hash.length > 400) return state;
+  for (const part of hash.replace(/^#/, "").split("&")) {
+    const [name, value, ...rest] = part.split("=");
+    if (rest.length || !Object.hasOwn(LINKED, name) || !LINKED[name].test(value || "")) continue;
+    const whole = name === "round" || (name === "node" && value !== "ghost");
+    state[name] = whole ? Number(value) : value;
+  }
+  return state;
+}
+
+/** The hash of a state; what would not be read back is left out. */
+function writeLink(state) {
+  const parts = Object.keys(LINKED).filter((name) => LINKED[name].test(String(state[name] ?? "")));
+  return parts.length ? "#" + parts.map((name) => `${name}=${state[name]}`).join("&") : "";
+}
+
+class Permalink {
+  constructor(studio) {
+    this.studio = studio;
+    this.view = undefined; // a page's own word for its tab
+    this.names = new Map(); // ticket → the name of a shipped trace
+    this.wanted = null;
+    this.button = button("Link", { class: "ds-button", "aria-label": "Copy a link to this view", title: "Copy a link to this round and node" }, () => this.copy());
+    this.button.hidden = window.parent !== window; // in a notebook there is no address to share
+  }
+
+  /** Follow the page's own address from now on. */
+  listen() {
+    this.onHash = () => {
+      if (!this.button.isConnected) return window.removeEventListener("hashchange", this.onHash);
+      this.apply(readLink(window.location.hash));
+    };
+    window.addEventListener("hashchange", this.onHash);
+    return this.apply(readLink(window.location.hash));
+  }
+
+  /** Open what a link names, then its round and node as soon as they are there. */
+  async apply(state) {
+    this.wanted = state.round || state.node !== undefined ? state : null;
+    const { source } = this.studio;
+    if (state.view) this.view = state.view;
+    if (state.trace && source.example) {
+      const answer = await source.example({ name: state.trace });
+      if (answer.error || !answer.ticket) return false;
+      this.names.set(answer.ticket, state.trace);
+      this.studio.open(answer.ticket);
+    } else if (state.run && source.share) this.studio.open(state.run, state.other);
+    this.moved();
+    return !!(state.trace || state.run);
+  }
+
+  /** Something on the page has moved, or rounds have come. */
+  moved() {
+    if (this.wanted) return this._seek();
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this._write(), SETTLE);
+  }
+
+  _seek() {
+    const pane = this.studio.panes[0], { round, node } = this.wanted, at = (round || 1) - 1;
+    if (at >= pane.rounds.length) {
+      if (pane.rounds.length && !pane.feed.active) this.wanted = null; // there is no such round
+      return;
+    }
+    this.wanted = null;
+    const row = node === "ghost" ? -1 : node;
+    this.studio.reach(at);
+    if (row !== undefined && pane.at === at && pane.tree.has(row)) pane.inspect(row);
+  }
+
+  get state() {
+    const pane = this.studio.panes[0], shown = pane.at >= 0;
+    return {
+      trace: this.names.get(pane.feed.ticket), view: this.view,
+      round: shown ? pane.at + 1 : undefined,
+      node: !shown || pane.row === null ? undefined : pane.row < 0 ? "ghost" : pane.row,
+    };
+  }
+
+  _write() {
+    const { pathname, search, hash } = window.location, next = writeLink(this.state);
+    if (next === hash || !this.button.isConnected || this.studio.panes[0].at < 0) return;
+    try {
+      window.history.replaceState(null, "", next || pathname + search);
+    } catch (error) {
+      // a sandboxed frame has no address of its own
+    }
+  }
+
+  /** Put a link on the clipboard; a live run gets a ticket that only lets one look. */
+  async copy() {
+    const { panes, source } = this.studio, state = this.state;
+    try {
+      if (!state.trace && source.share && panes[0].feed.ticket) {
+        const [run, other] = await Promise.all(panes.map((pane) => source.share({ ticket: pane.feed.ticket })));
+        Object.assign(state, { run: run.link, other: other && other.link });
+      }
+      await toClipboard(window.location.href.split("#")[0] + writeLink(state));
+      this._say("copied");
+    } catch (error) {
+      this._say("not copied");
+    }
+  }
+
+  _say(words) {
+    this.button.textContent = words;
+    this.studio.announce.textContent = "link " + words;
+    setTimeout(() => (this.button.textContent = "Link"), 1500);
+  }
+}
+
+async function toClipboard(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const box = h("textarea", { class: "ds-unseen" });
+  box.value = text;
+  document.body.append(box);
+  box.select();
+  const done = document.execCommand("copy");
+  box.remove();
+  if (!done) throw new Error("no clipboard");
+}
