@@ -56,6 +56,16 @@ GROUPS: dict[str, tuple[Command, ...]] = {
             "say in one sentence whether a file is a readable trace",
             ("validate run.jsonl.gz",),
         ),
+        Command(
+            "export",
+            "app.commands.take",
+            "write a trace as an offline page, picture, graph, table or timeline",
+            (
+                "export run.jsonl --to html",
+                "export run.jsonl --to svg --round 3 --dark",
+                "export run.jsonl --to csv --table nodes --out nodes.csv",
+            ),
+        ),
     ),
     "decode": (
         Command(

@@ -13,6 +13,7 @@ VIEW = (
     "dom.js", "tree.js", "strip.js", "charts.js", "drafted.js", "inspector.js", "align.js",
     "feed.js", "save.js", "link.js", "pane.js", "alone.js", "together.js", "studio.js",
 )  # fmt: skip
+STYLES = ("studio.css", "save.css")
 
 
 def script(names: Sequence[str]) -> str:
@@ -21,5 +22,5 @@ def script(names: Sequence[str]) -> str:
 
 
 def css() -> str:
-    """The whole stylesheet."""
-    return (WEB / "studio.css").read_text(encoding="utf-8")
+    """The view's whole stylesheet."""
+    return "\n".join((WEB / name).read_text(encoding="utf-8") for name in STYLES)

@@ -31,7 +31,7 @@ def main(args: argparse.Namespace) -> int:
     trace = read_trace(args.file)
     out = console()
     if args.round is not None:
-        print(text_tree(_pick(trace, args.round)))
+        print(text_tree(pick(trace, args.round)))
         return 0
     for name, value in _header(trace):
         out.print(f"{name:<10}{value}", soft_wrap=True)
@@ -42,9 +42,10 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _pick(trace: Trace, index: int) -> Round:
+def pick(trace: Trace, index: int | None) -> Round:
+    """The round with that index; None: the first. Raises UserError where there is none."""
     for record in trace.rounds:
-        if record.index == index:
+        if index is None or record.index == index:
             return record
     if not trace.rounds:
         raise UserError("the trace holds no round: it was stopped before the first one")

@@ -18,6 +18,7 @@ class Pane {
       class: "ds-button", disabled: true, "aria-label": "Save the tree as SVG", title: "Download this tree as SVG",
     }, () => this.saveDrawing());
     this.menu = new SaveMenu(this);
+    this.svgButton.hidden = !source.draw;
     this.chip = h("span", { class: "ds-chip run", role: "status", hidden: true });
     this.away = h("p", { class: "ds-away", hidden: true });
     this.head = h("header", { class: "ds-pane-head" });

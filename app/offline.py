@@ -1,0 +1,143 @@
+"""One HTML file that replays one run, or two side by side, from disk and without any network.
+
+It holds the view's own scripts (``app.scripts``) and what the studio's server would answer: each
+round's view and each node's, made here by ``app.view``, so no number has a second definition.
+
+A trace is hostile: its text stands in data blocks only, as JSON without ``<``, or gzipped in
+base64. The page's policy lets two things run, this very script and this very stylesheet (by their
+hashes), and lets nothing be fetched, embedded or sent.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from html import escape
+from typing import Any
+
+from app.compare import cautions
+from app.drafted import candidate_width
+from app.scripts import VIEW, WEB, css, script
+from app.view import GHOST, drawable, header_view, node_view, round_view, stopped
+from core.errors import UserError
+from core.trace import Trace
+from core.types import Round
+
+EACH = 64  # rounds whose nodes' details are unpacked together
+DETAILED = 150_000  # nodes of a file that keep their details: about 60 MB unpacked
+INTERRUPTED = "this trace was interrupted: it has no footer"
+
+
+def offline_page(traces: Sequence[Trace], plain: bool = False) -> str:
+    """The file's text. ``plain``: no compression, three to six times larger.
+
+    Raises UserError for no trace, more than two, or one without rounds.
+    """
+    if not 1 <= len(traces) <= 2:
+        raise UserError("an offline file holds one trace, or two to compare")
+    if not all(trace.rounds for trace in traces):
+        raise UserError("the trace holds no round: there is nothing to show")
+    code, style = script((*VIEW, "offline.js")), css() + (WEB / "offline.css").read_text("utf-8")
+    code = f'(() => {{\n"use strict";\n{code}\n}})();'
+    assert "</" not in style and "</script" not in code.lower() and "<!--" not in code
+    policy = (
+        f"default-src 'none'; script-src '{_hash(code)}'; style-src '{_hash(style)}'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+    title = escape(" and ".join(header_view(trace.header)["method"] for trace in traces))
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="referrer" content="no-referrer">'
+        f"<title>{title} · Draftscope</title><style>{style}</style></head>\n"
+        '<body><header class="ds-page-head"><h1>Draftscope</h1><p>a recorded run, offline</p>'
+        '<button type="button" id="ds-theme" aria-label="Dark or light">◐</button></header>'
+        '<main id="ds-offline"></main>'
+        "<noscript>This page draws its trees with JavaScript.</noscript>\n"
+        + "\n".join(_blocks(traces, plain))
+        + f"\n<script>{code}</script></body></html>\n"
+    )
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
+
+
+def _blocks(traces: Sequence[Trace], plain: bool) -> Iterator[str]:
+    runs = [_run(trace) for trace in traces]
+    apart = cautions(traces[0].header, traces[1].header) if len(traces) == 2 else []
+    yield _block("ds-runs", {"runs": runs, "each": EACH, "cautions": apart}, plain)
+    if sum(len(drawable(record).draft) for t in traces for record in t.rounds) > DETAILED:
+        return
+    for run, trace in enumerate(traces):
+        width = candidate_width(trace.header)
+        for start in range(0, len(trace.rounds), EACH):
+            packed = _details(trace.rounds[start : start + EACH], width)
+            yield _block(f"ds-nodes-{run}-{start // EACH}", packed, plain)
+
+
+def _run(trace: Trace) -> dict[str, Any]:
+    return {
+        "header": header_view(trace.header),
+        "message": "" if trace.complete else INTERRUPTED,
+        "rounds": [round_view(record, first=at == 0) for at, record in enumerate(trace.rounds)],
+    }
+
+
+def _details(rounds: Sequence[Round], width: int | None) -> dict[str, Any]:
+    """What the inspector tells of every node: the root first, the target's token last."""
+    packer = Packer()
+    places = []
+    for record in map(drawable, rounds):
+        rows = [*range(len(record.draft)), *([GHOST] if stopped(record) else [])]
+        places.append([packer.put(node_view(record, row, width)) for row in rows])
+    return {"rounds": places, "table": packer.table, "shapes": packer.shapes}
+
+
+def _block(name: str, value: Any, plain: bool) -> str:
+    """A script element that is never run; no text in it can end it."""
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    if plain:
+        data, mark = text.replace("<", "\\u003c").replace(">", "\\u003e"), ""
+    else:
+        packed = gzip.compress(text.encode("ascii"), 9, mtime=0)
+        data, mark = base64.b64encode(packed).decode("ascii"), ' data-packed="gzip"'
+    return f'<script type="application/json" id="{name}"{mark}>{data}</script>'
+
+
+class Packer:
+    """JSON values told once: nodes of one tree share their paths, lists and labels.
+
+    ``table`` holds scalars as they are, lists as [-1, place, …] and objects as [shape, place, …],
+    where ``shapes`` names an object's keys. app/web/offline.js unfolds them.
+    """
+
+    def __init__(self) -> None:
+        self.table: list[Any] = []
+        self.shapes: list[list[str]] = []
+        self._places: dict[Any, int] = {}
+        self._shapes: dict[tuple[str, ...], int] = {}
+
+    def put(self, value: Any) -> int:
+        """The value's place in the table."""
+        if isinstance(value, dict):
+            keys = tuple(value)
+            shape = self._shapes.setdefault(keys, len(self._shapes))
+            if shape == len(self.shapes):
+                self.shapes.append(list(keys))
+            return self._place([shape, *map(self.put, value.values())])
+        if isinstance(value, (list, tuple)):
+            return self._place([-1, *map(self.put, value)])
+        return self._place(value)
+
+    def _place(self, entry: Any) -> int:
+        # 1, 1.0 and True are equal to Python, and not the same in JSON
+        key = tuple(entry) if isinstance(entry, list) else (type(entry), entry)
+        place = self._places.setdefault(key, len(self.table))
+        if place == len(self.table):
+            self.table.append(entry)
+        return place

@@ -1,0 +1,59 @@
+"""A run's stage times in the Trace Event format, for ui.perfetto.dev and chrome://tracing.
+
+One complete event ("X") per round with its stages inside, in µs, and counters ("C") for τ so far
+and the accepted nodes. A trace records how long stages took, not when: rounds stand end to end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from app.view import header_view
+from app.visible import flowing
+from core.trace import Trace
+from core.types import Round
+
+PROCESS, THREAD = 1, 1
+MICRO = 1e6
+LONGEST = 3600.0  # seconds a stage may take here: a trace may hold any number
+
+
+def perfetto(trace: Trace) -> str:
+    """The whole file, as JSON."""
+    about = header_view(trace.header)
+    events = list(_events(trace.rounds, f"{about['method']} · {about['model']}"))
+    other = {"made by": "Draftscope", "time": "rounds stand end to end; gaps are not recorded"}
+    file = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": other}
+    return json.dumps(file, allow_nan=False, separators=(",", ":"))
+
+
+def _events(rounds: tuple[Round, ...], name: str) -> Iterator[dict[str, Any]]:
+    yield _at(0.0, "M", "process_name", args={"name": name})
+    yield _at(0.0, "M", "thread_name", args={"name": "rounds"})
+    start, lengths, ran = 0.0, 0, 0
+    for record in rounds:
+        stages = {k: min(v, LONGEST) * MICRO for k, v in asdict(record.times).items()}
+        whole = sum(stages.values())
+        yield _at(start, "X", f"round {record.index}", dur=whole, cat="round", args=_told(record))
+        at = start
+        for stage, length in stages.items():
+            yield _at(at, "X", stage, dur=length, cat="stage")
+            at += length
+        yield _at(start, "C", "accepted", args={"accepted": record.accepted})
+        if record.committed:  # τ so far, as core.trace.summary counts it
+            lengths, ran = lengths + record.accepted + 1, ran + 1
+            yield _at(start, "C", "τ", args={"τ": lengths / ran})
+        start += whole
+
+
+def _told(record: Round) -> dict[str, Any]:
+    text = flowing("".join(map(record.text, record.committed)), 200)
+    return {"nodes": record.draft.nodes, "accepted": record.accepted, "text": text}
+
+
+def _at(ts: float, phase: str, name: str, **more: Any) -> dict[str, Any]:
+    """One event at ``ts`` µs; "M" names things, "X" has a duration ``dur``, "C" is a counter."""
+    return {"ph": phase, "name": name, "pid": PROCESS, "tid": THREAD, "ts": ts, **more}

@@ -1,0 +1,185 @@
+"""The offline file: what it holds, what it can never do, and how large it is."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.drafted import candidate_width
+from app.notebook import View, show
+from app.offline import EACH, Packer, offline_page
+from app.scripts import VIEW, WEB
+from app.view import GHOST, node_view, round_view, stopped
+from core.errors import UserError
+from core.trace import Trace, write_trace
+from tests.fakes import HOSTILE, make_header, make_run
+
+
+def made(count: int = 4, budget: int = 16, hostile: bool = False, **more: Any) -> Trace:
+    rounds = tuple(make_run(count, budget, hostile))
+    header = make_header("</script><b>" if hostile else "why?", **more)
+    return Trace(header, rounds, {})
+
+
+class Page(HTMLParser):
+    """Elements of a page as a browser's parser finds them: tags, and the text of each script."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[int, str] = {}
+        self.inside = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self.inside = True
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = False
+
+    def handle_data(self, data: str) -> None:
+        at = len(self.tags) - 1
+        if self.inside:
+            self.texts[at] = self.texts.get(at, "") + data
+
+    def all(self, tag: str) -> list[tuple[dict[str, str | None], str]]:
+        found = enumerate(self.tags)
+        return [(attrs, self.texts.get(at, "")) for at, (name, attrs) in found if name == tag]
+
+
+def block(page: Page, name: str) -> Any:
+    attrs, text = next(p for p in page.all("script") if p[0].get("id") == name)
+    if attrs.get("data-packed") == "gzip":
+        text = gzip.decompress(base64.b64decode(text)).decode()
+    return json.loads(text)
+
+
+def unfold(packed: Any, place: int) -> Any:
+    """As app/web/offline.js does it."""
+    entry = packed["table"][place]
+    if not isinstance(entry, list):
+        return entry
+    values = [unfold(packed, each) for each in entry[1:]]
+    return values if entry[0] < 0 else dict(zip(packed["shapes"][entry[0]], values, strict=True))
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("hostile", [False, True])
+def test_the_file_holds_exactly_what_the_server_would_answer(plain: bool, hostile: bool):
+    trace = made(EACH + 1, 1, hostile, method="dart")
+    page = Page(offline_page([trace], plain))
+    runs = block(page, "ds-runs")
+    views = [round_view(r, first=at == 0) for at, r in enumerate(trace.rounds)]
+    assert runs["runs"][0]["rounds"] == json.loads(json.dumps(views))
+    width = candidate_width(trace.header)
+    for at, record in enumerate(trace.rounds):
+        packed = block(page, f"ds-nodes-0-{at // EACH}")
+        rows = [*range(len(record.draft)), *([GHOST] if stopped(record) else [])]
+        told = [unfold(packed, place) for place in packed["rounds"][at % EACH]]
+        assert told == json.loads(json.dumps([node_view(record, row, width) for row in rows]))
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-2, 2) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=2), inner),
+    max_leaves=25,
+)
+
+
+@settings(max_examples=40)
+@given(st.lists(json_values, max_size=4))
+def test_packing_loses_nothing_not_even_types(values: list[Any]):
+    packer = Packer()
+    places = [packer.put(value) for value in values]
+    packed = {"table": packer.table, "shapes": packer.shapes}
+    assert [json.dumps(unfold(packed, place)) for place in places] == list(map(json.dumps, values))
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_no_text_of_a_trace_becomes_markup(plain: bool):
+    text = offline_page([made(3, 32, hostile=True)], plain)
+    clean = Page(offline_page([made(3, 32)], plain))
+    hostile = Page(text)
+    assert [tag for tag, _ in hostile.tags] == [tag for tag, _ in clean.tags]
+    assert text.count("</script") == len(hostile.all("script"))
+    for attack in HOSTILE:
+        assert "<" not in attack or attack not in text
+
+
+def test_only_this_script_and_this_style_may_run_and_nothing_is_fetched():
+    text = offline_page([made()])
+    page = Page(text)
+    metas = [attrs for attrs, _ in page.all("meta")]
+    policy = next(m["content"] for m in metas if m.get("http-equiv") == "Content-Security-Policy")
+    assert policy
+    code = [t for attrs, t in page.all("script") if "type" not in attrs]
+    styles = [t for _, t in page.all("style")]
+    assert len(code) == len(styles) == 1
+    for name, body in (("script", code[0]), ("style", styles[0])):
+        sha = base64.b64encode(hashlib.sha256(body.encode()).digest()).decode()
+        assert f"{name}-src 'sha256-{sha}'" in policy
+    assert policy.startswith("default-src 'none';") and "unsafe" not in policy
+    assert not re.search(r"https?://(?!www\.w3\.org/)", code[0] + styles[0])
+    for _, attrs in page.tags:
+        assert not {"src", "href", "style"} & attrs.keys()
+        assert not [name for name in attrs if name.startswith("on")]
+    told = re.sub(r"//[^\n]*", "", code[0])
+    forbidden = r"\b(eval|Function|innerHTML|outerHTML|insertAdjacentHTML|document\.write|fetch)\b"
+    assert not re.search(forbidden, told)
+
+
+def test_every_module_of_the_view_is_in_the_file():
+    text = offline_page([made()])
+    for name in (*VIEW, "offline.js"):
+        assert (WEB / name).read_text("utf-8") in text
+
+
+def test_twenty_rounds_of_64_nodes_take_a_fifth_of_the_allowed_size():
+    # The fake's 32 words repeat; a hundred of a real run take 1.1 MB.
+    assert len(offline_page([made(20, 64)]).encode()) < 400_000
+
+
+def test_an_interrupted_trace_says_so_and_two_are_compared():
+    cut = Trace(make_header("other"), tuple(make_run(2, 4)), None)
+    runs = block(Page(offline_page([made(), cut])), "ds-runs")
+    assert "interrupted" in runs["runs"][1]["message"] and runs["runs"][0]["message"] == ""
+    assert any("prompts differ" in sentence for sentence in runs["cautions"])
+
+
+@pytest.mark.parametrize("traces", [[], [made()] * 3, [Trace(make_header(), (), {})]])
+def test_what_cannot_be_a_page_is_said(traces: list[Trace]):
+    with pytest.raises(UserError, match=r"^[^\n]+$"):
+        offline_page(traces)
+
+
+# ── the notebook ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_notebook_shows_the_file_in_a_sandbox(tmp_path):
+    path = tmp_path / "run.jsonl.gz"
+    write_trace(path, made(2, 8, hostile=True))
+    view = show(path)
+    frame = Page(view._repr_html_())
+    assert [tag for tag, _ in frame.tags] == ["iframe"]
+    attrs = frame.tags[0][1]
+    assert attrs["srcdoc"] == view.html and "</iframe" not in view.html
+    assert attrs["sandbox"] == "allow-scripts allow-downloads"
+    saved = show(str(path), made(), height=400).save(tmp_path / "two.html")
+    assert saved.read_text("utf-8").startswith("<!doctype html>")
+
+
+def test_a_notebook_says_what_is_wrong(tmp_path):
+    with pytest.raises(UserError, match="cannot be read"):
+        show(tmp_path / "none.jsonl")
+    with pytest.raises(UserError, match="height"):
+        View([made()], height=5)
