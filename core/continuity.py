@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numba
 import numpy as np
@@ -21,11 +20,9 @@ import numpy as np
 from core import ASSETS, embedded
 from core.builders import Rows, Table, draft
 from core.errors import UserError
+from core.methods import TargetFacts
 from core.ngram import NgramStore, lookup_each
 from core.types import Array, Candidates, Draft
-
-if TYPE_CHECKING:
-    from core.models import Language
 
 # What a node's notes say: its score's two terms, the tokens of n-gram context, the gram's count.
 NOTES: tuple[str, ...] = (
@@ -107,20 +104,20 @@ class ContinuitySearch:
         return draft(table, text[-1], Rows(parents, depths, ranks, scores, states, notes))
 
 
-def load(language: Language, ngram: str = "", **constants) -> ContinuitySearch:
+def load(target: TargetFacts, ngram: str = "", **constants) -> ContinuitySearch:
     """The search for a target: with its shipped n-gram store, or the one at the path ``ngram``.
 
     Raises UserError for a store of another vocabulary, or none where one is needed.
     """
     weights = Weights(**constants)
     weights.check()
-    vocabulary = language.model.config.get_text_config().vocab_size
-    path = Path(ngram).expanduser() if ngram else shipped_store(language.name)
+    vocabulary = target.vocabulary
+    path = Path(ngram).expanduser() if ngram else shipped_store(target.name)
     if weights.ngram_weight == 0:
         store = NgramStore.empty(vocabulary)
     elif path is None:
         raise UserError(
-            f"no n-gram store ships for {language.name!r}: build one with "
+            f"no n-gram store ships for {target.name!r}: build one with "
             "python -m app ngram and give it as ngram=PATH, or set ngram_weight=0"
         )
     else:
@@ -128,9 +125,9 @@ def load(language: Language, ngram: str = "", **constants) -> ContinuitySearch:
     if store.vocabulary != vocabulary:
         raise UserError(
             f"the n-gram store {path} has a vocabulary of {store.vocabulary}, "
-            f"but {language.name!r} has {vocabulary}"
+            f"but {target.name!r} has {vocabulary}"
         )
-    return ContinuitySearch(store, np.array(sorted(language.stop_ids), np.int64), weights)
+    return ContinuitySearch(store, np.array(sorted(target.stop_ids), np.int64), weights)
 
 
 def shipped_store(target: str) -> Path | None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from core.errors import UserError
 
@@ -27,10 +27,14 @@ Options = Mapping[str, Value]
 
 @dataclass(frozen=True)
 class Part:
-    """A drafter or a builder by name: what it is and its options with their defaults."""
+    """A drafter or a builder by name: what it is and its options with their defaults.
+
+    nested  (builders) whether a draft of b nodes is the first b rows of any larger one
+    """
 
     about: str
     options: Options = field(default_factory=dict)
+    nested: bool = False
 
 
 DRAFTERS: dict[str, Part] = {
@@ -42,8 +46,8 @@ DRAFTERS: dict[str, Part] = {
     "dart": Part("q for every depth from one causal layer", {"temperature": 1.0}),
 }
 BUILDERS: dict[str, Part] = {
-    "chain": Part("the best token after the best token"),
-    "best-first": Part("the B most probable prefixes, popped from a heap"),
+    "chain": Part("the best token after the best token", nested=True),
+    "best-first": Part("the B most probable prefixes, popped from a heap", nested=True),
     "opt-tree": Part(
         "the same, level by level; ends where a level gains too little", {"gain": 0.0}
     ),
@@ -59,8 +63,23 @@ BUILDERS: dict[str, Part] = {
             "epsilon": 1e-10,
             "ngram_at_first": True,
         },
+        nested=True,
     ),
 }
+
+
+class TargetFacts(Protocol):
+    """What a builder may need to know of a target: its name, vocabulary and end-of-text tokens."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def vocabulary(self) -> int: ...
+
+    @property
+    def stop_ids(self) -> frozenset[int]: ...
+
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,7 +225,7 @@ def load_drafter(
     return makers[chosen.drafter or ""](language, folder, **own)
 
 
-def load_builder(chosen: Recipe, language: Language, options: Options) -> Builder:
+def load_builder(chosen: Recipe, target: TargetFacts, options: Options) -> Builder:
     """The recipe's builder; it must have one."""
     if callable(chosen.builder):
         return chosen.builder
@@ -214,7 +233,7 @@ def load_builder(chosen: Recipe, language: Language, options: Options) -> Builde
 
     own: dict[str, Any] = {k: options[k] for k in chosen.builder_options}
     if chosen.builder == "continuity":
-        return continuity.load(language, **own)
+        return continuity.load(target, **own)
     if chosen.builder == "opt-tree":
         return builders.OptTree(**own)
     return {"chain": builders.chain, "best-first": builders.best_first}[chosen.builder or ""]

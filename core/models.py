@@ -55,6 +55,11 @@ class Language:
         return head
 
     @property
+    def vocabulary(self) -> int:
+        """V, how many token ids the model knows."""
+        return self.model.config.get_text_config().vocab_size
+
+    @property
     def stop_ids(self) -> frozenset[int]:
         """Tokens that end the text, from the model's generation config."""
         return stop_ids(self.model)
@@ -95,16 +100,17 @@ def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
     return hashlib.sha256(json.dumps(vocabulary).encode()).hexdigest()[:16]
 
 
-def encode_chat(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
+def encode_chat(tokenizer: PreTrainedTokenizerBase, prompt: str, **options: Any) -> list[int]:
     """Ids of one user turn in the chat template, or of the bare text without a template.
 
     Special-token text typed by a user stays text: the turn is encoded apart from its frame.
+    ``options`` are the template's own variables (``enable_thinking=False``).
     """
     if not tokenizer.chat_template:
         return tokenizer(prompt, split_special_tokens=True).input_ids
     marker = "\ue000"
     frame = tokenizer.apply_chat_template(
-        [{"role": "user", "content": marker}], add_generation_prompt=True, tokenize=False
+        [{"role": "user", "content": marker}], add_generation_prompt=True, tokenize=False, **options
     )
     before, _, after = str(frame).partition(marker)
     return [
@@ -138,6 +144,17 @@ def pick_device(wanted: str = "auto") -> torch.device:
     return device
 
 
+def compute_dtype(device: torch.device) -> torch.dtype:
+    """The CPU computes in float32, a GPU in bfloat16."""
+    return torch.float32 if device.type == "cpu" else torch.bfloat16
+
+
+def cannot_load(name: str, error: Exception) -> UserError:
+    """Whatever loading a model raised, as one sentence."""
+    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return UserError(f"the model {name!r} cannot be loaded: {first}")
+
+
 def load_language(
     name: str = embedded.NAME,
     device: str = "auto",
@@ -153,7 +170,7 @@ def load_language(
     folder = embedded.prepare(report) if name == embedded.NAME else Path(name).expanduser()
     source = str(folder) if folder.is_dir() else name
     report(embedded.Progress("loading weights", None))
-    dtype = torch.float32 if where.type == "cpu" else torch.bfloat16
+    dtype = compute_dtype(where)
     try:
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
@@ -167,8 +184,7 @@ def load_language(
             use_safetensors=True,
         )
     except Exception as error:  # a broken checkpoint makes its libraries raise anything at all
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UserError(f"the model {name!r} cannot be loaded: {first}") from error
+        raise cannot_load(name, error) from error
     model, loading = loaded
     if missing := sorted(loading["missing_keys"]):
         raise UserError(f"the model {name!r} lacks the tensor {missing[0]} (and its text is noise)")

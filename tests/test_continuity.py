@@ -327,9 +327,7 @@ def test_searching_leaves_candidates_and_store_alone():
 
 
 def language(name="toy", vocabulary=VOCABULARY, stops=(9, 4)):
-    config = SimpleNamespace(vocab_size=vocabulary)
-    model = SimpleNamespace(config=SimpleNamespace(get_text_config=lambda: config))
-    return SimpleNamespace(name=name, model=model, stop_ids=frozenset(stops))
+    return SimpleNamespace(name=name, vocabulary=vocabulary, stop_ids=frozenset(stops))
 
 
 @pytest.fixture

@@ -13,19 +13,13 @@ from dataclasses import dataclass, field
 
 import torch
 
-from core.accept import walk
 from core.decode import Builder, width_for
+from core.simulate import accepted, lengths
 from core.train.shards import Document
 from core.train.students import Blocks, Student
-from core.types import Candidates, Draft
+from core.types import Candidates
 
 _AT_ONCE = 16  # anchors that share a pass
-
-
-def accepted(draft: Draft, text: Sequence[int]) -> int:
-    """Drafted nodes that agree with the text behind the root: the verifier's own walk."""
-    wanted = [*text, -1]  # where the text ends, no token is wanted
-    return walk(draft, lambda row: wanted[min(int(draft.depths[row]), len(text))]).accepted
 
 
 @dataclass(frozen=True)
@@ -73,16 +67,15 @@ def rounds(proposals: Proposals, contender: Contender, new_tokens: int) -> tuple
 
     The run ends at ``new_tokens``, of which the first is what prefill gave.
     """
-    document, taken, at = proposals.document, [], 0
+    document = proposals.document
     text, depths = document.tokens.tolist(), proposals.student.depths
-    last = min(new_tokens - 1, len(document) - 1 - document.answer)
-    while at < last:
+
+    def length_at(at: int) -> int:
         anchor = document.answer + at
         draft = contender.builder(proposals.at(anchor), text[: anchor + 1], contender.budget)
-        length = accepted(draft, text[anchor + 1 : anchor + 1 + depths]) + 1
-        taken.append(length)
-        at += length
-    return tuple(taken)
+        return accepted(draft, text[anchor + 1 : anchor + 1 + depths]) + 1
+
+    return lengths(length_at, min(new_tokens - 1, len(document) - 1 - document.answer))
 
 
 @dataclass(frozen=True)
