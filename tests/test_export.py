@@ -1,0 +1,213 @@
+"""Tables, timelines and the export command: complete, readable by others, safe to open."""
+
+from __future__ import annotations
+
+import io
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.rows import NODE, ROUND, nodes_table, rounds_table
+from app.cli import main
+from app.commands.take import FORMS
+from app.perfetto import perfetto
+from app.tables import download_table, table_bytes, table_csv, table_parquet
+from core.trace import Trace, summary, write_trace
+from core.types import Times
+from tests.fakes import HOSTILE, make_header, make_run
+from tests.test_imports import HEAVY, modules_after
+from tests.test_offline import made
+
+
+@pytest.fixture
+def trace_file(tmp_path: Path) -> Path:
+    path = tmp_path / "run.jsonl.gz"
+    write_trace(path, made(4, 16))
+    return path
+
+
+def export(*words: object) -> int:
+    return main(["export", *map(str, words)])
+
+
+# ── tables ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_line_per_round_says_what_the_round_says():
+    trace = made(6, 32)
+    table = rounds_table(trace)
+    assert list(table.columns) == list(ROUND) and len(table) == 6
+    for line, record in zip(table.to_dict("records"), trace.rounds, strict=True):
+        assert (line["round"], line["accepted"], line["nodes"]) == (
+            record.index,
+            record.accepted,
+            32,
+        )
+        assert line["text"] == "".join(map(record.text, record.committed))
+        assert line["verify_s"] == record.times.verify
+        assert line["tvd_1"] == pytest.approx(record.probe.tvd[0])
+    assert (table["accepted"] + 1).mean() == pytest.approx(summary(trace.rounds)["tau"])
+
+
+def test_a_line_per_node_says_what_the_node_says():
+    trace = made(3, 32, method="treeflash")
+    table = nodes_table(trace.rounds)
+    assert list(table.columns)[: len(NODE)] == list(NODE)
+    assert len(table) == sum(len(r.draft) for r in trace.rounds)
+    lines = iter(table.to_dict("records"))
+    for record in trace.rounds:
+        for row in range(len(record.draft)):
+            line = next(lines)
+            assert (line["round"], line["row"]) == (record.index, row)
+            assert line["why"] == record.why(row) and line["status"] == record.status[row]
+            if row:
+                assert line["parents"] == str(record.draft.parents[row])
+                assert line["q"] == pytest.approx(np.exp(float(record.draft.log_q[row])), rel=1e-5)
+                assert line["p"] == pytest.approx(
+                    np.exp(float(record.beliefs.log_p[row])), rel=1e-5
+                )
+            else:
+                assert line["parents"] == "" and np.isnan(line["q"]) and np.isnan(line["p"])
+    assert nodes_table([]).empty and rounds_table(Trace(make_header(), (), None)).empty
+
+
+def test_parquet_keeps_text_and_types_exactly():
+    table = nodes_table(made(3, 32, hostile=True).rounds)
+    back = pd.read_parquet(io.BytesIO(table_parquet(table)))
+    pd.testing.assert_frame_equal(back, table, check_dtype=True)
+
+
+def test_csv_reads_back_with_every_number():
+    table = nodes_table(made(3, 32).rounds)
+    back = pd.read_csv(io.BytesIO(table_csv(table)), keep_default_na=True)
+    assert len(back) == len(table) and list(back.columns) == list(table.columns)
+    for name in ("round", "row", "q", "p", "score", "token"):
+        np.testing.assert_array_equal(back[name].to_numpy(), table[name].to_numpy())
+
+
+@pytest.mark.parametrize(
+    "text", [*HOSTILE, "=1+1", "+1", "-1", "@SUM(1)", "\t=1", "\r=1", '"', "a,b\n"]
+)
+def test_no_text_becomes_a_formula_or_another_line(text: str):
+    csv = table_csv(pd.DataFrame({"text": [text], text: [1.5]}))
+    back = pd.read_csv(io.BytesIO(csv), keep_default_na=False)
+    assert len(back) == 1
+    for cell in (back["text"][0], back.columns[1]):
+        assert not str(cell).startswith(("=", "+", "-", "@", "\t", "\r")) and "\x1b" not in str(
+            cell
+        )
+
+
+def test_a_table_is_handed_to_the_browser():
+    answer = download_table(pd.DataFrame({"a": [1]}), "rounds", "csv")
+    assert answer == {"name": "rounds.csv", "type": "text/csv", "data": "YQoxCg=="}
+
+
+# ── the timeline ─────────────────────────────────────────────────────────────────────────────────
+
+
+def validated(text: str) -> list[dict[str, Any]]:
+    """What the Trace Event Format asks of a file: https://docs.google.com (Trace Event Format)."""
+    file = json.loads(text)
+    assert file["displayTimeUnit"] in ("ms", "ns")
+    for event in file["traceEvents"]:
+        assert event["ph"] in "XMC" and isinstance(event["name"], str)
+        assert type(event["pid"]) is int and type(event["tid"]) is int
+        assert isinstance(event["ts"], (int, float)) and event["ts"] >= 0
+        if event["ph"] == "X":
+            assert event["dur"] >= 0
+        if event["ph"] == "C":
+            assert all(isinstance(v, (int, float)) for v in event["args"].values())
+        if event["ph"] == "M":
+            assert event["name"] in ("process_name", "thread_name") and event["args"]["name"]
+    return file["traceEvents"]
+
+
+def test_the_timeline_holds_every_stage_in_microseconds():
+    trace = made(5, 16)
+    events = validated(perfetto(trace))
+    stages = [e for e in events if e.get("cat") == "stage"]
+    assert [e["name"] for e in stages] == ["draft", "build", "verify", "commit"] * 5
+    for name in ("draft", "build", "verify", "commit"):
+        total = sum(e["dur"] for e in stages if e["name"] == name)
+        assert total == pytest.approx(1e6 * sum(getattr(r.times, name) for r in trace.rounds))
+    rounds = [e for e in events if e.get("cat") == "round"]
+    for whole, parts in zip(rounds, [stages[i : i + 4] for i in range(0, 20, 4)], strict=True):
+        assert parts[0]["ts"] == whole["ts"]
+        for one, other in pairwise(parts):
+            assert other["ts"] == pytest.approx(one["ts"] + one["dur"])
+        assert parts[-1]["ts"] + parts[-1]["dur"] == pytest.approx(whole["ts"] + whole["dur"])
+    taus = [e["args"]["τ"] for e in events if e["ph"] == "C" and e["name"] == "τ"]
+    assert taus == [summary(trace.rounds[:n])["tau"] for n in range(1, 6)]
+
+
+def test_absurd_times_still_make_a_file():
+    from dataclasses import replace
+
+    rounds = tuple(replace(r, times=Times(1e299, 0, 1e299, 0)) for r in make_run(2, 4, True))
+    assert validated(perfetto(Trace(make_header(), rounds, None)))
+
+
+# ── the command ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("to", list(FORMS))
+def test_every_form_is_written_beside_the_trace(trace_file: Path, capsys, to: str):
+    assert export(trace_file, "--to", to) == 0
+    path = Path(capsys.readouterr().out.split(": ")[0])
+    assert path.parent == trace_file.parent and path.stat().st_size > 300
+    assert path.name.startswith("run") and path.suffix
+
+
+def test_a_round_and_a_table_are_chosen(trace_file: Path, tmp_path: Path, capsys):
+    out = tmp_path / "x.csv"
+    assert export(trace_file, "--to", "csv", "--table", "nodes", "--round", 2, "--out", out) == 0
+    assert set(pd.read_csv(out)["round"]) == {2}
+    assert export(trace_file, "--to", "svg", "--round", 3, "--dark") == 0
+    assert (tmp_path / "run-round-3.svg").read_text().startswith("<svg")
+    assert (
+        export(trace_file, trace_file, "--to", "html", "--plain", "--out", tmp_path / "two.html")
+        == 0
+    )
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--to", "svg", "--round", "9"], "no round 9"),
+        (["--to", "pdf"], "invalid choice"),
+        (["--to", "html", "--out", "/nowhere/at/all.html"], "cannot be written"),
+    ],
+)
+def test_what_is_amiss_is_one_sentence(trace_file: Path, capsys, words: list[str], sentence: str):
+    assert export(trace_file, *words) == 2
+    said = capsys.readouterr().err
+    assert sentence in said and said.count("\n") == 1
+
+
+def test_a_trace_is_never_overwritten(trace_file: Path, capsys):
+    before = trace_file.read_bytes()
+    assert export(trace_file, "--to", "csv", "--out", trace_file) == 2
+    assert export(trace_file, trace_file, "--to", "csv") == 2
+    assert trace_file.read_bytes() == before
+    capsys.readouterr()
+
+
+def test_exports_never_import_torch():
+    code = (
+        "import app.offline, app.graphs, app.perfetto, app.notebook, app.tables, analysis.rows, "
+        "app.commands.take"
+    )
+    assert not modules_after(code) & (HEAVY | {"gradio"})
+
+
+def test_table_bytes_knows_both_forms():
+    frame = pd.DataFrame({"a": [1.5], "b": ["x"]})
+    assert table_bytes(frame, "csv") == b"a,b\n1.5,x\n"
+    assert table_bytes(frame, "parquet")[:4] == b"PAR1"
