@@ -10,7 +10,7 @@ from core.drafters import dart, dflash, treeflash
 from core.errors import UserError
 from core.train import fit as fitting
 from core.train.collect import Collector, CollectSettings, collect
-from core.train.fit import Corpus, Fit, FitSettings, depth_weights, draw_blocks
+from core.train.fit import Corpus, Fit, FitSettings, draw_blocks
 from core.train.shards import TOP_K, Document, read_shard, shard_layers, shard_paths, write_shard
 from core.train.students import (
     Blocks,
@@ -18,6 +18,7 @@ from core.train.students import (
     DFlashStudent,
     TargetParts,
     TreeFlashStudent,
+    depth_weights,
     initial_dart,
     initial_dflash,
     load_student,

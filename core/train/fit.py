@@ -176,23 +176,22 @@ class Fit:
         return min(1.0, self.seconds / 60 / self.settings.minutes)
 
     def _learn(self, batch: list[Blocks], vocabulary: Vocabulary, rng: torch.Generator) -> float:
-        settings, depths = self.settings, self.student.depths
+        settings, student = self.settings, self.student
         scale = self._schedule()
-        targets = [b.targets(depths, settings.top_k) for b in batch]
-        needed = torch.cat([ids[exists].flatten() for ids, _, exists in targets]).unique()
+        gamma = settings.gamma or student.gamma
+        lessons = [student.lesson(b, settings.top_k, rng, gamma) for b in batch]
+        needed = torch.cat([x.ids[x.weight > 0].flatten() for x in lessons]).unique()
         ids, add, column = vocabulary.sample(needed, rng)
         device = self.parts.head.device
         head, add = self.parts.head[ids.to(device)], add.to(device)
-        weight = depth_weights(depths, settings.gamma or self.student.gamma)
-        whole = sum(float((e * weight).sum()) for _, _, e in targets)
+        whole = sum(float(x.weight.sum()) for x in lessons)
         total = 0.0
-        for blocks, (top, p, exists) in zip(batch, targets, strict=True):
-            rows = self.student.rows(blocks)
+        for lesson in lessons:
+            rows, p = student.rows(lesson.blocks), lesson.p.to(device)
             log_q = F.log_softmax((rows @ head.to(rows.dtype).T).float() + add, -1)
-            p = p.to(device)
-            cross = -(p * log_q.gather(-1, column[top].to(device))).sum(-1)
+            cross = -(p * log_q.gather(-1, column[lesson.ids].to(device))).sum(-1)
             entropy = -(p * p.clamp_min(1e-9).log()).sum(-1)
-            loss = ((cross - entropy) * (exists * weight).to(device)).sum() / whole
+            loss = ((cross - entropy) * lesson.weight.to(device)).sum() / whole
             loss.backward()
             total += loss.item()
         nn.utils.clip_grad_norm_(self.student.trained().values(), 10.0)
@@ -251,8 +250,3 @@ class Fit:
                 if kind == "optimizer":
                     state.setdefault(int(rest[0]), {})[rest[1]] = file.get_tensor(name)
             self.optimizer.load_state_dict(self.optimizer.state_dict() | {"state": state})
-
-
-def depth_weights(depths: int, gamma: float) -> Tensor:
-    """exp(−(k − 1)/γ) for k = 1 … L (DFlash §4)."""
-    return torch.exp(-torch.arange(depths) / gamma)

@@ -52,6 +52,17 @@ class Blocks:
         return ids, self.document.top_logp[index][..., :top_k].float().exp(), exists
 
 
+@dataclass(frozen=True)
+class Lesson:
+    """What a step learns of some blocks: at every place, ids and p [A, L, K], and its weight
+    [A, L] in the loss, 0 where there is nothing to learn."""
+
+    blocks: Blocks
+    ids: Tensor
+    p: Tensor
+    weight: Tensor
+
+
 class Student(ABC, Generic[M]):
     """A drafter as training sees it. ``features`` are the feature layers the shards hold."""
 
@@ -79,6 +90,11 @@ class Student(ABC, Generic[M]):
     def save(self, folder: Path, small: bool = False) -> None:
         """Write the checkpoint."""
 
+    def lesson(self, blocks: Blocks, top_k: int, rng: torch.Generator, gamma: float) -> Lesson:
+        """What to learn there; the depth-k place weighs exp(−(k − 1)/γ)."""
+        ids, p, exists = blocks.targets(self.depths, top_k)
+        return Lesson(blocks, ids, p, exists * depth_weights(self.depths, gamma))
+
     def plain_rows(self, blocks: Blocks) -> Tensor:
         """Rows [A, L, h] of the plain q, which candidates are read off."""
         return self.rows(blocks)
@@ -104,6 +120,11 @@ class Student(ABC, Generic[M]):
             parts = whole.chunk(len(self.features), -1)
             whole = torch.cat([parts[self.features.index(layer)] for layer in wanted], -1)
         return whole.to(device, dtype)
+
+
+def depth_weights(depths: int, gamma: float) -> Tensor:
+    """exp(−(k − 1)/γ) for k = 1 … L (DFlash §4)."""
+    return torch.exp(-torch.arange(depths) / gamma)
 
 
 class DFlashStudent(Student[DFlashModel]):
