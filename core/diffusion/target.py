@@ -181,7 +181,9 @@ class BlockCausalTarget(BlockTarget):
     def _encode(self, count: int) -> None:
         """Put the next ``count`` clean tokens into the cache."""
         seen = self._kv.length
-        ids, place = self._upload(self._tokens[seen : seen + count], np.arange(seen, seen + count))
+        ids, place = self._upload(
+            np.array(self._tokens[seen : seen + count]), np.arange(seen, seen + count)
+        )
         attend = BlockPass(self._kv, count, 0, self._staircase(count))
         self._hidden(ids[None], place[None], attend)
         self._kv.commit(count)
@@ -328,7 +330,7 @@ class BlockPass:
 
     def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         clean, seen = self.clean, self.kv.length
-        keys, values = self.kv.layers[layer].update(key[:, :, :clean], value[:, :, :clean])
+        keys, values = self.kv.update(key[:, :, :clean], value[:, :, :clean], layer)
         keys, values, parts = keys[0], values[0], []
         if clean:
             own = Rows.of(1, *(x[0, :, :clean] for x in (query, key, value)))
