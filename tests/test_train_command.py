@@ -15,8 +15,9 @@ from core.drafters.dflash import load_config
 from core.drafters.dflash import load_model as load_dflash
 from core.drafters.treeflash import load_model as load_treeflash
 from core.errors import UserError
+from core.stats import bootstrap
 from core.train.collect import Collector, CollectSettings
-from core.train.report import bootstrap, by_drafter
+from core.train.report import by_drafter
 from core.train.simulate import Contender, Score, accepted, score
 from core.train.students import DartStudent, DFlashStudent, TargetParts, TreeFlashStudent
 from core.types import Sampling

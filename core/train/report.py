@@ -18,7 +18,6 @@ from operator import add
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from tqdm import tqdm
 
 from core import builders, embedded
@@ -26,6 +25,7 @@ from core.drafters.load import shipped
 from core.errors import UserError
 from core.methods import load_builder, recipe, settle
 from core.models import Language, load_language
+from core.stats import bootstrap
 from core.train.collect import Collector, CollectSettings, batches, collect
 from core.train.shards import Document, read_shard, shard_layers, shard_paths
 from core.train.simulate import Contender, Score, score
@@ -111,16 +111,6 @@ def rows(sampling: str, source: str, result: Score) -> Iterator[dict[str, Any]]:
             "method": name, "sampling": sampling, "source": source, "tau": result.tau[name],
             "low": low, "high": high,
         }  # fmt: skip
-
-
-def bootstrap(runs: Sequence[Sequence[int]], draws: int = 2000) -> tuple[float, float]:
-    """95 % interval of τ = Σ lengths ÷ Σ rounds when whole prompts are drawn anew."""
-    sums = np.array([sum(run) for run in runs], float)
-    counts = np.array([len(run) for run in runs], float)
-    picks = np.random.default_rng(0).integers(0, len(runs), (draws, len(runs)))
-    taus = sums[picks].sum(1) / np.maximum(counts[picks].sum(1), 1)
-    low, high = np.quantile(taus, [0.025, 0.975])
-    return float(low), float(high)
 
 
 def print_row(row: Mapping[str, Any]) -> None:

@@ -1,0 +1,43 @@
+"""All tables of a report by name, in the order one reads them. Never imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pandas as pd
+
+from analysis import deaths, online, paired, reliability
+from analysis.tables import Tables
+
+REPORT: Mapping[str, Callable[[Tables], pd.DataFrame]] = {
+    "runs": lambda t: t.runs,
+    "tau": online.tau,
+    "paired": paired.paired,
+    "per-depth": online.per_depth,
+    "per-depth-by-run": lambda t: online.per_depth(t, by="run"),
+    "acceptance-histogram": online.acceptance_histogram,
+    "stages": online.stages,
+    "causes-by-depth": deaths.causes,
+    "causes-by-token": lambda t: deaths.causes(t, over="token_class"),
+    "stops-by-depth": lambda t: deaths.causes(t, "stops"),
+    "stops-by-token": lambda t: deaths.causes(t, "stops", "token_class"),
+    "first-mismatches": deaths.first_mismatches,
+    "after-sibling": deaths.after_sibling,
+    "after-sibling-by-depth": lambda t: deaths.after_sibling(t, per_depth=True),
+    "calibration-error": reliability.calibration_error,
+    "calibration-error-by-depth": lambda t: reliability.calibration_error(t, per_depth=True),
+    "reliability-path": reliability.reliability,
+    "reliability-step": lambda t: reliability.reliability(t, "step"),
+    "reliability-path-width": lambda t: reliability.reliability(t, spacing="width"),
+    "reliability-step-width": lambda t: reliability.reliability(t, "step", "width"),
+    "surrogate": reliability.surrogate,
+    "surrogate-curve": reliability.surrogate_curve,
+    "rounds": lambda t: t.rounds,
+    "positions": lambda t: t.positions,
+    "nodes": lambda t: t.nodes,
+}
+
+
+def report(tables: Tables) -> dict[str, pd.DataFrame]:
+    """Every table of ``REPORT``. Nothing to measure gives an empty table, never an error."""
+    return {name: make(tables) for name, make in REPORT.items()}

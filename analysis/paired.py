@@ -1,0 +1,73 @@
+"""Methods against each other on the same texts: what may be compared, and the paired difference.
+
+Two runs are a pair when target, tokenizer, prompt and the target's sampling rule with its seed are
+the same: decoding is lossless, so they write one text, and their difference is the drafting's.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+
+from analysis.tables import Frame, Tables, documented
+from core.stats import interval, resampled
+
+
+@documented
+def paired(tables: Tables, draws: int = 2000, seed: int = 0) -> pd.DataFrame:
+    """τ of every two methods on the texts both have, and its difference.
+
+    Texts are drawn anew, the same for both; one text gives a difference but no interval. Several
+    runs of one method on one text count together.
+
+    method, other      the two labels
+    texts              texts both have
+    tau, other_tau     Σ (accepted + 1) ÷ rounds over these texts, tokens per round
+    difference         tau − other_tau
+    low, high          its 95 % paired bootstrap interval; NaN for one text
+    better             share of the texts where ``method`` has the higher τ
+    """
+    sums = _by_text(tables)
+    names = list(dict.fromkeys(tables.labels.values()))
+    rows = []
+    for one, other in combinations([n for n in names if n in sums], 2):
+        common = sums[one].index.intersection(sums[other].index)
+        if not len(common):
+            continue
+        a, b = sums[one].loc[common], sums[other].loc[common]
+        tau, other_tau = (
+            a["length"].sum() / a["rounds"].sum(),
+            b["length"].sum() / b["rounds"].sum(),
+        )
+        low, high = np.nan, np.nan
+        if len(common) > 1:
+            mine = resampled(a["length"].to_numpy(), a["rounds"].to_numpy(), draws, seed)
+            theirs = resampled(b["length"].to_numpy(), b["rounds"].to_numpy(), draws, seed)
+            low, high = interval(mine - theirs)
+        better = (a["length"] / a["rounds"] > b["length"] / b["rounds"]).mean()
+        rows.append((one, other, len(common), tau, other_tau, tau - other_tau, low, high, better))
+    columns = ["method", "other", "texts", "tau", "other_tau", "difference", "low", "high",
+               "better"]  # fmt: skip
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _by_text(tables: Tables) -> dict[str, Frame]:
+    """By method: Σ (accepted + 1) and rounds of every text, in the order of the texts' keys."""
+    runs = tables.runs[tables.runs["rounds"] > 0]
+    length = runs["accepted"] + runs["rounds"]
+    found = {}
+    for name, part in runs.assign(length=length).groupby("method", observed=True):
+        found[str(name)] = part.groupby("text")[["length", "rounds"]].sum()
+    return found
+
+
+def incomparable(tables: Tables) -> list[tuple[str, str]]:
+    """Pairs of methods that share no text: nothing can be said of their difference."""
+    sums = _by_text(tables)
+    names = [n for n in dict.fromkeys(tables.labels.values()) if n in sums]
+    return [
+        (one, other) for one, other in combinations(names, 2)
+        if not len(sums[one].index.intersection(sums[other].index))
+    ]  # fmt: skip
