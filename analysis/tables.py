@@ -97,9 +97,7 @@ def _read(doc: str) -> tuple[str, dict[str, str]]:
 def is_tree(record: Round) -> bool:
     """Whether a round drafted a tree. A denoising round's graph has several parents and edits a
     node: it has no depth, rank or path in the sense of these tables, which leave it out."""
-    marks = ("graph", "denoise", "denoising", "block")
-    draft = record.draft
-    return all(getattr(record, m, None) is None and getattr(draft, m, None) is None for m in marks)
+    return record.block is None and not record.draft.links
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,7 +306,8 @@ def _runs(tables: Tables) -> pd.DataFrame:
 
 
 def _tokens(trace: Trace) -> int:
-    return sum(len(r.committed) for r in trace.rounds) + bool(trace.rounds)
+    first = any(is_tree(record) for record in trace.rounds[:1])  # prefill's own token
+    return sum(len(r.committed) for r in trace.rounds) + first
 
 
 def _ended(trace: Trace) -> str:

@@ -1,0 +1,260 @@
+"""Figures of the tables, for reports and the studio. Never imports torch.
+
+Each takes the table of its name and gives a plotly figure. A method has one colour (of Okabe and
+Ito's, made for colour-blind readers) and, as a second sign, its own marker and dash; causes of
+death have a hatch. Names come from traces and are escaped: plotly would read markup in them.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import plotly.graph_objects as go
+
+from analysis import deaths, online, reliability
+from analysis.tables import FATES, Frame, Tables
+from core.types import ACCEPTED, BEYOND, NO_DRAFT, OUTRANKED, OUTSIDE, PRUNED, UNREACHED
+
+Theme = Literal["auto", "light", "dark"]
+
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "star")
+_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+_FATES = {
+    ACCEPTED: ("#009E73", ""),
+    OUTRANKED: ("#E69F00", "/"),
+    PRUNED: ("#0072B2", "x"),
+    OUTSIDE: ("#D55E00", "\\"),
+    BEYOND: ("#CC79A7", "-"),
+    NO_DRAFT: ("#56B4E9", "|"),
+    UNREACHED: ("#9a9a9a", "."),
+}
+
+
+@dataclass(frozen=True)
+class _Ink:
+    """What lines and words are drawn with. ``paper`` may be see-through."""
+
+    words: str
+    grid: str
+    paper: str
+
+
+_INKS: Mapping[str, _Ink] = {
+    # a grey that can be read on white and on black alike (4.5 : 1)
+    "auto": _Ink("#767676", "rgba(128,128,128,0.25)", "rgba(0,0,0,0)"),
+    "light": _Ink("#1f2328", "#e3e6ea", "#ffffff"),
+    "dark": _Ink("#e6e6e6", "#3a3f47", "#14171c"),
+}
+
+
+# ── the figures ──────────────────────────────────────────────────────────────────────────────────
+
+
+def tvd_by_depth(per_depth: Frame, theme: Theme = "auto") -> go.Figure:
+    """TVD against depth with its 95 % intervals."""
+    return _by_depth(per_depth, "tvd", "TVD, ½ Σ|q − p|", "TVD by depth", theme)
+
+
+def acceptance_by_depth(per_depth: Frame, theme: Theme = "auto") -> go.Figure:
+    """Conditional acceptance against depth with Wilson's 95 % intervals."""
+    title = "Acceptance by depth, given that the parent was accepted"
+    return _by_depth(per_depth, "acceptance", "accepted ÷ observed", title, theme)
+
+
+def coverage_by_depth(
+    per_depth: Frame, theme: Theme = "auto", k: Sequence[int] = (1, 4, 16)
+) -> go.Figure:
+    """Top-K coverage against depth: a line per method and K, the K told by the marker's size."""
+    figure = _figure("Coverage by depth: p of the drafter's K best tokens", theme)
+    for look, name, part in _series(per_depth):
+        for size, best in enumerate(k):
+            column = f"coverage_{best}"
+            known = part[part[column].notna()]
+            if len(known):
+                marker = {"symbol": look.marker, "size": 5 + 3 * size}
+                figure.add_scatter(
+                    x=known["depth"], y=known[column], mode="lines+markers", marker=marker,
+                    name=f"{name}, K = {best}", line=look.line, hovertemplate=_POINT,
+                )  # fmt: skip
+    return _framed(figure, "depth", "coverage C_K", share=True)
+
+
+def lengths(acceptance_histogram: Frame, theme: Theme = "auto") -> go.Figure:
+    """Histogram of tokens per round (accepted + 1)."""
+    figure = _figure("How long the accepted paths were", theme)
+    for look, name, part in _series(acceptance_histogram):
+        figure.add_bar(
+            x=part["length"], y=part["share"], name=name, customdata=part["rounds"],
+            marker={"color": look.colour, "pattern": {"shape": look.hatch}},
+            hovertemplate="%{x} tokens: %{y:.1%} (%{customdata} rounds)",
+        )  # fmt: skip
+    figure.update_layout(barmode="group")
+    return _framed(figure, "tokens per round, accepted + 1", "share of rounds")
+
+
+def reliability_curve(curve: Frame, theme: Theme = "auto") -> go.Figure:
+    """Accepted share against the probability given, with Wilson's 95 % intervals."""
+    figure = _figure("Reliability: how often what q gave a chance came true", theme)
+    _diagonal(figure, 1.0, theme)
+    for look, name, part in _series(curve):
+        figure.add_scatter(
+            x=part["mean_q"], y=part["share"], name=name, mode="lines+markers", line=look.line,
+            marker={"symbol": look.marker, "size": 8}, error_y=_bars(part, "share"),
+            customdata=part["nodes"],
+            hovertemplate="q %{x:.3f}: %{y:.3f} accepted (%{customdata} nodes)",
+        )  # fmt: skip
+    return _framed(figure, "mean q of the bin", "share accepted", share=True)
+
+
+def causes_of_death(causes: Frame, theme: Theme = "auto") -> go.Figure:
+    """Shares of the causes, stacked, by depth or sort of token; a group of bars per method."""
+    figure = _figure("What became of the branches", theme)
+    if len(causes):
+        by, over = causes.columns[0], causes.columns[1]
+        for cause in FATES:
+            part = causes[(causes["cause"] == cause) & (causes["count"] > 0)]
+            if len(part):
+                colour, hatch = _FATES[cause]
+                names = [[_name(v) for v in part[by]], part[over].astype(str).tolist()]
+                figure.add_bar(
+                    x=names if causes[by].nunique() > 1 else names[1], y=part["share"], name=cause,
+                    marker={"color": colour, "pattern": {"shape": hatch, "solidity": 0.25}},
+                    customdata=part[["count", "total"]],
+                    hovertemplate="%{y:.1%} (%{customdata[0]} of %{customdata[1]})",
+                )  # fmt: skip
+        several = causes[by].nunique() > 1
+        order = None if several else list(dict.fromkeys(causes[over].astype(str)))
+        figure.update_xaxes(type="multicategory" if several else "category", categoryarray=order)
+    figure.update_layout(barmode="stack")
+    title = "sort of token" if "token_class" in causes else "depth"
+    return _framed(figure, title, "share", share=True)
+
+
+def expected_against_accepted(surrogate_curve: Frame, theme: Theme = "auto") -> go.Figure:
+    """Mean accepted nodes against Σq, what q expected; the diagonal is a calibrated drafter."""
+    figure = _figure("Σq against what was accepted", theme)
+    known = surrogate_curve["expected"].tolist() + surrogate_curve["accepted"].tolist()
+    _diagonal(figure, max([1.0, *known]), theme)
+    for look, name, part in _series(surrogate_curve):
+        figure.add_scatter(
+            x=part["expected"], y=part["accepted"], name=name, mode="lines+markers",
+            line=look.line, marker={"symbol": look.marker, "size": 8}, customdata=part["rounds"],
+            error_y=_bars(part.rename(columns={"low": "accepted_low", "high": "accepted_high"}),
+                          "accepted"),
+            hovertemplate="Σq %{x:.2f}: %{y:.2f} accepted (%{customdata} rounds)",
+        )  # fmt: skip
+    return _framed(figure, "Σq over the round's nodes", "accepted nodes")
+
+
+FIGURES: Mapping[str, Callable[[Tables, Theme], go.Figure]] = {
+    "acceptance-by-depth": lambda t, theme: acceptance_by_depth(online.per_depth(t), theme),
+    "tvd-by-depth": lambda t, theme: tvd_by_depth(online.per_depth(t), theme),
+    "coverage-by-depth": lambda t, theme: coverage_by_depth(online.per_depth(t), theme),
+    "lengths": lambda t, theme: lengths(online.acceptance_histogram(t), theme),
+    "causes-by-depth": lambda t, theme: causes_of_death(deaths.causes(t), theme),
+    "stops-by-token": lambda t, theme: causes_of_death(
+        deaths.causes(t, "stops", "token_class"), theme
+    ),
+    "reliability": lambda t, theme: reliability_curve(reliability.reliability(t), theme),
+    "expected-accepted": lambda t, theme: expected_against_accepted(
+        reliability.surrogate_curve(t), theme
+    ),
+}
+
+
+# ── what they share ──────────────────────────────────────────────────────────────────────────────
+
+_POINT = "depth %{x}: %{y:.3f}"
+
+
+@dataclass(frozen=True)
+class _Look:
+    """One method's signs."""
+
+    colour: str
+    marker: str
+    dash: str
+    hatch: str
+
+    @property
+    def line(self) -> dict[str, Any]:
+        return {"color": self.colour, "dash": self.dash, "width": 2}
+
+
+def _series(table: Frame) -> Iterator[tuple[_Look, str, Frame]]:
+    """Look, escaped name and lines of each method (or run), in the table's order."""
+    by = table.columns[0]
+    for n, name in enumerate(dict.fromkeys(table[by])):
+        hatches = ("", "/", "x", "\\", "-", "|")
+        look = _Look(*(signs[n % len(signs)] for signs in (_COLOURS, _MARKERS, _DASHES, hatches)))
+        yield look, _name(name), table[table[by] == name]
+
+
+def _name(value: object) -> str:
+    return html.escape(str(value))
+
+
+def _by_depth(per_depth: Frame, column: str, axis: str, title: str, theme: Theme) -> go.Figure:
+    figure = _figure(title, theme)
+    for look, name, part in _series(per_depth):
+        known = part[part[column].notna()]
+        if len(known):
+            figure.add_scatter(
+                x=known["depth"], y=known[column], name=name, mode="lines+markers",
+                line=look.line, marker={"symbol": look.marker, "size": 8},
+                error_y=_bars(known, column), customdata=known["observed"],
+                hovertemplate=_POINT + " (%{customdata} observed)",
+            )  # fmt: skip
+    return _framed(figure, "depth", axis, share=True)
+
+
+def _bars(part: Frame, column: str) -> dict[str, Any]:
+    """Error bars from the columns ``…_low`` and ``…_high``."""
+    return {
+        "type": "data", "symmetric": False, "thickness": 1, "width": 3,
+        "array": (part[f"{column}_high"] - part[column]).fillna(0),
+        "arrayminus": (part[column] - part[f"{column}_low"]).fillna(0),
+    }  # fmt: skip
+
+
+def _diagonal(figure: go.Figure, end: float, theme: Theme) -> None:
+    line = {"color": _INKS[theme].words, "dash": "dot", "width": 1}
+    figure.add_scatter(
+        x=[0, end], y=[0, end], mode="lines", line=line, name="calibrated", hoverinfo="skip"
+    )
+
+
+def _figure(title: str, theme: Theme) -> go.Figure:
+    ink = _INKS[theme]
+    axis = {"gridcolor": ink.grid, "zerolinecolor": ink.grid, "linecolor": ink.grid}
+    return go.Figure(layout={
+        "title": {"text": title, "font": {"size": 15}, "x": 0, "xref": "paper", "y": 0.97,
+                  "yanchor": "top"},
+        "font": {"color": ink.words, "family": "system-ui, sans-serif", "size": 13},
+        "paper_bgcolor": ink.paper, "plot_bgcolor": ink.paper, "template": "none",
+        "xaxis": axis, "yaxis": axis, "margin": {"l": 60, "r": 16, "t": 44, "b": 56},
+        "legend": {"orientation": "h", "y": -0.22, "x": 0, "yanchor": "top"},
+        "showlegend": True, "hovermode": "closest", "autosize": True,
+    })  # fmt: skip
+
+
+def _framed(figure: go.Figure, x: str, y: str, share: bool = False) -> go.Figure:
+    """Axis titles; a figure without data says so."""
+    figure.update_xaxes(title={"text": x}, automargin=True)
+    figure.update_yaxes(title={"text": y}, rangemode="tozero", automargin=True)
+    drawn: tuple[Any, ...] = figure.data  # pyright: ignore[reportAssignmentType]
+    if share:
+        figure.update_yaxes(range=[0, 1.02])
+    if "depth" in x:
+        figure.update_xaxes(dtick=1)
+    if not any(trace.name != "calibrated" for trace in drawn):
+        figure.data = ()
+        figure.update_layout(showlegend=False)
+        figure.update_xaxes(visible=False)
+        figure.update_yaxes(visible=False)
+        figure.add_annotation(text="nothing to show", showarrow=False, font={"size": 14})
+    return figure
