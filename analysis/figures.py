@@ -78,7 +78,8 @@ def coverage_by_depth(
                 marker = {"symbol": look.marker, "size": 5 + 3 * size}
                 figure.add_scatter(
                     x=known["depth"], y=known[column], mode="lines+markers", marker=marker,
-                    name=f"{name}, K = {best}", line=look.line, hovertemplate=_POINT,
+                    name=f"{name}, K = {best}", line=look.line,
+                    hovertemplate="depth %{x}: %{y:.3f}",
                 )  # fmt: skip
     return _framed(figure, "depth", "coverage C_K", share=True)
 
@@ -89,7 +90,7 @@ def lengths(acceptance_histogram: Frame, theme: Theme = "auto") -> go.Figure:
     for look, name, part in _series(acceptance_histogram):
         figure.add_bar(
             x=part["length"], y=part["share"], name=name, customdata=part["rounds"],
-            marker={"color": look.colour, "pattern": {"shape": look.hatch}},
+            marker={"color": look.colour, "pattern": _hatched(look.hatch)},
             hovertemplate="%{x} tokens: %{y:.1%} (%{customdata} rounds)",
         )  # fmt: skip
     figure.update_layout(barmode="group")
@@ -98,8 +99,11 @@ def lengths(acceptance_histogram: Frame, theme: Theme = "auto") -> go.Figure:
 
 def reliability_curve(curve: Frame, theme: Theme = "auto") -> go.Figure:
     """Accepted share against the probability given, with Wilson's 95 % intervals."""
-    figure = _figure("Reliability: how often what q gave a chance came true", theme)
-    _diagonal(figure, 1.0, theme)
+    event = "".join(curve["event"].head(1))
+    titles = {"path": "Reliability of path probabilities", "step": "Reliability of q at each step"}
+    figure = _figure(titles.get(event, "Reliability"), theme)
+    end = 1.05 * max([0.0, *curve["mean_q"], *curve["share"]])
+    _diagonal(figure, end)
     for look, name, part in _series(curve):
         figure.add_scatter(
             x=part["mean_q"], y=part["share"], name=name, mode="lines+markers", line=look.line,
@@ -107,38 +111,51 @@ def reliability_curve(curve: Frame, theme: Theme = "auto") -> go.Figure:
             customdata=part["nodes"],
             hovertemplate="q %{x:.3f}: %{y:.3f} accepted (%{customdata} nodes)",
         )  # fmt: skip
-    return _framed(figure, "mean q of the bin", "share accepted", share=True)
+    figure = _framed(figure, "mean probability in the bin", "share accepted")
+    figure.update_yaxes(range=[-0.01 * end, end])
+    return figure
 
 
-def causes_of_death(causes: Frame, theme: Theme = "auto") -> go.Figure:
-    """Shares of the causes, stacked, by depth or sort of token; a group of bars per method."""
-    figure = _figure("What became of the branches", theme)
-    if len(causes):
-        by, over = causes.columns[0], causes.columns[1]
-        for cause in FATES:
-            part = causes[(causes["cause"] == cause) & (causes["count"] > 0)]
-            if len(part):
-                colour, hatch = _FATES[cause]
-                names = [[_name(v) for v in part[by]], part[over].astype(str).tolist()]
-                figure.add_bar(
-                    x=names if causes[by].nunique() > 1 else names[1], y=part["share"], name=cause,
-                    marker={"color": colour, "pattern": {"shape": hatch, "solidity": 0.25}},
-                    customdata=part[["count", "total"]],
-                    hovertemplate="%{y:.1%} (%{customdata[0]} of %{customdata[1]})",
-                )  # fmt: skip
-        several = causes[by].nunique() > 1
-        order = None if several else list(dict.fromkeys(causes[over].astype(str)))
-        figure.update_xaxes(type="multicategory" if several else "category", categoryarray=order)
-    figure.update_layout(barmode="stack")
-    title = "sort of token" if "token_class" in causes else "depth"
-    return _framed(figure, title, "share", share=True)
+def causes_of_death(causes: Frame, theme: Theme = "auto", observed: bool = True) -> go.Figure:
+    """Shares of the causes, stacked, by depth or sort of token; a group of bars per method.
+
+    ``observed`` leaves the unreached nodes out: nobody knows what would have become of them.
+    """
+    ends = not {ACCEPTED, OUTRANKED}.intersection(causes["cause"])
+    nodes = "What became of observed nodes" if observed else "What became of drafted nodes"
+    figure = _figure("Why the walks ended" if ends else nodes, theme)
+    by, over = causes.columns[0], causes.columns[1]
+    several, column = causes[by].nunique() > 1, "observed_share" if observed else "share"
+    for cause in FATES:
+        part = causes[(causes["cause"] == cause) & causes[column].notna()]
+        if len(part):
+            colour, hatch = _FATES[cause]
+            names = [[_name(v) for v in part[by]], part[over].astype(str).tolist()]
+            figure.add_bar(
+                x=names if several else names[1], y=part[column], name=cause,
+                marker={"color": colour, "pattern": _hatched(hatch)},
+                customdata=part[["count", "total"]],
+                hovertemplate="%{y:.1%} (%{customdata[0]} of %{customdata[1]})",
+            )  # fmt: skip
+    if several:
+        figure.update_xaxes(type="multicategory")
+    else:
+        places = list(dict.fromkeys(causes.sort_values(over)[over].astype(str)))
+        figure.update_xaxes(type="category", categoryarray=places)
+    figure.update_layout(barmode="stack", legend_traceorder="normal")
+    return _framed(figure, "depth" if over == "depth" else "sort of token", "share", share=True)
+
+
+def _hatched(shape: str) -> dict[str, Any]:
+    """A hatch drawn over the bar's colour."""
+    return {"shape": shape, "fillmode": "overlay", "fgcolor": "rgba(0,0,0,0.45)", "size": 7}
 
 
 def expected_against_accepted(surrogate_curve: Frame, theme: Theme = "auto") -> go.Figure:
     """Mean accepted nodes against Σq, what q expected; the diagonal is a calibrated drafter."""
     figure = _figure("Σq against what was accepted", theme)
     known = surrogate_curve["expected"].tolist() + surrogate_curve["accepted"].tolist()
-    _diagonal(figure, max([1.0, *known]), theme)
+    _diagonal(figure, max([1.0, *known]))
     for look, name, part in _series(surrogate_curve):
         figure.add_scatter(
             x=part["expected"], y=part["accepted"], name=name, mode="lines+markers",
@@ -159,7 +176,10 @@ FIGURES: Mapping[str, Callable[[Tables, Theme], go.Figure]] = {
     "stops-by-token": lambda t, theme: causes_of_death(
         deaths.causes(t, "stops", "token_class"), theme
     ),
-    "reliability": lambda t, theme: reliability_curve(reliability.reliability(t), theme),
+    "reliability-path": lambda t, theme: reliability_curve(reliability.reliability(t), theme),
+    "reliability-step": lambda t, theme: reliability_curve(
+        reliability.reliability(t, "step"), theme
+    ),
     "expected-accepted": lambda t, theme: expected_against_accepted(
         reliability.surrogate_curve(t), theme
     ),
@@ -167,8 +187,6 @@ FIGURES: Mapping[str, Callable[[Tables, Theme], go.Figure]] = {
 
 
 # ── what they share ──────────────────────────────────────────────────────────────────────────────
-
-_POINT = "depth %{x}: %{y:.3f}"
 
 
 @dataclass(frozen=True)
@@ -200,14 +218,16 @@ def _name(value: object) -> str:
 
 def _by_depth(per_depth: Frame, column: str, axis: str, title: str, theme: Theme) -> go.Figure:
     figure = _figure(title, theme)
-    for look, name, part in _series(per_depth):
+    series = list(_series(per_depth))
+    for n, (look, name, part) in enumerate(series):
         known = part[part[column].notna()]
+        aside = 0.05 * (n - (len(series) - 1) / 2)  # so that no interval hides another
         if len(known):
             figure.add_scatter(
-                x=known["depth"], y=known[column], name=name, mode="lines+markers",
+                x=known["depth"] + aside, y=known[column], name=name, mode="lines+markers",
                 line=look.line, marker={"symbol": look.marker, "size": 8},
-                error_y=_bars(known, column), customdata=known["observed"],
-                hovertemplate=_POINT + " (%{customdata} observed)",
+                error_y=_bars(known, column), customdata=known[["depth", "observed"]],
+                hovertemplate="depth %{customdata[0]}: %{y:.3f} (%{customdata[1]} observed)",
             )  # fmt: skip
     return _framed(figure, "depth", axis, share=True)
 
@@ -221,25 +241,33 @@ def _bars(part: Frame, column: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _diagonal(figure: go.Figure, end: float, theme: Theme) -> None:
-    line = {"color": _INKS[theme].words, "dash": "dot", "width": 1}
+def _diagonal(figure: go.Figure, end: float) -> None:
+    line = {"color": "#808080", "dash": "dot", "width": 1}
     figure.add_scatter(
         x=[0, end], y=[0, end], mode="lines", line=line, name="calibrated", hoverinfo="skip"
     )
 
 
 def _figure(title: str, theme: Theme) -> go.Figure:
-    ink = _INKS[theme]
-    axis = {"gridcolor": ink.grid, "zerolinecolor": ink.grid, "linecolor": ink.grid}
-    return go.Figure(layout={
-        "title": {"text": title, "font": {"size": 15}, "x": 0, "xref": "paper", "y": 0.97,
-                  "yanchor": "top"},
-        "font": {"color": ink.words, "family": "system-ui, sans-serif", "size": 13},
-        "paper_bgcolor": ink.paper, "plot_bgcolor": ink.paper, "template": "none",
-        "xaxis": axis, "yaxis": axis, "margin": {"l": 60, "r": 16, "t": 44, "b": 56},
-        "legend": {"orientation": "h", "y": -0.22, "x": 0, "yanchor": "top"},
+    figure = go.Figure(layout={
+        "title": {"text": title, "font": {"size": 15}, "x": 0, "xref": "paper", "y": 0.99,
+                  "yref": "container", "yanchor": "top", "automargin": True, "pad": {"b": 6}},
+        "font": {"family": "system-ui, sans-serif", "size": 13}, "template": "none",
+        "margin": {"l": 60, "r": 16, "t": 64, "b": 48},
+        "legend": {"orientation": "h", "y": 1.0, "x": 0, "yanchor": "bottom"},
         "showlegend": True, "hovermode": "closest", "autosize": True,
     })  # fmt: skip
+    figure.update_layout(colours(theme))
+    return figure
+
+
+def colours(theme: Theme) -> dict[str, str]:
+    """A theme's colours in the form that ``update_layout`` and Plotly.relayout take."""
+    ink = _INKS[theme]
+    lines = {f"{a}axis_{n}color": ink.grid for a in "xy" for n in ("grid", "zeroline", "line")}
+    return {
+        "font_color": ink.words, "paper_bgcolor": ink.paper, "plot_bgcolor": ink.paper, **lines
+    }  # fmt: skip
 
 
 def _framed(figure: go.Figure, x: str, y: str, share: bool = False) -> go.Figure:
@@ -249,7 +277,7 @@ def _framed(figure: go.Figure, x: str, y: str, share: bool = False) -> go.Figure
     drawn: tuple[Any, ...] = figure.data  # pyright: ignore[reportAssignmentType]
     if share:
         figure.update_yaxes(range=[0, 1.02])
-    if "depth" in x:
+    if x == "depth":
         figure.update_xaxes(dtick=1)
     if not any(trace.name != "calibrated" for trace in drawn):
         figure.data = ()
