@@ -81,6 +81,12 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     ),
     "measure": (
         Command(
+            "report",
+            "app.commands.report",
+            "what traces tell: τ, acceptance and TVD by depth, causes of death, calibration",
+            ("report run.jsonl", "report runs/ --out tables --format csv parquet --html"),
+        ),
+        Command(
             "audit",
             "app.commands.audit",
             "check that a method writes exactly what plain decoding writes",
@@ -91,6 +97,21 @@ GROUPS: dict[str, tuple[Command, ...]] = {
             "app.commands.bench",
             "time methods and budgets against plain decoding and generate()",
             ("bench", "bench ddtree --budget 8 16 32 --max-new-tokens 128 --repeats 5"),
+        ),
+        Command(
+            "collect",
+            "app.commands.collect",
+            "run the drafters at every token of one text, for whatif",
+            ('collect sky.safetensors --prompt "Why is the sky blue?"',),
+        ),
+        Command(
+            "whatif",
+            "app.commands.whatif",
+            "simulate methods, budgets and options on a collected text, without the model",
+            (
+                "whatif sky.safetensors",
+                "whatif sky.safetensors treeflash --budget 16 64 --set candidates=4",
+            ),
         ),
     ),
     "prepare": (

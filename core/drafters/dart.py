@@ -9,7 +9,7 @@ Shapes: T prefix tokens, h hidden width, A blocks, L drafted depths (one more th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from core.decode import Proposal
 from core.drafters import checkpoint
+from core.drafters.dflash import Embed
 from core.drafters.layers import MLP, Attention, LayerContext, RMSNorm, Rotary, Shape
 from core.errors import UserError
 
@@ -170,6 +171,20 @@ class DartModel(nn.Module):
         x = x + layer.mlp(layer.post_attention_layernorm(x))
         return self.norm(self.norm(x))
 
+    def rows_at(self, embed: Embed, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor:
+        """Rows [A, L, h] for the head, for roots at A places (≥ 1) of one text.
+
+        tokens [T] and features [≥ the last anchor, 3h] of the text; every block sees the prefix
+        rows before its own last one, which carries its root's embedding.
+        """
+        last = int(anchors.max())
+        behind = embed(tokens[1 : last + 1]).to(features.dtype)
+        prefix = self.prefix(features[:last], behind)
+        positions = torch.arange(last, device=tokens.device)
+        context, ends = self.project(prefix, positions), anchors - 1
+        own = Prefix(prefix.inputs[ends], prefix.residual[ends])
+        return self(own, ends, context, positions[None] < ends[:, None])
+
 
 @dataclass(frozen=True, eq=False)
 class Head:
@@ -285,7 +300,23 @@ class DartDrafter:
     @torch.inference_mode()
     def propose(self, root: int, width: int) -> Proposal:
         """One pass over the waiting prefix rows and the masks: log q and the best tokens."""
-        logits = self.head.module(self._rows(root)).float() / self.temperature
+        return self._offer(self._rows(root), width)
+
+    @torch.inference_mode()
+    def propose_each(
+        self, tokens: Tensor, features: Tensor, anchors: Tensor, width: int
+    ) -> Iterator[Proposal]:
+        """What rounds with roots at A places of one text are offered, in one pass.
+
+        tokens [T], features [T, 3h], anchors [A] ascending. What ``extend`` was told stays.
+        """
+        features = features.to(self.model.norm.weight.dtype)
+        for rows in self.model.rows_at(self.embedding, tokens, features, anchors):
+            yield self._offer(rows, width)
+
+    def _offer(self, rows: Tensor, width: int) -> Proposal:
+        """The proposal that rows [L, h] make."""
+        logits = self.head.module(rows).float() / self.temperature
         log_q, covered = logits.log_softmax(-1), logits.shape[-1]
         if self.head.ids is not None:  # what the head does not cover has q = 0
             whole = log_q.new_full((len(log_q), self.model.config.vocab_size), -torch.inf)

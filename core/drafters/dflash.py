@@ -9,7 +9,7 @@ b block size (L = b − 1 drafted depths), H query heads, G key/value heads, D h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from core.drafters import checkpoint
 from core.drafters.layers import MLP, Attention, LayerContext, RMSNorm, Rotary, Shape
 from core.errors import UserError
 
+Embed = Callable[[Tensor], Tensor]  # token ids [...] → the target's embeddings [..., h]
 KEPT = 16  # candidates per depth a proposal holds at least: what coverage and inspectors show
 
 
@@ -174,6 +175,21 @@ class DFlashModel(nn.Module):
             x = layer(x, far, rotary, visible)
         return x
 
+    def rows_at(self, embed: Embed, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor:
+        """The masked positions' residual stream [A, L, h] for roots at A places of one text.
+
+        tokens [T] and features [≥ the last anchor, F·h] of the text; every block sees what stands
+        before its own root, and no other block.
+        """
+        last, config, where = int(anchors.max()), self.config, tokens.device
+        positions = torch.arange(last, device=where)
+        context = self.project(features[:last], positions)
+        ids = torch.full((len(anchors), config.block_size), config.mask_token_id, device=where)
+        ids[:, 0] = tokens[anchors]
+        own = anchors[:, None] + torch.arange(config.block_size, device=where)
+        visible = positions[None] < anchors[:, None]
+        return self(embed(ids).to(features.dtype), own, context, visible)[:, 1:]
+
 
 def save_model(model: DFlashModel, folder: Path, small: bool = False) -> None:
     """Write the official form, or with ``small`` its int8 one (see ``checkpoint.write``)."""
@@ -236,7 +252,24 @@ class DFlashDrafter:
     @torch.inference_mode()
     def propose(self, root: int, width: int) -> Proposal:
         """One pass over [root, mask × L]: log q [L, V] and the best tokens of every depth."""
-        logits = self.head(self.model.norm(self.hidden(root)))
+        return self.offer(self.hidden(root), root, width)
+
+    @torch.inference_mode()
+    def propose_each(
+        self, tokens: Tensor, features: Tensor, anchors: Tensor, width: int
+    ) -> Iterator[Proposal]:
+        """What rounds with roots at A places of one text are offered, in one pass.
+
+        tokens [T], features [T, F·h], anchors [A] ascending. What ``extend`` was told stays.
+        """
+        features = features.to(self.model.norm.weight.dtype)
+        rows = self.model.rows_at(self.embedding, tokens, features, anchors)
+        for hidden, root in zip(rows, tokens[anchors].tolist(), strict=True):
+            yield self.offer(hidden, root, width)
+
+    def offer(self, hidden: Tensor, root: int, width: int) -> Proposal:
+        """The proposal that a pass's residual rows [L, h] make."""
+        logits = self.head(self.model.norm(hidden))
         return Proposal.factorised(self.log_softmax(logits), max(width, KEPT))
 
     def log_softmax(self, logits: Tensor) -> Tensor:

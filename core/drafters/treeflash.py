@@ -234,10 +234,9 @@ class TreeFlashDrafter(DFlashDrafter):
         super().__init__(model.model, embedding, head, options.temperature)
         self._conditioner = Conditioner(model, embedding, head, options)
 
-    @torch.inference_mode()
-    def propose(self, root: int, width: int) -> Proposal:
+    def offer(self, hidden: Tensor, root: int, width: int) -> Proposal:
         """q, and q′ behind its M best tokens of every depth."""
-        return self._conditioner.proposal(self.hidden(root), root, width)
+        return self._conditioner.proposal(hidden, root, width)
 
 
 def top(rows: Tensor, count: int) -> torch.return_types.topk:

@@ -1,0 +1,313 @@
+"""What a drafter says at every token of one text, in one file: what-if needs no model.
+
+A collected file is ``.safetensors`` with a JSON header, memory-mapped, never executed:
+
+    tokens            [T]           prompt, new text, and a few of the target's tokens behind it
+    target.ids        [T − a − 1, J]  the target's best tokens behind every token of the new text
+    target.log_p      [T − a − 1, J]
+    NAME.ids          [P, L, K]     a drafter's best tokens per depth, best first, for a round whose
+    NAME.log_q        [P, L, K]     root is the n-th token of the new text
+    NAME.next_ids     [P, L, M, S]  the same behind each of its M best tokens (q′)
+    NAME.next_log_q   [P, L, M, S]
+    NAME.next_marginal [P, L, M, S] plain log q of these tokens; may be absent
+    pieces            [bytes]       JSON: token id → text
+
+a is the prompt's length, P the rounds' possible starts. Ids are uint16 or int32, the rest float32.
+Light: numpy and safetensors, never torch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from core.errors import UserError
+from core.methods import RECIPES, Value, recipe
+from core.types import Array, Candidates, Transitions
+
+FORMAT, VERSION = "draftscope-collected", 1
+_FLOATS, _WHOLE = ("float32",), ("uint16", "int32", "int64")
+_DAMAGED = "{} is a damaged collected file: {}"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much a file holds of one drafter.
+
+    depths       L
+    kept         K tokens per depth; ``complete`` when the drafter offers no more of them
+    least        candidates per depth its proposals hold at any budget
+    candidates   M, tokens per depth with a q′ behind them; 0: the drafter has no q′
+    siblings     S, the tokens kept behind each
+    options      the drafter's other options, which the file fixes
+    """
+
+    depths: int
+    kept: int
+    least: int
+    complete: bool
+    candidates: int = 0
+    siblings: int = 0
+    options: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CollectedHeader:
+    """Where a file comes from. It answers as a target does where a builder asks for one.
+
+    end      index behind the last new token; ``answer``: of the first
+    sampling the target's rule, as in a trace's settings
+    """
+
+    name: str
+    vocabulary: int
+    stops: tuple[int, ...]
+    answer: int
+    end: int
+    prompt_text: str
+    sampling: Mapping[str, Any]
+    drafters: Mapping[str, Limits]
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        return frozenset(self.stops)
+
+    @property
+    def starts(self) -> int:
+        """P: the last new token is never a root."""
+        return self.end - 1 - self.answer
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+    @staticmethod
+    def from_json(text: str) -> CollectedHeader:
+        """Raises ValueError, TypeError or KeyError for anything that is no header."""
+        raw = json.loads(text)
+        drafters = {str(k): Limits(**v) for k, v in raw.pop("drafters").items()}
+        raw["stops"] = tuple(int(t) for t in raw["stops"])
+        made = CollectedHeader(drafters=drafters, **raw)
+        made.check()
+        return made
+
+    def check(self) -> None:
+        """Raises ValueError for numbers that cannot be."""
+        whole = [self.vocabulary, self.answer, self.end, *self.stops]
+        for limits in self.drafters.values():
+            sizes = [limits.depths, limits.kept, limits.least]
+            whole += [*sizes, limits.candidates, limits.siblings]
+            if min(sizes) < 1 or not isinstance(limits.options, dict):
+                raise ValueError("a drafter's sizes")
+        fits = all(isinstance(n, int) and 0 <= n < 1 << 31 for n in whole)
+        texts = isinstance(self.name, str) and isinstance(self.prompt_text, str)
+        if not (fits and texts and 1 <= self.answer < self.end - 1 and self.vocabulary):
+            raise ValueError("its sizes")
+        if not (isinstance(self.sampling, dict) and isinstance(self.about, dict)):
+            raise ValueError("its settings")
+
+
+@dataclass(frozen=True, eq=False)
+class Collected:
+    """An opened file. Positions are indices into ``tokens``."""
+
+    path: Path
+    header: CollectedHeader
+    arrays: Mapping[str, Array]
+
+    @staticmethod
+    def load(path: Path) -> Collected:
+        """Map a file. Raises UserError when it is none, is damaged or cannot be read."""
+        metadata, arrays = read_mapped(Path(path))
+        if metadata.get("format") != FORMAT:
+            raise UserError(f"{path} is a safetensors file but no collected text")
+        if metadata.get("version") != str(VERSION):
+            raise UserError(
+                f"{path} is a collected file of version {metadata.get('version')}; "
+                f"this program reads version {VERSION}"
+            )
+        try:
+            header = CollectedHeader.from_json(metadata["header"])
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            raise UserError(_DAMAGED.format(path, "its header cannot be read")) from None
+        made = Collected(Path(path), header, arrays)
+        made._check()
+        return made
+
+    @cached_property
+    def tokens(self) -> Array:
+        """int64 [T]"""
+        return self.arrays["tokens"].astype(np.int64)
+
+    @property
+    def answer(self) -> int:
+        return self.header.answer
+
+    @property
+    def end(self) -> int:
+        return self.header.end
+
+    @property
+    def positions(self) -> range:
+        """Where a round's root can stand."""
+        return range(self.answer, self.end - 1)
+
+    @property
+    def drafters(self) -> tuple[str, ...]:
+        return tuple(self.header.drafters)
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The listed methods whose drafter is here."""
+        return tuple(name for name, r in RECIPES.items() if r.drafter in self.header.drafters)
+
+    def limits(self, method: str) -> Limits:
+        """What the file holds of the method's drafter. Raises UserError when that is nothing."""
+        key = drafter_key(method)
+        if key not in self.header.drafters:
+            raise UserError(
+                f"{self.path.name} holds nothing of {method}'s drafter, "
+                f"only of {', '.join(self.drafters)}"
+            )
+        return self.header.drafters[key]
+
+    def candidates(self, drafter: str, position: int) -> Candidates:
+        """The drafter's K best at a position, with all q′ the file has of it.
+
+        Raises UserError for a position outside the new text or numbers that cannot be.
+        """
+        if position not in self.positions:
+            first, last = self.positions[0], self.positions[-1]
+            raise UserError(f"a round can start at {first} to {last}, not at {position}")
+        at = position - self.answer
+        ids, log_q = self._read(f"{drafter}.ids", at), self._read(f"{drafter}.log_q", at)
+        if f"{drafter}.next_ids" not in self.arrays:
+            return Candidates(ids, log_q)
+        next_ids = self._read(f"{drafter}.next_ids", at)
+        next_log_q = self._read(f"{drafter}.next_log_q", at)
+        has = f"{drafter}.next_marginal" in self.arrays
+        marginal = self._read(f"{drafter}.next_marginal", at) if has else None
+        follow = follows(ids[:, : next_ids.shape[1]], next_ids, self.header.vocabulary)
+        if marginal is None:
+            marginal = np.full(next_log_q.shape, np.nan, np.float32)
+        return Candidates(ids, log_q, Transitions(next_ids, next_log_q, marginal, follow))
+
+    def _read(self, name: str, at: int) -> Array:
+        """One position's numbers, checked: a search indexes arrays by them."""
+        found = self.arrays[name][at]
+        if found.dtype.kind == "f":
+            if np.isnan(found).any():
+                raise UserError(_DAMAGED.format(self.path, f"{name} holds no number"))
+            return np.ascontiguousarray(found)
+        if found.size and (found.min() < 0 or found.max() >= self.header.vocabulary):
+            raise UserError(_DAMAGED.format(self.path, f"{name} leaves the vocabulary"))
+        return found.astype(np.int64)
+
+    @cached_property
+    def pieces(self) -> Mapping[int, str]:
+        """Token id → text, for the tokens that the file mentions. Hostile: never markup."""
+        try:
+            raw = json.loads(self.arrays["pieces"].tobytes())
+            return {int(k): str(v) for k, v in raw.items()}
+        except (ValueError, AttributeError, RecursionError):
+            raise UserError(_DAMAGED.format(self.path, "its token texts")) from None
+
+    def piece(self, token: int) -> str:
+        return self.pieces.get(token, f"⟨{token}⟩")
+
+    def _check(self) -> None:
+        """Every array is there and has the size the header says. Contents are checked when read."""
+        h, wanted = self.header, {}
+        for name, limits in h.drafters.items():
+            wanted |= drafter_shapes(name, h.starts, limits)
+        for name, shape in wanted.items():
+            self._check_one(name, shape, _FLOATS if "log_q" in name else _WHOLE)
+        for name in self.arrays:
+            if name.endswith(".next_marginal"):
+                self._check_one(name, wanted.get(name.replace("marginal", "ids"), ()), _FLOATS)
+        tokens = self.arrays.get("tokens")
+        if tokens is None or tokens.ndim != 1 or len(tokens) < h.end:
+            raise UserError(_DAMAGED.format(self.path, "its text is missing"))
+        self._check_one("tokens", tokens.shape, _WHOLE)
+        self._check_one("pieces", self.arrays.get("pieces", tokens).shape[:1], ("uint8",))
+
+    def _check_one(self, name: str, shape: tuple[int, ...], kinds: tuple[str, ...]) -> None:
+        found = self.arrays.get(name)
+        if found is None or found.shape != shape or found.dtype.name not in kinds:
+            raise UserError(_DAMAGED.format(self.path, f"the array {name} is not as it should be"))
+
+
+def drafter_key(method: str) -> str:
+    """The name a method's drafter has in a file: as listed, or its own file's name."""
+    drafter = recipe(method).drafter
+    if drafter is None:
+        raise UserError("plain decoding drafts nothing: there is nothing to collect or simulate")
+    return drafter if isinstance(drafter, str) else Path(method).stem
+
+
+def drafter_shapes(name: str, starts: int, limits: Limits) -> dict[str, tuple[int, ...]]:
+    """The arrays a drafter must have in a file."""
+    plain = (starts, limits.depths, limits.kept)
+    found = {f"{name}.ids": plain, f"{name}.log_q": plain}
+    if limits.candidates:
+        tables = (starts, limits.depths, limits.candidates, limits.siblings)
+        found |= {f"{name}.next_ids": tables, f"{name}.next_log_q": tables}
+    return found
+
+
+def follows(chosen: Array, ids: Array, vocabulary: int) -> Array:
+    """Which of its depth's chosen tokens [L, M] each token of ids [L, M, S] is; −1: none. int32."""
+    places = np.full(vocabulary, -1, np.int32)
+    found = np.empty(ids.shape, np.int32)
+    for depth, row in enumerate(chosen):
+        places[row[::-1]] = np.arange(len(row), dtype=np.int32)[::-1]
+        found[depth] = places[ids[depth]]
+        places[row] = -1
+    return found
+
+
+def write(path: Path, header: CollectedHeader, arrays: Mapping[str, Array]) -> None:
+    """Write a file whole or not at all. Raises UserError when it cannot be written."""
+    metadata = {"format": FORMAT, "version": str(VERSION), "header": header.to_json()}
+    unfinished = path.with_name(path.name + ".tmp")
+    try:
+        save_file({n: np.ascontiguousarray(a) for n, a in arrays.items()}, unfinished, metadata)
+        unfinished.replace(path)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{path} cannot be written: {error}") from None
+
+
+_TYPES = {"F32": "<f4", "U16": "<u2", "I32": "<i4", "I64": "<i8", "U8": "u1"}
+
+
+def read_mapped(path: Path) -> tuple[dict[str, str], dict[str, Array]]:
+    """Metadata and read-only mapped arrays of a safetensors file; nothing is copied.
+
+    Raises UserError when it is none or cannot be read. Arrays of other types are left out.
+    """
+    try:
+        with safe_open(str(path), framework="numpy") as file:  # checks sizes and offsets
+            metadata = dict(file.metadata() or {})
+        raw = np.memmap(path, np.uint8, "r")
+    except FileNotFoundError:
+        raise UserError(f"there is no file {path}") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (SafetensorError, ValueError):
+        raise UserError(f"{path} is no safetensors file, or is damaged") from None
+    begin = 8 + int.from_bytes(raw[:8].tobytes(), "little")
+    arrays = {}
+    for name, entry in json.loads(raw[8:begin].tobytes()).items():
+        if name != "__metadata__" and entry["dtype"] in _TYPES:
+            low, high = entry["data_offsets"]
+            flat = np.frombuffer(raw[begin + low : begin + high], _TYPES[entry["dtype"]])
+            arrays[name] = flat.reshape(entry["shape"])
+    return metadata, arrays

@@ -1,0 +1,394 @@
+"""What-if equals real runs: every method, several settings each, on toy models; and the file."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
+
+from analysis.collect import Plan, Source, collect
+from analysis.collected import Collected, follows
+from analysis.whatif import Simulation, budget_curve, draft_at, simulate
+from core.builders import best_first, chain
+from core.continuity import ContinuitySearch, Weights
+from core.decode import Method, Settings, decode, new_tokens
+from core.errors import UserError
+from core.methods import RECIPES, Recipe, load_builder, recipe, settle
+from core.ngram import build_store
+from core.types import Candidates
+from tests import toys
+
+NEW = 48
+FACTS = SimpleNamespace(name="toy", vocabulary=toys.VOCABULARY, stop_ids=frozenset())
+
+
+def drafters(candidates=12, siblings=14):
+    return {
+        "dflash": toys.dflash_drafter(),
+        "treeflash": toys.treeflash_drafter(candidates=candidates, siblings=siblings),
+        "dart": toys.dart_drafter(),
+    }
+
+
+def source(made=None, facts=FACTS, stop=()):
+    facts = SimpleNamespace(**(vars(facts) | {"stop_ids": frozenset(stop)}))
+    return Source(
+        facts,
+        lambda token: f"<b>{token}",
+        drafters() if made is None else made,
+        lambda d: toys.target(layers=d.layers if d else (), stop=stop),
+    )
+
+
+@pytest.fixture(scope="module")
+def collected(tmp_path_factory):
+    path = tmp_path_factory.mktemp("collected") / "toy.safetensors"
+    return collect(source(), toys.PROMPT, path, Plan(NEW, 48), "hello")
+
+
+@pytest.fixture(scope="module")
+def grams(tmp_path_factory, collected):
+    path = tmp_path_factory.mktemp("grams") / "grams.safetensors"
+    build_store([collected.tokens.tolist()[:50]], path, toys.VOCABULARY)
+    return str(path)
+
+
+def real(method, budget, options, count=NEW, stop=(), sampling=toys.GREEDY):
+    """The rounds of a real run of the same method and options."""
+    chosen, settled = recipe(method), settle(method, options)
+    kind = chosen.drafter
+    own = {k: settled[k] for k in ("candidates", "siblings") if k in chosen.drafter_options}
+    made = {
+        "dflash": toys.dflash_drafter,
+        "treeflash": toys.treeflash_drafter,
+        "dart": toys.dart_drafter,
+    }
+    drafter, builder = made[kind](**own), load_builder(chosen, FACTS, settled)
+    rounds = decode(
+        toys.target(layers=drafter.layers, stop=stop),
+        Method(method, drafter, builder),
+        toys.PROMPT,
+        Settings(budget, count, sampling),
+    )
+    return [r for r in rounds if r.committed]
+
+
+CASES = [
+    *(("dflash", b, {}) for b in (1, 2, 4, 7, 64)),
+    *(("ddtree", b, {}) for b in (1, 3, 8, 16, 47, 64, 200)),
+    ("treeflash", 8, {"candidates": 12, "siblings": 14}),
+    ("treeflash", 40, {"candidates": 4, "siblings": 14}),
+    ("treeflash", 40, {"candidates": 12, "siblings": 3}),
+    ("treeflash", 64, {"candidates": 1, "siblings": 1}),
+    ("treeflash", 150, {"candidates": 5, "siblings": 6}),
+    ("treeflash+chain", 6, {"candidates": 7, "siblings": 7}),
+    ("treeflash+opt-tree", 20, {"candidates": 6, "siblings": 9, "gain": 0.05}),
+    ("dart", 59, {}),
+    ("dart", 10, {"width": 5, "beam": 3}),
+    ("dart", 30, {"ngram_weight": 2.0, "beam": 7}),
+    ("dart", 30, {"logit_decay": 0.5, "level_power": 0.0}),
+    ("dart", 30, {"ngram_at_first": False, "width": 40, "epsilon": 1e-4}),
+    ("dart+best-first", 33, {}),
+    ("dart+opt-tree", 12, {"gain": 0.2}),
+    ("dflash+opt-tree", 30, {}),
+    ("dflash+opt-tree", 12, {"gain": 0.1}),
+    ("dflash+opt-tree", 64, {"gain": 0.4}),
+    ("dflash+continuity", 25, {"ngram_weight": 0.1}),
+    ("treeflash+continuity", 25, {"candidates": 3, "siblings": 3}),
+]
+
+
+@pytest.mark.parametrize(("method", "budget", "options"), CASES)
+def test_a_simulated_run_is_the_real_one(method, budget, options, collected, grams):
+    if "ngram_weight" in recipe(method).defaults:
+        options = options | {"ngram": grams}
+    rounds = real(method, budget, options)
+    found = simulate(collected, method, budget, options)
+    assert found.lengths == tuple(r.accepted + 1 for r in rounds)
+    assert found.starts == tuple(r.position for r in rounds)
+    assert found.exact and "exact" in found.note
+    simulation = Simulation(collected, method, options)
+    for record in rounds[::5]:
+        mine = simulation.round(record.position, budget)
+        for field in ("tokens", "parents", "depths", "ranks"):
+            np.testing.assert_array_equal(getattr(mine.draft, field), getattr(record.draft, field))
+        np.testing.assert_allclose(mine.draft.log_q, record.draft.log_q, atol=1e-5)
+        np.testing.assert_allclose(mine.draft.scores, record.draft.scores, atol=1e-4)
+        assert mine.verdict.path == record.verdict.path
+        assert mine.verdict.bonus == record.verdict.bonus
+        assert mine.stop_reason == record.stop_reason
+
+
+def test_every_listed_method_was_simulated():
+    assert {m for m, *_ in CASES} >= {n for n, r in RECIPES.items() if r.drafter}
+
+
+def test_the_cases_are_worth_something(collected):
+    taus = [simulate(collected, "ddtree", b).tau for b in (1, 16, 47)]
+    assert taus == sorted(taus) and taus[0] < taus[-1]
+
+
+@pytest.mark.parametrize("count", [2, 3, 17])
+def test_a_beginning_of_the_text_is_a_shorter_run(count, collected):
+    found = simulate(collected, "ddtree", 16, new_tokens=count)
+    assert found.lengths == tuple(r.accepted + 1 for r in real("ddtree", 16, {}, count))
+
+
+def test_one_search_serves_all_budgets(collected, grams, monkeypatch):
+    for method, options in (("ddtree", {}), ("treeflash", {"candidates": 6}), ("dart", {})):
+        options = options | ({"ngram": grams} if method == "dart" else {})
+        budgets = [64, 1, 8, 31]
+        together = Simulation(collected, method, options).curve(budgets)
+        alone = [simulate(collected, method, b, options) for b in budgets]
+        assert [(w.budget, w.lengths) for w in together] == [(w.budget, w.lengths) for w in alone]
+    simulation = Simulation(collected, "ddtree")
+    simulation.curve([1, 8, 64])
+    monkeypatch.setattr(simulation, "builder", None)  # everything is known by now
+    assert simulation.run(5).rounds and simulation.run(63).rounds
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 10**6), st.integers(1, 40), st.integers(1, 40))
+def test_nested_means_that_smaller_drafts_are_beginnings(seed, small, large):
+    """Ties included: the claim ``Part.nested`` makes."""
+    small, large = sorted((small, large))
+    rng = np.random.default_rng(seed)
+    log_q = np.log(rng.dirichlet(np.full(9, 0.4), 4)).astype(np.float32).round(1)
+    log_q = -np.sort(-log_q, 1)
+    candidates = Candidates(np.argsort(rng.random((4, 9)), 1), log_q)
+    search = ContinuitySearch(toys.ngram_store([1, 2, 3]), np.array([4]), Weights(width=7, beam=3))
+    for builder in (chain, best_first, search):
+        one, two = (builder(candidates, [2, 1], b) for b in (small, large))
+        for field in ("tokens", "parents", "ranks", "scores"):
+            np.testing.assert_array_equal(getattr(one, field), getattr(two, field)[: len(one)])
+
+
+def test_a_stop_token_ends_the_run_where_a_real_one_ends(tmp_path, collected):
+    stop = int(collected.tokens[collected.answer + 20])
+    made = collect(source(stop=[stop]), toys.PROMPT, tmp_path / "x.safetensors", Plan(NEW, 48))
+    first = collected.tokens[collected.answer :].tolist().index(stop)
+    assert made.end == made.answer + first + 1
+    for budget in (2, 16, 40):
+        rounds = real("ddtree", budget, {}, stop=[stop])
+        found = simulate(made, "ddtree", budget)
+        assert found.lengths == tuple(r.accepted + 1 for r in rounds)
+
+
+def test_a_sampled_text_is_exact_for_its_seed_and_says_so(tmp_path):
+    plan = Plan(24, 48, toys.HOT)
+    made = collect(source(), toys.PROMPT, tmp_path / "x.safetensors", plan)
+    found = simulate(made, "ddtree", 24)
+    rounds = real("ddtree", 24, {}, 24, sampling=toys.HOT)
+    assert found.lengths == tuple(r.accepted + 1 for r in rounds)
+    assert made.tokens[made.answer : made.end].tolist() == new_tokens(rounds)
+    assert "seed 5" in found.note and "another text" in found.note
+
+
+def test_a_cut_list_is_exact_until_its_last_token_is_drafted(tmp_path, collected):
+    """Where it says exact it is; where it does not, it says which list was cut."""
+    made = collect(source(), toys.PROMPT, tmp_path / "x.safetensors", Plan(NEW, 4))
+    seen = set()
+    for method, options in (
+        ("ddtree", {}), ("dflash", {}), ("dflash+opt-tree", {}), ("dflash+opt-tree", {"gain": 0.1}),
+        ("dart+continuity", {"ngram_weight": 0.0, "width": 9}),
+    ):  # fmt: skip
+        for budget in (1, 3, 5, 9, 17, 40):
+            found = simulate(made, method, budget, options)
+            whole = simulate(collected, method, budget, options)
+            seen.add(found.exact)
+            assert whole.exact
+            if found.exact:
+                assert found.lengths == whole.lengths
+            else:
+                assert "4 tokens per depth" in found.note
+    assert seen == {True, False}
+
+
+def test_more_candidates_or_siblings_than_the_file_has_are_said(collected):
+    assert not simulate(collected, "treeflash", 8, {"candidates": 13}).exact
+    assert simulate(collected, "treeflash", 4, {"candidates": 12, "siblings": 40}).exact
+    assert not simulate(collected, "treeflash", 300, {"candidates": 12, "siblings": 40}).exact
+
+
+class Lookup(toys.RandomDrafter):
+    """A drafter of one's own, without a way to answer at many places at once."""
+
+
+def test_a_drafter_of_ones_own_is_asked_token_by_token(tmp_path, monkeypatch):
+    made = collect(source({"own": Lookup()}), toys.PROMPT, tmp_path / "x.safetensors", Plan(20, 48))
+    recipes = {"own.py": Recipe("own", lambda language: Lookup(), best_first)}
+    monkeypatch.setattr("analysis.whatif.recipe", recipes.__getitem__)
+    monkeypatch.setattr("analysis.collected.recipe", recipes.__getitem__)
+    monkeypatch.setattr("core.methods.recipe", recipes.__getitem__)
+    found = simulate(made, "own.py", 12)
+    target, drafter = toys.target(), Lookup()
+    method = Method("own", drafter, best_first)
+    rounds = decode(target, method, toys.PROMPT, Settings(12, 20))
+    assert found.lengths == tuple(r.accepted + 1 for r in rounds if r.committed)
+
+
+# ── collecting ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_interrupted_work_goes_on_where_it_was(tmp_path, collected):
+    path, asked = tmp_path / "x.safetensors", []
+
+    def stop(done, what):
+        asked.append((done, what))
+        if what == "treeflash" and done > 0.5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        collect(source(), toys.PROMPT, path, Plan(NEW, 48), "hello", stop)
+    assert not path.exists() and (tmp_path / "x.safetensors.partial").is_dir()
+    asked.clear()
+    again = collect(
+        source(), toys.PROMPT, path, Plan(NEW, 48), "hello", lambda *at: asked.append(at)
+    )
+    assert "dflash" not in {what for _, what in asked[1:] if what}  # that one was finished
+    assert not (tmp_path / "x.safetensors.partial").exists()
+    for name, array in collected.arrays.items():
+        np.testing.assert_array_equal(array, again.arrays[name])
+
+
+def test_other_work_starts_anew(tmp_path, collected):
+    path = tmp_path / "x.safetensors"
+    with pytest.raises(ZeroDivisionError):
+        collect(source(), toys.PROMPT, path, Plan(NEW, 48), report=lambda d, w: d > 0.5 and 1 / 0)
+    made = collect(source(), toys.PROMPT, path, Plan(20, 8))
+    assert made.end - made.answer == 20 and made.limits("ddtree").kept == 8
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [(Plan(1), "at least 2"), (Plan(0), "at least 1"), (Plan(8, 0), "1 to 1024"),
+     (Plan(8, 2000), "1 to 1024"), (Plan(5000), "context")],
+)  # fmt: skip
+def test_a_plan_out_of_range_is_one_sentence(plan, words, tmp_path):
+    with pytest.raises(UserError, match=words):
+        collect(source(), toys.PROMPT, tmp_path / "x", plan)
+
+
+# ── the file ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_file_tells_what_it_holds(collected):
+    assert collected.methods == ("dflash", "ddtree", "treeflash", "dart")
+    assert collected.header.prompt_text == "hello"
+    assert collected.positions == range(8, 8 + NEW - 1)
+    assert collected.piece(3) == "<b>3" and collected.piece(10**6) == "⟨1000000⟩"
+    assert len(collected.arrays["target.ids"]) >= NEW - 1
+    choices = collected.arrays["target.ids"][:, 0]
+    np.testing.assert_array_equal(choices, collected.tokens[collected.answer + 1 :][: len(choices)])
+
+
+def test_follows_finds_the_place_among_the_chosen():
+    chosen, ids = np.array([[5, 2, 7], [1, 0, 3]]), np.array([[[7, 4], [5, 2]], [[9, 3], [1, 1]]])
+    assert follows(chosen, ids, 10).tolist() == [[[2, -1], [0, 1]], [[-1, 2], [0, 0]]]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda c: simulate(c, "ar"), "plain decoding"),
+        (lambda c: simulate(c, "ddtree", 0), "1 to 1024"),
+        (lambda c: simulate(c, "ddtree", 8, {"width": 3}), "no option"),
+        (lambda c: simulate(c, "treeflash", 8, {"candidates": 0}), "candidates must be 1"),
+        (lambda c: simulate(c, "ddtree", 8, new_tokens=999), "1 to 48"),
+        (lambda c: draft_at(c, 3, "ddtree"), "8 to 54, not at 3"),
+        (lambda c: budget_curve(c, "dart", [8]), "n-gram store"),
+    ],
+)
+def test_a_question_without_answer_is_one_sentence(call, words, collected):
+    with pytest.raises(UserError, match=words) as error:
+        call(collected)
+    assert "\n" not in str(error.value)
+
+
+def test_other_drafter_options_need_another_file(collected):
+    header = collected.header
+    limits = {"dflash": replace(header.drafters["dflash"], options={"temperature": 2.0})}
+    other = replace(collected, header=replace(header, drafters=limits))
+    with pytest.raises(UserError, match=r"temperature=2.0.*--set temperature=1.0"):
+        simulate(other, "ddtree", 8)
+    with pytest.raises(UserError, match="nothing of treeflash's drafter, only of dflash"):
+        simulate(other, "treeflash", 8)
+
+
+def corrupt(path, change):
+    arrays = {n: np.array(a) for n, a in load_file(path).items()}
+    metadata = {"format": "draftscope-collected", "version": "1"}
+    header = json.loads(Collected.load(path).header.to_json())
+    change(arrays, header, metadata)
+    save_file(arrays, path, {"header": json.dumps(header), **metadata})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda a, h, m: m.update(format="x"),
+        lambda a, h, m: m.update(version="2"),
+        lambda a, h, m: h.update(end=10**9),
+        lambda a, h, m: h.update(answer=-1),
+        lambda a, h, m: h.update(answer="8"),
+        lambda a, h, m: h.update(stops=["x"]),
+        lambda a, h, m: h.update(surplus=1),
+        lambda a, h, m: h["drafters"]["dart"].update(depths=10**9),
+        lambda a, h, m: h["drafters"]["treeflash"].update(candidates=200),
+        lambda a, h, m: a.pop("tokens"),
+        lambda a, h, m: a.pop("treeflash.next_log_q"),
+        lambda a, h, m: a.update({"pieces": a["dart.ids"]}),
+        lambda a, h, m: a.update({"dflash.ids": a["dflash.log_q"]}),
+        lambda a, h, m: a["dflash.ids"].fill(60000),
+        lambda a, h, m: a["dflash.log_q"].fill(np.nan),
+        lambda a, h, m: a["treeflash.next_ids"].fill(60000),
+    ],
+)
+def test_a_damaged_file_is_one_sentence(change, tmp_path, collected):
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(collected.path.read_bytes())
+    corrupt(path, change)
+    with pytest.raises(UserError) as error:
+        made = Collected.load(path)
+        for method in ("ddtree", "treeflash", "dart+best-first"):
+            simulate(made, method, 8)
+    assert "\n" not in str(error.value)
+
+
+@settings(max_examples=60)
+@given(st.binary(max_size=300), st.integers(0, 2**32))
+def test_any_bytes_are_a_file_or_one_sentence(noise, at):
+    """Bytes of a good file overwritten anywhere: an answer or a UserError, never anything else."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.safetensors"
+        whole = bytearray(good_bytes())
+        at %= len(whole)
+        whole[at : at + len(noise)] = noise
+        path.write_bytes(bytes(whole))
+        try:
+            made = Collected.load(path)
+            simulate(made, "ddtree", 8)
+            simulate(made, "treeflash", 8)
+            made.piece(1)
+        except UserError as error:
+            assert "\n" not in str(error)
+
+
+@cache
+def good_bytes() -> bytes:
+    """A small good file's bytes."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.safetensors"
+        some = drafters()
+        made = {k: some[k] for k in ("dflash", "treeflash")}
+        collect(source(made), toys.PROMPT, path, Plan(4, 6), "hi")
+        return path.read_bytes()
