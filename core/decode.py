@@ -215,7 +215,10 @@ def new_tokens(rounds: Sequence[Round]) -> list[int]:
 
 
 class Stopwatch:
-    """Stage times of one round. On a GPU a lap waits for the device only when ``timed``."""
+    """Stage times of one round; laps of one stage add up.
+
+    On a GPU a lap waits for the device only when ``timed``.
+    """
 
     def __init__(self, device: torch.device, timed: bool):
         self._wait = timed and device.type == "cuda"
@@ -226,7 +229,7 @@ class Stopwatch:
         if self._wait:
             torch.cuda.synchronize()
         now = time.perf_counter()
-        self._laps[stage] = now - self._last
+        self._laps[stage] = self._laps.get(stage, 0.0) + now - self._last
         self._last = now
 
     @property
