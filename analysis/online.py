@@ -113,7 +113,7 @@ def tau(tables: Tables, by: By = "method", draws: int = 2000, seed: int = 0) -> 
     texts              different texts among them
     rounds             rounds
     tokens             new tokens, the first of each text included
-    tau, low, high     Σ (accepted + 1) ÷ rounds, tokens per round; accepted counts whole paths
+    tau, low, high     Σ (accepted + 1) ÷ rounds, tokens per round (whole paths), and its interval
     over               what was drawn anew: texts or rounds
     committed_per_round  tokens that stand in the text ÷ rounds: τ less what the end cut off
     cut                verified tokens beyond the end of a text (stop token or token limit)

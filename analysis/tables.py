@@ -250,7 +250,7 @@ def text_key(header: Header) -> str:
     draft. Target, tokenizer, prompt and the sampling rule with its seed decide it."""
     parts = [
         header.model.get("name"), header.model.get("revision"), header.tokenizer_hash,
-        header.prompt_ids, sampling(header),
+        header.prompt_text, header.prompt_ids, sampling(header),
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:12]
 
