@@ -1,0 +1,1 @@
+"""Learn: a guided course on shipped traces. Light: neither torch nor numba."""

@@ -1,0 +1,87 @@
+"""The course: three recorded runs of one prompt, and the chapters told from them.
+
+Every number and every token in the text is read from the traces in ``assets/learn``: the course
+cannot say what its figures do not show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from app.learn.steps import Search, considered, search, unjudged
+from app.learn.words import Json
+from app.view import round_view
+from core import ASSETS
+from core.trace import Trace, read_trace
+from core.types import Draft, Round
+
+FOLDER = ASSETS / "learn"
+METHODS = ("ddtree", "treeflash", "dart")
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """The runs a course is told from: one prompt, one seed, one budget, three methods."""
+
+    traces: Mapping[str, Trace]
+
+    @staticmethod
+    def shipped(folder: Path = FOLDER) -> Material:
+        """Raises UserError when a trace is missing or broken."""
+        return Material({name: read_trace(folder / f"{name}.jsonl.gz") for name in METHODS})
+
+    def first(self, method: str) -> Round:
+        """A method's first round: they all begin at the same place, with the same root."""
+        return self.traces[method].rounds[0]
+
+    @property
+    def record(self) -> Round:
+        """The round that most chapters look at."""
+        return self.first("ddtree")
+
+    @property
+    def budget(self) -> int:
+        return self.record.draft.nodes
+
+    @cached_property
+    def found(self) -> Search:
+        """How best-first came to that round's tree."""
+        candidates = self.record.candidates
+        assert candidates is not None, "a shipped trace keeps its candidates"
+        return search(candidates, self.budget)
+
+    @cached_property
+    def queued(self) -> Draft:
+        """Everything best-first ever had in its queue, as one tree."""
+        candidates = self.record.candidates
+        assert candidates is not None
+        return considered(self.found, candidates, int(self.record.draft.tokens[0]))
+
+    def trees(self) -> Json:
+        """Every tree that a figure shows, by name; "…?" is one before the target has spoken."""
+        made: Json = {}
+        for method in METHODS:
+            record = self.first(method)
+            made[method] = round_view(record)
+            made[method + "?"] = before(record)
+        made["next"] = round_view(self.traces["ddtree"].rounds[1])
+        made["queue"] = before(replace(self.record, draft=self.queued))
+        return made
+
+
+def before(record: Round) -> Json:
+    """A round as it is when only the drafter has spoken."""
+    silent = replace(record, verdict=unjudged(record.draft), beliefs=None, probe=None)
+    return {**round_view(silent), "status": "a" + "u" * record.draft.nodes, "untold": True}
+
+
+def course(material: Material | None = None) -> Json:
+    """Trees and chapters, as plain JSON."""
+    from app.learn import basics, methods, verify
+
+    given = material or Material.shipped()
+    chapters = [make(given) for make in (*basics.CHAPTERS, *verify.CHAPTERS, *methods.CHAPTERS)]
+    return {"trees": {**given.trees(), **methods.trees(given)}, "chapters": chapters}

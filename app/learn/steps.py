@@ -1,0 +1,259 @@
+"""What one round did, step by step: pure functions of a recorded round, for the course's figures.
+
+The product's own loops (``core.builders``, ``core.accept``, ``core.cache``) are compiled or run on
+tensors and tell nothing while they run. Here the same steps are told one at a time; tests hold that
+they end in the very draft, mask and cache rows that those make.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from core.types import Array, Candidates, Draft, Offered, Round, Verdict
+
+NOBODY = -1  # a verdict that was not given yet
+
+
+# ── best-first, node by node (DDTree, Algorithm 1) ───────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A prefix the search has seen: a place in the tree, drafted only if it is popped.
+
+    parent  the entry that must be popped before, −1: the root
+    rank    from 0, as the candidates are ordered
+    base    Σ log q of its parent's path; ``score`` is its own
+    """
+
+    parent: int
+    depth: int
+    rank: int
+    base: float
+    score: float
+
+
+@dataclass(frozen=True)
+class Pop:
+    """One turn of the search: the best entry leaves the queue and enters the tree.
+
+    pushed  its next sibling and its first child, as far as there are any
+    queue   the entries that wait afterwards, best first
+    """
+
+    entry: int
+    pushed: tuple[int, ...]
+    queue: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Search:
+    """Best-first over one list per depth. Entries are numbered as they are found."""
+
+    entries: tuple[Entry, ...]
+    pops: tuple[Pop, ...]
+
+
+def search(candidates: Candidates, budget: int) -> Search:
+    """Every pop of ``core.builders.best_first``, of a drafter that has one list per depth."""
+    log_q = candidates.log_q.astype(np.float64)
+    entries = [Entry(-1, 1, 0, 0.0, float(log_q[0, 0]))] if log_q[0, 0] > -np.inf else []
+    heap = [(-entry.score, number) for number, entry in enumerate(entries)]
+    pops: list[Pop] = []
+    while heap and len(pops) < budget:
+        _, number = heapq.heappop(heap)
+        found = _after(entries[number], number, log_q)
+        pushed = tuple(range(len(entries), len(entries) + len(found)))
+        entries += found
+        for new, entry in zip(pushed, found, strict=True):
+            heapq.heappush(heap, (-entry.score, new))
+        pops.append(Pop(number, pushed, tuple(waiting for _, waiting in sorted(heap))))
+    return Search(tuple(entries), tuple(pops))
+
+
+def _after(entry: Entry, number: int, log_q: Array) -> list[Entry]:
+    """The next sibling and the first child of a popped entry."""
+    found, (depths, width) = [], log_q.shape
+    row = log_q[entry.depth - 1]
+    if entry.rank + 1 < width and row[entry.rank + 1] > -np.inf:
+        score = entry.base + float(row[entry.rank + 1])
+        found.append(Entry(entry.parent, entry.depth, entry.rank + 1, entry.base, score))
+    if entry.depth < depths and log_q[entry.depth, 0] > -np.inf:
+        score = entry.score + float(log_q[entry.depth, 0])
+        found.append(Entry(number, entry.depth + 1, 0, entry.score, score))
+    return found
+
+
+def considered(found: Search, candidates: Candidates, root: int) -> Draft:
+    """All entries as one tree: row n + 1 is entry n. A parent is found before its children."""
+    depths = np.array([entry.depth for entry in found.entries], np.int32)
+    ranks = np.array([entry.rank for entry in found.entries], np.int32)
+    scores = np.array([entry.score for entry in found.entries], np.float32)
+    parents = np.array([entry.parent + 1 for entry in found.entries], np.int32)
+    at = (depths - 1, ranks)
+    return Draft(
+        tokens=np.concatenate([[root], candidates.ids[at]]).astype(np.int64),
+        parents=np.concatenate([[-1], parents]).astype(np.int32),
+        depths=np.concatenate([[0], depths]).astype(np.int32),
+        ranks=np.concatenate([[0], ranks + 1]).astype(np.int32),
+        log_q=np.concatenate([[0.0], candidates.log_q[at]]).astype(np.float32),
+        scores=np.concatenate([[0.0], scores]).astype(np.float32),
+    )
+
+
+def unjudged(draft: Draft) -> Verdict:
+    """Before the target has spoken: nothing but the root is known."""
+    return Verdict((0,), np.full(len(draft), NOBODY, np.int64))
+
+
+# ── one forward pass ─────────────────────────────────────────────────────────────────────────────
+
+
+def mask(draft: Draft) -> Array:
+    """bool [N, N]: row i may see its ancestors and itself."""
+    allowed = np.zeros((len(draft), len(draft)), bool)
+    for row in range(len(draft)):
+        allowed[row, list(draft.path(row))] = True
+    return allowed
+
+
+# ── the walk, and what stays in the cache ────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One step of the verifier's walk: at ``row`` the target says ``choice``; ``child`` carries it,
+    or nobody does and the walk ends."""
+
+    row: int
+    choice: int
+    child: int | None
+
+
+def visits(record: Round) -> tuple[Visit, ...]:
+    """The walk of a round, the stop last."""
+    path, choices = record.verdict.path, record.verdict.choices
+    steps = [Visit(row, int(choices[row]), child) for row, child in pairwise(path)]
+    return (*steps, Visit(path[-1], int(choices[path[-1]]), None))
+
+
+def moves(record: Round) -> tuple[tuple[int, int], ...]:
+    """Cache rows kept: (scratch row it stands in, committed row it goes to), counted from the
+    first scratch row."""
+    return tuple((row, place) for place, row in enumerate(record.verdict.path))
+
+
+# ── the shape of a tree ──────────────────────────────────────────────────────────────────────────
+
+
+def below(draft: Draft, row: int) -> frozenset[tuple[int, ...]]:
+    """Everything drafted behind a row, as token paths that begin there."""
+    found: set[tuple[int, ...]] = set()
+    for child in draft.children[row]:
+        token = int(draft.tokens[child])
+        found.add((token,))
+        found |= {(token, *rest) for rest in below(draft, child)}
+    return frozenset(found)
+
+
+def unnested(draft: Draft) -> tuple[tuple[int, int], ...]:
+    """Siblings (the better, the worse) where the worse has something behind it that the better has
+    not. A tree without such pairs is nested (TreeFlash, Appendix D)."""
+    pairs = []
+    for family in draft.children:
+        ordered = sorted(family, key=lambda row: int(draft.ranks[row]))
+        behind = [below(draft, row) for row in ordered]
+        pairs += [
+            (ordered[i], ordered[j])
+            for j in range(len(ordered))
+            for i in range(j)
+            if not behind[j] <= behind[i]
+        ]
+    return tuple(pairs)
+
+
+def first(offered: Offered | None, count: int) -> list[tuple[int, float]]:
+    """The drafter's best tokens at a place with their log q."""
+    if offered is None:
+        return []
+    return list(zip(offered.ids[:count].tolist(), offered.log_q[:count].tolist(), strict=True))
+
+
+# ── sampling ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def noise(seed: int, position: int, tokens: Sequence[int]) -> list[float]:
+    """The Gumbel noise that ``core.sampling`` adds to these tokens at a position."""
+    key = np.array([seed % 2**64, position], np.uint64)
+    uniform = np.random.Generator(np.random.Philox(key=key)).random(max(tokens) + 1) + 2.0**-54
+    return [float(np.float32(-np.log(-np.log(uniform[token])))) for token in tokens]
+
+
+# ── DART's score ─────────────────────────────────────────────────────────────────────────────────
+
+
+def level_weight(level: int, power: float) -> float:
+    """What a level counts, from level 0 (DART, Appendix D)."""
+    return (level + 1) ** -power
+
+
+# ── Spiffy's graph ───────────────────────────────────────────────────────────────────────────────
+
+Formula = frozenset[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Guess:
+    """c_ij: the j-th best token of the i-th surest masked position; both count from 1."""
+
+    i: int
+    j: int
+    position: int
+    token: str
+    odds: float
+
+
+def guesses(block: Sequence[Sequence[tuple[str, float]]]) -> dict[tuple[int, int], Guess]:
+    """c_ij of a block: per masked position its tokens with odds, in any order (eqs. 10–13).
+
+    Ties of positions go to the lower one.
+    """
+    sorted_tokens = [sorted(tokens, key=lambda t: -t[1]) for tokens in block]
+    order = sorted(range(len(block)), key=lambda n: (-sorted_tokens[n][0][1], n))
+    return {
+        (i, j): Guess(i, j, n, token, odds)
+        for i, n in enumerate(order, 1)
+        for j, (token, odds) in enumerate(sorted_tokens[n], 1)
+    }
+
+
+def parents_of(graph: Sequence[Formula]) -> tuple[tuple[int, ...], ...]:
+    """Per draft its parents: −1 is the block as it stands, others are numbers of the graph's.
+
+    A parent lacks exactly one of its tokens (S = 1; eqs. 6–8).
+    """
+    places = {formula: number for number, formula in enumerate(graph)}
+    found = []
+    for formula in graph:
+        above = [formula - {edit} for edit in sorted(formula)]
+        known = (-1 if not f else places.get(f) for f in above)
+        found.append(tuple(sorted(place for place in known if place is not None)))
+    return tuple(found)
+
+
+def accepted(graph: Sequence[Formula], unmasked: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+    """The drafts the verifier passes when the target unmasks these guesses one after the other
+    (Algorithm 1): as long as some draft holds exactly the tokens unmasked so far."""
+    places = {formula: number for number, formula in enumerate(graph)}
+    path, state = [], frozenset[tuple[int, int]]()
+    for edit in unmasked:
+        state |= {edit}
+        if state not in places:
+            break
+        path.append(places[state])
+    return tuple(path)
