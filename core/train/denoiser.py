@@ -25,6 +25,7 @@ from core.cache import mask_value
 from core.diffusion.adapter import PARTS, AdapterConfig, save_adapter
 from core.train.students import Blocks, Lesson, Student, TargetParts
 
+DENOISER = "denoiser"
 BLOCK_SIZES = (8, 16, 32)
 ROWS = 256  # positions of a document's blocks that share a pass
 
@@ -54,7 +55,8 @@ class Adapter(nn.Module):
     def added(self, name: str, inputs: Tensor) -> Tensor:
         """What the projection ``name`` adds for its inputs [..., in]."""
         key = name.replace(".", "/")
-        return inputs @ self.low[f"{key}/a"].T @ self.low[f"{key}/b"].T
+        a, b = (self.low[f"{key}/{part}"].to(inputs.dtype) for part in "ab")
+        return inputs @ a.T @ b.T
 
     def tensors(self) -> dict[str, Tensor]:
         """By the names of the file format."""
@@ -72,7 +74,7 @@ def projections(target: nn.Module) -> Iterator[tuple[str, nn.Linear]]:
 class DenoiserStudent(Student[Adapter]):
     """The adapted target. ``stop`` is the token that fills a block behind the end of a text."""
 
-    kind, gamma = "denoiser", 4.0
+    kind, gamma = DENOISER, 4.0
 
     def __init__(self, target: Any, config: AdapterConfig, stop: int):
         super().__init__(TargetParts(target), ())
@@ -152,11 +154,9 @@ class DenoiserStudent(Student[Adapter]):
         roots = blocks.document.tokens[blocks.anchors].long()[:, None]
         rows = torch.cat([roots, blocks.tokens], 1).to(device)
         masked = torch.cat([torch.zeros_like(roots, dtype=torch.bool), blocks.masked], 1)
-        inputs = torch.where(
-            masked[..., None].to(device),
-            self.model.mask_embedding,
-            self.parts.embedding[rows].float(),
-        )
+        known = self.parts.embedding[rows]
+        mask = self.model.mask_embedding.to(known.dtype)
+        inputs = torch.where(masked[..., None].to(device), mask, known)
         where = anchors[:, None] + torch.arange(size + 1, device=device)
         context = torch.arange(last, device=device) < anchors[:, None]
         context = context.repeat_interleave(size + 1, 0)
@@ -171,7 +171,7 @@ class DenoiserStudent(Student[Adapter]):
         mask = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
         mask.masked_fill_(~allowed, mask_value(dtype))
         return self.target.model(
-            inputs_embeds=inputs.to(dtype),
+            inputs_embeds=inputs,
             attention_mask=mask[None, None],
             position_ids=where[None].to(allowed.device),
             past_key_values=cache,

@@ -1,12 +1,13 @@
-"""The ``train`` command: text → shards → drafter → report, each stage resumable.
+"""The ``train`` command: text → shards → drafter or denoiser → report, each stage resumable.
 
     python -m app train --out runs/one --prompts prompts.jsonl --synthesise 500 --minutes 90
     python -m app train treeflash --out runs/one --minutes 30
     python -m app train dart --out runs/one --minutes 30
+    python -m app train denoiser --out runs/one --minutes 120 --sequences 3
 
-Everything lies in the ``--out`` folder: ``shards/`` (what the target said, shared by all drafters),
-``dflash/``, ``treeflash/`` and ``dart/`` (state and the averaged ``checkpoint/`` in the official
-format, and a report). The same command again goes on where it stopped; it uses a GPU when there is
+Everything lies in the ``--out`` folder: ``shards/`` (what the target said, shared by all), and a
+folder for each kind with its state, the averaged ``checkpoint/`` in its official format and a
+report. The same command again goes on where it stopped; it uses a GPU when there is
 one.
 """
 
@@ -26,13 +27,16 @@ import torch
 from transformers.utils import logging
 
 from core import builders, embedded
+from core.diffusion.adapter import AdapterConfig
 from core.drafters import dart, dflash, treeflash
 from core.drafters.dart import DartConfig
 from core.drafters.dflash import DFlashConfig, default_layer_ids
 from core.drafters.load import shipped
 from core.errors import UserError
 from core.models import Language, load_language
+from core.train import written
 from core.train.collect import Collector, CollectSettings, batches, collect, synthesis_settings
+from core.train.denoiser import DENOISER, DenoiserStudent
 from core.train.fit import Corpus, Fit, FitSettings
 from core.train.report import (
     BUDGETS,
@@ -42,6 +46,7 @@ from core.train.report import (
     rows,
     score_by_source,
 )
+from core.train.shards import Document
 from core.train.simulate import Contender, score
 from core.train.students import (
     KINDS,
@@ -71,7 +76,11 @@ class Texts:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument(
-        "kind", nargs="?", default="dflash", choices=KINDS, help="what to train (default dflash)"
+        "kind",
+        nargs="?",
+        default="dflash",
+        choices=(*KINDS, DENOISER),
+        help="what to train (default dflash)",
     )
     parser.add_argument(
         "--out", type=Path, required=True, help="folder of the run; reused to resume"
@@ -99,6 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--draft-layers", type=int, default=3, help="of a DFlash drafter")
     parser.add_argument("--block-size", type=int, default=8, help="DFlash drafts one token less")
     parser.add_argument("--target-layers", type=int, nargs="*", help="feature layers of DFlash")
+    parser.add_argument("--rank", type=int, default=16, help="of the denoiser's adapter")
     parser.add_argument("--draft-length", type=int, default=7, help="DART drafts one token more")
     parser.add_argument(
         "--backbone", type=Path, metavar="FOLDER",
@@ -116,8 +126,11 @@ def main(args: argparse.Namespace) -> int:
         tuple(args.prompts), tuple(args.code), args.code_limit, args.synthesise, args.held_out,
         args.per_file,
     )  # fmt: skip
-    if args.minutes <= 0 or min(args.block_size - 1, args.draft_layers, args.draft_length) < 1:
-        raise UserError("minutes, draft layers, draft length and block size − 1 must be positive")
+    sizes = (args.block_size - 1, args.draft_layers, args.draft_length, args.rank)
+    if args.minutes <= 0 or min(sizes) < 1:
+        raise UserError(
+            "minutes, draft layers, draft length, rank and block size − 1 must be positive"
+        )
     logging.disable_progress_bar()
     language = load_language(args.model, args.device, pack=False)
     config = dflash_config(language, args.draft_layers, args.block_size, args.target_layers)
@@ -134,7 +147,11 @@ def main(args: argparse.Namespace) -> int:
     torch.manual_seed(args.seed)
     fit = Fit(make_student(args, language, config, corpus), corpus, recipe, folder)
     run_fit(fit)
-    found = report(fit.averaged(), language, args.held_out, corpus, args.out)
+    if args.kind == DENOISER:
+        texts = own_texts(language, args.held_out, corpus, args.out)
+        found = denoiser_report(folder / "checkpoint", args, texts)
+    else:
+        found = report(fit.averaged(), language, args.held_out, corpus, args.out)
     numbers = {"recipe": asdict(recipe), "steps": fit.step, "tokens": corpus.tokens}
     (folder / "report.json").write_text(json.dumps(numbers | {"scores": found}, indent=1))
     return 0
@@ -153,6 +170,12 @@ def make_student(
         model = initial_dart(dart_config(language, args.draft_length), language.model)
         model = model.to(device, torch.float32)
         return DartStudent(model, parts, corpus.layers, config.num_target_layers)
+    if args.kind == DENOISER:
+        mask, stop = config.mask_token_id, min(language.stop_ids, default=0)
+        own = AdapterConfig(
+            args.model, mask, True, "causal", args.block_size, args.rank, float(args.rank)
+        )
+        return DenoiserStudent(language.model, own, stop)
     folder = args.backbone or args.out / "dflash" / "checkpoint"
     if args.backbone is None and not folder.exists():
         folder = shipped("dflash", language.name)
@@ -181,6 +204,27 @@ def report(
         found = list(score_by_source(student, texts, field))
     for row in found:
         print_row(row)
+    return found
+
+
+def own_texts(
+    language: Language, held_out: Path | None, corpus: Corpus, out: Path
+) -> dict[str, list[Document]]:
+    """The target's own texts, by how they were drawn: what a denoiser's are compared with."""
+    if held_out is None:
+        return {"held-out documents": corpus.test}
+    names = ("greedy", "T=1")
+    texts = evaluation_texts(language, corpus.layers, held_out, out / "evaluation", names)
+    return {f"target, {n}": [t.document for t in texts if t.sampling == n] for n in names}
+
+
+def denoiser_report(
+    folder: Path, args: argparse.Namespace, own: dict[str, list[Document]]
+) -> list[dict]:
+    """Perplexity under the target of what the denoiser writes, beside the target's own texts."""
+    found = [asdict(w) for w in written.compare(folder, args.model, args.device, own)]
+    for row in found:
+        print(json.dumps(row), flush=True)
     return found
 
 
