@@ -48,6 +48,7 @@ class Run:
     seen: float = field(default_factory=time.monotonic)
     stop: threading.Event = field(default_factory=threading.Event)
     source: str = "live"
+    link: str | None = None  # a ticket that only lets one look, once somebody has shared the run
 
     @property
     def rows(self) -> int:
@@ -85,6 +86,7 @@ class Desk:
         self._queue: deque[Run] = deque()
         self._current: Run | None = None
         self._runs: OrderedDict[str, Run] = OrderedDict()
+        self._links: dict[str, str] = {}  # a ticket for looking → the run's own
         self._closed = False
         self.model = ModelState("loading", "waking up")
         self._worker = threading.Thread(target=self._serve, name="draftscope-desk", daemon=True)
@@ -123,10 +125,23 @@ class Desk:
             self._keep(run)
         return run.ticket
 
+    def share(self, ticket: object) -> str | None:
+        """A second ticket of a run, by which others may look and not stop it; it ends with the run.
+        One that was shared shares itself."""
+        run = self.run(ticket)
+        if run is None:
+            return None
+        with self._lock:
+            if run.link is None:
+                run.link = _new_ticket()
+                self._links[run.link] = run.ticket
+            return run.link
+
     def run(self, ticket: object) -> Run | None:
         """The run of a ticket; asking keeps it alive."""
         with self._lock:
-            run = self._runs.get(ticket) if isinstance(ticket, str) else None
+            own = self._links.get(ticket, ticket) if isinstance(ticket, str) else None
+            run = self._runs.get(own) if own is not None else None
             if run is not None:
                 run.seen = time.monotonic()
                 self._runs.move_to_end(run.ticket)
@@ -135,7 +150,7 @@ class Desk:
     def halt(self, ticket: object) -> None:
         """Stop a run; a waiting one leaves the queue at once."""
         run = self.run(ticket)
-        if run is None:
+        if run is None or ticket != run.ticket:  # whoever was sent a link may look
             return
         with self._lock:
             run.stop.set()
@@ -152,7 +167,7 @@ class Desk:
         state = run.state  # read before the rounds: an ended run's last rounds are then complete
         views, more = _batch(run.views, max(0, since))
         answer["run"] = {
-            "ticket": run.ticket,
+            "ticket": ticket,  # as asked: a link must not become the run's own ticket
             "state": state,
             "message": flowing(run.message, LONGEST),
             "ahead": self._ahead(run),
@@ -179,6 +194,7 @@ class Desk:
                 return
             rows -= old.rows
             del self._runs[old.ticket]
+            self._links.pop(old.link or "", None)
 
     # ── the worker ───────────────────────────────────────────────────────────────────────────────
 

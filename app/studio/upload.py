@@ -55,7 +55,9 @@ class _Bounded(io.RawIOBase):
 
 def download(trace: Trace) -> dict[str, str]:
     """A trace as a file for the browser: its name, and its bytes in base64."""
-    name = f"draftscope-{_plain(trace.header.method)}-{_plain(trace.header.created)}.jsonl.gz"
+    name = (
+        f"draftscope-{plain_name(trace.header.method)}-{plain_name(trace.header.created)}.jsonl.gz"
+    )
     with tempfile.TemporaryDirectory(prefix="draftscope-") as folder:
         path = Path(folder) / "run.jsonl.gz"
         write_trace(path, trace)
@@ -64,10 +66,10 @@ def download(trace: Trace) -> dict[str, str]:
 
 def download_svg(svg: str, method: str, index: int) -> dict[str, str]:
     """A drawn tree as a file for the browser, likewise."""
-    name = f"draftscope-{_plain(method)}-round-{index + 1}.svg"
+    name = f"draftscope-{plain_name(method)}-round-{index + 1}.svg"
     return {"name": name, "data": base64.b64encode(svg.encode()).decode("ascii")}
 
 
-def _plain(text: str) -> str:
+def plain_name(text: str) -> str:
     """Only what every file system takes: a header may come from a hostile file."""
     return re.sub(r"[^0-9A-Za-z]+", "-", text)[:40].strip("-") or "run"

@@ -1,0 +1,286 @@
+"""The offline file and the notebook's frame from disk, permalinks, and everything that is saved."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+pytest.importorskip("gradio")
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from app.notebook import View
+from app.offline import offline_page
+from core.trace import Trace, read_trace
+from tests.browser.steps import NODE, Open, at_round, run, state, title
+from tests.fakes import make_header, make_run
+
+pytestmark = pytest.mark.browser
+
+Put = Callable[..., Page]
+
+
+def trace(count: int = 6, budget: int = 24, hostile: bool = False, method: str = "ddtree") -> Trace:
+    return Trace(make_header("why?", method), tuple(make_run(count, budget, hostile)), {})
+
+
+@pytest.fixture
+def put(browser: Browser, tmp_path: Path) -> Iterator[Put]:
+    """Opens a text as a page from disk; nothing may go wrong in it and nothing may be fetched."""
+    faults: list[str] = []
+    contexts = []
+
+    def open_text(text: str, hash_: str = "", **options) -> Page:
+        path = tmp_path / f"page{len(contexts)}.html"
+        path.write_text(text, encoding="utf-8")
+        options.setdefault("viewport", {"width": 1400, "height": 900})
+        context = browser.new_context(accept_downloads=True, offline=True, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("console", lambda said: said.type == "error" and faults.append(said.text))
+        page.on("dialog", lambda dialog: (faults.append("a dialog"), dialog.dismiss()))
+        page.on("request", lambda asked: _is_own(asked.url) or faults.append(asked.url))
+        page.goto(path.as_uri() + hash_)
+        return page
+
+    yield open_text
+    pwned = [
+        frame.evaluate("window.__pwned") for c in contexts for p in c.pages for frame in p.frames
+    ]
+    for context in contexts:
+        context.close()
+    assert not faults and not any(pwned)
+
+
+def _is_own(url: str) -> bool:
+    return url.startswith(("file:///", "data:", "blob:", "about:")) and "favicon" not in url
+
+
+def inspector(page: Page) -> Locator:
+    return page.locator(".ds-inspector")
+
+
+# ── the file ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_the_file_replays_steps_and_explains(put: Put, plain: bool):
+    recorded = trace()
+    page = put(offline_page([recorded], plain))
+    expect(title(page)).to_have_text(at_round(1))
+    expect(page.locator(".ds-chip").first).to_be_hidden()  # there is no model here
+    expect(state(page)).to_have_text("trace")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    expect(title(page)).to_have_text(at_round(3))
+    page.locator(f"{NODE}.ghost").click()
+    expect(inspector(page)).to_contain_text(recorded.rounds[2].stop_reason)
+    expect(inspector(page).locator(".ds-top li")).to_have_count(20)
+    page.keyboard.press("ArrowUp")
+    expect(inspector(page)).to_contain_text("why it was drafted")
+    page.keyboard.press("Escape")
+    page.keyboard.press("/")
+    page.keyboard.type("t")
+    expect(page.locator(".ds-found")).to_contain_text("match")
+    page.keyboard.press("Escape")
+    page.keyboard.press("End")
+    expect(title(page)).to_have_text(at_round(6))
+    page.locator(".ds-strip .ds-token").first.click()
+    expect(title(page)).to_have_text(at_round(1))
+    assert float(page.locator(".ds-tile b").first.inner_text()) > 1
+    expect(page.get_by_role("button", name="Save trace")).to_be_hidden()
+
+
+def test_two_runs_side_by_side(put: Put):
+    one = trace()
+    other = replace(trace(method="dart"), header=make_header("another", "dart"))
+    page = put(offline_page([one, other]))
+    expect(page.locator(".ds-pane")).to_have_count(2)
+    expect(page.locator(".ds-cautions")).to_contain_text("the prompts differ")
+    page.locator(".ds-pane").nth(1).locator(NODE).first.click()
+    expect(inspector(page).nth(1)).to_contain_text("position")
+
+
+def test_hostile_text_stays_text(put: Put):
+    page = put(offline_page([trace(3, 64, hostile=True)]))
+    expect(page.locator(f"{NODE}.root")).to_have_count(1)
+    page.keyboard.press("Enter")
+    expect(inspector(page)).to_be_visible()
+    for _ in range(12):
+        page.keyboard.press("ArrowDown")
+    expect(page.locator("main script, main img, main iframe")).to_have_count(0)
+
+
+def test_dark_light_and_a_phone(put: Put):
+    page = put(offline_page([trace()]), color_scheme="dark", viewport={"width": 360, "height": 740})
+    expect(page.locator("body.dark")).to_have_count(1)
+    page.get_by_role("button", name="Dark or light").click()
+    expect(page.locator("body.dark")).to_have_count(0)
+    page.locator(f"{NODE}.root").click()
+    expect(inspector(page)).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_without_a_way_to_unpack_the_file_says_so(put: Put):
+    text = offline_page([trace(1, 2)])
+    # As an old browser would see it; the policy has to let the changed script run.
+    changed = text.replace("DecompressionStream", "NoSuchStream")
+    page = put(
+        changed[: changed.index("<meta http-equiv")] + changed[changed.index('<meta name="view') :]
+    )
+    expect(page.get_by_role("alert")).to_contain_text("cannot unpack")
+
+
+# ── links ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_link_opens_its_round_and_node_and_the_address_follows(put: Put):
+    page = put(offline_page([trace()]), "#round=4&node=2")
+    expect(title(page)).to_have_text(at_round(4))
+    expect(inspector(page)).to_be_visible()
+    expect(page.locator(f"{NODE}.selected")).to_have_attribute("data-row", "2")
+    page.keyboard.press("Escape")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("location.hash === '#round=5'")
+    page.evaluate("location.hash = '#round=2&node=ghost'")
+    expect(title(page)).to_have_text(at_round(2))
+    expect(page.locator(f"{NODE}.ghost.selected")).to_have_count(1)
+
+
+@pytest.mark.parametrize(
+    "hash_",
+    [
+        "#round=99&node=5", "#round=-1", "#round=1e9&node=__proto__", "#node=99999", "#" + "a=b&" * 200,
+        "#round=<img src=x onerror=window.__pwned=1>", "#__proto__=x&constructor=y", "#trace=../../x",
+        "#run=" + "x" * 300, "#view=javascript:window.__pwned=1", "#%00%ff=&&&==", "#round=2=3",
+    ],
+)  # fmt: skip
+def test_a_hostile_link_does_nothing(put: Put, hash_: str):
+    page = put(offline_page([trace(3, 8)]), hash_)
+    expect(title(page)).to_have_text(at_round(1))
+    expect(inspector(page)).to_be_hidden()
+
+
+def test_links_are_read_strictly_and_written_so_that_they_read_back(put: Put):
+    text = offline_page([trace(1, 2)])
+    code = text[text.rindex("<script>") + 8 :]
+    link = code[code.index("const LINKED") : code.index("class Permalink")]
+    page = put("<!doctype html><title>x</title>")
+    page.evaluate(
+        "(code) => { window.link = new Function(code + '; return { readLink, writeLink };')() }",
+        link,
+    )
+    state_ = {"trace": "ddtree-64", "round": 3, "node": 17, "view": "replay"}
+    assert page.evaluate("(s) => link.readLink(link.writeLink(s))", state_) == state_
+    assert page.evaluate("link.writeLink({ round: 0, node: -4, trace: 'A/..', view: null })") == ""
+    read = page.evaluate("link.readLink('#round=3&node=ghost&round=x&toString=1&other=short')")
+    assert read == {"round": 3, "node": "ghost"}
+
+
+# ── a notebook ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_two_frames_on_one_page_do_not_collide(put: Put):
+    frames = [View([trace()])._repr_html_(), View([trace(hostile=True)])._repr_html_()]
+    page = put(
+        "<!doctype html><title>notebook</title>" + "".join(f"<div>{f}</div>" for f in frames)
+    )
+    one, two = (page.frame_locator("iframe").nth(i) for i in (0, 1))
+    expect(one.locator(".ds-round-title")).to_have_text(at_round(1))
+    two.locator(".ds-round-title").scroll_into_view_if_needed()
+    expect(two.locator(".ds-round-title")).to_have_text(at_round(1))
+    one.locator(".ds-tree").focus()
+    page.keyboard.press("ArrowRight")
+    expect(one.locator(".ds-round-title")).to_have_text(at_round(2))
+    expect(two.locator(".ds-round-title")).to_have_text(at_round(1))
+    two.locator(f"{NODE}.root").click()
+    expect(two.locator(".ds-inspector")).to_be_visible()
+    expect(one.locator(".ds-inspector")).to_be_hidden()
+    expect(one.get_by_role("button", name="Copy a link to this view")).to_be_hidden()
+
+
+# ── saving ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def saved(page: Page, line: str, button: str) -> tuple[str, bytes]:
+    """Press a button of the menu; the file's name and bytes."""
+    group = page.locator(".ds-save").first.get_by_role("group", name=line)
+    with page.expect_download() as given:
+        group.get_by_role("button", name=button, exact=True).click()
+    return given.value.suggested_filename, Path(given.value.path()).read_bytes()
+
+
+def test_pictures_of_the_whole_tree_and_of_the_view(put: Put):
+    recorded = trace(2, 200, hostile=True)
+    page = put(offline_page([recorded]))
+    page.locator(".ds-tree").focus()
+    page.keyboard.press("s")
+    name, whole = saved(page, "Whole tree", "SVG")
+    assert name == "draftscope-round-1-tree.svg"
+    root = ElementTree.fromstring(whole)
+    svg = "{http://www.w3.org/2000/svg}"
+    boxes = [r for r in root.iter(svg + "rect") if r.get("rx")]
+    assert len(boxes) == 201 + 1  # every row, and the target's token
+    assert not [e for e in root.iter() if e.tag.rpartition("}")[2] not in
+                {"svg", "g", "rect", "path", "text", "tspan"}]  # fmt: skip
+    assert all(not name.startswith("on") for e in root.iter() for name in e.attrib)
+    _, shown = saved(page, "Tree as shown", "SVG")
+    assert len([r for r in ElementTree.fromstring(shown).iter(svg + "rect") if r.get("rx")]) < 100
+    for line in ("Whole tree", "Tree as shown"):
+        name, data = saved(page, line, "PNG")
+        assert name.endswith(".png") and data[:8] == b"\x89PNG\r\n\x1a\n" and len(data) > 5000
+
+
+def test_every_file_of_a_studio_s_run(visit: Open):
+    page = visit()
+    run(page, "hello")
+    page.keyboard.press("Home")
+    page.locator(".ds-tree").first.focus()
+    page.keyboard.press("s")
+    assert b"digraph" in saved(page, "This round's draft", "DOT")[1]
+    assert b"<graphml" in saved(page, "This round's draft", "GraphML")[1]
+    lines = list(csv.reader(io.StringIO(saved(page, "Table of rounds", "CSV")[1].decode())))
+    assert lines[0][:2] == ["round", "position"] and len(lines) > 3
+    assert saved(page, "Table of nodes", "Parquet")[1][:4] == b"PAR1"
+    assert json.loads(saved(page, "The run", "Perfetto timeline")[1])["traceEvents"]
+    name, data = saved(page, "The run", "One HTML file")
+    assert name == "draftscope-ddtree-run.html" and data.startswith(b"<!doctype html>")
+
+
+def test_a_shared_run_can_be_watched_and_not_stopped(visit: Open):
+    page = visit()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    run(page, "slow tale", wait="running")
+    page.get_by_role("button", name="Copy a link to this view").first.click()
+    expect(page.get_by_role("button", name="Copy a link to this view").first).to_have_text("copied")
+    link = page.evaluate("navigator.clipboard.readText()")
+    tickets = page.evaluate("sessionStorage.getItem('draftscope-tickets')")
+    assert "run=" in link and tickets not in link
+    other = visit(link)
+    expect(state(other).first).to_have_attribute("data-state", "running")
+    other.locator("#ds-stop").click(force=True)
+    assert tickets not in (other.evaluate("sessionStorage.getItem('draftscope-tickets')") or "")
+    other.evaluate("window.dispatchEvent(new CustomEvent('draftscope-stop'))")
+    other.wait_for_timeout(600)
+    expect(state(page).first).to_have_attribute("data-state", "running")
+    page.locator("#ds-stop").click()
+    expect(state(page).first).to_have_attribute("data-state", "stopped")
+    expect(state(other).first).to_have_attribute("data-state", "stopped")
+
+
+def test_a_saved_run_is_the_run(visit: Open, tmp_path: Path):
+    page = visit()
+    run(page, "hello again")
+    page.locator(".ds-tree").first.focus()
+    page.keyboard.press("s")
+    name, data = saved(page, "The run", "Trace")
+    path = tmp_path / name
+    path.write_bytes(data)
+    assert read_trace(path).complete

@@ -1,0 +1,354 @@
+"""Damaged and hostile traces, and everything that is ever made of a trace that was let in.
+
+python -m tests.mutants [COUNT] [SEED]     runs the whole battery and says what it found
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import random
+import resource
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
+from typing import Any
+
+from core.errors import UserError
+from core.trace import Header, Trace, parse_trace, round_to_json, summary, write_trace
+from core.types import Round
+from tests.fakes import make_header, rounds_of
+
+# What takes the place of a value: numbers no array holds, other kinds, other depths, other texts.
+NASTY: tuple[str, ...] = (
+    "null", "true", "-1", "0", "1", "0.5", "2147483647", "2147483648", "9" * 400, "-" + "9" * 30,
+    "1e308", "1e400", "-1e300", "1e-320", "NaN", "Infinity", '""', '"x"', '"\\ud800"', '"\\u0000"',
+    '"</script><script>window.__pwned=1</script>"', '"' + "A" * 5000 + '"', "[]", "[[]]",
+    "[[],[1]]", "{}", '{"token":[],"log_q":[]}', '{"__proto__":1}', "[" * 3000 + "]" * 3000,
+    "[" * 200 + "]" * 200, "[null]", "[-1]", "[0]", "[0,0]", "[1e300]", "[true]", '["a"]',
+    "[65536]", "[4294967295]",
+)  # fmt: skip
+LIMIT = 5.0  # seconds that one trace may take, parsed and used for everything
+
+
+# ── sound traces to begin with ───────────────────────────────────────────────────────────────────
+
+
+def sound() -> list[bytes]:
+    """Small traces of every kind, as files."""
+    made = []
+    for seed, method in enumerate(("ddtree", "treeflash", "dart", "ar", "ddtree")):
+        rounds = [_small(r) for r, _ in zip(rounds_of(3, seed == 4, seed, method), "ab")]  # noqa: B905
+        made.append(Trace(make_header("why?", method), tuple(rounds), {}))
+    bare = replace(made[0].rounds[0], candidates=None, beliefs=None, probe=None, texts={})
+    made.append(Trace(Header("ddtree", {}, {}, "", ()), (bare,), None))
+    made.append(Trace(made[0].header, denoised(), {}))
+    return [as_file(trace) for trace in made]
+
+
+def _small(record: Round) -> Round:
+    """With short lists: a mutation should hit something that matters."""
+    said = {int(t) for t in (*record.draft.tokens, *record.committed, record.verdict.bonus)}
+    return record.with_texts({t: text for t, text in record.texts.items() if t in said})
+
+
+def denoised() -> tuple[Round, ...]:
+    """A toy's denoised block, by draft graphs with several parents."""
+    from core.diffusion.denoise import Denoising
+    from tests.diffusion_toys import ToyTarget, grown, run
+
+    return run(ToyTarget(3), Denoising(length=8, block=4), grown(random.Random(1), 5))[:3]
+
+
+def as_file(trace: Trace, name: str = "t.jsonl") -> bytes:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        write_trace(path, trace)
+        return path.read_bytes()
+
+
+# ── mutations ────────────────────────────────────────────────────────────────────────────────────
+
+
+def mutants(count: int, seed: int = 0) -> Iterator[bytes]:
+    rng, files = random.Random(seed), sound()
+    kinds: tuple[Callable[[bytes, random.Random], bytes], ...] = (
+        of_bytes, of_value, of_value, of_value, of_key, of_lines, of_gzip, of_list,
+    )  # fmt: skip
+    for _ in range(count):
+        data = rng.choice(files)
+        for _ in range(rng.choice((1, 1, 1, 2, 4))):
+            data = rng.choice(kinds)(data, rng)
+        yield data
+
+
+def of_bytes(data: bytes, rng: random.Random) -> bytes:
+    """Bytes flipped, removed, repeated, inserted."""
+    if not data:
+        return data
+    out, at = bytearray(data), rng.randrange(len(data))
+    piece = out[at : at + rng.randrange(1, 40)]
+    match rng.randrange(4):
+        case 0:
+            out[at] = rng.randrange(256)
+        case 1:
+            del out[at : at + len(piece)]
+        case 2:
+            out[at:at] = piece
+        case _:
+            out[at:at] = rng.choice(
+                (b"9" * 25, b"-", b"[", b"]", b"\xff", b'"', b"\n", b"{", b"\x00")
+            )
+    return bytes(out)
+
+
+def of_gzip(data: bytes, rng: random.Random) -> bytes:
+    """Zipped, and cut, damaged or followed by something else."""
+    zipped = gzip.compress(data, 1, mtime=0)
+    match rng.randrange(4):
+        case 0:
+            return zipped[: rng.randrange(1, len(zipped))]
+        case 1:
+            return of_bytes(zipped, rng)
+        case 2:
+            return zipped + rng.choice((b"tail", zipped, b"\x1f\x8b"))
+        case _:
+            return zipped
+
+
+def of_lines(data: bytes, rng: random.Random) -> bytes:
+    """Lines dropped, repeated, exchanged."""
+    lines = data.split(b"\n")
+    one, other = rng.randrange(len(lines)), rng.randrange(len(lines))
+    match rng.randrange(3):
+        case 0:
+            del lines[one]
+        case 1:
+            lines.insert(other, lines[one])
+        case _:
+            lines[one], lines[other] = lines[other], lines[one]
+    return b"\n".join(lines)
+
+
+def of_value(data: bytes, rng: random.Random) -> bytes:
+    """One value of one line becomes something else, or another value of the file."""
+    return _with_line(data, rng, _exchange)
+
+
+def of_key(data: bytes, rng: random.Random) -> bytes:
+    """A key dropped, renamed, or there twice (the later one counts, as JSON readers have it)."""
+    return _with_line(data, rng, _rekey)
+
+
+def of_list(data: bytes, rng: random.Random) -> bytes:
+    """A list shorter, longer or in another order."""
+    return _with_line(data, rng, _relist)
+
+
+HOLE, TWICE = "\x00hole\x00", "\x00twice\x00"
+
+
+def _with_line(data: bytes, rng: random.Random, edit: Callable[[Any, random.Random], str]) -> bytes:
+    lines = data.split(b"\n")
+    at = rng.randrange(len(lines))
+    try:
+        value = json.loads(lines[at])
+    except (ValueError, RecursionError):
+        return data
+    if isinstance(value, dict) and value:
+        lines[at] = edit(value, rng).encode("utf-8", "surrogatepass")
+    return b"\n".join(lines)
+
+
+def _places(value: Any, most: int = 4000) -> list[tuple[Any, Any]]:
+    """(container, key) of everything inside."""
+    found, left = [], [value]
+    while left and len(found) < most:
+        inner = left.pop()
+        keys = inner if isinstance(inner, dict) else range(len(inner))
+        for key in list(keys):
+            found.append((inner, key))
+            if isinstance(inner[key], (dict, list)):
+                left.append(inner[key])
+    return found
+
+
+def _exchange(value: Any, rng: random.Random) -> str:
+    places = _places(value)
+    # Containers and scalars alike: half of the time something near the top.
+    inner, key = rng.choice(places if rng.random() < 0.5 else places[:40])
+    if rng.random() < 0.15:
+        other, name = rng.choice(places)
+        inner[key] = json.loads(json.dumps(other[name]))
+        return json.dumps(value)
+    inner[key] = HOLE
+    return json.dumps(value).replace(json.dumps(HOLE), rng.choice(NASTY))
+
+
+def _rekey(value: Any, rng: random.Random) -> str:
+    inner, key = rng.choice([p for p in _places(value) if isinstance(p[0], dict)])
+    kept = inner[key]
+    match rng.randrange(3):
+        case 0:
+            del inner[key]
+        case 1:
+            name = rng.choice(
+                ("", "__proto__", "log p", "note: x", "-1", "007", "٣", "\ud800", key * 2)
+            )
+            inner[name] = inner.pop(key)
+        case _:
+            inner[TWICE] = kept
+            again = f"{json.dumps(key)}:{rng.choice(NASTY)},{json.dumps(key)}"
+            return json.dumps(value).replace(json.dumps(TWICE), again)
+    return json.dumps(value)
+
+
+def _relist(value: Any, rng: random.Random) -> str:
+    lists = [inner[key] for inner, key in _places(value) if isinstance(inner[key], list)]
+    if lists:
+        chosen = rng.choice(lists)
+        match rng.randrange(5):
+            case 0:
+                chosen[:] = chosen[:-1]
+            case 1:
+                chosen.append(rng.choice(chosen) if chosen else 0)
+            case 2:
+                chosen[:] = chosen * 2
+            case 3:
+                chosen.clear()
+            case _:
+                rng.shuffle(chosen)
+    return json.dumps(value)
+
+
+# ── what is made of a trace ──────────────────────────────────────────────────────────────────────
+
+
+def opened(data: bytes) -> Trace | None:
+    """The trace, or None where it was refused with one sentence. Anything else is a fault."""
+    try:
+        return parse_trace(io.BytesIO(data), "t.jsonl")
+    except UserError as error:
+        sentence = str(error)
+        assert sentence and "\n" not in sentence and len(sentence) < 500, sentence[:600]
+        return None
+
+
+def everything(trace: Trace) -> None:
+    """Every view and export of it; nothing may raise but a UserError where there is no round."""
+    shown(trace)
+    taken(trace)
+
+
+def shown(trace: Trace) -> None:
+    """What the page, the terminal and a comparison show."""
+    from app.compare import cautions
+    from app.drafted import candidate_width
+    from app.render import svg_tree, text_tree
+    from app.view import GHOST, header_view, node_view, round_view, stopped
+
+    cautions(trace.header, make_header())
+    strict = [header_view(trace.header), summary(trace.rounds)]
+    for at, record in enumerate(trace.rounds):
+        strict += [round_view(record, first=at == 0), round_to_json(record)]
+        rows = [*range(len(record.draft)), *([GHOST] if stopped(record) else [])]
+        strict += [node_view(record, row, candidate_width(trace.header)) for row in rows[:12]]
+        assert text_tree(record) and svg_tree(record, dark=at % 2 == 1)
+    for value in strict:
+        json.dumps(value, allow_nan=False)
+
+
+def taken(trace: Trace) -> None:
+    """What can be taken away."""
+    from analysis.rows import nodes_table, rounds_table
+    from app.graphs import dot, graphml
+    from app.offline import offline_page
+    from app.perfetto import perfetto
+    from app.tables import table_csv, table_parquet
+
+    json.loads(perfetto(trace))
+    for table in (rounds_table(trace), nodes_table(trace.rounds)):
+        assert table_csv(table) and table_parquet(table)
+    for record in trace.rounds[:2]:
+        assert dot(record) and graphml(record)
+    try:
+        assert offline_page([trace])
+        assert offline_page([trace, trace], plain=True)
+    except UserError:
+        assert not trace.rounds
+    parse_trace(io.BytesIO(as_file(trace)), "t.jsonl")
+
+
+def measured(trace: Trace) -> None:
+    """The tables every measure is computed from."""
+    from analysis.tables import Tables
+
+    tables = Tables.of(trace)
+    for name in ("runs", "rounds", "positions", "nodes"):
+        getattr(tables, name)
+
+
+# ── the battery ──────────────────────────────────────────────────────────────────────────────────
+
+
+def main(count: int = 10_000, seed: int = 0) -> int:
+    """Exit code 1 when a trace raised anything but a UserError, or took longer than LIMIT."""
+    found: Counter[str] = Counter()
+    refused, slowest, began = 0, 0.0, time.monotonic()
+    for number, data in enumerate(mutants(count, seed), 1):
+        start = time.process_time()  # of this process: a busy machine is nobody's fault
+        try:
+            trace = opened(data)
+            refused += trace is None
+            if trace is not None:
+                everything(trace)
+                if number % 5 == 0:
+                    measured(trace)
+        except Exception as error:
+            found[_place(error)] += 1
+            _keep(data, f"mutant {seed}/{number}: {_place(error)}: {str(error)[:200]}")
+        took = time.process_time() - start
+        slowest = max(slowest, took) if number > 20 else 0.0  # the first ones import everything
+        if took > LIMIT and number > 20:
+            found["slow"] += 1
+            _keep(data, f"mutant {seed}/{number}: {took:.1f} s")
+        if number % 500 == 0:
+            _say(number, refused, found, slowest, time.monotonic() - began)
+    _say(count, refused, found, slowest, time.monotonic() - began)
+    return 1 if found else 0
+
+
+def _place(error: Exception) -> str:
+    """The error's class, and the line it came from."""
+    at = error.__traceback__
+    while at and at.tb_next:
+        at = at.tb_next
+    where = f"{Path(at.tb_frame.f_code.co_filename).name}:{at.tb_lineno}" if at else "?"
+    return f"{type(error).__name__} at {where}"
+
+
+def _keep(data: bytes, words: str) -> None:
+    path = Path(gettempdir()) / f"mutant-{abs(hash(data)):x}.jsonl"
+    path.write_bytes(data)
+    print(f"{words} ({path})", flush=True)
+
+
+def _say(count: int, refused: int, found: Counter[str], slowest: float, seconds: float) -> None:
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(
+        f"{count} mutated traces: {refused} refused with a sentence, {count - refused} opened and "
+        f"used, {sum(found.values())} faults; slowest {slowest:.2f} CPU s, peak {memory:.0f} MB, "
+        f"{seconds:.0f} s in all",
+        flush=True,
+    )
+    for what, times in found.most_common():
+        print(f"  {times} × {what}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(int, sys.argv[1:3])))
