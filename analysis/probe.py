@@ -65,17 +65,28 @@ def _probe(seen: Seen) -> Probe | None:
     p = seen.logits[rows].float().softmax(-1)
     log_q = proposal.along(draft.tokens[rows].tolist()).to(p.device)
     q = log_q.exp()
-    covered = p.gather(1, log_q.topk(min(COVERAGE, log_q.shape[-1])).indices).cumsum(1)
     own = torch.from_numpy(seen.verdict.choices[rows]).to(p.device)[:, None]
-    coverage = np.empty((len(rows), COVERAGE), np.float32)
-    coverage[:] = _array(covered[:, -1:])  # a vocabulary of fewer than 16 is covered by them all
-    coverage[:, : covered.shape[1]] = _array(covered)
     return Probe(
-        tvd=_array((q - p).abs().sum(-1) / 2),
-        coverage=coverage,
+        tvd=_array(tvd(q, p)),
+        coverage=coverage(log_q, p),
         entropy_q=_array(-(q * log_q.clamp_min(-1e9)).sum(-1)),
         rank_q=_array((log_q > log_q.gather(1, own)).sum(1, dtype=torch.int32) + 1),
     )
+
+
+def tvd(q: Tensor, p: Tensor) -> Tensor:
+    """Total variation distance ½ Σ_v |q(v) − p(v)| of each row [d, V] → [d]."""
+    return (q - p).abs().sum(-1) / 2
+
+
+def coverage(scores: Tensor, p: Tensor) -> np.ndarray:
+    """C_K = Σ_{l≤K} p(x̂^(l)) for K = 1 … 16, float32 [d, 16]; x̂ the best of ``scores`` [d, V]."""
+    best = scores.topk(min(COVERAGE, scores.shape[-1])).indices
+    covered = _array(p.gather(1, best).cumsum(1))
+    found = np.empty((len(covered), COVERAGE), np.float32)
+    found[:] = covered[:, -1:]  # a vocabulary of fewer than 16 is covered by them all
+    found[:, : covered.shape[1]] = covered
+    return found
 
 
 def _choices(seen: Seen) -> np.ndarray:

@@ -120,7 +120,7 @@ class Simulation:
         """That round as a record: its draft, and the walk along the text. What the target says off
         the accepted path is not known (choices −1), nor any probability of its."""
         candidates, draft = self._drafted(position, budget)
-        decided = verdict(draft, self._behind(position))
+        decided = verdict(draft, self.behind(position))
         committed = (*draft.tokens[list(decided.path[1:])].tolist(), decided.bonus)
         mentioned = {*draft.tokens.tolist(), *candidates.ids[:, :64].ravel().tolist(), *committed}
         if draft.offers is not None:
@@ -152,7 +152,7 @@ class Simulation:
         kept = (int(self.options["candidates"]), int(self.options["siblings"]))
         return replace(cut, transitions=_narrowed(whole.transitions, *kept))
 
-    def _behind(self, position: int) -> list[int]:
+    def behind(self, position: int) -> list[int]:
         """The target's tokens behind a root, as far as any draft reaches."""
         return self.collected.tokens[position + 1 : position + 1 + self.limits.depths].tolist()
 
@@ -169,7 +169,7 @@ class Simulation:
 
     def _walk(self, position: int, budget: int) -> _Walked:
         offered, draft = self._drafted(position, budget)
-        path = verdict(draft, self._behind(position)).path[1:]
+        path = verdict(draft, self.behind(position)).path[1:]
         return _Walked(budget, path, self._bites(offered, draft, budget))
 
     def _bites(self, offered: Candidates, draft: Draft, budget: int) -> int:

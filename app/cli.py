@@ -113,6 +113,18 @@ GROUPS: dict[str, tuple[Command, ...]] = {
                 "whatif sky.safetensors treeflash --budget 16 64 --set candidates=4",
             ),
         ),
+        Command(
+            "calibrate",
+            "app.commands.calibrate",
+            "TVD and coverage of drafters by depth, against the true marginal",
+            ("calibrate runs/calibration", "calibrate runs/c --anchors 192 --continuations 64"),
+        ),
+        Command(
+            "cost",
+            "app.commands.cost",
+            "measure what a round costs here, and name the budget that pays",
+            ("cost sky.safetensors ddtree", "cost sky.safetensors treeflash --check"),
+        ),
     ),
     "prepare": (
         Command(

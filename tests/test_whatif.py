@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
+import subprocess
+import sys
 import tempfile
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -18,6 +22,7 @@ from safetensors.numpy import load_file, save_file
 from analysis.collect import Plan, Source, collect
 from analysis.collected import Collected, follows
 from analysis.whatif import Simulation, budget_curve, draft_at, simulate
+from app.cli import main
 from core.builders import best_first, chain
 from core.continuity import ContinuitySearch, Weights
 from core.decode import Method, Settings, decode, new_tokens
@@ -392,3 +397,65 @@ def good_bytes() -> bytes:
         made = {k: some[k] for k in ("dflash", "treeflash")}
         collect(source(made), toys.PROMPT, path, Plan(4, 6), "hi")
         return path.read_bytes()
+
+
+# ── without the model, and from the command line ─────────────────────────────────────────────────
+
+
+def test_what_if_never_imports_torch(collected):
+    code = (
+        "import sys\nfrom pathlib import Path\nimport analysis.cost, analysis.calibration\n"
+        "from analysis.collected import Collected\nfrom analysis.whatif import Simulation\n"
+        "c = Collected.load(Path(sys.argv[1]))\n"
+        "for method in ('ddtree', 'treeflash'):\n"
+        "    s = Simulation(c, method, {})\n    s.curve([4, 16]), s.round(c.answer, 9)\n"
+        "print(' '.join(sys.modules))"
+    )
+    root = Path(__file__).resolve().parent.parent
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(collected.path)],
+        cwd=root, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert not {m.split(".")[0] for m in done.stdout.split()} & {"torch", "transformers", "gradio"}
+
+
+def command(*words):
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = main([*map(str, words)])
+    return code, out.getvalue(), err.getvalue()
+
+
+def test_the_command_tells_the_same_numbers(collected):
+    path = collected.path
+    code, out, _ = command("whatif", path, "ddtree", "--budget", 4, 16, "--json")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert code == 0 and [line["budget"] for line in lines] == [4, 16]
+    for line in lines:
+        found = simulate(collected, "ddtree", line["budget"])
+        assert tuple(line["acceptance_lengths"]) == found.lengths and line["exact"] is True
+    code, out, err = command(
+        "whatif", path, "ddtree", "treeflash", "--set", "candidates=4", "--budget", 8
+    )
+    assert code == 0 and "treeflash" in out and "exact for this text" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("ddtree", "--budget", "0"), "1 to 1024"),
+        (("ddtree", "--set", "beam=3"), "no option 'beam'"),
+        (("nosuch",), "unknown method"),
+        (("ar",), "plain decoding"),
+        (("ddtree", "--max-new-tokens", "0"), "1 to 48 new tokens"),
+    ],
+)
+def test_a_bad_question_on_the_command_line_is_one_sentence(words, says, collected):
+    code, _, err = command("whatif", collected.path, *words)
+    assert code == 2 and says in err and err.count("\n") == 1
+
+
+def test_a_missing_file_is_one_sentence(tmp_path):
+    for name in ("whatif", "cost"):
+        code, _, err = command(name, tmp_path / "gone", "ddtree")
+        assert code == 2 and "there is no file" in err and err.count("\n") == 1

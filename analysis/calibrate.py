@@ -1,0 +1,320 @@
+"""Measure a drafter's calibration along the target's own continuations (TreeFlash §4, Appendix A).
+
+From an anchor the target draws N continuations at temperature 1. Along each of them, p(· | true
+prefix) is compared with what every drafter said at the anchor: q of DFlash and DART, q′ of
+TreeFlash given the true token before. The reference is the *marginal* p̃, the mean of p over the
+continuations: no drafter that knows only the context can be closer to p than the true marginal.
+
+The continuations of an anchor are one tree, whose shared beginnings are scored once, so a depth of
+all N costs one forward. A continuation that ends the text is followed no further.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from analysis.calibration import COVERED, MARGINAL, write_tables
+from analysis.collect import Report, Source
+from analysis.probe import coverage, tvd
+from core.decode import Drafter, Method, Settings, decode, new_tokens
+from core.errors import UserError
+from core.target import Target
+from core.types import GREEDY, Array, Draft
+
+TRUNCATED = 256  # tokens of p that make the marginal, as in the paper
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured.
+
+    anchors        in all, spread over the prompts and over the seeds
+    continuations  N of each anchor
+    seeds          repetitions with other anchors and continuations, whose spread is the band
+    depths         how deep; None: as deep as the deepest drafter
+    """
+
+    anchors: int = 64
+    continuations: int = 16
+    seeds: int = 3
+    new_tokens: int = 128
+    depths: int | None = None
+
+    def check(self, prompts: int) -> None:
+        """Raises UserError with one sentence when a value is out of range."""
+        limits = {
+            "anchors": 4096, "continuations": 1024, "seeds": 100, "new_tokens": 4096, "depths": 64
+        }  # fmt: skip
+        for name, most in limits.items():
+            value = getattr(self, name)
+            if value is not None and not 1 <= value <= most:
+                word = name.replace("_", " ")
+                raise UserError(f"the {word} must be 1 to {most}, not {value}")
+        if self.anchors < self.seeds:
+            raise UserError(f"{self.seeds} seeds need at least as many anchors")
+        if prompts < 1:
+            raise UserError("calibration needs a prompt")
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """Where continuations start: behind token ``position`` of a prompt's text."""
+
+    number: int
+    seed: int
+    prompt: int
+    position: int
+
+
+def calibrate(
+    source: Source,
+    prompts: Sequence[Sequence[int]],
+    folder: Path,
+    plan: Plan = Plan(),
+    report: Report = lambda done, what: None,
+) -> pd.DataFrame:
+    """Measure, or go on where ``folder`` stands, and write the tables there.
+
+    Raises UserError for a plan out of range or a folder that holds another measurement.
+    """
+    plan.check(len(prompts))
+    parts = _prepared(folder, source, prompts, plan)
+    report(0.0, "the target's texts")
+    texts = _texts(source, prompts, folder, plan)
+    depths = plan.depths or max(d.depths for d in source.drafters.values())
+    bench = _Bench(source, depths, plan.continuations)
+    todo = anchors(plan, [(len(p), len(t)) for p, t in zip(prompts, texts, strict=True)])
+    found = []
+    for anchor in todo:
+        path = parts / f"{anchor.number:04}.parquet"
+        if not path.exists():
+            rows = pd.DataFrame(bench.measure(texts[anchor.prompt], anchor))
+            rows.to_parquet(path.with_suffix(".tmp"), index=False)
+            path.with_suffix(".tmp").replace(path)
+        found.append(pd.read_parquet(path))
+        report((anchor.number + 1) / len(todo), f"anchor {anchor.number + 1} of {len(todo)}")
+    table = pd.concat(found, ignore_index=True)
+    write_tables(table, folder)
+    return table
+
+
+def anchors(plan: Plan, texts: Sequence[tuple[int, int]]) -> list[Anchor]:
+    """Random roots in the new parts of texts given as (prompt length, whole length), seed by seed
+    and prompt by prompt in turn; as few twice as there are places."""
+    found = []
+    for seed in range(plan.seeds):
+        rng = np.random.default_rng([seed, 1])
+        ends = [max(answer + 1, whole - 1) for answer, whole in texts]  # not behind the end
+        orders = [
+            rng.permutation(np.arange(answer, end))
+            for (answer, _), end in zip(texts, ends, strict=True)
+        ]
+        numbers = range(seed, plan.anchors, plan.seeds)
+        for n, number in enumerate(numbers):
+            prompt, turn = n % len(texts), n // len(texts)
+            place = int(orders[prompt][turn % len(orders[prompt])])
+            found.append(Anchor(number, seed, prompt, place))
+    return sorted(found, key=lambda a: a.number)
+
+
+# ── one anchor ───────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, eq=False)
+class Branches:
+    """Continuations of one anchor as a tree, and what the target says after every row.
+
+    draft  the rows; p  float32 [N, V] after each of them
+    paths  per continuation its rows from the root on, as far as the text goes
+    """
+
+    draft: Draft
+    p: Tensor
+    paths: tuple[tuple[int, ...], ...]
+
+
+def continuations(
+    target: Target, root: int, depths: int, count: int, rng: torch.Generator
+) -> Branches:
+    """Draw ``count`` continuations behind ``root``, which the target has not yet run on, at
+    temperature 1, deep enough to know p at ``depths`` depths."""
+    tokens, parents, rows = [root], [-1], [(0,) for _ in range(count)]
+    scores = target.score(tree(tokens, parents))
+    for _ in range(depths - 1):
+        p = scores.logits.float().softmax(-1).cpu()
+        known: dict[tuple[int, int], int] = {}
+        for j, path in enumerate(rows):
+            above = path[-1]
+            if above and tokens[above] in target.stop_ids:
+                continue
+            token = int(torch.multinomial(p[above], 1, generator=rng))
+            if (above, token) not in known:
+                known[above, token] = len(tokens)
+                tokens.append(token)
+                parents.append(above)
+            rows[j] = (*path, known[above, token])
+        if not known:
+            break
+        scores = target.score(tree(tokens, parents))
+    whole = (p[:-1] if tokens[p[-1]] in target.stop_ids and len(p) > 1 else p for p in rows)
+    return Branches(tree(tokens, parents), scores.logits.float().softmax(-1), tuple(whole))
+
+
+def tree(tokens: Sequence[int], parents: Sequence[int]) -> Draft:
+    """A draft for scoring only: nobody ranked its nodes."""
+    depths = [0]
+    for parent in parents[1:]:
+        depths.append(depths[parent] + 1)
+    zeros = np.zeros(len(tokens), np.float32)
+    return Draft(
+        np.array(tokens, np.int64), np.array(parents, np.int32), np.array(depths, np.int32),
+        np.zeros(len(tokens), np.int32), zeros, zeros,
+    )  # fmt: skip
+
+
+class _Bench:
+    """The target and the drafters on one text after the other."""
+
+    def __init__(self, source: Source, depths: int, count: int):
+        self.source, self.depths, self.count = source, depths, count
+        plain = source.target(None)
+        wanted = sorted({layer for d in source.drafters.values() for layer in d.layers})
+        self.layers = tuple(wanted)
+        self.target = Target(plain.model, self.layers)
+
+    @torch.inference_mode()
+    def measure(self, text: Array, anchor: Anchor) -> list[dict[str, Any]]:
+        """The table's rows of one anchor: for every depth and series the mean over the
+        continuations that reach it."""
+        root, before = int(text[anchor.position]), text[: anchor.position].tolist()
+        features = self.target.prefill(before, self.depths * self.count + 1).features
+        rng = torch.Generator().manual_seed(anchor.seed * 1_000_003 + anchor.number)
+        branches = continuations(self.target, root, self.depths, self.count, rng)
+        found = [(MARGINAL, marginal(branches, self.depths))]
+        for name, drafter in self.source.drafters.items():
+            self._tell(drafter, before, features)
+            found.append((name, self._along(drafter, branches, root)))
+        return [
+            asdict(anchor) | {"series": name, **row}
+            for name, numbers in found
+            for row in averaged(numbers, branches, min(self.depths, len(numbers)))
+        ]
+
+    def _tell(self, drafter: Drafter, before: list[int], features: Tensor) -> None:
+        own = [self.layers.index(layer) for layer in drafter.layers]
+        parts = features.unflatten(-1, (max(1, len(self.layers)), -1))[:, own]
+        drafter.reset(len(before) + 1)
+        drafter.extend(before, parts.flatten(1))
+
+    def _along(self, drafter: Drafter, branches: Branches, root: int) -> list[Numbers]:
+        """By depth, the numbers of every row at it."""
+        proposal = drafter.propose(root, 1)
+        if proposal.along is None:
+            return []
+        depths = min(self.depths, drafter.depths)
+        found: list[Numbers] = [{} for _ in range(depths)]
+        for path in branches.paths:
+            rows = list(path[:depths])
+            if all(row in found[depth] for depth, row in enumerate(rows)):
+                continue
+            log_q = proposal.along(branches.draft.tokens[rows].tolist())
+            p = branches.p[rows].to(log_q.device)
+            far, covered = tvd(log_q.exp(), p).cpu().numpy(), coverage(log_q, p)
+            for depth, row in enumerate(rows):
+                found[depth][row] = (float(far[depth]), covered[depth])
+        return found
+
+
+Numbers = dict[int, tuple[float, Array]]  # row → its TVD and coverage [16]
+
+
+def marginal(branches: Branches, depths: int) -> list[Numbers]:
+    """The same of p̃_i, the mean of p over the continuations, each cut to its best 256 tokens.
+
+    p̃ is compared with the p it is the mean of, so a depth without choice has TVD 0; the mean
+    over the continuations is a lower bound of the true marginal's (Jensen).
+    """
+    found: list[Numbers] = []
+    for depth in range(depths):
+        at = [path[depth] for path in branches.paths if len(path) > depth]
+        rows, counts = np.unique(np.array(at, np.int64), return_counts=True)
+        if not len(rows):
+            break
+        p = branches.p[torch.from_numpy(rows).to(branches.p.device)]
+        best = p.topk(min(TRUNCATED, p.shape[-1]))
+        cut = torch.zeros_like(p).scatter_(1, best.indices, best.values)
+        cut /= cut.sum(-1, keepdim=True)
+        share = torch.from_numpy(counts / counts.sum()).to(cut)
+        mean = (share @ cut).expand_as(p)
+        far, covered = tvd(mean, cut).cpu().numpy(), coverage(mean, p)
+        found.append({
+            int(row): (float(far[i]), covered[i]) for i, row in enumerate(rows)
+        })  # fmt: skip
+    return found
+
+
+def averaged(
+    numbers: Sequence[Numbers], branches: Branches, depths: int
+) -> Iterator[dict[str, Any]]:
+    """A row per depth: means over the continuations that reach it."""
+    for depth in range(depths):
+        at = [path[depth] for path in branches.paths if len(path) > depth]
+        if not at:
+            return
+        far = np.array([numbers[depth][row][0] for row in at])
+        covered = np.mean([numbers[depth][row][1] for row in at], axis=0)
+        yield {
+            "depth": depth + 1, "continuations": len(at), "tvd": far.mean(),
+            **dict(zip(COVERED, covered.tolist(), strict=True)),
+        }  # fmt: skip
+
+
+# ── work that is kept ────────────────────────────────────────────────────────────────────────────
+
+
+def _prepared(folder: Path, source: Source, prompts: Sequence[Sequence[int]], plan: Plan) -> Path:
+    """The folder of finished anchors, when what stands there is the same measurement."""
+    own = {k: dict(v) for k, v in source.options.items()}
+    identity = {
+        "model": source.facts.name, "options": own, "about": dict(source.about),
+        "drafters": sorted(source.drafters), "prompts": [list(map(int, p)) for p in prompts],
+        "plan": asdict(plan),
+    }  # fmt: skip
+    parts, path = folder / "anchors", folder / "plan.json"
+    try:
+        parts.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            path.write_text(json.dumps(identity), "utf-8")
+        known = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder} cannot be used: {error}") from None
+    if known != json.loads(json.dumps(identity)):
+        raise UserError(f"{folder} holds another measurement: name another folder")
+    return parts
+
+
+def _texts(
+    source: Source, prompts: Sequence[Sequence[int]], folder: Path, plan: Plan
+) -> list[Array]:
+    """Prompt and the target's own greedy text, made once."""
+    path = folder / "texts.json"
+    if path.exists():
+        return [np.array(t, np.int64) for t in json.loads(path.read_text("utf-8"))]
+    settings = Settings(1, plan.new_tokens, GREEDY, timed=False)
+    texts = []
+    for prompt in prompts:
+        rounds = list(decode(source.target(None), Method("ar"), prompt, settings))
+        texts.append([*prompt, *new_tokens(rounds)])
+    unfinished = path.with_suffix(".tmp")
+    unfinished.write_text(json.dumps([list(map(int, t)) for t in texts]), "utf-8")
+    unfinished.replace(path)
+    return [np.array(t, np.int64) for t in texts]

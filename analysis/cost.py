@@ -1,0 +1,307 @@
+"""What a round costs on this machine against its budget, and which budget is worth it.
+
+Verify time is measured against the rows of a draft (root included), fitted, and put together with
+what drafting and building take and with the rounds that what-if finds: expected tokens/s at every
+budget. The arithmetic is light; only measuring loads torch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import median
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from analysis.whatif import Simulation, WhatIf
+from core.builders import best_first
+from core.errors import UserError
+from core.simulate import verdict
+from core.types import Array, Candidates, Draft, Times
+
+if TYPE_CHECKING:
+    from core.decode import Method
+    from core.session import Engine
+    from core.target import Target
+
+Report = Callable[[float, str], None]
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Seconds at some sizes: the median of the repeats, and the middle half of them."""
+
+    size: int
+    seconds: float
+    low: float
+    high: float
+
+
+# ── the fit ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Verify seconds as a function of rows.
+
+    form       "a + b·n + c·n²" (terms that would be negative left out), or "piecewise": straight
+               lines between the medians, where steps of the hardware matter more
+    terms      a, b, c in seconds; the points' sizes and seconds for "piecewise"
+    residual   median |predicted ÷ measured − 1| when each point is predicted from the others
+    worst      the largest of these
+    """
+
+    form: str
+    terms: tuple[float, ...]
+    sizes: tuple[int, ...]
+    residual: float
+    worst: float
+
+    def seconds(self, rows: int) -> float:
+        """Predicted seconds of a forward of ``rows`` rows."""
+        return _predict(self.form, self.terms, self.sizes, rows)
+
+
+QUADRATIC, PIECEWISE = "a + b·n + c·n²", "piecewise"
+
+
+def fit(points: Sequence[Timed]) -> Fit:
+    """The form that predicts left-out points best. Raises UserError for fewer than three."""
+    if len(points) < 3:
+        raise UserError("a fit of verify time needs at least three sizes")
+    sizes = np.array([p.size for p in points], float)
+    seconds = np.array([p.seconds for p in points], float)
+    found = []
+    for form in (QUADRATIC, PIECEWISE):
+        errors = []
+        for out in range(1, len(points) - 1):  # the ends would be guessed, not fitted
+            some = np.arange(len(points)) != out
+            terms = _terms(form, sizes[some], seconds[some])
+            at = tuple(int(s) for s in sizes[some])
+            errors.append(abs(_predict(form, terms, at, int(sizes[out])) / seconds[out] - 1))
+        terms = _terms(form, sizes, seconds)
+        whole = tuple(int(s) for s in sizes)
+        found.append(Fit(form, terms, whole, float(np.median(errors)), float(max(errors))))
+    return min(found, key=lambda f: f.residual)
+
+
+def _terms(form: str, sizes: Array, seconds: Array) -> tuple[float, ...]:
+    """The points themselves, or least squares of relative errors without negative terms."""
+    if form == PIECEWISE:
+        return tuple(seconds.tolist())
+    powers = np.stack([sizes**0, sizes, sizes**2], 1) / seconds[:, None]
+    best, least = (0.0, 0.0, 0.0), np.inf
+    for count in (1, 2, 3):
+        for chosen in combinations(range(3), count):
+            some, *_ = np.linalg.lstsq(powers[:, chosen], np.ones(len(sizes)), rcond=None)
+            error = float(np.square(powers[:, chosen] @ some - 1).sum())
+            if (some >= 0).all() and error < least:
+                terms = np.zeros(3)
+                terms[list(chosen)] = some
+                best, least = tuple(terms.tolist()), error
+    return best
+
+
+def _predict(form: str, terms: Sequence[float], sizes: Sequence[int], rows: int) -> float:
+    if form == PIECEWISE:
+        return float(np.interp(rows, sizes, terms))
+    a, b, c = terms
+    return a + b * rows + c * rows**2
+
+
+# ── what it is worth ─────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Seconds of a method's round besides the verification, at one budget."""
+
+    budget: int
+    draft: float
+    build: float
+    commit: float
+    rows: float  # mean rows of its drafts, root included
+
+    @property
+    def seconds(self) -> float:
+        return self.draft + self.build + self.commit
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One budget: new tokens per round, seconds of a round and of its parts, tokens/s behind the
+    prompt."""
+
+    budget: int
+    tokens_per_round: float
+    seconds: float
+    draft: float
+    build: float
+    verify: float
+    exact: bool
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.tokens_per_round / self.seconds
+
+
+def expected(cost: Fit, stages: Sequence[Stage], runs: Sequence[WhatIf]) -> list[Expected]:
+    """Tokens/s of each simulated run whose budget was timed, in the runs' order."""
+    timed = {stage.budget: stage for stage in stages}
+    found = []
+    for run in runs:
+        if (stage := timed.get(run.budget)) is None or not run.rounds:
+            continue
+        verify = cost.seconds(round(stage.rows))
+        found.append(
+            Expected(
+                budget=run.budget,
+                tokens_per_round=(run.new_tokens - 1) / run.rounds,
+                seconds=stage.seconds + verify,
+                draft=stage.draft,
+                build=stage.build,
+                verify=verify,
+                exact=run.exact,
+            )
+        )
+    return found
+
+
+def best(found: Sequence[Expected]) -> Expected:
+    """The budget of most tokens/s; of equal ones the smallest."""
+    if not found:
+        raise UserError("no budget was measured")
+    return max(found, key=lambda e: (e.tokens_per_second, -e.budget))
+
+
+# ── measuring ────────────────────────────────────────────────────────────────────────────────────
+
+
+def sizes_up_to(rows: int) -> list[int]:
+    """1, 2, 3, 5, 9, 13, 17, 25, 33, … up to ``rows``, which is among them."""
+    steps = [1, 2, 3, 5, 9]
+    while steps[-1] < rows:
+        double = 2 * (steps[-1] - 1) + 1
+        steps += [(steps[-1] + double) // 2, double]
+    return [s for s in steps if s < rows] + [rows]
+
+
+def bushy(rows: int, vocabulary: int, root: int = 0) -> Draft:
+    """A draft of ``rows`` rows, root included, eight deep at most and as wide as it must be."""
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, vocabulary, (8, rows))
+    candidates = Candidates(ids, np.full(ids.shape, -1.0, np.float32))
+    return best_first(candidates, [root], rows - 1) if rows > 1 else Draft.root_only(root)
+
+
+def verify_times(
+    target: Target, text: Sequence[int], sizes: Sequence[int], repeats: int, report: Report
+) -> list[Timed]:
+    """Seconds of one scoring forward behind ``text`` at each size; the order changes every time, so
+    that a slow moment of the machine hits all sizes alike."""
+    drafts = {n: bushy(n, target.vocabulary, int(text[-1])) for n in sizes}
+    target.prefill(list(text), max(sizes) + 1)
+    for draft in drafts.values():
+        target.score(draft)  # the first of a size pays for its memory
+    taken: dict[int, list[float]] = {n: [] for n in sizes}
+    rng = np.random.default_rng(0)
+    for turn in range(repeats):
+        report(turn / repeats, "verify")
+        for n in rng.permutation(list(sizes)).tolist():
+            taken[n].append(seconds_of(target, lambda n=n: target.score(drafts[n])))
+    return [
+        Timed(n, median(taken[n]), *np.quantile(taken[n], [0.25, 0.75]).tolist()) for n in sizes
+    ]
+
+
+def seconds_of(target: Target, call: Callable[[], object]) -> float:
+    """Wall time of a call, the device's work included."""
+    from core.decode import Stopwatch
+
+    watch = Stopwatch(target.device, timed=True)
+    call()
+    watch.lap("verify")
+    return watch.times.verify
+
+
+def stages(
+    simulation: Simulation, method: Method, target: Target, budgets: Sequence[int], repeats: int
+) -> Iterator[Stage]:
+    """Drafting, building and the walk in the middle of the collected text, by budget."""
+    assert method.drafter is not None
+    collected = simulation.collected
+    middle = collected.positions[len(collected.positions) // 2]
+    before = collected.tokens[:middle].tolist()
+    features = target.prefill(before, 2).features
+    method.drafter.reset(len(before) + 1)
+    method.drafter.extend(before, features)
+    for budget in budgets:
+        turns = [_stages_once(simulation, method, target, budget) for _ in range(repeats + 1)]
+        of = {n: median(getattr(t, n) for t in turns[1:]) for n in ("draft", "build", "commit")}
+        rows = np.mean([simulation.draft(p, budget).nodes for p in _some(simulation)])
+        yield Stage(budget, **of, rows=1 + float(rows))
+
+
+def _stages_once(simulation: Simulation, method: Method, target: Target, budget: int) -> Times:
+    from core.decode import Stopwatch, width_for
+
+    drafter, builder = method.drafter, method.builder
+    assert drafter is not None and builder is not None
+    positions = simulation.collected.positions
+    middle = positions[len(positions) // 2]
+    text = simulation.collected.tokens[: middle + 1].tolist()
+    behind = simulation.behind(middle)
+    watch = Stopwatch(target.device, timed=True)
+    proposal = drafter.propose(text[-1], width_for(builder, budget))
+    watch.lap("draft")
+    draft = builder(proposal.candidates, text, budget)
+    watch.lap("build")
+    verdict(draft, behind)
+    watch.lap("commit")
+    return watch.times
+
+
+def _some(simulation: Simulation) -> Sequence[int]:
+    places = simulation.collected.positions
+    return places[:: max(1, len(places) // 8)]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A real run beside what was expected of it.
+
+    rounds_equal  whether it took exactly the simulated rounds
+    """
+
+    budget: int
+    tokens_per_second: float
+    rounds: int
+    rounds_equal: bool
+
+
+def check(engine: Engine, simulation: Simulation, budget: int, repeats: int = 3) -> Checked:
+    """Decode the collected text once more, timed from its first round's end to its last: the
+    fastest of the repeats' medians would flatter, so it is the median."""
+    from core.session import RunRequest
+
+    header = simulation.collected.header
+    run = simulation.run(budget)
+    request = RunRequest(
+        header.prompt_text, simulation.method, budget, run.new_tokens,
+        **{k: header.sampling[k] for k in ("temperature", "top_k", "top_p", "seed")},
+        timed=False, options=tuple(simulation.options.items()),
+    )  # fmt: skip
+    rates, equal, rounds = [], True, 0
+    for _ in range(repeats):
+        taken, stamps, tokens = [], [], []
+        for record in engine.start(request).bare():
+            stamps.append(time.perf_counter())
+            taken.append(record.accepted + 1)
+            tokens.append(len(record.committed))
+        rounds, equal = len(taken), equal and tuple(taken) == run.lengths
+        if rounds > 1:
+            rates.append(sum(tokens[1:]) / (stamps[-1] - stamps[0]))
+    return Checked(budget, median(rates) if rates else float("nan"), rounds, equal)

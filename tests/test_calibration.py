@@ -1,0 +1,166 @@
+"""Calibration against brute force on toy models: every number by an independent way."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from analysis.calibrate import Plan, anchors, averaged, calibrate, continuations, marginal
+from analysis.calibration import COVERED, curves, read_table
+from core.errors import UserError
+from tests import toys
+from tests.test_whatif import source
+
+PLAN = Plan(anchors=6, continuations=5, seeds=2, new_tokens=12)
+PROMPTS = [list(toys.PROMPT), [1, 2, 3]]
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("calibration")
+    return calibrate(source(), PROMPTS, folder, PLAN), folder
+
+
+def branches(depths=4, count=6, stop=(), seed=1, root=7):
+    target = toys.target(layers=(), stop=stop)
+    target.prefill(list(toys.PROMPT), depths * count + 1)
+    return continuations(target, root, depths, count, torch.Generator().manual_seed(seed))
+
+
+def test_p_of_every_row_is_a_plain_forwards():
+    found = branches()
+    assert len(found.paths) == 6 and all(len(path) == 4 for path in found.paths)
+    for path in found.paths:
+        text = [*toys.PROMPT, *found.draft.tokens[list(path)].tolist()]
+        expected = toys.full_forward(text).logits.softmax(-1)[-4:]
+        np.testing.assert_allclose(found.p[list(path)], expected.float(), atol=1e-5)
+
+
+def test_continuations_are_drawn_from_p_and_the_marginal_is_their_mean():
+    """With many continuations p̃₂ comes near Σ_x p(x) p(· | x), computed in full."""
+    found = branches(depths=2, count=4000)
+    first = toys.full_forward([*toys.PROMPT, 7]).logits[-1].softmax(-1)
+    drawn = np.bincount(
+        [found.draft.tokens[path[1]] for path in found.paths], minlength=toys.VOCABULARY
+    )
+    assert np.abs(drawn / 4000 - first.numpy()).sum() / 2 < 0.05
+    behind = torch.stack([
+        toys.full_forward([*toys.PROMPT, 7, x]).logits[-1].softmax(-1)
+        for x in range(toys.VOCABULARY)
+    ])  # fmt: skip
+    truth = (first[:, None] * (behind - first @ behind).abs() / 2).sum()
+    rows = list(averaged(marginal(found, 2), found, 2))
+    assert rows[0]["tvd"] == pytest.approx(0, abs=1e-6)
+    assert rows[1]["tvd"] == pytest.approx(float(truth), abs=0.02)
+
+
+def test_a_continuation_is_followed_no_further_than_a_stop_token():
+    stop = list(range(0, 48, 3))
+    found = branches(depths=5, count=12, stop=stop)
+    lengths = {len(path) for path in found.paths}
+    assert len(lengths) > 1
+    for path in found.paths:
+        assert not set(found.draft.tokens[list(path[1:])].tolist()) & set(stop)
+    rows = list(averaged(marginal(found, 5), found, 5))
+    assert [r["continuations"] for r in rows] == sorted(
+        (r["continuations"] for r in rows), reverse=True
+    )
+
+
+def test_the_numbers_are_those_of_independent_passes(measured, tmp_path):
+    """TVD and coverage of each drafter at one anchor, drafter and target asked afresh."""
+    table, folder = measured
+    import json
+
+    texts = json.loads((folder / "texts.json").read_text())
+    line = table[table["number"] == 3].iloc[0]
+    text, at = texts[line["prompt"]], int(line["position"])
+    target = toys.target(layers=())
+    target.prefill(text[:at], 64)
+    rng = torch.Generator().manual_seed(int(line["seed"]) * 1_000_003 + 3)
+    drawn = continuations(target, text[at], 7, 5, rng)
+    for name, drafter in source().drafters.items():
+        far, best = np.zeros((5, 7)), np.zeros((5, 7))
+        for j, path in enumerate(drawn.paths):
+            tokens = drawn.draft.tokens[list(path)].tolist()
+            p = toys.full_forward([*text[:at], *tokens]).logits[-7:].softmax(-1).numpy()
+            drafter.reset(64)
+            features = toys.full_forward(text[:at], layers=drafter.layers).features
+            drafter.extend(text[:at], features)
+            proposal = drafter.propose(text[at], 48)
+            assert proposal.along is not None
+            q = proposal.along(tokens).exp().numpy()
+            far[j] = np.abs(q - p).sum(1) / 2
+            best[j] = np.take_along_axis(p, np.argsort(-q, 1)[:, :4], 1).sum(1)
+        own = table[(table["number"] == 3) & (table["series"] == name)]
+        np.testing.assert_allclose(own["tvd"], far.mean(0), atol=1e-4)
+        np.testing.assert_allclose(own["coverage_4"], best.mean(0), atol=1e-4)
+
+
+def test_it_goes_on_where_it_was_and_is_the_same(measured, tmp_path):
+    table, _ = measured
+    seen = []
+
+    def stop(done, what):
+        seen.append(what)
+        if done > 0.4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        calibrate(source(), PROMPTS, tmp_path, PLAN, stop)
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "anchors").iterdir()}
+    assert 0 < len(before) < PLAN.anchors
+    again = calibrate(source(), PROMPTS, tmp_path, PLAN)
+    assert all(p.stat().st_mtime_ns == t for p, t in before.items())
+    pd.testing.assert_frame_equal(again, table)
+    with pytest.raises(UserError, match="another measurement"):
+        calibrate(source(), PROMPTS, tmp_path, Plan(7, 5, 2, 12))
+
+
+def test_files_and_figures_are_written_and_read_again(measured, tmp_path):
+    table, folder = measured
+    pd.testing.assert_frame_equal(read_table(folder), table)
+    csv = read_table(folder / "calibration.csv")
+    np.testing.assert_allclose(csv["tvd"], table["tvd"])
+    for name in ("tvd", "coverage"):
+        page = (folder / f"{name}.html").read_text()
+        assert "treeflash" in page and "cdn" not in page.split("</head>")[0]
+    (tmp_path / "x.parquet").write_bytes(b"no")
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
+    for name in ("x.parquet", "x.csv", "gone.parquet"):
+        with pytest.raises(UserError) as error:
+            read_table(tmp_path / name)
+        assert "\n" not in str(error.value)
+
+
+def test_curves_are_means_with_the_deviation_over_seeds(measured):
+    table, _ = measured
+    drawn = curves(table)
+    assert list(dict.fromkeys(drawn["series"])) == ["marginal", "dflash", "treeflash", "dart"]
+    line = drawn[(drawn["series"] == "dart") & (drawn["depth"] == 3)].iloc[0]
+    own = table[(table["series"] == "dart") & (table["depth"] == 3)]
+    assert line["observed"] == len(own) and line["tvd"] == pytest.approx(own["tvd"].mean())
+    means = [own[own["seed"] == seed]["tvd"].mean() for seed in (0, 1)]
+    assert line["tvd_sd"] == pytest.approx(np.std(means, ddof=1))
+    assert (drawn[list(COVERED)].diff(axis=1).iloc[:, 1:] >= -1e-6).all().all()
+
+
+def test_anchors_are_spread_over_seeds_and_prompts():
+    found = anchors(Plan(9, 4, 3), [(8, 20), (3, 9)])
+    assert [a.number for a in found] == list(range(9))
+    assert [a.seed for a in found] == [0, 1, 2] * 3
+    assert {a.prompt for a in found} == {0, 1}
+    assert all((8, 3)[a.prompt] <= a.position < (19, 8)[a.prompt] for a in found)
+    assert found == anchors(Plan(9, 4, 3), [(8, 20), (3, 9)])
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [(Plan(0), "anchors"), (Plan(4, 0), "continuations"), (Plan(4, 4, 0), "seeds"),
+     (Plan(2, 4, 3), "3 seeds"), (Plan(4, 4, 1, 0), "new tokens"), (Plan(4, 4, 1, 9, 0), "depths")],
+)  # fmt: skip
+def test_a_plan_out_of_range_is_one_sentence(plan, words, tmp_path):
+    with pytest.raises(UserError, match=words):
+        calibrate(source(), PROMPTS, tmp_path, plan)

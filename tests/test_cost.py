@@ -1,0 +1,99 @@
+"""The arithmetic of cost, and its measurement on a toy target."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.cost import (
+    PIECEWISE,
+    QUADRATIC,
+    Stage,
+    Timed,
+    best,
+    bushy,
+    expected,
+    fit,
+    sizes_up_to,
+    stages,
+    verify_times,
+)
+from analysis.whatif import Simulation, WhatIf
+from core.decode import Method
+from core.errors import UserError
+from tests import toys
+from tests.test_whatif import collected, grams  # noqa: F401  (fixtures)
+
+SIZES = (1, 2, 3, 5, 9, 17, 33, 65, 129, 257)
+
+
+def points(law):
+    return [Timed(n, law(n), law(n), law(n)) for n in SIZES]
+
+
+@given(
+    st.floats(1e-3, 0.1), st.floats(0, 1e-2), st.floats(0, 1e-5)
+)  # what a forward costs anywhere
+def test_a_quadratic_law_is_found_again(a, b, c):
+    found = fit(points(lambda n: a + b * n + c * n**2))
+    if found.form == QUADRATIC:
+        assert found.residual < 1e-6
+    for n in (4, 20, 200):
+        assert found.seconds(n) == pytest.approx(a + b * n + c * n**2, rel=0.01)
+
+
+def test_no_term_is_negative_and_steps_are_followed():
+    found = fit(points(lambda n: 0.01 if n <= 16 else 0.05))
+    assert found.form == PIECEWISE and found.seconds(9) == 0.01 and found.seconds(65) == 0.05
+    falling = fit(points(lambda n: 0.1 - 1e-4 * n))
+    if falling.form == QUADRATIC:
+        assert min(falling.terms) >= 0
+    with pytest.raises(UserError, match="three sizes"):
+        fit(points(lambda n: n)[:2])
+
+
+def what(budget, lengths):
+    return WhatIf("m", budget, {}, lengths, (), sum(lengths) + 1, True, "")
+
+
+def test_expected_speed_is_tokens_over_seconds_and_the_best_is_named():
+    law = fit(points(lambda n: 0.1 + 0.01 * n))
+    staged = [Stage(b, 0.02, 0.001, 0.0, rows=b + 1) for b in (1, 4, 16)]
+    runs = [what(1, (2, 1, 2)), what(4, (3, 3)), what(16, (3, 3)), what(64, (6,))]
+    found = expected(law, staged, runs)
+    assert [e.budget for e in found] == [1, 4, 16]
+    assert found[1].tokens_per_round == 3.0
+    assert found[1].seconds == pytest.approx(0.021 + 0.15, rel=1e-3)
+    assert found[1].tokens_per_second == pytest.approx(3 / 0.171, rel=1e-3)
+    assert best(found).budget == 4
+    with pytest.raises(UserError, match="no budget"):
+        best([])
+
+
+def test_sizes_and_drafts_are_as_asked():
+    assert sizes_up_to(2) == [1, 2]
+    assert sizes_up_to(40) == [1, 2, 3, 5, 9, 13, 17, 25, 33, 40]
+    for rows in (1, 2, 40, 300):
+        draft = bushy(rows, 48)
+        assert len(draft) == rows and draft.depths.max() <= 8
+        assert draft.tokens.max() < 48
+
+
+def test_measuring_a_toy(collected):  # noqa: F811
+    simulation = Simulation(collected, "ddtree")
+    drafter = toys.dflash_drafter()
+    target = toys.target(layers=drafter.layers)
+    found = verify_times(
+        target, collected.tokens.tolist()[:20], [1, 2, 5, 9], 3, lambda done, what: None
+    )
+    assert [p.size for p in found] == [1, 2, 5, 9]
+    assert all(0 < p.low <= p.seconds <= p.high for p in found)
+    method = Method("ddtree", drafter, simulation.builder)
+    staged = list(stages(simulation, method, target, [2, 8], 2))
+    assert [s.budget for s in staged] == [2, 8] and [s.rows for s in staged] == [3, 9]
+    assert all(min(s.draft, s.build, s.commit) > 0 for s in staged)
+    runs = simulation.curve([2, 8])
+    rates = [e.tokens_per_second for e in expected(fit(found), staged, runs)]
+    assert np.isfinite(rates).all() and best(expected(fit(found), staged, runs)).budget in (2, 8)
