@@ -94,6 +94,12 @@ def merge(model: PreTrainedModel, adapter: Adapter) -> None:
     A mask embedding unties the input embedding from the head. Raises UserError when the adapter
     was made for a model of another shape.
     """
+    vocabulary = model.config.get_text_config().vocab_size
+    if adapter.config.mask_token_id >= vocabulary:
+        raise UserError(
+            f"the denoiser's mask token {adapter.config.mask_token_id} is none of the "
+            f"model's {vocabulary} tokens"
+        )
     for name, a in adapter.tensors.items():
         if not name.endswith(".a"):
             continue
@@ -105,7 +111,7 @@ def merge(model: PreTrainedModel, adapter: Adapter) -> None:
                 f"{(b.shape[0], a.shape[1])}, but the model's is {tuple(weight.shape)}"
             )
         delta = delta_weight(a.to(weight.device), b.to(weight.device), adapter.config.scale)
-        weight.copy_(weight.float() + delta if weight.dtype != torch.float64 else weight + delta)
+        weight.copy_(weight.to(torch.promote_types(weight.dtype, torch.float32)) + delta)
     if (row := adapter.tensors.get(MASK)) is not None:
         set_embedding(model, adapter.config.mask_token_id, row)
 
@@ -118,9 +124,9 @@ def delta_weight(a: Tensor, b: Tensor, scale: float) -> Tensor:
 def set_embedding(model: PreTrainedModel, token: int, row: Tensor) -> None:
     """Read ``token`` as ``row`` [h] from now on; a tied head keeps the old row."""
     embedding: Any = model.get_input_embeddings()
-    if row.shape != embedding.weight.shape[1:] or not 0 <= token < embedding.weight.shape[0]:
+    if row.shape != embedding.weight.shape[1:]:
         raise UserError(
-            f"the denoiser's mask embedding {tuple(row.shape)} of token {token} does not fit "
+            f"the denoiser's mask embedding {tuple(row.shape)} does not fit "
             f"the model's embedding {tuple(embedding.weight.shape)}"
         )
     weight = embedding.weight.detach().clone()

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from core.drafters.compact import compress, expand
 from core.errors import UserError
+
+Shapes = Mapping[str, tuple[int, ...]]
 
 
 def write(
@@ -60,16 +63,21 @@ def understood(folder: Path, kind: str) -> Iterator[None]:
         raise UserError(f"{folder} holds no {kind} checkpoint: {first}") from None
 
 
+def weight_files(folder: Path) -> list[Path]:
+    """The folder's safetensors files; raises UserError when there is none."""
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise UserError(f"{folder} holds no .safetensors file")
+    return files
+
+
 def read_state(folder: Path) -> dict[str, Tensor]:
     """Every tensor of the folder's safetensors files, compact ones expanded.
 
     Raises UserError when there is none or one cannot be read.
     """
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise UserError(f"{folder} holds no .safetensors file")
     state: dict[str, Tensor] = {}
-    for file in files:
+    for file in weight_files(folder):
         try:
             state |= load_file(file)
         except Exception as error:  # safetensors raises its own untyped errors
@@ -79,12 +87,34 @@ def read_state(folder: Path) -> dict[str, Tensor]:
 
 def fill(model: nn.Module, state: dict[str, Tensor], folder: Path) -> None:
     """Load a state into a model. Raises UserError for a missing, surplus or misshapen tensor."""
-    expected = {name: tuple(p.shape) for name, p in model.state_dict().items()}
-    found = {name: tuple(p.shape) for name, p in state.items()}
+    check_shapes(
+        {name: tuple(p.shape) for name, p in model.state_dict().items()},
+        {name: tuple(p.shape) for name, p in state.items()},
+        folder,
+    )
+    model.load_state_dict(state)
+
+
+def check_shapes(expected: Shapes, found: Shapes, folder: Path) -> None:
+    """Raises UserError for the first missing, surplus or misshapen tensor."""
     for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name):
             raise UserError(
                 f"{folder}: tensor {name} has shape {found.get(name, 'missing')}, "
                 f"expected {expected.get(name, 'none of this name')}"
             )
-    model.load_state_dict(state)
+
+
+def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of every stored tensor, from the files' headers: no weight is read.
+
+    Raises UserError when there is no file or one cannot be read.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for file in weight_files(folder):
+        try:
+            with safe_open(file, "pt") as stored:
+                shapes |= {n: tuple(stored.get_slice(n).get_shape()) for n in stored.keys()}  # noqa: SIM118
+        except Exception as error:  # safetensors raises its own untyped errors
+            raise UserError(f"{file} cannot be read: {error}") from None
+    return shapes

@@ -1,0 +1,101 @@
+"""What one verification of D drafts costs, as a multiple of one plain denoising call.
+
+python -m tests.bench.verification [--model FOLDER] [--block 16] [--context 256] [--threads 2]
+
+``rows`` are the positions computed. ``break-even`` is the NFE speedup from which on D drafts pay:
+below it a verification takes longer than the calls it saves. Without a shipped denoiser the
+embedded model itself stands in, which costs the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from core import embedded
+from core.diffusion.models import load_diffusion
+from core.diffusion.target import BidirectionalTarget, BlockCausalTarget, Layout
+from core.drafters.load import shipped
+from core.models import load_language
+
+DRAFTS, REPEATS = (0, 3, 5, 8, 10), 9
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default=embedded.NAME)
+    parser.add_argument("--block", type=int, default=16)
+    parser.add_argument("--context", type=int, default=256)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    target = make_target(options.model, options.device)
+    rng = np.random.default_rng(0)
+    prompt = rng.integers(100, 1000, options.context).tolist()
+    target.begin(prompt, 4 * options.block, options.block)
+    calls = {count: states_of(count, options.block, target.mask_id, rng) for count in DRAFTS}
+    seconds = {count: [] for count in DRAFTS}
+    heads, rows = [], {}
+    score(target, calls[0], 1)  # the prompt joins the first call: not measured
+    for _ in range(REPEATS):  # alternating, so that a noisy moment hits all
+        for count, states in calls.items():
+            before = target.rows
+            seconds[count].append(score(target, states, 1))
+            rows[count] = target.rows - before
+        heads.append(score(target, calls[3], 2) - seconds[3][-1])
+    report(options, seconds, rows, max(0.0, statistics.median(heads)))
+
+
+def make_target(name: str, device: str) -> BlockCausalTarget | BidirectionalTarget:
+    if name != embedded.NAME or shipped("denoiser", name):
+        return load_diffusion(name, device).target
+    print("no denoiser ships yet: the embedded model's own weights, which cost the same")
+    return BlockCausalTarget(load_language(name, device).model, 0, Layout(True, "causal"))
+
+
+def states_of(drafts: int, block: int, mask_id: int, rng: np.random.Generator) -> np.ndarray:
+    """A block half written, and drafts with one to three tokens more."""
+    state = np.full(block, mask_id, np.int64)
+    state[: block // 2] = rng.integers(100, 1000, block // 2)
+    states = np.tile(state, (drafts + 1, 1))
+    for draft in range(1, drafts + 1):
+        more = block // 2 + rng.permutation(block - block // 2)[: 1 + draft % 3]
+        states[draft, more] = rng.integers(100, 1000, len(more))
+    return states
+
+
+def score(target, states: np.ndarray, read: int) -> float:
+    """Seconds of one call with the logits of the first ``read`` states taken."""
+    wanted = [np.flatnonzero(state == target.mask_id) for state in states]
+    began = time.perf_counter()
+    scores = target.score(states, wanted)
+    for state in range(min(read, len(states))):
+        scores[state].argmax(-1).tolist()
+    return time.perf_counter() - began
+
+
+def report(options, seconds: dict[int, Sequence[float]], rows: dict[int, int], head: float):
+    middle = {count: statistics.median(times) for count, times in seconds.items()}
+    plain = middle[0]
+    print(
+        f"{options.model}, block {options.block}, context {options.context}, "
+        f"{torch.get_num_threads()} threads; medians of {REPEATS}; "
+        f"reading one more accepted state: {head * 1e3:.1f} ms"
+    )
+    print(f"{'D':>3} {'rows':>5} {'ms':>8} {'× plain':>8} {'break-even':>11}")
+    for count, value in middle.items():
+        # s accepted steps: value + (s − 1) · head = s · plain
+        even = (value - head) / (plain - head)
+        print(
+            f"{count:>3} {rows[count]:>5} {value * 1e3:>8.1f} {value / plain:>8.2f} {even:>11.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
