@@ -12,8 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.diffusion import target as targets
+from core.diffusion.denoise import Denoising, denoise
+from core.diffusion.graph import make_graph
+from core.diffusion.steps import written
 from core.diffusion.target import BidirectionalTarget, BlockCausalTarget, Layout
 from core.errors import UserError
+from core.types import MASKED
 from tests import diffusion_reference as reference
 from tests import toys
 
@@ -326,3 +330,30 @@ def test_a_model_that_denoises_is_not_run_by_accident():
     BlockCausalTarget(model, MASK)
     with pytest.raises(RuntimeError, match="by its target only"):
         model(torch.tensor([[1, 2, 3]]))
+
+
+# ── under the denoising loop ─────────────────────────────────────────────────────────────────────
+
+
+GRAPH = make_graph(
+    [((1, 1),), ((1, 2),), ((2, 1),), ((1, 1), (2, 1)), ((1, 2), (2, 1)), ((1, 1), (2, 1), (3, 1))]
+)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.2])
+@pytest.mark.parametrize(
+    "make",
+    [*(lambda m, lay=lay: BlockCausalTarget(m, MASK, lay) for lay in LAYOUTS), MAKERS[1]],
+    ids=[*map(str, LAYOUTS), "bidirectional"],
+)
+def test_drafts_change_the_number_of_calls_and_nothing_else(make, temperature):
+    settings = Denoising(24, 8, temperature=temperature, seed=3, timed=False, go_on=True)
+    said, calls = [], []
+    for graph in (None, GRAPH):
+        target = make(own_model())
+        rounds = list(denoise(target, toys.PROMPT, settings, graph))
+        said.append(written(rounds))
+        calls.append(target.forwards)
+        assert target.forwards == len(rounds)
+    assert said[0] == said[1] and len(said[0]) == 24 and MASKED not in said[0]
+    assert calls[0] == 24 and calls[1] < 24
