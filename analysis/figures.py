@@ -61,7 +61,7 @@ def tvd_by_depth(per_depth: Frame, theme: Theme = "auto") -> go.Figure:
 
 def acceptance_by_depth(per_depth: Frame, theme: Theme = "auto") -> go.Figure:
     """Conditional acceptance against depth with Wilson's 95 % intervals."""
-    title = "Acceptance by depth, given that the parent was accepted"
+    title = "Acceptance by depth, of observed"
     return _by_depth(per_depth, "acceptance", "accepted ÷ observed", title, theme)
 
 
@@ -69,7 +69,7 @@ def coverage_by_depth(
     per_depth: Frame, theme: Theme = "auto", k: Sequence[int] = (1, 4, 16)
 ) -> go.Figure:
     """Top-K coverage against depth: a line per method and K, the K told by the marker's size."""
-    figure = _figure("Coverage by depth: p of the drafter's K best tokens", theme)
+    figure = _figure("Top-K coverage by depth", theme)
     for look, name, part in _series(per_depth):
         for size, best in enumerate(k):
             column = f"coverage_{best}"

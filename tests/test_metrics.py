@@ -1,0 +1,530 @@
+"""Tables of traces: against plain code on the raw JSON lines, and on synthetic processes."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analysis import deaths, figures, metrics, online, paired, reliability
+from analysis.tables import Tables, text_key
+from analysis.tokens import CLASSES, token_class
+from core.stats import bootstrap, interval, resampled, wilson
+from core.trace import Trace, TraceWriter, read_trace
+from core.types import Beliefs, Block, Candidates, Draft, Round, Times, Verdict
+from tests import fakes, raw_numbers
+
+GOLDEN = Path(__file__).parent / "golden" / "trace-v1.jsonl"
+METHODS = ("ddtree", "treeflash", "dart")
+
+
+def fake_trace(method="ddtree", seed=0, rounds=12, budget=24, prompt="why?", **more) -> Trace:
+    found = tuple(islice(fakes.rounds_of(budget, False, seed, method), rounds))
+    header = fakes.make_header(prompt, method, budget=budget, **more)
+    return Trace(header, found, {"wall_seconds": 2.0})
+
+
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory) -> dict[str, Path]:
+    """A trace file of every method."""
+    folder = tmp_path_factory.mktemp("traces")
+    for n, method in enumerate(METHODS):
+        trace = fake_trace(method, 100 * n, 40)
+        writer = TraceWriter(folder / f"{method}.jsonl", trace.header)
+        for record in trace.rounds:
+            writer.write(record)
+        writer.finish(wall_seconds=2.0)
+    return {method: folder / f"{method}.jsonl" for method in METHODS}
+
+
+def read(path: Path) -> tuple[Tables, list[dict]]:
+    return Tables.of({path.name: read_trace(path)}), raw_numbers.raw_rounds(path)
+
+
+# ── against the raw lines ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_depths_equal_a_plain_count(logged, method):
+    tables, raw = read(logged[method])
+    found = online.per_depth(tables).set_index("depth")
+    expected = raw_numbers.by_depth(raw)
+    assert list(found.index) == sorted(expected)
+    for depth, counts in expected.items():
+        row, seen = found.loc[depth], counts["observed"]
+        for name in ("rounds", "observed", "tested", "accepted"):
+            assert row[name] == counts[name], (depth, name)
+        assert row["acceptance"] == pytest.approx(counts["accepted"] / seen)
+        assert row["marginal"] == pytest.approx(counts["accepted"] / counts["rounds"])
+        assert row["nodes"] == pytest.approx(counts["nodes"] / counts["rounds"])
+        assert row["tvd"] == pytest.approx(counts["tvd"] / seen)
+        for k in range(1, 17):
+            assert row[f"coverage_{k}"] == pytest.approx(counts[f"coverage_{k}"] / seen)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_tau_lengths_and_times_equal_a_plain_count(logged, method):
+    tables, raw = read(logged[method])
+    (row,) = online.tau(tables).itertuples()
+    assert row.tau == pytest.approx(raw_numbers.tau(raw)) and row.low <= row.tau <= row.high
+    assert row.rounds == len(raw) and row.tokens == 1 + sum(len(r["committed"]) for r in raw)
+    assert row.tokens_per_second == pytest.approx(row.tokens / 2.0)
+    lengths = online.acceptance_histogram(tables)
+    counts = dict(zip(lengths["length"], lengths["rounds"], strict=True))
+    assert counts == Counter(len(r["path"]) for r in raw)
+    assert lengths["share"].sum() == pytest.approx(1)
+    spent = online.stages(tables).set_index("stage")["seconds"]
+    for stage in ("draft", "build", "verify", "commit"):
+        assert spent[stage] == pytest.approx(sum(r["times"][stage] for r in raw))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_fates_equal_a_plain_walk_and_examples_point_at_them(logged, method):
+    tables, raw = read(logged[method])
+    expected = {
+        (r["index"], row): raw_numbers.fate(r, row)
+        for r in raw for row in range(1, len(r["nodes"]["token"]))
+    }  # fmt: skip
+    nodes = tables.nodes
+    found = zip(nodes["round"], nodes["row"], nodes["fate"], strict=True)
+    assert {(number, row): fate for number, row, fate in found} == expected
+    assert list(tables.rounds["stop"]) == [raw_numbers.stop(r) for r in raw]
+    lines = {r["index"]: r for r in raw}
+    for unit in ("nodes", "stops"):
+        for over in ("depth", "token_class"):
+            table = deaths.causes(tables, unit, over)
+            assert table["count"].sum() == (len(expected) if unit == "nodes" else len(raw))
+            assert np.allclose(table.groupby(over, observed=True)["share"].sum(), 1)
+            for row in table.itertuples():
+                line = lines[row.example_round]
+                if unit == "nodes":
+                    assert raw_numbers.fate(line, row.example_row) == row.cause
+                else:
+                    assert raw_numbers.stop(line) == row.cause
+                    assert row.example_row == line["path"][-1]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_record_says_of_every_row_what_the_table_says(method):
+    trace = fake_trace(method)
+    fates = Tables.of(trace).nodes.set_index(["round", "row"])["fate"]
+    for record in trace.rounds:
+        for row in range(1, len(record.draft)):
+            assert fates[record.index, row] == record.why(row)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("event", reliability.EVENTS)
+def test_reliability_equals_plain_bins(logged, method, event):
+    tables, raw = read(logged[method])
+    pairs = []
+    for r in raw:
+        for row in range(1, len(r["nodes"]["token"])):
+            if event == "path":
+                pairs.append((raw_numbers.path_q(r["nodes"], row), row in r["path"]))
+            elif r["nodes"]["parents"][row] in r["path"]:
+                pairs.append((math.exp(r["nodes"]["log_q"][row]), row in r["path"]))
+    bins = raw_numbers.reliability(pairs, [b / 10 for b in range(11)])
+    curve = reliability.reliability(tables, event, "width").set_index("bin")
+    assert list(curve.index) == sorted(bins)
+    for number, (nodes, mean, accepted) in bins.items():
+        row = curve.loc[number]
+        assert (row["nodes"], row["accepted"]) == (nodes, accepted)
+        assert row["mean_q"] == pytest.approx(mean)
+    errors = reliability.calibration_error(tables).set_index("event").loc[event]
+    assert errors["ece_width"] == pytest.approx(raw_numbers.ece(bins))
+    assert errors["nodes"] == len(pairs)
+    assert errors["brier"] == pytest.approx(sum((q - a) ** 2 for q, a in pairs) / len(pairs))
+    mass = reliability.reliability(tables, event)
+    assert mass["nodes"].sum() == len(pairs) and mass["accepted"].sum() == sum(a for _, a in pairs)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_surrogate_equals_plain_sums(logged, method):
+    tables, raw = read(logged[method])
+    sums = [
+        sum(raw_numbers.path_q(r["nodes"], row) for row in range(1, len(r["nodes"]["token"])))
+        for r in raw
+    ]
+    lengths = [len(r["path"]) - 1 for r in raw]
+    assert np.allclose(tables.rounds["surrogate"], sums)
+    (row,) = reliability.surrogate(tables).itertuples()
+    assert row.bias == pytest.approx(np.mean(sums) - np.mean(lengths))
+    assert row.correlation == pytest.approx(np.corrcoef(sums, lengths)[0, 1])
+    assert row.bias_low <= row.bias <= row.bias_high
+    curve = reliability.surrogate_curve(tables)
+    assert curve["rounds"].sum() == len(raw)
+    assert (curve["rounds"] * curve["accepted"]).sum() == pytest.approx(sum(lengths))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_mismatches_and_siblings_equal_a_plain_walk(logged, method):
+    tables, raw = read(logged[method])
+    expected = Counter(m for m in map(raw_numbers.first_mismatch, raw) if m is not None)
+    found = deaths.first_mismatches(tables)
+    counts: Counter = Counter()
+    for row in found.itertuples():
+        rank = None if pd.isna(row.rank) else int(row.rank)
+        counts[rank, True] += row.drafted
+        counts[rank, False] += row.count - row.drafted
+    assert +counts == expected
+    contexts = raw_numbers.next_to_siblings(raw)
+    after = deaths.after_sibling(tables).set_index("context")
+    assert set(after.index) == set(contexts)
+    for context, hits in contexts.items():
+        assert after.loc[context, "observed"] == len(hits)
+        assert after.loc[context, "accepted"] == sum(hits)
+    deep = deaths.after_sibling(tables, per_depth=True)
+    assert deep["observed"].sum() == after["observed"].sum()
+
+
+def test_the_golden_trace_which_a_limit_ended():
+    trace = read_trace(GOLDEN)
+    tables, raw = read(GOLDEN)
+    (run,) = tables.runs.itertuples()
+    assert run.tokens == 9 and run.ended == "token limit"
+    assert run.cut == sum(len(r["path"]) - len(r["committed"]) for r in raw)
+    assert run.committed + 1 == run.tokens
+    (row,) = online.tau(tables).itertuples()
+    assert row.tau == pytest.approx(raw_numbers.tau(raw))
+    assert row.committed_per_round == pytest.approx(8 / len(trace.rounds))
+
+
+# ── properties ───────────────────────────────────────────────────────────────────────────────────
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.integers(0, 10_000), st.integers(1, 40), st.sampled_from(METHODS), st.integers(1, 5),
+    st.booleans(),
+)  # fmt: skip
+def test_what_must_hold_of_any_rounds(seed, budget, method, count, probed):
+    trace = fake_trace(method, seed, count, budget)
+    if not probed:
+        bare = (replace(r, probe=None, beliefs=None) for r in trace.rounds)
+        trace = Trace(trace.header, tuple(bare), None)
+    tables = Tables.of(trace)
+    positions, nodes, rounds = tables.positions, tables.nodes, tables.rounds
+    seen = positions.groupby("round").size()
+    for record in trace.rounds:  # observed = accepted + 1, at most L
+        depths = len(record.candidates.ids)
+        assert seen[record.index] == min(record.accepted + 1, depths)
+    assert positions["accepted"].sum() == rounds["accepted"].sum() == nodes["accepted"].sum()
+    assert not (positions["accepted"] & ~positions["tested"]).any()
+    assert ((nodes["fate"] == "unreached") == ~nodes["reached"]).all()
+    assert (nodes["path_q"] <= nodes["q"] * (1 + 1e-9)).all()
+    assert positions["tvd"].notna().all() == probed
+    depth = online.per_depth(tables)
+    assert (depth["observed"].to_numpy()[1:] == depth["accepted"].to_numpy()[:-1]).all()
+    for low, high, share in (("acceptance_low", "acceptance_high", "acceptance"),
+                             ("top1_low", "top1_high", "top1")):  # fmt: skip
+        known = depth[depth[share].notna()]
+        assert (known[low] <= known[share]).all() and (known[share] <= known[high]).all()
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(METHODS), st.integers(0, 99)), min_size=2, max_size=4))
+def test_tables_of_many_traces_are_those_of_each(parts):
+    traces = {f"t{n}": fake_trace(m, s, 3, 12) for n, (m, s) in enumerate(parts)}
+    together = Tables.of(traces)
+    by_run = online.per_depth(together, by="run")
+    for name, trace in traces.items():
+        alone = Tables.of({name: trace})
+        for kind in ("positions", "nodes", "rounds"):
+            frame = getattr(together, kind)
+            mine = frame[frame["run"] == name].drop(columns=["run", "method"])
+            theirs = getattr(alone, kind).drop(columns=["run", "method"])
+            pd.testing.assert_frame_equal(
+                mine.reset_index(drop=True), theirs, check_index_type=False
+            )
+        own = by_run[by_run["run"] == name].drop(columns="run").reset_index(drop=True)
+        expected = online.per_depth(alone, by="run").drop(columns="run")
+        pd.testing.assert_frame_equal(own, expected, check_index_type=False)
+
+
+@pytest.mark.parametrize("name", list(metrics.REPORT))
+def test_every_column_is_explained(name, logged):
+    tables = Tables.of({m: read_trace(path) for m, path in logged.items()})
+    table = metrics.REPORT[name](tables)
+    told = table.attrs["about"]["columns"]
+    assert list(told) == list(table.columns) and all(told.values()), told
+    assert len(table) and table.columns.is_unique
+
+
+# ── nothing to measure ───────────────────────────────────────────────────────────────────────────
+
+
+def plain_round(index: int, token: int) -> Round:
+    verdict = Verdict((0,), np.array([token + 1]))
+    return Round(
+        index, 3 + index, Draft.root_only(token), verdict, (token + 1,), times=Times(verify=0.1)
+    )
+
+
+def denoised_round() -> Round:
+    record = fakes.make_round()
+    return replace(record, block=Block(0, 0, np.zeros(4, np.int64), ()))
+
+
+NOTHING = {
+    "no trace": {},
+    "no round": {"a": Trace(fakes.make_header(), (), None)},
+    "plain decoding": {
+        "a": Trace(fakes.make_header(method="ar"), tuple(plain_round(i, i) for i in range(4)), {})
+    },
+    "a text that ended at once": {
+        "a": Trace(
+            fakes.make_header(),
+            (Round(0, 3, Draft.root_only(5), Verdict((0,), np.array([-1])), ()),),
+            {},
+        )
+    },
+    "denoising": {"a": Trace(fakes.make_header(method="spiffy"), (denoised_round(),), {})},
+}
+
+
+@pytest.mark.parametrize("case", list(NOTHING))
+def test_nothing_to_measure_gives_empty_tables(case):
+    tables = Tables.of(NOTHING[case])
+    for name, table in metrics.report(tables).items():
+        assert table.attrs["about"]["table"], name
+        if name not in ("runs", "tau", "rounds", "stages", "acceptance-histogram"):
+            assert table.empty, name
+    for draw in figures.FIGURES.values():
+        assert draw(tables, "dark").to_json()
+    if case == "denoising":
+        assert tables.runs["left_out"].tolist() == [1] and tables.rounds.empty
+    if case == "plain decoding":
+        assert online.tau(tables)["tau"].tolist() == [1.0]
+
+
+def test_unknown_q_and_probes_of_odd_shapes_are_left_out_never_wrong():
+    trace = fake_trace(rounds=6)
+    broken = []
+    for record in trace.rounds:
+        log_q = record.draft.log_q.copy()
+        log_q[1] = np.nan if record.index % 2 else -np.inf
+        probe = replace(record.probe, coverage=record.probe.coverage[:, :3], tvd=np.empty(0))
+        draft = replace(record.draft, log_q=log_q)
+        broken.append(replace(record, draft=draft, probe=probe, texts={}))
+    tables = Tables.of(Trace(trace.header, tuple(broken), None))
+    below = sum(int(np.isin(1, r.draft.path(row))) for r in broken for row in range(len(r.draft)))
+    assert tables.nodes["path_q"].isna().sum() == below > 0
+    errors = reliability.calibration_error(tables).set_index("event")
+    assert errors.loc["path", "unknown"] == below
+    assert tables.positions["tvd"].isna().all()
+    assert tables.positions["coverage_3"].notna().all()
+    assert tables.positions["coverage_4"].isna().all()
+    assert set(tables.nodes["token_class"]) == {"unknown"}
+    metrics.report(tables)
+
+
+def test_a_cut_end_counts_in_tau_and_can_be_left_out():
+    trace = fake_trace(rounds=30)
+    at = next(i for i, r in enumerate(trace.rounds) if r.accepted >= 2)
+    last = replace(trace.rounds[at], committed=trace.rounds[at].committed[:1])
+    tables = Tables.of(Trace(trace.header, (*trace.rounds[:at], last), {}))
+    assert tables.runs["cut"].tolist() == [last.accepted]
+    whole, text = online.per_depth(tables), online.per_depth(tables, text_only=True)
+    assert whole["observed"].sum() - text["observed"].sum() == last.accepted
+    (row,) = online.tau(tables).itertuples()
+    assert (row.tau - row.committed_per_round) * row.rounds == pytest.approx(last.accepted)
+
+
+# ── statistics ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_wilson_against_known_values():
+    # Newcombe 1998, table I, method 3: 81/263, 15/148, 0/20, 1/29
+    for k, n, low, high in ((81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605),
+                            (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)):  # fmt: skip
+        found = wilson(k, n)
+        assert found[0] == pytest.approx(low, abs=6e-5)
+        assert found[1] == pytest.approx(high, abs=6e-5)
+    assert np.isnan(wilson(0, 0)).all()
+    assert wilson(7, 7)[1] == 1
+
+
+def test_bootstrap_is_the_same_every_time_and_pairs():
+    lengths, counts = [3, 5, 8, 1], [2, 2, 3, 1]
+    assert (resampled(lengths, counts) == resampled(lengths, counts)).all()
+    assert not (resampled(lengths, counts, seed=1) == resampled(lengths, counts)).all()
+    assert bootstrap([[2, 2]] * 5) == (2.0, 2.0)
+    assert np.isnan(interval(resampled([], []))).all()
+    # in pieces or at once: the same draws
+    many = np.arange(1, 3000)
+    picks = np.random.default_rng(0).integers(0, len(many), (500, len(many)))
+    ones = np.ones(len(many))
+    assert np.allclose(resampled(many, ones, draws=500), many[picks].mean(1))
+    # the same units are drawn for both of a pair
+    assert np.ptp(resampled([5, 7, 9], [1, 1, 1]) - resampled([4, 6, 8], [1, 1, 1])) < 1e-12
+
+
+def flat_trace(chances: np.ndarray, hits: np.ndarray) -> Trace:
+    """A round per entry: one drafted node with this q, accepted or not."""
+    rounds = []
+    for index, (chance, hit) in enumerate(zip(chances, hits, strict=True)):
+        logs = np.array([0, np.log(chance)], np.float32)
+        draft = Draft(
+            np.array([0, 1]), np.array([-1, 0], np.int32), np.array([0, 1], np.int32),
+            np.array([0, 1], np.int32), logs, logs,
+        )  # fmt: skip
+        verdict = Verdict((0, 1) if hit else (0,), np.array([1, 2] if hit else [2, 2]))
+        candidates = Candidates(np.array([[1, 3]]), np.array([[-1, -2]], np.float32))
+        committed = (1, 2) if hit else (2,)
+        rounds.append(Round(index, index, draft, verdict, committed, candidates))
+    return Trace(fakes.make_header(), tuple(rounds), {})
+
+
+def test_a_calibrated_process_has_no_calibration_error_and_a_wrong_one_its_own():
+    rng = np.random.default_rng(5)
+    chances = rng.uniform(0.05, 0.75, 6000)
+    right = Tables.of(flat_trace(chances, rng.random(6000) < chances))
+    errors = reliability.calibration_error(right)
+    assert (errors[["ece_mass", "ece_width"]] < 0.025).all(axis=None)
+    assert abs(reliability.surrogate(right)["bias"][0]) < 0.02
+    for event in reliability.EVENTS:
+        curve = reliability.reliability(right, event)
+        inside = (curve["share_low"] <= curve["mean_q"]) & (curve["mean_q"] <= curve["share_high"])
+        assert inside.mean() >= 0.8
+    # every q is 0.2 too high: so are bias and both errors
+    wrong = Tables.of(flat_trace(chances + 0.2, rng.random(6000) < chances))
+    for row in reliability.calibration_error(wrong).itertuples():
+        assert row.bias == pytest.approx(0.2, abs=0.02)
+        assert row.ece_mass == pytest.approx(0.2, abs=0.02)
+        assert row.ece_width == pytest.approx(0.2, abs=0.02)
+    # exactly: q = 1/2 everywhere, a quarter accepted
+    exact = Tables.of(flat_trace(np.full(80, 0.5), np.arange(80) % 4 == 0))
+    for row in reliability.calibration_error(exact).itertuples():
+        assert (row.ece_mass, row.ece_width, row.share) == pytest.approx((0.25, 0.25, 0.25))
+
+
+def test_the_score_is_never_taken_for_a_probability():
+    trace = fake_trace("dart")
+    silent = tuple(
+        replace(r, draft=replace(r.draft, scores=np.full(len(r.draft), 7, np.float32)))
+        for r in trace.rounds
+    )
+    one, other = Tables.of(trace), Tables.of(Trace(trace.header, silent, trace.footer))
+    pd.testing.assert_frame_equal(one.nodes, other.nodes)
+    pd.testing.assert_frame_equal(one.rounds, other.rounds)
+
+
+# ── methods against each other ───────────────────────────────────────────────────────────────────
+
+
+def test_pairs_are_of_one_text_and_the_difference_is_plain():
+    traces = {}
+    for n, prompt in enumerate(("a", "b", "c", "d")):
+        traces[f"x{n}"] = fake_trace("ddtree", n, 8 + n, prompt=prompt)
+        if prompt != "d":
+            traces[f"y{n}"] = fake_trace("treeflash", 50 + n, 9, prompt=prompt)
+    tables = Tables.of(traces)
+    assert set(tables.labels.values()) == {"ddtree B=24", "treeflash B=24"}
+    (row,) = paired.paired(tables).itertuples()
+    x = [traces[f"x{n}"].rounds for n in range(3)]
+    y = [traces[f"y{n}"].rounds for n in range(3)]
+
+    def tau(runs):
+        lengths = [r.accepted + 1 for run in runs for r in run]
+        return sum(lengths) / len(lengths)
+
+    assert row.texts == 3 and row.difference == pytest.approx(tau(x) - tau(y))
+    assert row.low <= row.difference <= row.high
+    pd.testing.assert_frame_equal(paired.paired(tables), paired.paired(tables))
+    assert online.tau(tables)["over"].tolist() == ["texts", "texts"]
+
+
+def test_what_shares_no_text_is_said_and_one_text_has_no_interval():
+    tables = Tables.of([fake_trace(prompt="a"), fake_trace("dart", prompt="b")])
+    assert paired.paired(tables).empty
+    assert paired.incomparable(tables) == [("ddtree B=24", "dart B=24")]
+    alone = Tables.of([fake_trace(prompt="a"), fake_trace("dart", prompt="a")])
+    (row,) = paired.paired(alone).itertuples()
+    assert row.texts == 1 and math.isnan(row.low)
+
+
+def test_the_seed_matters_only_above_temperature_zero():
+    def key(seed, temperature):
+        rule = {"temperature": temperature, "seed": seed, "top_k": 0, "top_p": 1.0}
+        return text_key(replace(fakes.make_header(sampling=rule), seed=seed))
+
+    assert key(1, 0) == key(2, 0)
+    assert key(1, 0.7) != key(2, 0.7)
+    assert key(1, 0) != key(1, 0.7)
+
+
+def test_labels_tell_apart_what_differs_and_nothing_else():
+    traces = [
+        fake_trace(budget=8), fake_trace(budget=16), fake_trace(budget=16, prompt="b"),
+        fake_trace("dart", options={"beam": 20, "ngram_weight": 0.5}),
+        fake_trace("dart", options={"beam": 20, "ngram_weight": 0.0}),
+    ]  # fmt: skip
+    assert list(Tables.of(traces).labels.values()) == [
+        "ddtree B=8", "ddtree B=16", "ddtree B=16", "dart B=24 ngram_weight=0.5",
+        "dart B=24 ngram_weight=0.0",
+    ]  # fmt: skip
+
+
+# ── sorts of tokens, figures ─────────────────────────────────────────────────────────────────────
+
+
+def test_token_classes():
+    known = {
+        " the": "word start", "ing": "word continuation", "'s": "word continuation",
+        " 42": "number", "3.5": "number", ",": "punctuation", " (": "punctuation",
+        "():": "punctuation", "{": "code symbol", " ==": "code symbol", "\n": "newline",
+        "\n\n  ": "newline", "  ": "whitespace", "\t": "whitespace", "<|im_end|>": "special",
+        "</s>": "special", "<div>": "word continuation", "": "whitespace", "�": "other",
+        "🙂": "other", "日本": "word continuation", None: "unknown",
+    }  # fmt: skip
+    assert {text: token_class(text) for text in known} == known
+    assert set(known.values()) == set(CLASSES)
+
+
+@given(st.text(max_size=12))
+def test_every_text_has_a_class(text):
+    assert token_class(text) in CLASSES
+
+
+def test_figures_draw_and_run_nothing():
+    evil = "<img src=x onerror=alert(1)>"
+    traces = [
+        fake_trace(),
+        fake_trace("dart", 3),
+        replace(fake_trace(), header=fakes.make_header(method=evil)),
+    ]
+    tables = Tables.of(traces)
+    for name, draw in figures.FIGURES.items():
+        figure = draw(tables, "auto")
+        assert len(figure.data) >= 1, name
+        assert "<img" not in figure.to_json()
+        assert figure.layout.font.color
+
+
+def test_examples_can_be_narrowed_and_refuse_what_is_not_there():
+    tables = Tables.of(fake_trace(rounds=20))
+    found = deaths.examples(tables, "outranked", depth=1, limit=3)
+    assert len(found) == 3 and set(found["depth"]) == {1} and set(found["cause"]) == {"outranked"}
+    with pytest.raises(ValueError, match="no cause"):
+        deaths.examples(tables, "boredom")
+    with pytest.raises(ValueError, match="narrowed"):
+        deaths.examples(tables, "outranked", weather=1)
+
+
+def test_beliefs_are_read_where_they_are():
+    trace = fake_trace(rounds=2)
+    with_p, without = trace.rounds[0], replace(trace.rounds[1], beliefs=None)
+    assert isinstance(with_p.beliefs, Beliefs)
+    nodes = Tables.of(Trace(trace.header, (with_p, without), None)).nodes
+    assert nodes.groupby("round")["p"].apply(lambda p: p.notna().all()).tolist() == [True, False]
+    expected = np.exp(with_p.beliefs.log_p[1:])
+    assert np.allclose(nodes[nodes["round"] == 0]["p"], expected, rtol=1e-6)

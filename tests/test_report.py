@@ -1,0 +1,160 @@
+"""``report``: what it prints and writes, and how it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from analysis import metrics
+from analysis.tables import Tables
+from app import cli
+from app.commands.report import html_page, write_table
+from core.trace import Trace, read_trace, write_trace
+from tests import fakes
+from tests.test_metrics import fake_trace, plain_round
+
+ROOT = Path(__file__).resolve().parent.parent
+GOLDEN = ROOT / "tests" / "golden" / "trace-v1.jsonl"
+
+
+@pytest.fixture
+def call(capsys):
+    def run(*words: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = cli.main([str(word) for word in words])
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Two methods on three prompts."""
+    made = tmp_path_factory.mktemp("runs")
+    for n, prompt in enumerate("abc"):
+        for method in ("ddtree", "dart"):
+            write_trace(made / f"{method}-{n}.jsonl.gz", fake_trace(method, n, 6, prompt=prompt))
+    return made
+
+
+def test_one_trace(call):
+    code, out, err = call("report", GOLDEN)
+    assert (code, err) == (0, "")
+    for words in ("Block efficiency τ", "By depth: ddtree B=6", "Causes of death", "observed",
+                  "pruned by budget", "Is q a probability?", "ECE", "trace-v1.jsonl, round",
+                  "interval"):  # fmt: skip
+        assert words in out, words
+    (line,) = [x for x in out.splitlines() if x.startswith("ddtree B=6 ") and "rounds" in x]
+    trace = read_trace(GOLDEN)
+    tau = sum(r.accepted + 1 for r in trace.rounds) / len(trace.rounds)
+    assert f" {tau:.2f} " in line
+
+
+def test_methods_are_compared_on_the_same_texts(call, folder):
+    code, out, _ = call("report", folder)
+    assert code == 0
+    (line,) = [x for x in out.splitlines() if x.startswith("dart B=24 ") and "ddtree" in x]
+    assert " 3 " in line and "[" in line
+    code, out, _ = call("report", folder / "ddtree-0.jsonl.gz", folder / "dart-1.jsonl.gz")
+    assert code == 0 and "cannot be compared: the prompts differ" in out
+
+
+def test_tables_and_page_are_written(call, folder, tmp_path):
+    out = tmp_path / "new" / "tables"
+    code, _, err = call(
+        "report", folder, "--out", out, "--format", "csv", "parquet", "json", "--html"
+    )
+    assert code == 0 and "25 tables" in err
+    names = sorted(folder.glob("*.gz"))
+    tables = Tables.of({p.name: read_trace(p) for p in names})
+    for name, expected in metrics.report(tables).items():
+        packed = pd.read_parquet(out / f"{name}.parquet")
+        assert list(packed.columns) == list(expected.columns)
+        assert packed.attrs["about"]["columns"].keys() == set(expected.columns)
+        told = json.loads((out / f"{name}.json").read_text())
+        assert len(told["rows"]) == len(packed) == len(expected)
+        assert set(told["columns"]) == set(expected.columns)
+        plain = pd.read_csv(out / f"{name}.csv")
+        numbers = expected.select_dtypes("number").columns
+        pd.testing.assert_frame_equal(
+            plain[numbers].astype(float), expected[numbers].astype(float), check_index_type=False
+        )
+    page = (out / "report.html").read_text()
+    assert page.count("plotly.js v") == 1 and "<link" not in page
+    assert page.count('class="plotly-graph-div"') == 9
+
+
+def test_what_lies_beyond_the_end_is_said(call, tmp_path):
+    trace = fake_trace(rounds=20)
+    at = next(i for i, r in enumerate(trace.rounds) if r.accepted >= 1)
+    last = replace(trace.rounds[at], committed=trace.rounds[at].committed[:1])
+    write_trace(tmp_path / "t.jsonl", Trace(trace.header, (*trace.rounds[:at], last), {}))
+    assert (
+        f"{last.accepted} verified tokens lie beyond the end"
+        in call("report", tmp_path / "t.jsonl")[1]
+    )
+
+
+def test_csv_holds_no_formula(tmp_path):
+    trace = fake_trace(prompt='=HYPERLINK("http://x")', rounds=2)
+    write_table(Tables.of(trace).runs, tmp_path / "runs.csv")
+    assert pd.read_csv(tmp_path / "runs.csv")["prompt"][0].startswith("'=")
+
+
+def test_hostile_names_stay_text(call, tmp_path):
+    evil = "<script>alert(1)</script>\x1b[31m"
+    trace = fake_trace(rounds=3)
+    trace = Trace(replace(trace.header, method=evil), trace.rounds, None)
+    write_trace(tmp_path / "evil.jsonl", trace)
+    code, out, _ = call("report", tmp_path / "evil.jsonl")
+    assert code == 0 and "\x1b" not in out and "interrupted" in out
+    assert "<script>alert" not in html_page(Tables.of(trace))
+
+
+@pytest.mark.parametrize(
+    ("rounds", "said"),
+    [
+        ((), "interrupted"),
+        (tuple(plain_round(i, i) for i in range(3)), "1.00"),
+    ],
+)
+def test_little_to_tell_is_no_error(call, tmp_path, rounds, said):
+    write_trace(tmp_path / "t.jsonl", Trace(fakes.make_header(method="ar"), rounds, None))
+    code, out, err = call("report", tmp_path / "t.jsonl", "--out", tmp_path / "o")
+    assert code == 0, err
+    assert said in out
+
+
+def test_bad_input_is_one_sentence(call, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("x")
+    for words in (
+        ["report"],
+        ["report", tmp_path / "none.jsonl"],
+        ["report", tmp_path / "empty"],
+        ["report", tmp_path / "file"],
+        ["report", GOLDEN, "--html"],
+        ["report", GOLDEN, "--format", "csv"],
+        ["report", GOLDEN, "--format", "xls", "--out", tmp_path],
+        ["report", GOLDEN, "--out", tmp_path / "file" / "deeper"],
+    ):
+        code, _, err = call(*words)
+        assert code == 2, words
+        assert err.splitlines()[-1].startswith("draftscope: ") and "Traceback" not in err
+
+
+def test_it_never_imports_torch(tmp_path):
+    words = ["report", str(GOLDEN), "--out", str(tmp_path), "--html"]
+    code = "import sys; from app.cli import main; main(sys.argv[1:]); print('torch' in sys.modules)"
+    shown = subprocess.run(
+        [sys.executable, "-c", code, *words], cwd=ROOT, capture_output=True, text=True,
+        check=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert shown.stdout.splitlines()[-1] == "False"
