@@ -168,12 +168,13 @@ def parse_trace(file: IO[bytes], name: str) -> Trace:
     first = next(lines, None)
     if first is None:
         raise UserError(f"{name} is empty, not a trace")
-    header = _header(first, name)
+    header = _header(_finite(first, name, 1), name)
     rounds: list[Round] = []
     footer = None
     for number, line in enumerate(lines, 2):
         kind = line.get("kind")
         if kind == "footer":
+            _finite(line, name, number)
             footer = {k: v for k, v in line.items() if k != "kind"}
         elif kind == "round":
             try:
@@ -212,6 +213,15 @@ def _lines(file: IO[bytes], name: str) -> Iterator[dict[str, Any]]:
         if not isinstance(value, dict):
             raise UserError(f"{name}, line {number} is not a JSON object: not a trace")
         yield value
+
+
+def _finite(line: dict[str, Any], name: str, number: int) -> dict[str, Any]:
+    """The line, if all of it can be written again: 1e999 is JSON, but reads as infinity."""
+    try:
+        json.dumps(line, allow_nan=False)
+    except (ValueError, RecursionError):
+        raise UserError(f"{name}, line {number} holds a number beyond all range") from None
+    return line
 
 
 def _no_constant(text: str) -> Any:

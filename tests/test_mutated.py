@@ -70,3 +70,12 @@ def test_a_name_in_a_trace_is_never_a_path(tmp_path):
     name = upload.download(trace)["name"]
     assert "/" not in name and ".." not in name
     everything(trace)
+
+
+@pytest.mark.parametrize("key", ["settings", "model", "creator"])
+def test_a_header_that_could_not_be_written_again_is_refused(key: str):
+    """1e400 is JSON and reads as infinity, which no JSON can hold: saving the run would break."""
+    first, *rest = sound()[0].split(b"\n")
+    data = b"\n".join([first[:-1] + f',"{key}":{{"x":1e400}}}}'.encode(), *rest])
+    with pytest.raises(UserError, match="beyond all range"):
+        parse_trace(io.BytesIO(data), "t.jsonl")

@@ -2,13 +2,14 @@
 // A link names a shipped trace, or a run by a ticket that only lets one look. Whoever wrote a hash
 // is not believed: a value that is not of its kind is as good as absent.
 
-const LINKED = { trace: /^[a-z0-9][a-z0-9-]{0,59}$/, run: /^[A-Za-z0-9_-]{20,60}$/, other: /^[A-Za-z0-9_-]{20,60}$/, round: /^[1-9][0-9]{0,5}$/, node: /^(0|[1-9][0-9]{0,4}|ghost)$/, view: /^[a-z]{1,20}$/ };
+const TRACES = /^[a-z0-9][a-z0-9-]{0,59}(,[a-z0-9][a-z0-9-]{0,59}){0,3}$/, TICKET = /^[A-Za-z0-9_-]{20,60}$/;
+const LINKED = { trace: TRACES, run: TICKET, other: TICKET, third: TICKET, fourth: TICKET, round: /^[1-9][0-9]{0,5}$/, node: /^(0|[1-9][0-9]{0,4}|ghost)$/, view: /^[a-z]{1,20}$/ };
 const SETTLE = 250; // milliseconds before a move is written: browsers limit how often
 
 /** "#trace=ddtree&round=3&node=17" → {trace, round, node}: known names with sound values only. */
 function readLink(hash) {
   const state = {};
-  if (typeof hash !== "string" || hash.length > 400) return state;
+  if (typeof hash !== "string" || hash.length > 500) return state;
   for (const part of hash.replace(/^#/, "").split("&")) {
     const [name, value, ...rest] = part.split("=");
     if (rest.length || !Object.hasOwn(LINKED, name) || !LINKED[name].test(value || "")) continue;
@@ -27,7 +28,7 @@ function writeLink(state) {
 class Permalink {
   constructor(studio) {
     this.studio = studio;
-    this.view = undefined; // a page's own word for its tab
+    this.view = studio.where.view; // its tab
     this.names = new Map(); // ticket → the name of a shipped trace
     this.wanted = null;
     this.button = button("Link", { class: "ds-button", "aria-label": "Copy a link to this view", title: "Copy a link to this round and node" }, () => this.copy());
@@ -46,17 +47,31 @@ class Permalink {
 
   /** Open what a link names, then its round and node as soon as they are there. */
   async apply(state) {
-    this.wanted = state.round || state.node !== undefined ? state : null;
     const { source } = this.studio;
-    if (state.view) this.view = state.view;
-    if (state.trace && source.example) {
-      const answer = await source.example({ name: state.trace });
-      if (answer.error || !answer.ticket) return false;
-      this.names.set(answer.ticket, state.trace);
-      this.studio.open(answer.ticket);
-    } else if (state.run && source.share) this.studio.open(state.run, state.other);
+    if ((state.view || "run") !== this.view) return false;
+    const wanted = state.round || state.node !== undefined ? state : null;
+    let opened = true;
+    if (state.trace && source.example) opened = await this._examples(state.trace.split(","));
+    else if (state.run && source.share) this.studio.open(state.run, state.other, state.third, state.fourth);
+    else opened = false;
+    this.wanted = opened || this.studio.panes[0].feed.run ? wanted : null;
     this.moved();
-    return !!(state.trace || state.run);
+    return opened;
+  }
+
+  async _examples(names) {
+    const answers = await Promise.all(names.map((name) => this.studio.source.example({ name })));
+    const tickets = answers.map((answer) => answer.ticket);
+    if (!tickets.every(Boolean)) return false;
+    tickets.forEach((ticket, at) => this.names.set(ticket, names[at]));
+    this.studio.open(...tickets);
+    return true;
+  }
+
+  /** Go to a round and a node as soon as they are there. */
+  seek(state) {
+    this.wanted = state;
+    this.moved();
   }
 
   /** Something on the page has moved, or rounds have come. */
@@ -79,9 +94,10 @@ class Permalink {
   }
 
   get state() {
-    const pane = this.studio.panes[0], shown = pane.at >= 0;
+    const { panes } = this.studio, pane = panes[0], shown = pane.at >= 0;
+    const names = panes.map((each) => this.names.get(each.feed.ticket));
     return {
-      trace: this.names.get(pane.feed.ticket), view: this.view,
+      trace: names.every(Boolean) ? names.join(",") : undefined, view: this.view === "run" ? undefined : this.view,
       round: shown ? pane.at + 1 : undefined,
       node: !shown || pane.row === null ? undefined : pane.row < 0 ? "ghost" : pane.row,
     };
@@ -89,7 +105,7 @@ class Permalink {
 
   _write() {
     const { pathname, search, hash } = window.location, next = writeLink(this.state);
-    if (next === hash || !this.button.isConnected || this.studio.panes[0].at < 0) return;
+    if (next === hash || !this.studio.scope.getClientRects().length || this.studio.panes[0].at < 0) return;
     try {
       window.history.replaceState(null, "", next || pathname + search);
     } catch (error) {
@@ -102,8 +118,8 @@ class Permalink {
     const { panes, source } = this.studio, state = this.state;
     try {
       if (!state.trace && source.share && panes[0].feed.ticket) {
-        const [run, other] = await Promise.all(panes.map((pane) => source.share({ ticket: pane.feed.ticket })));
-        Object.assign(state, { run: run.link, other: other && other.link });
+        const links = await Promise.all(panes.map((pane) => source.share({ ticket: pane.feed.ticket })));
+        ["run", "other", "third", "fourth"].forEach((name, at) => links[at] && (state[name] = links[at].link));
       }
       await toClipboard(window.location.href.split("#")[0] + writeLink(state));
       this._say("copied");
