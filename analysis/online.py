@@ -19,8 +19,8 @@ def per_depth(tables: Tables, by: By = "method", text_only: bool = False) -> pd.
     """Acceptance, TVD and coverage by depth, observed positions only.
 
     With ``text_only`` positions beyond a text's end are left out, which τ and the rest count.
-    Intervals are 95 %: Wilson's for shares; for TVD the mean ± 1.96 standard errors, positions
-    taken as independent.
+    Intervals are 95 %: Wilson's for shares; for TVD the mean ± 1.96 standard errors, within
+    [0, 1], positions taken as independent.
 
     method       the label
     depth        1 … L
@@ -55,7 +55,8 @@ def per_depth(tables: Tables, by: By = "method", text_only: bool = False) -> pd.
     frame["nodes"] = nodes.reindex(frame.index, fill_value=0) / frame["rounds"]
     frame["tvd"] = grouped["tvd"].mean()
     error = Z * grouped["tvd"].sem()
-    frame["tvd_low"], frame["tvd_high"] = frame["tvd"] - error, frame["tvd"] + error
+    frame["tvd_low"] = (frame["tvd"] - error).clip(0, 1)
+    frame["tvd_high"] = (frame["tvd"] + error).clip(0, 1)
     frame["entropy_q"] = grouped["entropy_q"].mean()
     frame[list(COVERAGE)] = grouped[list(COVERAGE)].mean()
     shares = [f"{n}{end}" for n in ("acceptance", "marginal", "top1") for end in _ENDS]
