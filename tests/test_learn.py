@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import math
+import subprocess
+import sys
+from itertools import permutations
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.learn import steps
+from app.drafted import TERM_Q
+from app.learn import graph, steps
+from app.learn.course import FOLDER, METHODS, Material, course
+from app.learn.words import para, told
 from core import builders
+from core.accept import walk
 from core.types import Candidates
+from tests.test_imports import HEAVY, ROOT
 
 
 @st.composite
@@ -66,3 +77,150 @@ def test_noise_is_the_sampler_s():
         whole = gumbel_noise(seed, position, 5000).numpy()
         tokens = [0, 17, 4999, 314]
         assert steps.noise(seed, position, tokens) == pytest.approx(whole[tokens].tolist())
+
+
+# ── the shipped runs ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Material:
+    return Material.shipped()
+
+
+@pytest.fixture(scope="module")
+def made() -> dict:
+    return course()
+
+
+def test_the_runs_are_small_and_of_one_text(shipped: Material):
+    assert sum(file.stat().st_size for file in FOLDER.iterdir()) < 200_000
+    texts = set()
+    for name in METHODS:
+        trace, record = shipped.traces[name], shipped.first(name)
+        assert trace.complete and trace.header.method == name
+        assert record.position == len(trace.header.prompt_ids)
+        assert record.draft.nodes == shipped.budget and record.beliefs is not None
+        texts.add((trace.header.prompt_text, *(t for r in trace.rounds for t in r.committed)))
+    assert len(texts) == 1
+
+
+def test_the_search_ends_in_the_very_tree_of_the_round(shipped: Material):
+    draft, rows = shipped.record.draft, [0, *(pop.entry + 1 for pop in shipped.found.pops)]
+    place = {row: at for at, row in enumerate(rows)}
+    for name in ("tokens", "depths", "ranks", "log_q"):
+        np.testing.assert_array_equal(getattr(shipped.queued, name)[rows], getattr(draft, name))
+    parents = [place.get(int(shipped.queued.parents[row]), -1) for row in rows]
+    assert parents == draft.parents.tolist()
+
+
+def test_the_walk_told_is_the_verifier_s(shipped: Material):
+    for name in METHODS:
+        for record in shipped.traces[name].rounds:
+            choices = record.verdict.choices
+            verdict = walk(record.draft, lambda row, c=choices: int(c[row]))
+            told_ = steps.visits(record)
+            assert tuple(visit.row for visit in told_) == verdict.path == record.verdict.path
+            assert told_[-1].choice == record.verdict.bonus and told_[-1].child is None
+            assert [visit.child for visit in told_[:-1]] == list(verdict.path[1:])
+
+
+def test_the_rows_kept_are_those_the_cache_keeps(shipped: Material):
+    torch = pytest.importorskip("torch")
+    from core.cache import StaticLayer
+
+    record = shipped.record
+    assert any(a != b for a, b in steps.moves(record))  # a path with a gap, or nothing to see
+    start, count = record.position, len(record.draft)
+    layer = StaticLayer(start + count)
+    rows = torch.arange(start + count, dtype=torch.float32).view(1, 1, -1, 1)
+    layer.update(rows[:, :, :start], rows[:, :, :start])
+    layer.commit(start)
+    layer.update(rows[:, :, start:], rows[:, :, start:])
+    layer.commit(torch.tensor(record.verdict.path))
+    kept = layer.keys[0, 0, : layer.length, 0].tolist()
+    assert kept[start:] == [start + a for a, _ in steps.moves(record)]
+    assert [b for _, b in steps.moves(record)] == list(range(len(record.verdict.path)))
+
+
+def test_ddtree_s_trees_are_nested_and_treeflash_s_is_not(shipped: Material):
+    assert all(steps.unnested(r.draft) == () for r in shipped.traces["ddtree"].rounds)
+    assert steps.unnested(shipped.first("treeflash").draft)
+
+
+def test_dart_s_first_term_is_what_its_chapter_computes(shipped: Material):
+    from app.learn.weighed import _over_shown
+
+    record, options = shipped.first("dart"), shipped.traces["dart"].header.settings["options"]
+    draft, offered = record.draft, record.candidates
+    assert offered is not None and offered.ids.shape[1] == options["width"]
+    for row in range(1, len(draft)):
+        level, rank = int(draft.depths[row]) - 1, int(draft.ranks[row]) - 1
+        weight = steps.level_weight(level, options["level_power"]) * options["logit_decay"] ** level
+        term = weight * math.log(_over_shown(offered, level, rank))
+        assert term == pytest.approx(float(draft.notes[TERM_Q][row]), rel=1e-3)
+
+
+def test_spiffy_s_example_accepts_by_any_order_of_a_drafted_set():
+    sets = [frozenset(formula) for formula in graph.GRAPH.formulas]
+    graph.GRAPH.check()
+    for order in permutations([(1, 1), (2, 1), (3, 1), (4, 1)]):
+        states = [frozenset(order[:n]) for n in range(1, 4)]
+        passed = next((n for n, state in enumerate(states) if state not in sets), 3)
+        rows = tuple(sets.index(state) + 1 for state in states[:passed])
+        assert graph.EXAMPLE.accepted(order) == rows
+    both = graph.EXAMPLE.accepted(graph.USUAL)[1]
+    assert both == graph.EXAMPLE.accepted(graph.OTHER)[1]
+    assert len(graph.EXAMPLE.draft.links[both]) == 2
+
+
+# ── the course ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_nine_chapters_of_plain_data(made: dict):
+    assert json.loads(json.dumps(made, allow_nan=False)) == made
+    assert len(made["chapters"]) == 9
+    for chapter in made["chapters"]:
+        assert 4 <= len(chapter["steps"]) <= 13
+        quiz = chapter["quiz"]
+        assert 0 <= quiz["answer"] < len(quiz["options"]) <= 3
+
+
+def test_every_figure_shows_rows_that_are_there_with_their_parents(made: dict):
+    for chapter in made["chapters"]:
+        for step in chapter["steps"]:
+            assert step["alt"] and step["trees"] and all(told(spans) for spans in step["text"])
+            for spec in step["trees"]:
+                whole = made["trees"][spec["name"]]
+                rows = range(len(whole["tokens"])) if spec["rows"] is None else spec["rows"]
+                assert list(rows) == sorted(set(rows)) and rows[0] == 0
+                assert all(whole["parents"][row] in rows for row in rows if row)
+                marked = {int(row) for row in spec["marks"]} | {spec["select"] or 0}
+                assert marked - {-1} <= set(rows)
+                assert -1 not in marked or "ghost" in whole
+
+
+def test_a_tree_before_the_verdict_tells_nothing_of_it(made: dict):
+    for name, whole in made["trees"].items():
+        if name.endswith("?") or name in ("queue", "graph"):
+            assert whole["untold"] and whole["p"] is None and "ghost" not in whole
+            assert set(whole["status"][1:]) == {"u"} and whole["path"] == [0]
+
+
+def test_the_last_queue_step_leaves_the_budget_s_nodes(made: dict, shipped: Material):
+    end = made["chapters"][2]["steps"][-1]
+    whole = len(made["trees"]["queue"]["tokens"])
+    assert whole - len(end["trees"][0]["marks"]) - 1 == shipped.budget
+
+
+def test_only_the_course_s_own_words_are_read_as_marks():
+    hostile = {"token": "*no* {name} <b>"}
+    spans = para("A *term*, {it} and {n}.", it=hostile, n=3)
+    assert spans == ["A ", {"term": "term"}, ", ", hostile, " and ", {"num": "3"}, "."]
+
+
+def test_the_course_needs_no_model():
+    code = "from app.learn.course import course; course(); import sys; print(' '.join(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert not HEAVY & {name.split(".")[0] for name in done.stdout.split()}

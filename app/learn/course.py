@@ -80,8 +80,9 @@ def before(record: Round) -> Json:
 
 def course(material: Material | None = None) -> Json:
     """Trees and chapters, as plain JSON."""
-    from app.learn import basics, methods, verify
+    from app.learn import basics, graph, nested, verify, weighed
 
     given = material or Material.shipped()
-    chapters = [make(given) for make in (*basics.CHAPTERS, *verify.CHAPTERS, *methods.CHAPTERS)]
-    return {"trees": {**given.trees(), **methods.trees(given)}, "chapters": chapters}
+    methods = (nested.nested, weighed.two_scores, graph.spiffys_graph)
+    chapters = [make(given) for make in (*basics.CHAPTERS, *verify.CHAPTERS, *methods)]
+    return {"trees": {**given.trees(), "graph": graph.view()}, "chapters": chapters}

@@ -339,7 +339,7 @@ def the_walk(given: Material) -> Json:
             ),
             trees=[tree("ddtree", select=0)],
             side=_noise(given),
-            alt="log p plus noise of the target's likeliest tokens after the root, for three seeds.",
+            alt="log p plus noise of the target's likeliest tokens after the root, three seeds.",
         ),
     ]
     asked = quiz(

@@ -52,6 +52,11 @@ def path(record: Round, draft: Draft, row: int) -> Span:
     return {"token": "".join(record.text(int(draft.tokens[r])) for r in draft.path(row))}
 
 
+def nodes(record: Round, rows: tuple[int, ...]) -> list[Span]:
+    """The texts of some rows."""
+    return [s for r in rows for s in (", ", node(record, r))][1:]
+
+
 _PIECES = re.compile(r"\*([^*]+)\*|\{(\w+)\}")
 
 

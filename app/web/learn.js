@@ -32,7 +32,7 @@ function subtree(full, spec) {
     depths: take(full.depths), y: take(full.y), tokens: take(full.tokens), q: take(full.q), p: take(full.p),
     cues: take(full.cues), status: take([...full.status]).join(""),
     path: full.path.filter((row) => at.has(row)).map((row) => at.get(row)),
-    links: (full.links || []).filter((pair) => pair.every((row) => at.has(row))).map((pair) => pair.map((row) => at.get(row))),
+    sources: full.sources && rows.map((row) => full.sources[row].filter((from) => at.has(from)).map((from) => at.get(from))),
     marks: Object.fromEntries(Object.entries(spec.marks).map(([row, mark]) => [Number(row) < 0 ? row : at.get(Number(row)), mark])),
     notes: spec.labels ? rows.map((row) => spec.labels[row] || "") : take(full.words),
     tvd: [],
@@ -90,11 +90,6 @@ class LessonTree extends TreeView {
     this.height = Math.max(...whole.y, whole.ghost ? whole.ghost.y : 0) * STEP_Y + BOX_H;
   }
 
-  _edges() {
-    const more = this.round.links.map(([from, to]) => this._curve(this.place[from], this.place[to])).join("");
-    return [...super._edges(), s("path", { class: "ds-edge unreached more", d: more })];
-  }
-
   _node(row) {
     const node = super._node(row), { untold, notes, marks } = this.round;
     if (untold) {
@@ -112,6 +107,13 @@ class LessonTree extends TreeView {
     const node = super._ghostNode();
     if (this.round.marks[GHOST]) node.classList.add("mark-" + this.round.marks[GHOST]);
     return node;
+  }
+
+  /** Of all pathways of a graph those that were taken, if a walk is shown. */
+  _ways(row) {
+    const { marks, sources } = this.round, all = super._ways(row);
+    const taken = sources ? all.filter((edge) => edge.every((at) => marks[at] === "chosen")) : [];
+    return taken.length ? taken : all;
   }
 
   /** Words in place of numbers and bars. */
@@ -176,12 +178,13 @@ function queue(side, link) {
 
 /** The mask as a grid; a row pointed at is shown in the tree. */
 function matrix(side, link) {
-  const n = side.labels.length, left = side.positions.length ? 8.5 : 7, size = n + left;
+  const n = side.labels.length, left = 5.6, numbers = 1.3, size = n + left;
   const grid = s("svg", { class: "ds-mask", viewBox: `0 0 ${size + 0.2} ${n + 1.4}`, role: "img", "aria-hidden": "true" });
   side.labels.forEach((label, row) => {
     const line = s("g", { class: "line" + (row === side.row ? " here" : row === side.parent ? " parent" : ""), "data-row": row });
     line.append(s("rect", { class: "band", x: 0, y: row + 1.2, width: size, height: 1 }),
-      s("text", { x: left - 0.4, y: row + 1.9, "text-anchor": "end" }, side.positions.length ? `${label}  ${side.positions[row]}` : `${row}  ${label}`));
+      s("text", { class: "number", x: numbers, y: row + 1.9, "text-anchor": "end" }, String(side.positions[row] ?? row)),
+      s("text", { x: left - 0.4, y: row + 1.9, "text-anchor": "end" }, label));
     for (let column = 0; column < n; column++) {
       const cell = (side.rows[row] || "")[column], lost = row === side.row && side.lost.includes(column);
       const kind = cell === undefined ? "blank" : cell === "0" ? "no" : lost ? "lost" : column === row ? "self" : "yes";
@@ -193,7 +196,7 @@ function matrix(side, link) {
   });
   for (let column = 0; column < n; column++) grid.append(s("text", { class: "head", x: left + column + 0.5, y: 0.8, "text-anchor": "middle" }, String(column)));
   const key = side.tree ? "■ may see   ▣ itself   □ may not" : side.lost.length ? "■ may see   × must not" : "one row, one column per token";
-  return [grid, h("p", { class: "ds-soft" }, (side.positions.length ? "token and position id · " : "row and token · ") + key)];
+  return [grid, h("p", { class: "ds-soft" }, (side.positions.length ? "position id and token · " : "row and token · ") + key)];
 }
 
 /** Plain passes above, rounds below. */

@@ -1,0 +1,229 @@
+"""Learn in a browser: keys, playing, links, questions, figures; alone, and as the studio's tab."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("playwright")
+from playwright.sync_api import Browser, Page, expect
+
+from app.learn.course import course
+from app.scripts import css, script
+from tests.browser.steps import Open
+
+pytestmark = pytest.mark.browser
+
+SCRIPTS = ("dom.js", "tree.js", "learn.js")
+START = "(course) => { window.learn = new window.Learn(document.querySelector('main'), course); }"
+
+
+@pytest.fixture(scope="module")
+def told() -> dict[str, Any]:
+    return course()
+
+
+@pytest.fixture
+def learn(browser: Browser, told: dict[str, Any]) -> Iterator[Open]:
+    """Opens the course on a page of its own; afterwards nothing may have gone wrong in it."""
+    faults: list[str] = []
+    contexts = []
+    code = script(SCRIPTS) + "\nwindow.Learn = Learn;"
+    page_text = f"<!doctype html><style>{css(('learn.css',))}</style><main></main><script>"
+
+    def open_course(hash_: str = "", own: dict[str, Any] | None = None, **options: Any) -> Page:
+        options.setdefault("viewport", {"width": 1400, "height": 900})
+        context = browser.new_context(**options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("dialog", lambda dialog: (faults.append("a dialog"), dialog.dismiss()))
+        page.route("**/*", lambda route: route.fulfill(
+            body=page_text + code + "</script>", content_type="text/html; charset=utf-8"
+        ))  # fmt: skip
+        page.goto("http://learn.test/" + hash_)
+        page.evaluate(START, own or told)
+        return page
+
+    yield open_course
+    for context in contexts:
+        context.close()
+    assert not faults
+
+
+def count(page: Page, text: str) -> None:
+    expect(page.locator(".ds-count")).to_have_text(text)
+
+
+def boxes(page: Page):
+    return page.locator(".ds-node:not(.out)")
+
+
+# ── stepping ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_arrows_step_through_chapters_and_the_address_follows(learn: Open):
+    page = learn()
+    count(page, "1 / 8")
+    page.keyboard.press("ArrowRight")
+    count(page, "2 / 8")
+    assert page.url.endswith("#learn=1.2")
+    page.keyboard.press("End")
+    expect(page.locator(".ds-question")).to_be_visible()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".ds-lesson-title")).to_have_text("One list per depth")
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(".ds-question")).to_be_visible()
+    page.keyboard.press("9")
+    expect(page.locator(".ds-chapter[aria-current=true]")).to_contain_text("Spiffy")
+    page.keyboard.press("PageUp")
+    expect(page.locator(".ds-chapter[aria-current=true]")).to_contain_text("Two scores")
+
+
+def test_a_link_opens_its_step_and_a_broken_one_the_first(learn: Open):
+    page = learn("#learn=4.3")
+    expect(page.locator(".ds-lesson-title")).to_have_text("The whole tree in one forward pass")
+    count(page, "3 / 9")
+    page.evaluate("window.location.hash = '#learn=5.2'")
+    expect(page.locator(".ds-lesson-title")).to_have_text("The verifier's walk")
+    count(learn("#learn=99.99"), "13 / 13")
+    count(learn("#learn=<img>"), "1 / 8")
+
+
+def test_every_step_draws_a_tree_and_says_it_in_words(learn: Open, told: dict[str, Any]):
+    page = learn()
+    for at, chapter in enumerate(told["chapters"]):
+        for step, shown in enumerate(chapter["steps"]):
+            page.evaluate(f"window.learn.go({at}, {step})")
+            assert page.locator(".ds-lesson-tree:visible").count() == len(shown["trees"])
+            assert page.locator("#ds-lesson-said").text_content() == shown["alt"] != ""
+            assert page.locator(".ds-side-figure").count() == (shown["side"] is not None)
+            for tree, spec in enumerate(shown["trees"]):
+                rows = spec["rows"] or range(len(told["trees"][spec["name"]]["tokens"]))
+                assert page.evaluate(f"window.learn.trees[{tree}].rows") == len(rows)
+
+
+def test_playing_moves_on_and_ends_at_the_question(learn: Open):
+    page = learn()
+    page.clock.install()
+    page.keyboard.press(" ")
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    page.clock.run_for(300_000)
+    expect(page.locator(".ds-question")).to_be_visible()
+    expect(page.get_by_role("button", name="Play")).to_be_visible()
+
+
+def test_a_question_is_answered_by_key_or_click(learn: Open, told: dict[str, Any]):
+    page = learn()
+    quiz = told["chapters"][0]["quiz"]
+    page.keyboard.press("a")  # no question here: nothing happens
+    page.keyboard.press("End")
+    page.keyboard.press("a")
+    expect(page.locator(".ds-option.wrong")).to_have_count(1)
+    expect(page.locator(".ds-answer")).to_have_text(quiz["options"][0]["why"])
+    page.locator(".ds-option").nth(quiz["answer"]).click()
+    expect(page.locator(".ds-option.right")).to_have_count(1)
+    expect(page.locator(".ds-option.wrong")).to_have_count(0)
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".ds-chapter[aria-current=true]")).to_contain_text("Marginals")
+
+
+def test_the_projector_fills_the_window_and_escape_leaves_it(learn: Open):
+    page = learn("#learn=3.5")
+    before = page.locator(".ds-lesson-words").evaluate(
+        "e => parseFloat(getComputedStyle(e).fontSize)"
+    )
+    page.keyboard.press("p")
+    after = page.locator(".ds-lesson-words").evaluate(
+        "e => parseFloat(getComputedStyle(e).fontSize)"
+    )
+    assert after > before * 1.15
+    box = page.locator(".ds-learn").bounding_box()
+    assert box and (box["width"], box["height"]) == (1400, 900)
+    page.keyboard.press("Escape")
+    expect(page.locator(".ds-learn.large")).to_have_count(0)
+
+
+# ── figures ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_heap_pops_node_by_node_with_its_queue(learn: Open, told: dict[str, Any]):
+    page = learn("#learn=3.2")
+    for step in told["chapters"][2]["steps"][1:-1]:
+        waiting = page.locator(".ds-queue:not(.taken) .label")
+        expect(waiting).to_have_text([item["label"] for item in step["side"]["items"]])
+        expect(page.locator(".ds-queue.taken .label")).to_have_text(step["side"]["popped"]["label"])
+        expect(page.locator(".ds-node.mark-waiting:not(.out)")).to_have_count(
+            len(step["side"]["items"])
+        )
+        page.keyboard.press("ArrowRight")
+    expect(page.locator(".ds-node.mark-dim")).not_to_have_count(0)
+
+
+def test_the_mask_and_the_tree_point_at_each_other(learn: Open):
+    page = learn("#learn=4.6")
+    page.locator(".ds-mask .line").nth(6).hover()
+    expect(page.locator(".ds-node.selected .token")).to_have_text("␣is")
+    expect(page.locator(".ds-node.lit")).to_have_count(2)  # its ancestors
+    page.locator(".ds-node[data-row='7']").hover()
+    expect(page.locator(".ds-mask .line.lit")).to_have_attribute("data-row", "7")
+
+
+def test_nodes_are_reached_by_keys_and_said(learn: Open):
+    page = learn("#learn=1.5")
+    page.keyboard.press("ArrowDown")
+    expect(page.locator(".ds-lesson-note")).not_to_be_empty()
+    page.keyboard.press("Shift+ArrowLeft")
+    expect(page.locator(".ds-lesson-note")).to_contain_text("accepted")
+
+
+def test_before_the_verdict_no_node_is_called_rejected(learn: Open):
+    page = learn("#learn=1.4")
+    labels = boxes(page).evaluate_all("nodes => nodes.map(n => n.getAttribute('aria-label'))")
+    assert len(labels) == 11 and not any(re.search("reject|unreach|accept", x) for x in labels)
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".ds-node.accepted")).to_have_count(2)
+
+
+def test_hostile_tokens_stay_text(learn: Open, told: dict[str, Any]):
+    hostile = "<img src=x onerror=alert(1)>${alert(2)}"
+    tree = {**told["trees"]["ddtree?"]}
+    tree["labels"] = dict.fromkeys(tree["labels"], hostile)
+    step = {**told["chapters"][1]["steps"][3], "text": [[{"token": hostile}, {"term": hostile}]]}
+    step["side"] = {**step["side"], "product": [hostile, "=", hostile]}
+    own = {
+        "trees": {**told["trees"], "ddtree?": tree},
+        "chapters": [{**told["chapters"][0], "title": hostile, "steps": [step]}],
+    }
+    page = learn(own=own)
+    expect(page.locator(".ds-lesson-title")).to_have_text(hostile)
+    expect(page.locator("img")).to_have_count(0)
+
+
+# ── sizes, and the studio ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("width", [360, 768, 1024, 3840])
+def test_nothing_overflows(learn: Open, told: dict[str, Any], width: int):
+    page = learn(viewport={"width": width, "height": 900}, reduced_motion="reduce")
+    for at, chapter in enumerate(told["chapters"]):
+        for step in {0, len(chapter["steps"]) // 2, len(chapter["steps"])}:
+            page.evaluate(f"window.learn.go({at}, {step})")
+            assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+            expect(page.get_by_role("button", name="Step after")).to_be_in_viewport()
+
+
+def test_it_stands_in_the_studio(visit: Open):
+    page = visit()
+    page.get_by_role("tab", name="Learn").click()
+    expect(page.locator(".ds-lesson-title")).to_have_text("One pass, several tokens")
+    page.keyboard.press("3")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".ds-queue.taken")).to_be_visible()
+    page.get_by_role("tab", name="Run").click()
+    page.keyboard.press("ArrowRight")  # not in sight: not for the course
+    page.get_by_role("tab", name="Learn").click()
+    count(page, "2 / 13")
