@@ -34,10 +34,11 @@ def curves(table: pd.DataFrame) -> pd.DataFrame:
     by = ["series", "depth"]
     measured = ["tvd", *COVERED]
     grouped = table.groupby(by, sort=False)
-    means, errors = grouped[measured].mean(), grouped[measured].sem().fillna(0.0)
-    if table["seed"].nunique() > 1:
-        of_seeds = table.groupby([*by, "seed"], sort=False)[measured].mean()
-        errors = of_seeds.groupby(by, sort=False).std(ddof=1).fillna(0.0)
+    means = pd.DataFrame(grouped[measured].mean())
+    errors = pd.DataFrame(grouped[measured].sem()).fillna(0.0)
+    if len(set(table["seed"])) > 1:
+        of_seeds = pd.DataFrame(table.groupby([*by, "seed"], sort=False)[measured].mean())
+        errors = pd.DataFrame(of_seeds.groupby(by, sort=False).std(ddof=1)).fillna(0.0)
     found = means.assign(
         observed=grouped.size(),
         tvd_sd=errors["tvd"],

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from analysis.whatif import Simulation, WhatIf
-from core.builders import best_first
+from core.builders import best_first, width_for
 from core.errors import UserError
 from core.simulate import verdict
 from core.types import Array, Candidates, Draft, Times
@@ -246,7 +246,7 @@ def stages(
 
 
 def _stages_once(simulation: Simulation, method: Method, target: Target, budget: int) -> Times:
-    from core.decode import Stopwatch, width_for
+    from core.decode import Stopwatch
 
     drafter, builder = method.drafter, method.builder
     assert drafter is not None and builder is not None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from analysis.collected import Collected, Limits, drafter_key
+from core.builders import MAX_BUDGET, width_for
 from core.errors import UserError
 from core.methods import BUILDERS, Options, Value, load_builder, recipe, settle
 from core.simulate import lengths, verdict
@@ -23,7 +24,6 @@ from core.types import Array, Candidates, Draft, Round, Transitions
 if TYPE_CHECKING:
     from core.decode import Builder
 
-MAX_BUDGET = 1024
 NEVER = 1 << 30
 
 
@@ -145,7 +145,7 @@ class Simulation:
     def _offered(self, position: int, budget: int) -> Candidates:
         """What the drafter hands the builder at this budget, as far as the file holds it."""
         whole = self.collected.candidates(self._drafter, position)
-        width = max(budget, self.limits.least, getattr(self.builder, "width", 0))
+        width = max(self.limits.least, width_for(self.builder, budget))
         cut = Candidates(whole.ids[:, :width], whole.log_q[:, :width])
         if whole.transitions is None:
             return cut
@@ -184,7 +184,7 @@ class Simulation:
                 return 0
             kept, wanted = limits.siblings, int(self.options["siblings"])
         else:
-            wanted = max(budget, getattr(self.builder, "width", 0))
+            wanted = width_for(self.builder, budget)
             kept = wanted if limits.complete else limits.kept
         if wanted <= kept:
             return NEVER

@@ -78,6 +78,15 @@ GROUPS: dict[str, tuple[Command, ...]] = {
                 "run dflash --prompts questions.jsonl --json > answers.jsonl",
             ),
         ),
+        Command(
+            "denoise",
+            "app.commands.denoise",
+            "write with a masked-diffusion model, plainly or with Spiffy's drafts",
+            (
+                'denoise --prompt "Why is the sky blue?" --spiffy 10',
+                "denoise --prompts questions.jsonl --table --json > speedups.json",
+            ),
+        ),
     ),
     "measure": (
         Command(
@@ -135,6 +144,12 @@ GROUPS: dict[str, tuple[Command, ...]] = {
             "core.train.run",
             "train a drafter for a target (resumable)",
             ("train --help",),
+        ),
+        Command(
+            "calibrate-graph",
+            "app.commands.calibrate_graph",
+            "find the draft graphs that save a diffusion model most calls (resumable)",
+            ("calibrate-graph graphs --prompts questions.jsonl --count 50",),
         ),
         Command(
             "export-checkpoint",

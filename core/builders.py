@@ -15,8 +15,15 @@ import numpy as np
 
 from core.types import Array, Candidates, Draft, Offers, Transitions
 
+MAX_BUDGET = 1024
 MARGINAL = "log q (marginal)"
 BEHIND = "behind candidate"
+
+
+def width_for(builder: object, budget: int) -> int:
+    """Candidates per depth a builder is given at least: its budget's number, or its own ``width``
+    where it has one that is larger."""
+    return max(budget, getattr(builder, "width", 0))
 
 
 @dataclass(frozen=True, eq=False)

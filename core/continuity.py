@@ -73,7 +73,7 @@ class ContinuitySearch:
 
     @property
     def width(self) -> int:
-        """Tokens it reads per depth, whatever the budget (see ``core.decode.width_for``)."""
+        """Tokens it reads per depth, whatever the budget (see ``core.builders.width_for``)."""
         return self.weights.width
 
     def __call__(self, candidates: Candidates, text: Sequence[int], budget: int) -> Draft:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from core.accept import walk
+from core.builders import MAX_BUDGET, width_for
 from core.errors import UserError
 from core.sampling import TargetRule
 from core.target import Target
@@ -28,8 +29,6 @@ from core.types import (
     Times,
     Verdict,
 )
-
-MAX_BUDGET = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,12 +78,6 @@ class Drafter(Protocol):
 
 # (candidates, the text so far with the root as its last token, budget) → draft: a pure function.
 Builder = Callable[[Candidates, Sequence[int], int], Draft]
-
-
-def width_for(builder: Builder, budget: int) -> int:
-    """Candidates per depth a builder is given at least: its budget's number, or its own ``width``
-    where it has one that is larger."""
-    return max(budget, getattr(builder, "width", 0))
 
 
 @dataclass(frozen=True)

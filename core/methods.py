@@ -81,7 +81,6 @@ class TargetFacts(Protocol):
     def stop_ids(self) -> frozenset[int]: ...
 
 
-
 @dataclass(frozen=True, eq=False)
 class Recipe:
     """How a method is put together, before anything heavy is loaded.

@@ -194,6 +194,10 @@ def _texts(record: Round, language: Language) -> dict[int, str]:
         ids |= set(record.candidates.ids[:, :64].flatten().tolist())
     if record.draft.offers is not None:
         ids |= set(record.draft.offers.ids.flatten().tolist())
+    if record.block is not None:
+        ids |= {*record.block.state.tolist()}
+        ids |= {t for step in record.block.steps for t in step.ranking.ids.flatten().tolist()}
+        ids |= {edit.token for edits in record.draft.edits for edit in edits}
     if record.beliefs is not None:
         ids |= set(record.beliefs.top_ids.flatten().tolist())
     return {token: language.piece(token) for token in sorted(ids) if token >= 0}

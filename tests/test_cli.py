@@ -21,7 +21,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from app import cli
-from app.commands.run import _numbered
+from app.commands.run import numbered
 from app.terminal import GrowingText, bar
 from core.cache import ATTENTION
 from core.drafters.dart import save_model as save_dart
@@ -465,6 +465,6 @@ def test_bar_is_exact_to_an_eighth_and_shows_the_smallest():
 
 
 def test_numbered_traces_keep_both_suffixes():
-    assert _numbered(Path("x/run.jsonl.gz"), 3) == Path("x/run-3.jsonl.gz")
-    assert _numbered(Path("run"), 1) == Path("run-1")
-    assert _numbered(None, 1) is None
+    assert numbered(Path("x/run.jsonl.gz"), 3) == Path("x/run-3.jsonl.gz")
+    assert numbered(Path("run"), 1) == Path("run-1")
+    assert numbered(None, 1) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.cost import (
@@ -33,6 +33,7 @@ def points(law):
     return [Timed(n, law(n), law(n), law(n)) for n in SIZES]
 
 
+@settings(max_examples=20)
 @given(
     st.floats(1e-3, 0.1), st.floats(0, 1e-2), st.floats(0, 1e-5)
 )  # what a forward costs anywhere

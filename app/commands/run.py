@@ -114,14 +114,14 @@ class Done:
 def main(args: argparse.Namespace) -> int:
     prompts = common.chosen_prompts(args)
     if args.trace is not None:
-        _check_writable(args.trace)
+        check_writable(args.trace)
     job = _job(args)
     if len(prompts) > 1:
         return _many(job, prompts, args.json)
     if args.json:
         with Progress("decoding", args.max_new_tokens) as progress:
             done = decode(job, prompts[0], lambda _, count: progress.at(count))
-        _print_json(done.as_json())
+        print_json(done.as_json())
         return 0
     text = GrowingText(sys.stdout)
     try:
@@ -156,8 +156,8 @@ def decode(job: Job, prompt: str, watch: Watch = lambda *_: None) -> Done:
     request = replace(job.request, prompt=prompt)
     observer = _Observer() if job.trace is not None and job.probe else None
     run = job.engine.start(request, observer)
-    clock, rounds, text = _Clock(run.bare(), observer), list[Round](), ""
-    with _Log(job.trace, run) as log:
+    clock, rounds, text = Clock(run.bare(), observer), list[Round](), ""
+    with Log(job.trace, run) as log:
         for record in clock:
             rounds.append(record)
             log.write(record)
@@ -186,7 +186,7 @@ class _Observer:
 
 
 @dataclass(eq=False)
-class _Clock:
+class Clock:
     """Iterates rounds and counts only the time spent waiting for them, the observer's taken off."""
 
     rounds: Iterator[Round]
@@ -210,7 +210,7 @@ class _Clock:
         return self._waited - (self.observer.seconds if self.observer else 0.0)
 
 
-class _Log:
+class Log:
     """The trace of one run, or none. Its file is made when the first round is there, so a run that
     fails before leaves an older file alone."""
 
@@ -218,7 +218,7 @@ class _Log:
         self._path, self._run = path, run
         self._writer: TraceWriter | None = None
 
-    def __enter__(self) -> _Log:
+    def __enter__(self) -> Log:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -263,7 +263,7 @@ def _unbroken() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def _check_writable(path: Path) -> None:
+def check_writable(path: Path) -> None:
     if path.is_dir():
         raise UserError(f"the trace {path} cannot be written: it is a folder")
     above = path.absolute().parent
@@ -276,7 +276,7 @@ def _check_writable(path: Path) -> None:
 # ── output ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def _print_json(value: dict[str, Any]) -> None:
+def print_json(value: dict[str, Any]) -> None:
     print(json.dumps(value), flush=True)
 
 
@@ -358,18 +358,18 @@ def _many(job: Job, prompts: list[str], as_json: bool) -> int:
     with Progress("decoding", len(prompts)) as progress:
         for index, prompt in enumerate(prompts, 1):
             progress.at(index - 1, f"prompt {index} of {len(prompts)}")
-            own = replace(job, trace=_numbered(job.trace, index))
+            own = replace(job, trace=numbered(job.trace, index))
             try:
                 done = decode(own, prompt)
             except UserError as error:
                 failed += 1
                 say(f"prompt {index}: {error}")
                 if as_json:
-                    _print_json({"prompt": prompt, "error": str(error)})
+                    print_json({"prompt": prompt, "error": str(error)})
                 continue
             total = total.plus(done)
             if as_json:
-                _print_json(done.as_json())
+                print_json(done.as_json())
             else:
                 print(_line(index, done), flush=True)
     print(total.line, file=sys.stderr if as_json else sys.stdout, flush=True)
@@ -386,7 +386,7 @@ def _line(index: int, done: Done) -> str:
     )
 
 
-def _numbered(path: Path | None, index: int) -> Path | None:
+def numbered(path: Path | None, index: int) -> Path | None:
     """run.jsonl.gz → run-3.jsonl.gz"""
     if path is None:
         return None

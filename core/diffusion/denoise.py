@@ -26,7 +26,6 @@ from core.types import MASKED, Array, Draft, Ranking, Round, Step
 class DiffusionTarget(Protocol):
     """The only owner of the model and of its context. One text at a time.
 
-    exact     whether the scores of a draft equal what its state, run alone, would get
     forwards  model calls so far (NFE): one per ``score``, whatever the number of states
     """
 
@@ -34,8 +33,12 @@ class DiffusionTarget(Protocol):
     stop_ids: frozenset[int]
     vocabulary: int
     device: torch.device
-    exact: bool
     forwards: int
+
+    @property
+    def exact(self) -> bool:
+        """Whether the scores of a draft equal what its state, run alone, would get."""
+        ...
 
     def begin(self, prompt: Sequence[int], length: int, block: int) -> None:
         """Start a text: ``length`` new positions after the prompt, in blocks of ``block``."""

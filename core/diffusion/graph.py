@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from core import ASSETS
 from core.errors import UserError
 from core.trace import MAX_STATES
 from core.types import MASKED, Array, Draft, Edit, Ranking
@@ -29,6 +31,7 @@ MAX_FORMULAS = MAX_STATES - 1
 MAX_POSITION_RANK = 1 << 10
 MAX_TOKEN_RANK = 64
 MAX_FILE = 1 << 20  # bytes
+EMBEDDED = "smollm2-135m"  # core.embedded.NAME, without what loading it takes
 
 Formula = tuple[tuple[int, int], ...]  # sorted (i, j)
 
@@ -242,6 +245,12 @@ def pace_to_json(pace: Pace) -> dict[str, Any]:
     return {"tokens": pace.tokens}
 
 
+def graph_to_json(graph: DraftGraph) -> dict[str, Any]:
+    """What a header or a file says of a graph, short of its format and provenance."""
+    formulas = [[list(c) for c in formula] for formula in graph.formulas]
+    return {"name": graph.name, "pace": pace_to_json(graph.pace), "formulas": formulas}
+
+
 def write_graph(path: Path, graph: DraftGraph) -> None:
     """A small file a person can read: one formula a line."""
     lines = ",\n".join(f"    {json.dumps([list(c) for c in f])}" for f in graph.formulas)
@@ -305,3 +314,34 @@ def _pace(value: Any) -> Pace:
         if isinstance(threshold, (int, float)) and not isinstance(threshold, bool):
             return Pace(threshold=float(threshold))
     raise UserError('a draft graph\'s pace is {"tokens": k} or {"threshold": t}')
+
+
+# ── graphs by name ───────────────────────────────────────────────────────────────────────────────
+
+
+def graphs_folder(model: str) -> Path | None:
+    """Where the calibrated graphs of a model ship: the embedded one's, and of models known by a
+    hub id; a model in a folder of one's own has none."""
+    if model == EMBEDDED:
+        return ASSETS / "models" / model / "graphs"
+    if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", model, re.ASCII):
+        return ASSETS / "models" / "graphs" / model.replace("/", "--")
+    return None
+
+
+def find_graph(asked: str, model: str, pace: Pace) -> DraftGraph:
+    """The graph in a file, or of D nodes as calibrated for the model: at this pace, else at one
+    token a step (any pace can use it, paper §5.2). Raises UserError when there is none."""
+    if not asked.isascii() or not asked.isdecimal():
+        return read_graph(Path(asked).expanduser())
+    if not 1 <= int(asked) <= MAX_FORMULAS:
+        raise UserError(f"a draft graph has 1 to {MAX_FORMULAS} nodes, not {asked}")
+    folder = graphs_folder(model)
+    for name in dict.fromkeys((pace.name, "k1")):
+        file = folder / f"{name}-d{int(asked)}.json" if folder else None
+        if file is not None and file.is_file():
+            return read_graph(file)
+    raise UserError(
+        f"no calibrated graph of {asked} nodes ships for {model!r}: make one with calibrate-graph "
+        "and name its file"
+    )

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from core.decode import Builder, width_for
+from core.builders import width_for
+from core.decode import Builder
 from core.simulate import accepted, lengths
 from core.train.shards import Document
 from core.train.students import Blocks, Student

@@ -149,17 +149,10 @@ class DFlashStudent(Student[DFlashModel]):
 
 def backbone_rows(student: Student, model: DFlashModel, blocks: Blocks) -> Tensor:
     """The residual stream of a DFlash backbone's masked positions, [A, L, h]."""
-    config, embedding = model.config, student.parts.embedding
-    device, dtype = embedding.device, model.fc.weight.dtype
-    last = int(blocks.anchors[-1])  # the block's own token and all after it are not context
-    positions = torch.arange(last, device=device)
-    context = model.project(student._features(blocks, last, config.target_layer_ids), positions)
-    anchors = blocks.anchors.to(device)
-    ids = torch.full((len(anchors), config.block_size), config.mask_token_id, device=device)
-    ids[:, 0] = blocks.document.tokens.to(device)[anchors]
-    where = anchors[:, None] + torch.arange(config.block_size, device=device)
-    visible = positions[None] < anchors[:, None]
-    return model(embedding[ids].to(dtype), where, context, visible)[:, 1:]
+    last, embedding = int(blocks.anchors[-1]), student.parts.embedding
+    features = student._features(blocks, last, model.config.target_layer_ids)
+    tokens, anchors = (x.to(embedding.device) for x in (blocks.document.tokens, blocks.anchors))
+    return model.rows_at(lambda ids: embedding[ids], tokens, features, anchors)
 
 
 class TreeFlashStudent(Student[TreeFlashModel]):
@@ -230,17 +223,11 @@ class DartStudent(Student[DartModel]):
         return self.model.config.depths
 
     def rows(self, blocks: Blocks) -> Tensor:
-        device = self.parts.embedding.device
-        anchors = blocks.anchors.to(device)
-        last = int(blocks.anchors[-1])
-        tokens = blocks.document.tokens[1 : last + 1].long().to(device)
+        last, embedding = int(blocks.anchors[-1]), self.parts.embedding
         features = self._features(blocks, last, self.layers)
-        prefix = self.model.prefix(features, self.parts.embedding[tokens].to(features.dtype))
-        positions = torch.arange(last, device=device)
-        context = self.model.project(prefix, positions)
-        ends = anchors - 1  # the prefix row that carries the anchor's own token
-        own = dart.Prefix(prefix.inputs[ends], prefix.residual[ends])
-        return self.model(own, ends, context, positions[None] < ends[:, None])
+        tokens = blocks.document.tokens.long().to(embedding.device)
+        anchors = blocks.anchors.to(embedding.device)
+        return self.model.rows_at(lambda ids: embedding[ids], tokens, features, anchors)
 
     def save(self, folder: Path, small: bool = False) -> None:
         dart.save_model(self.model, folder, small)

@@ -23,7 +23,7 @@ from core.diffusion.target import BidirectionalTarget, BlockCausalTarget, Layout
 from core.drafters.load import shipped
 from core.models import load_language
 
-DRAFTS, REPEATS = (0, 3, 5, 8, 10), 9
+DRAFTS = (0, 3, 5, 8, 10)
 
 
 def main() -> None:
@@ -33,6 +33,7 @@ def main() -> None:
     parser.add_argument("--context", type=int, default=256)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--repeats", type=int, default=9)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     target = make_target(options.model, options.device)
@@ -43,7 +44,7 @@ def main() -> None:
     seconds = {count: [] for count in DRAFTS}
     heads, rows = [], {}
     score(target, calls[0], 1)  # the prompt joins the first call: not measured
-    for _ in range(REPEATS):  # alternating, so that a noisy moment hits all
+    for _ in range(options.repeats):  # alternating, so that a noisy moment hits all
         for count, states in calls.items():
             before = target.rows
             seconds[count].append(score(target, states, 1))
@@ -85,7 +86,7 @@ def report(options, seconds: dict[int, Sequence[float]], rows: dict[int, int], h
     plain = middle[0]
     print(
         f"{options.model}, block {options.block}, context {options.context}, "
-        f"{torch.get_num_threads()} threads; medians of {REPEATS}; "
+        f"{torch.get_num_threads()} threads; medians of {options.repeats}; "
         f"reading one more accepted state: {head * 1e3:.1f} ms"
     )
     print(f"{'D':>3} {'rows':>5} {'ms':>8} {'× plain':>8} {'break-even':>11}")

@@ -1,0 +1,68 @@
+"""Denoising runs as a person asks for them: the request, and the header of its run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from typing import Any
+
+from core import VERSION
+from core.diffusion.denoise import Denoising, denoise
+from core.diffusion.graph import DraftGraph, graph_to_json, pace_to_json
+from core.diffusion.models import DiffusionLanguage
+from core.session import Run
+from core.trace import Header
+
+PLAIN, SPIFFY = "denoise", "spiffy"
+
+
+@dataclass(frozen=True)
+class DenoiseRequest:
+    """One text to denoise; without a graph, plainly."""
+
+    prompt: str
+    settings: Denoising
+    graph: DraftGraph | None = None
+
+
+def start(language: DiffusionLanguage, request: DenoiseRequest) -> Run:
+    """Check and begin a run; nothing is computed until it is iterated. Raises UserError."""
+    settings, graph = request.settings, request.graph
+    settings.check()
+    prompt = language.encode_chat(request.prompt)
+    return Run(
+        _header(language, request, prompt),
+        denoise(language.target, prompt, settings, graph),
+        language,
+    )
+
+
+def _header(language: DiffusionLanguage, request: DenoiseRequest, prompt: list[int]) -> Header:
+    graph = request.graph
+    return Header(
+        method=SPIFFY if graph else PLAIN,
+        settings=settings_to_json(request.settings) | {"graph": graph and graph_to_json(graph)},
+        model={"name": language.name, "exact": language.target.exact},
+        prompt_text=request.prompt,
+        prompt_ids=tuple(prompt),
+        seed=request.settings.seed,
+        tokenizer_hash=language.tokenizer_hash,
+        dtype=str(language.model.dtype).removeprefix("torch."),
+        device=str(language.device),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        creator={"name": "draftscope", "version": VERSION},
+        libraries={n: metadata.version(n) for n in ("torch", "transformers", "numpy")},
+    )
+
+
+def settings_to_json(settings: Denoising) -> dict[str, Any]:
+    """What a header says of the settings."""
+    return {
+        "length": settings.length,
+        "block": settings.block,
+        "pace": pace_to_json(settings.pace),
+        "temperature": settings.temperature,
+        "seed": settings.seed,
+        "go_on": settings.go_on,
+    }

@@ -1,0 +1,158 @@
+"""The studio's speed in a real browser, with the fake engine: what a person waits for.
+
+    python -m tests.bench.browser
+
+Prints one line a measure with its limit (issue "the laboratory"): medians of several tries, timed
+in the page from the key press to the painted frame. Exit code 1 when a limit is missed.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from app.offline import offline_page
+from app.studio.desk import Desk
+from app.studio.page import launch
+from core.trace import Trace, read_trace, write_trace
+from tests.browser.conftest import CHROMIUM, FLAGS
+from tests.browser.steps import free_port, open_file, run, state
+from tests.fakes import FakeEngine, make_header, make_run, rounds_of
+
+# From a key to the second frame after it: the first one has been painted then.
+STEP = """(key) => new Promise((done) => {
+  const start = performance.now();
+  document.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+  requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - start)));
+})"""
+UPDATES = """() => { window.updates = 0; new MutationObserver(() => window.updates++)
+  .observe(document.querySelector(".ds-lengths"), { childList: true }); }"""
+
+
+@dataclass(frozen=True)
+class Measure:
+    name: str
+    value: float
+    limit: float
+    unit: str
+
+    def __str__(self) -> str:
+        sign = "ok" if self.value <= self.limit else "MISSED"
+        return f"{self.name:<46} {self.value:>9.1f} {self.unit:<3} limit {self.limit:g}  {sign}"
+
+
+@contextmanager
+def studio(engine: FakeEngine) -> Iterator[str]:
+    desk, port = Desk(engine), free_port()
+    page = launch(desk, "127.0.0.1", port, block=False)
+    desk.open()
+    yield f"http://127.0.0.1:{port}"
+    desk.close()
+    page.close(verbose=False)
+
+
+def opened(browser: Browser, address: str) -> Page:
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    page.goto(address)
+    page.locator(".ds-scope").first.wait_for()
+    return page
+
+
+def stepping(browser: Browser, folder: Path) -> Iterator[Measure]:
+    """Trees of 1,024 nodes, and of 64, in the offline file: the view is the studio's."""
+    for budget, limit, name in ((1024, 300, "1,024-node tree after its round is chosen"),
+                                (64, 100, "one step at 64 nodes")):  # fmt: skip
+        rounds = tuple(make_run(6, budget))
+        path = folder / f"{budget}.html"
+        path.write_text(offline_page([Trace(make_header(), rounds, {})]), encoding="utf-8")
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page.goto(path.as_uri())
+        page.locator(".ds-node.root").wait_for()
+        took = [page.evaluate(STEP, key) for key in ["ArrowRight", "ArrowLeft"] * 5]
+        yield Measure(name, statistics.median(took), limit, "ms")
+        page.close()
+
+
+def long_trace(browser: Browser, address: str, folder: Path) -> Iterator[Measure]:
+    path = folder / "long.jsonl"
+    rounds = tuple(r for r, _ in zip(rounds_of(16, False, 0), range(5000), strict=False))
+    write_trace(path, Trace(make_header(), rounds, {}))
+    start = time.monotonic()
+    read_trace(path)
+    yield Measure("5,000 rounds parsed", time.monotonic() - start, 2, "s")
+    page = opened(browser, address)
+    start = time.monotonic()
+    open_file(page, path)
+    page.locator(".ds-node.root").first.wait_for(timeout=120_000)
+    yield Measure("5,000 rounds opened: first tree on view", time.monotonic() - start, 2, "s")
+    page.close()
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    yield Measure("this process, engine and server included", memory, 500, "MB")
+
+
+def streaming(browser: Browser, address: str) -> Iterator[Measure]:
+    page = opened(browser, address)
+    page.evaluate(UPDATES)
+    start = time.monotonic()
+    run(page, "slow tale")
+    seconds = time.monotonic() - start
+    yield Measure("updates a second while streaming", page.evaluate("updates") / seconds, 10, "/s")
+    page.close()
+
+
+def cost_of_watching(browser: Browser, address: str) -> Iterator[Measure]:
+    """Seconds of the same slow run watched by eight pages and by one."""
+    pages = [opened(browser, address) for _ in range(8)]
+    took = [_timed(lambda: run(pages[0], "slow tale")) for _ in range(2)]
+    link = pages[0].evaluate("sessionStorage.getItem('draftscope-tickets')")
+    yield Measure("one slow run with eight pages open", min(took), 60, "s")
+    for page in pages[1:]:
+        run(page, "hello")
+    done = sum(state(page).first.get_attribute("data-state") == "done" for page in pages)
+    yield Measure("pages of eight that did not get their run", 8 - done, 0, "")
+    assert link
+    for page in pages:
+        page.close()
+
+
+def _timed(act: Callable[[], object]) -> float:
+    start = time.monotonic()
+    act()
+    return time.monotonic() - start
+
+
+def main() -> int:
+    found: list[Measure] = []
+    engine = FakeEngine()
+    with sync_playwright() as playwright, TemporaryDirectory() as name, studio(engine) as address:
+        browser, folder = (
+            playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS),
+            Path(name),
+        )
+        parts = (
+            lambda: stepping(browser, folder),
+            lambda: long_trace(browser, address, folder),
+            lambda: streaming(browser, address),
+            lambda: cost_of_watching(browser, address),
+        )
+        print(f"load of this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+        for part in parts:
+            for measure in part():
+                found.append(measure)
+                print(measure, flush=True)
+        browser.close()
+    return int(any(m.value > m.limit for m in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
