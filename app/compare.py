@@ -1,4 +1,4 @@
-"""Two runs side by side: what of them can be compared, said in sentences.
+"""Runs side by side: what of them can be compared, said in sentences.
 
 Their rounds are aligned by the place in the text (app/web/align.js), which is sound only where the
 text is the same; here is what their headers say about that.
@@ -6,9 +6,28 @@ text is the same; here is what their headers say about that.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from core.trace import Header
+
+LETTERS = "ABCD"  # what runs on view are called
+
+
+def apart(headers: Sequence[Header]) -> list[str]:
+    """What the runs do not share with the first of them; of more than two it is said which."""
+    if len(headers) < 3:
+        return cautions(*headers) if len(headers) == 2 else []
+    told: dict[str, list[str]] = {}
+    for letter, other in zip(LETTERS[1:], headers[1:], strict=False):
+        for sentence in cautions(headers[0], other):
+            told.setdefault(sentence, []).append(letter)
+    return [f"A against {' and '.join(letters)}: {words}" for words, letters in told.items()]
+
+
+def linkable(headers: Sequence[Header]) -> bool:
+    """Whether a token id means the same token in all of them."""
+    return not any(_differ(headers[0].tokenizer_hash, other.tokenizer_hash) for other in headers)
 
 
 def cautions(one: Header, other: Header) -> list[str]:

@@ -4,7 +4,8 @@ Depth runs left to right, siblings from top to bottom in the order they were dra
 together as far as their outlines allow (Reingold and Tilford); a parent stands midway between its
 first and last child, except on the accepted path: that one is a straight line, so that the text
 reads straight through the tree and stands at the same place round after round. Only the shallower
-of two outlines is walked when they meet, so the whole takes O(N).
+of two outlines is walked when they meet, so the whole takes O(N). A draft graph, whose nodes may
+have several parents, is placed level by level instead (``layered``).
 """
 
 from __future__ import annotations
@@ -53,6 +54,52 @@ def tidy(draft: Draft, path: Sequence[int] = (), ghost: bool = False) -> Layout:
     y = np.array(_rows(parents, below, spine), np.float64)
     y -= y.min()
     return Layout(draft.depths.astype(np.float64), y[:count], float(y[count]) if ghost else None)
+
+
+def layered(draft: Draft, path: Sequence[int] = (), ghost: bool = False) -> Layout:
+    """Place every row of a draft graph: x = level, y near the median of its parents.
+
+    ``path`` runs straight, also through levels it has no node on; ``ghost`` continues it by one.
+    """
+    levels, count = draft.depths.tolist(), len(draft)
+    straight = {levels[row]: row for row in path}
+    last = max(straight, default=0)
+    if ghost:
+        straight[last + 1] = count
+    y = [0.0] * (count + 1)
+    for level in range(1, max(max(levels), last + ghost) + 1):
+        rows = [row for row in range(1, count) if levels[row] == level and row not in path]
+        wanted = {r: float(np.median([y[p] for p in draft.sources[r]])) for r in rows}
+        held = straight.get(level, -1 if level < last else None)  # −1: the path only passes
+        for row, at in _column(sorted(rows, key=lambda r: (wanted[r], r)), wanted, held).items():
+            y[row] = at
+    placed = np.array(y, np.float64)
+    placed -= placed[: count + ghost].min()
+    at = float(placed[count]) if ghost else None
+    return Layout(draft.depths.astype(np.float64), placed[:count], at)
+
+
+def _column(rows: list[int], wanted: dict[int, float], held: int | None) -> dict[int, float]:
+    """One level from top to bottom, one apart, each as near as it can be to where it is wanted.
+    ``held`` stands at 0: the rows wanted above it are above it, those wanted there share the sides.
+    """
+    if held is None:
+        places: dict[int, float] = {}
+        for row in rows:
+            places[row] = max(wanted[row], max(places.values(), default=-np.inf) + SIBLING)
+        off = float(np.mean([wanted[r] - places[r] for r in rows])) if rows else 0.0
+        return {row: at + off for row, at in places.items()}
+    level = [row for row in rows if wanted[row] == 0]
+    above = [row for row in rows if wanted[row] < 0] + level[: len(level) // 2]
+    below = level[len(level) // 2 :] + [row for row in rows if wanted[row] > 0]
+    places = {held: 0.0} if held >= 0 else {}
+    edge = 0.0
+    for row in below:
+        edge = places[row] = max(wanted[row], edge + SIBLING)
+    edge = 0.0
+    for row in reversed(above):
+        edge = places[row] = min(wanted[row], edge - SIBLING)
+    return places
 
 
 class _Outline:

@@ -11,7 +11,8 @@ from pathlib import Path
 WEB = Path(__file__).resolve().parent / "web"
 VIEW = (
     "dom.js", "tree.js", "strip.js", "charts.js", "drafted.js", "inspector.js", "align.js",
-    "feed.js", "save.js", "link.js", "pane.js", "alone.js", "together.js", "studio.js",
+    "feed.js", "save.js", "link.js", "gallery.js", "table.js", "plots.js", "measures.js",
+    "pane.js", "alone.js", "together.js", "studio.js",
 )  # fmt: skip
 STYLES = ("studio.css", "save.css")
 
@@ -21,6 +22,6 @@ def script(names: Sequence[str]) -> str:
     return "\n".join((WEB / name).read_text(encoding="utf-8") for name in names)
 
 
-def css() -> str:
-    """The view's whole stylesheet."""
-    return "\n".join((WEB / name).read_text(encoding="utf-8") for name in STYLES)
+def css(more: Sequence[str] = ()) -> str:
+    """The view's whole stylesheet, and those of further views."""
+    return "\n".join((WEB / name).read_text(encoding="utf-8") for name in (*STYLES, *more))

@@ -84,6 +84,7 @@ def round_view(record: Round, first: bool = False) -> dict[str, Any]:
     if has_ghost:
         payload["ghost"] = {
             "parent": end,
+            "token": verdict.bonus,
             "y": round(layout.ghost or 0.0, 2),
             "label": visible(record.text(verdict.bonus)),
             "short": fitting(visible(record.text(verdict.bonus)), CELLS - 1),

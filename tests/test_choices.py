@@ -10,7 +10,9 @@ import pytest
 pytest.importorskip("gradio")
 
 from app.studio.choices import OWN, Choices, Field
-from app.studio.panel import asks
+from app.studio.engine import Ask
+from app.studio.panel import NONE, Chosen
+from app.studio.panel import asks as asked
 from core.errors import UserError
 from core.methods import BUILDERS, RECIPES, recipe, settle
 
@@ -31,12 +33,13 @@ def mine(tmp_path: Path) -> str:
     return str(path)
 
 
-def named(**changes: Any) -> dict[str, Any]:
-    usual = {
-        "prompt": "why?", "method": "treeflash", "builder": OWN, "against": "", "budget": 64,
-        "max_new_tokens": 8.0, "temperature": 0, "top_k": 0, "top_p": 1, "seed": 0,
-    }  # fmt: skip
-    return usual | changes
+def asks(choices: Choices, options: Any = None, *more: Chosen, **changes: Any) -> list[Ask]:
+    """What one slot's inputs ask for, some of them changed, and ``more`` slots beside it."""
+    shared = {"max_new_tokens": 8.0, "temperature": 0, "top_k": 0, "top_p": 1, "seed": 0}
+    shared |= {name: changes.pop(name) for name in set(shared) & set(changes)}
+    slot = {"method": "treeflash", "builder": OWN, "budget": 64, "options": options or {}}
+    prompt = changes.pop("prompt", "why?")
+    return asked(choices, prompt, shared, [Chosen(**slot | changes), *more])
 
 
 def test_all_methods_are_offered_and_files_behind_them(mine: str):
@@ -66,11 +69,11 @@ def test_builders_are_exchanged_by_name(mine: str):
 def test_a_page_names_no_file(mine: str):
     for method in (mine, "../../etc/passwd.py", None, ["ddtree"], "dflash+chain"):
         with pytest.raises(UserError, match="does not offer"):
-            asks(Choices.of(), named(method=method), {})
+            asks(Choices.of(), method=method)
     with pytest.raises(UserError):
-        asks(Choices.of(), named(builder="/tmp/evil.py"), {})
+        asks(Choices.of(), builder="/tmp/evil.py")
     with pytest.raises(UserError, match="does not offer"):
-        asks(Choices.of(), named(against=mine), {})
+        asks(Choices.of(), {}, Chosen(mine))
 
 
 def test_fields_are_numbers_and_flags_only(mine: str):
@@ -84,7 +87,7 @@ def test_fields_are_numbers_and_flags_only(mine: str):
 
 def test_only_what_differs_is_asked_for():
     m, s = Field("candidates", int), Field("siblings", int)
-    (ask,) = asks(Choices.of(), named(), {m: 8.0, s: 16, Field("beam", int): 3})
+    (ask,) = asks(Choices.of(), {m: 8.0, s: 16, Field("beam", int): 3})
     assert ask.method == "treeflash" and ask.options == (("candidates", 8),)
     assert (ask.budget, ask.max_new_tokens, ask.temperature) == (64, 8, 0.0)
     assert settle(ask.method, dict(ask.options))["candidates"] == 8
@@ -93,19 +96,26 @@ def test_only_what_differs_is_asked_for():
 def test_bad_numbers_are_complained_of_in_a_sentence():
     m = Field("candidates", int)
     with pytest.raises(UserError, match="fill in the option"):
-        asks(Choices.of(), named(), {m: None})
-    (ask,) = asks(Choices.of(), named(), {m: 8.5})
+        asks(Choices.of(), {m: None})
+    (ask,) = asks(Choices.of(), {m: 8.5})
     with pytest.raises(UserError, match="whole number"):
         settle(ask.method, dict(ask.options))
-    for broken in ({"seed": None}, {"top_p": float("nan")}):
+    for broken in ({"seed": None}, {"top_p": float("nan")}, {"budget": None}, {"budget": "8"}):
         with pytest.raises(UserError, match="every number"):
-            asks(Choices.of(), named(**broken), {})
+            asks(Choices.of(), **broken)
     with pytest.raises(UserError, match="write a prompt"):
-        asks(Choices.of(), named(prompt="  "), {})
+        asks(Choices.of(), prompt="  ")
 
 
-def test_a_comparison_is_two_runs_of_one_request():
-    one, other = asks(Choices.of(), named(against="dart", seed=5), {Field("candidates", int): 4})
-    assert (one.method, other.method) == ("treeflash", "dart")
-    assert one.options and not other.options
-    assert (one.prompt, one.seed, one.budget) == (other.prompt, other.seed, other.budget)
+def test_a_comparison_is_runs_of_one_request_each_with_its_own_options():
+    m, weight = Field("candidates", int), Field("ngram_weight", float)
+    dart = Chosen("dart", budget=16, options={weight: 0.0, m: 4.0})
+    one, two, three = asks(
+        Choices.of(), {m: 4.0}, Chosen(NONE), dart, Chosen("ddtree", "opt-tree"), seed=5
+    )
+    assert (one.method, two.method, three.method) == ("treeflash", "dart", "dflash+opt-tree")
+    assert one.options == (("candidates", 4),) and two.options == (("ngram_weight", 0.0),)
+    assert (one.budget, two.budget) == (64, 16)
+    assert one.prompt == two.prompt == three.prompt and {one.seed, two.seed, three.seed} == {5}
+    with pytest.raises(UserError, match="choose a method"):
+        asks(Choices.of(), {}, Chosen(NONE), method=NONE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.compare import cautions
+from app.compare import apart, cautions, linkable
 from tests.fakes import make_header
 
 
@@ -30,3 +30,13 @@ def test_what_an_old_trace_does_not_say_is_no_difference():
     other = replace(make_header("why?"), tokenizer_hash="", model={}, prompt_ids=())
     assert cautions(one, other) == []
     assert cautions(make_header(sampling="hostile"), make_header()) == []
+
+
+def test_of_more_than_two_it_is_said_which():
+    one = make_header("a")
+    other = make_header("b")
+    assert apart([one]) == [] and apart([one, other]) == cautions(one, other)
+    (told,) = apart([one, other, one, other])
+    assert told.startswith("A against B and D: the prompts differ")
+    assert linkable([one, other])
+    assert not linkable([replace(one, tokenizer_hash="1"), replace(other, tokenizer_hash="2")])

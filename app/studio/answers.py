@@ -1,63 +1,101 @@
-"""What the scope asks the server. Everything that comes in was written by a browser."""
+"""What the views ask the server. Everything that comes in was written by a browser."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from app.compare import cautions
+from app.compare import LETTERS, apart, linkable
 from app.drafted import candidate_width
 from app.render import svg_tree
 from app.studio.desk import Desk, Run
+from app.studio.gallery import Gallery
+from app.studio.numbers import calibrated, examples, measured
 from app.studio.upload import download, download_svg
 from app.view import node_view
-from app.visible import flowing
+from app.visible import flowing, visible
 from core.errors import UserError
+from core.trace import Trace
 from core.types import Round
 
 GONE = {"error": "this run is no longer on the server"}
+LISTED = 24  # runs a page may ask about at once
+
+Asked = dict[str, Any]
 
 
 class Answers:
-    """The scope's server functions. They only read: no model work happens in them.
+    """The views' server functions. They only read: no model work happens in them.
 
     Everything that comes in was written by a browser, so nothing about it is believed.
     """
 
-    def __init__(self, desk: Desk):
-        self._desk = desk
+    def __init__(self, desk: Desk, gallery: Gallery):
+        self._desk, self._gallery = desk, gallery
 
-    def functions(self) -> list[Any]:
-        desk = self._desk
+    def functions(self) -> list[Callable[[Asked], Any]]:
+        """By the names a page calls them with."""
 
-        def news(asked: dict[str, Any]) -> dict[str, Any]:
-            return desk.news(_get(asked, "ticket"), _whole(_get(asked, "since")) or 0)
+        def news(asked: Asked) -> Any:
+            return self._desk.news(get(asked, "ticket"), whole(get(asked, "since")) or 0)
 
-        def inspect(asked: dict[str, Any]) -> dict[str, Any]:
+        def inspect(asked: Asked) -> Any:
             return self._inspect(asked)
 
-        def save(asked: dict[str, Any]) -> dict[str, Any]:
-            return self._save(asked)
+        def save(asked: Asked) -> Any:
+            return said(lambda: dict(download(self._run(asked).trace())))
 
-        def draw(asked: dict[str, Any]) -> dict[str, Any]:
+        def draw(asked: Asked) -> Any:
             return self._draw(asked)
 
-        def compare(asked: dict[str, Any]) -> dict[str, Any]:
+        def compare(asked: Asked) -> Any:
             return self._compare(asked)
 
-        def halt(asked: dict[str, Any]) -> dict[str, Any]:
-            desk.halt(_get(asked, "ticket"))
+        def halt(asked: Asked) -> Any:
+            self._desk.halt(get(asked, "ticket"))
             return {}
 
-        return [news, inspect, save, draw, compare, halt]
+        def gallery(asked: Asked) -> Any:
+            return {"prompts": self._gallery.shelf}
 
-    def _round(self, asked: dict[str, Any]) -> tuple[Run, Round] | None:
-        run, at = self._desk.run(_get(asked, "ticket")), _whole(_get(asked, "round"))
+        def example(asked: Asked) -> Any:
+            return said(lambda: self._example(get(asked, "name")))
+
+        def runs(asked: Asked) -> Any:
+            return {"runs": [told(run) for run in self._runs(asked, LISTED)]}
+
+        def measure(asked: Asked) -> Any:
+            return said(lambda: measured(self._traces(asked)))
+
+        return [news, inspect, save, draw, compare, halt, gallery, example, runs, measure]
+
+    def calibrations(self) -> list[Callable[[Asked], Any]]:
+        """Those of the calibration view."""
+
+        def calibrate(asked: Asked) -> Any:
+            return said(lambda: calibrated(self._traces(asked)))
+
+        def find(asked: Asked) -> Any:
+            return said(lambda: self._find(asked))
+
+        return [calibrate, find]
+
+    # ── one run ──────────────────────────────────────────────────────────────────────────────────
+
+    def _run(self, asked: Asked) -> Run:
+        run = self._desk.run(get(asked, "ticket"))
+        if run is None:
+            raise UserError(GONE["error"])
+        return run
+
+    def _round(self, asked: Asked) -> tuple[Run, Round] | None:
+        run, at = self._desk.run(get(asked, "ticket")), whole(get(asked, "round"))
         if run is None or at is None or not 0 <= at < len(run.rounds):
             return None
         return run, run.rounds[at]
 
-    def _inspect(self, asked: dict[str, Any]) -> dict[str, Any]:
-        found, row = self._round(asked), _whole(_get(asked, "row"))
+    def _inspect(self, asked: Asked) -> dict[str, Any]:
+        found, row = self._round(asked), whole(get(asked, "row"))
         if found is None or row is None:
             return GONE
         run, record = found
@@ -66,34 +104,74 @@ class Answers:
         except IndexError:
             return {"error": "there is no such node"}
 
-    def _save(self, asked: dict[str, Any]) -> dict[str, Any]:
-        run = self._desk.run(_get(asked, "ticket"))
-        if run is None:
-            return GONE
-        try:
-            return dict(download(run.trace()))
-        except UserError as error:
-            return {"error": flowing(str(error), 1000)}
-
-    def _draw(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def _draw(self, asked: Asked) -> dict[str, Any]:
         """The shown tree as an SVG file, light or dark as the page is."""
         found = self._round(asked)
         if found is None or found[0].header is None:
             return GONE
         run, record = found
-        svg = svg_tree(record, dark=_get(asked, "dark") is True)
+        svg = svg_tree(record, dark=get(asked, "dark") is True)
         return dict(download_svg(svg, run.header.method, record.index))
 
-    def _compare(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """What the headers of two runs do not share."""
-        runs = [self._desk.run(_get(asked, name)) for name in ("ticket", "other")]
-        headers = [run.header for run in runs if run is not None and run.header is not None]
-        return {"cautions": cautions(*headers) if len(headers) == 2 else []}
+    def _example(self, name: object) -> dict[str, Any]:
+        return {"ticket": self._desk.show(self._gallery.trace(name))}
+
+    # ── several ──────────────────────────────────────────────────────────────────────────────────
+
+    def _runs(self, asked: Asked, most: int = len(LETTERS)) -> list[Run]:
+        tickets = get(asked, "tickets")
+        some = tickets[:most] if isinstance(tickets, list) else []
+        return [run for ticket in some if (run := self._desk.run(ticket)) is not None]
+
+    def _traces(self, asked: Asked) -> dict[str, Trace]:
+        """By letter. Raises UserError where a run is gone or has no round yet."""
+        return dict(zip(LETTERS, (run.trace() for run in self._runs(asked)), strict=False))
+
+    def _compare(self, asked: Asked) -> dict[str, Any]:
+        """What the headers of the runs do not share."""
+        headers = [run.header for run in self._runs(asked) if run.header is not None]
+        if len(headers) < 2:
+            return {"cautions": [], "linkable": False}
+        return {"cautions": apart(headers), "linkable": linkable(headers)}
+
+    def _find(self, asked: Asked) -> dict[str, Any]:
+        """Examples of one cause of death in one run."""
+        cause, unit = get(asked, "cause"), get(asked, "unit")
+        where = {name: get(asked, name) for name in ("depth", "token_class")}
+        if not isinstance(cause, str) or unit not in ("nodes", "stops"):
+            raise UserError("there is no such cause")
+        kept = {name: value for name, value in where.items() if type(value) in (int, str)}
+        try:
+            return {"examples": examples(self._run(asked).trace(), cause, str(unit), kept)}
+        except ValueError:
+            raise UserError("there is no such cause") from None
 
 
-def _get(asked: object, name: str) -> object:
+def told(run: Run) -> dict[str, Any]:
+    """One line about a run on view."""
+    header = run.header
+    budget = header.settings.get("budget") if header else None
+    return {
+        "ticket": run.ticket,
+        "state": run.state,
+        "rounds": len(run.rounds),
+        "method": visible(str(header.method if header else run.ask.method if run.ask else "")),
+        "budget": budget if type(budget) is int else None,
+        "prompt": flowing(header.prompt_text if header else "", 120),
+    }
+
+
+def said(answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """An answer, or the sentence about what is amiss."""
+    try:
+        return answer()
+    except UserError as error:
+        return {"error": flowing(str(error), 1000)}
+
+
+def get(asked: object, name: str) -> object:
     return asked.get(name) if isinstance(asked, dict) else None
 
 
-def _whole(value: object) -> int | None:
+def whole(value: object) -> int | None:
     return value if type(value) is int else None

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from app.studio.choices import Choices
 from app.studio.desk import Desk
+from app.studio.gallery import Gallery
 
 
 @dataclass(frozen=True)
 class Context:
-    """The desk with its runs and its only worker, and what a person may choose."""
+    """The desk with its runs, what a person may choose, and the examples that ship."""
 
     desk: Desk
     choices: Choices
+    gallery: Gallery = field(default_factory=Gallery)

@@ -17,7 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.studio.engine import Ask, StudioEngine
+from app.studio.engine import AnyAsk, StudioEngine
 from app.view import header_view, round_view
 from app.visible import flowing
 from core.embedded import Progress
@@ -39,7 +39,7 @@ class Run:
     """One person's run, live or opened from a file. Rounds are only ever appended."""
 
     ticket: str
-    ask: Ask | None = None
+    ask: AnyAsk | None = None
     header: Header | None = None
     rounds: list[Round] = field(default_factory=list)
     views: list[dict[str, Any]] = field(default_factory=list)
@@ -105,7 +105,7 @@ class Desk:
 
     # ── what people do ───────────────────────────────────────────────────────────────────────────
 
-    def submit(self, ask: Ask) -> str:
+    def submit(self, ask: AnyAsk) -> str:
         """Queue a run; returns its ticket."""
         run = Run(_new_ticket(), ask)
         with self._work:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from app.commands.common import quiet_libraries
+from core.diffusion.graph import ONE_BY_ONE, Pace
 from core.embedded import Progress
 from core.errors import UserError
 from core.methods import Value
@@ -16,6 +17,7 @@ from core.trace import Header
 from core.types import Round
 
 if TYPE_CHECKING:
+    from core.diffusion.models import DiffusionLanguage
     from core.session import Run
 
 Report = Callable[[Progress], None]
@@ -39,6 +41,30 @@ class Ask:
     options: tuple[tuple[str, Value], ...] = ()
 
 
+@dataclass(frozen=True)
+class DenoiseAsk:
+    """One denoising run, as the page asks for it; ``core.diffusion.run`` without torch.
+
+    block  positions of a block; None: as many as the model was made for
+    nodes  D of the calibrated draft graph; None: plain denoising
+    """
+
+    prompt: str
+    length: int = 128
+    block: int | None = None
+    pace: Pace = ONE_BY_ONE
+    nodes: int | None = None
+    temperature: float = 0.0
+    seed: int = 0
+
+    @property
+    def method(self) -> str:
+        return "spiffy" if self.nodes else "denoise"
+
+
+AnyAsk = Ask | DenoiseAsk
+
+
 class Started(Protocol):
     """A started run: its header now, its rounds as they are decoded."""
 
@@ -55,7 +81,7 @@ class StudioEngine(Protocol):
         """Raises UserError, with one sentence, when it cannot be loaded."""
         ...
 
-    def start(self, ask: Ask) -> Started: ...
+    def start(self, ask: AnyAsk) -> Started: ...
 
 
 class LiveEngine:
@@ -64,6 +90,7 @@ class LiveEngine:
     def __init__(self, model: str, device: str, drafter: Path | None = None):
         self._model, self._device, self._drafter = model, device, drafter
         self._engine = None
+        self._denoiser: DiffusionLanguage | None = None
 
     def prepare(self, report: Report) -> None:
         report(Progress("starting torch", None))
@@ -80,13 +107,30 @@ class LiveEngine:
                 continue  # said when somebody starts a run that needs it; plain decoding works
         self._engine = engine
 
-    def start(self, ask: Ask) -> Started:
+    def start(self, ask: AnyAsk) -> Started:
         from analysis.probe import observe
         from core.session import RunRequest
 
+        if isinstance(ask, DenoiseAsk):
+            return _LiveRun(self._denoise(ask))
         if self._engine is None:
             raise UserError("the model is not loaded")
         return _LiveRun(self._engine.start(RunRequest(**asdict(ask)), observe))
+
+    def _denoise(self, ask: DenoiseAsk) -> Run:
+        """The embedded denoiser is loaded when it is first asked for."""
+        from core.diffusion.denoise import Denoising
+        from core.diffusion.models import load_diffusion
+        from core.diffusion.run import DenoiseRequest, find_graph, start
+
+        if self._denoiser is None:
+            self._denoiser = load_diffusion(device=self._device)
+        language = self._denoiser
+        settings = Denoising(
+            ask.length, ask.block or language.block, ask.pace, ask.temperature, ask.seed
+        )
+        graph = find_graph(str(ask.nodes), language.name, ask.pace) if ask.nodes else None
+        return start(language, DenoiseRequest(ask.prompt, settings, graph))
 
 
 class _LiveRun:

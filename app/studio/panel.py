@@ -1,16 +1,17 @@
-"""The panel: Gradio's own inputs, and what a press on Start asks for."""
+"""The inputs: a prompt, one method or up to four, what they share, and what Start asks for."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 from gradio.components import Component
 
+from app.compare import LETTERS
 from app.studio.choices import OWN, Choices, Field
 from app.studio.engine import Ask
 from app.studio.prompts import EXAMPLES
@@ -19,89 +20,146 @@ from core.methods import BUILDERS
 
 BUDGETS = (1, 4, 16, 64, 256, 1024)
 LONGEST_PROMPT = 40_000  # characters
-ALONE = ""  # compare with nothing
-NUMBERS = ("budget", "max_new_tokens", "temperature", "top_k", "top_p", "seed")
-WHOLE = frozenset(NUMBERS) - {"temperature", "top_p"}
+NONE = ""  # no method in this place of a comparison
+SHARED = ("max_new_tokens", "temperature", "top_k", "top_p", "seed")
+WHOLE = frozenset({"max_new_tokens", "top_k", "seed", "budget"})
 QUIET: dict[str, Any] = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}
+COMPARED = (("ddtree", 16), ("treeflash", 16), (NONE, 16), (NONE, 16))
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One method with its budget, its builder and its own options."""
+
+    method: Component
+    builder: Component
+    budget: Component
+    fields: Mapping[Field, Component]
+
+    @property
+    def components(self) -> set[Component]:
+        return {self.method, self.builder, self.budget, *self.fields.values()}
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a slot's inputs say."""
+
+    method: Any
+    builder: Any = OWN
+    budget: Any = 64
+    options: Mapping[Field, Any] | None = None
 
 
 @dataclass(frozen=True)
 class Panel:
-    """The panel's parts: ``inputs`` by the name of what they set, ``fields`` by option."""
+    """The panel's parts: ``shared`` by the name of what they set."""
 
-    inputs: Mapping[str, Component]
-    fields: Mapping[Field, Component]
+    prompt: gr.Textbox
+    shared: Mapping[str, Component]
+    slots: Sequence[Slot]
     start: gr.Button
     stop: gr.Button
     opened: gr.UploadButton
-    beside: gr.UploadButton
 
     @property
     def components(self) -> set[Component]:
-        return {*self.inputs.values(), *self.fields.values()}
+        return {self.prompt, *self.shared.values()}.union(*(s.components for s in self.slots))
 
     def asks(self, choices: Choices, values: Mapping[Component, Any]) -> list[Ask]:
-        """One run, or two to compare. Raises UserError with a sentence about what is amiss."""
-        named = {name: values[part] for name, part in self.inputs.items()}
-        return asks(choices, named, {field: values[part] for field, part in self.fields.items()})
+        """The runs asked for. Raises UserError with a sentence about what is amiss."""
+        shared = {name: values[part] for name, part in self.shared.items()}
+        chosen = [
+            Chosen(values[s.method], values[s.builder], values[s.budget],
+                   {field: values[part] for field, part in s.fields.items()})
+            for s in self.slots
+        ]  # fmt: skip
+        return asks(choices, values[self.prompt], shared, chosen)
 
 
-def asks(choices: Choices, named: Mapping[str, Any], options: Mapping[Field, Any]) -> list[Ask]:
+def asks(
+    choices: Choices, prompt: Any, shared: Mapping[str, Any], chosen: Sequence[Chosen]
+) -> list[Ask]:
     """What the inputs ask for; everything in them was written by a browser."""
-    prompt = named["prompt"]
     if not (isinstance(prompt, str) and prompt.strip()):
         raise UserError("write a prompt first")
-    numbers: dict[str, Any] = {name: named[name] for name in NUMBERS}
-    if any(n is None or not math.isfinite(n) for n in numbers.values()):
-        raise UserError("fill in every number of the settings")
-    numbers = {k: int(v) if k in WHOLE else float(v) for k, v in numbers.items()}
-    method, builder, against = named["method"], named["builder"], named["against"] or ALONE
-    name = choices.name(method, builder)
-    one = Ask(prompt, name, **numbers, options=choices.options(method, builder, options))
-    if against == ALONE:
-        return [one]
-    return [one, replace(one, method=choices.name(against, OWN), options=())]
-
-
-def build_panel(choices: Choices) -> Panel:
-    """The inputs, from the prompt down to the traces."""
-    prompt = _prompt()
-    method = gr.Radio(choices.titled, value="ddtree", label="Method", elem_id="ds-method")
-    builder, fields = _options(choices, method)
-    against = gr.Dropdown(
-        [("nothing", ALONE), *choices.titled],
-        value=ALONE,
-        label="Compare with",
-        elem_id="ds-against",
-        filterable=False,
-    )
-    named = {"prompt": prompt, "method": method, "builder": builder, "against": against}
-    inputs = {**named, **_settings()}
-    with gr.Row(elem_id="ds-go"):
-        start = gr.Button("Start", variant="primary", elem_id="ds-start", min_width=90)
-        stop = gr.Button("Stop", interactive=False, elem_id="ds-stop", min_width=70)
-    with gr.Row(elem_id="ds-traces"):
-        opened = gr.UploadButton(
-            "Open a trace…", elem_id="ds-open", size="sm", min_width=90, file_count="single"
+    numbers = {name: _number(name, shared[name]) for name in SHARED}
+    wanted = [slot for slot in chosen if slot.method not in (NONE, None) or len(chosen) == 1]
+    if not wanted:
+        raise UserError("choose a method first")
+    return [
+        Ask(
+            prompt,
+            choices.name(slot.method, slot.builder),
+            budget=_number("budget", slot.budget),
+            **numbers,
+            options=choices.options(slot.method, slot.builder, slot.options or {}),
         )
-        beside = gr.UploadButton(
-            "Open a trace to compare…", elem_id="ds-beside", size="sm", min_width=90,
-            file_count="single",
-        )  # fmt: skip
-    return Panel(inputs, fields, start, stop, opened, beside)
+        for slot in wanted
+    ]
 
 
-def _prompt() -> gr.Textbox:
+def _number(name: str, value: Any) -> Any:
+    if not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise UserError("fill in every number of the settings")
+    return int(value) if name in WHOLE else float(value)
+
+
+# ── the two panels ───────────────────────────────────────────────────────────────────────────────
+
+
+def run_panel(choices: Choices) -> Panel:
+    """One method, from the prompt down to the traces."""
+    prompt = example_prompts("ds")
+    method = gr.Radio(choices.titled, value="ddtree", label="Method", elem_id="ds-method")
+    builder, fields = _options(choices, method, "ds")
+    budget = gr.Radio(list(BUDGETS), value=64, label="Draft budget B", elem_id="ds-budget")
+    shared = _shared("ds")
+    start, stop = go_buttons("ds")
+    opened = gr.UploadButton(
+        "Open a trace…", elem_id="ds-open", size="sm", min_width=90, file_count="single"
+    )
+    return Panel(prompt, shared, [Slot(method, builder, budget, fields)], start, stop, opened)
+
+
+def compare_panel(choices: Choices) -> Panel:
+    """Two to four methods on one prompt, each with its own budget, builder and options."""
+    prompt = example_prompts("ds-c")
+    slots = [_slot(choices, *place) for place in zip(LETTERS, COMPARED, strict=True)]
+    shared = _shared("ds-c")
+    start, stop = go_buttons("ds-c")
+    opened = gr.UploadButton(
+        "Add traces…", elem_id="ds-c-open", size="sm", min_width=90, file_count="multiple"
+    )
+    return Panel(prompt, shared, slots, start, stop, opened)
+
+
+def _slot(choices: Choices, letter: str, usual: tuple[str, int]) -> Slot:
+    method, budget = usual
+    with gr.Group(elem_classes="ds-slot", elem_id=f"ds-slot-{letter.lower()}"):
+        with gr.Row():
+            chosen = gr.Dropdown(
+                [("none", NONE), *choices.titled], value=method, label=f"{letter}: method",
+                filterable=False, scale=3, min_width=110,
+            )  # fmt: skip
+            nodes = gr.Dropdown(
+                list(BUDGETS), value=budget, label="B", filterable=False, scale=2, min_width=70
+            )
+        builder, fields = _options(choices, chosen, f"ds-slot-{letter.lower()}", method)
+    return Slot(chosen, builder, nodes, fields)
+
+
+def example_prompts(prefix: str) -> gr.Textbox:
     prompt = gr.Textbox(
         EXAMPLES[0][1],
         label="Prompt",
-        lines=4,
+        lines=3,
         max_lines=12,
         max_length=LONGEST_PROMPT,
-        elem_id="ds-prompt",
+        elem_id=f"{prefix}-prompt",
         placeholder="Ask the target something",
     )
-    with gr.Row(elem_id="ds-examples"):
+    with gr.Row(elem_classes="ds-examples"):
         for name, text in EXAMPLES:
             example = gr.Button(name, size="sm", min_width=40, scale=0)
             example.click(
@@ -110,51 +168,63 @@ def _prompt() -> gr.Textbox:
     return prompt
 
 
-def _settings() -> dict[str, Component]:
-    """The numbers every method has."""
+def _shared(prefix: str) -> dict[str, Component]:
+    """The numbers that every method of a press on Start has."""
     inputs: dict[str, Component] = {
-        "budget": gr.Radio(list(BUDGETS), value=64, label="Draft budget B", elem_id="ds-budget"),
         "max_new_tokens": gr.Slider(
-            1, 512, 64, step=1, label="Max new tokens", elem_id="ds-length"
+            1, 512, 64, step=1, label="Max new tokens", elem_id=f"{prefix}-length"
         ),
         "temperature": gr.Slider(
-            0, 2, 0, step=0.05, label="Temperature (0 = greedy)", elem_id="ds-temperature"
+            0, 2, 0, step=0.05, label="Temperature (0 = greedy)", elem_id=f"{prefix}-temperature"
         ),
     }
-    with gr.Accordion("Sampling", open=False, elem_id="ds-more"):
+    with gr.Accordion("Sampling", open=False, elem_id=f"{prefix}-more", elem_classes="ds-fold"):
         seed = gr.Number(0, label="Seed", precision=0, minimum=0, maximum=2**31 - 1)
         top_k = gr.Number(0, label="Top-k (0 = off)", precision=0, minimum=0, maximum=1 << 20)
         top_p = gr.Slider(0.05, 1, 1, step=0.01, label="Top-p (1 = off)")
     return inputs | {"seed": seed, "top_k": top_k, "top_p": top_p}
 
 
+def go_buttons(prefix: str) -> tuple[gr.Button, gr.Button]:
+    with gr.Row(elem_classes="ds-go"):
+        start = gr.Button("Start", variant="primary", elem_id=f"{prefix}-start", min_width=90)
+        stop = gr.Button("Stop", interactive=False, elem_id=f"{prefix}-stop", min_width=70)
+    return start, stop
+
+
 # ── a method's own options ───────────────────────────────────────────────────────────────────────
 
 
-def _options(choices: Choices, method: gr.Radio) -> tuple[gr.Dropdown, dict[Field, Component]]:
+def _options(
+    choices: Choices, method: Component, prefix: str, usual: str = "ddtree"
+) -> tuple[gr.Dropdown, dict[Field, Component]]:
     """The builder's choice and every method's fields; those of the chosen method are shown."""
-    shown = choices.defaults("ddtree", OWN)
-    with gr.Accordion("Builder and options", open=False, elem_id="ds-options") as box:
+    shown = choices.defaults(usual, OWN) if usual else {}
+    with gr.Accordion(
+        "Builder and options", open=False, elem_id=f"{prefix}-options", elem_classes="ds-fold",
+        visible=bool(usual),
+    ) as box:  # fmt: skip
         builder = gr.Dropdown(
             [("as the method's own", OWN), *((name, name) for name in BUILDERS)],
             value=OWN,
             label="Builder",
-            elem_id="ds-builder",
+            elem_id=f"{prefix}-builder",
             filterable=False,
         )
         fields = {field: _input(field, shown) for field in choices.fields}
     parts = list(fields.values())
 
     def reset(name: str, own: str) -> list[Any]:
-        defaults = choices.defaults(name, own)
+        defaults = choices.defaults(name, own) if name else {}
         return [gr.update(visible=f in defaults, value=defaults.get(f)) for f in fields]
 
     def other_method(name: str) -> list[Any]:
         free = choices.exchangeable(name)
-        box_update = gr.update(visible=free or bool(choices.defaults(name, OWN)))
-        return [box_update, gr.update(value=OWN, visible=free), *reset(name, OWN)]
+        own = bool(name) and bool(choices.defaults(name, OWN))
+        return [gr.update(visible=free or own), gr.update(value=OWN, visible=free),
+                *reset(name, OWN)]  # fmt: skip
 
-    method.change(other_method, method, [box, builder, *parts], **QUIET)
+    method.change(other_method, method, [box, builder, *parts], **QUIET)  # type: ignore[attr-defined]
     builder.input(reset, [method, builder], parts, **QUIET)
     return builder, fields
 

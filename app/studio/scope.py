@@ -15,25 +15,20 @@ import gradio as gr
 from app.scripts import VIEW, css
 from app.scripts import script as joined
 
-SCRIPTS = (*VIEW, "mount.js")
+TABS = ("learn.css", "denoise.css")  # stylesheets of the page's other views
 
 
 def stylesheet() -> str:
     """A style element for the page's head: Gradio rewrites what passes through ``css``, and loses
     container queries."""
-    return f"<style>{css()}</style>"
+    return f"<style>{css(TABS)}</style>"
 
 
-def script() -> str:
-    """All of the view's JavaScript; nothing is fetched from anywhere."""
-    return joined(SCRIPTS)
-
-
-def scope(server_functions: Sequence[Callable[..., Any]], elem_id: str = "ds-scope") -> gr.HTML:
-    """``value``: {"ticket": …} to show a run, with {"other": …} two; {"other": …} alone puts a run
-    beside what is shown; {"error": …} says a sentence.
+def scope(functions: Sequence[Callable[..., Any]], elem_id: str, mount: str) -> gr.HTML:
+    """The strip, the charts, the trees. ``value``: {"tickets": […]} to show runs, {"added": […]} to
+    put some beside what is shown, {"error": …} to say a sentence.
     """
-    return component(elem_id, SCRIPTS[1:], server_functions)
+    return component(elem_id, (*VIEW[1:], "mount.js", mount), functions)
 
 
 def component(

@@ -1,13 +1,19 @@
-// Two runs on one text, as pure functions of their rounds: nothing here touches the page. A place
-// is a token's number in the new text; place 0 is the token that prefill itself gave.
+// Runs on one text, as pure functions of their rounds: nothing here touches the page. A place is a
+// token's number in the new text; place 0 is the token that prefill itself gave.
 
-/** A run by place: its tokens as {text, came, row, round}. Several rounds may hold none. */
+/** A run by place: its tokens as {text, came, row, round, id}. Several rounds may hold none. */
 function laid(rounds) {
   const tokens = [];
   rounds.forEach((round, at) => {
-    for (const [text, came, row] of round.text) tokens.push({ text, came, row, round: at });
+    for (const [text, came, row] of round.text) tokens.push({ text, came, row, round: at, id: idOf(round, row) });
   });
   return tokens;
+}
+
+/** The token id of a row, or of the target's token at the stop; null where the record has none. */
+function idOf(round, row) {
+  if (row >= 0) return round.tokens ? round.tokens[row] : null;
+  return round.ghost ? round.ghost.token ?? null : null;
 }
 
 /** The round whose tokens cover a place; −1 where the run has not come, or never came. */
@@ -15,16 +21,19 @@ function roundAt(tokens, place) {
   return place >= 0 && place < tokens.length ? tokens[place].round : -1;
 }
 
-/** The first place where both have a token and not the same one; null while the text is shared. */
-function partsAt(one, other) {
-  const end = Math.min(one.length, other.length);
-  for (let place = 0; place < end; place++) if (one[place].text !== other[place].text) return place;
+/** The first place where two of the runs have a token and not the same one; null: the text is shared. */
+function partsAt(...sides) {
+  const end = Math.max(0, ...sides.map((tokens) => tokens.length));
+  for (let place = 0; place < end; place++) {
+    const there = sides.filter((tokens) => place < tokens.length);
+    if (there.some((tokens) => tokens[place].text !== there[0][place].text)) return place;
+  }
   return null;
 }
 
-/** How many places can be shown: to where the texts part, else to the end of the longer one. */
-function extent(one, other) {
-  return partsAt(one, other) ?? Math.max(one.length, other.length);
+/** How many places can be shown: to where the texts part, else to the end of the longest one. */
+function extent(...sides) {
+  return partsAt(...sides) ?? Math.max(...sides.map((tokens) => tokens.length));
 }
 
 /** Places where a run's round begins. */
@@ -32,17 +41,18 @@ function begins(tokens) {
   return tokens.flatMap((token, place) => (place === 0 || tokens[place - 1].round !== token.round ? [place] : []));
 }
 
-/** Places, in order, where either run begins a round, before `end`. */
-function beginnings(one, other, end) {
-  const places = [...new Set([...begins(one), ...begins(other)])];
+/** Places, in order, where any run begins a round, before `end`. */
+function beginnings(sides, end) {
+  const places = [...new Set(sides.flatMap(begins))];
   return places.filter((place) => place < end).sort((a, b) => a - b);
 }
 
-/** Places where one run's token was accepted from its draft and the other's was not. */
-function contrasts(one, other, end) {
+/** Places where one run's token was accepted from its draft and another's was not. */
+function contrasts(sides, end) {
   const places = [];
-  for (let place = 0; place < Math.min(end, one.length, other.length); place++) {
-    if ((one[place].came === "a") !== (other[place].came === "a")) places.push(place);
+  for (let place = 0; place < end; place++) {
+    const there = sides.filter((tokens) => place < tokens.length).map((tokens) => tokens[place].came === "a");
+    if (there.includes(true) && there.includes(false)) places.push(place);
   }
   return places;
 }
@@ -51,4 +61,58 @@ function contrasts(one, other, end) {
 function nextOf(places, from, by) {
   if (by > 0) return places.find((place) => place > from) ?? null;
   return places.filter((place) => place < from).pop() ?? null;
+}
+
+// ── the same node in another tree ──────────────────────────────────────────────────────────────
+
+/** The place of a round's root: the last token of the rounds before it. */
+function rootPlace(rounds, at) {
+  let tokens = 0;
+  for (let i = 0; i < at; i++) tokens += rounds[i].text.length;
+  return Math.max(0, tokens - 1);
+}
+
+/** Token ids from the root (left out) to a row, or to the target's token at the stop. */
+function pathIds(round, row) {
+  const ids = [];
+  let at = row;
+  if (row < 0) {
+    ids.push(round.ghost.token);
+    at = round.ghost.parent;
+  }
+  for (; at > 0; at = round.parents[at]) ids.push(round.tokens[at]);
+  return ids.reverse();
+}
+
+const BELOW = new WeakMap();
+
+/** The child of a row that carries a token; −1 for the target's own, undefined: there is none. */
+function childOf(round, row, id) {
+  if (!BELOW.has(round)) {
+    const below = new Map();
+    round.parents.forEach((parent, child) => parent >= 0 && below.set(`${parent} ${round.tokens[child]}`, child));
+    if (round.ghost && !below.has(`${round.ghost.parent} ${round.ghost.token}`)) below.set(`${round.ghost.parent} ${round.ghost.token}`, -1);
+    BELOW.set(round, below);
+  }
+  return BELOW.get(round).get(`${row} ${id}`);
+}
+
+/**
+ * The node of another run's tree that stands for the same text as this one's: the same tokens from
+ * the same position. Sides are {rounds, tokens, at}, over one shared text; null: it has none.
+ */
+function twin(mine, row, theirs) {
+  const round = mine.rounds[mine.at], other = theirs.rounds[theirs.at];
+  const path = pathIds(round, row), start = rootPlace(mine.rounds, mine.at), end = start + path.length;
+  const root = rootPlace(theirs.rounds, theirs.at);
+  if (root > end) return null;
+  const wanted = (place) => (place > start ? path[place - start - 1] : mine.tokens[place].id);
+  for (let place = start + 1; place <= root; place++) if (theirs.tokens[place].id !== wanted(place)) return null;
+  let at = 0;
+  for (let place = root + 1; place <= end; place++) {
+    if (at < 0) return null;
+    at = childOf(other, at, wanted(place));
+    if (at === undefined) return null;
+  }
+  return at;
 }

@@ -5,9 +5,12 @@ const BIG = 300; // a tree of more nodes is redrawn less often while it streams
 
 class Alone {
   /** changed() is called when another round is shown, or could be. */
-  constructor(pane, changed) {
+  constructor(pane, changed, source) {
     this.pane = pane;
     this.changed = changed;
+    this.timeline = new Timeline((at) => this.go(at));
+    this.measures = new Measures([pane], source);
+    this.below = h("div", { class: "ds-below" }, this.timeline.element, this.measures.element);
     this.follow = true;
     this.drawn = 0;
     this.strip = new Strip((at, row) => this.go(at, row));
@@ -22,6 +25,7 @@ class Alone {
 
   /** Begin with what the pane already holds. */
   enter() {
+    this.measures.stale();
     this.pane.rounds.forEach((round, at) => this.strip.append(round, at));
     if (this.pane.rounds.length) this._show(Math.max(0, this.pane.at));
     else this._draw();
@@ -98,6 +102,7 @@ class Alone {
   /** Rounds from number `first` on have come. */
   take(pane, first) {
     this.pane.rounds.slice(first).forEach((round, i) => this.strip.append(round, first + i));
+    this.measures.stale();
     if (this.pane.rounds.length > first && (this.pane.at < 0 || this.follow)) this._followLatest();
     else this._draw();
   }
@@ -114,7 +119,15 @@ class Alone {
   settle() {
     const last = this.pane.rounds.length - 1;
     if (this.follow && last >= 0 && this.pane.feed.run.source !== "file" && this.pane.at !== last) this._show(last);
+    this.measures.stale();
     this._draw();
+  }
+
+  /** Alone there is no other tree. */
+  point() {}
+
+  pointed() {
+    return "";
   }
 
   _show(at) {
@@ -123,6 +136,7 @@ class Alone {
     this.drawn = performance.now();
     this.strip.mark(at);
     this.stages.draw(round.times);
+    this.measures.at();
     this._draw();
   }
 
@@ -130,6 +144,7 @@ class Alone {
     const rounds = this.pane.rounds, at = this.pane.at, sum = summarise(rounds), count = rounds.length;
     this.tiles.draw(sum);
     this.lengths.draw(rounds, at, sum.tau);
+    this.timeline.draw(rounds, at);
     this.scrub.disabled = count < 2;
     this.scrub.max = String(Math.max(0, count - 1));
     this.scrub.style.width = `${(100 * Math.max(1, count)) / this.lengths.slots}%`;

@@ -1,4 +1,7 @@
-// One run's tree with its inspector: the whole view when it is alone, half of it in a comparison.
+// One run's tree, or the table of its nodes, with its inspector: the whole view when it is alone, a
+// part of it in a comparison.
+
+let panesMade = 0; // ids on the page stay apart
 
 class Pane {
   /** hear: {picked(pane), say(words), complain(sentence), …what a Feed says}. */
@@ -10,10 +13,14 @@ class Pane {
     this.at = -1;
     this.row = null;
     this.details = new Map();
-    this.tree = new TreeView("ds-" + letter.toLowerCase(), (row) => this.inspect(row));
+    this.shown = false;
+    this.tree = new TreeView("ds-tree-" + panesMade++, (row) => this.inspect(row), (row) => hear.pointed(this, row ?? this.row));
+    this.table = new NodeTable((row) => this.inspect(row));
     this.inspector = new Inspector(() => this.closeInspector());
     this.heading = h("h2", { class: "ds-round-title" }, "No round yet");
     this.name = h("b", { class: "ds-run-name" });
+    this.sign = h("i", { class: "ds-letter" }, letter);
+    this.shared = h("span", { class: "ds-soft ds-shared" });
     this.svgButton = button("SVG", {
       class: "ds-button", disabled: true, "aria-label": "Save the tree as SVG", title: "Download this tree as SVG",
     }, () => this.saveDrawing());
@@ -22,7 +29,7 @@ class Pane {
     this.chip = h("span", { class: "ds-chip run", role: "status", hidden: true });
     this.away = h("p", { class: "ds-away", hidden: true });
     this.head = h("header", { class: "ds-pane-head" });
-    this.picture = h("div", { class: "ds-picture" }, this.tree.element, this.away);
+    this.picture = h("div", { class: "ds-picture" }, this.tree.element, this.table.element, this.away);
     this.element = h("section", { class: "ds-pane", "aria-label": "Draft tree " + letter }, this.head,
       h("div", { class: "ds-split" }, this.picture, this.inspector.element), this.menu.panel);
     this.element.addEventListener("focusin", () => hear.picked(this));
@@ -31,6 +38,32 @@ class Pane {
 
   get rounds() {
     return this.feed.rounds;
+  }
+
+  /** The method, with its budget where that says something. */
+  get title() {
+    const header = this.feed.header;
+    if (!header) return "–";
+    const budget = new Map(header.settings).get("budget");
+    return header.method + (budget && header.method !== "ar" ? ` B ${budget}` : "");
+  }
+
+  /** How many nodes the round shown drafted. */
+  get drafted() {
+    return this.shown ? this.rounds[this.at].y.length - 1 : 0;
+  }
+
+  rename(letter) {
+    this.letter = this.sign.textContent = letter;
+    this.element.setAttribute("aria-label", "Draft tree " + letter);
+  }
+
+  /** Draw the nodes as a table, or as the tree again. */
+  tabulate(on) {
+    this.table.element.hidden = !on;
+    this.tree.element.hidden = on;
+    if (on && this.shown) this.table.show(this.rounds[this.at], this.row);
+    if (!on && this.shown) this.tree.frame(true);
   }
 
   open(ticket) {
@@ -49,8 +82,11 @@ class Pane {
   blank(why) {
     this.at = -1;
     this.row = null;
+    this.shown = false;
     this.tree.clear();
+    this.table.clear();
     this.closeInspector();
+    this.shared.textContent = "";
     this.away.textContent = why;
     this.away.hidden = !why;
     this.heading.textContent = "No round here";
@@ -65,7 +101,9 @@ class Pane {
     this.svgButton.disabled = this.menu.button.disabled = false;
     if (this.inspector.open) this.closeInspector();
     this.row = null;
+    this.shown = true;
     this.tree.show(round, false);
+    if (!this.table.element.hidden) this.table.show(round, null);
     this.heading.textContent = `Round ${at + 1} `;
     this.heading.append(h("small", {}, this.kind));
   }
@@ -82,7 +120,8 @@ class Pane {
     if (!this.tree.has(row)) return;
     this.row = row;
     this.tree.select(row);
-    this.hear.say(this.tree.node(row).getAttribute("aria-label"));
+    this.table.select(row);
+    this.hear.say([this.tree.node(row).getAttribute("aria-label"), this.hear.pointed(this, row)].filter(Boolean).join(", "));
     if (this.inspector.open) this._detail(row);
   }
 
@@ -112,6 +151,7 @@ class Pane {
     const had = this.inspector.open && this.inspector.element.contains(document.activeElement);
     this.inspector.close();
     if (this.tree.round) this.tree.select(null);
+    this.table.select(null);
     this.row = null;
     if (had) this.tree.svg.focus();
   }

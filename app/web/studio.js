@@ -1,6 +1,7 @@
-// The view as a whole: status, tools, keys and playing around one pane, or two in a comparison. A
-// source ({news, inspect, save, draw, compare, halt}) gives it rounds; live runs and opened traces
-// are the same to it. Rounds stay here: stepping and scrubbing never ask the server.
+// The view as a whole: status, tools, keys and playing around one pane, or up to four in a
+// comparison. A source gives it rounds ({news, inspect, halt, compare}) and more where it can ({save,
+// draw, take, share, gallery, example, runs, measure}); live runs and opened traces are the same to
+// it. Rounds stay here: stepping and scrubbing never ask the server.
 
 const KEYS = [
   ["← →", "round before, round after; in a comparison, where a round begins"],
@@ -14,7 +15,9 @@ const KEYS = [
   ["+ −", "zoom in, zoom out"],
   ["/", "search a token; Enter goes to the next one"],
   ["d", "in a comparison, the next place where acceptance differs; D: before"],
-  ["o", "in a comparison, the other tree"],
+  ["o", "in a comparison, the next tree"],
+  ["t", "nodes as a table, or as a tree"],
+  ["e", "examples that ship, and runs of this tab"],
   ["s", "save: pictures, tables, the run"],
   ["?", "this help"],
   ["Esc", "close the inspector or the search"],
@@ -22,9 +25,11 @@ const KEYS = [
 const PLAY_EVERY = 900; // milliseconds a round stays when playing
 
 class Studio {
-  constructor(element, source, trigger) {
+  /** where: {view, places, stop}: its tab, how many runs it shows at once, whose Stop it hears. */
+  constructor(element, source, trigger, where = {}) {
     this.source = source;
     this.trigger = trigger;
+    this.where = { view: "run", places: 4, stop: "ds", ...where };
     this.panes = [this._pane("A")];
     this.active = this.panes[0];
     this._build(element);
@@ -39,6 +44,7 @@ class Studio {
     const pane = new Pane(letter, this.source, {
       picked: (picked, row) => this._picked(picked, row),
       say: (words) => (this.announce.textContent = words),
+      pointed: (pointed, row) => this._pointed(pointed, row),
       complain: (sentence) => this.complain(sentence),
       model: (model) => this._modelState(model),
       rounds: (feed, first) => this._rounds(pane, first),
@@ -50,18 +56,25 @@ class Studio {
   }
 
   _build(element) {
+    const many = this.where.places > 1, source = this.source;
+    this.gallery = source.gallery ? new Gallery(source, (tickets, names) => this._chosen(tickets, names), many) : null;
     this.empty = h("div", { class: "ds-empty" },
-      h("p", { class: "ds-empty-title" }, "Every drafted tree, as the target sees it"),
-      h("p", {}, "Write a prompt and press Start, or open a saved trace. Each round appears here: what the drafter proposed, what the target took, and why the rest ended."));
+      h("p", { class: "ds-empty-title" }, many ? "Two to four runs on one text" : "Every drafted tree, as the target sees it"),
+      h("p", {}, many ? "Choose methods and press Start, or put examples and traces side by side. The trees step together by the place in the text."
+        : "Write a prompt and press Start, or open a run that was recorded. Each round appears here: what the drafter proposed, what the target took, and why the rest ended."),
+      this.gallery ? this.gallery.element : "");
+    if (this.gallery) this.gallery.draw();
     this.panes[0].picture.append(this.empty);
     this.announce = h("div", { class: "ds-unseen", "aria-live": "polite" });
     this.cueKey = h("span", { class: "ds-cue-key", hidden: true });
     this.stage = h("div", { class: "ds-panes" });
     const top = this._statusLine(), toolbar = this._toolbar();
     this.around = h("div", { class: "ds-around" });
-    this.scope = h("div", { class: "ds-scope ds-fill" }, top, this.around,
-      h("section", { class: "ds-card ds-stage", "aria-label": "Draft tree" }, toolbar, this.stage, this._legend()),
-      this._help(), this.announce);
+    this.below = h("div", { class: "ds-below" });
+    this.scope = h("div", { class: "ds-scope" },
+      h("div", { class: "ds-fill" }, top, this.around,
+        h("section", { class: "ds-card ds-stage", "aria-label": "Draft tree" }, toolbar, this.stage, this._legend())),
+      this.below, this._help(), this._examples(), this.announce);
     clear(element).append(this.scope);
   }
 
@@ -71,9 +84,12 @@ class Studio {
     this.about = h("span", { class: "ds-about" });
     this.chips = h("span", { class: "ds-chips" });
     this.banner = h("p", { class: "ds-banner", role: "alert", hidden: true });
+    this.examplesButton = button("Examples", { class: "ds-button", title: "Examples that ship, and runs of this tab (e)", hidden: !this.source.gallery }, () => this.showExamples());
+    this.compareButton = button("Compare…", { class: "ds-button", disabled: true, title: "Put this run into a comparison" }, () => goTo({ view: "compare", ticket: this.panes[0].feed.ticket }));
+    this.compareButton.hidden = this.where.places > 1 || !this.source.gallery;
     this.saveButton = button("Save trace", { class: "ds-button", disabled: true, title: "Download this run as .jsonl.gz" }, () => this.panes[0].saveTrace());
     return h("div", { class: "ds-top-line" },
-      h("div", { class: "ds-status" }, this.modelChip, this.modelBar, this.chips, this.about, h("span", { class: "ds-spring" }), this.saveButton),
+      h("div", { class: "ds-status" }, this.modelChip, this.modelBar, this.chips, this.about, h("span", { class: "ds-spring" }), this.examplesButton, this.compareButton, this.saveButton),
       this.banner);
   }
 
@@ -93,12 +109,13 @@ class Studio {
     this.titles = h("div", { class: "ds-titles" });
     this.drawings = h("span", { class: "ds-drawings" });
     this.link = new Permalink(this);
+    this.tableButton = button("Table", { class: "ds-button", "aria-pressed": "false", title: "Nodes as a table (t)" }, () => this.toggleTable());
     return h("header", { class: "ds-toolbar" }, transport, this.titles, h("span", { class: "ds-spring" }),
       h("span", { class: "ds-tools" }, this.found, this.searchBox,
         tool("−", "Zoom out (−)", () => this._trees((tree) => tree.zoomBy(1 / 1.3))),
         tool("+", "Zoom in (+)", () => this._trees((tree) => tree.zoomBy(1.3))),
         tool("⤢", "Fit the whole tree (f)", () => this._trees((tree) => tree.fit())),
-        this.drawings, this.link.button, tool("?", "Keys (?)", () => this.dialog.showModal())));
+        this.tableButton, this.drawings, this.link.button, tool("?", "Keys (?)", () => this.dialog.showModal())));
   }
 
   _legend() {
@@ -117,13 +134,42 @@ class Studio {
     return this.dialog;
   }
 
-  /** Put the parts where one run, or two, want them. */
+  /** The shelf of examples and earlier runs, over the page. */
+  _examples() {
+    if (!this.gallery) return "";
+    const shelf = new Gallery(this.source, (tickets, names) => this._chosen(tickets, names), this.where.places > 1);
+    this.shelf = h("dialog", { class: "ds-help ds-shelves", "aria-label": "Examples and runs" }, shelf.element,
+      button("Close", { class: "ds-button" }, () => this.shelf.close()));
+    this.shelf.addEventListener("click", (event) => event.target === this.shelf && this.shelf.close());
+    this.showExamples = () => shelf.draw().then(() => this.shelf.open || this.shelf.showModal());
+    return this.shelf;
+  }
+
+  /** Runs were chosen from the shelf: one to look at, or more of them for the comparison. */
+  _chosen(tickets, names = []) {
+    if (this.shelf) this.shelf.close();
+    names.forEach((name, at) => this.link.names.set(tickets[at], name));
+    if (this.where.places === 1 || tickets.length > 1) this.open(...tickets);
+    else this.beside(tickets[0]);
+  }
+
+  toggleTable() {
+    this.tabular = !this.tabular;
+    this.tableButton.textContent = this.tabular ? "Tree" : "Table";
+    this.tableButton.setAttribute("aria-pressed", String(this.tabular));
+    for (const pane of this.panes) pane.tabulate(this.tabular);
+  }
+
+  /** Put the parts where one run, or several, want them. */
   _arrange() {
     this._pause();
     const pair = this.comparing, changed = () => this._draw();
     this.scope.classList.toggle("comparing", pair);
-    this.guide = pair ? new Together(this.panes, changed, (asked) => this.source.compare(asked)) : new Alone(this.panes[0], changed);
+    this.scope.setAttribute("data-runs", this.panes.length);
+    this.panes.forEach((pane, at) => pane.rename("ABCD"[at]));
+    this.guide = pair ? new Together(this.panes, changed, this.source) : new Alone(this.panes[0], changed, this.source);
     this.around.replaceChildren(this.guide.element);
+    this.below.replaceChildren(this.guide.below);
     this.titles.replaceChildren(...this.guide.titles);
     this.drawings.replaceChildren(...(pair ? [] : [this.panes[0].svgButton, this.panes[0].menu.button]));
     for (const pane of this.panes) pane.head.replaceChildren(...(pair ? this._paneHead(pane) : []));
@@ -135,13 +181,13 @@ class Studio {
 
   _paneHead(pane) {
     const save = button("Trace", { class: "ds-button", "aria-label": `Save trace ${pane.letter}`, title: "Download this run as .jsonl.gz" }, () => pane.saveTrace());
-    const end = button("×", { class: "ds-button", "aria-label": "End the comparison", title: "End the comparison" }, () => this.part());
-    return [h("i", { class: "ds-letter" }, pane.letter), pane.name, pane.heading, h("span", { class: "ds-spring" }),
-      pane.svgButton, pane.menu.button, ...(this.source.save ? [save] : []), ...(pane === this.panes[1] ? [end] : [])];
+    const end = button("×", { class: "ds-button", "aria-label": `Take run ${pane.letter} out of the comparison`, title: "Take this run out" }, () => this.part(pane));
+    return [pane.sign, pane.name, pane.heading, pane.shared, h("span", { class: "ds-spring" }),
+      pane.svgButton, pane.menu.button, ...(this.source.save ? [save] : []), end];
   }
 
   get comparing() {
-    return this.panes.length === 2;
+    return this.panes.length > 1;
   }
 
   get busy() {
@@ -154,36 +200,42 @@ class Studio {
 
   // ── runs ───────────────────────────────────────────────────────────────────────────────────
 
-  /** Show the run of a ticket, and beside it the other one's if there is one. */
-  open(ticket, other) {
+  /** Show the run of a ticket, and beside it other ones. */
+  open(ticket, ...others) {
     this._unpair();
+    const more = others.filter(Boolean).slice(0, this.where.places - 1);
     this.banner.hidden = true;
-    this.empty.hidden = !!other;
+    this.empty.hidden = !!more.length;
     this.panes[0].open(ticket);
-    if (other) this._pair(other);
+    more.forEach((other) => this._pair(other));
     this._began();
   }
 
   /** Put a run beside what is shown; without any it is shown alone. */
   beside(ticket) {
     if (!this.panes[0].feed.run) return this.open(ticket);
-    this._unpair();
+    if (this.panes.some((pane) => pane.feed.ticket === ticket)) return;
+    if (this.panes.length >= this.where.places) return this.complain(`${this.panes.length} runs are on view: take one out (×) to add another`);
     this.banner.hidden = this.empty.hidden = true;
     this._pair(ticket);
     this._began();
   }
 
-  /** End the comparison: the first run stays. */
-  part() {
-    this._unpair();
+  /** Take a run out of the comparison. */
+  part(pane) {
+    pane.feed.close();
+    this.panes = this.panes.filter((each) => each !== pane);
+    if (!this.panes.includes(this.active)) this.active = this.panes[0];
     this._arrange();
+    this._describe();
     this._remember();
     if (!this.busy) this.trigger("settled");
   }
 
   _pair(ticket) {
-    const pane = this._pane("B");
+    const pane = this._pane("ABCD"[this.panes.length]);
     this.panes.push(pane);
+    if (this.tabular) pane.tabulate(true);
     pane.open(ticket);
   }
 
@@ -202,6 +254,7 @@ class Studio {
   _rounds(pane, first) {
     if (!this.panes.includes(pane)) return;
     if (pane.rounds.length) this.empty.hidden = true;
+    if (first === 0 && pane.feed.ticket) shelve([pane.feed.ticket]);
     this._describe();
     this.guide.take(pane, first);
     if (first === 0) this._cueKey();
@@ -214,7 +267,7 @@ class Studio {
     this.playButton.disabled = count < 2;
     this.liveButton.hidden = !this.busy;
     this.liveButton.setAttribute("aria-pressed", String(guide.follow));
-    this.saveButton.disabled = this.panes[0].rounds.length === 0;
+    this.saveButton.disabled = this.compareButton.disabled = this.panes[0].rounds.length === 0;
     this.saveButton.hidden = this.comparing || !this.source.save;
     const shown = this.panes.map((pane) => pane.at).join();
     if (shown !== this.shown) this._moved(shown);
@@ -230,10 +283,13 @@ class Studio {
 
   _describe() {
     const told = this.panes.map((pane) => aboutRun(pane.feed.header));
-    this.about.textContent = this.comparing ? told.map((words, i) => `${this.panes[i].letter}: ${words || "…"}`).join(" ⟷ ") : told[0];
+    this.about.textContent = this.comparing ? "" : told[0];
     const header = this.panes[0].feed.header;
     this.about.title = header ? "prompt: " + header.prompt : "";
-    for (const pane of this.panes) pane.name.textContent = pane.feed.header ? pane.feed.header.method : "";
+    this.panes.forEach((pane, at) => {
+      pane.name.textContent = pane.feed.header ? pane.title : "";
+      pane.name.title = told[at];
+    });
   }
 
   /** What the marks in the boxes mean, if these drafts have any. */
@@ -295,6 +351,13 @@ class Studio {
     this._draw();
   }
 
+  /** A node is pointed at; its counterparts in other trees, in words. */
+  _pointed(pane, row) {
+    if (!this.comparing || !this.panes.includes(pane)) return "";
+    this.guide.point(pane, row);
+    return row === null ? "" : this.guide.pointed(pane, row);
+  }
+
   _select(row) {
     this.guide.follow = false;
     this.active.select(row);
@@ -326,7 +389,7 @@ class Studio {
 
   _other() {
     if (!this.comparing) return;
-    this._picked(this.panes.find((pane) => pane !== this.active));
+    this._picked(this.panes[(this.panes.indexOf(this.active) + 1) % this.panes.length]);
     this.active.tree.svg.focus();
   }
 
@@ -339,12 +402,26 @@ class Studio {
       if (!this._typing(event)) this._key(event);
     };
     document.addEventListener("keydown", this.onKey);
-    this.onStop = () => this.panes.forEach((pane) => pane.feed.halt());
+    this.onStop = ({ detail }) => detail === this.where.stop && this.panes.forEach((pane) => pane.feed.halt());
     window.addEventListener("draftscope-stop", this.onStop);
+    this.onGoto = () => this._goto();
+    window.addEventListener("draftscope-goto", this.onGoto);
+  }
+
+  /** Somebody on the page asked for a run, a round or a node of this view. */
+  _goto() {
+    const asked = window.draftscopeGoto;
+    if (!asked || asked.view !== this.where.view || !this.scope.isConnected) return;
+    window.draftscopeGoto = null;
+    const { ticket, round, row } = asked;
+    if (ticket && this.where.places > 1) this.beside(ticket);
+    else if (ticket && ticket !== this.panes[0].feed.ticket) this.open(ticket);
+    this.scope.scrollIntoView({ block: "start" });
+    if (typeof round === "number") this.link.seek({ round: round + 1, node: row === undefined ? undefined : row < 0 ? "ghost" : row });
   }
 
   _typing(event) {
-    if (this.dialog.open || event.ctrlKey || event.metaKey || event.altKey) return true;
+    if (this.dialog.open || (this.shelf && this.shelf.open) || event.ctrlKey || event.metaKey || event.altKey) return true;
     const tag = event.target.tagName;
     const range = tag === "INPUT" && event.target.type === "range";
     if (range) return event.key.startsWith("Arrow") || event.key === "Home" || event.key === "End";
@@ -371,6 +448,8 @@ class Studio {
       d: () => this.comparing && this.guide.stepContrast(1),
       D: () => this.comparing && this.guide.stepContrast(-1),
       o: () => this._other(),
+      t: () => this.toggleTable(),
+      e: () => this.gallery && this.showExamples(),
       s: () => this.active.menu.button.disabled || this.active.menu.open(),
       "/": () => this.searchBox.focus(),
       "?": () => this.dialog.showModal(),
@@ -432,16 +511,18 @@ class Studio {
   _remember() {
     try {
       const tickets = this.panes.map((pane) => pane.feed.ticket).filter(Boolean);
-      sessionStorage.setItem("draftscope-tickets", tickets.join(" "));
+      sessionStorage.setItem("draftscope-tickets-" + this.where.view, tickets.join(" "));
     } catch (error) {
       // storage may be forbidden; then a reload starts afresh
     }
   }
 
+  /** What a reload had on view, unless somebody asked for something else. */
   restore() {
+    if (window.draftscopeGoto && window.draftscopeGoto.view === this.where.view) return this._goto();
     try {
-      const [ticket, other] = (sessionStorage.getItem("draftscope-tickets") || "").split(" ");
-      if (ticket) this.open(ticket, other);
+      const tickets = (sessionStorage.getItem("draftscope-tickets-" + this.where.view) || "").split(" ").filter(Boolean);
+      if (tickets.length) this.open(...tickets);
     } catch (error) {
       // as above
     }

@@ -1,24 +1,27 @@
-// Two runs side by side, stepping by the place in their text: the shared text with the rounds of one
-// above it and of the other below it, a scrubber over places, and both runs' numbers. Which rounds
-// are shown is a function of (rounds, place): see align.js.
+// Two to four runs side by side, stepping by the place in their text: the shared text with a line
+// for every run's rounds, a scrubber over places, and the runs' numbers. Which rounds are shown is a
+// function of (rounds, place): see align.js.
+
+const DEEPEST = 6; // depths of the table of numbers
 
 class Together {
-  /** changed() is called when another place is shown, or could be; compare() asks the server. */
-  constructor(panes, changed, compare) {
-    this.panes = panes;
-    this.changed = changed;
-    this.compare = compare;
+  /** changed() is called when another place is shown, or could be. */
+  constructor(panes, changed, source) {
+    Object.assign(this, { panes, changed, source });
     this.follow = panes.some((pane) => pane.feed.active);
-    this.sides = [[], []];
+    this.sides = panes.map(() => []);
     this.cautions = null;
-    this.strip = new PairStrip((place) => this.go(place));
-    this.lanes = new Lanes((place) => this.go(place));
+    this.linkable = true;
+    this.strip = new BandStrip(panes.length, (place) => this.go(place));
+    this.lanes = new Lanes(panes.length, (place) => this.go(place));
     this.scrub = h("input", { type: "range", min: 0, max: 0, step: 1, value: 0, class: "ds-scrub", disabled: true, "aria-label": "Token of the text" });
     this.scrub.addEventListener("input", () => this.go(Number(this.scrub.value)));
     this.heading = h("h2", { class: "ds-place" });
     this.notes = h("ul", { class: "ds-cautions", role: "status", hidden: true });
     this.table = h("tbody", {});
     this.element = h("div", { class: "ds-guide" }, this._card());
+    this.measures = new Measures(panes, source);
+    this.below = this.measures.element;
     // The place that was looked at before stays: the round shown begins there.
     this.place = Math.max(0, laid(panes[0].rounds).findIndex((token) => token.round === panes[0].at));
   }
@@ -31,10 +34,11 @@ class Together {
     const line = (side, words) => h("span", { class: "entry" }, h("i", { class: "ds-line " + side }), words);
     this.differ = button("≠ next", { class: "ds-differ", title: "Next place where the acceptance differs (d)", "aria-label": "Next place where the acceptance differs" }, () => this.stepContrast(1));
     this.count = h("span", { class: "ds-soft" });
+    const letters = this.panes.map((pane) => pane.letter).join(", ");
     const head = (name, title) => h("th", { title }, name);
-    return h("section", { class: "ds-card ds-compare", "aria-label": "Two runs on one text" },
+    return h("section", { class: "ds-card ds-compare", "aria-label": "Runs on one text" },
       h("header", {}, h("h2", {}, "Text"),
-        h("span", { class: "ds-key" }, line("up", "above: A's rounds"), line("down", "below: B's rounds"),
+        h("span", { class: "ds-key" }, h("span", { class: "entry" }, `below each token, from the top: ${letters}`),
           line("solid", "accepted"), line("dashed", "bonus"), h("span", { class: "entry" }, h("i", { class: "ds-line tick" }), "a round begins")),
         h("span", { class: "ds-spring" }), this.count, this.differ),
       this.notes, this.strip.element,
@@ -55,7 +59,7 @@ class Together {
   }
 
   get words() {
-    return `token ${this.place + 1} of ${this.reach}, A ${this.panes[0].kind}, B ${this.panes[1].kind}`;
+    return `token ${this.place + 1} of ${this.reachable}, ` + this.panes.map((pane) => `${pane.letter} ${pane.kind}`).join(", ");
   }
 
   get atStart() {
@@ -66,7 +70,7 @@ class Together {
     return nextOf(this.stops, this.place, 1) === null;
   }
 
-  /** To the next place where either run begins a round. */
+  /** To the next place where any run begins a round. */
   step(by) {
     const to = nextOf(this.stops, this.place, by);
     if (to !== null) this.go(to);
@@ -82,7 +86,7 @@ class Together {
   }
 
   end() {
-    this.go(this.reach - 1);
+    this.go(this.reachable - 1);
   }
 
   go(place) {
@@ -103,22 +107,25 @@ class Together {
   /** The last place of the run that is being decoded, else of the text. */
   _latest() {
     const busy = this.panes.findIndex((pane) => pane.feed.active && pane.rounds.length);
-    return (busy >= 0 ? Math.min(this.sides[busy].length, this.reach) : this.reach) - 1;
+    return (busy >= 0 ? Math.min(this.sides[busy].length, this.reachable) : this.reachable) - 1;
   }
 
   // ── what has come ──────────────────────────────────────────────────────────────────────────
 
   take() {
     this.sides = this.panes.map((pane) => laid(pane.rounds));
-    const [one, other] = this.sides;
-    this.parts = partsAt(one, other);
-    this.reach = Math.max(1, extent(one, other)); // the first rounds can always be looked at
-    this.stops = beginnings(one, other, this.reach);
-    this.unlike = contrasts(one, other, this.reach);
-    this.strip.draw(one, other, this.parts);
-    this.lanes.draw(this.sides, this.reach);
+    this.parts = partsAt(...this.sides);
+    this.reachable = Math.max(1, extent(...this.sides)); // the first rounds can always be looked at
+    this.stops = beginnings(this.sides, this.reachable);
+    this.unlike = contrasts(this.sides, this.reachable);
+    this.strip.draw(this.sides, this.parts, this.panes);
+    this.lanes.draw(this.sides, this.reachable, this.panes);
     this._ask();
-    this._show(this.follow ? this._latest() : this.place);
+    // A run that is being decoded is followed; opened traces stay where they are.
+    const sources = this.panes.map((pane) => pane.feed.run && pane.feed.run.source);
+    if (sources.every((source) => source === "file")) this.follow = false;
+    this._show(this.follow && sources.every(Boolean) ? this._latest() : this.place);
+    this.measures.stale();
   }
 
   settle() {
@@ -127,13 +134,14 @@ class Together {
     this._draw();
   }
 
-  /** Once, when both headers are there. */
+  /** Once, when all headers are there. */
   async _ask() {
     if (this.cautions || !this.panes.every((pane) => pane.feed.header)) return;
     this.cautions = [];
-    const [ticket, other] = this.panes.map((pane) => pane.feed.ticket);
     try {
-      this.cautions = (await this.compare({ ticket, other })).cautions || [];
+      const answer = await this.source.compare({ tickets: this.panes.map((pane) => pane.feed.ticket) });
+      this.cautions = answer.cautions || [];
+      this.linkable = answer.linkable !== false;
     } catch (error) {
       this.cautions = ["the server did not say whether these runs can be compared"];
     }
@@ -141,12 +149,16 @@ class Together {
   }
 
   _show(place) {
-    this.place = Math.max(0, Math.min(this.reach - 1, place));
+    this.place = Math.max(0, Math.min(this.reachable - 1, place));
+    let moved = false;
     this.panes.forEach((pane, side) => {
       const at = roundAt(this.sides[side], this.place);
-      if (at >= 0 && (at !== pane.at || !pane.tree.round)) pane.show(at);
+      const other = at < 0 || at !== pane.at || !pane.shown;
+      if (at >= 0 && other) pane.show(at);
       if (at < 0) pane.blank(this._absence(pane));
+      moved = moved || other;
     });
+    if (moved) this._share();
     this._draw();
   }
 
@@ -156,15 +168,15 @@ class Together {
   }
 
   _draw() {
-    const token = this.sides[0][this.place] || this.sides[1][this.place];
-    this.heading.textContent = `Token ${this.place + 1} of ${this.reach} `;
+    const token = this.sides.map((side) => side[this.place]).find(Boolean);
+    this.heading.textContent = `Token ${this.place + 1} of ${this.reachable} `;
     if (token) this.heading.append(h("small", {}, `“${token.text.replace(/\n/g, "⏎")}”`));
     this.strip.mark(this.place, this.sides);
-    this.lanes.mark(this.place, this.reach);
-    this.scrub.disabled = this.reach < 2;
-    this.scrub.max = String(this.reach - 1);
+    this.lanes.mark(this.place);
+    this.scrub.disabled = this.reachable < 2;
+    this.scrub.max = String(this.reachable - 1);
     this.scrub.value = String(this.place);
-    this.scrub.setAttribute("aria-valuetext", `token ${this.place + 1} of ${this.reach}`);
+    this.scrub.setAttribute("aria-valuetext", `token ${this.place + 1} of ${this.reachable}`);
     this.differ.disabled = nextOf(this.unlike, this.place, 1) === null;
     this.count.textContent = `acceptance differs at ${plural(this.unlike.length, "token")}`;
     this._numbers();
@@ -176,7 +188,7 @@ class Together {
     const rows = this.panes.map((pane, side) => {
       const sum = summarise(pane.rounds), token = this.sides[side][this.place];
       const cell = (value) => h("td", {}, value);
-      return h("tr", {}, h("th", {}, h("i", { class: "ds-letter" }, pane.letter), pane.feed.header ? pane.feed.header.method : "–"),
+      return h("tr", {}, h("th", {}, h("i", { class: "ds-letter" }, pane.letter), pane.title),
         cell(sum.rounds ? sum.tau.toFixed(2) : "–"), cell(sum.speed === null ? "–" : sum.speed.toFixed(1)),
         cell(sum.drafted ? `${percent(sum.accepted / sum.drafted)} of ${sum.drafted}` : "–"), cell(String(sum.rounds)),
         cell(token ? `${{ a: "✓ ", b: "◇ ", p: "● " }[token.came]}${CAME[token.came]}` : "–"));
@@ -192,11 +204,53 @@ class Together {
     this.notes.hidden = !found.length;
     this.notes.replaceChildren(...found.map((sentence) => h("li", {}, "⚠ " + sentence)));
   }
+
+  // ── the same node elsewhere ────────────────────────────────────────────────────────────────
+
+  _side(pane) {
+    const side = this.panes.indexOf(pane);
+    return { rounds: pane.rounds, at: pane.at, tokens: this.sides[side] };
+  }
+
+  /** The node of `other` that stands for the same text as a row of `pane`, or null. */
+  _twin(pane, row, other) {
+    if (!this.linkable || this.parts === 0 || !pane.shown || !other.shown || row === null) return null;
+    return twin(this._side(pane), row, this._side(other));
+  }
+
+  /** A node is pointed at or selected: its counterparts are marked in the other trees. */
+  point(pane, row) {
+    for (const other of this.panes) if (other !== pane) other.tree.mark(this._twin(pane, row, other));
+  }
+
+  /** The counterparts of the selected node, in words. */
+  pointed(pane, row) {
+    const told = this.panes.filter((other) => other !== pane).map((other) => {
+      const there = this._twin(pane, row, other);
+      return there === null ? `not in ${other.letter}` : `also in ${other.letter}`;
+    });
+    return told.join(", ");
+  }
+
+  /** How many of each tree's nodes another one has too. */
+  _share() {
+    for (const pane of this.panes) {
+      const told = [];
+      for (const other of this.panes) {
+        if (other === pane || !pane.shown || !other.shown || pane.drafted === 0) continue;
+        let both = 0;
+        for (let row = 1; row <= pane.drafted; row++) if (this._twin(pane, row, other) !== null) both += 1;
+        told.push(`${both} in ${other.letter}`);
+      }
+      pane.shared.textContent = told.length && this.linkable && this.parts !== 0 ? `of its nodes ${told.join(", ")}` : "";
+    }
+  }
 }
 
-/** The shared text: each token with a line above it for A and one below it for B. */
-class PairStrip {
-  constructor(onPick) {
+/** The shared text: below each token a line for every run. */
+class BandStrip {
+  constructor(count, onPick) {
+    this.count = count;
     this.element = h("div", { class: "ds-strip ds-pair-strip", role: "listbox", tabindex: 0, "aria-label": "The shared text, token by token" });
     this.tokens = [];
     this.element.addEventListener("click", (event) => {
@@ -205,15 +259,14 @@ class PairStrip {
     });
   }
 
-  draw(one, other, parts) {
-    const count = parts ?? Math.max(one.length, other.length);
+  draw(sides, parts, panes) {
+    const count = parts ?? Math.max(...sides.map((tokens) => tokens.length));
     if (count < this.tokens.length || (parts !== null && !this.parted)) this._clear();
     for (let place = 0; place < count; place++) {
-      if (place >= this.tokens.length) this._add(place, one[place] || other[place]);
-      this._line(this.tokens[place].up, one, place);
-      this._line(this.tokens[place].down, other, place);
+      if (place >= this.tokens.length) this._add(place, sides.map((tokens) => tokens[place]).find(Boolean));
+      this.tokens[place].lines.forEach((mark, side) => this._line(mark, sides[side], place));
     }
-    if (parts !== null && !this.parted) this._part(one[parts], other[parts]);
+    if (parts !== null && !this.parted) this._part(sides, parts, panes);
   }
 
   _clear() {
@@ -223,12 +276,13 @@ class PairStrip {
   }
 
   _add(place, token) {
-    const up = h("i", {}), down = h("i", {}), box = h("span", { class: "ds-two", role: "option", "data-place": place, "aria-selected": "false" });
-    const lines = token.text.split("\n");
-    box.append(up, h("span", { class: "ds-two-text" }, lines.length > 1 ? lines.join("⏎") : token.text || "∅"), down);
+    const lines = Array.from({ length: this.count }, () => h("i", {}));
+    const box = h("span", { class: "ds-two", role: "option", "data-place": place, "aria-selected": "false" });
+    const text = token.text.split("\n");
+    box.append(h("span", { class: "ds-two-text" }, text.length > 1 ? text.join("⏎") : token.text || "∅"), ...lines);
     this.element.append(box);
-    if (lines.length > 1) this.element.append(h("br"));
-    this.tokens.push({ box, up, down });
+    if (text.length > 1) this.element.append(h("br"));
+    this.tokens.push({ box, lines });
   }
 
   /** How the token came in one run, and whether a round begins with it. */
@@ -239,18 +293,18 @@ class PairStrip {
     if (mark.getAttribute("class") !== wanted) mark.setAttribute("class", wanted);
   }
 
-  _part(one, other) {
-    this.parted = h("span", { class: "ds-parted" }, "⑂ here the texts part: A ", h("b", {}, one.text), " · B ", h("b", {}, other.text));
+  _part(sides, place, panes) {
+    const said = sides.flatMap((tokens, side) => (place < tokens.length ? [` · ${panes[side].letter} `, h("b", {}, tokens[place].text)] : []));
+    this.parted = h("span", { class: "ds-parted" }, "⑂ here the texts part", ...said);
     this.element.append(this.parted);
   }
 
   mark(place, sides) {
     const rounds = sides.map((tokens) => roundAt(tokens, place));
-    this.tokens.forEach(({ box, up, down }, at) => {
+    this.tokens.forEach(({ box, lines }, at) => {
       box.classList.toggle("here", at === place);
       box.setAttribute("aria-selected", String(at === place));
-      up.classList.toggle("current", rounds[0] >= 0 && roundAt(sides[0], at) === rounds[0]);
-      down.classList.toggle("current", rounds[1] >= 0 && roundAt(sides[1], at) === rounds[1]);
+      lines.forEach((line, side) => line.classList.toggle("current", rounds[side] >= 0 && roundAt(sides[side], at) === rounds[side]));
     });
     const here = this.tokens[place];
     if (!here) return;
@@ -261,34 +315,39 @@ class PairStrip {
   }
 }
 
-/** Both runs' rounds over the whole text: one lane each, a box per round. */
+/** All runs' rounds over the whole text: one lane each, a box per round. */
 class Lanes {
-  constructor(onPick) {
-    this.element = s("svg", { class: "ds-lanes", "aria-hidden": "true", preserveAspectRatio: "none" });
+  constructor(count, onPick) {
+    this.svg = s("svg", { class: "ds-lanes", "aria-hidden": "true", preserveAspectRatio: "none" });
+    this.svg.style.height = `${4 + 16 * count}px`;
+    this.names = h("div", { class: "ds-lane-names", "aria-hidden": "true" });
+    this.element = h("div", { class: "ds-lanes-row" }, this.names, this.svg);
     const pick = (event) => {
-      const box = this.element.getBoundingClientRect();
+      const box = this.svg.getBoundingClientRect();
       onPick(Math.floor(((event.clientX - box.left) / box.width) * this.reach));
     };
-    this.element.addEventListener("pointerdown", (event) => {
-      this.element.setPointerCapture(event.pointerId);
+    this.svg.addEventListener("pointerdown", (event) => {
+      this.svg.setPointerCapture(event.pointerId);
       pick(event);
     });
-    this.element.addEventListener("pointermove", (event) => event.buttons && pick(event));
+    this.svg.addEventListener("pointermove", (event) => event.buttons && pick(event));
   }
 
-  draw(sides, reach) {
+  draw(sides, reach, panes) {
+    const height = 4 + 16 * sides.length;
     this.reach = reach;
-    this.element.setAttribute("viewBox", `0 0 ${reach} 30`);
-    this.here = s("rect", { class: "here", y: 0, width: 1, height: 30, x: 0 });
+    this.names.replaceChildren(...panes.map((pane) => h("span", {}, pane.letter)));
+    this.svg.setAttribute("viewBox", `0 0 ${reach} ${height}`);
+    this.here = s("rect", { class: "here", y: 0, width: 1, height, x: 0 });
     const lanes = sides.flatMap((tokens, side) => {
-      const top = side ? 17 : 1, shapes = { a: "", b: "", p: "" }, starts = [];
+      const top = 3 + 16 * side, shapes = { a: "", b: "", p: "" }, starts = [];
       tokens.slice(0, reach).forEach((token, place) => {
         shapes[token.came] += `M${place} ${top}h1v12h-1z`;
         if (place && tokens[place - 1].round !== token.round) starts.push(`M${place} ${top - 1}v14`);
       });
       return [s("path", { class: "accepted", d: shapes.a }), s("path", { class: "bonus", d: shapes.b + shapes.p }), s("path", { class: "starts", d: starts.join("") })];
     });
-    this.element.replaceChildren(...lanes, this.here);
+    this.svg.replaceChildren(...lanes, this.here);
   }
 
   mark(place) {

@@ -3,6 +3,7 @@
 // zoomed far out, one path per status stands for all of them. So 1,024 nodes stay fluid.
 
 const BOX_W = 116, BOX_H = 40, STEP_X = 160, STEP_Y = 46, BAR = 45; // as in app/render.py
+const EDIT_W = 126, EDIT_H = 16, EDIT_GAP = 34; // a draft graph's box, and a line in it
 const MARK = { a: "✓", r: "×", u: "·" };
 const STATUS = { a: "accepted", r: "rejected", u: "unreached" };
 const GHOST = -1;
@@ -10,14 +11,17 @@ const CLOSEST = 2.5, FARTHEST = 0.02;
 const FAR = 0.6, FARTHER = 0.28; // below: no numbers and bars; no boxes one by one
 
 class TreeView {
-  /** `name` makes ids unique on the page; onSelect(row) is called when a person picks a node. */
-  constructor(name, onSelect) {
+  /** `name` makes ids unique on the page; onSelect(row) is called when a person picks a node,
+   * onPoint(row) when one is pointed at; null: no more. */
+  constructor(name, onSelect, onPoint) {
     this.name = name;
     this.onSelect = onSelect;
+    this.onPoint = onPoint || (() => {});
     this.round = null;
-    this.selected = null;
+    this.selected = this.pointed = this.marked = null;
     this.zoom = 0.85; // what the person last chose
     this.view = { k: 1, kx: 1, x: 0, y: 0 }; // kx > k only where a tall tree is seen as a whole
+    this._sizes();
     this._build();
     this._listen();
   }
@@ -42,13 +46,14 @@ class TreeView {
   /** Draw a round; keep tells whether the person's zoom stays. */
   show(round, keep) {
     this.round = round;
-    this.selected = null;
+    this._sizes(round.lines);
+    this.selected = this.pointed = this.marked = null;
     this.nodes = new Map();
     this.shown = new Set();
     this.hits = new Set();
     this.rows = round.y.length;
-    this.place = round.y.map((y, row) => [round.depths[row] * STEP_X, y * STEP_Y]);
-    this.ghostPlace = round.ghost && [(round.depths[round.ghost.parent] + 1) * STEP_X, round.ghost.y * STEP_Y];
+    this.place = round.y.map((y, row) => [round.depths[row] * this.stepX, y * this.stepY]);
+    this.ghostPlace = round.ghost && [(round.depths[round.ghost.parent] + 1) * this.stepX, round.ghost.y * this.stepY];
     this._measure();
     this.trail = s("path", { class: "ds-edge trail", d: "" });
     this.layer = s("g", {});
@@ -57,7 +62,15 @@ class TreeView {
     this.scene.replaceChildren(scene);
     this._axisLabels();
     this._drawMap();
+    this.unseen = !this.svg.getClientRects().length;
     this.frame(keep);
+  }
+
+  /** A draft graph's boxes list edits, a line each, and so are larger. */
+  _sizes(lines) {
+    const most = lines ? Math.max(1, ...lines.map((edits) => edits.length)) : 0;
+    [this.boxW, this.boxH] = lines ? [EDIT_W, 25 + EDIT_H * most] : [BOX_W, BOX_H];
+    [this.stepX, this.stepY] = [this.boxW + (lines ? EDIT_GAP : STEP_X - BOX_W), this.boxH + (lines ? 12 : STEP_Y - BOX_H)];
   }
 
   has(row) {
@@ -90,12 +103,13 @@ class TreeView {
     const left = (-margin - x) / kx, right = (w + margin - x) / kx;
     const top = (-margin - y) / k, bottom = (hgt + margin - y) / k;
     const next = new Set(this.hits);
-    for (let row = this.selected; row !== null; row = row === 0 ? null : this.parent(row)) next.add(row);
+    if (this.marked !== null) next.add(this.marked);
+    if (this.selected !== null) this._ways(this.selected).flat().concat(this.selected).forEach((row) => next.add(row));
     const blocks = k < FARTHER && this.rows > 60;
     this.svg.classList.toggle("blocks", blocks);
     for (let row = this.round.ghost ? GHOST : 0; !blocks && row < this.rows; row++) {
       const [px, py] = this.at(row);
-      if (px < right && px + BOX_W > left && py < bottom && py + BOX_H > top) next.add(row);
+      if (px < right && px + this.boxW > left && py < bottom && py + this.boxH > top) next.add(row);
     }
     for (const row of this.shown) if (!next.has(row)) this.nodes.get(row).classList.add("out");
     for (const row of next) if (!this.shown.has(row)) this.node(row).classList.remove("out");
@@ -119,13 +133,18 @@ class TreeView {
       width = Math.max(width, x);
       height = Math.max(height, y);
     }
-    this.width = width + BOX_W;
-    this.height = height + BOX_H;
+    this.width = width + this.boxW;
+    this.height = height + this.boxH;
   }
 
   /** One path per status, accepted on top; which curves they hold is decided by `_cullEdges`. */
   _edges() {
-    this.curves = this.round.parents.map((parent, row) => (parent < 0 ? "" : this._curve(this.place[parent], this.place[row])));
+    const path = new Set(this.round.path), status = this.round.status;
+    // A node of a graph has several parents; only the pathway that was taken is drawn as accepted.
+    const kind = (parent, row) => (path.has(parent) ? status[row] : "u");
+    this.curves = this.round.parents.flatMap((_, row) => this.parents(row).map((parent) => ({
+      parent, row, kind: kind(parent, row), d: this._curve(this.place[parent], this.place[row]),
+    })));
     this.edges = {};
     for (const k of ["u", "r", "a"]) this.edges[k] = s("path", { class: "ds-edge " + STATUS[k] });
     const edges = Object.values(this.edges);
@@ -139,11 +158,10 @@ class TreeView {
   /** Only edges that cross the picture: drawing thousands of dashes off it would cost the most. */
   _cullEdges(top, bottom, left, right) {
     const strokes = { u: [], r: [], a: [] };
-    this.round.parents.forEach((parent, row) => {
-      if (parent < 0) return;
+    this.curves.forEach(({ parent, row, kind, d }) => {
       const [x0, y0] = this.place[parent], [x1, y1] = this.place[row];
-      if (Math.max(y0, y1) + BOX_H < top || Math.min(y0, y1) > bottom || x1 < left || x0 > right) return;
-      strokes[this.round.status[row]].push(this.curves[row]);
+      if (Math.max(y0, y1) + this.boxH < top || Math.min(y0, y1) > bottom || x1 < left || x0 > right) return;
+      strokes[kind].push(d);
     });
     for (const k of Object.keys(strokes)) {
       const d = strokes[k].join("");
@@ -152,7 +170,7 @@ class TreeView {
   }
 
   _curve([x0, y0], [x1, y1]) {
-    const a = x0 + BOX_W, b = y0 + BOX_H / 2, c = y1 + BOX_H / 2, bend = (x1 - a) / 2;
+    const a = x0 + this.boxW, b = y0 + this.boxH / 2, c = y1 + this.boxH / 2, bend = (x1 - a) / 2;
     return `M${a} ${b.toFixed(1)}C${a + bend} ${b.toFixed(1)} ${x1 - bend} ${c.toFixed(1)} ${x1} ${c.toFixed(1)}`;
   }
 
@@ -165,17 +183,29 @@ class TreeView {
       class: "ds-node " + (row ? STATUS[status] : "root"), id: `${this.name}-node-${row}`, role: "treeitem",
       transform: `translate(${x} ${y.toFixed(1)})`, "data-row": row,
       "aria-level": round.depths[row] + 1, "aria-selected": "false",
-      "aria-label": row ? `${label}, ${STATUS[status]}, q ${percent(q)}, p ${percent(p)}${cue && ", " + cue}` : `${label}, root`,
+      "aria-label": row ? `${label}, ${STATUS[status]}, ${round.lines ? "" : `q ${percent(q)}, `}p ${percent(round.lines ? q : p)}${cue && ", " + cue}` : `${label}, root`,
     });
-    node.append(s("rect", { class: "box", width: BOX_W, height: BOX_H, rx: 7 }));
+    node.append(s("rect", { class: "box", width: this.boxW, height: this.boxH, rx: 7 }));
     const mark = row ? MARK[status] : "●";
+    if (round.lines) return fill(node, {}, this._edits(row, mark, label));
     node.append(s("text", { class: "token", x: 8, y: row ? 15 : 24 }, mark + " " + (round.short[token] || label)));
     if (row) {
       node.append(...this._bar("q", q, 8));
       if (p !== null) node.append(...this._bar("p", p, 14 + BAR));
-      if (cue) node.append(s("text", { class: "odds cue", x: BOX_W - 3, y: 28, "text-anchor": "end" }, round.cues[row]));
+      if (cue) node.append(s("text", { class: "odds cue", x: this.boxW - 3, y: 28, "text-anchor": "end" }, round.cues[row]));
     }
     return node;
+  }
+
+  /** A draft of a block state: its formula, then its edits. */
+  _edits(row, mark, label) {
+    const lines = this.round.lines[row], made = [s("text", { class: "token", x: 8, y: 16 }, `${mark} ${label}`)];
+    lines.forEach(([position, token, p], i) => {
+      const y = 33 + EDIT_H * i;
+      made.push(s("text", { class: "odds edit", x: 26, y, "text-anchor": "end" }, String(position)), s("text", { class: "edit", x: 33, y }, token),
+        s("text", { class: "odds edit", x: this.boxW - 7, y, "text-anchor": "end" }, p === null ? "" : percent(p)));
+    });
+    return made;
   }
 
   /** What the mark in a node's box means; "" where there is none. */
@@ -198,20 +228,20 @@ class TreeView {
       class: "ds-node ghost", id: this.name + "-node-ghost", role: "treeitem", "data-row": GHOST,
       transform: `translate(${x} ${y.toFixed(1)})`, "aria-selected": "false",
       "aria-level": this.round.depths[ghost.parent] + 2,
-      "aria-label": `${ghost.label}, the target's token where the walk stopped, ${ghost.why}`,
+      "aria-label": `${ghost.label}, the target's ${this.round.lines ? "step" : "token"} where the walk stopped, ${ghost.why}`,
     },
-    s("rect", { class: "box", width: BOX_W, height: BOX_H, rx: BOX_H / 2 }),
+    s("rect", { class: "box", width: this.boxW, height: this.boxH, rx: Math.min(20, this.boxH / 2) }),
     s("text", { class: "token", x: 13, y: ghost.p === null ? 24 : 15 }, "◇ " + ghost.short),
     ...(ghost.p === null ? [] : this._bar("p", ghost.p, 14)));
     return node;
   }
 
   _axisLabels() {
-    const deepest = Math.round((this.width - BOX_W) / STEP_X);
+    const deepest = Math.round((this.width - this.boxW) / this.stepX);
     const labels = [];
     for (let depth = 0; depth <= deepest; depth++) {
       const tvd = this.round.tvd[depth - 1];
-      const label = s("text", { y: 15 }, depth ? "depth " + depth : "root");
+      const label = s("text", { y: 15 }, depth ? `${this.round.word || "depth"} ${depth}` : this.round.lines ? "" : "root");
       if (typeof tvd === "number") label.append(s("tspan", { class: "tvd" }, "  TVD " + tvd.toFixed(2)));
       labels.push(label);
     }
@@ -230,11 +260,11 @@ class TreeView {
     this.scene.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)}) scale(${kx.toFixed(4)} ${k.toFixed(4)})`);
     this.svg.classList.toggle("far", k < FAR);
     this.svg.classList.toggle("farther", k < FARTHER);
-    const every = Math.ceil(64 / (STEP_X * kx)); // labels closer than that would overlap
+    const every = Math.ceil(64 / (this.stepX * kx)); // labels closer than that would overlap
     [...this.axis.children].forEach((label, depth) => {
-      label.setAttribute("x", (x + (depth * STEP_X + 2) * kx).toFixed(1));
+      label.setAttribute("x", (x + (depth * this.stepX + 2) * kx).toFixed(1));
       label.classList.toggle("gone", depth % every !== 0);
-      label.classList.toggle("brief", STEP_X * kx < 120);
+      label.classList.toggle("brief", this.stepX * kx < 120);
     });
     this._frameMap();
     if (!this.culling) this.culling = requestAnimationFrame(() => {
@@ -249,11 +279,11 @@ class TreeView {
     const whole = Math.min((w - 2 * pad) / this.width, (hgt - 2 * pad - 8) / this.height);
     if (!keep && whole >= 0.66) return this.fit();
     const steps = this.round.path.length + (this.round.ghost ? 1 : 0);
-    const k = keep ? this.view.k : Math.max(FAR + 0.02, Math.min(this.zoom, (w - 2 * pad) / (steps * STEP_X)));
+    const k = keep ? this.view.k : Math.max(FAR + 0.02, Math.min(this.zoom, (w - 2 * pad) / (steps * this.stepX)));
     const above = this.place[0][1], below = this.height - above;
     // The path stands in the middle, unless one side of it has nothing to show there.
     let y = Math.min(Math.max(hgt / 2, hgt - below * k - pad), above * k + pad + 8);
-    if (above * k + pad + 8 > hgt / 2 && below * k + pad > hgt / 2) y = hgt / 2 - (BOX_H / 2) * k;
+    if (above * k + pad + 8 > hgt / 2 && below * k + pad > hgt / 2) y = hgt / 2 - (this.boxH / 2) * k;
     this.view = { k, kx: k, x: pad, y: y - above * k };
     this._apply();
   }
@@ -298,7 +328,7 @@ class TreeView {
     const place = this.at(row);
     const [w, hgt] = this._size(), { k, kx, x, y } = this.view, pad = 30;
     const left = x + place[0] * kx, top = y + place[1] * k;
-    const right = left + BOX_W * kx, bottom = top + BOX_H * k;
+    const right = left + this.boxW * kx, bottom = top + this.boxH * k;
     const dx = left < pad ? pad - left : right > w - pad ? w - pad - right : 0;
     const dy = top < pad ? pad - top : bottom > hgt - pad ? hgt - pad - bottom : 0;
     if (dx || dy) this.panBy(dx, dy);
@@ -308,6 +338,23 @@ class TreeView {
 
   parent(row) {
     return row === GHOST ? this.round.ghost.parent : this.round.parents[row];
+  }
+
+  /** All parents of a row: several in a draft graph, the first of them is `parent`. */
+  parents(row) {
+    if (row === GHOST) return [this.round.ghost.parent];
+    if (this.round.sources) return this.round.sources[row];
+    return row === 0 ? [] : [this.round.parents[row]];
+  }
+
+  /** Every edge [parent, row] of every pathway from the root to a row. */
+  _ways(row) {
+    const seen = new Set([row]), edges = [];
+    for (const at of seen) for (const parent of this.parents(at)) {
+      edges.push([parent, at]);
+      seen.add(parent);
+    }
+    return edges;
   }
 
   select(row) {
@@ -323,12 +370,22 @@ class TreeView {
     node.classList.add("selected");
     node.setAttribute("aria-selected", "true");
     this.svg.setAttribute("aria-activedescendant", node.id);
-    for (let at = row; at !== 0; at = this.parent(at)) {
-      strokes.push(this._curve(this.at(this.parent(at)), this.at(at)));
-      this.node(this.parent(at)).classList.add("lit");
+    for (const [parent, at] of this._ways(row)) {
+      strokes.push(this._curve(this.at(parent), this.at(at)));
+      this.node(parent).classList.add("lit");
     }
     this.trail.setAttribute("d", strokes.join(""));
     this.reveal(row);
+    this._apply();
+  }
+
+  /** Mark the counterpart of a node of another tree; null: none. */
+  mark(row) {
+    if (!this.round) return;
+    const before = this.nodes.get(this.marked);
+    if (before) before.classList.remove("twin");
+    this.marked = row;
+    if (row !== null) this.node(row).classList.add("twin");
     this._apply();
   }
 
@@ -350,7 +407,7 @@ class TreeView {
 
   _kids(row) {
     const kids = [];
-    this.round.parents.forEach((parent, child) => parent === row && row >= 0 && kids.push(child));
+    for (let child = 1; child < this.rows; child++) if (this.parents(child).includes(row)) kids.push(child);
     if (this.round.ghost && this.round.ghost.parent === row) kids.push(GHOST);
     return kids;
   }
@@ -388,11 +445,11 @@ class TreeView {
   /** All boxes as one path per status. */
   _blocks() {
     const paths = { u: [], r: [], a: [] };
-    this.place.forEach(([x, y], row) => paths[this.round.status[row]].push(`M${x} ${y.toFixed(1)}h${BOX_W}v${BOX_H}h${-BOX_W}z`));
+    this.place.forEach(([x, y], row) => paths[this.round.status[row]].push(`M${x} ${y.toFixed(1)}h${this.boxW}v${this.boxH}h${-this.boxW}z`));
     const made = Object.keys(paths).map((k) => s("path", { class: STATUS[k], d: paths[k].join("") }));
     if (this.round.ghost) {
       const [x, y] = this.ghostPlace;
-      made.push(s("path", { class: "ghost", d: `M${x} ${y.toFixed(1)}h${BOX_W}v${BOX_H}h${-BOX_W}z` }));
+      made.push(s("path", { class: "ghost", d: `M${x} ${y.toFixed(1)}h${this.boxW}v${this.boxH}h${-this.boxW}z` }));
     }
     return made;
   }
@@ -454,7 +511,10 @@ class TreeView {
     };
     this.svg.addEventListener("pointerup", lift);
     this.svg.addEventListener("pointercancel", lift);
-    this.svg.addEventListener("pointerleave", () => (this.tip.hidden = true));
+    this.svg.addEventListener("pointerleave", () => {
+      this.tip.hidden = true;
+      if (this.pointed !== null) this.onPoint((this.pointed = null));
+    });
     this.svg.addEventListener("click", (event) => {
       const row = this._rowAt(event);
       this.tip.hidden = true;
@@ -466,7 +526,13 @@ class TreeView {
       this._jump(event);
     });
     this.map.addEventListener("pointermove", (event) => event.buttons && this._jump(event));
-    new ResizeObserver(() => this.round && this._apply()).observe(this.svg);
+    new ResizeObserver(() => {
+      if (!this.round) return;
+      const hidden = !this.svg.getClientRects().length;
+      if (this.unseen && !hidden) this.frame(false); // it was drawn without a size
+      this.unseen = hidden;
+      this._apply();
+    }).observe(this.svg);
   }
 
   _pinch(other, last, now) {
@@ -482,7 +548,7 @@ class TreeView {
     const px = (event.clientX - box.left - x) / kx, py = (event.clientY - box.top - y) / k;
     for (let row = this.round.ghost ? GHOST : 0; row < this.rows; row++) {
       const [left, top] = this.at(row);
-      if (px >= left && px <= left + BOX_W && py >= top && py <= top + BOX_H) return row;
+      if (px >= left && px <= left + this.boxW && py >= top && py <= top + this.boxH) return row;
     }
     return null;
   }
@@ -491,10 +557,12 @@ class TreeView {
     const row = this._rowAt(event);
     this.tip.hidden = row === null;
     this.svg.classList.toggle("over", row !== null);
+    if (row !== this.pointed) this.onPoint((this.pointed = row));
     if (this.tip.hidden) return;
     const round = this.round, ghost = row === GHOST;
     const label = this.label(row);
-    const what = ghost ? "target's token, " + round.ghost.why
+    const what = ghost ? `${round.lines ? "the target's step" : "target's token"}, ${round.ghost.why}`
+      : round.lines ? round.nodes[row].why
       : row === 0 ? "root: the bonus token of the round before"
       : `${STATUS[round.status[row]]} · q ${percent(round.q[row])} · p ${percent(round.p && round.p[row])}`;
     const cue = this._cue(row);

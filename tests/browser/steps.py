@@ -35,27 +35,35 @@ def choose(page: Page, title: str) -> None:
 
 def pick(page: Page, box: str, option: str) -> None:
     """An entry of a dropdown."""
-    page.locator(f"{box} input").click()
-    page.get_by_role("option", name=option, exact=True).click()
+    page.locator(f"{box} input").first.click()
+    page.get_by_role("option", name=option, exact=True).last.click()
+    expect(page.locator("[role=option][data-testid=dropdown-option]")).to_have_count(0)
 
 
-def compare(page: Page, prompt: str, one: str, other: str) -> None:
-    """Two methods on one prompt, until both are done."""
-    choose(page, one)
-    pick(page, "#ds-against", other)
-    page.locator(PROMPT).fill(prompt)
-    page.locator("#ds-start").click()
-    expect(state(page)).to_have_count(2)
-    for chip in (0, 1):
-        expect(state(page).nth(chip)).to_have_attribute("data-state", "done")
+def tab(page: Page, name: str) -> None:
+    page.locator(f"#ds-views [role=tab][data-tab-id={name}]").click()
+
+
+def compare(page: Page, prompt: str, *titles: str, wait: str = "done") -> None:
+    """Methods on one prompt, in the tab Compare, until all are done."""
+    tab(page, "compare")
+    for letter, title in zip("abcd", (*titles, "none", "none")[:4], strict=False):
+        pick(page, f"#ds-slot-{letter}", title)
+    page.locator("#ds-c-prompt textarea").fill(prompt)
+    page.locator("#ds-c-start").click()
+    expect(state(page)).to_have_count(len(titles))
+    if wait == "done":
+        for chip in range(len(titles)):
+            expect(state(page).nth(chip)).to_have_attribute("data-state", "done")
 
 
 def state(page: Page) -> Locator:
-    return page.locator(".ds-chip.run")
+    """The runs' chips in the tab that is open."""
+    return page.locator(".ds-chip.run:visible")
 
 
 def title(page: Page) -> Locator:
-    return page.locator(".ds-round-title")
+    return page.locator(".ds-round-title:visible")
 
 
 def at_round(number: int) -> re.Pattern[str]:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 pytest.importorskip("gradio")
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from core.trace import Trace, write_trace
-from tests.browser.steps import NODE, Open, at_round, compare, open_file, pick, run, state, title
+from tests.browser.steps import NODE, Open, at_round, compare, open_file, run, state, tab, title
 from tests.fakes import make_header, make_run
 
 pytestmark = pytest.mark.browser
@@ -53,8 +53,8 @@ def test_a_place_is_covered_by_one_round(blank: Page):
 
 def test_rounds_begin_where_either_run_begins_one(blank: Page):
     runs = {"one": ["Pab", "c", "de"], "other": ["Pa", "bcd", "e"]}
-    assert aligned(blank, "beginnings(one, other, 6)", **runs) == [0, 2, 3, 4, 5]
-    assert aligned(blank, "beginnings(one, other, 4)", **runs) == [0, 2, 3]
+    assert aligned(blank, "beginnings([one, other], 6)", **runs) == [0, 2, 3, 4, 5]
+    assert aligned(blank, "beginnings([one, other], 4)", **runs) == [0, 2, 3]
     for places, at, by, to in (
         ([0, 2, 3], 0, 1, 2),
         ([0, 2, 3], 3, 1, None),
@@ -79,11 +79,43 @@ def test_texts_part_at_the_first_other_token(blank: Page):
 def test_acceptance_differs_where_one_token_was_drafted_and_the_other_was_not(blank: Page):
     runs = {"one": ["Pab", "c", "de"], "other": ["Pa", "bcd", "e"]}
     # one:   P  a✓ b◇ c◇ d✓ e◇     other: P  a◇ b✓ c✓ d◇ e◇
-    assert aligned(blank, "contrasts(one, other, 6)", **runs) == [1, 2, 3, 4]
-    assert aligned(blank, "contrasts(one, other, 3)", **runs) == [1, 2]
+    assert aligned(blank, "contrasts([one, other], 6)", **runs) == [1, 2, 3, 4]
+    assert aligned(blank, "contrasts([one, other], 3)", **runs) == [1, 2]
+
+
+def test_three_texts_part_at_the_first_other_token(blank: Page):
+    runs = {"one": ["Pab", "cd"], "two": ["Pa"], "three": ["Pab", "ce"]}
+    assert aligned(blank, "partsAt(one, two, three)", **runs) == 4
+    assert aligned(blank, "contrasts([one, two, three], 3)", **runs) == [1]
+    assert aligned(blank, "beginnings([one, two, three], 4)", **runs) == [0, 3]
+
+
+def test_the_same_node_in_another_tree(blank: Page):
+    """Tokens a, b, c … are 1, 2, 3 …; one run's root stands two tokens before the other's."""
+
+    def made(parents: list[int], tokens: list[int], ghost: list[int], text: list[Any]) -> Any:
+        return {"parents": parents, "tokens": tokens, "text": text,
+                "ghost": {"parent": ghost[0], "token": ghost[1]}}  # fmt: skip
+
+    first = made([-1, 0, 1, 2, 1, 3], [0, 1, 2, 3, 9, 4], [5, 5], [["P", "p", 0], ["a", "a", 1], ["b", "a", 2], ["c", "a", 3], ["d", "a", 5], ["e", "b", -1]])  # fmt: skip # noqa: E501
+    early = made([-1, 0], [0, 1], [1, 2], [["P", "p", 0], ["a", "a", 1], ["b", "b", -1]])
+    late = made([-1, 0, 0, 1], [2, 3, 8, 4], [3, 7], [["c", "a", 1], ["d", "a", 3], ["g", "b", -1]])
+    code = f"""() => {{ {ALIGN.read_text()}
+      const side = (rounds, at) => ({{ rounds, at, tokens: laid(rounds) }});
+      const A = side([{json.dumps(first)}], 0), B = side({json.dumps([early, late])}, 1);
+      return [[0, 1, 2, 3, 4, 5, -1].map((row) => twin(A, row, B)),
+              [0, 1, 2, 3, -1].map((row) => twin(B, row, A))]; }}"""
+    there, back = blank.evaluate(code)
+    # A's a and the root lie before B's root b; 9 is a sibling of b; B's stop is no node of A.
+    assert there == [None, None, 0, 1, None, 3, None]
+    assert back == [2, 3, None, 5, None]
 
 
 # ── two methods on one prompt ────────────────────────────────────────────────────────────────────
+
+
+def trees(page: Page) -> Locator:
+    return page.locator(".ds-tree:visible")
 
 
 def place(page: Page) -> int:
@@ -99,11 +131,11 @@ def shown(page: Page) -> list[str]:
 def test_two_methods_step_together(visit: Open):
     page = visit()
     compare(page, "hello", "TreeFlash", "DART")
-    expect(page.locator(".ds-pane")).to_have_count(2)
-    expect(page.locator(".ds-run-name")).to_have_text(["treeflash", "dart"])
-    expect(page.locator(".ds-cautions")).to_be_hidden()
+    expect(page.locator(".ds-pane:visible")).to_have_count(2)
+    expect(page.locator(".ds-run-name:visible")).to_have_text(["treeflash B 16", "dart B 16"])
+    expect(page.locator("#ds-c-scope .ds-cautions")).to_be_hidden()
     expect(page.locator(".ds-parted")).to_have_count(0)  # lossless: one text
-    page.locator(".ds-tree").first.focus()
+    trees(page).first.focus()
     page.keyboard.press("Home")
     assert place(page) == 1
     expect(title(page)).to_have_text([at_round(1), at_round(1)])
@@ -118,18 +150,18 @@ def test_two_methods_step_together(visit: Open):
     assert shown(page) == seen[-2]
     page.keyboard.press("End")
     assert place(page) == 64
-    expect(page.locator(".ds-scrub")).to_have_value("63")
+    expect(page.locator("#ds-c-scope .ds-scrub")).to_have_value("63")
 
 
 def test_scrubber_strip_and_table_follow_the_place(visit: Open):
     page = visit()
     compare(page, "hello", "DDTree", "TreeFlash")
-    page.locator(".ds-scrub").fill("10")
+    page.locator("#ds-c-scope .ds-scrub").fill("10")
     assert place(page) == 11
     expect(page.locator(".ds-two.here")).to_have_attribute("data-place", "10")
     page.locator(".ds-two").nth(20).click()
     assert place(page) == 21
-    rows = page.locator(".ds-table tbody tr")
+    rows = page.locator(".ds-compare .ds-table tbody tr")
     expect(rows).to_have_count(2)
     for name, row in (("ddtree", 0), ("treeflash", 1)):
         expect(rows.nth(row)).to_contain_text(name)
@@ -140,9 +172,9 @@ def test_scrubber_strip_and_table_follow_the_place(visit: Open):
 def test_the_next_place_where_acceptance_differs(visit: Open):
     page = visit()
     compare(page, "hello", "DDTree", "Plain")
-    page.locator(".ds-tree").first.focus()
+    trees(page).first.focus()
     page.keyboard.press("Home")
-    cells = page.locator(".ds-table td:last-child")
+    cells = page.locator(".ds-compare .ds-table td:last-child")
     for _ in range(3):
         page.keyboard.press("d")
         expect(cells.nth(0)).to_have_text("✓ accepted")
@@ -150,7 +182,7 @@ def test_the_next_place_where_acceptance_differs(visit: Open):
     third = place(page)
     page.get_by_role("button", name="Next place where the acceptance differs").click()
     assert place(page) > third
-    page.locator(".ds-tree").first.focus()
+    trees(page).first.focus()
     page.keyboard.press("Shift+D")
     assert place(page) == third
 
@@ -158,10 +190,11 @@ def test_the_next_place_where_acceptance_differs(visit: Open):
 def test_the_inspector_works_in_both_panes(visit: Open):
     page = visit()
     compare(page, "hello", "DDTree", "TreeFlash")
-    page.locator(".ds-tree").first.focus()
+    trees(page).first.focus()
     page.keyboard.press("Home")
     page.keyboard.press("Enter")
-    first, second = page.locator(".ds-inspector").first, page.locator(".ds-inspector").nth(1)
+    boxes = page.locator("#ds-c-scope .ds-inspector")
+    first, second = boxes.first, boxes.nth(1)
     expect(first.locator(".ds-numbers")).to_be_visible()
     expect(second).to_be_hidden()
     page.keyboard.press("o")
@@ -180,26 +213,46 @@ def test_both_runs_survive_a_reload_and_the_comparison_can_be_ended(visit: Open)
     page = visit()
     compare(page, "hello", "DDTree", "DART")
     page.reload()
+    tab(page, "compare")
     expect(state(page)).to_have_text(["A: done", "B: done"])
-    page.get_by_role("button", name="End the comparison").click()
-    expect(page.locator(".ds-pane")).to_have_count(1)
+    page.get_by_role("button", name="Take run A out").click()
+    expect(page.locator(".ds-pane:visible")).to_have_count(1)
     expect(state(page)).to_have_text("done")
-    expect(page.locator(".ds-strip .ds-token")).to_have_count(64)
+    expect(page.locator("#ds-c-scope .ds-strip .ds-token")).to_have_count(64)
     page.keyboard.press("Home")
     expect(title(page)).to_have_text(at_round(1))
 
 
 def test_stop_stops_both(visit: Open):
     page = visit()
-    pick(page, "#ds-against", "DART")
-    page.locator("#ds-prompt textarea").fill("slow")
-    page.locator("#ds-start").click()
+    compare(page, "slow", "DDTree", "DART", wait="")
     expect(state(page).first).to_have_attribute("data-state", "running")
     expect(state(page).nth(1)).to_have_attribute("data-state", "waiting")
-    expect(page.locator(".ds-away").nth(1)).to_have_text("This run waits for its turn.")
-    page.locator("#ds-stop").click()
+    expect(page.locator(".ds-away:visible").last).to_have_text("This run waits for its turn.")
+    page.locator("#ds-c-stop").click()
     expect(state(page)).to_have_text(["A: stopped", "B: stopped"])
-    expect(page.locator("#ds-stop")).to_be_disabled()
+    expect(page.locator("#ds-c-stop")).to_be_disabled()
+
+
+def test_four_methods_with_linked_nodes(visit: Open):
+    page = visit()
+    compare(page, "hello", "DDTree", "TreeFlash", "DART", "Plain")
+    expect(page.locator(".ds-pane:visible")).to_have_count(4)
+    expect(page.locator(".ds-compare .ds-table tbody tr")).to_have_count(4)
+    trees(page).first.focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("a")
+    page.locator("#ds-c-scope .ds-pane").first.locator(f"{NODE}.root").click()
+    expect(page.locator(f"{NODE}.twin")).to_have_count(3)  # the first rounds begin at one root
+    page.keyboard.press("Shift+ArrowRight")
+    page.keyboard.press("o")
+    page.keyboard.press("o")
+    active = page.locator("#ds-c-scope .ds-pane.active")
+    expect(active).to_have_attribute("aria-label", "Draft tree C")
+    page.get_by_role("button", name="Take run B out").click()
+    expect(page.locator("#ds-c-scope .ds-letter").first).to_have_text("A")
+    names = page.locator(".ds-run-name:visible")
+    expect(names).to_have_text(["ddtree B 16", "dart B 16", "ar"])
 
 
 # ── traces ───────────────────────────────────────────────────────────────────────────────────────
@@ -210,30 +263,33 @@ def trace(path: Path, seed: int, prompt: str = "hello", method: str = "ddtree") 
     return path
 
 
-def test_a_trace_is_put_beside_what_is_shown(visit: Open, tmp_path: Path):
+def test_traces_are_put_beside_what_is_shown(visit: Open, tmp_path: Path):
     page = visit()
-    open_file(page, trace(tmp_path / "a.jsonl", 1), "#ds-beside")  # nothing there: shown alone
-    expect(page.locator(".ds-pane")).to_have_count(1)
+    tab(page, "compare")
+    open_file(page, trace(tmp_path / "a.jsonl", 1), "#ds-c-open")  # nothing there: shown alone
+    expect(page.locator(".ds-pane:visible")).to_have_count(1)
     expect(state(page)).to_have_text("trace")
-    open_file(page, trace(tmp_path / "b.jsonl", 1), "#ds-beside")
+    open_file(page, trace(tmp_path / "b.jsonl", 1), "#ds-c-open")
     expect(state(page)).to_have_text(["A: trace", "B: trace"])
-    expect(page.locator(".ds-cautions")).to_be_hidden()
+    assert place(page) == 1
+    expect(page.locator("#ds-c-scope .ds-cautions")).to_be_hidden()
     expect(page.locator(".ds-parted")).to_have_count(0)
-    expect(page.locator(".ds-compare header .ds-soft")).to_have_text(
+    expect(page.locator(".ds-compare > header > .ds-soft")).to_have_text(
         "acceptance differs at 0 tokens"
     )
 
 
 def test_what_cannot_be_compared_is_said(visit: Open, tmp_path: Path):
     page = visit()
-    open_file(page, trace(tmp_path / "a.jsonl", 1))
+    tab(page, "compare")
+    open_file(page, trace(tmp_path / "a.jsonl", 1), "#ds-c-open")
     expect(state(page)).to_have_text("trace")
-    open_file(page, trace(tmp_path / "b.jsonl", 2, "<b>another</b>"), "#ds-beside")
-    notes = page.locator(".ds-cautions")
+    open_file(page, trace(tmp_path / "b.jsonl", 2, "<b>another</b>"), "#ds-c-open")
+    notes = page.locator("#ds-c-scope .ds-cautions")
     expect(notes).to_contain_text("the prompts differ")
     expect(notes).to_contain_text("the texts differ from token")
     expect(page.locator(".ds-parted")).to_be_visible()
-    page.locator(".ds-tree").first.focus()
+    trees(page).first.focus()
     page.keyboard.press("End")
     found = re.search(r"from token (\d+) on", notes.inner_text())
     assert found is not None and place(page) == int(found.group(1)) - 1
@@ -246,15 +302,17 @@ def test_a_hostile_trace_beside_another_stays_text(visit: Open, tmp_path: Path):
     write_trace(path, Trace(header, tuple(make_run(4, hostile=True)), {}))
     page = visit()
     run(page, "hostile hello")
-    open_file(page, path, "#ds-beside")
+    page.get_by_role("button", name="Compare…").click()
+    expect(state(page)).to_have_count(1)
+    open_file(page, path, "#ds-c-open")
     expect(state(page)).to_have_count(2)
-    page.locator(".ds-tree").nth(1).focus()
+    trees(page).nth(1).focus()
     page.keyboard.press("Home")
     page.keyboard.press("Enter")
-    expect(page.locator(".ds-inspector .ds-numbers")).to_be_visible()
+    expect(page.locator(".ds-inspector:visible .ds-numbers")).to_be_visible()
     bad = ".ds-scope img, .ds-scope script, .ds-scope [onerror], .ds-scope a"
     assert page.locator(bad).count() == 0
-    expect(page.locator(".ds-table")).to_contain_text("<img src=x onerror")
+    expect(page.locator(".ds-compare .ds-table")).to_contain_text("<img src=x onerror")
 
 
 # ── sizes ────────────────────────────────────────────────────────────────────────────────────────
@@ -264,10 +322,12 @@ def test_a_hostile_trace_beside_another_stays_text(visit: Open, tmp_path: Path):
 def test_a_comparison_is_no_wider_than_the_window(visit: Open, size: tuple[int, int]):
     page = visit(viewport={"width": size[0], "height": size[1]})
     compare(page, "hello", "TreeFlash", "DART")
-    page.locator(".ds-tree").first.focus()
+    trees(page).first.focus()
     page.keyboard.press("Home")
     page.keyboard.press("Enter")
-    expect(page.locator(".ds-inspector .ds-numbers")).to_be_visible()
+    expect(page.locator(".ds-inspector:visible .ds-numbers")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
-    tops = [box["y"] for pane in page.locator(".ds-pane").all() if (box := pane.bounding_box())]
+    tops = [
+        box["y"] for pane in page.locator(".ds-pane:visible").all() if (box := pane.bounding_box())
+    ]
     assert (tops[0] == tops[1]) == (size[0] > 1000)  # beside each other, or one below the other

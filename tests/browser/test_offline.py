@@ -157,8 +157,9 @@ def test_a_link_opens_its_round_and_node_and_the_address_follows(put: Put):
 @pytest.mark.parametrize(
     "hash_",
     [
-        "#round=99&node=5", "#round=-1", "#round=1e9&node=__proto__", "#node=99999", "#" + "a=b&" * 200,
-        "#round=<img src=x onerror=window.__pwned=1>", "#__proto__=x&constructor=y", "#trace=../../x",
+        "#round=99&node=5", "#round=-1", "#round=1e9&node=__proto__", "#node=99999",
+        "#" + "a=b&" * 200, "#round=<img src=x onerror=window.__pwned=1>",
+        "#__proto__=x&constructor=y", "#trace=../../x",
         "#run=" + "x" * 300, "#view=javascript:window.__pwned=1", "#%00%ff=&&&==", "#round=2=3",
     ],
 )  # fmt: skip

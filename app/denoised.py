@@ -1,0 +1,298 @@
+"""Denoising rounds → the plain JSON that the Denoise view draws, live and from a file alike.
+
+One call's payload holds what it decided: its steps with their whole rankings, which of them were
+saved by an accepted draft, and the draft graph in the form that the tree component draws, with what
+became of every draft. Light: numpy only. All token text leaves through ``app.visible``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from app.drafted import finite, odds
+from app.layout import layered
+from app.visible import PIECE, fitting, flowing, visible
+from core import ASSETS
+from core.diffusion.graph import MAX_FORMULAS, label
+from core.trace import Header, Trace
+from core.types import ACCEPTED, MASKED, OUTRANKED, REJECTED, UNREACHED, Block, Edit, Ranking, Round
+
+PLAIN, SPIFFY = "denoise", "spiffy"  # the methods' names in a header
+CELLS = 7  # monospace cells of a token in a draft's box
+LINES = 6  # edits that a draft's box lists
+DENOISER = ASSETS / "models" / "smollm2-135m" / "denoiser"
+_LETTER = {ACCEPTED: "a", REJECTED: "r", UNREACHED: "u"}
+
+
+# ── the run ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def is_denoised(trace: Trace) -> bool:
+    """Whether every round of the trace denoised a block."""
+    return bool(trace.rounds) and all(record.block is not None for record in trace.rounds)
+
+
+def run_view(header: Header) -> dict[str, Any]:
+    """What the page says about a denoising run."""
+    settings = header.settings
+    graph = settings.get("graph") if isinstance(settings.get("graph"), dict) else None
+    formulas = _formulas(graph)
+    return {
+        "method": visible(header.method),
+        "title": f"Spiffy, D = {len(formulas)}" if formulas else "Plain denoising",
+        "drafts": bool(formulas),
+        "graph": visible(str(graph.get("name") or "of its own")) if graph else "",
+        "formulas": formulas,
+        "facts": [visible(fact, 80) for fact in _facts(header)],
+        "prompt": flowing(header.prompt_text, 20_000),
+    }
+
+
+def _formulas(graph: Mapping[str, Any] | None) -> list[str]:
+    """The graph's formulas as a paper writes them; a header may hold anything."""
+    given = graph.get("formulas") if graph else None
+    try:
+        return [
+            visible(label([(int(i), int(j)) for i, j in f]), 120)
+            for f in list(given or ())[:MAX_FORMULAS]
+        ]
+    except (TypeError, ValueError):
+        return []
+
+
+def _facts(header: Header) -> Iterator[str]:
+    settings = header.settings
+    yield pace_words(settings.get("pace"))
+    for name in ("block", "length", "temperature", "seed"):
+        if name in settings:
+            yield f"{name} {_short(settings[name])}"
+    if name := header.model.get("name"):
+        yield str(name)
+
+
+def _short(value: object) -> object:
+    return f"{value:g}" if isinstance(value, float) else value
+
+
+def pace_words(pace: object) -> str:
+    """How many positions a step unmasks, in words."""
+    pace = pace if isinstance(pace, dict) else {}
+    if "threshold" in pace:
+        return f"every position of p ≥ {pace['threshold']} a step"
+    count = pace.get("tokens", "?")
+    return f"{count} token{'' if count == 1 else 's'} a step"
+
+
+SAME = {"prompt": "prompts", "block": "blocks", "pace": "tokens per step",
+        "temperature": "temperatures", "seed": "seeds", "model": "targets"}  # fmt: skip
+
+
+def unlike(one: Header, other: Header) -> list[str]:
+    """What two denoising runs do not share, in sentences; then their steps say little together."""
+    return [f"the {words} differ" for name, words in SAME.items()
+            if _asked(one)[name] != _asked(other)[name]]  # fmt: skip
+
+
+def _asked(header: Header) -> dict[str, Any]:
+    settings = header.settings
+    warm = bool(settings.get("temperature"))
+    return {
+        "prompt": header.prompt_ids or header.prompt_text,
+        "block": settings.get("block"),
+        "pace": settings.get("pace"),
+        "temperature": settings.get("temperature"),
+        "seed": settings.get("seed") if warm else None,
+        "model": header.model.get("name"),
+    }
+
+
+# ── one call ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def call_view(rounds: Sequence[Round], at: int) -> dict[str, Any]:
+    """Everything the page draws of model call number ``at`` of a run."""
+    record, before = rounds[at], rounds[at - 1] if at else None
+    block = _block(record)
+    first = before is None or _block(before).index != block.index
+    ids = {t for step in block.steps for t in step.ranking.ids.flatten().tolist()}
+    payload: dict[str, Any] = {
+        "index": record.index,
+        "block": block.index,
+        "size": len(block.state),
+        "step": block.step,
+        "position": record.position,
+        "accepted": record.accepted,
+        "drafted": record.draft.nodes,
+        "path": list(record.verdict.path),
+        "steps": [_step_view(record, at, k) for k in range(len(block.steps))],
+        "labels": {str(t): visible(record.text(t)) for t in sorted(ids)},
+        "times": asdict(record.times),
+    }
+    if first:
+        known = [p for p, token in enumerate(block.state.tolist()) if token != MASKED]
+        payload["known"] = [[p, *_piece(record, int(block.state[p]))] for p in known]
+    if record.draft.nodes:
+        payload["graph"] = graph_view(record, None if first else last_known(before))
+    return payload
+
+
+def _step_view(record: Round, at: int, k: int) -> dict[str, Any]:
+    """Step ``k`` of a call: what it unmasked, its ranking, and the counts up to here."""
+    block = _block(record)
+    step, calls, plain = block.steps[k], at + 1, block.step + k + 1
+    ranking = step.ranking
+    return {
+        "count": step.count,
+        "picks": [
+            [int(place), *_piece(record, int(token)), finite(float(p))]
+            for place, token, p in zip(step.positions, step.tokens, step.confidences, strict=True)
+        ],
+        "ranking": [
+            [int(place), ids, list(map(finite, p))]
+            for place, ids, p in zip(
+                ranking.positions, ranking.ids.tolist(), ranking.p.tolist(), strict=True
+            )
+        ],
+        "tally": [calls, plain, plain - calls, round(plain / calls, 4)],
+    }
+
+
+def _piece(record: Round, token: int) -> list[str]:
+    """A token as a label and as running text."""
+    return [visible(record.text(token)), flowing(record.text(token), PIECE)]
+
+
+def last_known(record: Round | None) -> Ranking | None:
+    """The ranking that the next call's drafts are read from, c_ij counted from its first row."""
+    if record is None or record.block is None:
+        return None
+    step = record.block.steps[-1]
+    return step.ranking.after(step.count)
+
+
+def _block(record: Round) -> Block:
+    assert record.block is not None, "is_denoised has seen to that"
+    return record.block
+
+
+# ── the draft graph ──────────────────────────────────────────────────────────────────────────────
+
+
+def graph_view(record: Round, left: Ranking | None) -> dict[str, Any]:
+    """A draft graph as the tree component draws it: a box per block state, an edge per pathway.
+
+    ``left`` is the ranking the drafts were read from, if it is known. The node behind the path's
+    end is the state that the target went on to.
+    """
+    draft, end = record.draft, record.verdict.path[-1]
+    layout = layered(draft, record.verdict.path, ghost=True)
+    lines = [_lines(record, edits, left) for edits in draft.edits]
+    step = _block(record).steps[-1]
+    wrote = [
+        f"{place} {visible(record.text(int(token)))}"
+        for place, token in zip(step.positions, step.tokens, strict=True)
+    ]
+    return {
+        "word": "level",
+        "title": "Draft graph of this call",
+        "parents": draft.parents.tolist(),
+        "sources": [list(parents) for parents in draft.sources],
+        "depths": draft.depths.tolist(),
+        "y": [round(v, 2) for v in layout.y.tolist()],
+        "tokens": list(range(len(draft))),
+        "labels": {str(row): _name(record, row) for row in range(len(draft))},
+        "short": {},
+        "lines": lines,
+        "q": [odds(float(v)) for v in draft.scores],
+        "p": None,
+        "status": "".join(_LETTER[s] for s in record.status),
+        "path": list(record.verdict.path),
+        "tvd": [],
+        "ghost": {
+            "parent": end,
+            "y": round(layout.ghost or 0.0, 2),
+            "label": ", ".join(wrote),
+            "short": fitting(wrote[0] + (", …" if len(wrote) > 1 else ""), CELLS + 6),
+            "p": None,
+            "why": record.stop_reason,
+        },
+        "nodes": [draft_view(record, row, left) for row in range(len(draft))],
+    }
+
+
+def _name(record: Round, row: int) -> str:
+    """A draft by its formula: c₁₁ c₂₁."""
+    if row == 0:
+        return "the block"
+    return visible(label([(e.position_rank, e.token_rank) for e in record.draft.edits[row]]), 60)
+
+
+def _lines(record: Round, edits: Sequence[Edit], left: Ranking | None) -> list[list[Any]]:
+    """What a draft's box lists: [position, token cut to the box, p] of its first edits."""
+    return [
+        [e.position, fitting(visible(record.text(e.token)), CELLS), _chance(e, left)]
+        for e in edits[:LINES]
+    ]
+
+
+def _chance(edit: Edit, left: Ranking | None) -> float | None:
+    """p of an edit by the ranking it was read from, where that is known and holds it."""
+    i, j = edit.position_rank - 1, edit.token_rank - 1
+    if left is None or i >= len(left) or j >= left.ids.shape[1]:
+        return None
+    named = (int(left.positions[i]), int(left.ids[i, j]))
+    return finite(float(left.p[i, j])) if named == (edit.position, edit.token) else None
+
+
+def draft_view(record: Round, row: int, left: Ranking | None) -> dict[str, Any]:
+    """What the inspector tells about a draft: its edits, its pathways, why it lived or died."""
+    draft, status = record.draft, record.status
+    return {
+        "row": row,
+        "name": _name(record, row),
+        "level": int(draft.depths[row]),
+        "status": status[row],
+        "why": why_words(record, row),
+        "edits": [_edit_view(record, edit, left) for edit in draft.edits[row]],
+        "parents": [[p, _name(record, p), status[p]] for p in draft.sources[row]],
+        "chance": odds(float(draft.scores[row])) if row else None,
+    }
+
+
+def _edit_view(record: Round, edit: Edit, left: Ranking | None) -> dict[str, Any]:
+    """One edit, and what the block holds there after this call."""
+    now = int(_block(record).after()[edit.position])
+    fate = "masked" if now == MASKED else "same" if now == edit.token else "other"
+    return {
+        "position": edit.position,
+        "label": visible(record.text(edit.token)),
+        "rank": [edit.position_rank, edit.token_rank],
+        "p": _chance(edit, left),
+        "fate": fate,
+        "wrote": visible(record.text(now)) if fate == "other" else "",
+    }
+
+
+def why_words(record: Round, row: int) -> str:
+    """Why a draft lived or died, as a sentence around the project's fixed words."""
+    if row == 0:
+        return "the block as it stood: its distribution decides this call's first step"
+    why, path = record.why(row), record.verdict.path
+    if why == ACCEPTED:
+        return (
+            "accepted: the target's own step led to exactly this state, so its next distribution "
+            "was already there, and a model call was saved"
+        )
+    if why == UNREACHED:
+        return "unreached: none of its parents was accepted, so it is unobserved"
+    parent = max((at for at, p in enumerate(path) if p in record.draft.sources[row]), default=0)
+    step = _block(record).steps[parent]
+    wrote = ", ".join(
+        f"{place} {visible(record.text(int(token)))}"
+        for place, token in zip(step.positions, step.tokens, strict=True)
+    )
+    if why == OUTRANKED:
+        return f"outranked: from its parent the target went to another draft: {wrote}"
+    return f"rejected: from its parent the target's step was {wrote}, {why}"

@@ -1,0 +1,73 @@
+"""The example traces that ship: what there is to choose from, and one of them opened.
+
+A name that comes from a page is looked up in the list of files, never joined to a path.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from app.visible import flowing, visible
+from core.errors import UserError
+from core.methods import RECIPES
+from core.trace import Trace, read_trace
+
+TRACES = Path(__file__).resolve().parents[2] / "assets" / "traces"
+ORDER = ("maths", "code", "chat")  # then whatever else lies there
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """The traces of a folder, by file name without its ending."""
+
+    folder: Path = TRACES
+
+    @cached_property
+    def files(self) -> dict[str, Path]:
+        return {f.name.removesuffix(".jsonl.gz"): f for f in sorted(self.folder.glob("*.jsonl.gz"))}
+
+    @cached_property
+    def shelf(self) -> list[dict[str, Any]]:
+        """What the page offers: one entry per prompt, with its runs."""
+        topics: dict[str, dict[str, Any]] = {}
+        for name in self.files:
+            told = self._told(name)
+            topic = told.pop("topic")
+            entry = topics.setdefault(topic, {"topic": topic, "prompt": told["prompt"], "runs": []})
+            entry["runs"].append(told)
+        for entry in topics.values():
+            entry["runs"].sort(key=lambda run: run.pop("order"))
+        place = {topic: at for at, topic in enumerate(ORDER)}
+        return sorted(
+            topics.values(), key=lambda e: (place.get(e["topic"], len(ORDER)), e["topic"])
+        )
+
+    def trace(self, name: object) -> Trace:
+        """Raises UserError for a name that is none of them."""
+        file = self.files.get(name) if isinstance(name, str) else None
+        if file is None:
+            raise UserError("there is no such example")
+        return read_trace(file)
+
+    def _told(self, name: str) -> dict[str, Any]:
+        lines = gzip.decompress(self.files[name].read_bytes()).splitlines()
+        header, footer = json.loads(lines[0]), json.loads(lines[-1])
+        method, budget = header["method"], header["settings"].get("budget")
+        recipe = RECIPES.get(method)
+        title = recipe.title if recipe else method
+        drafts = recipe is not None and recipe.drafter is not None
+        methods = list(RECIPES)
+        return {
+            "name": name,
+            "topic": name.split("-")[0],
+            "title": visible(f"{title}, B = {budget}" if drafts and method != "dflash" else title),
+            "order": (methods.index(method) if method in methods else len(methods), budget or 0),
+            "tau": footer.get("tau"),
+            "rounds": footer.get("rounds"),
+            "prompt": flowing(header["prompt_text"], 400),
+        }

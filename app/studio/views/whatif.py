@@ -1,0 +1,42 @@
+"""What-if: sliders over a collected text; every setting is simulated, no model runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from app.scripts import VIEW
+from app.studio.context import Context
+from app.studio.panel import QUIET
+from app.studio.scope import component
+from app.studio.whatif import WhatIfs
+from app.studio.workbench import sentence
+from core.errors import UserError
+
+TITLE = "What-if"
+
+
+def build(context: Context) -> None:
+    whatifs = WhatIfs()
+    opened = gr.UploadButton(
+        "Open a collected text…", elem_id="ds-w-open", elem_classes="ds-file", size="sm",
+        file_count="single",
+    )  # fmt: skip
+    scripts = (*VIEW[1:], "whatif.js", "whatifmount.js")
+    view = component("ds-w-scope", scripts, whatifs.functions())
+    opened.upload(lambda path: added(whatifs, path), opened, view, **QUIET)
+
+
+def added(whatifs: WhatIfs, path: str | None) -> Any:
+    """Open an uploaded file; on the disk it is not kept, a mapping of it stays."""
+    if path is None:
+        return gr.skip()
+    file = Path(path)
+    try:
+        return {"file": whatifs.add(file)}
+    except UserError as error:
+        return sentence(str(error))
+    finally:
+        file.unlink(missing_ok=True)

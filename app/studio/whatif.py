@@ -1,0 +1,184 @@
+"""The what-if view's answers: collected texts, and one simulated run after the other.
+
+A file is opened once and memory-mapped; a simulation is kept while somebody turns its knobs, since
+it works out every position once. numba and the tables load on first use, torch never.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.studio.answers import Asked, get, said, whole
+from app.studio.choices import LABELS
+from app.view import round_view
+from app.visible import flowing, visible
+from core.errors import UserError
+from core.methods import BUILDERS, RECIPES, Value, recipe, settle
+
+if TYPE_CHECKING:
+    from analysis.collected import Collected
+    from analysis.whatif import Simulation, WhatIf
+
+SHIPPED = Path(__file__).resolve().parents[2] / "assets" / "collected"
+KEPT_FILES, KEPT_RUNS = 12, 24
+BUDGETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+RANGES: dict[str, tuple[float, float, float]] = {
+    "beam": (1, 64, 1),
+    "ngram_weight": (0, 2, 0.05),
+    "gain": (0, 1, 0.01),
+    "width": (1, 64, 1),
+}  # from, to, step of a knob; candidates and siblings go as far as the file
+
+
+class WhatIfs:
+    """Open files and the simulations made of them, the least recently used going first."""
+
+    def __init__(self, folder: Path = SHIPPED):
+        self._folder, self._lock = folder, threading.Lock()
+        self._files: OrderedDict[str, Collected] = OrderedDict()
+        self._made: OrderedDict[tuple[Any, ...], Simulation] = OrderedDict()
+
+    def functions(self) -> list[Callable[[Asked], Any]]:
+        def files(asked: Asked) -> Any:
+            return said(lambda: {"files": self._listed()})
+
+        def about(asked: Asked) -> Any:
+            return said(lambda: self._about(get(asked, "file")))
+
+        def simulate(asked: Asked) -> Any:
+            return said(lambda: self._simulate(asked))
+
+        def curve(asked: Asked) -> Any:
+            return said(lambda: self._curve(asked))
+
+        return [files, about, simulate, curve]
+
+    def add(self, file: Path) -> str:
+        """Open an uploaded file; its name from now on. Raises UserError for any other file."""
+        from analysis.collected import Collected
+
+        try:
+            opened = Collected.load(file)
+        except UserError as error:
+            raise UserError(str(error).replace(str(file), "this file")) from None
+        name = secrets.token_urlsafe(12)
+        with self._lock:
+            self._files[name] = opened
+            while len(self._files) > KEPT_FILES:
+                self._files.popitem(last=False)
+        return name
+
+    # ── what there is ────────────────────────────────────────────────────────────────────────────
+
+    def _shipped(self) -> dict[str, Path]:
+        return {file.stem: file for file in sorted(self._folder.glob("*.safetensors"))}
+
+    def _listed(self) -> list[dict[str, str]]:
+        return [{"name": name, "title": name.replace("-", " ")} for name in self._shipped()]
+
+    def _file(self, name: object) -> Collected:
+        if isinstance(name, str) and name in self._files:
+            return self._files[name]
+        path = self._shipped().get(name) if isinstance(name, str) else None
+        if path is None:
+            raise UserError("there is no such collected text")
+        from analysis.collected import Collected
+
+        with self._lock:
+            return self._files.setdefault(str(name), Collected.load(path))
+
+    def _about(self, name: object) -> dict[str, Any]:
+        """The text, and every method with its knobs."""
+        file = self._file(name)
+        tokens = file.tokens.tolist()[file.answer : file.end]
+        return {
+            "model": visible(str(file.header.model.get("name", "")), 120)
+            if isinstance(file.header.model, dict) else visible(str(file.header.model), 120),
+            "prompt": flowing(file.header.prompt_text, 2000),
+            "text": [flowing(file.piece(token), 400) for token in tokens],
+            "methods": [self._method(file, each) for each in _methods(file)],
+        }  # fmt: skip
+
+    def _method(self, file: Collected, name: str) -> dict[str, Any]:
+        chosen, limits = recipe(name), file.limits(name)
+        most = {"candidates": limits.candidates, "siblings": limits.siblings}
+        knobs = []
+        for option, usual in chosen.defaults.items():
+            if isinstance(usual, str) or option == "temperature":
+                continue
+            low, high, step = RANGES.get(option, (1, max(1, most.get(option, 64)), 1))
+            usual = min(usual, most[option]) if most.get(option) else usual
+            knobs.append({
+                "name": option, "label": LABELS.get(option, option.replace("_", " ")),
+                "flag": isinstance(usual, bool), "value": usual, "min": low, "max": high,
+                "step": step,
+            })  # fmt: skip
+        return {"name": name, "title": chosen.title if name in RECIPES else name,
+                "budget": chosen.budget, "knobs": knobs}  # fmt: skip
+
+    # ── what would have been ─────────────────────────────────────────────────────────────────────
+
+    def _simulation(self, asked: Asked) -> Simulation:
+        from analysis.whatif import Simulation
+
+        file, method = self._file(get(asked, "file")), get(asked, "method")
+        if method not in _methods(file):
+            raise UserError("this text was not collected for that method")
+        options = _options(str(method), get(asked, "options"))
+        key = (get(asked, "file"), method, *sorted(options.items()))
+        with self._lock:
+            made = self._made.pop(key, None) or Simulation(file, str(method), options)
+            self._made[key] = made
+            while len(self._made) > KEPT_RUNS:
+                self._made.popitem(last=False)
+        return made
+
+    def _simulate(self, asked: Asked) -> dict[str, Any]:
+        """The run of one budget, and the round that stands at a place of the text."""
+        simulation, place = self._simulation(asked), whole(get(asked, "place")) or 0
+        budget = whole(get(asked, "budget"))
+        with self._lock:
+            found = simulation.run(budget)
+            first = simulation.collected.answer
+            starts = [start for start in found.starts if start - first <= place]
+            shown = simulation.round(starts[-1] if starts else first, budget)
+        view = round_view(shown, first=not starts or starts[-1] == first)
+        return _told(found) | {"round": view, "starts": [s - first for s in found.starts]}
+
+    def _curve(self, asked: Asked) -> dict[str, Any]:
+        """τ of every budget."""
+        simulation = self._simulation(asked)
+        with self._lock:
+            return {"points": [_told(found) for found in simulation.curve(BUDGETS)]}
+
+
+def _told(found: WhatIf) -> dict[str, Any]:
+    return {
+        "budget": found.budget, "tau": found.tau, "rounds": found.rounds,
+        "lengths": list(found.lengths), "tokens": found.new_tokens, "exact": found.exact,
+        "note": flowing(found.note, 600),
+    }  # fmt: skip
+
+
+def _methods(file: Collected) -> list[str]:
+    """What the file can answer: its listed methods, then their drafters with other builders."""
+    kinds = [recipe(name).drafter for name in file.methods]
+    drafters = [kind for kind in dict.fromkeys(kinds) if isinstance(kind, str)]
+    return [*file.methods, *(f"{kind}+{builder}" for kind in drafters for builder in BUILDERS)]
+
+
+def _options(method: str, given: object) -> dict[str, Value]:
+    """The method's own options among what a page sent. Raises UserError for a bad value."""
+    defaults, options = recipe(method).defaults, given if isinstance(given, dict) else {}
+    kept: dict[str, Value] = {}
+    for name, usual in defaults.items():
+        value = options.get(name)
+        if isinstance(value, (bool, int, float)) and not isinstance(usual, str):
+            kept[name] = int(value) if type(usual) is int and float(value).is_integer() else value
+    settle(method, kept)
+    return kept

@@ -1,0 +1,3 @@
+// The tab Compare: up to four runs.
+
+mountStudio("compare", 4, "ds-c");

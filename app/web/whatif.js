@@ -1,0 +1,225 @@
+// What-if: one collected text, and what any method, budget or option would have drafted on it. Every
+// turn of a knob is simulated on the server from the file; no model runs.
+
+const BUDGET_STOPS = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024];
+
+class WhatIf {
+  constructor(element, source) {
+    this.source = source;
+    this.pinned = []; // curves kept for comparison
+    this.place = 0;
+    this._build(element);
+    this._list();
+  }
+
+  _build(element) {
+    this.files = h("select", { "aria-label": "Collected text" });
+    this.files.addEventListener("change", () => this.open(this.files.value));
+    this.method = h("select", { "aria-label": "Method" });
+    this.method.addEventListener("change", () => this._choose(this.method.value));
+    this.knobs = h("div", { class: "ds-knobs" });
+    this.said = h("p", { class: "ds-banner", role: "alert", hidden: true });
+    this.exact = h("span", { class: "ds-exact", role: "status" });
+    this.tiles = h("div", { class: "ds-tiles" });
+    this.strip = h("div", { class: "ds-strip", role: "listbox", tabindex: 0, "aria-label": "The text, token by token" });
+    this.strip.addEventListener("click", (event) => {
+      const token = event.target.closest("[data-place]");
+      if (token) this.go(Number(token.getAttribute("data-place")));
+    });
+    this.strip.addEventListener("keydown", (event) => this._key(event));
+    this.prompt = h("p", { class: "ds-soft ds-tell" });
+    this.tau = new Figure({ title: "τ by budget", help: "block efficiency of the whole text, simulated", x: "draft budget B", y: "τ" });
+    this.lengths = new Figure({ title: "Acceptance lengths", help: "rounds by accepted nodes + 1", x: "accepted + 1", y: "rounds" });
+    this.keep = button("Keep this curve", { class: "ds-button", title: "Keep it to compare with the next setting" }, () => this._pin());
+    this.forget = button("Forget", { class: "ds-button", hidden: true }, () => this._unpin());
+    this.tree = new TreeView("ds-whatif", (row) => this.tree.select(row));
+    this.heading = h("h2", {}, "Round");
+    const fit = button("⤢", { "aria-label": "Fit the whole tree", title: "Fit the whole tree" }, () => this.tree.round && this.tree.fit());
+    this.body = h("div", { class: "ds-below" },
+      h("section", { class: "ds-card ds-lab", "aria-label": "Setting" },
+        h("header", {}, h("h2", {}, "What if"), this.method, h("span", { class: "ds-spring" }), this.exact), this.knobs,
+        h("header", {}, this.tiles, h("span", { class: "ds-spring" }), this.keep, this.forget)),
+      h("section", { class: "ds-card ds-lab", "aria-label": "Curves" }, h("div", { class: "ds-figures" }, this.tau.element, this.lengths.element)),
+      h("section", { class: "ds-card ds-lab", "aria-label": "Text and draft" },
+        h("header", {}, this.heading, h("span", { class: "ds-soft" }, "of the simulated run; click a token, or step with ← →"), h("span", { class: "ds-spring" }), fit),
+        this.strip, h("div", { class: "ds-whatif-tree" }, this.tree.element)));
+    this.body.hidden = true;
+    this.empty = h("p", { class: "ds-soft ds-tell" }, "A collected text holds what every drafter said at every position of one greedy text. Open one, or make one: python -m app collect OUT --prompt …");
+    this.scope = h("div", { class: "ds-scope" }, h("section", { class: "ds-card ds-lab", "aria-label": "Collected text" },
+      h("header", {}, h("h2", {}, "Collected text"), this.files), this.prompt, this.empty, this.said), this.body);
+    clear(element).append(this.scope);
+  }
+
+  complain(sentence) {
+    this.said.hidden = !sentence;
+    this.said.textContent = sentence || "";
+  }
+
+  async _ask(name, asked) {
+    try {
+      const answer = await this.source[name](asked);
+      this.complain(answer.error);
+      return answer.error ? null : answer;
+    } catch (error) {
+      this.complain("the server did not answer");
+      return null;
+    }
+  }
+
+  async _list() {
+    const answer = await this._ask("files", {});
+    const files = answer ? answer.files : [];
+    this.files.replaceChildren(...files.map((file) => h("option", { value: file.name }, file.title)));
+    this.files.hidden = !files.length;
+    if (files.length && !this.file) this.open(files[0].name);
+  }
+
+  async open(name, title) {
+    const about = await this._ask("about", { file: name });
+    if (!about) return;
+    if (title) {
+      this.files.append(h("option", { value: name }, title));
+      this.files.hidden = false;
+    }
+    this.files.value = name;
+    this.file = name;
+    this.about = about;
+    this.body.hidden = false;
+    this.empty.hidden = true;
+    this.prompt.textContent = `${about.model}: ${about.prompt}`;
+    this.method.replaceChildren(...about.methods.map((each) => h("option", { value: each.name }, each.title)));
+    this.tokens = about.text.map((text, place) => h("span", { class: "ds-token", role: "option", "data-place": place, "aria-selected": "false" }, text.replace(/\n/g, "⏎") || "∅"));
+    this.strip.replaceChildren(...this.tokens);
+    this.place = 0;
+    this.pinned = [];
+    const wanted = about.methods.find((each) => each.name === "ddtree") || about.methods[0];
+    this.method.value = wanted.name;
+    this._choose(wanted.name);
+  }
+
+  /** Another method: its knobs, at their usual places. */
+  _choose(name) {
+    this.chosen = this.about.methods.find((each) => each.name === name);
+    this.values = Object.fromEntries(this.chosen.knobs.map((knob) => [knob.name, knob.value]));
+    const at = BUDGET_STOPS.findIndex((stop) => stop >= (this.budget || 16));
+    const stop = (i) => BUDGET_STOPS[i];
+    this.budget = stop(at);
+    this.knobs.replaceChildren(
+      this._knob("draft budget B", { min: 0, max: BUDGET_STOPS.length - 1, step: 1, value: at }, (value) => (this.budget = stop(value)), stop),
+      ...this.chosen.knobs.map((knob) => (knob.flag ? this._flag(knob) : this._knob(knob.label, knob, (value) => (this.values[knob.name] = value)))));
+    this._turned(true);
+  }
+
+  _knob(label, { min, max, step, value }, set, shown = (each) => each) {
+    const input = h("input", { type: "range", min, max, step, value }), output = h("output", {}, String(shown(value)));
+    input.addEventListener("input", () => {
+      const now = Number(input.value);
+      set(now);
+      output.textContent = String(shown(now));
+      input.setAttribute("aria-valuetext", String(shown(now)));
+      this._turned(label !== "draft budget B");
+    });
+    return h("label", { class: "ds-knob" }, h("span", {}, label, output), input);
+  }
+
+  _flag(knob) {
+    const input = h("input", { type: "checkbox" });
+    input.checked = knob.value;
+    input.addEventListener("change", () => {
+      this.values[knob.name] = input.checked;
+      this._turned(true);
+    });
+    return h("label", { class: "ds-knob" }, h("span", {}, knob.label), input);
+  }
+
+  get asked() {
+    return { file: this.file, method: this.chosen.name, budget: this.budget, options: this.values, place: this.place };
+  }
+
+  /** A knob was turned; only the latest setting is asked for. */
+  _turned(curve) {
+    this.fresh = this.fresh || curve;
+    if (this.busy) return (this.again = true);
+    this._simulate();
+  }
+
+  async _simulate() {
+    this.busy = true;
+    do {
+      this.again = false;
+      const found = await this._ask("simulate", this.asked);
+      if (found) this._draw(found);
+    } while (this.again);
+    this.busy = false;
+    clearTimeout(this.timer);
+    if (this.fresh) this.timer = setTimeout(() => this._curve(), 120);
+  }
+
+  async _curve() {
+    this.fresh = false;
+    const asked = this.asked, name = this._name(), answer = await this._ask("curve", asked);
+    if (!answer || this.fresh) return;
+    this.curve = { name, points: answer.points.map((each) => ({ x: each.budget, y: each.tau, words: each.exact ? "exact" : "not exact" })) };
+    this._curves();
+  }
+
+  _name() {
+    const usual = new Map(this.chosen.knobs.map((knob) => [knob.name, knob.value]));
+    const changed = Object.entries(this.values).filter(([name, value]) => usual.get(name) !== value).map(([name, value]) => `${name} ${value}`);
+    return [this.chosen.title, ...changed].join(", ");
+  }
+
+  _curves() {
+    const now = { name: "this setting", only: "points", style: 5, points: this.found ? [{ x: this.budget, y: this.found.tau }] : [] };
+    const all = [...this.pinned, ...(this.curve ? [this.curve] : [])], top = Math.max(1.5, ...all.flatMap((each) => each.points.map((p) => p.y)), this.found ? this.found.tau : 0);
+    const most = Math.max(256, this.budget);
+    this.tau.lines([...all, now], { x: [1, most], y: [1, top * 1.05], log: true, ticks: [1, 2, 4, 8, 16, 32, 64, 128, 256, ...(most > 256 ? [most] : [])] });
+  }
+
+  _draw(found) {
+    this.found = found;
+    const tile = (value, name, title) => h("div", { class: "ds-tile", title }, h("b", {}, value), h("span", {}, name));
+    this.tiles.replaceChildren(tile(found.tau.toFixed(2), "τ", "block efficiency: accepted nodes + 1, mean over rounds"), tile(String(found.rounds), "rounds", "forward passes of the target"),
+      tile(String(found.tokens), "tokens", "new tokens of the text"), tile(String(found.round.y.length - 1), "nodes here", "drafted in the round shown"));
+    this.exact.className = "ds-exact" + (found.exact ? "" : " not");
+    this.exact.replaceChildren(h("b", {}, found.exact ? "✓ exact" : "≈ not exact"), h("span", {}, found.note));
+    const counts = new Map();
+    for (const length of found.lengths) counts.set(length, (counts.get(length) || 0) + 1);
+    const longest = Math.max(2, ...counts.keys()), points = Array.from({ length: longest }, (_, i) => ({ x: i + 1, y: counts.get(i + 1) || 0 }));
+    this.lengths.lines([{ name: `${this._name()}, B = ${found.budget}`, points }], { x: [1, longest] });
+    this._curves();
+    this._bands(found);
+    this.tree.show(found.round, false);
+    const at = found.starts.filter((start) => start <= this.place).length;
+    this.heading.textContent = `Round ${Math.max(1, at)} of ${found.rounds}`;
+  }
+
+  /** Which rounds write which tokens, and how each came. */
+  _bands(found) {
+    const came = ["prefill"];
+    found.lengths.forEach((length) => {
+      for (let i = 1; i < length; i++) came.push("accepted");
+      came.push("bonus");
+    });
+    const here = found.starts.filter((start) => start <= this.place).pop() ?? 0, next = found.starts.find((start) => start > here) ?? Infinity;
+    this.tokens.forEach((token, place) => {
+      const current = place > here && place <= next;
+      token.className = `ds-token ${came[place] || "prefill"}${current ? " current" : ""}${place === here ? " root" : ""}`;
+      token.setAttribute("aria-selected", String(current));
+    });
+  }
+
+  go(place) {
+    this.place = Math.max(0, Math.min(this.tokens.length - 1, place));
+    this._turned(false);
+  }
+
+  _key(event) {
+    const starts = this.found ? this.found.starts : [], here = starts.filter((start) => start <= this.place).length - 1;
+    const to = { ArrowLeft: starts[here - 1], ArrowRight: starts[here + 1], Home: 0, End: starts[starts.length - 1] }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    event.stopPropagation();
+    this.go(to);
+  }
+}

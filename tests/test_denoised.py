@@ -1,0 +1,221 @@
+"""What the Denoise view is given: the steps, the ranking, the graph, and why each draft ended."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.denoised import (
+    call_view,
+    draft_view,
+    graph_view,
+    is_denoised,
+    last_known,
+    run_view,
+    unlike,
+)
+from app.layout import layered
+from core.diffusion.graph import DraftGraph, Pace, make_graph
+from core.diffusion.steps import saved
+from core.trace import Trace, read_trace, write_trace
+from core.types import ACCEPTED, MASKED, REJECTED, UNREACHED, Round
+from tests import fakes
+from tests.denoised_fakes import GRAPH, make_header, plain_rounds, spiffy_rounds, traces, walk
+from tests.test_view import plain_json
+
+PLAIN = plain_rounds(block=16, blocks=3)
+SPIFFY = spiffy_rounds(PLAIN)
+
+
+def views(rounds: tuple[Round, ...]) -> list[dict]:
+    return [call_view(rounds, at) for at in range(len(rounds))]
+
+
+def drafts(rounds: tuple[Round, ...]):
+    """(record, row, view of the row) of every draft."""
+    for at, record in enumerate(rounds):
+        same = at and rounds[at - 1].block.index == record.block.index
+        left = last_known(rounds[at - 1]) if same else None
+        for row in range(1, len(record.draft)):
+            yield record, row, draft_view(record, row, left)
+
+
+# ── steps ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_both_runs_tell_the_same_steps():
+    told = [
+        [step for view in views(rounds) for step in view["steps"]] for rounds in (PLAIN, SPIFFY)
+    ]
+    assert [s["picks"] for s in told[0]] == [s["picks"] for s in told[1]]
+    assert [s["ranking"] for s in told[0]] == [s["ranking"] for s in told[1]]
+    steps = list(walk(SPIFFY))
+    for view, step in zip(told[1], steps, strict=True):
+        assert view["count"] == step.count == len(view["picks"])
+        assert [row[0] for row in view["ranking"]] == step.ranking.positions.tolist()
+
+
+@pytest.mark.parametrize("rounds", [PLAIN, SPIFFY])
+def test_the_tally_ends_at_what_the_run_saved(rounds: tuple[Round, ...]):
+    whole = saved(rounds, frozenset())
+    calls, plain, less, speedup = views(rounds)[-1]["steps"][-1]["tally"]
+    assert (calls, plain) == (whole.calls, whole.plain)
+    assert less == plain - calls and speedup == pytest.approx(whole.speedup, abs=1e-4)
+
+
+def test_a_block_given_in_part_is_told_once():
+    record = PLAIN[0]
+    state = record.block.state.copy()
+    ranking = record.block.steps[0].ranking
+    state[ranking.positions[-1]] = 0
+    step = replace(record.block.steps[0], ranking=_without_last(ranking))
+    started = replace(record, block=replace(record.block, state=state, steps=(step,)))
+    known = call_view((started,), 0)["known"]
+    assert known == [[int(ranking.positions[-1]), "The", "The"]]
+    assert "known" not in call_view((started, started), 1)
+
+
+def _without_last(ranking):
+    return type(ranking)(ranking.positions[:-1], ranking.ids[:-1], ranking.p[:-1])
+
+
+# ── the graph ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_first_call_of_a_block_draws_no_graph():
+    firsts = [next(calls)[0] for _, calls in groupby(enumerate(SPIFFY), lambda c: c[1].block.index)]
+    told = views(SPIFFY)
+    assert all("graph" not in told[at] for at in firsts)
+    assert all(
+        "graph" in view for at, view in enumerate(told) if at not in firsts and view["drafted"]
+    )
+    assert all("graph" not in view for view in views(PLAIN))
+
+
+def test_a_graph_is_drawn_with_every_pathway():
+    at = max(range(len(SPIFFY)), key=lambda at: SPIFFY[at].accepted)
+    record, left = SPIFFY[at], last_known(SPIFFY[at - 1])
+    view = graph_view(record, left)
+    assert view["sources"] == [list(parents) for parents in record.draft.sources]
+    assert any(len(parents) > 1 for parents in view["sources"])
+    assert view["path"] == list(record.verdict.path)
+    letters = {ACCEPTED: "a", REJECTED: "r", UNREACHED: "u"}
+    assert view["status"] == "".join(letters[s] for s in record.status)
+    assert len({view["y"][row] for row in view["path"]} | {view["ghost"]["y"]}) == 1
+    for row, lines in enumerate(view["lines"][1:], 1):
+        assert [line[0] for line in lines] == [e.position for e in record.draft.edits[row]]
+        product = math.prod(line[2] for line in lines)
+        assert product == pytest.approx(math.exp(record.draft.scores[row]), rel=1e-2)
+
+
+def test_what_became_of_each_draft():
+    words = {ACCEPTED: "accepted: ", UNREACHED: "unreached: "}
+    seen = set()
+    for record, row, view in drafts(SPIFFY):
+        status, after = record.status[row], record.block.after()
+        seen.add(view["why"].split(":")[0])
+        assert view["why"].startswith(words.get(status, ("rejected: ", "outranked: ")))
+        assert [p[0] for p in view["parents"]] == list(record.draft.sources[row])
+        for edit, told in zip(record.draft.edits[row], view["edits"], strict=True):
+            now = after[edit.position]
+            fate = "masked" if now == MASKED else "same" if now == edit.token else "other"
+            assert told["fate"] == fate and told["rank"] == [edit.position_rank, edit.token_rank]
+            assert told["p"] is not None
+            if fate == "other":
+                assert told["wrote"]
+        if status == ACCEPTED:  # an accepted draft's edits are what the target wrote
+            assert {edit["fate"] for edit in view["edits"]} == {"same"}
+    assert seen == {"accepted", "rejected", "outranked", "unreached"}
+
+
+def test_p_is_left_out_where_the_ranking_is_not_known():
+    record = next(r for r in SPIFFY if r.draft.nodes)
+    assert all(edit["p"] is None for edit in draft_view(record, 1, None)["edits"])
+
+
+formulas = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 3)), min_size=1, max_size=5).map(
+    lambda pairs: tuple(sorted({i: (i, j) for i, j in pairs}.values()))
+)
+
+
+@given(st.lists(formulas, min_size=1, max_size=6), st.sampled_from([1, None]), st.integers(0, 99))
+def test_levels_are_columns_and_the_path_is_straight(found, tokens, seed):
+    pace = Pace(tokens) if tokens else Pace(threshold=0.5)
+    closed = {f[:n] for f in found for n in range(1, len(f) + 1)}
+    graph: DraftGraph = make_graph(list(closed), pace)
+    draft = graph.outline()
+    rng, path = random.Random(seed), [0]
+    while below := [c for c in draft.children[path[-1]] if rng.random() < 0.8]:
+        path.append(rng.choice(below))
+    placed = layered(draft, path, ghost=True)
+    assert placed.x.tolist() == draft.depths.tolist()
+    assert {placed.y[row] for row in path} == {placed.ghost}
+    columns: dict[int, list[float]] = {int(draft.depths[path[-1]]) + 1: [placed.ghost]}
+    for row in range(len(draft)):
+        columns.setdefault(int(draft.depths[row]), []).append(float(placed.y[row]))
+    for column in columns.values():
+        assert np.all(np.diff(sorted(column)) >= 1 - 1e-9)
+    assert min(float(placed.y.min()), placed.ghost) == 0
+    assert np.all(np.isfinite(placed.y))
+    alone = layered(draft)
+    assert alone.ghost is None and alone.y.min() == 0
+
+
+# ── runs ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_run_s_words():
+    view = run_view(make_header(GRAPH))
+    assert view["drafts"] and view["title"] == "Spiffy, D = 8" and view["formulas"][0] == "c₁₁"
+    assert view["facts"][:3] == ["1 token a step", "block 32", "length 64"]
+    plain = run_view(make_header(pace=Pace(threshold=0.9)))
+    assert not plain["drafts"] and plain["facts"][0] == "every position of p ≥ 0.9 a step"
+    assert run_view(make_header(graph={"formulas": [["x"], 3]}))["formulas"] == []
+    assert run_view(make_header(graph="d10"))["title"] == "Plain denoising"
+    assert run_view(fakes.make_header())["title"] == "Plain denoising"
+
+
+def test_what_two_runs_do_not_share():
+    one, other = make_header(GRAPH), make_header()
+    assert unlike(one, other) == []
+    assert unlike(one, make_header(seed=3)) == []  # greedy: the seed says nothing
+    assert unlike(one, make_header(seed=3, temperature=1.0)) == [
+        "the temperatures differ",
+        "the seeds differ",
+    ]
+    assert unlike(one, make_header(pace=Pace(2))) == ["the tokens per step differ"]
+
+
+def test_a_trace_opens_as_it_was_live(tmp_path: Path):
+    live, _ = traces(block=16)
+    write_trace(tmp_path / "t.jsonl.gz", live)
+    read = read_trace(tmp_path / "t.jsonl.gz")
+    assert is_denoised(read) and views(read.rounds)[3] == views(live.rounds)[3]
+    assert not is_denoised(Trace(fakes.make_header(), (fakes.make_round(),), {}))
+    assert not is_denoised(Trace(live.header, (), {}))
+
+
+@pytest.mark.parametrize("pace", [Pace(1), Pace(3), Pace(threshold=0.6)])
+def test_every_payload_is_plain_json(pace: Pace):
+    plain = plain_rounds(pace, block=16, blocks=2, hostile=True)
+    for rounds in (plain, spiffy_rounds(plain, GRAPH, pace)):
+        for view in views(rounds):
+            text = plain_json(view)
+            assert "\x1b" not in text and "\u202e" not in text and "A" * 500 not in text
+
+
+def test_numbers_that_are_none_leave_as_null():
+    record = SPIFFY[1]
+    step = record.block.steps[0]
+    p = np.full_like(step.ranking.p, np.nan)
+    bad = replace(step, ranking=replace(step.ranking, p=p))
+    broken = replace(record, block=replace(record.block, steps=(bad, *record.block.steps[1:])))
+    plain_json(call_view((SPIFFY[0], broken), 1))
