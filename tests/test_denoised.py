@@ -178,8 +178,10 @@ def test_a_run_s_words():
     assert view["facts"][:3] == ["1 token a step", "block 32", "length 64"]
     plain = run_view(make_header(pace=Pace(threshold=0.9)))
     assert not plain["drafts"] and plain["facts"][0] == "every position of p ≥ 0.9 a step"
-    assert run_view(make_header(graph={"formulas": [["x"], 3]}))["formulas"] == []
-    assert run_view(make_header(graph="d10"))["title"] == "Plain denoising"
+    for hostile in ({"formulas": [["x"], 3]}, {"formulas": 7}, "d10", [1]):
+        header = make_header()
+        told = run_view(replace(header, settings={**header.settings, "graph": hostile}))
+        assert told["formulas"] == [] and told["title"] == "Plain denoising"
     assert run_view(fakes.make_header())["title"] == "Plain denoising"
 
 
