@@ -147,7 +147,8 @@ def continuations(
 ) -> Branches:
     """Draw ``count`` continuations behind ``root``, which the target has not yet run on, at
     temperature 1, deep enough to know p at ``depths`` depths."""
-    tokens, parents, rows = [root], [-1], [(0,) for _ in range(count)]
+    tokens, parents = [root], [-1]
+    rows: list[tuple[int, ...]] = [(0,)] * count
     scores = target.score(tree(tokens, parents))
     for _ in range(depths - 1):
         p = scores.logits.float().softmax(-1).cpu()
