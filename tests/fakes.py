@@ -7,6 +7,7 @@ seed give the same text by every method; "treeflash" and "dart" explain their no
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -295,17 +296,21 @@ class FakeRun:
         return self._rounds
 
 
+ENDLESS = 10_000  # tokens
+
+
 class FakeEngine:
     """Speaks like ``app.studio.engine.LiveEngine``; ``start`` reads its orders from the prompt."""
 
-    def __init__(self, load_seconds: float = 0.0, broken: str = ""):
-        self.load_seconds, self.broken = load_seconds, broken
+    def __init__(self, broken: str = "", may_load: threading.Event | None = None):
+        self.broken, self.may_load = broken, may_load
         self.closed = 0
 
     def prepare(self, report: Callable[[Progress], None]) -> None:
         for step in range(4):
             report(Progress("pretending to load", step / 4))
-            time.sleep(self.load_seconds / 4)
+        if self.may_load is not None:
+            self.may_load.wait()
         if self.broken:
             raise UserError(self.broken)
 
@@ -320,7 +325,8 @@ class FakeEngine:
         return FakeRun(header, self._rounds(ask))
 
     def _rounds(self, ask: Any) -> Generator[Round, None, None]:
-        hostile, left = "hostile" in ask.prompt, ask.max_new_tokens
+        hostile, slow = "hostile" in ask.prompt, "slow" in ask.prompt
+        left = ENDLESS if slow else ask.max_new_tokens  # a slow run goes on until it is stopped
         try:
             text = make_text(ask.prompt, ask.seed, left + DEPTHS + 2)
             seed = ask.seed + len(ask.method)  # another method, another draft
@@ -329,7 +335,7 @@ class FakeEngine:
                 if left <= 0:
                     return
                 record = replace(record, committed=record.committed[:left])
-                if "slow" in ask.prompt:
+                if slow:
                     time.sleep(0.25)
                 if "fail" in ask.prompt and record.index == 2:
                     raise UserError("the fake broke in round 2")

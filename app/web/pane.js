@@ -1,11 +1,10 @@
 // One run's tree, or the table of its nodes, with its inspector: the whole view when it is alone, a
 // part of it in a comparison.
 
-let panesMade = 0; // ids on the page stay apart
-
 class Pane {
-  /** hear: {picked(pane), say(words), complain(sentence), …what a Feed says}. */
-  constructor(letter, source, hear) {
+  /** name: of its tree, the only one on the page.
+   *  hear: {picked(pane), say(words), complain(sentence), …what a Feed says}. */
+  constructor(letter, name, source, hear) {
     this.letter = letter;
     this.source = source;
     this.hear = hear;
@@ -14,7 +13,7 @@ class Pane {
     this.row = null;
     this.details = new Map();
     this.shown = false;
-    this.tree = new TreeView("ds-tree-" + panesMade++, (row) => this.inspect(row), (row) => hear.pointed(this, row ?? this.row));
+    this.tree = new TreeView(name, (row) => this.inspect(row), (row) => hear.pointed(this, row ?? this.row));
     this.table = new NodeTable((row) => this.inspect(row));
     this.inspector = new Inspector(() => this.closeInspector());
     this.heading = h("h2", { class: "ds-round-title" }, "No round yet");

@@ -30,6 +30,7 @@ class Studio {
     this.source = source;
     this.trigger = trigger;
     this.where = { view: "run", places: 4, stop: "ds", ...where };
+    this.made = 0; // panes so far: the ids on a page stay apart
     this.panes = [this._pane("A")];
     this.active = this.panes[0];
     this._build(element);
@@ -41,7 +42,8 @@ class Studio {
   // ── the parts ──────────────────────────────────────────────────────────────────────────────
 
   _pane(letter) {
-    const pane = new Pane(letter, this.source, {
+    const name = `ds-${this.where.view}-tree-${this.made++}`;
+    const pane = new Pane(letter, name, this.source, {
       picked: (picked, row) => this._picked(picked, row),
       say: (words) => (this.announce.textContent = words),
       pointed: (pointed, row) => this._pointed(pointed, row),

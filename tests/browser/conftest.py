@@ -64,9 +64,7 @@ def visit(browser: Browser, address: str) -> Iterator[Open]:
         page = browser.new_context(accept_downloads=True, **options).new_page()
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("dialog", lambda dialog: (faults.append("a dialog"), dialog.dismiss()))
-        page.on(
-            "request", lambda request: _is_local(request.url, url) or faults.append(request.url)
-        )
+        page.on("request", lambda asked: _is_local(asked.url, url) or faults.append(asked.url))
         page.goto(url)
         expect(page.locator(".ds-scope")).to_be_visible()
         pages.append(page)
@@ -80,5 +78,5 @@ def visit(browser: Browser, address: str) -> Iterator[Open]:
     assert not any(pwned)
 
 
-def _is_local(url: str, base: str) -> bool:
-    return url.startswith((base, "data:", "blob:"))
+def _is_local(url: str, opened: str) -> bool:
+    return url.startswith((opened.partition("#")[0], "data:", "blob:"))

@@ -20,11 +20,11 @@ from tests.browser.steps import (
     Open,
     at_round,
     choose,
+    compare,
     free_port,
     open_file,
     pick,
     run,
-    state,
     title,
 )
 from tests.fakes import FakeEngine, make_header, make_round
@@ -195,16 +195,9 @@ def test_the_tree_shown_is_saved_as_svg(visit: Open, tmp_path: Path, scheme: str
 
 def test_each_pane_saves_its_own_tree(visit: Open):
     page = visit()
-    choose(page, "DDTree")
-    pick(page, "#ds-against", "DART")
-    run_both(page)
+    compare(page, "hello", "DDTree", "DART")
+    buttons = page.locator("#ds-c-scope").get_by_role("button", name="Save the tree as SVG")
     for pane, method in ((0, "ddtree"), (1, "dart")):
         with page.expect_download() as download:
-            page.get_by_role("button", name="Save the tree as SVG").nth(pane).click()
+            buttons.nth(pane).click()
         assert f"-{method}-round-" in download.value.suggested_filename
-
-
-def run_both(page: Page) -> None:
-    page.locator(PROMPT).fill("hello")
-    page.locator("#ds-start").click()
-    expect(state(page)).to_have_text(["A: done", "B: done"])

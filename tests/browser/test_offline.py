@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -148,7 +149,7 @@ def test_a_link_opens_its_round_and_node_and_the_address_follows(put: Put):
     expect(page.locator(f"{NODE}.selected")).to_have_attribute("data-row", "2")
     page.keyboard.press("Escape")
     page.keyboard.press("ArrowRight")
-    page.wait_for_function("location.hash === '#round=5'")
+    expect(page).to_have_url(re.compile("#round=5$"))
     page.evaluate("location.hash = '#round=2&node=ghost'")
     expect(title(page)).to_have_text(at_round(2))
     expect(page.locator(f"{NODE}.ghost.selected")).to_have_count(1)
@@ -172,7 +173,7 @@ def test_a_hostile_link_does_nothing(put: Put, hash_: str):
 def test_links_are_read_strictly_and_written_so_that_they_read_back(put: Put):
     text = offline_page([trace(1, 2)])
     code = text[text.rindex("<script>") + 8 :]
-    link = code[code.index("const LINKED") : code.index("class Permalink")]
+    link = code[code.index("const TRACES") : code.index("class Permalink")]
     page = put("<!doctype html><title>x</title>")
     page.evaluate(
         "(code) => { window.link = new Function(code + '; return { readLink, writeLink };')() }",
@@ -195,7 +196,7 @@ def test_two_frames_on_one_page_do_not_collide(put: Put):
     )
     one, two = (page.frame_locator("iframe").nth(i) for i in (0, 1))
     expect(one.locator(".ds-round-title")).to_have_text(at_round(1))
-    two.locator(".ds-round-title").scroll_into_view_if_needed()
+    page.locator("iframe").nth(1).scroll_into_view_if_needed()
     expect(two.locator(".ds-round-title")).to_have_text(at_round(1))
     one.locator(".ds-tree").focus()
     page.keyboard.press("ArrowRight")
@@ -262,12 +263,12 @@ def test_a_shared_run_can_be_watched_and_not_stopped(visit: Open):
     page.get_by_role("button", name="Copy a link to this view").first.click()
     expect(page.get_by_role("button", name="Copy a link to this view").first).to_have_text("copied")
     link = page.evaluate("navigator.clipboard.readText()")
-    tickets = page.evaluate("sessionStorage.getItem('draftscope-tickets')")
+    tickets = page.evaluate("sessionStorage.getItem('draftscope-tickets-run')")
     assert "run=" in link and tickets not in link
     other = visit(link)
     expect(state(other).first).to_have_attribute("data-state", "running")
     other.locator("#ds-stop").click(force=True)
-    assert tickets not in (other.evaluate("sessionStorage.getItem('draftscope-tickets')") or "")
+    assert tickets not in (other.evaluate("sessionStorage.getItem('draftscope-tickets-run')") or "")
     other.evaluate("window.dispatchEvent(new CustomEvent('draftscope-stop'))")
     other.wait_for_timeout(600)
     expect(state(page).first).to_have_attribute("data-state", "running")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -109,9 +110,10 @@ def test_search_help_fit_and_zoom(visit: Open):
     expect(page.locator(f"{NODE}.selected.hit")).to_have_count(1)
     page.keyboard.press("Escape")
     page.keyboard.press("?")
-    expect(page.locator(".ds-help")).to_be_visible()
+    keys = page.get_by_role("dialog", name="Keys")
+    expect(keys).to_be_visible()
     page.keyboard.press("Escape")
-    expect(page.locator(".ds-help")).to_be_hidden()
+    expect(keys).to_be_hidden()
     scene = page.locator(".ds-tree > g").first
     before = scene.get_attribute("transform")
     page.keyboard.press("f")
@@ -374,7 +376,8 @@ def test_nothing_is_wider_than_the_window(visit: Open, size: tuple[int, int], sc
 
 
 def test_the_page_is_there_before_the_model(browser: Browser):
-    desk, port = Desk(FakeEngine(load_seconds=3)), free_port()
+    may_load = threading.Event()
+    desk, port = Desk(FakeEngine(may_load=may_load)), free_port()
     server = launch(desk, "127.0.0.1", port, block=False)
     desk.open()
     page = browser.new_context().new_page()
@@ -383,6 +386,7 @@ def test_the_page_is_there_before_the_model(browser: Browser):
     expect(chip).to_contain_text("pretending to load")
     run(page, "early bird", wait="waiting")
     expect(state(page)).to_have_text("waiting for the model")
+    may_load.set()
     expect(chip).to_have_text("model ready")
     expect(state(page)).to_have_attribute("data-state", "done")
     desk.close()
