@@ -12,7 +12,7 @@ const KEYS = [
   ["Space", "play, pause"],
   ["f", "fit the whole tree"],
   ["a", "back to the accepted path"],
-  ["+ −", "zoom in, zoom out"],
+  ["+ −", "zoom in, zoom out; also Ctrl and the wheel, or a pinch; drag to move"],
   ["/", "search a token; Enter goes to the next one"],
   ["d", "in a comparison, the next place where acceptance differs; D: before"],
   ["o", "in a comparison, the next tree"],

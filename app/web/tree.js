@@ -479,11 +479,13 @@ class TreeView {
       const box = this.svg.getBoundingClientRect();
       return [event.clientX - box.left, event.clientY - box.top];
     };
+    // The wheel alone scrolls the page: a tree that fills the window must not hold it. A trackpad's
+    // pinch arrives as a wheel with Ctrl, in small steps.
     this.svg.addEventListener("wheel", (event) => {
-      if (!this.round) return;
+      if (!this.round || !(event.ctrlKey || event.metaKey)) return;
       event.preventDefault();
-      const step = event.deltaMode === 1 ? 30 : 1;
-      this.zoomBy(Math.exp(-event.deltaY * step * (event.ctrlKey ? 0.01 : 0.0016)), ...local(event));
+      const most = 60, turned = event.deltaY * (event.deltaMode === 1 ? 30 : 1);
+      this.zoomBy(Math.exp(-0.008 * Math.max(-most, Math.min(most, turned))), ...local(event));
     }, { passive: false });
     this.svg.addEventListener("pointerdown", (event) => {
       if (event.button !== 0) return;
