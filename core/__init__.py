@@ -2,5 +2,5 @@
 
 from pathlib import Path
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
