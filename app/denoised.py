@@ -7,6 +7,7 @@ became of every draft. Light: numpy only. All token text leaves through ``app.vi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -15,7 +16,8 @@ from app.drafted import finite, odds
 from app.layout import layered
 from app.visible import PIECE, fitting, flowing, visible
 from core import ASSETS
-from core.diffusion.graph import MAX_FORMULAS, label
+from core.diffusion.graph import FORMAT, VERSION, DraftGraph, Formula, graph_from_json, label
+from core.errors import UserError
 from core.trace import Header, Trace
 from core.types import ACCEPTED, MASKED, OUTRANKED, REJECTED, UNREACHED, Block, Edit, Ranking, Round
 
@@ -36,30 +38,34 @@ def is_denoised(trace: Trace) -> bool:
 
 def run_view(header: Header) -> dict[str, Any]:
     """What the page says about a denoising run."""
-    settings = header.settings
-    graph = settings.get("graph") if isinstance(settings.get("graph"), dict) else None
-    formulas = _formulas(graph)
+    graph = calibrated(header.settings)
     return {
         "method": visible(header.method),
-        "title": f"Spiffy, D = {len(formulas)}" if formulas else "Plain denoising",
-        "drafts": bool(formulas),
-        "graph": visible(str(graph.get("name") or "of its own")) if graph else "",
-        "formulas": formulas,
+        "title": denoising_title(header.settings),
+        "drafts": graph is not None,
+        "graph": visible(graph.name or "of its own") if graph else "",
         "facts": [visible(fact, 80) for fact in _facts(header)],
         "prompt": flowing(header.prompt_text, 20_000),
     }
 
 
-def _formulas(graph: Mapping[str, Any] | None) -> list[str]:
-    """The graph's formulas as a paper writes them; a header may hold anything."""
-    given = graph.get("formulas") if graph else None
+def denoising_title(settings: Mapping[str, Any]) -> str:
+    """A run's name: plain denoising, or Spiffy with D drafts a call."""
+    graph = calibrated(settings)
+    return f"Spiffy, D = {len(graph)}" if graph else "Plain denoising"
+
+
+def calibrated(settings: Mapping[str, Any]) -> DraftGraph | None:
+    """The draft graph that a header names; None for none, and for what is no graph."""
+    graph = settings.get("graph")
+    if not isinstance(graph, dict):
+        return None
     try:
-        return [
-            visible(label([(int(i), int(j)) for i, j in f]), 120)
-            for f in list(given or ())[:MAX_FORMULAS]
-        ]
-    except (TypeError, ValueError):
-        return []
+        return graph_from_json(
+            {**graph, "format": FORMAT, "version": VERSION}, str(graph.get("name") or "")
+        )
+    except UserError:
+        return None
 
 
 def _facts(header: Header) -> Iterator[str]:
@@ -244,6 +250,87 @@ def _chance(edit: Edit, left: Ranking | None) -> float | None:
         return None
     named = (int(left.positions[i]), int(left.ids[i, j]))
     return finite(float(left.p[i, j])) if named == (edit.position, edit.token) else None
+
+
+def calibrated_view(graph: DraftGraph, rounds: Sequence[Round]) -> dict[str, Any]:
+    """A draft graph on its own, as the tree component draws it: a box per formula, and in how many
+    of these calls each was drafted and accepted."""
+    outline = graph.outline()
+    drafted, accepted = Counter[Formula](), Counter[Formula]()
+    for record in rounds:
+        for row in range(1, len(record.draft)):
+            formula = _formula(record.draft.edits[row])
+            drafted[formula] += 1
+            accepted[formula] += row in record.verdict.path
+    formulas = [_formula(edits) for edits in outline.edits]
+    counts = [(accepted[f], drafted[f]) for f in formulas]
+    names = ["the block", *(visible(label(f), 60) for f in formulas[1:])]
+    status = ["accepted" if taken else "unreached" for taken, _ in counts]
+    return {
+        "word": "level",
+        "title": "Calibrated graph",
+        "parents": outline.parents.tolist(),
+        "sources": [list(parents) for parents in outline.sources],
+        "depths": outline.depths.tolist(),
+        "y": [round(v, 2) for v in layered(outline).y.tolist()],
+        "tokens": list(range(len(outline))),
+        "labels": dict(enumerate(names)),
+        "short": {},
+        "lines": [_formula_lines(f, *c) for f, c in zip(formulas, counts, strict=True)],
+        "q": [taken / of if of else None for taken, of in counts],
+        "p": None,
+        "status": "".join(_LETTER[s] for s in status),
+        "path": [0],
+        "tvd": [],
+        "ghost": None,
+        "nodes": [
+            {"row": row, "name": names[row], "level": int(outline.depths[row]),
+             "status": status[row], "why": formula_words(formula, *counts[row]), "edits": [],
+             "parents": [[p, names[p], status[p]] for p in outline.sources[row]], "chance": None}
+            for row, formula in enumerate(formulas)
+        ],
+    }  # fmt: skip
+
+
+def _formula(edits: Sequence[Edit]) -> Formula:
+    return tuple(sorted((e.position_rank, e.token_rank) for e in edits))
+
+
+def _formula_lines(formula: Formula, accepted: int, drafted: int) -> list[list[Any]]:
+    """What a formula's box lists: its (i, j), and the share of its drafts that were accepted."""
+    shown = [[i, f"j = {j}", None] for i, j in formula[:LINES]]
+    return [*shown, ["", "accepted", accepted / drafted]] if drafted and formula else shown
+
+
+def formula_words(formula: Formula, accepted: int, drafted: int) -> str:
+    """What a formula sets and what became of it, as a sentence."""
+    if not formula:
+        return "the block as it stands before a call, and the ranking that is known of it"
+    sets = ", ".join(f"the {_nth(i)}surest position to its {_nth(j)}best token" for i, j in formula)
+    return f"sets {sets}. Drafted in {drafted} calls of this run, accepted in {accepted}"
+
+
+def _nth(number: int) -> str:
+    """1: nothing; 2: "2nd "."""
+    ends = {1: "st", 2: "nd", 3: "rd"}
+    end = "th" if 10 <= number % 100 <= 20 else ends.get(number % 10, "th")
+    return "" if number == 1 else f"{number}{end} "
+
+
+def calibrated_dot(graph: DraftGraph) -> str:
+    """A draft graph's formulas and pathways as DOT source."""
+    import graphviz
+
+    outline = graph.outline()
+    made = graphviz.Digraph(
+        "calibrated graph", graph_attr={"rankdir": "LR"},
+        node_attr={"shape": "box", "style": "rounded", "fontname": "monospace"},
+    )  # fmt: skip
+    for row, edits in enumerate(outline.edits):
+        made.node(str(row), label(_formula(edits)) if row else "the block")
+        for parent in outline.sources[row]:
+            made.edge(str(parent), str(row))
+    return made.source
 
 
 def draft_view(record: Round, row: int, left: Ranking | None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from app.studio.engine import DenoiseAsk
-from core.diffusion.graph import DraftGraph, Pace, make_graph, pace_to_json
+from core.diffusion.graph import DraftGraph, Pace, graph_to_json, make_graph, pace_to_json
 from core.diffusion.steps import At, Walk, call_record, simulate
 from core.embedded import Progress
 from core.errors import UserError
@@ -91,9 +91,7 @@ def spiffy_rounds(
 
 def make_header(graph: DraftGraph | None = None, pace: Pace = GRAPH.pace, **other: Any) -> Header:
     """As the engine writes it, without what no view needs."""
-    told = None
-    if graph is not None:
-        told = {"name": graph.name, "formulas": [[list(c) for c in f] for f in graph.formulas]}
+    told = graph and graph_to_json(graph)
     settings = {"length": 64, "block": 32, "pace": pace_to_json(pace), "temperature": 0.0,
                 "seed": 0, "go_on": False, "graph": told}  # fmt: skip
     given: dict[str, Any] = {

@@ -120,8 +120,9 @@ class LiveEngine:
     def _denoise(self, ask: DenoiseAsk) -> Run:
         """The embedded denoiser is loaded when it is first asked for."""
         from core.diffusion.denoise import Denoising
+        from core.diffusion.graph import find_graph
         from core.diffusion.models import load_diffusion
-        from core.diffusion.run import DenoiseRequest, find_graph, start
+        from core.diffusion.run import DenoiseRequest, start
 
         if self._denoiser is None:
             self._denoiser = load_diffusion(device=self._device)

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from app.denoised import PLAIN, SPIFFY, denoising_title
 from app.visible import flowing, visible
 from core.errors import UserError
 from core.methods import RECIPES
@@ -34,9 +35,19 @@ class Gallery:
     @cached_property
     def shelf(self) -> list[dict[str, Any]]:
         """What the page offers: one entry per prompt, with its runs."""
+        return self._shelf(denoised=False)
+
+    @cached_property
+    def denoised(self) -> list[dict[str, Any]]:
+        """The same of the denoising runs."""
+        return self._shelf(denoised=True)
+
+    def _shelf(self, denoised: bool) -> list[dict[str, Any]]:
         topics: dict[str, dict[str, Any]] = {}
         for name in self.files:
             told = self._told(name)
+            if (told["method"] in (PLAIN, SPIFFY)) != denoised:
+                continue
             topic = told.pop("topic")
             entry = topics.setdefault(topic, {"topic": topic, "prompt": told["prompt"], "runs": []})
             entry["runs"].append(told)
@@ -61,9 +72,12 @@ class Gallery:
         recipe = RECIPES.get(method)
         title = recipe.title if recipe else method
         drafts = recipe is not None and recipe.drafter is not None
+        if method in (PLAIN, SPIFFY):
+            title = denoising_title(header["settings"])
         methods = list(RECIPES)
         return {
             "name": name,
+            "method": visible(method),
             "topic": name.split("-")[0],
             "title": visible(f"{title}, B = {budget}" if drafts and method != "dflash" else title),
             "order": (methods.index(method) if method in methods else len(methods), budget or 0),

@@ -190,6 +190,42 @@ function saidOf(step) {
   return `${picks}; call ${step.at + 1}, ${step.free ? "by an accepted draft" : "its own step"}`;
 }
 
+/** What happens at a step, for somebody who sees this for the first time. */
+function toldOf(run, step) {
+  const call = run.calls[step.at], drafts = run.header && run.header.drafts;
+  const what = step.picks.map(([position, label, , p]) => `position ${position} to ${label} (${percent(p)} sure)`).join(", ");
+  if (step.free) return `No call: the state before this step was one of call ${step.at + 1}'s drafts, so the model's answer to it is already there. It sets ${what}. One call saved.`;
+  const sure = call.steps[0].picks.length === 1 ? "the masked position the model is surest of" : "the masked positions the model is surest of";
+  const words = `Model call ${step.at + 1} sets ${sure}: ${what}. `;
+  if (!drafts) return words + "Plain denoising pays one call for every step.";
+  if (!call.graph) return words + (call.step && step.at && run.calls[step.at - 1].block === call.block ? "It carried no drafts." : "The first call of a block carries no drafts: no ranking of it is known yet.");
+  if (call.accepted) return words + `Of the ${plural(call.drafted, "draft")} in the same call, ${call.accepted === 1 ? "one was the state" : call.accepted + " were the states"} it led to: the next ${call.accepted === 1 ? "step needs" : call.accepted + " steps need"} no call.`;
+  return words + `None of the ${plural(call.drafted, "draft")} in the same call was the state it led to: the next step needs a new call.`;
+}
+
+// ── the examples that ship ─────────────────────────────────────────────────────────────────────
+
+class DenoiseShelf extends Gallery {
+  constructor(source, onPick, complain) {
+    super(source, onPick, false);
+    this.complain = complain;
+  }
+
+  async _ask(name, asked) {
+    const answer = await super._ask(name, asked);
+    if (name === "example" && !answer.ticket) this.complain(answer.error || "the example could not be opened");
+    return answer;
+  }
+
+  /** Both runs of a prompt side by side first, then each alone. */
+  _prompt({ topic, prompt, runs }) {
+    const plain = runs.find((run) => run.method === "denoise");
+    const card = (title, words, some) => this._card(title, words, `${title}: ${prompt}`, () => this._examples(some.map((run) => run.name)));
+    const pairs = plain ? runs.filter((run) => run !== plain).map((run) => card("Plain and Spiffy, side by side", `${plain.rounds} model calls against ${run.rounds}`, [run, plain])) : [];
+    return this._section(topic[0].toUpperCase() + topic.slice(1), prompt, [...pairs, ...runs.map((run) => card(run.title, plural(run.rounds, "model call"), [run]))]);
+  }
+}
+
 // ── both runs over the whole text ──────────────────────────────────────────────────────────────
 
 class CallLanes {
@@ -383,7 +419,6 @@ class DenoiseView {
     this._build(element);
     this._listen();
     this.runs[0].feed.wake();
-    this._examples();
   }
 
   // ── the parts ──────────────────────────────────────────────────────────────────────────────
@@ -398,7 +433,7 @@ class DenoiseView {
     this.ranking.element.insertBefore(this.draft.element, this.ranking.element.firstChild);
     this.scope = h("div", { class: "ds-scope dn-scope nothing" }, this._status(), this._guide(), this._text(),
       h("div", { class: "dn-grids" }, ...this.grids.map((grid, i) => this._gridCard(grid, i))), this._graph(),
-      h("p", { class: "dn-keys ds-soft" }, "Space plays · ← → one step · Shift ← → one call · Home End · ↑ ↓ drafts · f fits the graph · Esc closes"), this.announce);
+      h("p", { class: "dn-keys ds-soft" }, "Space plays · ← → one step · Shift ← → one call · Home End · ↑ ↓ drafts · f fits the graph · Esc closes"), this._shelves(), this.announce);
     clear(element).append(this.scope);
   }
 
@@ -409,9 +444,33 @@ class DenoiseView {
     this.saves = this.runs.map((run) => button("Save trace", { class: "ds-button", hidden: true }, () => this._save(run)));
     this.empty = h("div", { class: "ds-card dn-empty" }, h("p", { class: "ds-empty-title" }, "A block being denoised, call by call"),
       h("p", {}, "A diffusion model starts from masked positions and unmasks the surest ones, step by step. Spiffy drafts the states a block may reach, runs them in the same model call, and every draft the model's own steps lead through saves a call: the text stays the same."),
-      h("p", { class: "ds-soft" }, "Write a prompt and press Start, or open the traces of a plain and a Spiffy run."),
-      (this.examples = h("div", { class: "ds-cards" })));
-    return h("div", { class: "ds-top-line" }, h("div", { class: "ds-status" }, this.modelChip, ...this.runs.map((run) => run.chip), this.about, h("span", { class: "ds-spring" }), ...this.saves), this.banner, this.empty);
+      h("p", { class: "ds-soft" }, "Write a prompt and press Start, or open a run that was recorded."),
+      (this.gallery = this._newShelf()).element);
+    this.gallery.draw();
+    this.examplesButton = button("Examples", { class: "ds-button", title: "Examples that ship" }, () => this._showExamples());
+    return h("div", { class: "ds-top-line" }, h("div", { class: "ds-status" }, this.modelChip, ...this.runs.map((run) => run.chip), this.about, h("span", { class: "ds-spring" }), this.examplesButton, ...this.saves), this.banner, this.empty);
+  }
+
+  _newShelf() {
+    return new DenoiseShelf(this.source, (tickets) => this._chosen(tickets), (sentence) => this.complain(sentence));
+  }
+
+  /** The shelf again, over a run that is on view. */
+  _shelves() {
+    this.shelf = this._newShelf();
+    this.shelves = h("dialog", { class: "ds-help ds-shelves", "aria-label": "Examples" }, this.shelf.element,
+      button("Close", { class: "ds-button" }, () => this.shelves.close()));
+    this.shelves.addEventListener("click", (event) => event.target === this.shelves && this.shelves.close());
+    return this.shelves;
+  }
+
+  _showExamples() {
+    this.shelf.draw().then(() => this.shelves.open || this.shelves.showModal());
+  }
+
+  _chosen(tickets) {
+    this.shelves.close();
+    this.open(tickets);
   }
 
   _guide() {
@@ -423,14 +482,16 @@ class DenoiseView {
     this.scrub = h("input", { type: "range", min: 0, max: 0, step: 1, value: 0, class: "ds-scrub", "aria-label": "Denoising step" });
     this.scrub.addEventListener("input", () => this.go(Number(this.scrub.value)));
     this.same = h("p", { class: "dn-same", role: "status" });
+    this.told = h("p", { class: "dn-told" });
     const key = (name, words) => h("span", { class: "entry" }, h("i", { class: "dn-key " + name }), words);
     return h("section", { class: "ds-card dn-guide", "aria-label": "Denoising steps" },
       h("div", { class: "dn-bar" },
         h("div", { class: "ds-transport", role: "group", "aria-label": "Step through" },
           act("‹", "Step before", "←", () => this.step(-1)), this.playButton, act("›", "Step after", "→", () => this.step(1)), this.liveButton),
         this.heading, h("span", { class: "ds-spring" }), this.tiles),
+      this.told,
       h("div", { class: "dn-track" }, this.lanes.element, this.scrub),
-      h("div", { class: "ds-key" }, key("paid", "a model call's own step"), key("free", "✓ by an accepted draft: no call"), key("starts", "a call begins"), h("span", { class: "ds-spring" }), this.same));
+      h("div", { class: "ds-key" }, key("paid", "a model call's own step"), key("free", "✓ by an accepted draft: no call"), key("starts", "a new block"), h("span", { class: "ds-spring" }), this.same));
   }
 
   _text() {
@@ -443,8 +504,8 @@ class DenoiseView {
   }
 
   _gridCard(grid, i) {
-    const heading = h("h2", {}), save = button("SVG", { class: "ds-button", title: "Save this grid as SVG", "aria-label": "Save this grid as SVG" }, () => saveSvg(grid.svg, `draftscope-block-${this.runs[i].name.toLowerCase()}`));
-    grid.card = h("section", { class: "ds-card dn-card", "aria-label": "The block over time" }, h("header", {}, heading, h("span", { class: "ds-spring" }), save), grid.element);
+    const heading = h("h2", {}), save = button("SVG", { class: "ds-button", title: "Save this grid as SVG", "aria-label": "Save this grid as SVG" }, () => saveSvg(grid.svg, `draftscope-block-${(this.shown[i] || this.main).name.toLowerCase()}`));
+    grid.card = h("section", { class: "ds-card dn-card", "aria-label": "The block over time" }, h("header", {}, heading, h("span", { class: "ds-spring" }), save), h("p", { class: "dn-note" }), grid.element);
     grid.heading = heading;
     return grid.card;
   }
@@ -452,13 +513,15 @@ class DenoiseView {
   _graph() {
     const tool = (sign, label, act) => button(sign, { "aria-label": label, title: label }, act);
     this.graphTitle = h("h2", {});
+    this.graphNote = h("p", { class: "dn-note" });
+    this.tabs = [["This call", false], ["Calibrated", true]].map(([words, whole]) => button(words, { class: "dn-tab", title: whole ? "The run's draft graph as formulas, before any token is known" : "The drafts of this call", "aria-pressed": String(!whole) }, () => this._turn(whole)));
     this.away = h("p", { class: "ds-away" });
     this.tools = h("span", { class: "ds-tools" }, tool("−", "Zoom out", () => this.tree.zoomBy(1 / 1.3)), tool("+", "Zoom in", () => this.tree.zoomBy(1.3)),
       tool("⤢", "Fit the whole graph (f)", () => this.tree.fit()),
       button("SVG", { class: "ds-button", "aria-label": "Save the draft graph as SVG", title: "Save the draft graph as SVG" }, () => handOut(this._name("graph") + ".svg", new Blob([wholeTree(this.tree).text], { type: "image/svg+xml" }))),
-      button("DOT", { class: "ds-button", "aria-label": "Save the draft graph as DOT", title: "Save the draft graph for graphviz" }, () => this._take("dot")));
+      button("DOT", { class: "ds-button", "aria-label": "Save the draft graph as DOT", title: "Save the draft graph for graphviz" }, () => (this.whole ? handOut("draftscope-calibrated-graph.dot", new Blob([this.whole.dot], { type: "text/vnd.graphviz" })) : this._take("dot"))));
     this.graphCard = h("section", { class: "ds-card ds-stage dn-graph", "aria-label": "Draft graph" },
-      h("header", {}, this.graphTitle, h("span", { class: "ds-spring" }), this.tools),
+      h("header", {}, this.graphTitle, h("span", { class: "ds-spring" }), h("span", { class: "dn-tabs", role: "group", "aria-label": "Which graph" }, this.tabs), this.tools), this.graphNote,
       h("div", { class: "ds-picture" }, this.tree.element, this.away), this._legend());
     return h("div", { class: "dn-below" }, this.graphCard, this.ranking.element);
   }
@@ -466,10 +529,23 @@ class DenoiseView {
   _legend() {
     const entry = (name, sign, words) => h("span", { class: "entry" }, h("i", { class: "box " + name }, sign), words);
     return h("footer", { class: "ds-legend" }, entry("accepted", "✓", "accepted: a call saved"), entry("rejected", "×", "rejected"),
-      entry("unreached", "·", "unreached"), entry("ghost", "◇", "where the target went on"), h("span", {}, "a line in a box: position, token, p · every line between boxes is a pathway"));
+      entry("unreached", "·", "unreached"), entry("ghost", "◇", "where the target went on"));
+  }
+
+  /** To the formulas of the run's calibrated graph, or back to this call's drafts. */
+  async _turn(whole) {
+    let answer = null;
+    if (whole) {
+      answer = await this.source.formulas({ ticket: this.main.feed.ticket }).catch(() => ({ error: "the server did not answer" }));
+      if (answer.error) return this.complain(answer.error);
+    }
+    this.whole = answer;
+    this.key = null;
+    this._draw();
   }
 
   _name(what) {
+    if (this.whole) return "draftscope-calibrated-graph";
     return `draftscope-${what}-call-${this.main.steps[this.place].at + 1}`;
   }
 
@@ -489,7 +565,7 @@ class DenoiseView {
     this.pause();
     this.complain("");
     this.runs.forEach((run) => run.forget());
-    Object.assign(this, { place: 0, follow: true, opened: false });
+    Object.assign(this, { place: 0, follow: true, whole: null });
     this.scope.classList.add("nothing");
     tickets.slice(0, 2).forEach((ticket, i) => this.runs[i].feed.open(ticket));
     this._remember(tickets);
@@ -507,27 +583,6 @@ class DenoiseView {
       this.unlike = ["the server did not say whether these runs can be compared"];
     }
     if (this.unlike.length) this._drawAll();
-  }
-
-  /** The examples that ship: a Spiffy run and plain denoising of the same prompt. */
-  async _examples() {
-    if (!this.source.gallery || !this.source.example) return;
-    const { prompts } = await this.source.gallery({}).catch(() => ({}));
-    for (const { prompt, runs } of prompts || []) {
-      const plain = runs.find(({ name }) => /denoise/.test(name));
-      for (const run of runs.filter(({ name }) => /spiffy/.test(name))) {
-        const names = [run, plain].filter(Boolean).map(({ name }) => name);
-        this.examples.append(button("", { class: "ds-example", title: `${run.name}: ${prompt}` }, () => this._example(names)));
-        this.examples.lastChild.append(h("b", {}, run.name), h("span", {}, prompt));
-      }
-    }
-  }
-
-  async _example(names) {
-    const answers = await Promise.all(names.map((name) => this.source.example({ name }).catch(() => ({}))));
-    const tickets = answers.map(({ ticket }) => ticket).filter(Boolean);
-    if (tickets.length) this.open(tickets);
-    else this.complain("the example could not be opened");
   }
 
   _remember(tickets) {
@@ -689,7 +744,7 @@ class DenoiseView {
     if (row === null) this.draft.close();
     else if (row === GHOST) this.draft.stop(round.ghost);
     else this.draft.show(round.nodes[row]);
-    this.ranking.mark(row > 0 ? round.nodes[row].edits : null);
+    this.ranking.mark(row > 0 && !this.whole ? round.nodes[row].edits : null);
     if (row === null) this.ranking.read = false;
   }
 
@@ -725,6 +780,7 @@ class DenoiseView {
       if (!run) return grid.clear();
       const at = Math.min(this.place, run.steps.length - 1), step = run.steps[at];
       grid.heading.replaceChildren(run.title, h("small", {}, `block ${step.block + 1} · ${plural(step.at + 1, "call")} for ${plural(at + 1, "step")}${at < this.place ? " (no further)" : ""}`));
+      grid.card.querySelector(".dn-note").textContent = "Across: the block's positions. Down: denoising steps. " + (run.header && run.header.drafts ? "A bracket holds the steps of one model call; each ✓ is a call saved." : "Every step is one model call.");
       grid.show(run, at);
     });
     const at = Math.min(this.place, main.steps.length - 1), step = main.steps[at];
@@ -753,6 +809,7 @@ class DenoiseView {
     if (!step) return;
     this.scrub.setAttribute("aria-valuetext", `step ${this.place + 1} of ${this.reach}`);
     this.heading.replaceChildren(`Step ${this.place + 1} of ${this.reach} `, h("small", {}, `block ${step.block + 1} · call ${step.at + 1}${step.free ? " · ✓ by an accepted draft" : ""}`));
+    this.told.textContent = toldOf(main, step);
     const [calls, plain, saved, speedup] = step.tally;
     const tile = (value, words, title) => h("span", { class: "ds-tile", title }, h("b", {}, value), h("span", {}, words));
     this.tiles.replaceChildren(...(main.header && main.header.drafts
@@ -777,7 +834,8 @@ class DenoiseView {
   }
 
   _drawGraph(run, step) {
-    const call = run.calls[step.at], graph = call.graph, key = `${run.feed.ticket} ${step.at}`;
+    const call = run.calls[step.at], whole = this.whole, graph = whole ? whole.graph : call.graph;
+    const key = `${run.feed.ticket} ${whole ? "whole" : step.at}`;
     this.graphCard.hidden = !(run.header && run.header.drafts);
     if (key !== this.key) {
       this.key = key;
@@ -788,8 +846,13 @@ class DenoiseView {
     this.away.textContent = graph ? "" : "The first call of a block drafts nothing: no ranking of it is known yet.";
     this.away.hidden = !!graph;
     this.tools.classList.toggle("off", !graph);
-    this.graphTitle.replaceChildren(`Draft graph of call ${step.at + 1} `, h("small", {}, graph ? `${plural(call.drafted, "draft")}, ${call.accepted} accepted` : ""));
-    if (graph) this.tree.mark(call.path[step.k] ?? null);
+    this.graphCard.classList.toggle("whole", !!whole);
+    this.tabs.forEach((tab, i) => tab.setAttribute("aria-pressed", String(Boolean(i) === !!whole)));
+    if (whole) this.graphTitle.replaceChildren("Calibrated graph ", h("small", {}, `${run.header.graph}, ${plural(graph.y.length - 1, "formula")}`));
+    else this.graphTitle.replaceChildren(`Draft graph of call ${step.at + 1} `, h("small", {}, graph ? `${plural(call.drafted, "draft")}, ${call.accepted} accepted` : ""));
+    this.graphNote.textContent = whole ? "A box is a formula: set the i-th surest masked position to its j-th best token. Counted on other prompts; blue and the share below: accepted in this run."
+      : "A box is the block with these positions set (position, token, p). Level n: n steps ahead. Every line between boxes is a pathway, the one step that leads from state to state.";
+    if (graph && !whole) this.tree.mark(call.path[step.k] ?? null);
   }
 
   // ── keys ───────────────────────────────────────────────────────────────────────────────────

@@ -13,6 +13,9 @@ from gradio.components import Component
 
 from app.denoised import (
     DENOISER,
+    calibrated,
+    calibrated_dot,
+    calibrated_view,
     call_view,
     is_denoised,
     run_view,
@@ -33,7 +36,7 @@ from core.errors import UserError
 from core.trace import Trace
 
 TITLE = "Denoise"
-SCRIPTS = ("tree.js", "feed.js", "save.js", "denoise.js")
+SCRIPTS = ("tree.js", "feed.js", "save.js", "gallery.js", "denoise.js")
 FIXED, SURE = "k tokens", "all with p ≥ t"
 NONE = 0  # no draft graph: plain denoising alone
 MISSING = (
@@ -187,10 +190,24 @@ def functions(context: Context) -> list[Callable[[dict[str, Any]], Any]]:
         headers = [run.header for run in runs if run is not None and run.header is not None]
         return {"unlike": unlike(*headers) if len(headers) == 2 else [], "known": len(headers) == 2}
 
+    def formulas(asked: dict[str, Any]) -> Any:
+        return whole_graph(desk.run(get(asked, "ticket")))
+
+    def gallery(asked: dict[str, Any]) -> Any:
+        return {"prompts": context.gallery.denoised}
+
     differ.__name__ = "unlike"  # the name the page asks by
     usual = {each.__name__: each for each in Saving(desk, context.gallery).functions()}
-    kept = [usual[name] for name in ("save", "take", "halt", "example", "gallery") if name in usual]
-    return [news, differ, *kept]
+    kept = [usual[name] for name in ("save", "take", "halt", "example")]
+    return [news, differ, formulas, gallery, *kept]
+
+
+def whole_graph(run: Run | None) -> dict[str, Any]:
+    """The calibrated graph of a run, drawn and as DOT, with what became of its formulas so far."""
+    graph = calibrated(run.header.settings) if run is not None and run.header else None
+    if run is None or graph is None:
+        return {"error": "this run has no draft graph"}
+    return {"graph": calibrated_view(graph, tuple(run.rounds)), "dot": calibrated_dot(graph)}
 
 
 def denoise_news(desk: Desk, ticket: object, since: int) -> dict[str, Any]:
