@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.diffusion.calibrate import (
+    MAX_CANDIDATES,
     SCORES,
     Candidate,
     best_graph,
@@ -96,7 +97,7 @@ def test_thirty_candidates_are_searched_within_the_limit(rule):
 
 def test_too_many_candidates_or_a_strange_score_are_one_sentence():
     with pytest.raises(UserError, match="look less far ahead"):
-        best_graph(made(2, 65), ONE, 3)
+        best_graph(made(2, MAX_CANDIDATES + 1), ONE, 3)
     with pytest.raises(UserError, match="must be one of"):
         best_graph(made(2, 5), ONE, 3, "best")
     with pytest.raises(UserError, match="at least 1 node"):
@@ -162,6 +163,17 @@ def test_with_a_threshold_one_set_met_at_two_lookaheads_is_one_node():
     counts = Counter({(1, pair): 5, (2, pair): 3, (1, ((1, 1),)): 4})
     nodes = candidates(counts, Pace(threshold=0.9))
     assert [(n.formula, n.count, n.level) for n in nodes] == [(((1, 1),), 4, 1), (pair, 8, 1)]
+
+
+def test_more_kept_sets_are_never_worth_less_and_save_calls_where_steps_scatter():
+    counts = Counter()
+    for seed in range(8):
+        counts += count_sets(run(ToyTarget(seed, 0.3), Denoising(32, 16)))
+    assert len(candidates(counts, ONE, 8)) > len(candidates(counts, ONE, 3))
+    few, more = (next(calibrated(counts, ONE, [10], "degree-0", kept)) for kept in (1, 8))
+    assert more.provenance["value"] >= few.provenance["value"]
+    calls = [len(run(ToyTarget(77, 0.3), Denoising(64, 16), graph)) for graph in (few, more)]
+    assert calls[1] < calls[0]
 
 
 def test_nothing_to_foresee_is_one_sentence():

@@ -120,6 +120,8 @@ def test_calibration_writes_readable_graphs_that_the_next_command_takes(capsys, 
     assert len(found) == 3 and found.provenance["prompts"] == 5
     assert found.provenance["score"] == "degree-1" and len(found.provenance["counts"]) == 3
     assert main([*words, "--budget", "3", "--score", "total"]) == 0
+    assert main([*words, "--budget", "3", "--score", "degree-0", "--keep", "8"]) == 0
+    assert read_graph(tmp_path / "g" / "k1-d3.json").provenance["kept"] == 8
     assert language.target.forwards == calls, "the counts were kept"
     capsys.readouterr()
     spiffy = told(
@@ -181,6 +183,7 @@ def test_a_bad_request_is_one_sentence_and_exit_code_2(capsys, language, words, 
         (["--lookahead", "0"], "look-ahead"),
         (["--budget", "0"], "nodes"),
         (["--count", "0"], "--count"),
+        (["--keep", "0"], "--keep"),
         (["--score", "best"], "invalid choice"),
     ],
 )

@@ -27,6 +27,7 @@ from app.commands.denoise import (
 )
 from app.terminal import Progress, console, say, table
 from core.diffusion.calibrate import (
+    KEPT_SETS,
     LOOKAHEAD,
     SCORES,
     Sets,
@@ -62,6 +63,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--lookahead", type=common.whole, default=LOOKAHEAD, metavar="K",
         help=f"steps looked ahead, the deepest level (default {LOOKAHEAD})",
     )  # fmt: skip
+    parser.add_argument(
+        "--keep", type=common.whole, default=KEPT_SETS, metavar="N",
+        help=f"most frequent sets kept per step ahead, to choose from (default {KEPT_SETS})",
+    )  # fmt: skip
     add_denoising_options(parser)
     add_diffusion_model(parser)
 
@@ -92,7 +97,9 @@ def main(args: argparse.Namespace) -> int:
             counts += sets
             steps += number
             progress.at(done + 1, f"prompt {done + 1} of {len(prompts)}")
-    graphs = list(calibrated(counts, settings.pace, sorted(set(args.budget)), args.score))
+    graphs = list(
+        calibrated(counts, settings.pace, sorted(set(args.budget)), args.score, args.keep)
+    )
     for graph in graphs:
         made = replace(graph, provenance={**about, "steps": steps, **graph.provenance})
         write_graph(args.out / f"{graph.name}.json", made)
@@ -106,6 +113,8 @@ def _check(args: argparse.Namespace, prompts: list[str]) -> None:
         raise UserError(f"--count must be at least 1, not {args.count}")
     if not 1 <= args.lookahead <= MAX_LOOKAHEAD:
         raise UserError(f"the look-ahead must be 1 to {MAX_LOOKAHEAD}, not {args.lookahead}")
+    if args.keep < 1:
+        raise UserError(f"--keep must be at least 1, not {args.keep}")
     for budget in args.budget:
         if not 1 <= budget <= MAX_FORMULAS:
             raise UserError(f"a draft graph has 1 to {MAX_FORMULAS} nodes, not {budget}")

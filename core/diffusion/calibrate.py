@@ -18,8 +18,8 @@ from core.errors import UserError
 from core.types import Ranking, Round, Step
 
 LOOKAHEAD = 10
-KEPT_SETS = 3  # per look-ahead
-MAX_CANDIDATES = 64
+KEPT_SETS = 3  # per look-ahead, as in the paper
+MAX_CANDIDATES = 128
 MAX_VISITS = 1_000_000  # nodes of the search tree; 30 candidates take a few thousand
 BUDGETS = (3, 5, 8, 10)
 
@@ -68,8 +68,10 @@ class Candidate:
     level: int
 
 
-def candidates(counts: Mapping[tuple[int, Formula], int], pace: Pace) -> tuple[Candidate, ...]:
-    """Part 2: the most frequent sets of every look-ahead; ties go to the first in ranks.
+def candidates(
+    counts: Mapping[tuple[int, Formula], int], pace: Pace, kept_sets: int = KEPT_SETS
+) -> tuple[Candidate, ...]:
+    """Part 2: the ``kept_sets`` most frequent of every look-ahead; ties go to the first in ranks.
 
     At a fixed number of tokens a step only sets of full steps count: where a block's remainder
     makes steps uneven, no graph could say at which step it is.
@@ -83,7 +85,7 @@ def candidates(counts: Mapping[tuple[int, Formula], int], pace: Pace) -> tuple[C
         if pace.threshold is None:
             full = {f: n for f, n in full.items() if len(f) == k * pace.tokens}
         own = sorted((-n, len(f), f) for f, n in full.items())
-        for n, _, formula in own[:KEPT_SETS]:
+        for n, _, formula in own[:kept_sets]:
             kept.setdefault(formula, {})[k] = -n
     found = [
         Candidate(formula, sum(seen.values()), max(seen, key=lambda k: (seen[k], -k)))
@@ -147,7 +149,7 @@ def best_graph(
     if len(nodes) > MAX_CANDIDATES:
         raise UserError(
             f"{len(nodes)} candidate sets are more than the {MAX_CANDIDATES} that can be searched: "
-            "look less far ahead"
+            "keep fewer, or look less far ahead"
         )
     parents = parents_of(nodes, pace)
     search = _Search(nodes, parents, min(budget, len(_reachable(nodes, parents))), rule)
@@ -215,16 +217,21 @@ class _Search:
 
 
 def calibrated(
-    counts: Sets, pace: Pace, budgets: Iterable[int] = BUDGETS, rule: str = "degree-1"
+    counts: Sets,
+    pace: Pace,
+    budgets: Iterable[int] = BUDGETS,
+    rule: str = "degree-1",
+    kept_sets: int = KEPT_SETS,
 ) -> Iterator[DraftGraph]:
     """The best graph for every budget, with its counts as provenance."""
-    nodes = candidates(counts, pace)
+    nodes = candidates(counts, pace, kept_sets)
     if not nodes:
         raise UserError("the texts hold no step that a draft could have foreseen")
     for budget in budgets:
         rows = best_graph(nodes, pace, budget, rule)
         numbers = {
             "score": rule,
+            "kept": kept_sets,
             "value": score(rows, nodes, parents_of(nodes, pace), rule),
             "candidates": len(nodes),
             "counts": [nodes[row].count for row in rows],
