@@ -274,7 +274,7 @@ def calibrated_view(graph: DraftGraph, rounds: Sequence[Round]) -> dict[str, Any
         "depths": outline.depths.tolist(),
         "y": [round(v, 2) for v in layered(outline).y.tolist()],
         "tokens": list(range(len(outline))),
-        "labels": dict(enumerate(names)),
+        "labels": {str(row): name for row, name in enumerate(names)},
         "short": {},
         "lines": [_formula_lines(f, *c) for f, c in zip(formulas, counts, strict=True)],
         "q": [taken / of if of else None for taken, of in counts],
@@ -297,9 +297,9 @@ def _formula(edits: Sequence[Edit]) -> Formula:
 
 
 def _formula_lines(formula: Formula, accepted: int, drafted: int) -> list[list[Any]]:
-    """What a formula's box lists: its (i, j), and the share of its drafts that were accepted."""
+    """What a formula's box lists: its (i, j), and how many of its drafts were accepted."""
     shown = [[i, f"j = {j}", None] for i, j in formula[:LINES]]
-    return [*shown, ["", "accepted", accepted / drafted]] if drafted and formula else shown
+    return [*shown, ["", f"✓ {accepted} of {drafted}", None]] if drafted and formula else shown
 
 
 def formula_words(formula: Formula, accepted: int, drafted: int) -> str:
@@ -355,6 +355,7 @@ def _edit_view(record: Round, edit: Edit, left: Ranking | None) -> dict[str, Any
     return {
         "position": edit.position,
         "label": visible(record.text(edit.token)),
+        "name": label([(edit.position_rank, edit.token_rank)]),
         "rank": [edit.position_rank, edit.token_rank],
         "p": _chance(edit, left),
         "fate": fate,

@@ -6,6 +6,20 @@ const DN_PLAY = 750; // milliseconds a step stays when playing
 const DN_KEPT = "draftscope-denoise"; // this browser tab's runs
 const DN_CELL = 6.4; // width of a monospace character in a chip
 
+const DN_WORDS = [
+  ["Position", "one place of the block: masked until a step sets its token, then it stays."],
+  ["Step", "the surest masked positions are set, by the ranking of what is masked then. Plain denoising makes a model call for every step."],
+  ["Draft", "a state that the block may be in a few steps from now. Spiffy guesses some from the ranking before, and runs them in the same model call."],
+  ["Level", "how many steps ahead of the block a draft is."],
+  ["Pathway", "one order of steps that leads to a draft. There may be several; the target walks at most one."],
+  ["Saved call", "the target's own steps led to a draft: what it says of that state is there already, so the next step needs no call."],
+];
+
+/** What the words on this page mean. */
+function wordList() {
+  return h("dl", { class: "dn-words" }, DN_WORDS.map(([word, means]) => h("div", {}, h("dt", {}, word), h("dd", {}, means))));
+}
+
 // ── from calls to steps ────────────────────────────────────────────────────────────────────────
 
 /** All steps of a run in order, each with the call that decided it; `free`: by an accepted draft. */
@@ -88,7 +102,7 @@ class BlockGrid {
     this.left = wide ? 92 : 62;
     this.right = width - 40;
     this.column = (this.right - this.left) / size;
-    this.height = Math.max(15, Math.min(24, Math.round(460 / rows)));
+    this.height = Math.max(15, Math.min(24, Math.round(344 / rows)));
     const top = 20, bottom = top + rows * this.height;
     this.svg.setAttribute("viewBox", `0 0 ${width} ${bottom + 6}`);
     this.svg.setAttribute("height", bottom + 6);
@@ -274,7 +288,7 @@ class RankingTable {
   constructor() {
     this.heading = h("h2", {});
     this.now = button("This step", { class: "dn-tab", "aria-pressed": "true" }, () => this._turn(false));
-    this.before = button("Before the call", { class: "dn-tab", "aria-pressed": "false" }, () => this._turn(true));
+    this.before = button("Before", { title: "What was known before this call: its drafts were read from that", class: "dn-tab", "aria-pressed": "false" }, () => this._turn(true));
     this.words = h("p", { class: "ds-soft" });
     this.table = h("table", { class: "dn-ranking" });
     this.element = h("section", { class: "ds-card dn-side", "aria-label": "Ranking of masked positions" },
@@ -307,7 +321,7 @@ class RankingTable {
     const rows = read ? this.known.rows : this.step.ranking, labels = read ? this.known.labels : this.call.labels;
     this.now.setAttribute("aria-pressed", String(!read));
     this.before.setAttribute("aria-pressed", String(!!read));
-    this.heading.textContent = read ? "Known before this call" : `Ranking at step ${this.place + 1}`;
+    this.heading.textContent = read ? "Ranking before the call" : `Ranking at step ${this.place + 1}`;
     this.words.textContent = read ? "A draft's cᵢⱼ sets the position of rank i to its token of rank j, in this list."
       : `Masked positions, surest first; the first ${count === 1 ? "one is" : count + " are"} unmasked. What is left counts as i = 1, 2, … for the next call's drafts.`;
     const width = Math.max(...rows.map(([, ids]) => ids.length), 1);
@@ -335,7 +349,7 @@ function brief(odds) {
 
 // ── one draft ──────────────────────────────────────────────────────────────────────────────────
 
-const DN_FATE = { same: ["✓", "the block now holds this token there"], masked: ["▢", "still masked after this call"], other: ["×", ""] };
+const DN_FATE = { same: ["✓", "in the block now"], masked: ["▢", "still masked after this call"], other: ["×", ""] };
 
 class DraftCard {
   constructor(onPick, onClose) {
@@ -354,7 +368,7 @@ class DraftCard {
     const mark = node.row ? { accepted: "✓ ", rejected: "× ", unreached: "· " }[node.status] : "● ";
     const edits = node.edits.map((edit) => {
       const [sign, words] = DN_FATE[edit.fate];
-      return h("tr", {}, h("td", {}, `c${edit.rank[0]},${edit.rank[1]}`), h("td", {}, `position ${edit.position}`), h("td", { class: "label" }, edit.label),
+      return h("tr", {}, h("td", {}, edit.name), h("td", {}, `position ${edit.position}`), h("td", { class: "label" }, edit.label),
         h("td", { class: "odds" }, percent(edit.p)), h("td", { class: "ds-soft" }, `${sign} ${edit.fate === "other" ? `the target wrote ${edit.wrote}` : words}`));
     });
     const ways = node.parents.map(([row, name, status]) => button(`${{ accepted: "✓", rejected: "×", unreached: "·" }[status]} ${name}`, { class: "dn-way " + status, title: `a pathway into this draft: its parent was ${status}` }, () => this.onPick(row)));
@@ -433,7 +447,7 @@ class DenoiseView {
     this.ranking.element.insertBefore(this.draft.element, this.ranking.element.firstChild);
     this.scope = h("div", { class: "ds-scope dn-scope nothing" }, this._status(), this._guide(), this._text(),
       h("div", { class: "dn-grids" }, ...this.grids.map((grid, i) => this._gridCard(grid, i))), this._graph(),
-      h("p", { class: "dn-keys ds-soft" }, "Space plays · ← → one step · Shift ← → one call · Home End · ↑ ↓ drafts · f fits the graph · Esc closes"), this._shelves(), this.announce);
+      h("details", { class: "dn-explained" }, h("summary", {}, "The words on this page"), wordList()), h("p", { class: "dn-keys ds-soft" }, "Space plays · ← → one step · Shift ← → one call · Home End · ↑ ↓ drafts · f fits the graph · Esc closes"), this._shelves(), this.announce);
     clear(element).append(this.scope);
   }
 
@@ -445,7 +459,7 @@ class DenoiseView {
     this.empty = h("div", { class: "ds-card dn-empty" }, h("p", { class: "ds-empty-title" }, "A block being denoised, call by call"),
       h("p", {}, "A diffusion model starts from masked positions and unmasks the surest ones, step by step. Spiffy drafts the states a block may reach, runs them in the same model call, and every draft the model's own steps lead through saves a call: the text stays the same."),
       h("p", { class: "ds-soft" }, "Write a prompt and press Start, or open a run that was recorded."),
-      (this.gallery = this._newShelf()).element);
+      (this.gallery = this._newShelf()).element, wordList());
     this.gallery.draw();
     this.examplesButton = button("Examples", { class: "ds-button", title: "Examples that ship" }, () => this._showExamples());
     return h("div", { class: "ds-top-line" }, h("div", { class: "ds-status" }, this.modelChip, ...this.runs.map((run) => run.chip), this.about, h("span", { class: "ds-spring" }), this.examplesButton, ...this.saves), this.banner, this.empty);
@@ -500,7 +514,7 @@ class DenoiseView {
       const token = event.target.closest("[data-step]");
       if (token) this.go(Number(token.getAttribute("data-step")));
     });
-    return h("section", { class: "ds-card ds-text", "aria-label": "Text so far" }, h("header", {}, h("h2", {}, "Text so far")), this.strip);
+    return h("section", { class: "ds-card ds-text", "aria-label": "Text so far" }, h("header", {}, h("h2", {}, "Text so far"), (this.asked = h("span", { class: "dn-asked ds-soft" }))), this.strip);
   }
 
   _gridCard(grid, i) {
@@ -514,14 +528,14 @@ class DenoiseView {
     const tool = (sign, label, act) => button(sign, { "aria-label": label, title: label }, act);
     this.graphTitle = h("h2", {});
     this.graphNote = h("p", { class: "dn-note" });
-    this.tabs = [["This call", false], ["Calibrated", true]].map(([words, whole]) => button(words, { class: "dn-tab", title: whole ? "The run's draft graph as formulas, before any token is known" : "The drafts of this call", "aria-pressed": String(!whole) }, () => this._turn(whole)));
+    this.tabs = [["Drafts", false], ["Calibrated", true]].map(([words, whole]) => button(words, { class: "dn-tab", title: whole ? "The run's draft graph as formulas, before any token is known" : "The drafts of this call", "aria-pressed": String(!whole) }, () => this._turn(whole)));
     this.away = h("p", { class: "ds-away" });
     this.tools = h("span", { class: "ds-tools" }, tool("−", "Zoom out", () => this.tree.zoomBy(1 / 1.3)), tool("+", "Zoom in", () => this.tree.zoomBy(1.3)),
       tool("⤢", "Fit the whole graph (f)", () => this.tree.fit()),
       button("SVG", { class: "ds-button", "aria-label": "Save the draft graph as SVG", title: "Save the draft graph as SVG" }, () => handOut(this._name("graph") + ".svg", new Blob([wholeTree(this.tree).text], { type: "image/svg+xml" }))),
       button("DOT", { class: "ds-button", "aria-label": "Save the draft graph as DOT", title: "Save the draft graph for graphviz" }, () => (this.whole ? handOut("draftscope-calibrated-graph.dot", new Blob([this.whole.dot], { type: "text/vnd.graphviz" })) : this._take("dot"))));
     this.graphCard = h("section", { class: "ds-card ds-stage dn-graph", "aria-label": "Draft graph" },
-      h("header", {}, this.graphTitle, h("span", { class: "ds-spring" }), h("span", { class: "dn-tabs", role: "group", "aria-label": "Which graph" }, this.tabs), this.tools), this.graphNote,
+      h("header", {}, h("span", { class: "dn-tabs", role: "group", "aria-label": "Which graph" }, this.tabs), this.graphTitle, h("span", { class: "ds-spring" }), this.tools), this.graphNote,
       h("div", { class: "ds-picture" }, this.tree.element, this.away), this._legend());
     return h("div", { class: "dn-below" }, this.graphCard, this.ranking.element);
   }
@@ -536,7 +550,7 @@ class DenoiseView {
   async _turn(whole) {
     let answer = null;
     if (whole) {
-      answer = await this.source.formulas({ ticket: this.main.feed.ticket }).catch(() => ({ error: "the server did not answer" }));
+      answer = (await this.source.formulas({ ticket: this.main.feed.ticket }).catch(() => null)) || { error: "the server did not answer" };
       if (answer.error) return this.complain(answer.error);
     }
     this.whole = answer;
@@ -762,7 +776,7 @@ class DenoiseView {
     this.same.classList.toggle("bad", typeof parts === "number");
     this.saves.forEach((save, i) => {
       save.hidden = !this.runs[i].steps.length;
-      save.textContent = shown.length > 1 ? `Save ${this.runs[i].name.toLowerCase()} trace` : "Save trace";
+      save.textContent = shown.length > 1 ? `Save ${this.runs[i].name.replace("Plain", "plain")} trace` : "Save trace";
     });
     if (first) this.key = null;
     this._draw();
@@ -780,7 +794,7 @@ class DenoiseView {
       if (!run) return grid.clear();
       const at = Math.min(this.place, run.steps.length - 1), step = run.steps[at];
       grid.heading.replaceChildren(run.title, h("small", {}, `block ${step.block + 1} · ${plural(step.at + 1, "call")} for ${plural(at + 1, "step")}${at < this.place ? " (no further)" : ""}`));
-      grid.card.querySelector(".dn-note").textContent = "Across: the block's positions. Down: denoising steps. " + (run.header && run.header.drafts ? "A bracket holds the steps of one model call; each ✓ is a call saved." : "Every step is one model call.");
+      grid.card.querySelector(".dn-note").textContent = "Across: positions. Down: steps. " + (run.header && run.header.drafts ? "Bracket: one model call; ✓: a call saved." : "Every step is one model call.");
       grid.show(run, at);
     });
     const at = Math.min(this.place, main.steps.length - 1), step = main.steps[at];
@@ -820,6 +834,7 @@ class DenoiseView {
 
   _drawText(run) {
     const blocks = textAt(run.calls, run.steps, this.place);
+    this.asked.textContent = run.header ? "Prompt: " + run.header.prompt : "";
     this.strip.replaceChildren(...blocks.map((block, i) => h("span", { class: "dn-block" + (i === blocks.length - 1 ? " current" : "") }, block.map((cell, position) => {
       if (!cell) return h("span", { class: "dn-masked", title: `position ${position}: masked` }, "▢");
       const step = run.steps[cell.step], how = !step ? "" : step.free ? "accepted" : "bonus";
@@ -840,7 +855,10 @@ class DenoiseView {
     if (key !== this.key) {
       this.key = key;
       this.pick(null);
-      if (graph) this.tree.show(graph, false);
+      if (graph) {
+        this.tree.show(graph, false);
+        this.tree.fit();
+      }
       else this.tree.clear();
     }
     this.away.textContent = graph ? "" : "The first call of a block drafts nothing: no ranking of it is known yet.";
@@ -848,9 +866,9 @@ class DenoiseView {
     this.tools.classList.toggle("off", !graph);
     this.graphCard.classList.toggle("whole", !!whole);
     this.tabs.forEach((tab, i) => tab.setAttribute("aria-pressed", String(Boolean(i) === !!whole)));
-    if (whole) this.graphTitle.replaceChildren("Calibrated graph ", h("small", {}, `${run.header.graph}, ${plural(graph.y.length - 1, "formula")}`));
-    else this.graphTitle.replaceChildren(`Draft graph of call ${step.at + 1} `, h("small", {}, graph ? `${plural(call.drafted, "draft")}, ${call.accepted} accepted` : ""));
-    this.graphNote.textContent = whole ? "A box is a formula: set the i-th surest masked position to its j-th best token. Counted on other prompts; blue and the share below: accepted in this run."
+    if (whole) this.graphTitle.replaceChildren(`${run.header.graph} `, h("small", {}, plural(graph.y.length - 1, "formula")));
+    else this.graphTitle.replaceChildren(`Call ${step.at + 1} `, h("small", {}, graph ? `${plural(call.drafted, "draft")}, ${call.accepted} accepted` : "no drafts"));
+    this.graphNote.textContent = whole ? "A box is a formula: set the i-th surest masked position to its j-th best token. Counted on other prompts; ✓ 3 of 29: accepted in 3 of the 29 calls of this run that drafted it."
       : "A box is the block with these positions set (position, token, p). Level n: n steps ahead. Every line between boxes is a pathway, the one step that leads from state to state.";
     if (graph && !whole) this.tree.mark(call.path[step.k] ?? null);
   }
