@@ -26,10 +26,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from core.errors import UserError
+from core.mapped import read_mapped
 from core.methods import RECIPES, Value, recipe
 from core.types import Array, Candidates, Transitions
 
@@ -126,7 +127,7 @@ class Collected:
     @staticmethod
     def load(path: Path) -> Collected:
         """Map a file. Raises UserError when it is none, is damaged or cannot be read."""
-        metadata, arrays = read_mapped(Path(path))
+        metadata, arrays = read_mapped(Path(path), "collected text")
         if metadata.get("format") != FORMAT:
             raise UserError(f"{path} is a safetensors file but no collected text")
         if metadata.get("version") != str(VERSION):
@@ -283,31 +284,3 @@ def write(path: Path, header: CollectedHeader, arrays: Mapping[str, Array]) -> N
         unfinished.replace(path)
     except (OSError, SafetensorError) as error:
         raise UserError(f"{path} cannot be written: {error}") from None
-
-
-_TYPES = {"F32": "<f4", "U16": "<u2", "I32": "<i4", "I64": "<i8", "U8": "u1"}
-
-
-def read_mapped(path: Path) -> tuple[dict[str, str], dict[str, Array]]:
-    """Metadata and read-only mapped arrays of a safetensors file; nothing is copied.
-
-    Raises UserError when it is none or cannot be read. Arrays of other types are left out.
-    """
-    try:
-        with safe_open(str(path), framework="numpy") as file:  # checks sizes and offsets
-            metadata = dict(file.metadata() or {})
-        raw = np.memmap(path, np.uint8, "r")
-    except FileNotFoundError:
-        raise UserError(f"there is no file {path}") from None
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (SafetensorError, ValueError):
-        raise UserError(f"{path} is no safetensors file, or is damaged") from None
-    begin = 8 + int.from_bytes(raw[:8].tobytes(), "little")
-    arrays = {}
-    for name, entry in json.loads(raw[8:begin].tobytes()).items():
-        if name != "__metadata__" and entry["dtype"] in _TYPES:
-            low, high = entry["data_offsets"]
-            flat = np.frombuffer(raw[begin + low : begin + high], _TYPES[entry["dtype"]])
-            arrays[name] = flat.reshape(entry["shape"])
-    return metadata, arrays

@@ -27,9 +27,9 @@ from typing import NamedTuple
 
 import numba
 import numpy as np
-from safetensors import SafetensorError, safe_open
 
 from core.errors import UserError
+from core.mapped import TYPES, read_mapped
 from core.types import Array
 
 FORMAT = "draftscope-ngram"
@@ -38,7 +38,6 @@ ORDER = 3
 CODE_BITS = 21  # three of them make the key of a gram that building sorts by
 MAX_VOCABULARY = (1 << CODE_BITS) - 1
 
-_TYPES = {"I64": np.dtype("<i8"), "U32": np.dtype("<u4")}
 TENSORS = {  # in the order they have in the file: the widest first, so that all are aligned
     "large_nodes": "I64",
     "large_counts": "I64",
@@ -97,7 +96,7 @@ def file_header(lengths: Mapping[str, int], metadata: Mapping[str, str]) -> byte
     header: dict[str, object] = {"__metadata__": dict(metadata)}
     end = 0
     for name, kind in TENSORS.items():
-        begin, end = end, end + lengths[name] * _TYPES[kind].itemsize
+        begin, end = end, end + lengths[name] * TYPES[kind].itemsize
         header[name] = {"dtype": kind, "shape": [lengths[name]], "data_offsets": [begin, end]}
     text = json.dumps(header, ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)  # the arrays behind it stay aligned
@@ -187,18 +186,9 @@ class NgramStore:
     def open(path: Path | str) -> NgramStore:
         """Map a store's file. Raises UserError when it is none, is damaged or cannot be read."""
         path = Path(path)
-        try:
-            with safe_open(str(path), framework="numpy") as file:  # checks sizes and offsets
-                metadata = dict(file.metadata() or {})
-            raw = np.memmap(path, np.uint8, "r")
-        except FileNotFoundError:
-            raise UserError(f"there is no file {path}") from None
-        except OSError as error:
-            raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
-        except (SafetensorError, ValueError):
-            raise UserError(f"{path} is no n-gram store, or is damaged") from None
+        metadata, arrays = read_mapped(path, "n-gram store")
         vocabulary = _checked_metadata(path, metadata)
-        tensors = _tensors(path, raw)
+        tensors = _tensors(path, arrays)
         _check_sizes(path, tensors)
         return NgramStore(_frozen(list(tensors.values()), vocabulary), metadata)
 
@@ -240,18 +230,15 @@ def _checked_metadata(path: Path, metadata: Mapping[str, str]) -> int:
     return vocabulary
 
 
-def _tensors(path: Path, raw: Array) -> dict[str, Array]:
-    """The arrays at the offsets of the header, which safetensors has checked; nothing is copied."""
-    begin = 8 + int.from_bytes(raw[:8].tobytes(), "little")
-    header = json.loads(raw[8:begin].tobytes())
+def _tensors(path: Path, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """The store's arrays, in their order; a compiled search needs them aligned."""
     found = {}
     for name, kind in TENSORS.items():
-        entry = header.get(name, {})
-        low, high = entry.get("data_offsets", (0, 0))
-        aligned = (begin + low) % _TYPES[kind].itemsize == 0
-        if entry.get("dtype") != kind or len(entry["shape"]) != 1 or not aligned:
+        array = arrays.get(name)
+        fits = array is not None and array.dtype == TYPES[kind] and array.ndim == 1
+        if array is None or not fits or not array.flags.aligned:
             raise UserError(f"{path} lacks the array {name!r}: it is damaged")
-        found[name] = raw[begin + low : begin + high].view(_TYPES[kind])
+        found[name] = array
     return found
 
 
