@@ -139,14 +139,21 @@ class Engine:
             prompt_text=request.prompt,
             prompt_ids=tuple(prompt),
             seed=request.seed,
-            tokenizer_hash=language.tokenizer_hash,
-            dtype=str(language.model.dtype).removeprefix("torch."),
-            device=str(language.device),
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            creator={"name": "draftscope", "version": VERSION},
-            libraries={n: metadata.version(n) for n in ("torch", "transformers", "numpy")},
+            **circumstances(language),
         )
         return Run(header, rounds, language)
+
+
+def circumstances(language: Language) -> dict[str, Any]:
+    """What a header says of where and when a run was made."""
+    return {
+        "tokenizer_hash": language.tokenizer_hash,
+        "dtype": str(language.model.dtype).removeprefix("torch."),
+        "device": str(language.device),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "creator": {"name": "draftscope", "version": VERSION},
+        "libraries": {n: metadata.version(n) for n in ("torch", "transformers", "numpy")},
+    }
 
 
 T = TypeVar("T")

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib import metadata
 from typing import Any
 
-from core import VERSION
 from core.diffusion.denoise import Denoising, denoise
 from core.diffusion.graph import DraftGraph, graph_to_json, pace_to_json
 from core.diffusion.models import DiffusionLanguage
-from core.session import Run
+from core.session import Run, circumstances
 from core.trace import Header
 
 PLAIN, SPIFFY = "denoise", "spiffy"
@@ -47,12 +44,7 @@ def _header(language: DiffusionLanguage, request: DenoiseRequest, prompt: list[i
         prompt_text=request.prompt,
         prompt_ids=tuple(prompt),
         seed=request.settings.seed,
-        tokenizer_hash=language.tokenizer_hash,
-        dtype=str(language.model.dtype).removeprefix("torch."),
-        device=str(language.device),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        creator={"name": "draftscope", "version": VERSION},
-        libraries={n: metadata.version(n) for n in ("torch", "transformers", "numpy")},
+        **circumstances(language),
     )
 
 
