@@ -7,6 +7,7 @@ import random
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.denoised import (
+    calibrated,
+    calibrated_dot,
+    calibrated_view,
     call_view,
     draft_view,
     graph_view,
@@ -23,8 +27,10 @@ from app.denoised import (
     unlike,
 )
 from app.layout import layered
+from app.studio.engine import DenoiseAsk, LiveEngine
+from app.studio.gallery import Gallery
 from core.diffusion.graph import DraftGraph, Pace, make_graph
-from core.diffusion.steps import saved
+from core.diffusion.steps import saved, written
 from core.trace import Trace, read_trace, write_trace
 from core.types import ACCEPTED, MASKED, REJECTED, UNREACHED, Round
 from tests import fakes
@@ -221,3 +227,59 @@ def test_numbers_that_are_none_leave_as_null():
     bad = replace(step, ranking=replace(step.ranking, p=p))
     broken = replace(record, block=replace(record.block, steps=(bad, *record.block.steps[1:])))
     plain_json(call_view((SPIFFY[0], broken), 1))
+
+
+# ── the calibrated graph and the examples ────────────────────────────────────────────────────────
+
+
+def test_a_calibrated_graph_counts_what_became_of_its_formulas():
+    view = calibrated_view(GRAPH, SPIFFY)
+    plain_json(view)
+    assert all(type(key) is str for key in view["labels"])  # the server refuses others
+    assert len(view["nodes"]) == len(GRAPH) + 1 and view["sources"][0] == []
+    calls = [record for record in SPIFFY if record.draft.nodes]
+    best = next(node for node in view["nodes"] if node["name"] == "c₁₁")
+    accepted = sum(record.accepted > 0 and record.verdict.path[1] == 1 for record in calls)
+    assert best["why"] == (
+        "sets the surest position to its best token. "
+        f"Drafted in {len(calls)} calls of this run, accepted in {accepted}"
+    )
+    third = next(node for node in view["nodes"] if node["name"] == "c₁₁ c₃₁")
+    assert third["why"].startswith(
+        "sets the surest position to its best token, the 3rd surest position to its best token."
+    )
+    text = calibrated_dot(GRAPH)
+    assert text.count("->") == sum(map(len, view["sources"])) and "c₁₁ c₂₁ c₃₁" in text
+
+
+def test_a_header_s_graph_comes_back_as_it_was():
+    graph = calibrated(make_header(GRAPH).settings)
+    assert graph is not None and graph.formulas == GRAPH.formulas and graph.name == GRAPH.name
+    assert calibrated(make_header().settings) is None
+
+
+def test_the_gallery_keeps_denoising_runs_apart():
+    gallery = Gallery()
+    usual = [run["name"] for entry in gallery.shelf for run in entry["runs"]]
+    denoised = [run["name"] for entry in gallery.denoised for run in entry["runs"]]
+    assert denoised == ["maths-denoise", "maths-spiffy-10", "code-denoise", "code-spiffy-10"]
+    assert usual and not set(usual) & set(denoised)
+    for entry in gallery.denoised:
+        plain, spiffy = (gallery.trace(run["name"]) for run in entry["runs"])
+        assert is_denoised(plain) and is_denoised(spiffy)
+        assert unlike(plain.header, spiffy.header) == []
+        assert np.array_equal(written(plain.rounds), written(spiffy.rounds))
+
+
+def test_the_live_engine_starts_both_denoising_runs():
+    torch = pytest.importorskip("torch")
+    from tests.diffusion_toys import ToyTarget
+
+    engine = LiveEngine("smollm2-135m", "cpu")
+    engine._denoiser = SimpleNamespace(  # type: ignore[assignment]
+        target=ToyTarget(), block=8, name="smollm2-135m", tokenizer_hash="x", device="cpu",
+        model=SimpleNamespace(dtype=torch.float64), encode_chat=lambda prompt: [3, 1, 4],
+    )  # fmt: skip
+    spiffy, plain = (engine.start(DenoiseAsk("p", 16, nodes=nodes)).header for nodes in (3, None))
+    assert (spiffy.method, plain.method) == ("spiffy", "denoise")
+    assert calibrated(spiffy.settings).name == "k1-d3" and spiffy.settings["block"] == 8

@@ -6,6 +6,7 @@ const DN_PLAY = 750; // milliseconds a step stays when playing
 const DN_KEPT = "draftscope-denoise"; // this browser tab's runs
 const DN_CELL = 6.4; // width of a monospace character in a chip
 
+const DN_EMPTY = "A block being denoised, call by call";
 const DN_WORDS = [
   ["Position", "one place of the block: masked until a step sets its token, then it stays."],
   ["Step", "the surest masked positions are set, by the ranking of what is masked then. Plain denoising makes a model call for every step."],
@@ -456,7 +457,7 @@ class DenoiseView {
     this.about = h("span", { class: "ds-about" });
     this.banner = h("p", { class: "ds-banner", role: "alert", hidden: true });
     this.saves = this.runs.map((run) => button("Save trace", { class: "ds-button", hidden: true }, () => this._save(run)));
-    this.empty = h("div", { class: "ds-card dn-empty" }, h("p", { class: "ds-empty-title" }, "A block being denoised, call by call"),
+    this.empty = h("div", { class: "ds-card dn-empty" }, (this.emptyTitle = h("p", { class: "ds-empty-title" }, DN_EMPTY)),
       h("p", {}, "A diffusion model starts from masked positions and unmasks the surest ones, step by step. Spiffy drafts the states a block may reach, runs them in the same model call, and every draft the model's own steps lead through saves a call: the text stays the same."),
       h("p", { class: "ds-soft" }, "Write a prompt and press Start, or open a run that was recorded."),
       (this.gallery = this._newShelf()).element, wordList());
@@ -579,6 +580,7 @@ class DenoiseView {
     this.pause();
     this.complain("");
     this.runs.forEach((run) => run.forget());
+    this.grids.forEach((grid) => grid.clear());
     Object.assign(this, { place: 0, follow: true, whole: null });
     this.scope.classList.add("nothing");
     tickets.slice(0, 2).forEach((ticket, i) => this.runs[i].feed.open(ticket));
@@ -649,12 +651,14 @@ class DenoiseView {
     this.runs.forEach((each, i) => (this.saves[i].hidden = !each.steps.length));
     const busy = this.runs.some((each) => each.feed.active);
     if (busy !== this.busy) this.trigger((this.busy = busy) ? "running" : "settled");
+    this.emptyTitle.textContent = busy ? "Waiting for the first model call…" : DN_EMPTY;
     if (ended && !busy) this.follow = false;
     this._drawBar();
   }
 
   _lost(run) {
     run.forget();
+    this.grids.forEach((grid) => grid.clear());
     if (!this.runs.some((each) => each.feed.run)) {
       this._remember([]);
       this.scope.classList.add("nothing");
@@ -857,7 +861,7 @@ class DenoiseView {
       this.pick(null);
       if (graph) {
         this.tree.show(graph, false);
-        this.tree.fit();
+        if (this.tree.svg.clientWidth > 480) this.tree.fit(); // on a phone its boxes could not be read
       }
       else this.tree.clear();
     }

@@ -1,0 +1,272 @@
+"""The tab Denoise in a real browser: examples, live runs, the grid, the graph, the exports."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+pytest.importorskip("gradio")
+from playwright.sync_api import Download, Locator, Page, expect
+
+from core.trace import Trace, write_trace
+from tests.browser.steps import Open, open_file, state, tab
+from tests.denoised_fakes import DenoiseEngine, traces
+from tests.fakes import make_header, make_run
+
+pytestmark = pytest.mark.browser
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def engine() -> DenoiseEngine:
+    return DenoiseEngine()
+
+
+@pytest.fixture
+def page(visit: Open) -> Page:
+    made = visit()
+    tab(made, "denoise")
+    expect(made.locator(".dn-scope")).to_be_visible()
+    return made
+
+
+def example(page: Page, title: str = "Plain and Spiffy, side by side") -> None:
+    page.locator(".dn-empty .ds-example", has_text=title).first.click()
+    expect(heading(page)).to_contain_text("Step 1 of 64")
+
+
+def run(page: Page, prompt: str, graph: str = "10") -> None:
+    page.locator("#ds-d-prompt textarea").fill(prompt)
+    page.locator("#ds-d-graph label", has_text=re.compile(rf"^\s*{graph}\s*$")).click()
+    page.locator("#ds-d-start").click()
+
+
+def done(page: Page, runs: int = 2) -> None:
+    expect(state(page)).to_have_count(runs)
+    for chip in range(runs):
+        expect(state(page).nth(chip)).to_have_attribute("data-state", "done")
+
+
+def heading(page: Page) -> Locator:
+    return page.locator(".dn-place")
+
+
+def named(page: Page, name: str) -> Locator:
+    return page.locator(".dn-scope").get_by_role("button", name=name, exact=True)
+
+
+def taken(page: Page, button: Locator) -> Download:
+    with page.expect_download() as made:
+        button.click()
+    return made.value
+
+
+def tiles(page: Page) -> list[str]:
+    return page.locator(".dn-tiles b").all_inner_texts()
+
+
+def shown(page: Page, grid: int) -> list[str]:
+    """The tokens a grid reveals, row by row."""
+    rows = page.locator(".dn-card:visible").nth(grid).locator(".row:not(.later) .chip")
+    return [text or "" for text in rows.locator("text").all_text_contents()]
+
+
+# ── the examples ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_example_opens_both_runs_at_the_same_step(page: Page):
+    example(page)
+    expect(page.locator(".dn-card:visible")).to_have_count(2)
+    expect(page.locator(".dn-same")).to_have_text(
+        "✓ both runs unmask the same tokens at the same steps"
+    )
+    page.keyboard.press("End")
+    expect(heading(page)).to_contain_text("Step 64 of 64")
+    plain, calls, saved, speedup = tiles(page)
+    assert int(plain) == 64 and int(calls) + int(saved) == 64
+    assert speedup == f"{64 / int(calls):.2f}×"
+    assert shown(page, 0) == shown(page, 1)
+    expect(page.locator(".dn-strip")).to_contain_text("180 miles.")
+    expect(page.locator(".dn-masked")).to_have_count(0)
+
+
+def test_an_example_of_one_run_stands_alone_and_the_shelf_comes_back(page: Page):
+    example(page, "Plain denoising")
+    expect(page.locator(".dn-card:visible")).to_have_count(1)
+    expect(page.locator(".dn-graph")).to_be_hidden()
+    expect(page.locator(".dn-told")).to_contain_text("Plain denoising pays one call for every step")
+    named(page, "Examples").click()
+    page.locator(".dn-scope dialog .ds-example", has_text="Spiffy, D = 10").first.click()
+    expect(page.locator(".dn-graph")).to_be_visible()
+    expect(page.locator(".dn-scope dialog")).to_be_hidden()
+
+
+def test_the_examples_of_denoising_stay_on_this_tab(visit: Open):
+    page = visit()
+    expect(page.locator(".ds-example:visible").first).to_be_visible()
+    assert not page.locator(".ds-example:visible", has_text="denoising").count()
+    tab(page, "denoise")
+    expect(page.locator(".dn-empty .ds-example")).to_have_count(6)
+
+
+# ── steps ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_steps_calls_cells_and_the_scrubber_move_through_the_text(page: Page):
+    example(page)
+    page.keyboard.press("ArrowRight")
+    expect(heading(page)).to_contain_text("Step 2 of 64 block 1 · call 2")
+    expect(page.locator(".dn-strip .ds-token")).to_have_count(2)
+    page.keyboard.press("Shift+ArrowRight")
+    expect(heading(page)).to_contain_text("call 3")
+    page.locator(".dn-card:visible").nth(1).locator("[data-step='10'] .hit").click()
+    expect(heading(page)).to_contain_text("Step 11 of 64")
+    page.locator(".dn-strip .ds-token").first.click()
+    expect(heading(page)).to_contain_text("Step 1 of 64")
+    page.get_by_role("slider", name="Denoising step").fill("20")
+    expect(heading(page)).to_contain_text("Step 21 of 64 block 2")
+    assert len(shown(page, 0)) == 5  # of the second block
+
+
+def test_a_step_is_told_in_words(page: Page):
+    example(page)
+    expect(page.locator(".dn-told")).to_contain_text("The first call of a block carries no drafts")
+    free = page.locator(".dn-card:visible").nth(1).locator(".row.free").first
+    free.locator(".hit").click(force=True)
+    expect(page.locator(".dn-told")).to_contain_text("No call: the state before this step was one")
+    expect(heading(page)).to_contain_text("✓ by an accepted draft")
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(".dn-told")).to_contain_text("no call")
+
+
+def test_playing_goes_on_to_the_end_of_the_text(page: Page):
+    example(page)
+    page.get_by_role("slider", name="Denoising step").fill("62")
+    named(page, "Play").click()
+    expect(heading(page)).to_contain_text("Step 64 of 64")
+    expect(named(page, "Play")).to_be_visible()
+
+
+# ── the graph ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_draft_tells_its_pathways_and_what_became_of_it(page: Page):
+    example(page)
+    expect(page.locator(".dn-graph .ds-away")).to_contain_text("drafts nothing")
+    page.locator(".dn-card:visible").nth(1).locator(".row.free .hit").first.click(force=True)
+    boxes = page.locator(".dn-graph .ds-node")
+    expect(boxes).to_have_count(12)  # the block, ten drafts, and where the target went on
+    page.locator(".dn-graph .ds-node.accepted").first.click()
+    card = page.locator(".dn-draft")
+    expect(card).to_contain_text("accepted: the target's own step led to exactly this state")
+    expect(page.locator(".dn-ranking .marked")).not_to_have_count(0)
+    expect(page.locator(".dn-side h2")).to_have_text("Ranking before the call")
+    card.locator(".dn-way").first.click()
+    expect(card).to_contain_text("the block as it stood")
+    page.keyboard.press("Escape")
+    expect(card).to_be_hidden()
+
+
+def test_the_calibrated_graph_is_shown_and_taken_along(page: Page):
+    example(page)
+    named(page, "Calibrated").click()
+    expect(page.locator(".dn-graph h2")).to_have_text("k1-d10 10 formulas")
+    boxes = page.locator(".dn-graph .ds-node")
+    expect(boxes).to_have_count(11)
+    page.locator("#dn-graph-node-4").click()
+    expect(page.locator(".dn-draft")).to_contain_text("Drafted in")
+    made = taken(page, named(page, "Save the draft graph as DOT"))
+    assert made.suggested_filename == "draftscope-calibrated-graph.dot"
+    text = Path(made.path()).read_text()
+    assert text.startswith('digraph "calibrated graph"') and text.count("->") >= 10
+    svg = ElementTree.fromstring(
+        Path(taken(page, named(page, "Save the draft graph as SVG")).path()).read_bytes()
+    )
+    assert svg.tag == SVG + "svg" and "c₁₁ c₂₁" in "".join(svg.itertext())
+    named(page, "Drafts").click()
+    expect(page.locator(".dn-graph h2")).to_contain_text("Call 1")
+
+
+def test_a_call_s_graph_the_grid_and_the_trace_are_files(page: Page):
+    example(page)
+    page.keyboard.press("End")
+    made = taken(page, named(page, "Save the draft graph as DOT"))
+    assert made.suggested_filename.endswith(".dot") and "digraph" in Path(made.path()).read_text()
+    made = taken(page, named(page, "Save the draft graph as SVG"))
+    assert ElementTree.fromstring(Path(made.path()).read_bytes()).tag == SVG + "svg"
+    for grid, name in enumerate(("plain", "spiffy")):
+        made = taken(page, named(page, "Save this grid as SVG").nth(grid))
+        assert made.suggested_filename == f"draftscope-block-{name}.svg"
+    made = taken(page, named(page, "Save Spiffy trace"))
+    lines = gzip.decompress(Path(made.path()).read_bytes()).splitlines()
+    assert json.loads(lines[0])["method"] == "spiffy"
+
+
+# ── live runs and traces ─────────────────────────────────────────────────────────────────────────
+
+
+def test_a_live_run_is_followed_to_its_end(page: Page):
+    run(page, "How many are left?")
+    done(page)
+    expect(page.locator(".dn-same")).to_contain_text("same tokens at the same steps")
+    expect(heading(page)).to_contain_text("Step 64 of 64")
+    plain, calls, _, _ = tiles(page)
+    assert int(calls) < int(plain) == 64
+    run(page, "And now plainly", "none")
+    done(page, 1)
+    expect(page.locator(".dn-card:visible")).to_have_count(1)
+
+
+def test_a_run_is_stopped_and_a_failure_is_said(page: Page):
+    run(page, "slow")
+    expect(heading(page)).to_be_visible()
+    page.locator("#ds-d-stop").click()
+    expect(state(page).first).to_have_attribute("data-state", "stopped")
+    run(page, "fail", "none")
+    expect(page.locator(".dn-scope .ds-banner")).to_contain_text("no denoiser ships")
+    expect(page.locator(".dn-scope .dn-empty")).to_be_visible()
+
+
+def test_traces_open_and_others_are_refused(page: Page, tmp_path: Path):
+    for name, trace in zip(("spiffy", "plain"), traces(block=16), strict=True):
+        write_trace(tmp_path / f"{name}.jsonl.gz", trace)
+    open_file(page, tmp_path / "spiffy.jsonl.gz", "#ds-d-open")
+    expect(heading(page)).to_contain_text("Step 1 of 32")
+    write_trace(tmp_path / "ar.jsonl", Trace(make_header(), tuple(make_run()), {}))
+    open_file(page, tmp_path / "ar.jsonl", "#ds-d-open")
+    expect(page.locator(".dn-scope .ds-banner")).to_contain_text("open it in Run")
+
+
+def test_hostile_text_stays_text(page: Page):
+    run(page, "hostile <img src=x onerror='window.__pwned=1'>")
+    done(page)
+    page.keyboard.press("Home")
+    expect(page.locator(".dn-asked")).to_contain_text("<img src=x")
+    for _ in range(3):
+        page.keyboard.press("Shift+ArrowRight")
+    named(page, "Calibrated").click()
+    expect(page.locator(".dn-graph h2")).to_contain_text("8 formulas")
+    assert not page.locator(".dn-scope img, .dn-scope script, .dn-scope a").count()
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_nothing_runs_off_the_page(visit: Open, width: int):
+    page = visit(viewport={"width": width, "height": 900})
+    if width < 600:
+        page.locator("#ds-views .overflow-menu > button").click()
+        page.locator(".overflow-dropdown button", has_text="Denoise").click()
+    else:
+        tab(page, "denoise")
+    off = "Math.max(...[...document.querySelectorAll('.dn-scope *')].filter((e) => !e.closest('svg, .dn-scroll-x, .dn-scroll, .ds-canvas')).map((e) => e.getBoundingClientRect().right)) - innerWidth"  # noqa: E501
+    expect(page.locator(".dn-empty .ds-example").first).to_be_visible()
+    assert page.evaluate(off) <= 0
+    example(page)
+    page.keyboard.press("End")
+    expect(heading(page)).to_contain_text("Step 64")
+    assert page.evaluate(off) <= 0
