@@ -100,7 +100,7 @@ class BlockGrid {
     this.drawnWidth = this.element.clientWidth;
     const width = Math.max(260, (this.drawnWidth || 500) - 20), rows = this.end - this.first, size = this.run.steps[this.first].size;
     const wide = width > 430;
-    this.left = wide ? 92 : 62;
+    this.left = wide ? 92 : 74;
     this.right = width - 40;
     this.column = (this.right - this.left) / size;
     this.height = Math.max(15, Math.min(24, Math.round(344 / rows)));
@@ -208,7 +208,7 @@ function saidOf(step) {
 /** What happens at a step, for somebody who sees this for the first time. */
 function toldOf(run, step) {
   const call = run.calls[step.at], drafts = run.header && run.header.drafts;
-  const what = step.picks.map(([position, label, , p]) => `position ${position} to ${label} (${percent(p)} sure)`).join(", ");
+  const what = step.picks.map(([position, label, , p]) => `position ${position} to “${label}” (${percent(p)} sure)`).join(", ");
   if (step.free) return `No call: the state before this step was one of call ${step.at + 1}'s drafts, so the model's answer to it is already there. It sets ${what}. One call saved.`;
   const sure = call.steps[0].picks.length === 1 ? "the masked position the model is surest of" : "the masked positions the model is surest of";
   const words = `Model call ${step.at + 1} sets ${sure}: ${what}. `;

@@ -96,7 +96,12 @@ def test_an_example_opens_both_runs_at_the_same_step(page: Page):
     expect(page.locator(".dn-masked")).to_have_count(0)
 
 
-def test_an_example_of_one_run_stands_alone_and_the_shelf_comes_back(page: Page):
+def test_denoising_runs_are_on_this_tab_s_shelf_alone(visit: Open):
+    page = visit()
+    expect(page.locator(".ds-example:visible").first).to_be_visible()
+    assert not page.locator(".ds-example:visible", has_text="denoising").count()
+    tab(page, "denoise")
+    expect(page.locator(".dn-empty .ds-example")).to_have_count(6)
     example(page, "Plain denoising")
     expect(page.locator(".dn-card:visible")).to_have_count(1)
     expect(page.locator(".dn-graph")).to_be_hidden()
@@ -105,14 +110,6 @@ def test_an_example_of_one_run_stands_alone_and_the_shelf_comes_back(page: Page)
     page.locator(".dn-scope dialog .ds-example", has_text="Spiffy, D = 10").first.click()
     expect(page.locator(".dn-graph")).to_be_visible()
     expect(page.locator(".dn-scope dialog")).to_be_hidden()
-
-
-def test_the_examples_of_denoising_stay_on_this_tab(visit: Open):
-    page = visit()
-    expect(page.locator(".ds-example:visible").first).to_be_visible()
-    assert not page.locator(".ds-example:visible", has_text="denoising").count()
-    tab(page, "denoise")
-    expect(page.locator(".dn-empty .ds-example")).to_have_count(6)
 
 
 # ── steps ────────────────────────────────────────────────────────────────────────────────────────
@@ -132,10 +129,15 @@ def test_steps_calls_cells_and_the_scrubber_move_through_the_text(page: Page):
     page.get_by_role("slider", name="Denoising step").fill("20")
     expect(heading(page)).to_contain_text("Step 21 of 64 block 2")
     assert len(shown(page, 0)) == 5  # of the second block
+    page.get_by_role("slider", name="Denoising step").fill("62")
+    named(page, "Play").click()
+    expect(heading(page)).to_contain_text("Step 64 of 64")
+    expect(named(page, "Play")).to_be_visible()
 
 
-def test_a_step_is_told_in_words(page: Page):
+def test_a_step_is_told_in_words_and_a_draft_with_its_pathways(page: Page):
     example(page)
+    expect(page.locator(".dn-graph .ds-away")).to_contain_text("drafts nothing")
     expect(page.locator(".dn-told")).to_contain_text("The first call of a block carries no drafts")
     free = page.locator(".dn-card:visible").nth(1).locator(".row.free").first
     free.locator(".hit").click(force=True)
@@ -143,23 +145,7 @@ def test_a_step_is_told_in_words(page: Page):
     expect(heading(page)).to_contain_text("✓ by an accepted draft")
     page.keyboard.press("ArrowLeft")
     expect(page.locator(".dn-told")).to_contain_text("no call")
-
-
-def test_playing_goes_on_to_the_end_of_the_text(page: Page):
-    example(page)
-    page.get_by_role("slider", name="Denoising step").fill("62")
-    named(page, "Play").click()
-    expect(heading(page)).to_contain_text("Step 64 of 64")
-    expect(named(page, "Play")).to_be_visible()
-
-
-# ── the graph ────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_draft_tells_its_pathways_and_what_became_of_it(page: Page):
-    example(page)
-    expect(page.locator(".dn-graph .ds-away")).to_contain_text("drafts nothing")
-    page.locator(".dn-card:visible").nth(1).locator(".row.free .hit").first.click(force=True)
+    free.locator(".hit").click(force=True)
     boxes = page.locator(".dn-graph .ds-node")
     expect(boxes).to_have_count(12)  # the block, ten drafts, and where the target went on
     page.locator(".dn-graph .ds-node.accepted").first.click()
@@ -173,7 +159,7 @@ def test_a_draft_tells_its_pathways_and_what_became_of_it(page: Page):
     expect(card).to_be_hidden()
 
 
-def test_the_calibrated_graph_is_shown_and_taken_along(page: Page):
+def test_the_calibrated_graph_and_a_call_s_and_the_grids_are_files(page: Page):
     example(page)
     named(page, "Calibrated").click()
     expect(page.locator(".dn-graph h2")).to_have_text("k1-d10 10 formulas")
@@ -191,10 +177,6 @@ def test_the_calibrated_graph_is_shown_and_taken_along(page: Page):
     assert svg.tag == SVG + "svg" and "c₁₁ c₂₁" in "".join(svg.itertext())
     named(page, "Drafts").click()
     expect(page.locator(".dn-graph h2")).to_contain_text("Call 1")
-
-
-def test_a_call_s_graph_the_grid_and_the_trace_are_files(page: Page):
-    example(page)
     page.keyboard.press("End")
     made = taken(page, named(page, "Save the draft graph as DOT"))
     assert made.suggested_filename.endswith(".dot") and "digraph" in Path(made.path()).read_text()
@@ -211,7 +193,7 @@ def test_a_call_s_graph_the_grid_and_the_trace_are_files(page: Page):
 # ── live runs and traces ─────────────────────────────────────────────────────────────────────────
 
 
-def test_a_live_run_is_followed_to_its_end(page: Page):
+def test_live_runs_are_followed_stopped_and_fail_with_a_sentence(page: Page):
     run(page, "How many are left?")
     done(page)
     expect(page.locator(".dn-same")).to_contain_text("same tokens at the same steps")
@@ -221,11 +203,8 @@ def test_a_live_run_is_followed_to_its_end(page: Page):
     run(page, "And now plainly", "none")
     done(page, 1)
     expect(page.locator(".dn-card:visible")).to_have_count(1)
-
-
-def test_a_run_is_stopped_and_a_failure_is_said(page: Page):
     run(page, "slow")
-    expect(heading(page)).to_be_visible()
+    expect(page.locator(".dn-asked")).to_have_text("Prompt: slow")
     page.locator("#ds-d-stop").click()
     expect(state(page).first).to_have_attribute("data-state", "stopped")
     run(page, "fail", "none")
