@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ from app.drafted import candidate_width
 from app.render import svg_tree
 from app.studio.desk import Desk, Run
 from app.studio.gallery import Gallery
-from app.studio.numbers import calibrated, examples, measured
+from app.studio.numbers import as_parquet, calibrated, examples, measured
 from app.studio.upload import download, download_svg
 from app.view import node_view
 from app.visible import flowing, visible
@@ -22,6 +23,11 @@ GONE = {"error": "this run is no longer on the server"}
 LISTED = 24  # runs a page may ask about at once
 
 Asked = dict[str, Any]
+
+
+def parquet(asked: Asked) -> Any:
+    """The numbers of a figure, sent back as a Parquet file."""
+    return said(lambda: as_parquet(get(asked, "name"), get(asked, "records")))
 
 
 class Answers:
@@ -67,7 +73,8 @@ class Answers:
         def measure(asked: Asked) -> Any:
             return said(lambda: measured(self._traces(asked)))
 
-        return [news, inspect, save, draw, compare, halt, gallery, example, runs, measure]
+        known = [news, inspect, save, draw, compare, halt, gallery, example, runs, measure]
+        return [*known, parquet]
 
     def calibrations(self) -> list[Callable[[Asked], Any]]:
         """Those of the calibration view."""
@@ -162,11 +169,14 @@ def told(run: Run) -> dict[str, Any]:
 
 
 def said(answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """An answer, or the sentence about what is amiss."""
+    """An answer, or the sentence about what is amiss; what nobody foresaw goes to the log too."""
     try:
         return answer()
     except UserError as error:
         return {"error": flowing(str(error), 1000)}
+    except Exception as error:
+        logging.getLogger(__name__).exception("a view's question failed")
+        return {"error": f"the server could not work this out ({type(error).__name__})"}
 
 
 def get(asked: object, name: str) -> object:

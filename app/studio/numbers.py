@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 EXAMPLES = 40  # of one cause
+MOST_CELLS = 200_000  # of a table that a page sends to have it as a file
 
 
 def measured(traces: Mapping[str, Trace]) -> dict[str, Any]:
@@ -33,11 +34,12 @@ def measured(traces: Mapping[str, Trace]) -> dict[str, Any]:
 
 def calibrated(traces: Mapping[str, Trace]) -> dict[str, Any]:
     """What the calibration view draws, of each run by its letter."""
-    from analysis import deaths, reliability
+    from analysis import deaths, online, reliability
     from analysis.tables import Tables
 
     tables = Tables.of(dict(traces))
     return measured(traces) | {
+        "lengths": records(online.acceptance_histogram(tables, by="run")),
         "path": records(reliability.reliability(tables, "path", by="run")),
         "step": records(reliability.reliability(tables, "step", by="run")),
         "errors": records(reliability.calibration_error(tables, by="run")),
@@ -75,6 +77,28 @@ def _plain(value: Any) -> Any:
         return round(value, 6) if math.isfinite(value) else None
     item = getattr(value, "item", None)
     return _plain(item()) if item else None  # pandas' own missing value
+
+
+def as_parquet(name: object, rows: object) -> dict[str, str]:
+    """A page's own records as a Parquet file. Raises UserError when they are no table."""
+    import pandas as pd
+
+    from app.studio.upload import plain_name
+    from app.tables import PARQUET, download_table
+
+    good = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+    if not good or not rows or sum(map(len, rows)) > MOST_CELLS:
+        raise UserError("this is no table that can be saved")
+    columns = list(dict.fromkeys(str(key) for row in rows for key in row))
+    found = {c: pd.Series([_cell(row.get(c)) for row in rows]) for c in columns}
+    for column, values in found.items():
+        if values.map(lambda value: isinstance(value, str)).any():
+            found[column] = values.map(lambda value: None if value is None else str(value))
+    return download_table(pd.DataFrame(found), plain_name(str(name)), PARQUET)
+
+
+def _cell(value: object) -> Any:
+    return value if isinstance(value, (bool, int, float, str)) else None
 
 
 def calibrate_result(file: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.studio.answers import Asked, get, said, whole
+from app.studio.answers import Asked, get, parquet, said, whole
 from app.studio.choices import LABELS
 from app.view import round_view
 from app.visible import flowing, visible
@@ -56,7 +56,7 @@ class WhatIfs:
         def curve(asked: Asked) -> Any:
             return said(lambda: self._curve(asked))
 
-        return [files, about, simulate, curve]
+        return [files, about, simulate, curve, parquet]
 
     def add(self, file: Path) -> str:
         """Open an uploaded file; its name from now on. Raises UserError for any other file."""
@@ -97,8 +97,7 @@ class WhatIfs:
         file = self._file(name)
         tokens = file.tokens.tolist()[file.answer : file.end]
         return {
-            "model": visible(str(file.header.model.get("name", "")), 120)
-            if isinstance(file.header.model, dict) else visible(str(file.header.model), 120),
+            "model": visible(file.header.name, 120),
             "prompt": flowing(file.header.prompt_text, 2000),
             "text": [flowing(file.piece(token), 400) for token in tokens],
             "methods": [self._method(file, each) for each in _methods(file)],

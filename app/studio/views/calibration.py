@@ -21,6 +21,7 @@ TITLE = "Calibration"
 
 def build(context: Context) -> None:
     answers = Answers(context.desk, context.gallery)
+    # Not displayed: a button in the card presses it, so that it stands where it belongs.
     opened = gr.UploadButton(
         "Open a calibrate result…", elem_id="ds-k-open", elem_classes="ds-file", size="sm",
         file_count="single",

@@ -20,6 +20,7 @@ TITLE = "What-if"
 
 def build(context: Context) -> None:
     whatifs = WhatIfs()
+    # Not displayed: a button in the card presses it, so that it stands where it belongs.
     opened = gr.UploadButton(
         "Open a collected text…", elem_id="ds-w-open", elem_classes="ds-file", size="sm",
         file_count="single",
