@@ -9,8 +9,9 @@ BIN := $(VENV)/bin
 app: setup model
 	$(BIN)/python -m app
 
+# One thread a process: the cores are taken by the processes.
 test: setup model lint types
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 lint: setup
 	$(BIN)/ruff check .
