@@ -4,23 +4,27 @@
 const PARTS = [["accepted", "accepted"], ["outranked", "outranked"], ["not drafted: pruned by budget", "pruned"], ["not drafted: outside the candidates", "outside"],
   ["not drafted: beyond the last depth", "beyond"], ["not drafted: this round drafted nothing", "nodraft"], ["unreached", "unreached"]];
 
+const FIRST = "maths-ddtree-64"; // what is shown before anything was chosen
+
 class Calibration {
   constructor(element, source) {
     this.source = source;
     this.chosen = []; // {ticket, title}
-    const figure = (title, help, x, y) => new Figure({ title, help, x, y });
+    const figure = (title, says, x, y) => new Figure({ title, says, x, y, source });
     this.figures = {
-      tvd: figure("TVD by depth", "½ Σ |q − p| at observed depths: mean ± 1.96 standard errors", "depth", "TVD"),
-      cover: figure("Coverage by depth", "C_K: p of the drafter's K best tokens, mean over observed positions", "depth", "coverage"),
-      accept: figure("Acceptance by depth", "accepted ÷ observed, given that the parent was accepted; Wilson's 95 % interval", "depth", "accepted"),
-      path: figure("Reliability of path probability", "nodes in bins of equal mass by the product of q along the path, against the share that was accepted. Below the diagonal the drafter is overconfident", "path probability", "accepted"),
-      step: figure("Reliability of q, parent accepted", "nodes whose parent was accepted, by their own q, against the share that was accepted", "q", "accepted"),
-      surrogate: figure("Σq against accepted nodes", "rounds by the sum of their nodes' path probabilities, the surrogate best-first maximises, against the nodes that were accepted", "Σ q", "accepted nodes"),
-      stops: figure("Why the walk ended", "one cause per round, by the depth where it ended", "depth", "share of rounds"),
-      causes: figure("What became of drafted nodes", "all nodes by their depth; unreached ones are unobserved, never counted as rejected", "depth", "share of nodes"),
-      sorts: figure("Why the walk ended, by sort of token", "the sort of the token that the target wanted", "token", "share of rounds"),
-      result: figure("Calibrate: TVD by depth", "from a result file of `calibrate`", "depth", "TVD"),
-      resultCover: figure("Calibrate: coverage by depth", "from a result file of `calibrate`", "depth", "coverage"),
+      tvd: figure("TVD by depth", "How far the drafter's q is from the target's p, ½ Σ |q − p|: 0 is the same distribution, 1 has nothing in common. Mean ± 1.96 standard errors.", "depth", "TVD"),
+      cover: figure("Top-K coverage by depth", "How much of p the drafter's K best tokens hold: a tree K wide at this depth accepts that often at most.", "depth", "coverage"),
+      wide: figure("Top-K coverage by K", "What one more candidate per depth is worth: where the curve is flat, wider trees buy nothing.", "K", "coverage"),
+      accept: figure("Acceptance by depth", "How often the target's token was drafted, given that everything before it was accepted. Wilson's 95 % interval.", "depth", "accepted"),
+      lengths: figure("Acceptance lengths", "How many tokens a round was good for: accepted nodes + 1. Their mean is τ.", "accepted + 1", "share of rounds"),
+      path: figure("Reliability of path probability", "Nodes by the product of q along their path, against the share that was accepted: below the diagonal the drafter promises too much. Bins of equal mass, Wilson's interval.", "path probability", "accepted"),
+      step: figure("Reliability of q, parent accepted", "Nodes whose parent was accepted, by their own q, against the share that was accepted: on the diagonal q means what it says.", "q", "accepted"),
+      surrogate: figure("Σq against accepted nodes", "Rounds by the sum of their nodes' path probabilities, which best-first building maximises, against what was accepted.", "Σ q", "accepted nodes"),
+      stops: figure("Why the walk ended", "One cause a round, by the depth where its walk stopped. Each part opens its rounds.", "depth", "share of rounds"),
+      causes: figure("What became of drafted nodes", "All nodes by their depth; unreached ones are unobserved, never counted as rejected.", "depth", "share of nodes"),
+      sorts: figure("Why the walk ended, by sort of token", "The same causes, by the sort of the token that the target wanted.", "token", "share of rounds"),
+      result: figure("Calibrate: TVD by depth", "½ Σ |q − p| along the target's own continuations: mean over anchors, band ± 1 standard deviation over seeds (one seed: ± 1 standard error).", "depth", "TVD"),
+      resultCover: figure("Calibrate: coverage by depth", "How much of p the K best tokens hold, along the target's own continuations.", "depth", "coverage"),
     };
     this._build(element);
     this.onGoto = () => this.refresh();
@@ -30,15 +34,26 @@ class Calibration {
 
   _build(element) {
     const f = this.figures, tell = (words) => h("p", { class: "ds-soft ds-tell" }, words);
-    this.widths = h("select", { "aria-label": "K of coverage" }, [1, 2, 4, 8, 16].map((k) => h("option", { value: k }, `K = ${k}`)));
-    this.widths.value = "8";
-    this.widths.addEventListener("change", () => this.found && this._perDepth());
-    f.cover.tools.prepend(this.widths);
+    const widths = (figure, draw) => {
+      const made = h("select", { "aria-label": `K: ${figure.about.title}` }, Array.from({ length: 16 }, (_, i) => h("option", { value: i + 1 }, `K = ${i + 1}`)));
+      made.value = "8";
+      made.addEventListener("change", draw);
+      figure.tools.prepend(made);
+      return made;
+    };
+    this.widths = widths(f.cover, () => this.found && this._perDepth());
+    this.resultWidths = widths(f.resultCover, () => this._result());
+    this.deep = h("select", { "aria-label": "Depth: " + f.wide.about.title });
+    this.deep.addEventListener("change", () => this._wide());
+    f.wide.tools.prepend(this.deep);
     this.who = h("select", { "aria-label": "Run whose causes are shown" });
     this.who.addEventListener("change", () => this._causes());
     this.list = h("span", { class: "ds-chosen" });
     this.shelf = new Gallery(this.source, (tickets) => this.add(tickets), true);
-    this.dialog = h("dialog", { class: "ds-help ds-shelves", "aria-label": "Choose runs" }, this.shelf.element, button("Close", { class: "ds-button" }, () => this.dialog.close()));
+    this.fold = h("details", { class: "ds-fold-runs", open: true }, h("summary", {}, "Examples that ship, and runs of this browser tab: one click adds them, up to four"), this.shelf.element);
+    this.fold.addEventListener("toggle", () => this.fold.open && this.shelf.draw());
+    this.taus = h("div", { class: "ds-table" });
+    this.opener = button("Open a calibrate result…", { class: "ds-button ds-opens", title: "calibration.parquet or .csv, as the command calibrate writes it" }, () => press("ds-k-open"));
     this.said = h("p", { class: "ds-banner", role: "alert", hidden: true });
     this.finds = h("div", { class: "ds-found-box", "aria-live": "polite" });
     this.errors = h("div", { class: "ds-table" });
@@ -48,56 +63,73 @@ class Calibration {
     this.body = h("div", { class: "ds-below" },
       h("section", { class: "ds-card ds-lab", "aria-label": "Per depth" }, h("header", {}, h("h2", {}, "Along the accepted text")),
         tell("Observed positions only: a depth is observed when everything before it was accepted."),
-        h("div", { class: "ds-figures" }, f.tvd.element, f.cover.element, f.accept.element)),
+        h("div", { class: "ds-figures" }, f.tvd.element, f.cover.element, f.wide.element, f.accept.element, f.lengths.element)),
       h("section", { class: "ds-card ds-lab", "aria-label": "Reliability" }, h("header", {}, h("h2", {}, "Does q mean what it says?")),
         this.errors, h("div", { class: "ds-figures" }, f.path.element, f.step.element, f.surrogate.element)),
       h("section", { class: "ds-card ds-lab", "aria-label": "Causes of death" }, h("header", {}, h("h2", {}, "Causes of death"), this.who, h("span", { class: "ds-soft" }, "click a bar for its examples")),
         h("div", { class: "ds-figures" }, f.stops.element, f.causes.element, f.sorts.element), this.finds, this.siblings));
     this.reading = h("span", { class: "ds-soft", role: "status", hidden: true }, "measuring…");
-    this.empty = h("p", { class: "ds-soft" }, "Choose runs: examples that ship, or runs of this tab.");
+    this.empty = h("p", { class: "ds-tell", role: "status" });
     this.scope = h("div", { class: "ds-scope" },
       h("section", { class: "ds-card ds-lab", "aria-label": "Runs" }, h("header", {}, h("h2", {}, "Runs"), this.list,
-        button("Choose runs…", { class: "ds-button" }, () => this.choose()), this.reading), this.empty, this.said), this.offline, this.body, this.dialog);
+        this.reading, h("span", { class: "ds-spring" }), this.opener), this.empty, this.said, this.taus, this.fold), this.offline, this.body);
     this.body.hidden = true;
     clear(element).append(this.scope);
   }
 
-  choose() {
-    this.shelf.draw().then(() => this.dialog.showModal());
-  }
-
-  /** Before anything was chosen: the newest runs of this tab, up to four. */
+  /** Before anything was chosen: the newest runs of this tab, up to four, or an example that ships. */
   async refresh() {
     const asked = window.draftscopeGoto;
     if (asked && asked.view === "calibration") {
       window.draftscopeGoto = null;
       if (asked.ticket) return this.add([asked.ticket]);
     }
-    if (this.chosen.length || this.busy) return;
-    const { runs } = await this.source.runs({ tickets: shelved().slice(0, 4) });
-    const done = runs.filter((run) => run.rounds);
-    if (done.length) this._take(done);
+    if (this.begun || !this.scope.getClientRects().length) return;
+    this.begun = true;
+    try {
+      const { runs } = await this.source.runs({ tickets: shelved().slice(0, 4) }), done = runs.filter((run) => run.rounds);
+      if (done.length) this._take(done);
+      else await this._example();
+      await this.shelf.draw();
+    } catch (error) {
+      this.begun = false;
+      this.complain("the server did not answer");
+    }
+  }
+
+  async _example() {
+    const { ticket } = await this.source.example({ name: FIRST });
+    const { runs } = await this.source.runs({ tickets: ticket ? [ticket] : [] });
+    this._take(runs, ticket);
   }
 
   async add(tickets) {
-    this.dialog.close();
-    const held = this.chosen.map((run) => run.ticket), all = [...new Set([...held, ...tickets])].slice(-4);
-    const { runs } = await this.source.runs({ tickets: all });
-    shelve(tickets);
-    this._take(runs.filter((run) => run.rounds));
+    this.begun = true;
+    const held = this.chosen.map((run) => run.ticket).filter((ticket) => ticket !== this.example), all = [...new Set([...held, ...tickets])].slice(-4);
+    try {
+      const { runs } = await this.source.runs({ tickets: all });
+      shelve(tickets);
+      this._take(runs.filter((run) => run.rounds));
+    } catch (error) {
+      this.complain("the server did not answer");
+    }
   }
 
-  _take(runs) {
+  /** Measure these runs; `example` is the ticket of one that nobody chose. */
+  _take(runs, example) {
+    this.example = example;
     this.chosen = runs.map((run, at) => ({ ticket: run.ticket, title: run.method + (run.budget && run.method !== "ar" ? ` B ${run.budget}` : ""), letter: "ABCD"[at], prompt: run.prompt }));
     this.list.replaceChildren(...this.chosen.map((run) => h("span", { title: run.prompt }, h("i", { class: "ds-letter" }, run.letter), run.title,
       button("×", { class: "ds-small", "aria-label": `Leave ${run.letter} out`, title: "Leave this run out" }, () => this._take(runs.filter((each) => each.ticket !== run.ticket))))));
-    this.empty.hidden = !!runs.length;
+    this.empty.textContent = example ? `An example that ships: ${runs[0].method} on “${runs[0].prompt}”. Choose others below.` : runs.length ? "" : "Choose runs below.";
+    this.empty.hidden = !this.empty.textContent;
+    this.shelf.element.hidden = false;
     this.who.replaceChildren(...this.chosen.map((run) => h("option", { value: run.letter }, `${run.letter} ${run.title}`)));
     this._look();
   }
 
   async _look() {
-    this.body.hidden = !this.chosen.length;
+    this.body.hidden = this.taus.hidden = !this.chosen.length;
     if (!this.chosen.length) return;
     this.busy = true;
     this.reading.hidden = false;
@@ -127,6 +159,7 @@ class Calibration {
   }
 
   _draw() {
+    this._tau();
     this._perDepth();
     const bins = (rows) => rows.map((row) => ({ x: row.mean_q, y: row.share, low: row.share_low, high: row.share_high, words: plural(row.nodes, "node") }));
     const most = (table) => Math.min(1, 1.05 * Math.max(0.1, ...this.found[table].flatMap((row) => [row.mean_q, row.share])));
@@ -145,7 +178,32 @@ class Calibration {
     const range = { x: [1, deepest], y: [0, 1], ticks: Array.from({ length: deepest }, (_, i) => i + 1) };
     this.figures.tvd.lines(this._each("depths", (rows) => column(rows, "depth", "tvd", "tvd_low", "tvd_high")), range);
     this.figures.cover.lines(this._each("depths", (rows) => column(rows, "depth", "coverage_" + this.widths.value)), range);
+    const was = this.deep.value || "1";
+    this.deep.replaceChildren(...range.ticks.map((depth) => h("option", { value: depth }, `depth ${depth}`)));
+    this.deep.value = Number(was) <= deepest ? was : "1";
+    this._wide();
+    const longest = Math.max(2, ...this.found.lengths.map((row) => row.length)), most = Math.max(0.1, ...this.found.lengths.map((row) => row.share));
+    this.figures.lengths.lines(this._each("lengths", (rows) => rows.map((row) => ({ x: row.length, y: row.share, words: plural(row.rounds, "round") }))), { x: [1, longest], y: [0, most * 1.08], ticks: Array.from({ length: longest }, (_, i) => i + 1) });
     this.figures.accept.lines(this._each("depths", (rows) => column(rows, "depth", "acceptance", "acceptance_low", "acceptance_high")), range);
+  }
+
+  _wide() {
+    if (!this.found) return;
+    const ks = Array.from({ length: 16 }, (_, i) => i + 1), depth = Number(this.deep.value);
+    const points = (rows) => rows.filter((row) => row.depth === depth).flatMap((row) => ks.map((k) => ({ x: k, y: row["coverage_" + k] }))).filter((p) => typeof p.y === "number");
+    this.figures.wide.lines(this._each("depths", points), { x: [1, 16], y: [0, 1], ticks: [1, 2, 4, 6, 8, 10, 12, 14, 16] });
+  }
+
+  /** The numbers to begin with: τ with its interval, and the first depth. */
+  _tau() {
+    const heads = [["", ""], ["τ", "block efficiency: tokens per forward pass of the target, with its 95 % bootstrap interval"], ["rounds", ""], ["TVD, depth 1", "mean with its 95 % interval"], ["C₁, depth 1", "p of the drafter's best token"], ["C₈, depth 1", "p of its eight best tokens"], ["ECE of path q", "how far path probabilities are from what was accepted"]];
+    const lines = this.chosen.map((run) => {
+      const own = (table, test) => this.found[table].find((row) => row.run === run.letter && test(row)) || {};
+      const tau = own("tau", () => true), first = own("depths", (row) => row.depth === 1), error = own("errors", (row) => row.event === "path");
+      const cells = [withInterval({ y: tau.tau, low: tau.low, high: tau.high }), tau.rounds ?? "–", withInterval({ y: first.tvd, low: first.tvd_low, high: first.tvd_high }), shortNumber(first.coverage_1), shortNumber(first.coverage_8), shortNumber(error.ece_mass)];
+      return h("tr", {}, h("th", {}, h("i", { class: "ds-letter" }, run.letter), run.title), cells.map((cell) => h("td", {}, String(cell))));
+    });
+    this.taus.replaceChildren(h("table", { "aria-label": "The runs in numbers" }, h("thead", {}, h("tr", {}, heads.map(([name, title]) => h("th", { title }, name)))), h("tbody", {}, lines)));
   }
 
   _errors() {
@@ -195,12 +253,20 @@ class Calibration {
   result(value) {
     this.complain(value.error);
     if (value.error) return;
+    this.opened = value;
     this.offline.hidden = false;
     this.about.textContent = value.about || "";
+    this._result();
+    this.offline.scrollIntoView({ block: "nearest" });
+  }
+
+  _result() {
+    const value = this.opened;
+    if (!value) return;
     const names = [...new Set(value.curves.map((row) => row.series))], deepest = Math.max(2, ...value.curves.map((row) => row.depth));
-    const of = (y, low, high) => names.map((name) => ({ name, points: column(value.curves.filter((row) => row.series === name), "depth", y, low, high) }));
-    const range = { x: [1, deepest], y: [0, 1] };
+    const of = (y, low, high) => names.map((name) => ({ name, band: true, points: column(value.curves.filter((row) => row.series === name), "depth", y, low, high) }));
+    const range = { x: [1, deepest], y: [0, 1], ticks: Array.from({ length: deepest }, (_, i) => i + 1) };
     this.figures.result.lines(of("tvd", "tvd_low", "tvd_high"), range);
-    this.figures.resultCover.lines(of("coverage_8"), range);
+    this.figures.resultCover.lines(of("coverage_" + this.resultWidths.value), range);
   }
 }

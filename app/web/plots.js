@@ -13,7 +13,8 @@ function shortNumber(value) {
 }
 
 class Figure {
-  /** about: {title, help, x, y}: what the axes are called. */
+  /** about: {title, says, x, y, source}: what it means in one sentence, what the axes are called, and
+   *  the server's functions where it can make a Parquet file. */
   constructor(about) {
     this.about = about;
     this.svg = s("svg", { class: "ds-plot", viewBox: `0 0 ${PLOT_W} ${PLOT_H}`, role: "img", "aria-label": about.title });
@@ -25,10 +26,12 @@ class Figure {
     const small = (words, label, act) => button(words, { class: "ds-small", "aria-label": `${label}: ${about.title}`, title: label }, act);
     this.switch = small("table", "As a table", () => this._flip());
     this.tools = h("span", { class: "ds-plot-tools" }, this.switch, small("SVG", "Save as SVG", () => saveSvg(this.svg, name())),
-      small("PNG", "Save as PNG", () => savePng(this.svg, name())), small("CSV", "Save the numbers", () => saveTable(this.table, name())));
+      small("PNG", "Save as PNG", () => savePng(this.svg, name())), small("CSV", "Save the numbers", () => saveTable(this._long(), name())));
+    if (about.source && about.source.parquet) this.tools.append(small("Parquet", "Save the numbers as Parquet", () => this._parquet(name())));
+    this.records = []; // the numbers as they are, a line each
     this.element = h("figure", { class: "ds-figure" },
       h("figcaption", {}, h("h3", { title: about.help || "" }, about.title), h("span", { class: "ds-spring" }), this.tools),
-      this.svg, this.tableBox, this.legend, this.note);
+      about.says ? h("p", { class: "ds-says" }, about.says) : null, this.svg, this.tableBox, this.legend, this.note);
   }
 
   _flip() {
@@ -36,6 +39,18 @@ class Figure {
     this.svg.classList.toggle("gone", !this.tableBox.hidden);
     this.switch.textContent = this.tableBox.hidden ? "table" : "figure";
     this.switch.setAttribute("aria-pressed", String(!this.tableBox.hidden));
+  }
+
+  /** The records as a table that is never shown. */
+  _long() {
+    const names = [...new Set(this.records.flatMap((record) => Object.keys(record)))];
+    return h("table", {}, h("tr", {}, names.map((name) => h("th", {}, name))), this.records.map((record) => h("tr", {}, names.map((name) => h("td", {}, String(record[name] ?? ""))))));
+  }
+
+  async _parquet(name) {
+    const answer = await this.about.source.parquet({ name, records: this.records }).catch(() => ({ error: "the server did not answer" }));
+    if (answer.error) this.say("not saved: " + answer.error);
+    else download(answer.name, answer.data, answer.type);
   }
 
   say(words) {
@@ -50,6 +65,7 @@ class Figure {
     const parts = drawn.map((each, at) => this._line(each, each.style ?? at));
     this._put([...extras.map((words) => this._extra(words)), ...parts], drawn.map((each, at) => [each.name, each.style ?? at, each.only]));
     this._tabulate(drawn.map((each) => each.name), drawn.map((each) => new Map(each.points.map((p) => [p.x, withInterval(p)]))));
+    this.records = drawn.flatMap(({ name, points }) => points.map(({ x, y, low, high, words }) => ({ series: name, [this.about.x]: x, [this.about.y]: y, ...(typeof low === "number" ? { low, high } : {}), ...(words ? { words } : {}) })));
     this.say(drawn.length ? "" : "nothing to show yet");
   }
 
@@ -70,13 +86,19 @@ class Figure {
         from += found.share;
         if (onPick) {
           bar.addEventListener("click", () => onPick(name, x));
-          bar.addEventListener("keydown", (event) => event.key === "Enter" && onPick(name, x));
+          bar.addEventListener("keydown", (event) => {
+            if (event.key !== "Enter" && event.key !== " ") return;
+            event.preventDefault();
+            event.stopPropagation();
+            onPick(name, x);
+          });
         }
         bars.push(bar);
       }
     });
     this._put(bars, parts.map((part) => [part.name, part.style, "box"]));
     this._tabulate(parts.map((part) => part.name), parts.map((part) => new Map(xs.map((x) => [x, part.values.has(x) ? `${percent(part.values.get(x).share)} (${part.values.get(x).count})` : "–"]))), xs);
+    this.records = xs.flatMap((x) => parts.filter((part) => part.values.has(x)).map((part) => ({ cause: part.name, [this.about.x]: x, share: part.values.get(x).share, count: part.values.get(x).count })));
     this.say(xs.length ? "" : "nothing to show yet");
   }
 
@@ -107,10 +129,13 @@ class Figure {
     return made;
   }
 
-  _line({ points, only, name, onPick }, style) {
+  _line({ points, only, name, band, onPick }, style) {
     const known = points.filter((p) => typeof p.y === "number"), place = (p) => `${this.x(p.x).toFixed(1)} ${this.y(p.y).toFixed(1)}`;
     const bounds = known.filter((p) => typeof p.low === "number" && typeof p.high === "number"), group = s("g", { class: `ds-series c${style % 6}${only ? " only" : ""}` });
-    if (bounds.length) {
+    if (band && bounds.length > 1) {
+      const edge = (side) => (p) => `${this.x(p.x).toFixed(1)} ${this.y(p[side]).toFixed(1)}`;
+      group.append(s("path", { class: "band", d: "M" + [...bounds.map(edge("high")), ...bounds.slice().reverse().map(edge("low"))].join("L") + "z" }));
+    } else if (bounds.length) {
       for (const p of bounds) group.append(s("path", { class: "bound", d: `M${this.x(p.x).toFixed(1)} ${this.y(p.low).toFixed(1)}V${this.y(p.high).toFixed(1)}` }));
     }
     if (only !== "points") group.append(s("path", { class: "line", d: known.length ? "M" + known.map(place).join("L") : "" }));
@@ -124,7 +149,7 @@ class Figure {
 
   /** "diagonal", or {x} or {y}: a thin line for the eye. */
   _extra(what) {
-    if (what === "diagonal") return s("path", { class: "guide", d: `M${this.x(0)} ${this.y(0)}L${this.x(1)} ${this.y(1)}` });
+    if (what === "diagonal") return s("path", { class: "guide", d: `M${LEFT} ${PLOT_H - BOTTOM}L${this.right} ${TOP}` }); // both axes alike
     if ("x" in what) return s("path", { class: "guide", d: `M${this.x(what.x)} ${TOP}V${PLOT_H - BOTTOM}` });
     return s("path", { class: "guide", d: `M${LEFT} ${this.y(what.y)}H${this.right}` });
   }
@@ -159,4 +184,10 @@ function steps(from, to, many) {
 /** Points of one column of a table of records, with its interval. */
 function column(rows, x, y, low, high) {
   return rows.map((row) => ({ x: row[x], y: row[y], low: low && row[low], high: high && row[high] })).filter((p) => typeof p.y === "number");
+}
+
+/** Press Gradio's own upload button, which is not displayed: it knows how to send a file. */
+function press(id) {
+  const found = document.getElementById(id), own = found && (found.matches("button") ? found : found.querySelector("button"));
+  if (own) own.click();
 }

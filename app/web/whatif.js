@@ -28,25 +28,30 @@ class WhatIf {
     });
     this.strip.addEventListener("keydown", (event) => this._key(event));
     this.prompt = h("p", { class: "ds-soft ds-tell" });
-    this.tau = new Figure({ title: "τ by budget", help: "block efficiency of the whole text, simulated", x: "draft budget B", y: "τ" });
-    this.lengths = new Figure({ title: "Acceptance lengths", help: "rounds by accepted nodes + 1", x: "accepted + 1", y: "rounds" });
+    this.tau = new Figure({ title: "τ by budget", says: "Tokens per forward pass of the target over the whole text, simulated: where the curve is flat, more nodes buy nothing.", x: "draft budget B", y: "τ", source: this.source });
+    this.lengths = new Figure({ title: "Acceptance lengths", says: "Rounds of this setting by the tokens they were good for: accepted nodes + 1. Their mean is τ.", x: "accepted + 1", y: "rounds", source: this.source });
     this.keep = button("Keep this curve", { class: "ds-button", title: "Keep it to compare with the next setting" }, () => this._pin());
-    this.forget = button("Forget", { class: "ds-button", hidden: true }, () => this._unpin());
-    this.tree = new TreeView("ds-whatif", (row) => this.tree.select(row));
+    this.all = button("All methods", { class: "ds-button", title: "Draw every method's curve, as it comes, beside this setting" }, () => this._all());
+    this.forget = button("Forget kept curves", { class: "ds-button", hidden: true }, () => this._unpin());
+    this.tree = new TreeView("ds-whatif", (row) => this._select(row));
+    this.nodes = new NodeTable((row) => this._select(row));
+    this.node = h("p", { class: "ds-tell", role: "status" }, "Click a node, or step through them with ↑ ↓, to read its numbers.");
     this.heading = h("h2", {}, "Round");
     const fit = button("⤢", { "aria-label": "Fit the whole tree", title: "Fit the whole tree" }, () => this.tree.round && this.tree.fit());
+    this.flip = button("Table", { class: "ds-button", "aria-pressed": "false", title: "The nodes as a table" }, () => this._flip());
     this.body = h("div", { class: "ds-below" },
       h("section", { class: "ds-card ds-lab", "aria-label": "Setting" },
         h("header", {}, h("h2", {}, "What if"), this.method, h("span", { class: "ds-spring" }), this.exact), this.knobs,
-        h("header", {}, this.tiles, h("span", { class: "ds-spring" }), this.keep, this.forget)),
+        h("header", {}, this.tiles, h("span", { class: "ds-spring" }), this.keep, this.all, this.forget)),
       h("section", { class: "ds-card ds-lab", "aria-label": "Curves" }, h("div", { class: "ds-figures" }, this.tau.element, this.lengths.element)),
       h("section", { class: "ds-card ds-lab", "aria-label": "Text and draft" },
-        h("header", {}, this.heading, h("span", { class: "ds-soft" }, "of the simulated run; click a token, or step with ← →"), h("span", { class: "ds-spring" }), fit),
-        this.strip, h("div", { class: "ds-whatif-tree" }, this.tree.element)));
+        h("header", {}, this.heading, h("span", { class: "ds-soft" }, "of the simulated run; click a token, or step with ← → on the text"), h("span", { class: "ds-spring" }), this.flip, fit),
+        this.strip, h("div", { class: "ds-whatif-tree" }, this.tree.element, this.nodes.element), this.node));
     this.body.hidden = true;
     this.empty = h("p", { class: "ds-soft ds-tell" }, "A collected text holds what every drafter said at every position of one greedy text. Open one, or make one: python -m app collect OUT --prompt …");
     this.scope = h("div", { class: "ds-scope" }, h("section", { class: "ds-card ds-lab", "aria-label": "Collected text" },
-      h("header", {}, h("h2", {}, "Collected text"), this.files), this.prompt, this.empty, this.said), this.body);
+      h("header", {}, h("h2", {}, "Collected text"), this.files, h("span", { class: "ds-spring" }),
+        button("Open a collected text…", { class: "ds-button ds-opens", title: "A .safetensors file of the command collect" }, () => press("ds-w-open"))), this.prompt, this.empty, this.said), this.body);
     clear(element).append(this.scope);
   }
 
@@ -159,7 +164,7 @@ class WhatIf {
     this.fresh = false;
     const asked = this.asked, name = this._name(), answer = await this._ask("curve", asked);
     if (!answer || this.fresh) return;
-    this.curve = { name, points: answer.points.map((each) => ({ x: each.budget, y: each.tau, words: each.exact ? "exact" : "not exact" })) };
+    this.curve = { name, points: this._points(answer) };
     this._curves();
   }
 
@@ -169,9 +174,42 @@ class WhatIf {
     return [this.chosen.title, ...changed].join(", ");
   }
 
+  /** Keep the curve drawn; the oldest of more than four goes. */
+  _pin() {
+    if (!this.curve) return;
+    this.pinned = [...this.pinned.filter((each) => each.name !== this.curve.name), this.curve].slice(-4);
+    this._kept();
+  }
+
+  _unpin() {
+    this.pinned = [];
+    this._kept();
+  }
+
+  /** Every listed method's curve, with its options as they come. */
+  async _all() {
+    const file = this.file, listed = this.about.methods.filter((each) => !each.name.includes("+")).slice(0, 4), found = [];
+    for (const { name, title } of listed) {
+      const answer = await this._ask("curve", { file, method: name, options: {} });
+      if (!answer || this.file !== file) return;
+      found.push({ name: title, points: this._points(answer) });
+    }
+    this.pinned = found;
+    this._kept();
+  }
+
+  _kept() {
+    this.forget.hidden = !this.pinned.length;
+    this._curves();
+  }
+
+  _points(answer) {
+    return answer.points.map((each) => ({ x: each.budget, y: each.tau, words: each.exact ? "exact" : "not exact" }));
+  }
+
   _curves() {
     const now = { name: "this setting", only: "points", style: 5, points: this.found ? [{ x: this.budget, y: this.found.tau }] : [] };
-    const all = [...this.pinned, ...(this.curve ? [this.curve] : [])], top = Math.max(1.5, ...all.flatMap((each) => each.points.map((p) => p.y)), this.found ? this.found.tau : 0);
+    const kept = this.pinned.filter((each) => !this.curve || each.name !== this.curve.name), all = [...kept, ...(this.curve ? [this.curve] : [])], top = Math.max(1.5, ...all.flatMap((each) => each.points.map((p) => p.y)), this.found ? this.found.tau : 0);
     const most = Math.max(256, this.budget);
     this.tau.lines([...all, now], { x: [1, most], y: [1, top * 1.05], log: true, ticks: [1, 2, 4, 8, 16, 32, 64, 128, 256, ...(most > 256 ? [most] : [])] });
   }
@@ -190,6 +228,8 @@ class WhatIf {
     this._curves();
     this._bands(found);
     this.tree.show(found.round, false);
+    if (!this.nodes.element.hidden) this.nodes.show(found.round, null);
+    this.node.textContent = "Click a node, or step through them with ↑ ↓, to read its numbers.";
     const at = found.starts.filter((start) => start <= this.place).length;
     this.heading.textContent = `Round ${Math.max(1, at)} of ${found.rounds}`;
   }
@@ -207,6 +247,23 @@ class WhatIf {
       token.className = `ds-token ${came[place] || "prefill"}${current ? " current" : ""}${place === here ? " root" : ""}`;
       token.setAttribute("aria-selected", String(current));
     });
+  }
+
+  /** One node in words. */
+  _select(row) {
+    this.tree.select(row);
+    this.nodes.select(row);
+    const label = this.tree.has(row) ? this.tree.node(row).getAttribute("aria-label") : "";
+    this.node.textContent = label;
+  }
+
+  _flip() {
+    const on = this.nodes.element.hidden;
+    this.nodes.element.hidden = !on;
+    this.tree.element.hidden = on;
+    this.flip.setAttribute("aria-pressed", String(on));
+    if (on && this.found) this.nodes.show(this.found.round, this.tree.selected);
+    if (!on && this.tree.round) this.tree.frame(true);
   }
 
   go(place) {
