@@ -54,7 +54,8 @@ def draft_graph(record: Round) -> nx.DiGraph:
 
 def _node(record: Round, row: int) -> Iterator[tuple[str, Any]]:
     draft, beliefs = record.draft, record.beliefs
-    yield "text", visible(record.text(int(draft.tokens[row])))
+    block = draft.edits and not row  # a denoised block's root is the block, not a token
+    yield "text", "the block" if block else visible(record.text(int(draft.tokens[row])))
     yield "token", int(draft.tokens[row])
     yield "depth", int(draft.depths[row])
     yield "status", record.status[row]
@@ -120,9 +121,8 @@ def _digraph(record: Round) -> graphviz.Digraph:
     for name, told in graph.nodes(data=True):
         chances = [f"{key} {told[key]:.3g}" for key in ("q", "p") if key in told]
         # A list of lines, each escaped: text of a model must not become a DOT escape.
-        label = "\\n".join(
-            map(graphviz.escape, [told["text"], *([", ".join(chances)] * any(chances))])
-        )
+        lines = [told.get("edits", told["text"]), *([", ".join(chances)] * any(chances))]
+        label = "\\n".join(map(graphviz.escape, lines))
         made.node(str(name), graphviz.nohtml(label), **_LOOK[told["status"]])
     for above, below, told in graph.edges(data=True):
         look = _LOOK[ACCEPTED]["color"] if told["accepted"] else _LOOK[UNREACHED]["color"]

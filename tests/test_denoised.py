@@ -26,6 +26,7 @@ from app.denoised import (
     run_view,
     unlike,
 )
+from app.graphs import dot
 from app.layout import layered
 from app.studio.engine import DenoiseAsk, LiveEngine
 from app.studio.gallery import Gallery
@@ -250,6 +251,15 @@ def test_a_calibrated_graph_counts_what_became_of_its_formulas():
     )
     text = calibrated_dot(GRAPH)
     assert text.count("->") == sum(map(len, view["sources"])) and "c₁₁ c₂₁ c₃₁" in text
+
+
+def test_a_call_s_dot_names_every_edit_and_pathway():
+    record = max(SPIFFY, key=lambda r: (r.draft.nodes, r.accepted))
+    text = dot(record)
+    assert 'label="the block"' in text and "<mask>" not in text
+    assert text.count("->") == sum(map(len, record.draft.sources)) + 1  # and where it went on
+    for edits in record.draft.edits[1:]:
+        assert ", ".join(f"{e.position}: " for e in edits[:1]) in text
 
 
 def test_a_header_s_graph_comes_back_as_it_was():
