@@ -150,10 +150,13 @@ class WhatIfs:
         return _told(found) | {"round": view, "starts": [s - first for s in found.starts]}
 
     def _curve(self, asked: Asked) -> dict[str, Any]:
-        """τ of every budget."""
+        """τ of every budget, and the speed that may be expected of it."""
+        from app.studio.costs import speeds
+
         simulation = self._simulation(asked)
         with self._lock:
-            return {"points": [_told(found) for found in simulation.curve(BUDGETS)]}
+            runs = simulation.curve(BUDGETS)
+            return {"points": [_told(run) for run in runs], "cost": speeds(simulation, runs)}
 
 
 def _told(found: WhatIf) -> dict[str, Any]:

@@ -13,8 +13,8 @@ class Calibration {
     const figure = (title, says, x, y) => new Figure({ title, says, x, y, source });
     this.figures = {
       tvd: figure("TVD by depth", "How far the drafter's q is from the target's p, ½ Σ |q − p|: 0 is the same distribution, 1 has nothing in common. Mean ± 1.96 standard errors.", "depth", "TVD"),
-      cover: figure("Top-K coverage by depth", "How much of p the drafter's K best tokens hold: a tree K wide at this depth accepts that often at most.", "depth", "coverage"),
-      wide: figure("Top-K coverage by K", "What one more candidate per depth is worth: where the curve is flat, wider trees buy nothing.", "K", "coverage"),
+      cover: figure("Top-K coverage by depth", "How much of the target's p the drafter's K best tokens hold: at temperature 1, how often its token is among them. Means over observed positions, fewer at every depth.", "depth", "coverage"),
+      wide: figure("Top-K coverage by K", "What one more candidate at a depth is worth: where the curve is flat, a wider tree buys little.", "K", "coverage"),
       accept: figure("Acceptance by depth", "How often the target's token was drafted, given that everything before it was accepted. Wilson's 95 % interval.", "depth", "accepted"),
       lengths: figure("Acceptance lengths", "How many tokens a round was good for: accepted nodes + 1. Their mean is τ.", "accepted + 1", "share of rounds"),
       path: figure("Reliability of path probability", "Nodes by the product of q along their path, against the share that was accepted: below the diagonal the drafter promises too much. Bins of equal mass, Wilson's interval.", "path probability", "accepted"),
@@ -50,7 +50,7 @@ class Calibration {
     this.who.addEventListener("change", () => this._causes());
     this.list = h("span", { class: "ds-chosen" });
     this.shelf = new Gallery(this.source, (tickets) => this.add(tickets), true);
-    this.fold = h("details", { class: "ds-fold-runs", open: true }, h("summary", {}, "Examples that ship, and runs of this browser tab: one click adds them, up to four"), this.shelf.element);
+    this.fold = h("details", { class: "ds-fold-runs", open: window.innerWidth > 700 }, h("summary", {}, "Examples that ship, and runs of this browser tab: one click adds them, up to four"), this.shelf.element);
     this.fold.addEventListener("toggle", () => this.fold.open && this.shelf.draw());
     this.taus = h("div", { class: "ds-table" });
     this.opener = button("Open a calibrate result…", { class: "ds-button ds-opens", title: "calibration.parquet or .csv, as the command calibrate writes it" }, () => press("ds-k-open"));

@@ -30,6 +30,9 @@ class WhatIf {
     this.prompt = h("p", { class: "ds-soft ds-tell" });
     this.tau = new Figure({ title: "τ by budget", says: "Tokens per forward pass of the target over the whole text, simulated: where the curve is flat, more nodes buy nothing.", x: "draft budget B", y: "τ", source: this.source });
     this.lengths = new Figure({ title: "Acceptance lengths", says: "Rounds of this setting by the tokens they were good for: accepted nodes + 1. Their mean is τ.", x: "accepted + 1", y: "rounds", source: this.source });
+    this.speed = new Figure({ title: "Expected speed by budget", says: "An estimate, not a measurement of this machine: τ here with the stage times of the shipped example runs. Measure yours: python -m app cost FILE.", x: "draft budget B", y: "tokens/s", source: this.source });
+    this.best = h("p", { class: "ds-tell ds-best", role: "status" });
+    this.speed.element.append(this.best);
     this.keep = button("Keep this curve", { class: "ds-button", title: "Keep it to compare with the next setting" }, () => this._pin());
     this.all = button("All methods", { class: "ds-button", title: "Draw every method's curve, as it comes, beside this setting" }, () => this._all());
     this.forget = button("Forget kept curves", { class: "ds-button", hidden: true }, () => this._unpin());
@@ -43,7 +46,7 @@ class WhatIf {
       h("section", { class: "ds-card ds-lab", "aria-label": "Setting" },
         h("header", {}, h("h2", {}, "What if"), this.method, h("span", { class: "ds-spring" }), this.exact), this.knobs,
         h("header", {}, this.tiles, h("span", { class: "ds-spring" }), this.keep, this.all, this.forget)),
-      h("section", { class: "ds-card ds-lab", "aria-label": "Curves" }, h("div", { class: "ds-figures" }, this.tau.element, this.lengths.element)),
+      h("section", { class: "ds-card ds-lab", "aria-label": "Curves" }, h("div", { class: "ds-figures" }, this.tau.element, this.speed.element, this.lengths.element)),
       h("section", { class: "ds-card ds-lab", "aria-label": "Text and draft" },
         h("header", {}, this.heading, h("span", { class: "ds-soft" }, "of the simulated run; click a token, or step with ← → on the text"), h("span", { class: "ds-spring" }), this.flip, fit),
         this.strip, h("div", { class: "ds-whatif-tree" }, this.tree.element, this.nodes.element), this.node));
@@ -166,6 +169,17 @@ class WhatIf {
     if (!answer || this.fresh) return;
     this.curve = { name, points: this._points(answer) };
     this._curves();
+    this._speeds(name, answer.cost);
+  }
+
+  /** Cost curve, and the budget it names. */
+  _speeds(name, cost) {
+    this.speed.element.hidden = !cost;
+    if (!cost) return;
+    const points = cost.points.map(({ budget, speed }) => ({ x: budget, y: speed })), top = 1.08 * Math.max(cost.plain, ...points.map((p) => p.y)), ends = [1, points[points.length - 1].x];
+    this.speed.lines([{ name, points }, { name: "plain decoding", points: ends.map((x) => ({ x, y: cost.plain })) }], { x: ends, y: [0, top], log: true, ticks: points.map((p) => p.x) });
+    const most = cost.points.find((p) => p.budget === cost.best).speed;
+    this.best.textContent = `Best budget by this estimate: ${cost.best}, at ${shortNumber(most)} tokens/s; plain decoding ${shortNumber(cost.plain)}.`;
   }
 
   _name() {
@@ -224,7 +238,7 @@ class WhatIf {
     const counts = new Map();
     for (const length of found.lengths) counts.set(length, (counts.get(length) || 0) + 1);
     const longest = Math.max(2, ...counts.keys()), points = Array.from({ length: longest }, (_, i) => ({ x: i + 1, y: counts.get(i + 1) || 0 }));
-    this.lengths.lines([{ name: `${this._name()}, B = ${found.budget}`, points }], { x: [1, longest] });
+    this.lengths.lines([{ name: `${this._name()}, B = ${found.budget}`, points }], { x: [1, longest], ticks: Array.from({ length: longest }, (_, i) => i + 1) });
     this._curves();
     this._bands(found);
     this.tree.show(found.round, false);
