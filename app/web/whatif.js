@@ -119,7 +119,7 @@ class WhatIf {
   }
 
   _knob(label, { min, max, step, value }, set, shown = (each) => each) {
-    const input = h("input", { type: "range", min, max, step, value }), output = h("output", {}, String(shown(value)));
+    const input = h("input", { type: "range", min, max, step, value, "aria-label": label, "aria-valuetext": String(shown(value)) }), output = h("output", {}, String(shown(value)));
     input.addEventListener("input", () => {
       const now = Number(input.value);
       set(now);
