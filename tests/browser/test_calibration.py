@@ -1,0 +1,108 @@
+"""The tab Calibration in a real browser: it opens with numbers, and causes lead to their rounds."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("gradio")
+pytest.importorskip("playwright")
+pytest.importorskip("pandas")
+
+import pandas as pd
+from playwright.sync_api import Page, expect
+
+from analysis.calibration import COVERED
+from tests.browser.steps import Open, at_round, open_file, tab, title
+
+SCOPE = "#ds-k-scope"
+
+
+def begin(page: Page) -> None:
+    tab(page, "calibration")
+    expect(runs(page)).to_have_count(1, timeout=60_000)
+
+
+def runs(page: Page):
+    return page.get_by_role("table", name="The runs in numbers").locator("tbody tr")
+
+
+def figure(page: Page, name: str):
+    return page.locator(f"{SCOPE} figure", has=page.get_by_role("img", name=name, exact=True))
+
+
+def test_it_opens_with_an_example_s_numbers(visit: Open):
+    page = visit()
+    begin(page)
+    expect(runs(page)).to_contain_text("ddtree B 64")
+    expect(runs(page)).to_contain_text("3.45 [")  # τ as the trace's footer has it
+    expect(figure(page, "TVD by depth").locator(".mark")).to_have_count(8)  # and one in the legend
+    wide = figure(page, "Top-K coverage by K")
+    expect(wide.locator(".ds-plot .mark")).to_have_count(16)
+    for made in page.locator(f"{SCOPE} .ds-below figure").all():
+        expect(made.locator(".ds-says")).not_to_be_empty()
+
+
+def test_other_runs_take_the_example_s_place(visit: Open):
+    page = visit()
+    begin(page)
+    page.get_by_role("region", name="Code").get_by_role("button", name="All 4").or_(
+        page.locator(f"{SCOPE} .ds-shelf").nth(1).get_by_text("All 4")
+    ).first.click()
+    expect(runs(page)).to_have_count(4)
+    expect(figure(page, "TVD by depth").locator(".ds-plot .ds-series")).to_have_count(4)
+    page.get_by_role("button", name="Leave D out").click()
+    expect(runs(page)).to_have_count(3)
+
+
+def test_a_cause_of_death_leads_to_its_round(visit: Open):
+    page = visit()
+    begin(page)
+    page.locator(f"{SCOPE} .ds-part[role=button]").first.press("Enter")
+    example = page.locator(f"{SCOPE} .ds-finds button").first
+    number = int(example.inner_text().split()[1])
+    example.press("Enter")
+    expect(title(page)).to_have_text(at_round(number))
+
+
+def test_the_numbers_can_be_taken_away(visit: Open):
+    page = visit()
+    begin(page)
+    made = figure(page, "Acceptance by depth")
+    with page.expect_download() as saved:
+        made.get_by_role("button", name="Save the numbers as Parquet").click()
+    table = pd.read_parquet(io.BytesIO(Path(saved.value.path()).read_bytes()))
+    assert list(table.columns) == ["series", "depth", "accepted", "low", "high"]
+    assert table["accepted"].between(table["low"], table["high"]).all()
+    with page.expect_download() as saved:
+        made.get_by_role("button", name="Save the numbers:").click()
+    assert len(pd.read_csv(saved.value.path())) == len(table)
+
+
+def test_a_result_of_calibrate_is_drawn_with_its_bands(visit: Open, tmp_path: Path):
+    lines = [
+        {"number": n, "seed": seed, "prompt": 0, "position": n, "series": series, "depth": depth,
+         "continuations": 4, "tvd": 0.1 * depth + 0.01 * n + 0.02 * seed}
+        | dict.fromkeys(COVERED, 0.5)
+        for n in range(3) for seed in (0, 1) for series in ("dflash", "<b>x") for depth in (1, 2, 3)
+    ]  # fmt: skip
+    file = tmp_path / "calibration.csv"
+    pd.DataFrame(lines).to_csv(file, index=False)
+    page = visit()
+    begin(page)
+    open_file(page, file, f"{SCOPE} .ds-opens")
+    made = figure(page, "Calibrate: TVD by depth")
+    expect(made.locator(".band")).to_have_count(2)
+    expect(made).to_contain_text("<b>x")
+    file.write_text("a,b\n1,2\n")
+    open_file(page, file, f"{SCOPE} .ds-opens")
+    expect(page.locator(f"{SCOPE} [role=alert]")).to_contain_text("no calibration table")
+
+
+@pytest.mark.parametrize("width", [360, 3840])
+def test_calibration_is_no_wider_than_the_window(visit: Open, width: int):
+    page = visit(viewport={"width": width, "height": 800})
+    begin(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width

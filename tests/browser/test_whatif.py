@@ -1,0 +1,95 @@
+"""The tab What-if in a real browser: sliders over the collected text that ships, and bad files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("gradio")
+pytest.importorskip("playwright")
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.steps import NODE, Open, open_file, tab
+
+SCOPE = "#ds-w-scope"
+
+
+@pytest.fixture
+def shown(visit: Open) -> Page:
+    page = visit()
+    begin(page)
+    return page
+
+
+def begin(page: Page) -> None:
+    if page.locator("#ds-views [role=tab][data-tab-id=whatif]").is_visible():
+        tab(page, "whatif")
+    else:  # a narrow window keeps the last tabs in a menu
+        page.locator("#ds-views .overflow-menu > button").click()
+        page.locator(".overflow-dropdown button", has_text="What-if").click()
+    expect(page.locator(f"{SCOPE} .ds-tile b").first).to_be_visible(timeout=60_000)
+
+
+def tiles(page: Page):
+    return page.locator(f"{SCOPE} .ds-tile b")
+
+
+def test_a_text_is_open_at_once_and_sliders_answer(shown: Page):
+    expect(shown.locator(f"{SCOPE} .ds-exact")).to_contain_text("exact for this text")
+    expect(shown.locator(f"{SCOPE} {NODE}.root")).to_have_count(1)
+    budget = shown.get_by_role("slider", name="draft budget B")
+    before = tiles(shown).first.inner_text()
+    budget.focus()
+    shown.keyboard.press("End")
+    expect(tiles(shown).first).not_to_have_text(before)
+    expect(budget).to_have_attribute("aria-valuetext", "1024")
+    expect(tiles(shown).nth(2)).to_have_text("40")
+
+
+def test_each_method_has_its_own_knobs_and_curves_can_be_kept(shown: Page):
+    scope = shown.locator(SCOPE)
+    scope.get_by_label("Method").select_option("treeflash")
+    expect(scope.locator(".ds-knob")).to_have_count(3)
+    scope.get_by_label("Method").select_option("dart")
+    expect(shown.get_by_role("slider", name="n-gram weight")).to_be_visible()
+    lines = scope.get_by_role("img", name="τ by budget").locator(".ds-series:not(.only)")
+    expect(lines).to_have_count(1)
+    scope.get_by_role("button", name="All methods").click()
+    expect(lines).to_have_count(4)
+    scope.get_by_role("button", name="Forget kept curves").click()
+    expect(lines).to_have_count(1)
+
+
+def test_the_text_leads_from_round_to_round_and_nodes_can_be_read(shown: Page):
+    scope = shown.locator(SCOPE)
+    heading = scope.get_by_role("heading", name="Round")
+    expect(heading).to_contain_text("Round 1 of")
+    scope.get_by_role("listbox").focus()
+    shown.keyboard.press("ArrowRight")
+    expect(heading).to_contain_text("Round 2 of")
+    scope.locator(".ds-token").last.click()
+    rounds = tiles(shown).nth(1).inner_text()
+    expect(heading).to_have_text(f"Round {rounds} of {rounds}")
+    scope.get_by_role("button", name="Table", exact=True).click()
+    lines = scope.locator(".ds-nodes tbody tr")
+    lines.nth(1).press("Enter")
+    expect(lines.nth(1)).to_have_attribute("aria-selected", "true")
+    expect(scope.locator("p[role=status]")).to_contain_text("depth")
+
+
+def test_another_file_gets_one_sentence(shown: Page, tmp_path: Path):
+    file = tmp_path / "<b>x.safetensors"
+    file.write_bytes(b"\x08\0\0\0\0\0\0\0{}      ")
+    open_file(shown, file, f"{SCOPE} .ds-opens")
+    alert = shown.locator(f"{SCOPE} [role=alert]")
+    expect(alert).to_contain_text("this file")
+    expect(tiles(shown).first).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [360, 3840])
+def test_what_if_is_no_wider_than_the_window(visit: Open, width: int):
+    page = visit(viewport={"width": width, "height": 800})
+    begin(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
