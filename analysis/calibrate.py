@@ -88,8 +88,7 @@ def calibrate(
     """
     plan.check(len(prompts))
     parts = _prepared(folder, source, prompts, plan)
-    report(0.0, "the target's texts")
-    texts = _texts(source, prompts, folder, plan)
+    texts = _texts(source, prompts, folder, plan, report)
     depths = plan.depths or max(d.depths for d in source.drafters.values())
     bench = _Bench(source, depths, plan.continuations)
     todo = anchors(plan, [(len(p), len(t)) for p, t in zip(prompts, texts, strict=True)])
@@ -304,7 +303,7 @@ def _prepared(folder: Path, source: Source, prompts: Sequence[Sequence[int]], pl
 
 
 def _texts(
-    source: Source, prompts: Sequence[Sequence[int]], folder: Path, plan: Plan
+    source: Source, prompts: Sequence[Sequence[int]], folder: Path, plan: Plan, report: Report
 ) -> list[Array]:
     """Prompt and the target's own greedy text, made once."""
     path = folder / "texts.json"
@@ -312,7 +311,8 @@ def _texts(
         return [np.array(t, np.int64) for t in json.loads(path.read_text("utf-8"))]
     settings = Settings(1, plan.new_tokens, GREEDY, timed=False)
     texts = []
-    for prompt in prompts:
+    for number, prompt in enumerate(prompts, 1):
+        report(0.0, f"the target's text {number} of {len(prompts)}")
         rounds = list(decode(source.target(None), Method("ar"), prompt, settings))
         texts.append([*prompt, *new_tokens(rounds)])
     unfinished = path.with_suffix(".tmp")
