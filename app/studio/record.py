@@ -2,8 +2,8 @@
 
     python -m app.studio.record assets/traces
 
-Every method writes the same text to the same prompt, so any of them can be compared. About ten
-minutes on two CPU cores; the seconds in the files are of the machine that made them.
+Every method writes the same text to the same prompt, so any of them can be compared. About five
+minutes on two idle CPU cores; the seconds in the files are of the machine that made them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,18 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from core.embedded import NAME
 from core.trace import Trace, write_trace
+
+if TYPE_CHECKING:
+    from core.session import Run
+
+Wanted = Callable[[str], bool]  # by file name
 
 PROMPTS = {
     "maths": "A baker makes 24 rolls an hour for 5 hours and sells 87 of them. How many are left?",
@@ -30,13 +37,19 @@ RUNS = {
     "treeflash": ("treeflash", 16),
     "dart": ("dart", 16),
 }  # file name → method, draft budget
-LEFT_OUT = {"code-ddtree-64", "chat-ddtree-64", "chat-dflash", "chat-dart"}  # for their size
+LEFT_OUT = {"code-ddtree-64", "chat-ddtree-64"}  # for their size
 TOKENS = 112
+DENOISED = {
+    "maths": "A train travels 60 miles per hour. How far does it travel in 3 hours?",
+    "code": "Write a Python function that checks whether a number is even.",
+}
+DRAFTS = {"denoise": None, "spiffy-10": "10"}  # file name → draft graph
+LENGTH = 64
 DIGITS = 3  # decimals kept of the log-probabilities in lists of candidates: 0.05 % of each
 
 
-def record(names: list[str]) -> Iterator[tuple[str, Trace]]:
-    """(file name without ending, trace) of every run, or of those named."""
+def drafted(names: Wanted) -> Iterator[tuple[str, Run]]:
+    """(file name without ending, run) of every method on every prompt."""
     from analysis.probe import observe
     from core.session import Engine, RunRequest
 
@@ -44,12 +57,26 @@ def record(names: list[str]) -> Iterator[tuple[str, Trace]]:
     for topic, prompt in PROMPTS.items():
         for run, (method, budget) in RUNS.items():
             name = f"{topic}-{run}"
-            if name in LEFT_OUT or (names and name not in names):
-                continue
-            asked = {"budget": budget} if budget else {}
-            request = RunRequest(prompt, method=method, max_new_tokens=TOKENS, **asked)
-            started = engine.start(request, observe)
-            yield name, Trace(started.header, tuple(started), {})
+            if name not in LEFT_OUT and names(name):
+                asked = {"budget": budget} if budget else {}
+                request = RunRequest(prompt, method=method, max_new_tokens=TOKENS, **asked)
+                yield name, engine.start(request, observe)
+
+
+def denoised(names: Wanted) -> Iterator[tuple[str, Run]]:
+    """The same of a masked-diffusion text, plain and with Spiffy."""
+    from core.diffusion.denoise import Denoising
+    from core.diffusion.graph import find_graph
+    from core.diffusion.models import load_diffusion
+    from core.diffusion.run import DenoiseRequest, start
+
+    language = load_diffusion(NAME, "cpu")
+    settings = Denoising(length=LENGTH, block=language.block)
+    for topic, prompt in DENOISED.items():
+        for run, drafts in DRAFTS.items():
+            if names(f"{topic}-{run}"):
+                graph = drafts and find_graph(drafts, NAME, settings.pace)
+                yield f"{topic}-{run}", start(language, DenoiseRequest(prompt, settings, graph))
 
 
 def smaller(raw: bytes) -> bytes:
@@ -71,8 +98,11 @@ def _rounded(value: Any) -> Any:
 
 
 def main(folder: Path, names: list[str]) -> None:
-    for name, trace in record(names):
-        path = folder / f"{name}.jsonl.gz"
+    def wanted(name: str) -> bool:
+        return not names or name in names
+
+    for name, run in chain(drafted(wanted), denoised(wanted)):
+        path, trace = folder / f"{name}.jsonl.gz", Trace(run.header, tuple(run), {})
         write_trace(path, trace)
         path.write_bytes(smaller(path.read_bytes()))
         print(f"{path}: {len(trace.rounds)} rounds, {path.stat().st_size:,} bytes", flush=True)
