@@ -335,7 +335,7 @@ class FakeEngine:
                 if left <= 0:
                     return
                 record = replace(record, committed=record.committed[:left])
-                if slow:
+                if slow or "patient" in ask.prompt:
                     time.sleep(0.25)
                 if "fail" in ask.prompt and record.index == 2:
                     raise UserError("the fake broke in round 2")

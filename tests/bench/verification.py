@@ -1,10 +1,13 @@
 """What one verification of D drafts costs, as a multiple of one plain denoising call.
 
 python -m tests.bench.verification [--model FOLDER] [--block 16] [--context 256] [--threads 2]
+                                   [--traces FILE …]
 
 ``rows`` are the positions computed. ``break-even`` is the NFE speedup from which on D drafts pay:
-below it a verification takes longer than the calls it saves. Without a shipped denoiser the
-embedded model itself stands in, which costs the same.
+below it a verification takes longer than the calls it saves. Beside it the NFE speedup that the
+calibrated graph of D drafts has on recorded plain runs (those that ship, or ``--traces``), by exact
+simulation, and from both the D that is really fastest on this machine. Without a shipped denoiser
+the embedded model itself stands in, which costs the same.
 """
 
 from __future__ import annotations
@@ -13,17 +16,22 @@ import argparse
 import statistics
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from core import embedded
+from core.diffusion.graph import Pace, find_graph
 from core.diffusion.models import load_diffusion
+from core.diffusion.steps import simulate
 from core.diffusion.target import BidirectionalTarget, BlockCausalTarget, Layout
 from core.drafters.load import shipped
 from core.models import load_language
+from core.trace import read_trace
 
 DRAFTS = (0, 3, 5, 8, 10)
+TRACES = (Path(__file__).parents[2] / "assets" / "traces").glob("*-denoise.jsonl.gz")
 
 
 def main() -> None:
@@ -34,6 +42,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--traces", type=Path, nargs="+", default=sorted(TRACES), metavar="FILE")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     target = make_target(options.model, options.device)
@@ -50,7 +59,7 @@ def main() -> None:
             seconds[count].append(score(target, states, 1))
             rows[count] = target.rows - before
         heads.append(score(target, calls[3], 2) - seconds[3][-1])
-    report(options, seconds, rows, max(0.0, statistics.median(heads)))
+    report(options, seconds, rows, max(0.0, statistics.median(heads)), speedups(options))
 
 
 def make_target(name: str, device: str) -> BlockCausalTarget | BidirectionalTarget:
@@ -58,6 +67,18 @@ def make_target(name: str, device: str) -> BlockCausalTarget | BidirectionalTarg
         return load_diffusion(name, device).target
     print("no denoiser ships yet: the embedded model's own weights, which cost the same")
     return BlockCausalTarget(load_language(name, device).model, 0, Layout(True, "causal"))
+
+
+def speedups(options) -> dict[int, float]:
+    """NFE speedup by D over all recorded runs together."""
+    runs = [read_trace(path) for path in options.traces]
+    pace = Pace()
+    found = {0: 1.0}
+    for count in DRAFTS[1:]:
+        graph = find_graph(str(count), embedded.NAME, pace)
+        calls = sum(len(list(simulate(run.rounds, graph, pace))) for run in runs)
+        found[count] = sum(len(run.rounds) for run in runs) / calls
+    return found
 
 
 def states_of(drafts: int, block: int, mask_id: int, rng: np.random.Generator) -> np.ndarray:
@@ -81,7 +102,13 @@ def score(target, states: np.ndarray, read: int) -> float:
     return time.perf_counter() - began
 
 
-def report(options, seconds: dict[int, Sequence[float]], rows: dict[int, int], head: float):
+def report(
+    options,
+    seconds: dict[int, Sequence[float]],
+    rows: dict[int, int],
+    head: float,
+    saved: dict[int, float],
+) -> None:
     middle = {count: statistics.median(times) for count, times in seconds.items()}
     plain = middle[0]
     print(
@@ -89,13 +116,21 @@ def report(options, seconds: dict[int, Sequence[float]], rows: dict[int, int], h
         f"{torch.get_num_threads()} threads; medians of {options.repeats}; "
         f"reading one more accepted state: {head * 1e3:.1f} ms"
     )
-    print(f"{'D':>3} {'rows':>5} {'ms':>8} {'× plain':>8} {'break-even':>11}")
+    columns = (("D", 3), ("rows", 5), ("ms", 8), ("× plain", 8), ("break-even", 11),
+               ("NFE speedup", 12), ("steps/s", 8))  # fmt: skip
+    print(" ".join(f"{name:>{width}}" for name, width in columns))
+    pace = {}
     for count, value in middle.items():
         # s accepted steps: value + (s − 1) · head = s · plain
-        even = (value - head) / (plain - head)
+        even, steps = (value - head) / (plain - head), saved[count]
+        pace[count] = steps / (value + (steps - 1) * head)
         print(
-            f"{count:>3} {rows[count]:>5} {value * 1e3:>8.1f} {value / plain:>8.2f} {even:>11.2f}"
+            f"{count:>3} {rows[count]:>5} {value * 1e3:>8.1f} {value / plain:>8.2f} {even:>11.2f} "
+            f"{steps:>12.2f} {pace[count]:>8.2f}"
         )
+    best = max(pace, key=lambda count: pace[count])
+    name = f"D = {best}" if best else "plain denoising"
+    print(f"fastest here: {name}, {pace[best]:.2f} steps/s; plain {pace[0]:.2f}")
 
 
 if __name__ == "__main__":
