@@ -12,12 +12,14 @@ import json
 import math
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, field, fields
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import orjson
 
 from core.errors import UserError
 from core.types import (
@@ -39,6 +41,7 @@ from core.types import (
 
 FORMAT = "draftscope-trace"
 VERSION = 1
+LARGEST = 1e300  # numbers below it
 MAX_LINE = 64 << 20  # characters; a 1,024-node round takes about 0.3 million
 MAX_ROWS = 1 << 16
 MAX_BLOCK = 1 << 12  # positions of a denoised block
@@ -205,7 +208,7 @@ def _lines(file: IO[bytes], name: str) -> Iterator[dict[str, Any]]:
         if not whole and len(line) >= MAX_LINE:
             raise UserError(f"{name}, line {number} is longer than a trace's lines can be")
         try:
-            value = json.loads(line, parse_constant=_no_constant)
+            value = _value(line, exact=number == 1)
         except (ValueError, RecursionError):
             if not whole and number > 1:
                 return
@@ -215,6 +218,18 @@ def _lines(file: IO[bytes], name: str) -> Iterator[dict[str, Any]]:
         yield value
 
 
+def _value(line: bytes, exact: bool) -> Any:
+    """A line's JSON: quickly, or with whole numbers of any size and halves of surrogate pairs."""
+    if not exact:
+        with suppress(ValueError):
+            return orjson.loads(line)
+    return json.loads(line, parse_constant=_no_constant)
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
 def _finite(line: dict[str, Any], name: str, number: int) -> dict[str, Any]:
     """The line, if all of it can be written again: 1e999 is JSON, but reads as infinity."""
     try:
@@ -222,10 +237,6 @@ def _finite(line: dict[str, Any], name: str, number: int) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise UserError(f"{name}, line {number} holds a number beyond all range") from None
     return line
-
-
-def _no_constant(text: str) -> Any:
-    raise ValueError(f"{text} is not JSON")
 
 
 def _header(line: dict[str, Any], name: str) -> Header:
@@ -357,6 +368,7 @@ class _BadRound(Exception):
     """What is wrong with a round's line, as the end of a sentence."""
 
 
+@np.errstate(over="ignore")  # a number beyond float32 is found where it reads as infinity
 def round_from_json(line: Mapping[str, Any]) -> Round:
     """The Round of a trace line; every array's shape, range and reference is checked."""
     nodes = _mapping(line, "nodes")
@@ -557,7 +569,7 @@ def _texts(line: Mapping[str, Any]) -> dict[int, str]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < LARGEST
 
 
 def _is_token(value: Any) -> bool:
@@ -584,7 +596,9 @@ def _int(line: Mapping[str, Any], key: str) -> int:
 
 def _ints(line: Mapping[str, Any], key: str, count: int | None) -> list[int]:
     value = line.get(key)
-    if not isinstance(value, list) or not all(type(v) is int and -1 <= v < 1 << 31 for v in value):
+    if not isinstance(value, list) or not _WHOLE.issuperset(map(type, value)):
+        raise _BadRound(f"{key} is missing or no list of whole numbers")
+    if value and (min(value) < -1 or max(value) >= 1 << 31):
         raise _BadRound(f"{key} is missing or no list of whole numbers")
     if count is not None and len(value) != count:
         raise _BadRound(f"{key} has {len(value)} entries, expected {count}")
@@ -601,27 +615,36 @@ def _tokens(line: Mapping[str, Any], key: str, count: int | None) -> list[int]:
 def _table(line: Mapping[str, Any], key: str) -> Array:
     """Token ids in rows of one length, [R, C]."""
     rows = line.get(key)
-    if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
+    if not isinstance(rows, list) or not _LISTS.issuperset(map(type, rows)):
         raise _BadRound(f"{key} is missing or no table")
-    if len({len(row) for row in rows}) > 1:
+    if len(set(map(len, rows))) > 1:
         raise _BadRound(f"{key} has rows of different lengths")
-    if not all(_is_token(v) for row in rows for v in row):
+    flat = list(chain.from_iterable(rows))
+    if flat and not (_WHOLE.issuperset(map(type, flat)) and 0 <= min(flat) <= max(flat) < 1 << 31):
         raise _BadRound(f"{key} holds something that is no token id")
-    return np.array(rows, np.int64).reshape(len(rows), -1 if rows and rows[0] else 0)
+    return np.array(flat, np.int64).reshape(len(rows), -1 if rows and rows[0] else 0)
 
 
 def _numbers(line: Mapping[str, Any], key: str, shape: tuple[int, ...]) -> Array:
     """float32 array of exactly this shape; null reads as NaN."""
-    value = line.get(key)
-
-    def read(value: Any, shape: tuple[int, ...]) -> Any:
-        if not shape:
-            if value is not None and not _is_number(value):
-                raise _BadRound(f"{key} holds something that is no number")
-            return math.nan if value is None else value
-        if not isinstance(value, list) or len(value) != shape[0]:
+    flat: list[Any] = [line.get(key)]
+    for length in shape:
+        if not _LISTS.issuperset(map(type, flat)) or {length} != {*map(len, flat)} | {length}:
             raise _BadRound(f"{key} is missing or not of shape {shape}")
-        return [read(v, shape[1:]) for v in value]
+        flat = list(chain.from_iterable(flat))
+    try:
+        if not _NUMBERS.issuperset(map(type, flat)):
+            raise OverflowError
+        with np.errstate(over="ignore"):
+            values = np.array(flat, np.float32)
+        if not np.isfinite(values).all() and np.isfinite(values).sum() + flat.count(None) < len(
+            flat
+        ):
+            raise OverflowError
+    except OverflowError:  # numpy's own, for a whole number that no float can hold
+        raise _BadRound(f"{key} holds something that is no number") from None
+    return values.reshape(shape)
 
-    with np.errstate(over="ignore"):
-        return np.array(read(value, shape), np.float32).reshape(shape)
+
+# What JSON's values are in Python; checked a column at a time, for a long trace holds millions.
+_WHOLE, _LISTS, _NUMBERS = frozenset({int}), frozenset({list}), frozenset({int, float, type(None)})

@@ -12,7 +12,6 @@ import secrets
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +31,7 @@ LOST_AFTER = 150.0  # seconds without a question; browsers wake hidden pages onc
 KEPT_RUNS, KEPT_ROWS = 64, 500_000  # on view; about a third of a gigabyte, the longest unseen goes
 LONGEST = 1000  # characters of a sentence
 BATCH = 1_500_000  # about this many characters of rounds in one answer
+FIRST = 150_000  # and in a run's first, so that something is there to look at
 
 
 @dataclass(eq=False)
@@ -42,7 +42,7 @@ class Run:
     ask: AnyAsk | None = None
     header: Header | None = None
     rounds: list[Round] = field(default_factory=list)
-    views: list[dict[str, Any]] = field(default_factory=list)
+    views: dict[int, dict[str, Any]] = field(default_factory=dict)  # of the rounds asked for so far
     state: str = WAITING
     message: str = ""
     seen: float = field(default_factory=time.monotonic)
@@ -53,11 +53,14 @@ class Run:
     @property
     def rows(self) -> int:
         """What it weighs in memory, in draft rows."""
-        return sum(50 + len(view["tokens"]) for view in list(self.views))
+        return sum(50 + len(record.draft) for record in list(self.rounds))
 
-    def append(self, record: Round) -> None:
-        self.rounds.append(record)
-        self.views.append(round_view(record, first=len(self.rounds) == 1))
+    def view(self, at: int) -> dict[str, Any]:
+        """Round number ``at`` as the page draws it, made when it is first asked for: decoding does
+        not wait for it, and a long trace opens at its beginning."""
+        if at not in self.views:
+            self.views[at] = round_view(self.rounds[at], first=at == 0)
+        return self.views[at]
 
     def trace(self) -> Trace:
         """What can be saved of it now. Raises UserError before the first round."""
@@ -117,8 +120,7 @@ class Desk:
     def show(self, trace: Trace) -> str:
         """Put an opened trace on view; returns its ticket."""
         run = Run(_new_ticket(), header=trace.header, state=DONE, source="file")
-        for record in trace.rounds:
-            run.append(record)
+        run.rounds.extend(trace.rounds)
         if not trace.complete:
             run.state, run.message = STOPPED, "this trace was interrupted: it has no footer"
         with self._lock:
@@ -165,7 +167,7 @@ class Desk:
         if run is None:
             return answer
         state = run.state  # read before the rounds: an ended run's last rounds are then complete
-        views, more = _batch(run.views, max(0, since))
+        views, more = _batch(run, max(0, since))
         answer["run"] = {
             "ticket": ticket,  # as asked: a link must not become the run's own ticket
             "state": state,
@@ -239,7 +241,7 @@ class Desk:
             # Closing the generator is what stops a run.
             with closing(iter(started)) as rounds:
                 for record in rounds:
-                    run.append(record)
+                    run.rounds.append(record)
                     if run.stop.is_set() or self._is_lost(run):
                         run.state = STOPPED
                         return
@@ -264,13 +266,14 @@ def _plain(model: ModelState) -> dict[str, Any]:
     return {"state": model.state, "message": message, "fraction": model.fraction}
 
 
-def _batch(views: Sequence[dict[str, Any]], since: int) -> tuple[list[dict[str, Any]], bool]:
+def _batch(run: Run, since: int) -> tuple[list[dict[str, Any]], bool]:
     """Views from ``since`` on, as many as one answer should hold, and whether more are there."""
     taken: list[dict[str, Any]] = []
-    size = 0
-    for view in views[since:]:
+    size, end = 0, len(run.rounds)
+    for at in range(since, end):
+        view = run.view(at)
         taken.append(view)
         size += 400 + 40 * len(view["tokens"]) + sum(map(len, view["labels"].values()))
-        if size > BATCH:
+        if size > (BATCH if since else FIRST):
             break
-    return taken, since + len(taken) < len(views)
+    return taken, since + len(taken) < end

@@ -26,7 +26,7 @@ class Alone {
   /** Begin with what the pane already holds. */
   enter() {
     this.measures.stale();
-    this.pane.rounds.forEach((round, at) => this.strip.append(round, at));
+    this.strip.append(this.pane.rounds, 0);
     if (this.pane.rounds.length) this._show(Math.max(0, this.pane.at));
     else this._draw();
   }
@@ -101,7 +101,7 @@ class Alone {
 
   /** Rounds from number `first` on have come. */
   take(pane, first) {
-    this.pane.rounds.slice(first).forEach((round, i) => this.strip.append(round, first + i));
+    this.strip.append(this.pane.rounds.slice(first), first);
     this.measures.stale();
     if (this.pane.rounds.length > first && (this.pane.at < 0 || this.follow)) this._followLatest();
     else this._draw();

@@ -26,8 +26,17 @@ class Strip {
     clear(this.element);
   }
 
-  /** Add the tokens of round number `at`. */
-  append(round, at) {
+  /** Add the tokens of rounds, the first of them number `first`. The page is measured once: for each
+   *  round anew, a long run would be laid out thousands of times. */
+  append(rounds, first) {
+    const atEnd = this.element.scrollHeight - this.element.scrollTop - this.element.clientHeight < 60;
+    const bands = rounds.map((round, i) => this._band(round, first + i));
+    this.bands.push(...bands);
+    this.element.append(...bands);
+    if (atEnd) this.element.scrollTop = this.element.scrollHeight;
+  }
+
+  _band(round, at) {
     const band = h("span", { class: "ds-band" + (at % 2 ? " odd" : "") });
     round.text.forEach(([text, came, row]) => {
       const token = h("span", {
@@ -40,10 +49,7 @@ class Strip {
       });
       band.append(token);
     });
-    this.bands.push(band);
-    const atEnd = this.element.scrollHeight - this.element.scrollTop - this.element.clientHeight < 60;
-    this.element.append(band);
-    if (atEnd) this.element.scrollTop = this.element.scrollHeight;
+    return band;
   }
 
   mark(at) {
