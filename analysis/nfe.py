@@ -18,6 +18,14 @@ from core.types import Round
 
 
 @dataclass(frozen=True)
+class Parting:
+    """Where a run left plain denoising: the first block whose tokens differ, and how many do."""
+
+    block: int
+    tokens: int  # positions of the whole text that differ
+
+
+@dataclass(frozen=True)
 class Ran:
     """One prompt with one graph: foretold calls, and the real run if there was one."""
 
@@ -26,6 +34,7 @@ class Ran:
     plain_seconds: float | None = None  # of plain denoising, the same text
     identical: bool | None = None  # the real run wrote what plain denoising wrote
     foretold: bool | None = None  # and needed the calls that the simulation says
+    parting: Parting | None = None  # where it left what plain denoising wrote
 
 
 @dataclass(frozen=True)
@@ -48,6 +57,10 @@ class Cell:
     def seconds(self) -> tuple[float, float]:
         """(Spiffy's, plain denoising's) over the prompts that were really run."""
         return sum(r.seconds or 0 for r in self.real), sum(r.plain_seconds or 0 for r in self.real)
+
+    @property
+    def partings(self) -> tuple[Parting, ...]:
+        return tuple(run.parting for run in self.runs if run.parting is not None)
 
     @property
     def speedup(self) -> float:
@@ -91,20 +104,12 @@ def measure(
             if real is None or number < real:
                 report(number, graph.name)
                 rounds, seconds = timed(target, prompt, settings, graph)
-                same = written(rounds) == written(plain)
+                left = parting(plain, rounds)
                 calls = saved(rounds, target.stop_ids) == told
-                ran = Ran(told, seconds, plain_seconds, same, calls)
+                ran = Ran(told, seconds, plain_seconds, left is None, calls, left)
             runs[which].append(ran)
     for graph, own in zip(graphs, runs, strict=True):
         yield Cell(settings.pace, graph, tuple(own))
-
-
-@dataclass(frozen=True)
-class Parting:
-    """Where a run left plain denoising: the first block whose tokens differ, and how many do."""
-
-    block: int
-    tokens: int  # positions of the whole text that differ
 
 
 def parting(plain: Sequence[Round], other: Sequence[Round]) -> Parting | None:

@@ -21,7 +21,6 @@ from core.errors import UserError
 from core.trace import Header, Trace
 from core.types import ACCEPTED, MASKED, OUTRANKED, REJECTED, UNREACHED, Block, Edit, Ranking, Round
 
-PLAIN, SPIFFY = "denoise", "spiffy"  # the methods' names in a header
 CELLS = 7  # monospace cells of a token in a draft's box
 LINES = 6  # edits that a draft's box lists
 DENOISER = ASSETS / "models" / "smollm2-135m" / "denoiser"

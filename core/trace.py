@@ -41,7 +41,6 @@ from core.types import (
 
 FORMAT = "draftscope-trace"
 VERSION = 1
-LARGEST = 1e300  # numbers below it
 MAX_LINE = 64 << 20  # characters; a 1,024-node round takes about 0.3 million
 MAX_ROWS = 1 << 16
 MAX_BLOCK = 1 << 12  # positions of a denoised block
@@ -569,7 +568,7 @@ def _texts(line: Mapping[str, Any]) -> dict[int, str]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < LARGEST
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
 
 
 def _is_token(value: Any) -> bool:
@@ -635,11 +634,9 @@ def _numbers(line: Mapping[str, Any], key: str, shape: tuple[int, ...]) -> Array
     try:
         if not _NUMBERS.issuperset(map(type, flat)):
             raise OverflowError
-        with np.errstate(over="ignore"):
-            values = np.array(flat, np.float32)
-        if not np.isfinite(values).all() and np.isfinite(values).sum() + flat.count(None) < len(
-            flat
-        ):
+        values = np.array(flat, np.float32)
+        finite = np.isfinite(values)
+        if not finite.all() and finite.sum() + flat.count(None) < len(flat):
             raise OverflowError
     except OverflowError:  # numpy's own, for a whole number that no float can hold
         raise _BadRound(f"{key} holds something that is no number") from None

@@ -108,6 +108,11 @@ def test_the_table_of_a_target_that_is_not_exact_counts_its_divergences(
     words = ["denoise", "--prompts", str(prompts), *SHORT, "--table", "--graphs", str(graph)]
     cells = told(capsys, *words, "--paces", "k1")["cells"]
     assert cells[0]["identical"] < cells[0]["really_run"] == 8
+    assert cells[0]["parted_tokens"] >= 8 - cells[0]["identical"]
+    assert main([*words, "--paces", "k1"]) == 0
+    assert f"{8 - cells[0]['identical']} of 8 texts leave plain denoising's" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 def test_calibration_writes_readable_graphs_that_the_next_command_takes(capsys, language, tmp_path):

@@ -329,6 +329,7 @@ def _cell_to_json(cell: Cell) -> dict[str, Any]:
         **saved_to_json(cell.saved),
         "really_run": len(cell.real),
         "identical": sum(bool(run.identical) for run in cell.real),
+        "parted_tokens": sum(parting.tokens for parting in cell.partings),
         "as_foretold": sum(bool(run.foretold) for run in cell.real),
         "seconds": spiffy,
         "plain_seconds": plain,
@@ -345,6 +346,14 @@ def _print_cells(cells: Sequence[Cell], exact: bool) -> None:
     if not exact:
         out.print("this target is not exact: a text may differ from plain denoising's")
     for cell in cells:
+        if cell.partings:
+            first = 1 + min(parting.block for parting in cell.partings)
+            tokens = sum(parting.tokens for parting in cell.partings)
+            texts = f"{len(cell.partings)} of {len(cell.real)} texts"
+            out.print(
+                f"{cell.pace.name} {cell.graph.name}: {texts} leave plain denoising's, in {tokens} "
+                f"tokens, the earliest in block {first}"
+            )
         blocks = "  ".join(f"{plain / calls:.2f}×" for calls, plain in cell.saved.blocks)
         out.print(f"{cell.pace.name} {cell.graph.name}: speedup by block {blocks}")
 

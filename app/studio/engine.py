@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from app.commands.common import quiet_libraries
-from core.diffusion.graph import ONE_BY_ONE, Pace
+from core.diffusion.graph import ONE_BY_ONE, PLAIN, SPIFFY, Pace
 from core.embedded import Progress
 from core.errors import UserError
 from core.methods import Value
@@ -59,7 +59,7 @@ class DenoiseAsk:
 
     @property
     def method(self) -> str:
-        return "spiffy" if self.nodes else "denoise"
+        return SPIFFY if self.nodes else PLAIN
 
 
 AnyAsk = Ask | DenoiseAsk

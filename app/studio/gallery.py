@@ -12,8 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from app.denoised import PLAIN, SPIFFY, denoising_title
+from app.denoised import denoising_title
 from app.visible import flowing, visible
+from core.diffusion.graph import PLAIN, SPIFFY
 from core.errors import UserError
 from core.methods import RECIPES
 from core.trace import Trace, read_trace

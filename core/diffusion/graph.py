@@ -31,6 +31,7 @@ MAX_FORMULAS = MAX_STATES - 1
 MAX_POSITION_RANK = 1 << 10
 MAX_TOKEN_RANK = 64
 MAX_FILE = 1 << 20  # bytes
+PLAIN, SPIFFY = "denoise", "spiffy"  # the methods' names in a header
 EMBEDDED = "smollm2-135m"  # core.embedded.NAME, without what loading it takes
 
 Formula = tuple[tuple[int, int], ...]  # sorted (i, j)

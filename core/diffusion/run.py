@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.diffusion.denoise import Denoising, denoise
-from core.diffusion.graph import DraftGraph, graph_to_json, pace_to_json
+from core.diffusion.graph import PLAIN, SPIFFY, DraftGraph, graph_to_json, pace_to_json
 from core.diffusion.models import DiffusionLanguage
 from core.session import Run, circumstances
 from core.trace import Header
-
-PLAIN, SPIFFY = "denoise", "spiffy"
 
 
 @dataclass(frozen=True)
