@@ -14,7 +14,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,11 +21,9 @@ from tempfile import TemporaryDirectory
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from app.offline import offline_page
-from app.studio.desk import Desk
-from app.studio.page import launch
 from core.trace import Trace, read_trace, write_trace
 from tests.browser.conftest import CHROMIUM, FLAGS
-from tests.browser.steps import free_port, open_file, run, state
+from tests.browser.steps import open_file, run, served, state
 from tests.fakes import FakeEngine, make_header, make_run, rounds_of
 
 # From a key to the second frame after it: the first one has been painted then.
@@ -49,16 +46,6 @@ class Measure:
     def __str__(self) -> str:
         sign = "ok" if self.value <= self.limit else "MISSED"
         return f"{self.name:<46} {self.value:>9.1f} {self.unit:<3} limit {self.limit:g}  {sign}"
-
-
-@contextmanager
-def studio(engine: FakeEngine) -> Iterator[str]:
-    desk, port = Desk(engine), free_port()
-    page = launch(desk, "127.0.0.1", port, block=False)
-    desk.open()
-    yield f"http://127.0.0.1:{port}"
-    desk.close()
-    page.close(verbose=False)
 
 
 def opened(browser: Browser, address: str) -> Page:
@@ -136,7 +123,7 @@ def _timed(act: Callable[[], object]) -> float:
 def main() -> int:
     found: list[Measure] = []
     engine = FakeEngine()
-    with sync_playwright() as playwright, TemporaryDirectory() as name, studio(engine) as address:
+    with sync_playwright() as playwright, TemporaryDirectory() as name, served(engine) as address:
         browser, folder = (
             playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS),
             Path(name),

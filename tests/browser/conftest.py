@@ -39,16 +39,10 @@ def engine() -> FakeEngine:
 
 @pytest.fixture(scope="module")
 def address(engine: FakeEngine) -> Iterator[str]:
-    from app.studio.desk import Desk
-    from app.studio.page import launch
-    from tests.browser.steps import free_port
+    from tests.browser.steps import served
 
-    desk, port = Desk(engine), free_port()
-    page = launch(desk, "127.0.0.1", port, block=False)
-    desk.open()
-    yield f"http://127.0.0.1:{port}"
-    desk.close()
-    page.close(verbose=False)
+    with served(engine) as found:
+        yield found
 
 
 @pytest.fixture

@@ -4,15 +4,35 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
+
+from tests.fakes import FakeEngine
 
 PROMPT, NODE = "#ds-prompt textarea", ".ds-node"
 expect.set_options(timeout=15_000)
 
 Open = Callable[..., Page]
+
+
+@contextmanager
+def served(engine: FakeEngine, **options: Any) -> Iterator[str]:
+    """A studio with this engine; its address."""
+    from app.studio.desk import Desk
+    from app.studio.page import launch
+
+    desk, port = Desk(engine), free_port()
+    page = launch(desk, "127.0.0.1", port, block=False, **options)
+    desk.open()
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        desk.close()
+        page.close(verbose=False)
 
 
 def free_port() -> int:

@@ -11,8 +11,6 @@ import pytest
 pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Page, expect
 
-from app.studio.desk import Desk
-from app.studio.page import launch
 from core.trace import Trace, read_trace, write_trace
 from tests.browser.steps import (
     NODE,
@@ -21,10 +19,10 @@ from tests.browser.steps import (
     at_round,
     choose,
     compare,
-    free_port,
     open_file,
     pick,
     run,
+    served,
     title,
 )
 from tests.fakes import FakeEngine, make_header, make_round
@@ -95,12 +93,8 @@ def test_an_emptied_option_is_complained_of(visit: Open):
 def own_address(tmp_path: Path) -> Iterator[str]:
     path = tmp_path / "mine.py"
     path.write_text(OWN_FILE)
-    desk, port = Desk(FakeEngine()), free_port()
-    server = launch(desk, "127.0.0.1", port, block=False, methods=[str(path)])
-    desk.open()
-    yield f"http://127.0.0.1:{port}"
-    desk.close()
-    server.close(verbose=False)
+    with served(FakeEngine(), methods=[str(path)]) as address:
+        yield address
 
 
 def test_a_method_of_one_s_own_stands_in_the_panel(browser: Browser, own_address: str):

@@ -17,7 +17,6 @@ pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Page, expect
 
 from app.studio.desk import Desk
-from app.studio.page import launch
 from core.trace import Trace, read_trace, write_trace
 from tests.browser.steps import (
     NODE,
@@ -27,6 +26,7 @@ from tests.browser.steps import (
     free_port,
     open_file,
     run,
+    served,
     state,
     title,
 )
@@ -382,33 +382,25 @@ def test_nothing_is_wider_than_the_window(visit: Open, size: tuple[int, int], sc
 
 def test_the_page_is_there_before_the_model(browser: Browser):
     may_load = threading.Event()
-    desk, port = Desk(FakeEngine(may_load=may_load)), free_port()
-    server = launch(desk, "127.0.0.1", port, block=False)
-    desk.open()
-    page = browser.new_context().new_page()
-    page.goto(f"http://127.0.0.1:{port}")
-    chip = page.locator(".ds-chip").first
-    expect(chip).to_contain_text("pretending to load")
-    run(page, "early bird", wait="waiting")
-    expect(state(page)).to_have_text("waiting for the model")
-    may_load.set()
-    expect(chip).to_have_text("model ready")
-    expect(state(page)).to_have_attribute("data-state", "done")
-    desk.close()
-    server.close(verbose=False)
+    with served(FakeEngine(may_load=may_load)) as address:
+        page = browser.new_context().new_page()
+        page.goto(address)
+        chip = page.locator(".ds-chip").first
+        expect(chip).to_contain_text("pretending to load")
+        run(page, "early bird", wait="waiting")
+        expect(state(page)).to_have_text("waiting for the model")
+        may_load.set()
+        expect(chip).to_have_text("model ready")
+        expect(state(page)).to_have_attribute("data-state", "done")
 
 
 def test_a_model_that_cannot_be_loaded_is_said(browser: Browser):
-    desk, port = Desk(FakeEngine(broken="no such model <b>")), free_port()
-    server = launch(desk, "127.0.0.1", port, block=False)
-    desk.open()
-    page = browser.new_context().new_page()
-    page.goto(f"http://127.0.0.1:{port}")
-    expect(page.locator(".ds-chip").first).to_have_text("model: no such model <b>")
-    run(page, "anyway", wait="failed")
-    expect(page.locator(".ds-banner")).to_contain_text("no such model <b>")
-    desk.close()
-    server.close(verbose=False)
+    with served(FakeEngine(broken="no such model <b>")) as address:
+        page = browser.new_context().new_page()
+        page.goto(address)
+        expect(page.locator(".ds-chip").first).to_have_text("model: no such model <b>")
+        run(page, "anyway", wait="failed")
+        expect(page.locator(".ds-banner")).to_contain_text("no such model <b>")
 
 
 def test_the_studio_starts_without_torch():
