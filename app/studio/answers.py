@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from app.compare import LETTERS, apart, linkable
@@ -25,11 +26,6 @@ LISTED = 24  # runs a page may ask about at once
 Asked = dict[str, Any]
 
 
-def parquet(asked: Asked) -> Any:
-    """The numbers of a figure, sent back as a Parquet file."""
-    return said(lambda: as_parquet(get(asked, "name"), get(asked, "records")))
-
-
 class Answers:
     """The views' server functions. They only read: no model work happens in them.
 
@@ -49,7 +45,7 @@ class Answers:
             return self._inspect(asked)
 
         def save(asked: Asked) -> Any:
-            return said(lambda: dict(download(self._run(asked).trace())))
+            return dict(download(self._run(asked).trace()))
 
         def draw(asked: Asked) -> Any:
             return self._draw(asked)
@@ -65,13 +61,13 @@ class Answers:
             return {"prompts": self._gallery.shelf}
 
         def example(asked: Asked) -> Any:
-            return said(lambda: self._example(get(asked, "name")))
+            return self._example(get(asked, "name"))
 
         def runs(asked: Asked) -> Any:
             return {"runs": [told(run) for run in self._runs(asked, LISTED)]}
 
         def measure(asked: Asked) -> Any:
-            return said(lambda: measured(self._traces(asked)))
+            return measured(self._traces(asked))
 
         known = [news, inspect, save, draw, compare, halt, gallery, example, runs, measure]
         return [*known, parquet]
@@ -80,10 +76,10 @@ class Answers:
         """Those of the calibration view."""
 
         def calibrate(asked: Asked) -> Any:
-            return said(lambda: calibrated(self._traces(asked)))
+            return calibrated(self._traces(asked))
 
         def find(asked: Asked) -> Any:
-            return said(lambda: self._find(asked))
+            return self._find(asked)
 
         return [calibrate, find]
 
@@ -109,7 +105,7 @@ class Answers:
         try:
             return node_view(record, row, candidate_width(run.header))
         except IndexError:
-            return {"error": "there is no such node"}
+            raise UserError("there is no such node") from None
 
     def _draw(self, asked: Asked) -> dict[str, Any]:
         """The shown tree as an SVG file, light or dark as the page is."""
@@ -168,15 +164,28 @@ def told(run: Run) -> dict[str, Any]:
     }
 
 
-def said(answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """An answer, or the sentence about what is amiss; what nobody foresaw goes to the log too."""
-    try:
-        return answer()
-    except UserError as error:
-        return {"error": flowing(str(error), 1000)}
-    except Exception as error:
-        logging.getLogger(__name__).exception("a view's question failed")
-        return {"error": f"the server could not work this out ({type(error).__name__})"}
+def said(answer: Callable[[Asked], Any]) -> Callable[[Asked], Any]:
+    """The same answer, but a failure is a sentence; what nobody foresaw goes to the log too.
+
+    The name stays: a page calls its server's functions by name.
+    """
+
+    @wraps(answer)
+    def spoken(asked: Asked) -> Any:
+        try:
+            return answer(asked)
+        except UserError as error:
+            return {"error": flowing(str(error), 1000)}
+        except Exception as error:
+            logging.getLogger(__name__).exception("a view's question failed")
+            return {"error": f"the server could not work this out ({type(error).__name__})"}
+
+    return spoken
+
+
+def parquet(asked: Asked) -> Any:
+    """The numbers of a figure, sent back as a Parquet file."""
+    return as_parquet(get(asked, "name"), get(asked, "records"))
 
 
 def get(asked: object, name: str) -> object:

@@ -12,7 +12,6 @@ from typing import Any
 from app.studio.answers import GONE, Answers
 from app.studio.desk import Run
 from app.studio.upload import download, plain_name
-from app.visible import flowing
 from core.errors import UserError
 from core.trace import Trace
 from core.types import Round
@@ -43,20 +42,17 @@ class Saving(Answers):
         if found is None:
             return GONE
         run, record = found
-        try:
-            if form == "trace":
-                return {**download(run.trace()), "type": "application/gzip"}
-            if form in OF_ROUND:
-                data, kind = OF_ROUND[form](record)
-                return _file(run, f"round-{record.index + 1}.{form}", data, kind)
-            if form in OF_RUN:
-                if run.rows > LARGEST:
-                    raise UserError(TOO_LARGE)
-                data, kind = OF_RUN[form](run.trace())
-                return _file(run, OF_RUN_NAMES.get(form, form), data, kind)
-        except UserError as error:
-            return {"error": flowing(str(error), 1000)}
-        return {"error": "there is no such file"}
+        if form == "trace":
+            return {**download(run.trace()), "type": "application/gzip"}
+        if form in OF_ROUND:
+            data, kind = OF_ROUND[form](record)
+            return _file(run, f"round-{record.index + 1}.{form}", data, kind)
+        if form not in OF_RUN:
+            raise UserError("there is no such file")
+        if run.rows > LARGEST:
+            raise UserError(TOO_LARGE)
+        data, kind = OF_RUN[form](run.trace())
+        return _file(run, OF_RUN_NAMES.get(form, form), data, kind)
 
 
 def _file(run: Run, name: str, data: bytes, kind: str) -> dict[str, str]:

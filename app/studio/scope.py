@@ -14,6 +14,7 @@ import gradio as gr
 
 from app.scripts import VIEW, css
 from app.scripts import script as joined
+from app.studio.answers import said
 
 TABS = ("learn.css", "denoise.css")  # stylesheets of the page's other views
 
@@ -35,7 +36,7 @@ def component(
     elem_id: str, scripts: Sequence[str], functions: Sequence[Callable[..., Any]] = ()
 ) -> gr.HTML:
     """A custom component: ``scripts`` name files of app/web, dom.js before them; the last one is
-    run when the component is mounted.
+    run when the component is mounted. A function that fails answers {"error": a sentence}.
 
     Not a subclass: Gradio writes a .pyi file beside the source of every component class.
     """
@@ -44,6 +45,6 @@ def component(
         html_template='<div class="ds-mount"></div>',
         js_on_load=joined(("dom.js", *scripts)),
         apply_default_css=False,
-        server_functions=list(functions),
+        server_functions=[said(answer) for answer in functions],
         elem_id=elem_id,
     )

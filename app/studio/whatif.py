@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.studio.answers import Asked, get, parquet, said, whole
+from app.studio.answers import Asked, get, parquet, whole
 from app.studio.choices import LABELS
 from app.view import round_view
 from app.visible import flowing, visible
@@ -45,16 +45,16 @@ class WhatIfs:
 
     def functions(self) -> list[Callable[[Asked], Any]]:
         def files(asked: Asked) -> Any:
-            return said(lambda: {"files": self._listed()})
+            return {"files": self._listed()}
 
         def about(asked: Asked) -> Any:
-            return said(lambda: self._about(get(asked, "file")))
+            return self._about(get(asked, "file"))
 
         def simulate(asked: Asked) -> Any:
-            return said(lambda: self._simulate(asked))
+            return self._simulate(asked)
 
         def curve(asked: Asked) -> Any:
-            return said(lambda: self._curve(asked))
+            return self._curve(asked)
 
         return [files, about, simulate, curve, parquet]
 
