@@ -11,7 +11,7 @@ pytest.importorskip("gradio")
 
 from app.studio.choices import OWN, Choices, Field
 from app.studio.engine import Ask
-from app.studio.panel import NONE, Chosen
+from app.studio.panel import NONE, Chosen, Options
 from app.studio.panel import asks as asked
 from core.errors import UserError
 from core.methods import BUILDERS, RECIPES, recipe, settle
@@ -119,3 +119,16 @@ def test_a_comparison_is_runs_of_one_request_each_with_its_own_options():
     assert one.prompt == two.prompt == three.prompt and {one.seed, two.seed, three.seed} == {5}
     with pytest.raises(UserError, match="choose a method"):
         asks(Choices.of(), {}, Chosen(NONE), method=NONE)
+
+
+def test_fields_still_of_another_method_are_not_read():
+    """They follow the choice of a method a moment later; Start may be pressed before they do."""
+    import gradio as gr
+
+    width = Field("width", int)
+    builder, of, part = gr.Textbox(), gr.Textbox(), gr.Number()
+    values = {builder: OWN, of: f"treeflash {OWN}", part: 7}
+    options = Options(builder, of, {width: part})
+    assert options.read("treeflash", values) == {width: 7}
+    assert options.read("dart", values) == {}
+    assert options.read("treeflash", values | {builder: "best-first"}) == {}

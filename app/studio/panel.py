@@ -28,17 +28,42 @@ COMPARED = (("ddtree", 16), ("treeflash", 16), (NONE, 16), (NONE, 16))
 
 
 @dataclass(frozen=True)
+class Options:
+    """A method's builder and own options. ``of`` says what the fields were last filled for: they
+    follow the choice of a method a moment later, and Start may be pressed before they do."""
+
+    builder: Component
+    of: Component
+    fields: Mapping[Field, Component]
+
+    def read(self, method: Any, values: Mapping[Component, Any]) -> dict[Field, Any]:
+        """By field; none while the fields are still those of another method or builder."""
+        if values[self.of] != _of(method, values[self.builder]):
+            return {}
+        return {field: values[part] for field, part in self.fields.items()}
+
+
+@dataclass(frozen=True)
 class Slot:
     """One method with its budget, its builder and its own options."""
 
     method: Component
-    builder: Component
     budget: Component
-    fields: Mapping[Field, Component]
+    options: Options
 
     @property
     def components(self) -> set[Component]:
-        return {self.method, self.builder, self.budget, *self.fields.values()}
+        own = self.options
+        return {self.method, self.budget, own.builder, own.of, *own.fields.values()}
+
+    def read(self, values: Mapping[Component, Any]) -> Chosen:
+        method = values[self.method]
+        return Chosen(
+            method,
+            values[self.options.builder],
+            values[self.budget],
+            self.options.read(method, values),
+        )
 
 
 @dataclass(frozen=True)
@@ -69,11 +94,7 @@ class Panel:
     def asks(self, choices: Choices, values: Mapping[Component, Any]) -> list[Ask]:
         """The runs asked for. Raises UserError with a sentence about what is amiss."""
         shared = {name: values[part] for name, part in self.shared.items()}
-        chosen = [
-            Chosen(values[s.method], values[s.builder], values[s.budget],
-                   {field: values[part] for field, part in s.fields.items()})
-            for s in self.slots
-        ]  # fmt: skip
+        chosen = [slot.read(values) for slot in self.slots]
         return asks(choices, values[self.prompt], shared, chosen)
 
 
@@ -112,14 +133,14 @@ def run_panel(choices: Choices) -> Panel:
     """One method, from the prompt down to the traces."""
     prompt = example_prompts("ds")
     method = gr.Radio(choices.titled, value="ddtree", label="Method", elem_id="ds-method")
-    builder, fields = _options(choices, method, "ds")
+    options = _options(choices, method, "ds")
     budget = gr.Radio(list(BUDGETS), value=64, label="Draft budget B", elem_id="ds-budget")
     shared = _shared("ds")
     start, stop = go_buttons("ds")
     opened = gr.UploadButton(
         "Open a trace…", elem_id="ds-open", size="sm", min_width=90, file_count="single"
     )
-    return Panel(prompt, shared, [Slot(method, builder, budget, fields)], start, stop, opened)
+    return Panel(prompt, shared, [Slot(method, budget, options)], start, stop, opened)
 
 
 def compare_panel(choices: Choices) -> Panel:
@@ -145,8 +166,8 @@ def _slot(choices: Choices, letter: str, usual: tuple[str, int]) -> Slot:
             nodes = gr.Dropdown(
                 list(BUDGETS), value=budget, label="B", filterable=False, scale=2, min_width=70
             )
-        builder, fields = _options(choices, chosen, f"ds-slot-{letter.lower()}", method)
-    return Slot(chosen, builder, nodes, fields)
+        options = _options(choices, chosen, f"ds-slot-{letter.lower()}", method)
+    return Slot(chosen, nodes, options)
 
 
 def example_prompts(prefix: str) -> gr.Textbox:
@@ -195,9 +216,7 @@ def go_buttons(prefix: str) -> tuple[gr.Button, gr.Button]:
 # ── a method's own options ───────────────────────────────────────────────────────────────────────
 
 
-def _options(
-    choices: Choices, method: Component, prefix: str, usual: str = "ddtree"
-) -> tuple[gr.Dropdown, dict[Field, Component]]:
+def _options(choices: Choices, method: Component, prefix: str, usual: str = "ddtree") -> Options:
     """The builder's choice and every method's fields; those of the chosen method are shown."""
     shown = choices.defaults(usual, OWN) if usual else {}
     with gr.Accordion(
@@ -212,11 +231,13 @@ def _options(
             filterable=False,
         )
         fields = {field: _input(field, shown) for field in choices.fields}
-    parts = list(fields.values())
+        of = gr.Textbox(_of(usual, OWN), visible=False)
+    parts = [of, *fields.values()]
 
     def reset(name: str, own: str) -> list[Any]:
         defaults = choices.defaults(name, own) if name else {}
-        return [gr.update(visible=f in defaults, value=defaults.get(f)) for f in fields]
+        news = [gr.update(visible=f in defaults, value=defaults.get(f)) for f in fields]
+        return [_of(name, own), *news]
 
     def other_method(name: str) -> list[Any]:
         free = choices.exchangeable(name)
@@ -226,7 +247,11 @@ def _options(
 
     method.change(other_method, method, [box, builder, *parts], **QUIET)  # type: ignore[attr-defined]
     builder.input(reset, [method, builder], parts, **QUIET)
-    return builder, fields
+    return Options(builder, of, fields)
+
+
+def _of(method: Any, builder: Any) -> str:
+    return f"{method} {builder}"
 
 
 def _input(field: Field, shown: Mapping[Field, Any]) -> Component:
