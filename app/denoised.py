@@ -13,15 +13,27 @@ from dataclasses import asdict
 from typing import Any
 
 from app.drafted import finite, odds
-from app.layout import layered
+from app.layout import Layout, layered
 from app.visible import PIECE, fitting, flowing, visible
 from core import ASSETS
 from core.diffusion.graph import FORMAT, VERSION, DraftGraph, Formula, graph_from_json, label
 from core.errors import UserError
 from core.trace import Header, Trace
-from core.types import ACCEPTED, MASKED, OUTRANKED, REJECTED, UNREACHED, Block, Edit, Ranking, Round
+from core.types import (
+    ACCEPTED,
+    MASKED,
+    OUTRANKED,
+    REJECTED,
+    UNREACHED,
+    Block,
+    Draft,
+    Edit,
+    Ranking,
+    Round,
+)
 
 CELLS = 7  # monospace cells of a token in a draft's box
+WIDE = 13  # … and of what stands over its lines
 LINES = 6  # edits that a draft's box lists
 DENOISER = ASSETS / "models" / "smollm2-135m" / "denoiser"
 _LETTER = {ACCEPTED: "a", REJECTED: "r", UNREACHED: "u"}
@@ -193,37 +205,45 @@ def graph_view(record: Round, left: Ranking | None) -> dict[str, Any]:
     """
     draft, end = record.draft, record.verdict.path[-1]
     layout = layered(draft, record.verdict.path, ghost=True)
-    lines = [_lines(record, edits, left) for edits in draft.edits]
     step = _block(record).steps[-1]
     wrote = [
         f"{place} {visible(record.text(int(token)))}"
         for place, token in zip(step.positions, step.tokens, strict=True)
     ]
     return {
-        "word": "level",
+        **_drawn(draft, layout, [_name(record, row) for row in range(len(draft))]),
         "title": "Draft graph of this call",
+        "lines": [_lines(record, edits, left) for edits in draft.edits],
+        "q": [odds(float(v)) for v in draft.scores],
+        "status": "".join(_LETTER[s] for s in record.status),
+        "path": list(record.verdict.path),
+        "ghost": {
+            "parent": end,
+            "y": round(layout.ghost or 0.0, 2),
+            "label": ", ".join(wrote),
+            "short": fitting(wrote[0] + (", …" if len(wrote) > 1 else ""), WIDE),
+            "p": None,
+            "why": record.stop_reason,
+        },
+        "nodes": [draft_view(record, row, left) for row in range(len(draft))],
+    }
+
+
+def _drawn(draft: Draft, layout: Layout, names: Sequence[str]) -> dict[str, Any]:
+    """What any graph of block states needs to be drawn: every row is a token of its own to the
+    tree component."""
+    tight = {row: name.replace(" ", "") for row, name in enumerate(names) if len(name) > WIDE}
+    return {
+        "word": "level",
         "parents": draft.parents.tolist(),
         "sources": [list(parents) for parents in draft.sources],
         "depths": draft.depths.tolist(),
         "y": [round(v, 2) for v in layout.y.tolist()],
         "tokens": list(range(len(draft))),
-        "labels": {str(row): _name(record, row) for row in range(len(draft))},
-        "short": {},
-        "lines": lines,
-        "q": [odds(float(v)) for v in draft.scores],
+        "labels": {str(row): name for row, name in enumerate(names)},
+        "short": {str(row): fitting(name, WIDE) for row, name in tight.items()},
         "p": None,
-        "status": "".join(_LETTER[s] for s in record.status),
-        "path": list(record.verdict.path),
         "tvd": [],
-        "ghost": {
-            "parent": end,
-            "y": round(layout.ghost or 0.0, 2),
-            "label": ", ".join(wrote),
-            "short": fitting(wrote[0] + (", …" if len(wrote) > 1 else ""), CELLS + 6),
-            "p": None,
-            "why": record.stop_reason,
-        },
-        "nodes": [draft_view(record, row, left) for row in range(len(draft))],
     }
 
 
@@ -266,21 +286,12 @@ def calibrated_view(graph: DraftGraph, rounds: Sequence[Round]) -> dict[str, Any
     names = ["the block", *(visible(label(f), 60) for f in formulas[1:])]
     status = ["accepted" if taken else "unreached" for taken, _ in counts]
     return {
-        "word": "level",
+        **_drawn(outline, layered(outline), names),
         "title": "Calibrated graph",
-        "parents": outline.parents.tolist(),
-        "sources": [list(parents) for parents in outline.sources],
-        "depths": outline.depths.tolist(),
-        "y": [round(v, 2) for v in layered(outline).y.tolist()],
-        "tokens": list(range(len(outline))),
-        "labels": {str(row): name for row, name in enumerate(names)},
-        "short": {},
         "lines": [_formula_lines(f, *c) for f, c in zip(formulas, counts, strict=True)],
         "q": [taken / of if of else None for taken, of in counts],
-        "p": None,
         "status": "".join(_LETTER[s] for s in status),
         "path": [0],
-        "tvd": [],
         "ghost": None,
         "nodes": [
             {"row": row, "name": names[row], "level": int(outline.depths[row]),

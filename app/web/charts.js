@@ -8,16 +8,10 @@ class LengthChart {
     this.svg = s("svg", { class: "ds-lengths", "aria-hidden": "true" });
     this.label = h("div", { class: "ds-lengths-label" });
     this.element = h("div", { class: "ds-lengths-box" }, this.svg, this.label);
-    const pick = (event) => {
-      const box = this.svg.getBoundingClientRect();
-      const at = Math.floor(((event.clientX - box.left) / box.width) * this.slots);
+    scrub(this.svg, (share) => {
+      const at = Math.floor(share * this.slots);
       if (at >= 0 && at < this.count) onPick(at);
-    };
-    this.svg.addEventListener("pointerdown", (event) => {
-      this.svg.setPointerCapture(event.pointerId);
-      pick(event);
     });
-    this.svg.addEventListener("pointermove", (event) => event.buttons && pick(event));
     this.count = 0;
     this.slots = 1;
   }

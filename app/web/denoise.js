@@ -248,15 +248,7 @@ class CallLanes {
     this.svg = s("svg", { class: "dn-lanes", "aria-hidden": "true", preserveAspectRatio: "none" });
     this.names = h("div", { class: "dn-lane-names", "aria-hidden": "true" });
     this.element = h("div", { class: "dn-lanes-box" }, this.names, this.svg);
-    const pick = (event) => {
-      const box = this.svg.getBoundingClientRect();
-      onPick(Math.floor(((event.clientX - box.left) / box.width) * this.reach));
-    };
-    this.svg.addEventListener("pointerdown", (event) => {
-      this.svg.setPointerCapture(event.pointerId);
-      pick(event);
-    });
-    this.svg.addEventListener("pointermove", (event) => event.buttons && pick(event));
+    scrub(this.svg, (share) => onPick(Math.floor(share * this.reach)));
   }
 
   draw(runs, reach) {

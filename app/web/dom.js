@@ -34,6 +34,19 @@ function button(label, attributes, act) {
   return made;
 }
 
+/** Press or drag along a picture: onShare(how far along it is the pointer, 0 to 1). */
+function scrub(picture, onShare) {
+  const pick = (event) => {
+    const box = picture.getBoundingClientRect();
+    onShare((event.clientX - box.left) / box.width);
+  };
+  picture.addEventListener("pointerdown", (event) => {
+    picture.setPointerCapture(event.pointerId);
+    pick(event);
+  });
+  picture.addEventListener("pointermove", (event) => event.buttons && pick(event));
+}
+
 function clear(node) {
   node.replaceChildren();
   return node;

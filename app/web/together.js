@@ -322,15 +322,7 @@ class Lanes {
     this.svg.style.height = `${4 + 16 * count}px`;
     this.names = h("div", { class: "ds-lane-names", "aria-hidden": "true" });
     this.element = h("div", { class: "ds-lanes-row" }, this.names, this.svg);
-    const pick = (event) => {
-      const box = this.svg.getBoundingClientRect();
-      onPick(Math.floor(((event.clientX - box.left) / box.width) * this.reach));
-    };
-    this.svg.addEventListener("pointerdown", (event) => {
-      this.svg.setPointerCapture(event.pointerId);
-      pick(event);
-    });
-    this.svg.addEventListener("pointermove", (event) => event.buttons && pick(event));
+    scrub(this.svg, (share) => onPick(Math.floor(share * this.reach)));
   }
 
   draw(sides, reach, panes) {
