@@ -159,31 +159,43 @@ def read_trace(path: Path) -> Trace:
     """The whole trace. Raises UserError, with one sentence, for anything that is not one."""
     try:
         with path.open("rb") as file:
-            return parse_trace(file, path.name)
+            return TraceReader(file, path.name).trace()
     except OSError as error:
         raise UserError(f"the trace {path} cannot be read: {error.strerror or error}") from None
 
 
-def parse_trace(file: IO[bytes], name: str) -> Trace:
-    """Read a trace from an open binary file, gzipped or not; ``name`` is for messages only."""
-    lines = _lines(file, name)
-    first = next(lines, None)
-    if first is None:
-        raise UserError(f"{name} is empty, not a trace")
-    header = _header(_finite(first, name, 1), name)
-    rounds: list[Round] = []
-    footer = None
-    for number, line in enumerate(lines, 2):
-        kind = line.get("kind")
-        if kind == "footer":
-            _finite(line, name, number)
-            footer = {k: v for k, v in line.items() if k != "kind"}
-        elif kind == "round":
-            try:
-                rounds.append(round_from_json(line))
-            except _BadRound as why:
-                raise UserError(f"{name}, line {number}: {why}") from None
-    return Trace(header, tuple(rounds), footer)
+class TraceReader:
+    """A trace being read from an open binary file, gzipped or not: its header at once, its rounds
+    one by one as they are asked for, and after the last of them its footer, if it has one.
+
+    ``name`` is for messages only. Raises UserError, with one sentence, for anything that is no
+    trace, as soon as that is read.
+    """
+
+    def __init__(self, file: IO[bytes], name: str):
+        self._name, self._lines = name, _lines(file, name)
+        first = next(self._lines, None)
+        if first is None:
+            raise UserError(f"{name} is empty, not a trace")
+        self.header = _header(_finite(first, name, 1), name)
+        self.footer: dict[str, Any] | None = None
+
+    def __iter__(self) -> Iterator[Round]:
+        for number, line in enumerate(self._lines, 2):
+            kind = line.get("kind")
+            if kind == "footer":
+                _finite(line, self._name, number)
+                self.footer = {k: v for k, v in line.items() if k != "kind"}
+            elif kind == "round":
+                try:
+                    yield round_from_json(line)
+                except _BadRound as why:
+                    raise UserError(f"{self._name}, line {number}: {why}") from None
+
+    def trace(self) -> Trace:
+        """All of it."""
+        rounds = tuple(self)
+        return Trace(self.header, rounds, self.footer)
 
 
 def _lines(file: IO[bytes], name: str) -> Iterator[dict[str, Any]]:

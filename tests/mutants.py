@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
 from core.errors import UserError
-from core.trace import Header, Trace, parse_trace, round_to_json, summary, write_trace
+from core.trace import Header, Trace, TraceReader, round_to_json, summary, write_trace
 from core.types import Round
 from tests.fakes import make_header, rounds_of
 
@@ -232,7 +232,7 @@ def _relist(value: Any, rng: random.Random) -> str:
 def opened(data: bytes) -> Trace | None:
     """The trace, or None where it was refused with one sentence. Anything else is a fault."""
     try:
-        return parse_trace(io.BytesIO(data), "t.jsonl")
+        return TraceReader(io.BytesIO(data), "t.jsonl").trace()
     except UserError as error:
         sentence = str(error)
         assert sentence and "\n" not in sentence and len(sentence) < 500, sentence[:600]
@@ -281,7 +281,7 @@ def taken(trace: Trace) -> None:
         assert offline_page([trace, trace], plain=True)
     except UserError:
         assert not trace.rounds
-    parse_trace(io.BytesIO(as_file(trace)), "t.jsonl")
+    TraceReader(io.BytesIO(as_file(trace)), "t.jsonl").trace()
 
 
 def measured(trace: Trace) -> None:

@@ -13,7 +13,7 @@ import pytest
 from app.studio import upload
 from app.studio.upload import open_upload
 from core.errors import UserError
-from core.trace import parse_trace
+from core.trace import TraceReader
 from tests.mutants import NASTY, everything, measured, mutants, opened, shown, sound, taken
 
 
@@ -46,7 +46,7 @@ def test_a_line_of_nothing_but_nastiness_is_refused(value: str):
     first = sound()[0].split(b"\n")[0]
     for data in (value.encode(), first + b"\n" + value.encode() + b"\n"):
         try:
-            assert parse_trace(io.BytesIO(data), "t").rounds == ()
+            assert TraceReader(io.BytesIO(data), "t").trace().rounds == ()
         except UserError as error:
             assert "\n" not in str(error)
 
@@ -59,7 +59,7 @@ def test_a_small_file_cannot_fill_the_memory(tmp_path, monkeypatch):
         path = tmp_path / "bomb.jsonl.gz"
         path.write_bytes(gzip.compress(first + b"\n" + body))
         with pytest.raises(UserError, match=r"^[^\n]{5,200}$"):
-            open_upload(path)
+            open_upload(path).trace()
 
 
 def test_a_name_in_a_trace_is_never_a_path(tmp_path):
@@ -78,4 +78,4 @@ def test_a_header_that_could_not_be_written_again_is_refused(key: str):
     first, *rest = sound()[0].split(b"\n")
     data = b"\n".join([first[:-1] + f',"{key}":{{"x":1e400}}}}'.encode(), *rest])
     with pytest.raises(UserError, match="beyond all range"):
-        parse_trace(io.BytesIO(data), "t.jsonl")
+        TraceReader(io.BytesIO(data), "t.jsonl").trace()

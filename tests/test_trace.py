@@ -21,8 +21,8 @@ from core.trace import (
     VERSION,
     Header,
     Trace,
+    TraceReader,
     TraceWriter,
-    parse_trace,
     read_trace,
     round_from_json,
     round_to_json,
@@ -106,7 +106,7 @@ def small_bytes(tmp_path, name="t.jsonl", trace=None):
 
 
 def parse(data, name="t.jsonl"):
-    return parse_trace(io.BytesIO(data), name)
+    return TraceReader(io.BytesIO(data), name).trace()
 
 
 def assert_same(one, two):

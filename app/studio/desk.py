@@ -8,10 +8,12 @@ about for a while is stopped: its page is gone.
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import threading
 import time
 from collections import OrderedDict, deque
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +23,7 @@ from app.view import header_view, round_view
 from app.visible import flowing
 from core.embedded import Progress
 from core.errors import UserError
-from core.trace import Header, Trace
+from core.trace import Header, Trace, TraceReader
 from core.types import Round
 
 WAITING, RUNNING, DONE, STOPPED, FAILED = "waiting", "running", "done", "stopped", "failed"
@@ -30,6 +32,7 @@ ENDED = (DONE, STOPPED, FAILED)
 LOST_AFTER = 150.0  # seconds without a question; browsers wake hidden pages once a minute
 KEPT_RUNS, KEPT_ROWS = 64, 500_000  # on view; about a third of a gigabyte, the longest unseen goes
 LONGEST = 1000  # characters of a sentence
+SOON = 5_000  # draft rows of a file that are read before it is shown
 BATCH = 1_500_000  # about this many characters of rounds in one answer
 FIRST = 150_000  # and in a run's first, so that something is there to look at
 
@@ -117,15 +120,55 @@ class Desk:
             self._work.notify_all()
         return run.ticket
 
-    def show(self, trace: Trace) -> str:
-        """Put an opened trace on view; returns its ticket."""
-        run = Run(_new_ticket(), header=trace.header, state=DONE, source="file")
-        run.rounds.extend(trace.rounds)
-        if not trace.complete:
-            run.state, run.message = STOPPED, "this trace was interrupted: it has no footer"
+    def show(self, trace: Trace | TraceReader) -> str:
+        """Put a trace on view; returns its ticket. Of one that is still to be read the first rounds
+        are read here and the rest beside, so that a long one is soon there to be looked at.
+
+        Raises UserError for what is no trace, if that shows in the first rounds; later it is the
+        run's message, and the rounds before it stay.
+        """
+        rounds = iter(trace.rounds if isinstance(trace, Trace) else trace)
+        run = Run(_new_ticket(), header=trace.header, state=RUNNING, source="file")
+        if not self._read(run, trace, rounds, SOON):
+            rest = threading.Thread(
+                target=self._read_rest,
+                args=(run, trace, rounds),
+                name="draftscope-reader",
+                daemon=True,
+            )
+            rest.start()
         with self._lock:
             self._keep(run)
         return run.ticket
+
+    def _read(
+        self, run: Run, trace: Trace | TraceReader, rounds: Iterator[Round], rows: float
+    ) -> bool:
+        """Append about so many draft rows of a file; whether it is at its end."""
+        for record in rounds:
+            run.rounds.append(record)
+            rows -= len(record.draft)
+            if rows < 0 or run.stop.is_set():
+                return False
+        interrupted = trace.footer is None
+        run.message = "this trace was interrupted: it has no footer" if interrupted else ""
+        run.state = STOPPED if interrupted else DONE
+        return True
+
+    def _read_rest(self, run: Run, trace: Trace | TraceReader, rounds: Iterator[Round]) -> None:
+        try:
+            if not self._read(run, trace, rounds, math.inf):
+                run.message, run.state = "stopped before all of the file was read", STOPPED
+        except UserError as error:
+            run.message, run.state = str(error), FAILED
+        except Exception as error:
+            logging.getLogger(__name__).exception("a file could not be read on")
+            run.message, run.state = (
+                f"the file could not be read on ({type(error).__name__})",
+                FAILED,
+            )
+        with self._lock:
+            self._keep(run)  # it has its whole weight now
 
     def share(self, ticket: object) -> str | None:
         """A second ticket of a run, by which others may look and not stop it; it ends with the run.

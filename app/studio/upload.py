@@ -11,22 +11,22 @@ from pathlib import Path
 from typing import Any, cast
 
 from core.errors import UserError
-from core.trace import Trace, parse_trace, write_trace
+from core.trace import Trace, TraceReader, write_trace
 
 UPLOAD = 64 << 20  # bytes of a file
 UNPACKED = 512 << 20  # bytes of what a gzip file may unpack to
 
 
-def open_upload(path: Path) -> Trace:
-    """The trace in an uploaded file. Raises UserError, with one sentence, for anything else."""
+def open_upload(path: Path) -> TraceReader:
+    """The trace in an uploaded file, which is not needed any more. Raises UserError, with one
+    sentence, for anything else; the reader does too, where it comes to that."""
     try:
         if path.stat().st_size > UPLOAD:
             raise UserError(f"the file is larger than {UPLOAD >> 20} MB")
-        with path.open("rb") as raw:
-            zipped = raw.read(2) == b"\x1f\x8b"
-            raw.seek(0)
-            file = gzip.GzipFile(fileobj=raw) if zipped else raw
-            return parse_trace(cast(Any, _Bounded(file)), "this file")
+        raw = io.BytesIO(path.read_bytes())
+        zipped = raw.getvalue()[:2] == b"\x1f\x8b"
+        file = gzip.GzipFile(fileobj=raw) if zipped else raw
+        return TraceReader(cast(Any, _Bounded(file)), "this file")
     except (OSError, EOFError):
         raise UserError("this file cannot be read") from None
 

@@ -82,7 +82,7 @@ class Alone {
     const count = this.pane.rounds.length;
     if (!count) return;
     const to = Math.max(0, Math.min(count - 1, at));
-    this.follow = this.pane.feed.active && to === count - 1 && row === undefined;
+    this.follow = this.pane.feed.active && this.pane.feed.run.source !== "file" && to === count - 1 && row === undefined;
     if (to !== this.pane.at) this._show(to);
     else this._draw();
     if (row !== undefined) this.pane.select(row);
@@ -109,16 +109,20 @@ class Alone {
 
   _followLatest() {
     const last = this.pane.rounds.length - 1, feed = this.pane.feed;
+    // A trace opens at its first round, a live run is followed.
+    if (feed.run.source === "file") {
+      this.follow = false;
+      return this._show(0);
+    }
     const busy = feed.active && this.pane.rounds[last].y.length > BIG && performance.now() - this.drawn < 450;
     if (busy) return this._draw();
-    // A trace opens at its first round, a live run is followed.
-    this._show(feed.run.source === "file" && this.pane.at < 0 ? 0 : last);
+    this._show(last);
   }
 
   /** The run has ended: its last round may not have been drawn. */
   settle() {
     const last = this.pane.rounds.length - 1;
-    if (this.follow && last >= 0 && this.pane.feed.run.source !== "file" && this.pane.at !== last) this._show(last);
+    if (this.follow && last >= 0 && this.pane.at !== last) this._show(last);
     this.measures.stale();
     this._draw();
   }

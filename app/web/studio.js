@@ -487,7 +487,7 @@ class Studio {
   _sayState(pane) {
     const run = pane.feed.run, file = run.source === "file";
     const ahead = run.ahead ? `waiting: ${plural(run.ahead, "run")} ahead` : "waiting for the model";
-    const words = { waiting: ahead, running: "running", done: file ? "trace" : "done", stopped: file ? "trace, interrupted" : "stopped", failed: "failed" };
+    const words = { waiting: ahead, running: file ? "reading the trace" : "running", done: file ? "trace" : "done", stopped: file ? "trace, interrupted" : "stopped", failed: "failed" };
     this._chip(pane.chip, run.state, (this.comparing ? pane.letter + ": " : "") + words[run.state]);
   }
 

@@ -253,10 +253,10 @@ def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
     path = tmp_path / "bomb.jsonl.gz"
     write_trace(path, Trace(make_header(), tuple(make_run(3)), {}))
-    assert len(upload.open_upload(path).rounds) == 3
+    assert len(upload.open_upload(path).trace().rounds) == 3
     monkeypatch.setattr(upload, "UNPACKED", 2000)
     with pytest.raises(UserError, match="unpacks to more"):
-        upload.open_upload(path)
+        upload.open_upload(path).trace()
 
 
 # ── hostile text ─────────────────────────────────────────────────────────────────────────────────

@@ -159,7 +159,7 @@ def show(desk: Desk, paths: list[str] | None) -> Any:
         return gr.skip()
     files = [Path(path) for path in paths]
     try:
-        return {"tickets": [desk.show(denoised(open_upload(file))) for file in files[:2]]}
+        return {"tickets": [desk.show(denoised(open_upload(file).trace())) for file in files[:2]]}
     except UserError as error:
         return sentence(str(error))
     finally:
