@@ -1,6 +1,6 @@
 // One run on the server, asked for until it has ended. A live run and an opened trace are the same.
 
-const LIVE_EVERY = 110; // at most about nine looks a second
+const LIVE_EVERY = 110, SELDOM = 1000; // ms: at most about nine looks a second, at least one
 
 class Feed {
   /** hear: {model(model), rounds(feed, first), state(feed, ended), lost(feed), silent()}. */
@@ -84,6 +84,13 @@ class Feed {
     if (rounds.length || header) this.hear.rounds(this, first);
     this.hear.state(this, was && !this.active);
     if (!this.active) return loading;
-    return state.more ? 0 : state.state === "waiting" ? 350 : LIVE_EVERY;
+    return state.more ? 0 : state.state === "waiting" ? 350 : this._pace(rounds);
+  }
+
+  /** Every look costs the decode a little: one when the next round may be there, then a few. */
+  _pace(rounds) {
+    const last = rounds.length ? rounds[rounds.length - 1].times : null;
+    const wait = last ? 1000 * Object.values(last).reduce((sum, seconds) => sum + seconds, 0) : 0;
+    return Math.max(LIVE_EVERY, Math.min(SELDOM, wait));
   }
 }

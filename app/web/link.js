@@ -105,7 +105,9 @@ class Permalink {
 
   _write() {
     const { pathname, search, hash } = window.location, next = writeLink(this.state);
-    if (next === hash || !this.studio.scope.getClientRects().length || this.studio.panes[0].at < 0) return;
+    const { guide, panes } = this.studio;
+    if (guide.follow && panes[0].feed.active) return; // where a run is now is no place to link to
+    if (next === hash || !this.studio.scope.getClientRects().length || panes[0].at < 0) return;
     try {
       window.history.replaceState(null, "", next || pathname + search);
     } catch (error) {

@@ -1,4 +1,5 @@
-"""The studio's speed in a real browser, with the fake engine: what a person waits for.
+"""The studio's speed in a real browser, what a person waits for; with the fake engine, but
+for what watching costs a real decode.
 
     python -m tests.bench.browser
 
@@ -8,9 +9,12 @@ in the page from the key press to the painted frame. Exit code 1 when a limit is
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import resource
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,12 +22,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from app.offline import offline_page
+from app.studio.desk import DONE, ENDED, Desk
+from app.studio.engine import Ask, LiveEngine
 from core.trace import Trace, read_trace, write_trace
 from tests.browser.conftest import CHROMIUM, FLAGS
-from tests.browser.steps import open_file, run, served, state
+from tests.browser.steps import open_file, run, served, serving, state
 from tests.fakes import FakeEngine, make_header, make_run, rounds_of
 
 # From a key to the second frame after it: the first one has been painted then.
@@ -34,6 +40,19 @@ STEP = """(key) => new Promise((done) => {
 })"""
 UPDATES = """() => { window.updates = 0; new MutationObserver(() => window.updates++)
   .observe(document.querySelector("#ds-scope .ds-scope"), { childList: true, subtree: true }); }"""
+
+
+# What a page does while a run is on, without drawing: ask when the next round may be there.
+ASKER = """
+import json, sys, time, urllib.request
+url, body, kind = sys.argv[1], json.loads(sys.argv[2]), {"Content-Type": "application/json"}
+while True:
+    order = urllib.request.Request(url, json.dumps(body).encode(), kind)
+    rounds = json.load(urllib.request.urlopen(order))["run"]["rounds"]
+    body["data"]["since"] += len(rounds)
+    time.sleep(max(0.11, sum(rounds[-1]["times"].values()) if rounds else 0))
+"""
+TALE, PAIRS = "Explain how a rainbow is made.", 5
 
 
 @dataclass(frozen=True)
@@ -99,8 +118,8 @@ def streaming(browser: Browser, address: str) -> Iterator[Measure]:
     page.close()
 
 
-def cost_of_watching(browser: Browser, address: str) -> Iterator[Measure]:
-    """Seconds of the same slow run watched by eight pages and by one."""
+def eight_viewers(browser: Browser, address: str) -> Iterator[Measure]:
+    """Eight pages at once: a slow run of the first, a run of each other one."""
     pages = [opened(browser, address) for _ in range(8)]
     took = [_timed(lambda: run(pages[0], "a patient tale")) for _ in range(2)]
     link = pages[0].evaluate("sessionStorage.getItem('draftscope-tickets-run')")
@@ -112,6 +131,61 @@ def cost_of_watching(browser: Browser, address: str) -> Iterator[Measure]:
     assert link
     for page in pages:
         page.close()
+
+
+def cost_of_watching(browser: Browser) -> Iterator[Measure]:
+    """Decoding seconds of a run of the embedded model that is watched, beside the same run with
+    nobody looking; turn about, so that what else the machine does falls on both.
+
+    The limit is for the streaming: somebody asks as a page does, and the server answers. The page
+    that draws is another program, and where it draws on the cores that decode, it costs more.
+    """
+    desk = Desk(LiveEngine("smollm2-135m", "cpu"))
+    with serving(desk) as address:
+        page = opened(browser, address)
+        expect(page.locator(".ds-chip").first).to_have_text("model ready", timeout=240_000)
+        with page.expect_request(lambda asked: '"news"' in (asked.post_data or "")) as question:
+            run(page, TALE)
+        page.close()
+
+        def asked() -> float:
+            ticket = desk.submit(Ask(TALE, max_new_tokens=64))
+            body = json.loads(question.value.post_data or "")
+            body["data"].update(ticket=ticket, since=0)
+            order = [sys.executable, "-c", ASKER, question.value.url, json.dumps(body)]
+            with subprocess.Popen(order) as asker:
+                took = _decoding(desk, ticket)
+                asker.kill()
+            return took
+
+        def drawn() -> float:
+            page = opened(browser, address)
+            run(page, TALE, wait="running")
+            tickets = page.evaluate("sessionStorage.getItem('draftscope-tickets-run')")
+            took = _decoding(desk, tickets.split()[0])
+            page.close()
+            return took
+
+        for name, watched, limit in (
+            ("streaming a run", asked, 5),
+            ("a page drawing it on the same cores", drawn, math.inf),
+        ):
+            ratios = []
+            for _ in range(PAIRS):
+                alone = _decoding(desk, desk.submit(Ask(TALE, max_new_tokens=64)))
+                ratios.append(watched() / alone)
+            cost = 100 * (statistics.median(ratios) - 1)
+            yield Measure(f"{name}, of the decoding time", cost, limit, "%")
+
+
+def _decoding(desk: Desk, ticket: str) -> float:
+    """Seconds of all stages of a run, once it has ended."""
+    watched = desk.run(ticket)
+    assert watched is not None
+    while watched.state not in ENDED:
+        time.sleep(0.2)
+    assert watched.state == DONE, watched.message
+    return sum(record.times.total for record in watched.rounds)
 
 
 def _timed(act: Callable[[], object]) -> float:
@@ -132,7 +206,8 @@ def main() -> int:
             lambda: stepping(browser, folder),
             lambda: long_trace(browser, address, folder),
             lambda: streaming(browser, address),
-            lambda: cost_of_watching(browser, address),
+            lambda: eight_viewers(browser, address),
+            lambda: cost_of_watching(browser),
         )
         print(f"load of this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
         for part in parts:

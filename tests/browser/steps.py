@@ -7,11 +7,13 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from playwright.sync_api import Locator, Page, expect
 
-from tests.fakes import FakeEngine
+if TYPE_CHECKING:
+    from app.studio.desk import Desk
+    from app.studio.engine import StudioEngine
 
 PROMPT, NODE = "#ds-prompt textarea", ".ds-node"
 expect.set_options(timeout=15_000)
@@ -20,12 +22,20 @@ Open = Callable[..., Page]
 
 
 @contextmanager
-def served(engine: FakeEngine, **options: Any) -> Iterator[str]:
+def served(engine: StudioEngine, **options: Any) -> Iterator[str]:
     """A studio with this engine; its address."""
     from app.studio.desk import Desk
+
+    with serving(Desk(engine), **options) as address:
+        yield address
+
+
+@contextmanager
+def serving(desk: Desk, **options: Any) -> Iterator[str]:
+    """A studio around this desk; its address."""
     from app.studio.page import launch
 
-    desk, port = Desk(engine), free_port()
+    port = free_port()
     page = launch(desk, "127.0.0.1", port, block=False, **options)
     desk.open()
     try:
