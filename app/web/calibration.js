@@ -198,22 +198,35 @@ class Calibration {
   _tau() {
     const heads = [["", ""], ["τ", "block efficiency: tokens per forward pass of the target, with its 95 % bootstrap interval"], ["rounds", ""], ["TVD, depth 1", "mean with its 95 % interval"], ["C₁, depth 1", "p of the drafter's best token"], ["C₈, depth 1", "p of its eight best tokens"], ["ECE of path q", "how far path probabilities are from what was accepted"]];
     const lines = this.chosen.map((run) => {
-      const own = (table, test) => this.found[table].find((row) => row.run === run.letter && test(row)) || {};
-      const tau = own("tau", () => true), first = own("depths", (row) => row.depth === 1), error = own("errors", (row) => row.event === "path");
+      const tau = this._of("tau", run), first = this._of("depths", run, (row) => row.depth === 1), error = this._of("errors", run, (row) => row.event === "path");
       const cells = [withInterval({ y: tau.tau, low: tau.low, high: tau.high }), tau.rounds ?? "–", withInterval({ y: first.tvd, low: first.tvd_low, high: first.tvd_high }), shortNumber(first.coverage_1), shortNumber(first.coverage_8), shortNumber(error.ece_mass)];
       return h("tr", {}, h("th", {}, h("i", { class: "ds-letter" }, run.letter), run.title), cells.map((cell) => h("td", {}, String(cell))));
     });
-    this.taus.replaceChildren(h("table", { "aria-label": "The runs in numbers" }, h("thead", {}, h("tr", {}, heads.map(([name, title]) => h("th", { title }, name)))), h("tbody", {}, lines)));
+    this.taus.replaceChildren(h("table", { "aria-label": "The runs in numbers" }, h("thead", {}, h("tr", {}, heads.map(([name, title]) => h("th", { title }, name)))), h("tbody", {}, lines)),
+      this._savers("The runs in numbers", () => this.chosen.map((run) => ({ ...this._named(run), ...this._of("tau", run), ...this._of("depths", run, (row) => row.depth === 1), ...this._of("errors", run, (row) => row.event === "path") }))));
+  }
+
+  _of(table, run, test = () => true) {
+    return this.found[table].find((row) => row.run === run.letter && test(row)) || {};
+  }
+
+  _named(run) {
+    return { run: run.letter, method: run.title, prompt: run.prompt };
+  }
+
+  _savers(title, records) {
+    return h("span", { class: "ds-plot-tools" }, savers(title, records, this.source, (words) => this.complain(words)));
   }
 
   _errors() {
     const cell = (value) => h("td", {}, shortNumber(value)), heads = [["", ""], ["ECE of path q", "Σ n/N · |share − mean q|, ten bins of equal mass"], ["bias", "mean q − share: above 0 the drafter is overconfident"], ["ECE of q", "given that the parent was accepted"], ["bias", "mean q − share"], ["Σq", "mean sum of path probabilities per round"], ["accepted", "mean accepted nodes per round"], ["correlation", "of Σq and accepted nodes, over rounds"]];
     const lines = this.chosen.map((run) => {
-      const own = (table, event) => this.found[table].find((row) => row.run === run.letter && (!event || row.event === event)) || {};
-      const path = own("errors", "path"), step = own("errors", "step"), sum = own("surrogate");
+      const path = this._of("errors", run, (row) => row.event === "path"), step = this._of("errors", run, (row) => row.event === "step"), sum = this._of("surrogate", run);
       return h("tr", {}, h("th", {}, h("i", { class: "ds-letter" }, run.letter), run.title), cell(path.ece_mass), cell(path.bias), cell(step.ece_mass), cell(step.bias), cell(sum.expected), cell(sum.accepted), cell(sum.correlation));
     });
-    this.errors.replaceChildren(h("table", { "aria-label": "Calibration errors" }, h("thead", {}, h("tr", {}, heads.map(([name, title]) => h("th", { title }, name)))), h("tbody", {}, lines)));
+    const each = (run) => this.found.errors.filter((row) => row.run === run.letter).map((row) => ({ ...this._named(run), ...row, ...this._of("surrogate", run) }));
+    this.errors.replaceChildren(h("table", { "aria-label": "Calibration errors" }, h("thead", {}, h("tr", {}, heads.map(([name, title]) => h("th", { title }, name)))), h("tbody", {}, lines)),
+      this._savers("Calibration errors", () => this.chosen.flatMap(each)));
   }
 
   _causes() {
@@ -237,7 +250,7 @@ class Calibration {
     const words = total ? `At the first miss of the drafter's best token the target took its second in ${percent(second / total)} of ${total} rounds; a sibling with that token was drafted in ${percent(held / total)}.` : "The drafter's best token was never missed.";
     const table = h("table", { "aria-label": "After a sibling" }, h("thead", {}, h("tr", {}, ["depth 2 and deeper", "observed", "accepted", "drafter's best right", "TVD"].map((name) => h("th", {}, name)))),
       h("tbody", {}, rows.map((row) => h("tr", {}, h("th", {}, row.context), h("td", {}, String(row.observed)), h("td", {}, withInterval({ y: row.acceptance, low: row.low, high: row.high })), h("td", {}, shortNumber(row.top1)), h("td", {}, shortNumber(row.tvd))))));
-    this.siblings.replaceChildren(h("p", { class: "ds-tell" }, words), table);
+    this.siblings.replaceChildren(h("p", { class: "ds-tell" }, words), table, this._savers("After a sibling", () => rows.map((row) => ({ ...this._named(run), ...row }))));
   }
 
   async _find(run, cause, unit, over, x) {

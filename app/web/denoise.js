@@ -278,7 +278,8 @@ class CallLanes {
 // ── the ranking behind a step ──────────────────────────────────────────────────────────────────
 
 class RankingTable {
-  constructor() {
+  /** say(words) is told what could not be saved. */
+  constructor(source, say) {
     this.heading = h("h2", {});
     this.now = button("This step", { class: "dn-tab", "aria-pressed": "true" }, () => this._turn(false));
     this.before = button("Before", { title: "What was known before this call: its drafts were read from that", class: "dn-tab", "aria-pressed": "false" }, () => this._turn(true));
@@ -286,7 +287,8 @@ class RankingTable {
     this.table = h("table", { class: "dn-ranking" });
     this.element = h("section", { class: "ds-card dn-side", "aria-label": "Ranking of masked positions" },
       h("header", {}, this.heading, h("span", { class: "ds-spring" }), this.now, this.before), this.words,
-      h("div", { class: "dn-scroll", tabindex: 0, role: "region", "aria-label": "Ranking" }, this.table));
+      h("div", { class: "dn-scroll", tabindex: 0, role: "region", "aria-label": "Ranking" }, this.table),
+      h("span", { class: "ds-plot-tools" }, savers("Ranking", () => this._records(), source, say)));
     this.read = false;
   }
 
@@ -320,6 +322,12 @@ class RankingTable {
     const width = Math.max(...rows.map(([, ids]) => ids.length), 1);
     const head = h("tr", {}, h("th", {}, "i"), h("th", {}, "pos."), ...Array.from({ length: width }, (_, j) => h("th", {}, `j = ${j + 1}`)));
     this.table.replaceChildren(h("thead", {}, head), h("tbody", {}, rows.map((row, at) => this._row(row, at, count, labels, read))));
+  }
+
+  /** The list shown, a line for each position and token. */
+  _records() {
+    const read = this.read && this.known, rows = read ? this.known.rows : this.step.ranking, labels = read ? this.known.labels : this.call.labels;
+    return rows.flatMap(([position, ids, odds], at) => ids.map((id, j) => ({ step: this.place + 1, before_call: !!read, position, position_rank: at - (read ? 0 : this.step.count) + 1, token_rank: j + 1, token: id, text: labels[id] ?? "", p: odds[j], unmasked: !read && at < this.step.count })));
   }
 
   _row([position, ids, odds], at, count, labels, read) {
@@ -433,7 +441,7 @@ class DenoiseView {
   _build(element) {
     this.lanes = new CallLanes((at) => this.go(at));
     this.tree = new TreeView("dn-graph", (row) => this.pick(row));
-    this.ranking = new RankingTable();
+    this.ranking = new RankingTable(this.source, (words) => this.complain(words));
     this.draft = new DraftCard((row) => this.pick(row), () => this.pick(null));
     this.grids = [new BlockGrid((at) => this.go(at)), new BlockGrid((at) => this.go(at))];
     this.announce = h("div", { class: "ds-unseen", "aria-live": "polite" });
@@ -511,7 +519,7 @@ class DenoiseView {
   }
 
   _gridCard(grid, i) {
-    const heading = h("h2", {}), save = button("SVG", { class: "ds-button", title: "Save this grid as SVG", "aria-label": "Save this grid as SVG" }, () => saveSvg(grid.svg, `draftscope-block-${(this.shown[i] || this.main).name.toLowerCase()}`));
+    const heading = h("h2", {}), save = pictureButtons("this grid", () => picture(grid.svg), () => `draftscope-block-${(this.shown[i] || this.main).name.toLowerCase()}`);
     grid.card = h("section", { class: "ds-card dn-card", "aria-label": "The block over time" }, h("header", {}, heading, h("span", { class: "ds-spring" }), save), h("p", { class: "dn-note" }), grid.element);
     grid.heading = heading;
     return grid.card;
@@ -525,7 +533,7 @@ class DenoiseView {
     this.away = h("p", { class: "ds-away" });
     this.tools = h("span", { class: "ds-tools" }, tool("−", "Zoom out", () => this.tree.zoomBy(1 / 1.3)), tool("+", "Zoom in", () => this.tree.zoomBy(1.3)),
       tool("⤢", "Fit the whole graph (f)", () => this.tree.fit()),
-      button("SVG", { class: "ds-button", "aria-label": "Save the draft graph as SVG", title: "Save the draft graph as SVG" }, () => handOut(this._name("graph") + ".svg", new Blob([wholeTree(this.tree).text], { type: "image/svg+xml" }))),
+      pictureButtons("the draft graph", () => wholeTree(this.tree), () => this._name("graph")),
       button("DOT", { class: "ds-button", "aria-label": "Save the draft graph as DOT", title: "Save the draft graph for graphviz" }, () => (this.whole ? handOut("draftscope-calibrated-graph.dot", new Blob([this.whole.dot], { type: "text/vnd.graphviz" })) : this._take("dot"))));
     this.graphCard = h("section", { class: "ds-card ds-stage dn-graph", "aria-label": "Draft graph" },
       h("header", {}, h("span", { class: "dn-tabs", role: "group", "aria-label": "Which graph" }, this.tabs), this.graphTitle, h("span", { class: "ds-spring" }), this.tools), this.graphNote,

@@ -7,9 +7,9 @@ const MEASURE_EVERY = 2500; // milliseconds between two looks at a run that is b
 class Measures {
   constructor(panes, source) {
     Object.assign(this, { panes, source });
-    this.tvd = new Figure({ title: "TVD by depth", help: "½ Σ |q − p| at observed depths: mean ± 1.96 standard errors", x: "depth", y: "TVD" });
-    this.accept = new Figure({ title: "Acceptance by depth", help: "accepted ÷ observed positions: a position whose parent was not accepted is unobserved. Wilson's 95 % interval", x: "depth", y: "accepted" });
-    this.cover = new Figure({ title: "Coverage by depth", help: "C_K: p of the drafter's K best tokens, mean over observed positions", x: "depth", y: "coverage" });
+    this.tvd = new Figure({ title: "TVD by depth", help: "½ Σ |q − p| at observed depths: mean ± 1.96 standard errors", x: "depth", y: "TVD", source });
+    this.accept = new Figure({ title: "Acceptance by depth", help: "accepted ÷ observed positions: a position whose parent was not accepted is unobserved. Wilson's 95 % interval", x: "depth", y: "accepted", source });
+    this.cover = new Figure({ title: "Coverage by depth", help: "C_K: p of the drafter's K best tokens, mean over observed positions", x: "depth", y: "coverage", source });
     this.widths = h("select", { "aria-label": "K of coverage" }, [1, 2, 4, 8, 16].map((k) => h("option", { value: k }, `K = ${k}`)));
     this.widths.value = "8";
     this.widths.addEventListener("change", () => this._draw());
@@ -113,7 +113,8 @@ class Measures {
       return h("tr", {}, h("th", {}, h("i", { class: "ds-letter" }, pane.letter), pane.title), h("td", {}, own ? withInterval({ y: own.tau, low: own.low, high: own.high }) : "–"), cells.map((cell) => h("td", {}, cell)));
     });
     const table = h("table", {}, h("thead", {}, h("tr", {}, h("th", {}), h("th", { title: "block efficiency with its 95 % bootstrap interval over rounds" }, "τ"), shown.map((depth) => h("th", { title: "mean TVD with its 95 % interval" }, `TVD ${depth}`)))), h("tbody", {}, lines));
-    this.summary.replaceChildren(table, button("CSV", { class: "ds-small", "aria-label": "Save this table", title: "Save this table" }, () => saveTable(table, "draftscope-runs")));
+    const records = () => depths.flatMap(([pane, rows], at) => (tau[at][1].length ? [{ method: pane.title, ...tau[at][1][0], ...Object.fromEntries(rows.map((row) => [`tvd_${row.depth}`, row.tvd])) }] : []));
+    this.summary.replaceChildren(table, ...savers("The runs", records, this.source, (words) => (this.said.textContent = words)));
   }
 }
 

@@ -22,12 +22,10 @@ class Figure {
     this.table = h("table", { "aria-label": about.title });
     this.tableBox = h("div", { class: "ds-table", hidden: true }, this.table);
     this.note = h("p", { class: "ds-soft ds-plot-note", hidden: true });
-    const name = () => "draftscope-" + about.title.toLowerCase().replace(/[^a-z0-9]+/g, "-");
-    const small = (words, label, act) => button(words, { class: "ds-small", "aria-label": `${label}: ${about.title}`, title: label }, act);
+    const name = fileName(about.title), small = (words, label, act) => smallButton(words, label, about.title, act);
     this.switch = small("table", "As a table", () => this._flip());
-    this.tools = h("span", { class: "ds-plot-tools" }, this.switch, small("SVG", "Save as SVG", () => saveSvg(this.svg, name())),
-      small("PNG", "Save as PNG", () => savePng(this.svg, name())), small("CSV", "Save the numbers", () => saveTable(this._long(), name())));
-    if (about.source && about.source.parquet) this.tools.append(small("Parquet", "Save the numbers as Parquet", () => this._parquet(name())));
+    this.tools = h("span", { class: "ds-plot-tools" }, this.switch, small("SVG", "Save as SVG", () => saveSvg(picture(this.svg), name)),
+      small("PNG", "Save as PNG", () => savePng(picture(this.svg), name)), ...savers(about.title, () => this.records, about.source, (words) => this.say(words)));
     this.records = []; // the numbers as they are, a line each
     this.element = h("figure", { class: "ds-figure" },
       h("figcaption", {}, h("h3", { title: about.help || "" }, about.title), h("span", { class: "ds-spring" }), this.tools),
@@ -39,18 +37,6 @@ class Figure {
     this.svg.classList.toggle("gone", !this.tableBox.hidden);
     this.switch.textContent = this.tableBox.hidden ? "table" : "figure";
     this.switch.setAttribute("aria-pressed", String(!this.tableBox.hidden));
-  }
-
-  /** The records as a table that is never shown. */
-  _long() {
-    const names = [...new Set(this.records.flatMap((record) => Object.keys(record)))];
-    return h("table", {}, h("tr", {}, names.map((name) => h("th", {}, name))), this.records.map((record) => h("tr", {}, names.map((name) => h("td", {}, String(record[name] ?? ""))))));
-  }
-
-  async _parquet(name) {
-    const answer = await this.about.source.parquet({ name, records: this.records }).catch(() => ({ error: "the server did not answer" }));
-    if (answer.error) this.say("not saved: " + answer.error);
-    else download(answer.name, answer.data, answer.type);
   }
 
   say(words) {

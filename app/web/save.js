@@ -95,21 +95,52 @@ function download(name, data, type) {
   handOut(name, new Blob([Uint8Array.from(atob(data), (c) => c.charCodeAt(0))], { type }));
 }
 
-function saveSvg(svg, name) {
-  handOut(name + ".svg", new Blob([picture(svg).text], { type: "image/svg+xml" }));
+/** Save a picture {text, width, height} as a file of either form. */
+function saveSvg({ text }, name) {
+  handOut(name + ".svg", new Blob([text], { type: "image/svg+xml" }));
 }
 
-async function savePng(svg, name) {
-  handOut(name + ".png", await rastered(picture(svg)));
+async function savePng(drawn, name) {
+  handOut(name + ".png", await rastered(drawn));
 }
 
-/** Any table of the page as CSV, as its cells read. */
-function saveTable(table, name) {
+/** Both buttons for a picture: draw() makes it, name() calls it, `what` says it: "this grid". */
+function pictureButtons(what, draw, name) {
+  const made = (form, save) => button(form, { class: "ds-button", title: `Save ${what} as ${form}`, "aria-label": `Save ${what} as ${form}` }, () => save(draw(), name()));
+  return [made("SVG", saveSvg), made("PNG", savePng)];
+}
+
+/** Records as CSV, a line each. */
+function saveRecords(records, name) {
   // A text that a spreadsheet would take for a formula is made plain text.
   const plain = (text) => (/^[=+\-@\t\r]/.test(text) && Number.isNaN(Number(text)) ? "'" + text : text);
   const cell = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-  const lines = [...table.rows].map((row) => [...row.cells].map((each) => cell(plain(each.textContent))).join(","));
-  handOut(name + ".csv", new Blob([lines.join("\r\n") + "\r\n"], { type: "text/csv" }));
+  const names = [...new Set(records.flatMap((record) => Object.keys(record)))];
+  const lines = [names, ...records.map((record) => names.map((each) => String(record[each] ?? "")))];
+  const text = lines.map((line) => line.map((each) => cell(plain(each))).join(",") + "\r\n").join("");
+  handOut(name + ".csv", new Blob([text], { type: "text/csv" }));
+}
+
+function fileName(title) {
+  return "draftscope-" + title.toLowerCase().replace(/[^a-z0-9]+/g, "-");
+}
+
+/** A small button of a figure or table: what it does, and to which. */
+function smallButton(words, label, title, act) {
+  return button(words, { class: "ds-small", "aria-label": `${label}: ${title}`, title: label }, act);
+}
+
+/** Buttons that save numbers as files: records() gives them, `source` is the server's functions and
+ *  may not be able to make Parquet, say(words) tells what went wrong. */
+function savers(title, records, source, say) {
+  const name = fileName(title), small = (words, label, act) => smallButton(words, label, title, act);
+  const parquet = async () => {
+    const answer = await source.parquet({ name, records: records() }).catch(() => ({ error: "the server did not answer" }));
+    if (answer.error) say("not saved: " + answer.error);
+    else download(answer.name, answer.data, answer.type);
+  };
+  const made = [small("CSV", "Save the numbers", () => saveRecords(records(), name))];
+  return source && source.parquet ? [...made, small("Parquet", "Save the numbers as Parquet", parquet)] : made;
 }
 
 // ── the menu of a pane ─────────────────────────────────────────────────────────────────────────
@@ -149,8 +180,8 @@ class SaveMenu {
   _pictures(draw, what) {
     const name = () => `draftscope-round-${this.pane.at + 1}-${what}`;
     return [
-      this._act("SVG", () => handOut(name() + ".svg", new Blob([draw().text], { type: "image/svg+xml" }))),
-      this._act("PNG", async () => handOut(name() + ".png", await rastered(draw()))),
+      this._act("SVG", () => saveSvg(draw(), name())),
+      this._act("PNG", () => savePng(draw(), name())),
     ];
   }
 

@@ -79,6 +79,19 @@ def test_the_numbers_can_be_taken_away(visit: Open):
     with page.expect_download() as saved:
         made.get_by_role("button", name="Save the numbers:").click()
     assert len(pd.read_csv(saved.value.path())) == len(table)
+    for name, column in (
+        ("The runs in numbers", "tau"),
+        ("Calibration errors", "ece_mass"),
+        ("After a sibling", "acceptance"),
+    ):
+        with page.expect_download() as saved:
+            page.get_by_role("button", name=f"Save the numbers: {name}").click()
+        small = pd.read_csv(saved.value.path())
+        assert set(small["method"]) == {"ddtree B 64"} and small[column].notna().any()
+        with page.expect_download() as saved:
+            page.get_by_role("button", name=f"Save the numbers as Parquet: {name}").click()
+        data = io.BytesIO(Path(saved.value.path()).read_bytes())
+        assert len(pd.read_parquet(data)) == len(small)
 
 
 def test_a_result_of_calibrate_is_drawn_with_its_bands(visit: Open, tmp_path: Path):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import re
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pandas as pd
 import pytest
 
 pytest.importorskip("gradio")
@@ -185,9 +187,23 @@ def test_the_calibrated_graph_and_a_call_s_and_the_grids_are_files(page: Page):
     for grid, name in enumerate(("plain", "spiffy")):
         made = taken(page, named(page, "Save this grid as SVG").nth(grid))
         assert made.suggested_filename == f"draftscope-block-{name}.svg"
+        made = taken(page, named(page, "Save this grid as PNG").nth(grid))
+        assert Path(made.path()).read_bytes().startswith(b"\x89PNG")
+    made = taken(page, named(page, "Save the draft graph as PNG"))
+    assert Path(made.path()).read_bytes().startswith(b"\x89PNG")
     made = taken(page, named(page, "Save Spiffy trace"))
     lines = gzip.decompress(Path(made.path()).read_bytes()).splitlines()
     assert json.loads(lines[0])["method"] == "spiffy"
+
+
+def test_the_ranking_is_a_table_to_take_away(page: Page):
+    example(page)
+    made = taken(page, named(page, "Save the numbers: Ranking"))
+    rows = pd.read_csv(made.path())
+    assert set(rows["step"]) == {1} and rows["position_rank"].min() == 0
+    assert rows["p"].between(0, 1).all() and rows["unmasked"].sum() == rows["token_rank"].max()
+    made = taken(page, named(page, "Save the numbers as Parquet: Ranking"))
+    assert len(pd.read_parquet(io.BytesIO(Path(made.path()).read_bytes()))) == len(rows)
 
 
 # ── live runs and traces ─────────────────────────────────────────────────────────────────────────

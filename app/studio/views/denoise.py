@@ -198,7 +198,7 @@ def functions(context: Context) -> list[Callable[[dict[str, Any]], Any]]:
 
     differ.__name__ = "unlike"  # the name the page asks by
     usual = {each.__name__: each for each in Saving(desk, context.gallery).functions()}
-    kept = [usual[name] for name in ("save", "take", "halt", "example")]
+    kept = [usual[name] for name in ("save", "take", "halt", "example", "parquet")]
     return [news, differ, formulas, gallery, *kept]
 
 
