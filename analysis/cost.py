@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -175,6 +175,75 @@ def best(found: Sequence[Expected]) -> Expected:
     if not found:
         raise UserError("no budget was measured")
     return max(found, key=lambda e: (e.tokens_per_second, -e.budget))
+
+
+# ── kept ─────────────────────────────────────────────────────────────────────────────────────────
+
+FORMAT, VERSION = "draftscope-cost", 1
+LARGEST = 4096  # points of a fit, stages; nobody measures as many
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a method's rounds cost on one machine: verification by rows, and all else by budget."""
+
+    model: str
+    method: str
+    verify: Fit
+    stages: tuple[Stage, ...]  # by budget, smallest first; at least one
+
+    @property
+    def most(self) -> int:
+        """The largest budget whose verification was timed."""
+        return self.verify.sizes[-1] - 1
+
+    def stage(self, budget: int, rows: float) -> Stage:
+        """Drafting and building at a budget, between those that were timed."""
+        at = [s.budget for s in self.stages]
+        draft, build, commit = (
+            float(np.interp(budget, at, [getattr(s, name) for s in self.stages]))
+            for name in ("draft", "build", "commit")
+        )
+        return Stage(budget, draft, build, commit, rows)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format": FORMAT, "version": VERSION, **asdict(self)}
+
+
+def cost_from_json(value: object) -> Cost:
+    """What ``Cost.to_json`` gave, other keys beside it allowed. Raises UserError."""
+    try:
+        given: Any = value
+        if (given["format"], given["version"]) != (FORMAT, VERSION):
+            raise ValueError
+        law, stages = given["verify"], given["stages"]
+        sizes = tuple(_whole(size) for size in law["sizes"])
+        terms = tuple(_seconds(term) for term in law["terms"])
+        if not 1 <= len(stages) <= LARGEST or not 2 <= len(sizes) <= LARGEST:
+            raise ValueError
+        if list(sizes) != sorted(set(sizes)) or sizes[0] < 1:
+            raise ValueError
+        if len(terms) != {QUADRATIC: 3, PIECEWISE: len(sizes)}[law["form"]]:
+            raise ValueError
+        verify = Fit(law["form"], terms, sizes, _seconds(law["residual"]), _seconds(law["worst"]))
+        parts = ("draft", "build", "commit", "rows")
+        timed = [Stage(_whole(s["budget"]), *(_seconds(s[part]) for part in parts)) for s in stages]
+        timed.sort(key=lambda stage: stage.budget)
+        return Cost(str(given["model"])[:200], str(given["method"])[:200], verify, tuple(timed))
+    except (KeyError, TypeError, ValueError):
+        raise UserError("this is no result of `cost --json`") from None
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 31:
+        raise ValueError
+    return value
+
+
+def _seconds(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 <= value < 1e9:
+        raise ValueError
+    return float(value)
 
 
 # ── measuring ────────────────────────────────────────────────────────────────────────────────────

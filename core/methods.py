@@ -136,21 +136,26 @@ def recipe(name: str) -> Recipe:
 
     Raises UserError for a name that is no method, or a file that defines none.
     """
-    if name in RECIPES:
-        return RECIPES[name]
+    if (found := built_in(name)) is not None:
+        return found
     if name.endswith(".py"):
         path = Path(name).expanduser()
         if not path.is_file():
             raise UserError(f"there is no method file {path}")
         return _from_file(path, path.stat().st_mtime_ns)
-    drafter, plus, builder = name.partition("+")
-    if plus and drafter in DRAFTERS and builder in BUILDERS:
-        return _pair(drafter, builder)
     raise UserError(
         f"unknown method {name!r}: choose one of {', '.join(RECIPES)}, a drafter and a builder as "
         f"in dart+best-first (drafters: {', '.join(DRAFTERS)}; builders: {', '.join(BUILDERS)}), "
         "or your own .py file"
     )
+
+
+def built_in(name: str) -> Recipe | None:
+    """The same without files, for names that come from others: no program of theirs is run."""
+    drafter, plus, builder = name.partition("+")
+    if plus and drafter in DRAFTERS and builder in BUILDERS:
+        return _pair(drafter, builder)
+    return RECIPES.get(name)
 
 
 @lru_cache

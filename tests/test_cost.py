@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,10 +12,12 @@ from hypothesis import strategies as st
 from analysis.cost import (
     PIECEWISE,
     QUADRATIC,
+    Cost,
     Stage,
     Timed,
     best,
     bushy,
+    cost_from_json,
     expected,
     fit,
     sizes_up_to,
@@ -98,3 +102,42 @@ def test_measuring_a_toy(collected):  # noqa: F811
     runs = simulation.curve([2, 8])
     rates = [e.tokens_per_second for e in expected(fit(found), staged, runs)]
     assert np.isfinite(rates).all() and best(expected(fit(found), staged, runs)).budget in (2, 8)
+
+
+# ── kept in a file ───────────────────────────────────────────────────────────────────────────────
+
+KEPT = Cost(
+    "toy", "ddtree", fit(points(lambda n: 0.05 + 0.001 * n)),
+    (Stage(4, 0.01, 0.001, 0.002, 5), Stage(16, 0.01, 0.003, 0.002, 17)),
+)  # fmt: skip
+
+
+def test_a_cost_is_read_as_it_was_written_whatever_stands_beside_it():
+    written = json.loads(json.dumps({**KEPT.to_json(), "best": 4, "plain": 1.0}))
+    assert cost_from_json(written) == KEPT
+    assert KEPT.most == 256
+    assert KEPT.stage(10, 11) == Stage(10, 0.01, pytest.approx(0.002), 0.002, 11)
+    assert KEPT.stage(64, 65).build == 0.003
+
+
+def broken():
+    for path, value in [
+        (("format",), "other"), (("version",), 2), (("verify",), None), (("stages",), []),
+        (("stages",), "abc"), (("stages", 0, "budget"), -1), (("stages", 0, "draft"), "1"),
+        (("stages", 0, "build"), float("nan")), (("verify", "sizes"), [3, 2]),
+        (("verify", "terms"), [1.0]), (("verify", "form"), "x"), (("verify", "form"), []),
+        (("verify", "residual"), True),
+    ]:  # fmt: skip
+        made = json.loads(json.dumps(KEPT.to_json()))
+        at = made
+        for step in path[:-1]:
+            at = at[step]
+        at[path[-1]] = value
+        yield made
+    yield from (None, [], 3, "x", {})
+
+
+@pytest.mark.parametrize("value", list(broken()))
+def test_what_is_no_cost_is_refused_in_a_sentence(value):
+    with pytest.raises(UserError, match="no result of"):
+        cost_from_json(value)

@@ -35,7 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--repeats", type=common.whole, default=7, metavar="N", help="default 7")
     parser.add_argument("--check", action="store_true", help="decode for real and compare")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout, no table")
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON object on stdout, no table; What-if opens it"
+    )
     common.add_model_options(parser)
 
 
@@ -51,7 +53,7 @@ def main(args: argparse.Namespace) -> int:
     for budget in budgets:
         check_budget(budget)
     engine = _engine(args, collected)
-    from analysis.cost import best, check, expected, fit, sizes_up_to, stages, verify_times
+    from analysis.cost import Cost, best, check, expected, fit, sizes_up_to, stages, verify_times
 
     method = engine.method(simulation.method, simulation.options)
     target, positions = engine.target(method), collected.positions
@@ -68,8 +70,9 @@ def main(args: argparse.Namespace) -> int:
             for budget in _neighbours(budgets, named.budget):
                 progress.at(None, f"decoding at budget {budget}")
                 checks.append(check(engine, simulation, budget))
-    facts = {"method": simulation.method, "plain": plain, "best": named.budget,
-             "fit": asdict(cost), "verify": [asdict(p) for p in points],
+    kept = Cost(collected.header.name, simulation.method, cost, tuple(staged))
+    facts = {**kept.to_json(), "plain": plain, "best": named.budget,
+             "points": [asdict(p) for p in points],
              "expected": [asdict(e) | {"tokens_per_second": e.tokens_per_second} for e in found],
              "checked": [asdict(c) for c in checks]}  # fmt: skip
     if args.json:

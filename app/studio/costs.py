@@ -1,19 +1,22 @@
-"""What a round costs, from the stage times of the example runs that ship.
+"""What a round costs: as the command ``cost`` measured it, or from the example runs that ship.
 
-An estimate to draw with: the times are of the machine that made the examples, never of this one;
-the command ``cost`` measures here. The arithmetic is ``analysis.cost``.
+The second is an estimate to draw with: its times are of the machine that made the examples, never
+of this one. The arithmetic is ``analysis.cost``.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any
 
-from analysis.cost import Fit, Stage, Timed, best, expected, fit
+from analysis.cost import Cost, Fit, Stage, Timed, best, cost_from_json, expected, fit
 from app.studio.gallery import Gallery
-from core.methods import recipe
+from core.errors import UserError
+from core.methods import built_in, recipe
 
 if TYPE_CHECKING:
     from analysis.whatif import Simulation, WhatIf
@@ -21,27 +24,55 @@ if TYPE_CHECKING:
 
 SIZES = ("maths-ar", "maths-dflash", "maths-ddtree-16", "maths-ddtree-64")  # 1, 8, 17, 65 rows
 DRAFTERS = {"dflash": "maths-ddtree-16", "treeflash": "maths-treeflash", "dart": "maths-dart"}
-LARGEST = 64  # budget: beyond it nothing was timed, and nothing is guessed
 PLACES = 6  # positions whose drafts are counted, per budget
+UPLOAD = 4 << 20  # bytes of a result
 
 
-def speeds(simulation: Simulation, runs: Sequence[WhatIf]) -> dict[str, Any] | None:
+def read_cost(path: Path) -> Cost:
+    """An uploaded result of ``cost --json``, of a method that comes with Draftscope.
+
+    Raises UserError for anything else.
+    """
+    try:
+        if path.stat().st_size > UPLOAD:
+            raise UserError("this file is too large for a result of `cost`")
+        cost = cost_from_json(json.loads(path.read_bytes()))
+    except (OSError, ValueError, RecursionError):
+        raise UserError("this is no result of `cost --json`") from None
+    if built_in(cost.method) is None:
+        raise UserError("this result is of a method that does not come with Draftscope")
+    return cost
+
+
+def speeds(
+    simulation: Simulation, runs: Sequence[WhatIf], measured: Cost | None = None
+) -> dict[str, Any] | None:
     """Expected tokens/s of each run as far as rows were timed, the best budget, plain decoding's.
 
-    None where no times of the drafter ship.
+    None where the drafter was not timed: in ``measured``, or in what ships.
     """
     drafter = recipe(simulation.method).drafter
-    if not isinstance(drafter, str) or drafter not in DRAFTERS:
+    own = built_in(measured.method) if measured is not None else None
+    cost = _shipped(drafter) if own is None else measured if own.drafter == drafter else None
+    if cost is None:
         return None
-    rounds, verify = _rounds(DRAFTERS[drafter]), _verify()
-    of = {s: median(getattr(r.times, s) for r in rounds) for s in ("draft", "build", "commit")}
-    timed = [run for run in runs if run.budget <= LARGEST]
-    stages = [Stage(run.budget, **of, rows=_rows(simulation, run.budget)) for run in timed]
-    found = expected(verify, stages, timed)
+    timed = [run for run in runs if run.budget <= cost.most]
+    stages = [cost.stage(run.budget, _rows(simulation, run.budget)) for run in timed]
+    found = expected(cost.verify, stages, timed)
     if not found:
         return None
     points = [{"budget": e.budget, "speed": e.tokens_per_second} for e in found]
-    return {"points": points, "best": best(found).budget, "plain": 1 / verify.seconds(1)}
+    plain = 1 / cost.verify.seconds(1)
+    return {"points": points, "best": best(found).budget, "plain": plain}
+
+
+def _shipped(drafter: object) -> Cost | None:
+    if not isinstance(drafter, str) or drafter not in DRAFTERS:
+        return None
+    rounds = _rounds(DRAFTERS[drafter])
+    of = {s: median(getattr(r.times, s) for r in rounds) for s in ("draft", "build", "commit")}
+    stage = Stage(len(rounds[0].draft) - 1, **of, rows=len(rounds[0].draft))
+    return Cost("", drafter, _verify(), (stage,))
 
 
 @cache

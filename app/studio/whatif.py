@@ -22,6 +22,7 @@ from core.methods import BUILDERS, RECIPES, Value, recipe, settle
 
 if TYPE_CHECKING:
     from analysis.collected import Collected
+    from analysis.cost import Cost
     from analysis.whatif import Simulation, WhatIf
 
 SHIPPED = Path(__file__).resolve().parents[2] / "assets" / "collected"
@@ -42,6 +43,7 @@ class WhatIfs:
         self._folder, self._lock = folder, threading.Lock()
         self._files: OrderedDict[str, Collected] = OrderedDict()
         self._made: OrderedDict[tuple[Any, ...], Simulation] = OrderedDict()
+        self._costs: OrderedDict[str, Cost] = OrderedDict()
 
     def functions(self) -> list[Callable[[Asked], Any]]:
         def files(asked: Asked) -> Any:
@@ -72,6 +74,22 @@ class WhatIfs:
             while len(self._files) > KEPT_FILES:
                 self._files.popitem(last=False)
         return name
+
+    def add_cost(self, file: Path) -> dict[str, str]:
+        """Open an uploaded result of ``cost``; its name from now on, and what it is of.
+
+        Raises UserError for any other file, and for a method that nobody here knows.
+        """
+        from app.studio.costs import read_cost
+
+        cost = read_cost(file)
+        title = recipe(cost.method).title
+        name = secrets.token_urlsafe(12)
+        with self._lock:
+            self._costs[name] = cost
+            while len(self._costs) > KEPT_FILES:
+                self._costs.popitem(last=False)
+        return {"cost": name, "of": f"{title} on {visible(cost.model, 120)}"}
 
     # ── what there is ────────────────────────────────────────────────────────────────────────────
 
@@ -153,10 +171,12 @@ class WhatIfs:
         """τ of every budget, and the speed that may be expected of it."""
         from app.studio.costs import speeds
 
-        simulation = self._simulation(asked)
+        simulation, name = self._simulation(asked), get(asked, "cost")
         with self._lock:
+            measured = self._costs.get(name) if isinstance(name, str) else None
             runs = simulation.curve(BUDGETS)
-            return {"points": [_told(run) for run in runs], "cost": speeds(simulation, runs)}
+            cost = speeds(simulation, runs, measured)
+        return {"points": [_told(run) for run in runs], "cost": cost}
 
 
 def _told(found: WhatIf) -> dict[str, Any]:

@@ -29,7 +29,7 @@ class Figure {
     this.records = []; // the numbers as they are, a line each
     this.element = h("figure", { class: "ds-figure" },
       h("figcaption", {}, h("h3", { title: about.help || "" }, about.title), h("span", { class: "ds-spring" }), this.tools),
-      about.says ? h("p", { class: "ds-says" }, about.says) : null, this.svg, this.tableBox, this.legend, this.note);
+      (this.says = h("p", { class: "ds-says", hidden: !about.says }, about.says)), this.svg, this.tableBox, this.legend, this.note);
   }
 
   _flip() {

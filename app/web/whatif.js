@@ -3,6 +3,8 @@
 
 const BUDGET_STOPS = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024];
 
+const ESTIMATE = "An estimate, not a measurement of this machine: τ here with the stage times of the shipped example runs. Measure yours: python -m app cost FILE --json > cost.json.";
+
 class WhatIf {
   constructor(element, source) {
     this.source = source;
@@ -30,9 +32,10 @@ class WhatIf {
     this.prompt = h("p", { class: "ds-soft ds-tell" });
     this.tau = new Figure({ title: "τ by budget", says: "Tokens per forward pass of the target over the whole text, simulated: where the curve is flat, more nodes buy nothing.", x: "draft budget B", y: "τ", source: this.source });
     this.lengths = new Figure({ title: "Acceptance lengths", says: "Rounds of this setting by the tokens they were good for: accepted nodes + 1. Their mean is τ.", x: "accepted + 1", y: "rounds", source: this.source });
-    this.speed = new Figure({ title: "Expected speed by budget", says: "An estimate, not a measurement of this machine: τ here with the stage times of the shipped example runs. Measure yours: python -m app cost FILE.", x: "draft budget B", y: "tokens/s", source: this.source });
+    this.speed = new Figure({ title: "Expected speed by budget", says: ESTIMATE, x: "draft budget B", y: "tokens/s", source: this.source });
     this.best = h("p", { class: "ds-tell ds-best", role: "status" });
     this.speed.element.append(this.best);
+    this.speed.tools.prepend(button("Open…", { class: "ds-small ds-opens-cost", "aria-label": "Open a result of cost", title: "What `cost --json` wrote: this machine's own times" }, () => press("ds-w-cost")));
     this.keep = button("Keep this curve", { class: "ds-button", title: "Keep it to compare with the next setting" }, () => this._pin());
     this.all = button("All methods", { class: "ds-button", title: "Draw every method's curve, as it comes, beside this setting" }, () => this._all());
     this.forget = button("Forget kept curves", { class: "ds-button", hidden: true }, () => this._unpin());
@@ -141,7 +144,7 @@ class WhatIf {
   }
 
   get asked() {
-    return { file: this.file, method: this.chosen.name, budget: this.budget, options: this.values, place: this.place };
+    return { file: this.file, method: this.chosen.name, budget: this.budget, options: this.values, place: this.place, cost: this.cost };
   }
 
   /** A knob was turned; only the latest setting is asked for. */
@@ -172,14 +175,23 @@ class WhatIf {
     this._speeds(name, answer.cost);
   }
 
+  /** A result of the command cost was opened: its times in place of the estimate's. */
+  measured({ cost, of }) {
+    this.complain("");
+    Object.assign(this, { cost, of });
+    this.speed.says.textContent = `τ here with the times that cost measured: ${of}.`;
+    this._turned(true);
+  }
+
   /** Cost curve, and the budget it names. */
   _speeds(name, cost) {
-    this.speed.element.hidden = !cost;
-    if (!cost) return;
+    this.speed.element.hidden = !cost && !this.cost;
+    this.best.textContent = cost ? "" : `This drafter was not timed in the result that is open (${this.of}).`;
+    if (!cost) return this.speed.lines([]);
     const points = cost.points.map(({ budget, speed }) => ({ x: budget, y: speed })), top = 1.08 * Math.max(cost.plain, ...points.map((p) => p.y)), ends = [1, points[points.length - 1].x];
     this.speed.lines([{ name, points }, { name: "plain decoding", points: ends.map((x) => ({ x, y: cost.plain })) }], { x: ends, y: [0, top], log: true, ticks: points.map((p) => p.x) });
     const most = cost.points.find((p) => p.budget === cost.best).speed;
-    this.best.textContent = `Best budget by this estimate: ${cost.best}, at ${shortNumber(most)} tokens/s; plain decoding ${shortNumber(cost.plain)}.`;
+    this.best.textContent = `Best budget by ${this.cost ? "these times" : "this estimate"}: ${cost.best}, at ${shortNumber(most)} tokens/s; plain decoding ${shortNumber(cost.plain)}.`;
   }
 
   _name() {

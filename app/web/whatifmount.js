@@ -5,4 +5,5 @@ watch('value', () => {
   const value = props.value || {};
   if (value.error) whatif.complain(value.error);
   else if (value.file) whatif.open(value.file, "the opened file");
+  else if (value.cost) whatif.measured(value);
 });

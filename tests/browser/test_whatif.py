@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -96,3 +97,25 @@ def test_what_if_is_no_wider_than_the_window(visit: Open, width: int):
     page = visit(viewport={"width": width, "height": 800})
     begin(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_result_of_cost_takes_the_estimate_s_place(shown: Page, tmp_path: Path):
+    from analysis.cost import Cost, Stage, Timed, fit
+
+    law = fit([Timed(n, *[0.2 + 0.1 * n] * 3) for n in (1, 2, 3, 5, 9, 17, 33)])
+    made = Cost("here", "ddtree", law, (Stage(16, 0.01, 0.01, 0.01, 17),))
+    scope, path = shown.locator(SCOPE), tmp_path / "cost.json"
+    best = scope.locator(".ds-best")
+    expect(best).to_contain_text("Best budget by this estimate")
+    path.write_text(json.dumps(made.to_json()))
+    open_file(shown, path, f"{SCOPE} .ds-opens-cost")
+    expect(best).to_contain_text("Best budget by these times: 1,")  # rows cost far more than they save
+    expect(best).to_contain_text("plain decoding 3.33")
+    expect(scope).to_contain_text("the times that cost measured: DDTree on here")
+    scope.get_by_label("Method").select_option("dart")
+    expect(best).to_contain_text("not timed in the result that is open")
+    for text in ('{"format": "draftscope-cost"}', json.dumps(made.to_json() | {"method": "a.py"})):
+        path.write_text(text)
+        open_file(shown, path, f"{SCOPE} .ds-opens-cost")
+        expect(scope.get_by_role("alert")).to_contain_text("this")
+        expect(scope.get_by_role("alert")).to_contain_text("result")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +26,24 @@ def build(context: Context) -> None:
         "Open a collected text…", elem_id="ds-w-open", elem_classes="ds-file", size="sm",
         file_count="single",
     )  # fmt: skip
+    cost = gr.UploadButton(
+        "Open a result of cost…", elem_id="ds-w-cost", elem_classes="ds-file", size="sm",
+        file_count="single",
+    )  # fmt: skip
     scripts = (*VIEW[1:], "whatif.js", "whatifmount.js")
     view = component("ds-w-scope", scripts, whatifs.functions())
-    opened.upload(lambda path: added(whatifs, path), opened, view, **QUIET)
+    opened.upload(lambda path: added(path, lambda file: {"file": whatifs.add(file)}), opened, view,
+                  **QUIET)  # fmt: skip
+    cost.upload(lambda path: added(path, whatifs.add_cost), cost, view, **QUIET)
 
 
-def added(whatifs: WhatIfs, path: str | None) -> Any:
-    """Open an uploaded file; on the disk it is not kept, a mapping of it stays."""
+def added(path: str | None, add: Callable[[Path], dict[str, str]]) -> Any:
+    """Open an uploaded file; on the disk it is not kept."""
     if path is None:
         return gr.skip()
     file = Path(path)
     try:
-        return {"file": whatifs.add(file)}
+        return add(file)
     except UserError as error:
         return sentence(str(error))
     finally:
