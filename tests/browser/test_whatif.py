@@ -47,7 +47,7 @@ def test_a_text_is_open_at_once_and_sliders_answer(shown: Page):
     shown.keyboard.press("End")
     expect(tiles(shown).first).not_to_have_text(before)
     expect(budget).to_have_attribute("aria-valuetext", "1024")
-    expect(tiles(shown).nth(2)).to_have_text("40")
+    expect(tiles(shown).nth(2)).to_have_text("96")
 
 
 def test_each_method_has_its_own_knobs_and_curves_can_be_kept(shown: Page):
