@@ -45,7 +45,8 @@ class LessonTree extends TreeView {
     super(name, (row) => hear.picked(this.own(row)));
     this.hear = hear;
     this.title = h("p", { class: "ds-lesson-name" });
-    this.frameBox = h("div", { class: "ds-lesson-tree" }, this.element, this.title);
+    this.tools = h("span", { class: "ds-plot-tools ds-lesson-tools" }, pictureButtons("this tree", () => picture(this.svg), () => fileName(name + (this.spec.title ? " " + this.spec.title : "")), "ds-small"));
+    this.frameBox = h("div", { class: "ds-lesson-tree" }, this.element, this.title, this.tools);
     this.svg.addEventListener("pointerleave", () => hear.pointed(null));
     new ResizeObserver(() => this.round && this.settle()).observe(this.svg);
   }
@@ -196,7 +197,8 @@ function matrix(side, link) {
   });
   for (let column = 0; column < n; column++) grid.append(s("text", { class: "head", x: left + column + 0.5, y: 0.8, "text-anchor": "middle" }, String(column)));
   const key = side.tree ? "■ may see   ▣ itself   □ may not" : side.lost.length ? "■ may see   × must not" : "one row, one column per token";
-  return [grid, h("p", { class: "ds-soft" }, (side.positions.length ? "position id and token · " : "row and token · ") + key)];
+  const words = h("p", { class: "ds-soft" }, (side.positions.length ? "position id and token · " : "row and token · ") + key);
+  return [grid, words, h("span", { class: "ds-plot-tools" }, pictureButtons("this mask", () => picture(grid), () => fileName("attention mask"), "ds-small"))];
 }
 
 /** Plain passes above, rounds below. */

@@ -105,8 +105,8 @@ async function savePng(drawn, name) {
 }
 
 /** Both buttons for a picture: draw() makes it, name() calls it, `what` says it: "this grid". */
-function pictureButtons(what, draw, name) {
-  const made = (form, save) => button(form, { class: "ds-button", title: `Save ${what} as ${form}`, "aria-label": `Save ${what} as ${form}` }, () => save(draw(), name()));
+function pictureButtons(what, draw, name, look = "ds-button") {
+  const made = (form, save) => button(form, { class: look, title: `Save ${what} as ${form}`, "aria-label": `Save ${what} as ${form}` }, () => save(draw(), name()));
   return [made("SVG", saveSvg), made("PNG", savePng)];
 }
 

@@ -49,7 +49,16 @@ class Together {
             head("tokens/s", "new tokens by the seconds of all stages"),
             head("accepted", "accepted nodes by drafted nodes"), head("rounds", "one forward pass of the target each"),
             head("this token", "how the token at this place came"))),
-          this.table))));
+          this.table),
+          h("span", { class: "ds-plot-tools" }, savers("Runs on one text", () => this._records(), this.source, (words) => (this.count.textContent = words))))));
+  }
+
+  /** The numbers of the table, a line a run. */
+  _records() {
+    return this.panes.map((pane, side) => {
+      const sum = summarise(pane.rounds), token = this.sides[side][this.place];
+      return { run: pane.letter, method: pane.title, tau: sum.tau, tokens_per_second: sum.speed, accepted: sum.accepted, drafted: sum.drafted, rounds: sum.rounds, place: this.place + 1, token: token ? CAME[token.came] : null };
+    });
   }
 
   // ── where we are ───────────────────────────────────────────────────────────────────────────

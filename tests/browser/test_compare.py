@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from itertools import pairwise
@@ -331,3 +332,16 @@ def test_a_comparison_is_no_wider_than_the_window(visit: Open, size: tuple[int, 
         box["y"] for pane in page.locator(".ds-pane:visible").all() if (box := pane.bounding_box())
     ]
     assert (tops[0] == tops[1]) == (size[0] > 1000)  # beside each other, or one below the other
+
+
+def test_the_runs_numbers_can_be_taken_away(visit: Open):
+    page = visit()
+    compare(page, "hello", "DDTree", "DART")
+    page.locator("#ds-c-scope .ds-measures").scroll_into_view_if_needed()  # measured when in sight
+    for name in ("Runs on one text", "The runs"):
+        with page.expect_download() as saved:
+            page.get_by_role("button", name=f"Save the numbers: {name}", exact=True).click()
+        with Path(saved.value.path()).open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert [row["method"][:4] for row in rows] == ["ddtr", "dart"]
+        assert all(float(row["tau"]) >= 1 for row in rows)

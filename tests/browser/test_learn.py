@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 pytest.importorskip("playwright")
+pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Page, expect
 
 from app.learn.course import course
 from app.scripts import css, script
+from app.studio.views.learn import SCRIPTS as MOUNTED
 from tests.browser.steps import Open
 
 pytestmark = pytest.mark.browser
 
-SCRIPTS = ("dom.js", "tree.js", "learn.js")
+SCRIPTS = ("dom.js", *MOUNTED[:-1])
 START = "(course) => { window.learn = new window.Learn(document.querySelector('main'), course); }"
 
 
@@ -180,6 +184,18 @@ def test_the_mask_and_the_tree_point_at_each_other(learn: Open):
     expect(page.locator(".ds-node.lit")).to_have_count(2)  # its ancestors
     page.locator(".ds-node[data-row='7']").hover()
     expect(page.locator(".ds-mask .line.lit")).to_have_attribute("data-row", "7")
+
+
+def test_trees_and_the_mask_are_pictures_for_slides(learn: Open):
+    page = learn("#learn=4.6")
+    for what in ("tree", "mask"):
+        with page.expect_download() as saved:
+            page.get_by_role("button", name=f"Save this {what} as SVG").click()
+        drawn = ElementTree.fromstring(Path(saved.value.path()).read_bytes())
+        assert drawn.tag.endswith("svg") and "␣is" in "".join(drawn.itertext())
+        with page.expect_download() as saved:
+            page.get_by_role("button", name=f"Save this {what} as PNG").click()
+        assert Path(saved.value.path()).read_bytes().startswith(b"\x89PNG")
 
 
 def test_nodes_are_reached_by_keys_and_said(learn: Open):

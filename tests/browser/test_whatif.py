@@ -109,7 +109,9 @@ def test_a_result_of_cost_takes_the_estimate_s_place(shown: Page, tmp_path: Path
     expect(best).to_contain_text("Best budget by this estimate")
     path.write_text(json.dumps(made.to_json()))
     open_file(shown, path, f"{SCOPE} .ds-opens-cost")
-    expect(best).to_contain_text("Best budget by these times: 1,")  # rows cost far more than they save
+    expect(best).to_contain_text(
+        "Best budget by these times: 1,"
+    )  # rows cost far more than they save
     expect(best).to_contain_text("plain decoding 3.33")
     expect(scope).to_contain_text("the times that cost measured: DDTree on here")
     scope.get_by_label("Method").select_option("dart")

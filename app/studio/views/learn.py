@@ -11,7 +11,7 @@ from app.studio.scope import component
 from core.errors import UserError
 
 TITLE = "Learn"
-SCRIPTS = ("tree.js", "learn.js", "learnmount.js")
+SCRIPTS = ("tree.js", "save.js", "learn.js", "learnmount.js")
 
 
 def build(context: Context) -> None:
