@@ -45,20 +45,30 @@ class Saving(Answers):
         if form == "trace":
             return {**download(run.trace()), "type": "application/gzip"}
         if form in OF_ROUND:
-            data, kind = OF_ROUND[form](record)
-            return _file(run, f"round-{record.index + 1}.{form}", data, kind)
+            return of_round(record, form, _method(run))
         if form not in OF_RUN:
             raise UserError("there is no such file")
         if run.rows > LARGEST:
             raise UserError(TOO_LARGE)
         data, kind = OF_RUN[form](run.trace())
-        return _file(run, OF_RUN_NAMES.get(form, form), data, kind)
+        return _file(_method(run), OF_RUN_NAMES.get(form, form), data, kind)
 
 
-def _file(run: Run, name: str, data: bytes, kind: str) -> dict[str, str]:
-    method = plain_name(run.header.method) if run.header is not None else "run"
+def of_round(record: Round, form: object, method: str) -> dict[str, str]:
+    """A round's draft as a file. Raises UserError for a form that is none of ``OF_ROUND``."""
+    if form not in OF_ROUND:
+        raise UserError("there is no such file")
+    data, kind = OF_ROUND[form](record)
+    return _file(method, f"round-{record.index + 1}.{form}", data, kind)
+
+
+def _method(run: Run) -> str:
+    return run.header.method if run.header is not None else "run"
+
+
+def _file(method: str, name: str, data: bytes, kind: str) -> dict[str, str]:
     encoded = base64.b64encode(data).decode("ascii")
-    return {"name": f"draftscope-{method}-{name}", "type": kind, "data": encoded}
+    return {"name": f"draftscope-{plain_name(method)}-{name}", "type": kind, "data": encoded}
 
 
 # ── the forms; what each needs is imported when it is first asked for ────────────────────────────

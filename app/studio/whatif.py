@@ -58,7 +58,10 @@ class WhatIfs:
         def curve(asked: Asked) -> Any:
             return self._curve(asked)
 
-        return [files, about, simulate, curve, parquet]
+        def take(asked: Asked) -> Any:
+            return self._take(asked)
+
+        return [files, about, simulate, curve, take, parquet]
 
     def add(self, file: Path) -> str:
         """Open an uploaded file; its name from now on. Raises UserError for any other file."""
@@ -161,11 +164,21 @@ class WhatIfs:
         budget = whole(get(asked, "budget"))
         with self._lock:
             found = simulation.run(budget)
-            first = simulation.collected.answer
-            starts = [start for start in found.starts if start - first <= place]
-            shown = simulation.round(starts[-1] if starts else first, budget)
-        view = round_view(shown, first=not starts or starts[-1] == first)
+            first, start = simulation.collected.answer, _start(simulation, found, place)
+            shown = simulation.round(start, budget)
+        view = round_view(shown, first=start == first)
         return _told(found) | {"round": view, "starts": [s - first for s in found.starts]}
+
+    def _take(self, asked: Asked) -> dict[str, Any]:
+        """The draft that is shown, as DOT or GraphML."""
+        from app.studio.saving import of_round
+
+        simulation, place = self._simulation(asked), whole(get(asked, "place")) or 0
+        budget = whole(get(asked, "budget"))
+        with self._lock:
+            found = simulation.run(budget)
+            shown = simulation.round(_start(simulation, found, place), budget)
+        return of_round(shown, get(asked, "form"), simulation.method)
 
     def _curve(self, asked: Asked) -> dict[str, Any]:
         """τ of every budget, and the speed that may be expected of it."""
@@ -177,6 +190,12 @@ class WhatIfs:
             runs = simulation.curve(BUDGETS)
             cost = speeds(simulation, runs, measured)
         return {"points": [_told(run) for run in runs], "cost": cost}
+
+
+def _start(simulation: Simulation, found: WhatIf, place: int) -> int:
+    """Where the round begins that stands at a place of the answer."""
+    first = simulation.collected.answer
+    return max((start for start in found.starts if start - first <= place), default=first)
 
 
 def _told(found: WhatIf) -> dict[str, Any]:

@@ -121,3 +121,15 @@ def test_a_result_of_cost_takes_the_estimate_s_place(shown: Page, tmp_path: Path
         open_file(shown, path, f"{SCOPE} .ds-opens-cost")
         expect(scope.get_by_role("alert")).to_contain_text("this")
         expect(scope.get_by_role("alert")).to_contain_text("result")
+
+
+def test_the_simulated_draft_is_a_picture_and_a_graph(shown: Page):
+    for form, sign in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
+        with shown.expect_download() as saved:
+            shown.locator(SCOPE).get_by_role("button", name=f"Save this tree as {form}").click()
+        assert Path(saved.value.path()).read_bytes().startswith(sign)
+    for form, sign in (("dot", "digraph"), ("graphml", "graphml")):
+        with shown.expect_download() as saved:
+            shown.locator(SCOPE).get_by_role("button", name=f"Save this draft as {form}").click()
+        assert saved.value.suggested_filename == f"draftscope-ddtree-round-1.{form}"
+        assert sign in Path(saved.value.path()).read_text()
