@@ -226,6 +226,8 @@ def cost_from_json(value: object) -> Cost:
         if len(terms) != {QUADRATIC: 3, PIECEWISE: len(sizes)}[law["form"]]:
             raise ValueError
         verify = Fit(law["form"], terms, sizes, _seconds(law["residual"]), _seconds(law["worst"]))
+        if min(map(verify.seconds, sizes)) <= 0:
+            raise ValueError
         parts = ("draft", "build", "commit", "rows")
         timed = [Stage(_whole(s["budget"]), *(_seconds(s[part]) for part in parts)) for s in stages]
         timed.sort(key=lambda stage: stage.budget)

@@ -126,7 +126,7 @@ def broken():
         (("stages",), "abc"), (("stages", 0, "budget"), -1), (("stages", 0, "draft"), "1"),
         (("stages", 0, "build"), float("nan")), (("verify", "sizes"), [3, 2]),
         (("verify", "terms"), [1.0]), (("verify", "form"), "x"), (("verify", "form"), []),
-        (("verify", "residual"), True),
+        (("verify", "residual"), True), (("verify", "terms"), [0, 0, 0]),
     ]:  # fmt: skip
         made = json.loads(json.dumps(KEPT.to_json()))
         at = made

@@ -168,7 +168,8 @@ class Desk:
                 FAILED,
             )
         with self._lock:
-            self._keep(run)  # it has its whole weight now
+            if run.ticket in self._runs:
+                self._keep(run)  # it has its whole weight now
 
     def share(self, ticket: object) -> str | None:
         """A second ticket of a run, by which others may look and not stop it; it ends with the run.

@@ -82,7 +82,7 @@ class Alone {
     const count = this.pane.rounds.length;
     if (!count) return;
     const to = Math.max(0, Math.min(count - 1, at));
-    this.follow = this.pane.feed.active && this.pane.feed.run.source !== "file" && to === count - 1 && row === undefined;
+    this.follow = this.pane.feed.decoding && to === count - 1 && row === undefined;
     if (to !== this.pane.at) this._show(to);
     else this._draw();
     if (row !== undefined) this.pane.select(row);
@@ -93,7 +93,7 @@ class Alone {
   }
 
   live() {
-    this.follow = true;
+    this.follow = this.pane.feed.decoding;
     if (this.pane.rounds.length) this._show(this.pane.rounds.length - 1);
   }
 

@@ -18,6 +18,11 @@ class Feed {
     return !!this.run && (this.run.state === "waiting" || this.run.state === "running" || this.run.more);
   }
 
+  /** A live run goes on; a file that is still read is none. */
+  get decoding() {
+    return this.active && this.run.source !== "file";
+  }
+
   /** Ask for the run of a ticket from its first round on; an unfinished one before it is stopped. */
   open(ticket) {
     this.halt();
@@ -89,7 +94,7 @@ class Feed {
 
   /** Every look costs the decode a little: one when the next round may be there, then a few. */
   _pace(rounds) {
-    const last = rounds.length ? rounds[rounds.length - 1].times : null;
+    const last = rounds.length && this.decoding ? rounds[rounds.length - 1].times : null;
     const wait = last ? 1000 * Object.values(last).reduce((sum, seconds) => sum + seconds, 0) : 0;
     return Math.max(LIVE_EVERY, Math.min(SELDOM, wait));
   }

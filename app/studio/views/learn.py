@@ -8,7 +8,6 @@ from typing import Any
 from app.learn.course import course
 from app.studio.context import Context
 from app.studio.scope import component
-from core.errors import UserError
 
 TITLE = "Learn"
 SCRIPTS = ("tree.js", "save.js", "learn.js", "learnmount.js")
@@ -19,10 +18,7 @@ def build(context: Context) -> None:
     made = cache(course)
 
     def course_(asked: dict[str, Any]) -> dict[str, Any]:
-        try:
-            return made()
-        except UserError as error:
-            return {"error": str(error)}
+        return made()
 
     course_.__name__ = "course"  # the name the page asks by
     component("ds-learn", SCRIPTS, [course_])
