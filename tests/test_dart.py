@@ -21,6 +21,7 @@ from core.drafters.dart import (
     save_model,
     save_official,
 )
+from core.drafters.layers import Rope
 from core.errors import UserError
 from tests import toys
 from tests.test_dflash import norm, numbers, rotate
@@ -55,8 +56,8 @@ def slow_rows(config, w, features, next_embeddings):
         query = inputs @ layer["self_attn.q_proj.weight"][at].T
         key = inputs @ layer["self_attn.k_proj.weight"][kv].T
         value = inputs @ layer["self_attn.v_proj.weight"][kv].T
-        query = torch.stack([rotate(q, i, config.rope_theta) for i, q in enumerate(query)])
-        key = torch.stack([rotate(k, i, config.rope_theta) for i, k in enumerate(key)])
+        query = torch.stack([rotate(q, i, config.rope) for i, q in enumerate(query)])
+        key = torch.stack([rotate(k, i, config.rope) for i, k in enumerate(key)])
         for row in range(rows):  # strictly causal: a row sees itself and what stands before
             seen = slice(0, row + 1)
             weights = (query[row] @ key[seen].T / math.sqrt(width)).softmax(-1)
@@ -106,7 +107,7 @@ def log_q(proposal, depths):
         {"num_key_value_heads": 4},
         {"num_key_value_heads": 1, "head_dim": 16},
         {"draft_length": 1},
-        {"rope_theta": 500.0, "rms_norm_eps": 1e-1},
+        {"rope": Rope(500.0), "rms_norm_eps": 1e-1},
     ],
 )
 @pytest.mark.parametrize("count", [1, 2, 13])
@@ -269,21 +270,30 @@ PUBLISHED = {
 
 def test_a_published_config_is_read():
     config = DartConfig.from_json(PUBLISHED)
-    assert config.depths == 8 and config.head_dim == 128 and config.rope_theta == 1e6
+    assert config.depths == 8 and config.head_dim == 128 and config.rope == Rope(1e6)
     assert config.draft_vocab_size == 32000 and config.target_hidden_size == 2560
     assert DartModel(replace(config, hidden_size=32, intermediate_size=8)).fc.in_features == 7680
 
 
 def test_a_config_survives_its_own_json():
-    config = toys.dart_config(rope_theta=123.0, draft_vocab_size=20)
+    config = toys.dart_config(rope=Rope(123.0), draft_vocab_size=20)
     assert DartConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
 
 
-@pytest.mark.parametrize("kind", [{"type": "linear", "factor": 2}, {"rope_type": "yarn"}])
-def test_scaled_rotary_positions_are_refused(kind):
+@pytest.mark.parametrize("kind", [{"type": "dynamic", "factor": 2}, {"rope_type": "longrope"}])
+def test_rotary_positions_that_hang_on_the_length_are_refused(kind):
     with pytest.raises(UserError, match="rotary"):
         DartConfig.from_json(PUBLISHED | {"rope_scaling": kind})
     assert DartConfig.from_json(PUBLISHED | {"rope_scaling": {"rope_type": "default"}}).depths == 8
+
+
+@pytest.mark.parametrize(
+    "kind", [{"type": "linear", "factor": 2}, {"rope_type": "linear", "factor": 2}]
+)
+def test_scaled_rotary_positions_are_read_and_survive(kind):
+    config = DartConfig.from_json(PUBLISHED | {"rope_scaling": kind})
+    assert dict(config.rope.scaling) == {"rope_type": "linear", "factor": 2}
+    assert DartConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
 
 
 # ── checkpoints ──────────────────────────────────────────────────────────────────────────────────

@@ -18,7 +18,7 @@ from core.drafters.dflash import (
     load_model,
     save_model,
 )
-from core.drafters.layers import LayerContext
+from core.drafters.layers import LayerContext, Rope
 from core.errors import UserError
 from tests import toys
 
@@ -32,12 +32,38 @@ def norm(x, weight, eps):
     return x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * weight
 
 
-def rotate(x, position, theta):
+# Waves of 6, 63, 628 and 6283 positions: one kept, one between, two slowed eightfold.
+LLAMA3 = Rope.of(
+    {
+        "rope_theta": 10000.0,
+        "rope_scaling": {
+            "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
+        },
+    }
+)  # fmt: skip
+
+
+def turn(rope, wave):
+    """The frequency of one wave as Llama 3.1 scales it, or as it is."""
+    if not rope.scaling:
+        return wave
+    given, length = dict(rope.scaling), 2 * math.pi / wave
+    original, factor = given["original_max_position_embeddings"], given["factor"]
+    low, high = given["low_freq_factor"], given["high_freq_factor"]
+    if length < original / high:
+        return wave
+    if length > original / low:
+        return wave / factor
+    smooth = (original / length - low) / (high - low)
+    return (1 - smooth) * wave / factor + smooth * wave
+
+
+def rotate(x, position, rope):
     """One head vector at one position: pairs (i, i + D/2) turn by position · θ^(−2i/D)."""
     half = len(x) // 2
-    angle = torch.tensor(
-        [position * theta ** (-2 * i / len(x)) for i in range(half)], dtype=x.dtype
-    )
+    waves = [turn(rope, rope.theta ** (-2 * i / len(x))) for i in range(half)]
+    angle = torch.tensor([position * wave for wave in waves], dtype=x.dtype)
     low, high = x[:half], x[half:]
     return torch.cat(
         [low * angle.cos() - high * angle.sin(), high * angle.cos() + low * angle.sin()]
@@ -68,10 +94,8 @@ def residual_rows(config, w, features, block):
             value = source @ layer["self_attn.v_proj.weight"][kv_at].T
             query = norm(query, layer["self_attn.q_norm.weight"], eps)
             key = norm(key, layer["self_attn.k_norm.weight"], eps)
-            query = torch.stack(
-                [rotate(q, count + i, config.rope_theta) for i, q in enumerate(query)]
-            )
-            key = torch.stack([rotate(k, i, config.rope_theta) for i, k in enumerate(key)])
+            query = torch.stack([rotate(q, count + i, config.rope) for i, q in enumerate(query)])
+            key = torch.stack([rotate(k, i, config.rope) for i, k in enumerate(key)])
             out[:, head] = (query @ key.T / math.sqrt(width)).softmax(-1) @ value
         x = x + out.flatten(1) @ layer["self_attn.o_proj.weight"].T
         normed = norm(x, layer["post_attention_layernorm.weight"], eps)
@@ -97,7 +121,8 @@ def numbers(seed, *shape):
         {"num_key_value_heads": 4},
         {"num_key_value_heads": 1, "head_dim": 16},
         {"num_hidden_layers": 1, "block_size": 2},
-        {"rope_theta": 500.0, "rms_norm_eps": 1e-2, "target_layer_ids": (0, 1, 2)},
+        {"rope": LLAMA3},
+        {"rope": Rope(500.0), "rms_norm_eps": 1e-2, "target_layer_ids": (0, 1, 2)},
     ],
 )
 @pytest.mark.parametrize("context", [0, 1, 13])
@@ -202,14 +227,18 @@ def test_blocks_side_by_side_equal_blocks_alone():
         torch.testing.assert_close(together[index : index + 1], alone, **CLOSE)
 
 
-def test_a_layer_without_context_is_a_qwen3_layer_without_causal_mask():
-    config = toys.dflash_config(num_hidden_layers=1)
-    model = toys.dflash_model(3, num_hidden_layers=1)
+YARN = Rope.of({"rope_scaling": {"type": "yarn", "factor": 4.0}, "max_position_embeddings": 32})
+
+
+@pytest.mark.parametrize("rope", [Rope(), LLAMA3, YARN])
+def test_a_layer_without_context_is_a_qwen3_layer_without_causal_mask(rope):
+    config = toys.dflash_config(num_hidden_layers=1, rope=rope)
+    model = toys.dflash_model(3, num_hidden_layers=1, rope=rope)
     theirs = Qwen3DecoderLayer(
         Qwen3Config(
             hidden_size=32, intermediate_size=40, num_attention_heads=4, num_key_value_heads=2,
             head_dim=8, num_hidden_layers=1, attn_implementation="eager",
-            rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
+            rope_parameters=config.rope.to_json(),
         ),
         0,
     ).double()  # fmt: skip
@@ -247,7 +276,23 @@ PUBLISHED = {
 def test_a_published_config_is_read():
     config = DFlashConfig.from_json(PUBLISHED)
     assert config.target_layer_ids == (1, 9, 17, 25, 33) and config.mask_token_id == 151669
-    assert config.depths == 15 and config.head_dim == 128 and config.rope_theta == 1e6
+    assert config.depths == 15 and config.head_dim == 128 and config.rope == Rope(1e6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"layer_types": ["sliding_attention"] * 4 + ["full_attention"]}, "sliding window"),
+        ({"use_sliding_window": True, "sliding_window": 4096}, "sliding window"),
+        ({"dflash_config": {"mask_token_id": 1, "use_swa": True}}, "sliding window"),
+        ({"hidden_act": "gelu"}, "gelu"),
+        ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "dynamic"),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "part of its heads"),
+    ],
+)
+def test_layers_of_another_kind_are_refused_and_not_drafted_with(changes, words):
+    with pytest.raises(UserError, match=words):
+        DFlashConfig.from_json(PUBLISHED | changes)
 
 
 def test_absent_optional_fields_have_the_references_defaults():
@@ -259,7 +304,7 @@ def test_absent_optional_fields_have_the_references_defaults():
 
 def test_the_newer_spelling_of_the_rope_base_is_read():
     raw = {k: v for k, v in PUBLISHED.items() if k != "rope_theta"}
-    assert DFlashConfig.from_json(raw | {"rope_parameters": {"rope_theta": 7e5}}).rope_theta == 7e5
+    assert DFlashConfig.from_json(raw | {"rope_parameters": {"rope_theta": 7e5}}).rope.theta == 7e5
 
 
 @pytest.mark.parametrize(
@@ -285,7 +330,7 @@ def test_default_layer_ids_are_evenly_spaced_and_rounded_for_every_size():
 
 
 def test_a_config_survives_its_own_json():
-    config = toys.dflash_config(rope_theta=123.0, attention_bias=True)
+    config = toys.dflash_config(rope=LLAMA3, attention_bias=True)
     assert DFlashConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
 
 

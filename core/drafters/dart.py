@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from core.decode import Proposal
 from core.drafters import checkpoint
 from core.drafters.dflash import Embed
-from core.drafters.layers import MLP, Attention, LayerContext, RMSNorm, Rotary, Shape
+from core.drafters.layers import MLP, Attention, LayerContext, RMSNorm, Rope, Rotary, Shape
 from core.errors import UserError
 
 KEPT = 25  # candidates per depth a proposal holds at least: what the search of the paper reads
@@ -44,7 +44,7 @@ class DartConfig:
     draft_length: int = 7
     target_hidden_size: int = 0
     rms_norm_eps: float = 1e-6
-    rope_theta: float = 10000.0
+    rope: Rope = Rope()
     max_position_embeddings: int = 2048
 
     @property
@@ -60,10 +60,6 @@ class DartConfig:
     @staticmethod
     def from_json(raw: dict[str, Any]) -> DartConfig:
         """Read a published config. Raises UserError when a needed field is missing or unknown."""
-        scaling = raw.get("rope_scaling")
-        if scaling and (scaling.get("rope_type") or scaling.get("type")) != "default":
-            raise UserError("the DART config scales its rotary positions, which is not supported")
-        rope = raw.get("rope_parameters") or {}
         try:
             heads, hidden = raw["num_attention_heads"], raw["hidden_size"]
             return DartConfig(
@@ -77,7 +73,7 @@ class DartConfig:
                 draft_length=int(raw["draft_length"]),
                 target_hidden_size=raw.get("target_hidden_size") or hidden,
                 rms_norm_eps=raw.get("rms_norm_eps", 1e-6),
-                rope_theta=rope.get("rope_theta") or raw.get("rope_theta") or 10000.0,
+                rope=Rope.of(raw),
                 max_position_embeddings=raw.get("max_position_embeddings", 2048),
             )
         except KeyError as missing:
@@ -85,6 +81,8 @@ class DartConfig:
 
     def to_json(self) -> dict[str, Any]:
         """The published form: a Llama config with DART's own fields."""
+        plain = asdict(self)
+        del plain["rope"]
         return {
             "architectures": ["LlamaForCausalLMDart"],
             "model_type": "llama",
@@ -94,7 +92,9 @@ class DartConfig:
             "pretraining_tp": 1,
             "tie_word_embeddings": False,
             "dtype": "bfloat16",
-            **asdict(self),
+            "rope_theta": self.rope.theta,
+            **({"rope_scaling": dict(self.rope.scaling)} if self.rope.scaling else {}),
+            **plain,
         }
 
 
@@ -135,7 +135,7 @@ class DartModel(nn.Module):
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
     def rotary(self, positions: Tensor, dtype: torch.dtype) -> Rotary:
-        return Rotary.at(positions, self.config.head_dim, self.config.rope_theta, dtype)
+        return Rotary.at(positions, self.config.head_dim, self.config.rope, dtype)
 
     def prefix(self, features: Tensor, next_embeddings: Tensor) -> Prefix:
         """Features [T, 3h] of tokens and the embeddings [T, h] of the tokens behind them."""

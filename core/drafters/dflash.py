@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from core.decode import Proposal
 from core.drafters import checkpoint
-from core.drafters.layers import MLP, Attention, LayerContext, RMSNorm, Rotary, Shape
+from core.drafters.layers import MLP, Attention, LayerContext, RMSNorm, Rope, Rotary, Shape
 from core.errors import UserError
 
 Embed = Callable[[Tensor], Tensor]  # token ids [...] → the target's embeddings [..., h]
@@ -42,7 +42,7 @@ class DFlashConfig:
     target_layer_ids: tuple[int, ...]
     mask_token_id: int
     rms_norm_eps: float = 1e-6
-    rope_theta: float = 10000.0
+    rope: Rope = Rope()
     attention_bias: bool = False
     max_position_embeddings: int = 40960
     extra: dict[str, Any] = field(default_factory=dict, compare=False)
@@ -61,10 +61,11 @@ class DFlashConfig:
     def from_json(raw: dict[str, Any]) -> DFlashConfig:
         """Read a published config, with the reference's defaults for absent optional fields.
 
-        Raises UserError when a field that has no default is missing.
+        Raises UserError when a field that has no default is missing, or for a layer of another
+        kind: it would draft, but not what it was trained to.
         """
         inner = raw.get("dflash_config") or {}
-        rope = raw.get("rope_parameters") or {}
+        _check_layers(raw, inner)
         try:
             heads, layers = raw["num_attention_heads"], raw["num_hidden_layers"]
             of_target = raw["num_target_layers"]
@@ -83,7 +84,7 @@ class DFlashConfig:
                 ),
                 mask_token_id=inner["mask_token_id"],
                 rms_norm_eps=raw.get("rms_norm_eps", 1e-6),
-                rope_theta=rope.get("rope_theta") or raw.get("rope_theta") or 10000.0,
+                rope=Rope.of(raw),
                 attention_bias=raw.get("attention_bias", False),
                 max_position_embeddings=raw.get("max_position_embeddings", 40960),
             )
@@ -93,7 +94,7 @@ class DFlashConfig:
     def to_json(self) -> dict[str, Any]:
         """The published form: a Qwen3 config with DFlash's own fields."""
         plain = asdict(self)
-        extra = plain.pop("extra")
+        extra, _ = plain.pop("extra"), plain.pop("rope")
         inner = {
             "target_layer_ids": list(plain.pop("target_layer_ids")),
             "mask_token_id": plain.pop("mask_token_id"),
@@ -107,11 +108,21 @@ class DFlashConfig:
             "tie_word_embeddings": False,
             "use_sliding_window": False,
             "dtype": "bfloat16",
-            "rope_parameters": {"rope_type": "default", "rope_theta": self.rope_theta},
+            "rope_parameters": self.rope.to_json(),
+            "rope_theta": self.rope.theta,
             **plain,
             "dflash_config": inner,
             **extra,
         }
+
+
+def _check_layers(raw: dict[str, Any], inner: dict[str, Any]) -> None:
+    """Raises UserError for layers other than full attention and SiLU."""
+    kinds = set(raw.get("layer_types") or ())
+    if kinds - {"full_attention"} or raw.get("use_sliding_window") or inner.get("use_swa"):
+        raise UserError("a DFlash drafter whose layers see a sliding window is not supported")
+    if (act := raw.get("hidden_act", "silu")) != "silu":
+        raise UserError(f"a DFlash drafter with the activation {act!r} is not supported")
 
 
 def default_layer_ids(num_target_layers: int, num_draft_layers: int) -> tuple[int, ...]:
@@ -150,7 +161,7 @@ class DFlashModel(nn.Module):
         self.hidden_norm = RMSNorm(c.hidden_size, c.rms_norm_eps)
 
     def rotary(self, positions: Tensor, dtype: torch.dtype) -> Rotary:
-        return Rotary.at(positions, self.config.head_dim, self.config.rope_theta, dtype)
+        return Rotary.at(positions, self.config.head_dim, self.config.rope, dtype)
 
     def project(self, features: Tensor, positions: Tensor) -> list[LayerContext]:
         """Context features [T, F·h] at their positions → every layer's keys and values."""

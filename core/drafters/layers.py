@@ -7,12 +7,20 @@ block: all of it in a DFlash drafter, causally in a DART one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers import LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from core.errors import UserError
+
+SCALED = ("linear", "llama3", "yarn")  # rope types whose frequencies hang on no text's length
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,59 @@ class RMSNorm(nn.Module):
 
 
 @dataclass(frozen=True)
+class Rope:
+    """How a position turns queries and keys: the base θ, and how its frequencies are scaled.
+
+    scaling  Hugging Face's rope parameters as (name, value) pairs; none: as θ alone says
+    """
+
+    theta: float = 10000.0
+    scaling: tuple[tuple[str, Any], ...] = ()
+
+    @staticmethod
+    def of(raw: Mapping[str, Any]) -> Rope:
+        """From a published config, in the older spelling (rope_theta, rope_scaling) or the newer.
+
+        Raises UserError for a kind of scaling that is not computed here.
+        """
+        given = {**(raw.get("rope_scaling") or {}), **(raw.get("rope_parameters") or {})}
+        theta = float(given.pop("rope_theta", None) or raw.get("rope_theta") or 10000.0)
+        older = given.pop("type", None)
+        kind = given.setdefault("rope_type", older or "default")
+        if given.get("partial_rotary_factor", 1.0) != 1.0:
+            raise UserError("a drafter that turns a part of its heads only is not supported")
+        if kind == "default":
+            return Rope(theta)
+        if kind not in SCALED:
+            raise UserError(f"a drafter with rotary positions of type {kind!r} is not supported")
+        limit = raw.get("max_position_embeddings")
+        if limit and kind == "yarn":
+            given.setdefault("original_max_position_embeddings", limit)
+        rope = Rope(theta, tuple(sorted(given.items())))
+        rope.frequencies(2, torch.device("cpu"))  # what is missing or misspelt shows now
+        return rope
+
+    def to_json(self) -> dict[str, Any]:
+        """The newer spelling."""
+        return {"rope_type": "default", "rope_theta": self.theta} | dict(self.scaling)
+
+    def frequencies(self, width: int, device: torch.device) -> tuple[Tensor, float]:
+        """Angle per position [width / 2], and what cos and sin are multiplied by."""
+        if self.scaling:
+            return _scaled(self, width, device)
+        return self.theta ** -(torch.arange(0, width, 2, device=device).float() / width), 1.0
+
+
+@lru_cache
+def _scaled(rope: Rope, width: int, device: torch.device) -> tuple[Tensor, float]:
+    parameters = rope.to_json()
+    config = LlamaConfig(
+        hidden_size=width, num_attention_heads=1, head_dim=width, rope_parameters=parameters
+    )
+    return ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, device)
+
+
+@dataclass(frozen=True)
 class Rotary:
     """cos and sin for some positions, [N, D]."""
 
@@ -67,12 +128,12 @@ class Rotary:
     sin: Tensor
 
     @staticmethod
-    def at(positions: Tensor, width: int, theta: float, dtype: torch.dtype) -> Rotary:
+    def at(positions: Tensor, width: int, rope: Rope, dtype: torch.dtype) -> Rotary:
         """For positions [N] and heads of ``width``."""
-        exponent = torch.arange(0, width, 2, device=positions.device).float() / width
-        angle = positions.float()[:, None] * theta ** -exponent[None]
+        frequencies, factor = rope.frequencies(width, positions.device)
+        angle = positions.float()[:, None] * frequencies[None]
         angle = torch.cat([angle, angle], -1)
-        return Rotary(angle.cos().to(dtype), angle.sin().to(dtype))
+        return Rotary((angle.cos() * factor).to(dtype), (angle.sin() * factor).to(dtype))
 
     def turn(self, x: Tensor) -> Tensor:
         """Rotate [N, heads, D] by its rows' positions."""

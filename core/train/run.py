@@ -31,6 +31,7 @@ from core.diffusion.adapter import AdapterConfig
 from core.drafters import dart, dflash, treeflash
 from core.drafters.dart import DartConfig
 from core.drafters.dflash import DFlashConfig, default_layer_ids
+from core.drafters.layers import Rope
 from core.drafters.load import shipped
 from core.errors import UserError
 from core.models import Language, load_language
@@ -273,7 +274,7 @@ def as_the_target(language: Language) -> dict[str, Any]:
         "head_dim": getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads,
         "vocab_size": c.vocab_size,
         "rms_norm_eps": c.rms_norm_eps,
-        "rope_theta": rope.get("rope_theta", 10000.0),
+        "rope": Rope(rope.get("rope_theta", 10000.0)),
         "max_position_embeddings": c.max_position_embeddings,
     }
 
