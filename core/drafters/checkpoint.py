@@ -6,17 +6,18 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from core.drafters.compact import compress, expand
+from core.drafters.compact import compress, expand, expanded_shapes
 from core.errors import UserError
 
 Shapes = Mapping[str, tuple[int, ...]]
+Model = TypeVar("Model", bound=nn.Module)
 
 
 def write(
@@ -54,6 +55,13 @@ def read_config(folder: Path, kind: str) -> dict[str, Any]:
 
 
 @contextmanager
+def outlined(folder: Path, kind: str) -> Iterator[None]:
+    """While a model is made of its config: it takes no memory, and nonsense is a UserError."""
+    with understood(folder, kind), torch.device("meta"):
+        yield
+
+
+@contextmanager
 def understood(folder: Path, kind: str) -> Iterator[None]:
     """Whatever a config's wrong values raise, while a model is made of them, as a UserError."""
     try:
@@ -85,14 +93,19 @@ def read_state(folder: Path) -> dict[str, Tensor]:
     return expand(state)
 
 
-def fill(model: nn.Module, state: dict[str, Tensor], folder: Path) -> None:
-    """Load a state into a model. Raises UserError for a missing, surplus or misshapen tensor."""
-    check_shapes(
-        {name: tuple(p.shape) for name, p in model.state_dict().items()},
-        {name: tuple(p.shape) for name, p in state.items()},
-        folder,
-    )
-    model.load_state_dict(state)
+def fill(outline: Model, state: dict[str, Tensor], folder: Path) -> Model:
+    """Give a model made on the meta device its weights.
+
+    Raises UserError for a missing, surplus or misshapen tensor.
+    """
+    check_shapes(shapes(outline), {name: tuple(p.shape) for name, p in state.items()}, folder)
+    outline.load_state_dict(state, assign=True)
+    return outline
+
+
+def shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a model's tensors."""
+    return {name: tuple(p.shape) for name, p in model.state_dict().items()}
 
 
 def check_shapes(expected: Shapes, found: Shapes, folder: Path) -> None:
@@ -106,15 +119,15 @@ def check_shapes(expected: Shapes, found: Shapes, folder: Path) -> None:
 
 
 def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of every stored tensor, from the files' headers: no weight is read.
+    """Names and shapes of every tensor, from the files' headers: no weight is read.
 
     Raises UserError when there is no file or one cannot be read.
     """
-    shapes: dict[str, tuple[int, ...]] = {}
+    found: dict[str, tuple[int, ...]] = {}
     for file in weight_files(folder):
         try:
             with safe_open(file, "pt") as stored:
-                shapes |= {n: tuple(stored.get_slice(n).get_shape()) for n in stored.keys()}  # noqa: SIM118
+                found |= {n: tuple(stored.get_slice(n).get_shape()) for n in stored.keys()}  # noqa: SIM118
         except Exception as error:  # safetensors raises its own untyped errors
             raise UserError(f"{file} cannot be read: {error}") from None
-    return shapes
+    return expanded_shapes(found)

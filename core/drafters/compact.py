@@ -7,6 +7,8 @@ the same bf16 checkpoint bit for bit every time, and exporting it loses nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -43,6 +45,12 @@ def expand(state: dict[str, Tensor]) -> dict[str, Tensor]:
         elif not name.endswith(_EXPONENTS):
             plain[name] = tensor
     return plain
+
+
+def expanded_shapes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of what ``expand`` would give."""
+    whole = {n.removesuffix(_CODES): s for n, s in shapes.items() if not n.endswith(_EXPONENTS)}
+    return dict(sorted(whole.items()))
 
 
 def _grouped(matrix: Tensor) -> Tensor:

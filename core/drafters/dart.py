@@ -20,9 +20,21 @@ from torch import Tensor, nn
 from core.decode import Proposal
 from core.drafters import checkpoint
 from core.drafters.dflash import Embed
-from core.drafters.layers import MLP, Attention, LayerContext, RMSNorm, Rope, Rotary, Shape
+from core.drafters.layers import (
+    MLP,
+    PLAIN_ROPE,
+    Attention,
+    LayerContext,
+    RMSNorm,
+    Rope,
+    Rotary,
+    Shape,
+)
 from core.errors import UserError
 
+# What a published file holds beside the network: a head and its token maps, and the target's
+# embedding, which was frozen in training.
+BESIDE = ("lm_head.weight", "d2t", "t2d", "embed_tokens.weight")
 KEPT = 25  # candidates per depth a proposal holds at least: what the search of the paper reads
 
 
@@ -44,7 +56,7 @@ class DartConfig:
     draft_length: int = 7
     target_hidden_size: int = 0
     rms_norm_eps: float = 1e-6
-    rope: Rope = Rope()
+    rope: Rope = PLAIN_ROPE
     max_position_embeddings: int = 2048
 
     @property
@@ -226,23 +238,29 @@ class DartCheckpoint:
     ids: Tensor | None
 
 
+def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the network's tensors, from the files' headers. Raises UserError."""
+    return {n: s for n, s in checkpoint.read_shapes(folder).items() if n not in BESIDE}
+
+
+def outline(folder: Path) -> DartModel:
+    """The network a folder's config describes, without weights. Raises UserError."""
+    raw = checkpoint.read_config(folder, "DART")
+    with checkpoint.outlined(folder, "DART"):
+        return DartModel(DartConfig.from_json(raw))
+
+
 def load_checkpoint(folder: Path, dtype: torch.dtype, device: torch.device | str) -> DartCheckpoint:
     """Load a published checkpoint or one of ours, checking every name and shape.
 
-    Its embedding was frozen in training, so the target's is used. Raises UserError when a tensor
-    is missing, surplus or of another shape, or when the head's token map leaves the vocabulary.
+    Raises UserError when a tensor is missing, surplus or of another shape, or when the head's
+    token map leaves the vocabulary.
     """
-    raw = checkpoint.read_config(folder, "DART")
-    with checkpoint.understood(folder, "DART"):
-        config = DartConfig.from_json(raw)
-    state = checkpoint.read_state(folder)
-    state.pop("embed_tokens.weight", None)
-    state.pop("t2d", None)
-    head, d2t = state.pop("lm_head.weight", None), state.pop("d2t", None)
-    with checkpoint.understood(folder, "DART"):
-        model = DartModel(config)
-    checkpoint.fill(model, state, folder)
-    model = model.to(device=device, dtype=dtype).eval()
+    model = outline(folder)
+    config, state = model.config, checkpoint.read_state(folder)
+    beside = {name: state.pop(name, None) for name in BESIDE}
+    head, d2t = beside["lm_head.weight"], beside["d2t"]
+    model = checkpoint.fill(model, state, folder).to(device=device, dtype=dtype).eval()
     if head is None:
         return DartCheckpoint(model, None, None)
     if head.shape != (config.draft_vocab_size, config.hidden_size):

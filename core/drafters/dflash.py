@@ -19,7 +19,16 @@ from torch import Tensor, nn
 
 from core.decode import Proposal
 from core.drafters import checkpoint
-from core.drafters.layers import MLP, Attention, LayerContext, RMSNorm, Rope, Rotary, Shape
+from core.drafters.layers import (
+    MLP,
+    PLAIN_ROPE,
+    Attention,
+    LayerContext,
+    RMSNorm,
+    Rope,
+    Rotary,
+    Shape,
+)
 from core.errors import UserError
 
 Embed = Callable[[Tensor], Tensor]  # token ids [...] → the target's embeddings [..., h]
@@ -42,7 +51,7 @@ class DFlashConfig:
     target_layer_ids: tuple[int, ...]
     mask_token_id: int
     rms_norm_eps: float = 1e-6
-    rope: Rope = Rope()
+    rope: Rope = PLAIN_ROPE
     attention_bias: bool = False
     max_position_embeddings: int = 40960
     extra: dict[str, Any] = field(default_factory=dict, compare=False)
@@ -214,15 +223,19 @@ def load_config(folder: Path) -> DFlashConfig:
         return DFlashConfig.from_json(raw)
 
 
+def outline(folder: Path) -> DFlashModel:
+    """The model a folder's config describes, without weights. Raises UserError."""
+    config = load_config(folder)
+    with checkpoint.outlined(folder, "DFlash"):
+        return DFlashModel(config)
+
+
 def load_model(folder: Path, dtype: torch.dtype, device: torch.device | str) -> DFlashModel:
     """Load a checkpoint folder (single file or sharded), checking every name and shape.
 
     Raises UserError when a tensor is missing, surplus or of another shape.
     """
-    config = load_config(folder)
-    with checkpoint.understood(folder, "DFlash"):
-        model = DFlashModel(config)
-    checkpoint.fill(model, checkpoint.read_state(folder), folder)
+    model = checkpoint.fill(outline(folder), checkpoint.read_state(folder), folder)
     return model.to(device=device, dtype=dtype).eval()
 
 

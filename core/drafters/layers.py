@@ -111,6 +111,9 @@ class Rope:
         return self.theta ** -(torch.arange(0, width, 2, device=device).float() / width), 1.0
 
 
+PLAIN_ROPE = Rope()
+
+
 @lru_cache
 def _scaled(rope: Rope, width: int, device: torch.device) -> tuple[Tensor, float]:
     parameters = rope.to_json()

@@ -98,30 +98,49 @@ def save_model(
     checkpoint.write(folder, config, state, small)
 
 
+def _parts(folder: Path, raw: dict[str, Any]) -> dict[str, Path]:
+    """Folders that hold the tensors, by the prefix their names get.
+
+    One of ours may share its backbone with the DFlash folder beside it. Raises UserError.
+    """
+    with checkpoint.understood(folder, "TreeFlash"):
+        own = raw.get("treeflash_config") or {}
+        if own.get("ar_approximation", "swiglu") != "swiglu":
+            raise UserError(f"{folder}: the head {own['ar_approximation']!r} is not a SwiGLU")
+        shared = own.get("backbone")
+    if not isinstance(shared, str):
+        return {"": folder}
+    if Path(shared).name != shared:
+        raise UserError(f"{folder}: its backbone {shared!r} is not a folder beside it")
+    return {"": folder, "model.": folder.parent / shared}
+
+
+def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the checkpoint's tensors, from the files' headers. Raises UserError."""
+    parts = _parts(folder, checkpoint.read_config(folder, "TreeFlash"))
+    found = ((at, checkpoint.read_shapes(where)) for at, where in parts.items())
+    return {at + name: shape for at, shapes in found for name, shape in shapes.items()}
+
+
+def outline(folder: Path) -> TreeFlashModel:
+    """The model a folder's config and headers describe, without weights. Raises UserError."""
+    raw = checkpoint.read_config(folder, "TreeFlash")
+    ug = read_shapes(folder).get("ar_approximation.ug.weight", ())
+    if len(ug) != 2:
+        raise UserError(f"{folder}: tensor ar_approximation.ug.weight is missing")
+    with checkpoint.outlined(folder, "TreeFlash"):
+        return TreeFlashModel(DFlashConfig.from_json(raw), ug[0] // 2)
+
+
 def load_model(folder: Path, dtype: torch.dtype, device: torch.device | str) -> TreeFlashModel:
     """Load a published checkpoint, or one of ours that shares its backbone with a DFlash folder.
 
     Raises UserError when a tensor is missing, surplus or of another shape.
     """
-    raw = checkpoint.read_config(folder, "TreeFlash")
-    with checkpoint.understood(folder, "TreeFlash"):
-        own = raw.get("treeflash_config") or {}
-        if own.get("ar_approximation", "swiglu") != "swiglu":
-            raise UserError(f"{folder}: the head {own['ar_approximation']!r} is not a SwiGLU")
-        config = DFlashConfig.from_json(raw)
-    state = checkpoint.read_state(folder)
-    if isinstance(shared := own.get("backbone"), str):
-        if Path(shared).name != shared:
-            raise UserError(f"{folder}: its backbone {shared!r} is not a folder beside it")
-        beside = checkpoint.read_state(folder.parent / shared)
-        state |= {f"model.{name}": tensor for name, tensor in beside.items()}
-    ug = state.get("ar_approximation.ug.weight")
-    if ug is None or ug.ndim != 2:
-        raise UserError(f"{folder}: tensor ar_approximation.ug.weight is missing")
-    with checkpoint.understood(folder, "TreeFlash"):
-        model = TreeFlashModel(config, ug.shape[0] // 2)
-    checkpoint.fill(model, state, folder)
-    return model.to(device=device, dtype=dtype).eval()
+    model, state = outline(folder), dict[str, Tensor]()
+    for at, where in _parts(folder, checkpoint.read_config(folder, "TreeFlash")).items():
+        state |= {at + name: tensor for name, tensor in checkpoint.read_state(where).items()}
+    return checkpoint.fill(model, state, folder).to(device=device, dtype=dtype).eval()
 
 
 @dataclass(frozen=True, eq=False)
