@@ -137,7 +137,10 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     ),
     "prepare": (
         Command(
-            "fetch", "app.commands.fetch", "fetch and convert the embedded target, once", ("fetch",)
+            "fetch",
+            "app.commands.fetch",
+            "make the embedded target ready, or another preset",
+            ("fetch", "fetch qwen3-4b"),
         ),
         Command(
             "train",

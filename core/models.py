@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,25 +17,32 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
+    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
-from core import embedded
+from core import embedded, presets
 from core.cache import ATTENTION
 from core.errors import UserError
+from core.hub import Source, first_line
+from core.methods import Value
 from core.packed import can_pack, pack_linears
 from core.target import stop_ids
 
 
 @dataclass(frozen=True, eq=False)
 class Language:
-    """A loaded target with its tokenizer: text in, ids out, and each id's text for a view."""
+    """A loaded target with its tokenizer: text in, ids out, and each id's text for a view.
+
+    template  variables of the chat template, such as ``enable_thinking``
+    """
 
     name: str
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     folder: Path | None
+    template: Mapping[str, Value] = field(default_factory=dict, kw_only=True)
     _pieces: dict[int, str] = field(default_factory=dict, init=False)
 
     @property
@@ -66,7 +73,7 @@ class Language:
 
     def encode_chat(self, prompt: str) -> list[int]:
         """Ids of one user turn in the model's chat template, or of the bare text without one."""
-        return encode_chat(self.tokenizer, prompt)
+        return encode_chat(self.tokenizer, prompt, **self.template)
 
     def text(self, tokens: Sequence[int]) -> str:
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
@@ -151,8 +158,66 @@ def compute_dtype(device: torch.device) -> torch.dtype:
 
 def cannot_load(name: str, error: Exception) -> UserError:
     """Whatever loading a model raised, as one sentence."""
-    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return UserError(f"the model {name!r} cannot be loaded: {first}")
+    return UserError(f"the model {name!r} cannot be loaded: {first_line(error)}")
+
+
+def target_config(name: str) -> PreTrainedConfig | None:
+    """The config of a target by name, fetched at most; None: the embedded one is not made yet.
+
+    Raises UserError when it cannot be read.
+    """
+    if name == embedded.NAME and not embedded.is_ready():
+        return None
+    try:
+        return _config_of(_source(name, embedded.embedded_path))
+    except UserError:
+        raise
+    except Exception as error:
+        raise cannot_load(name, error) from error
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """A target's tokens without its weights: the tokenizer, and how many ids the head has."""
+
+    tokenizer: PreTrainedTokenizerBase
+    size: int
+
+    @property
+    def identity(self) -> str:
+        return tokenizer_hash(self.tokenizer)
+
+
+def load_vocabulary(name: str, report: embedded.Report = lambda _: None) -> Vocabulary:
+    """The tokens of the target of this name. Raises UserError when they cannot be read."""
+    source = _source(name, lambda: embedded.prepare(report))
+    try:
+        size = _config_of(source).get_text_config().vocab_size
+        return Vocabulary(_tokenizer_of(source), size)
+    except Exception as error:
+        raise cannot_load(name, error) from error
+
+
+def _config_of(source: Source) -> PreTrainedConfig:
+    return AutoConfig.from_pretrained(
+        source.reference, revision=source.revision, trust_remote_code=False
+    )
+
+
+def _tokenizer_of(source: Source) -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(
+        source.reference, revision=source.revision, trust_remote_code=False
+    )
+
+
+def _source(name: str, embedded_folder: Callable[[], Path]) -> Source:
+    """Where the target of this name is. Raises UserError for what only ``denoise`` decodes."""
+    if name == embedded.NAME:
+        return Source(str(embedded_folder()))
+    preset = presets.find(name)
+    if preset.diffusion:
+        raise UserError(f"{name!r} is a diffusion model: `denoise` decodes it")
+    return preset.target
 
 
 def load_language(
@@ -160,28 +225,29 @@ def load_language(
     device: str = "auto",
     report: embedded.Report = lambda _: None,
     pack: bool = True,
+    template: Mapping[str, Value] | None = None,
 ) -> Language:
-    """Load a target: the embedded one by name, any other causal LM by path or hub id.
+    """Load a target: the embedded one or a preset by name, any other causal LM by path or hub id.
 
     The CPU computes in float32, a GPU in bfloat16. ``pack`` lays a CPU's weights out for speed;
-    training, which needs them as they are, turns it off. Raises UserError when loading fails.
+    training, which needs them as they are, turns it off. ``template``: variables of the chat
+    template beside the preset's. Raises UserError when loading fails.
     """
     where = pick_device(device)
-    folder = embedded.prepare(report) if name == embedded.NAME else Path(name).expanduser()
-    source = str(folder) if folder.is_dir() else name
+    source = _source(name, lambda: embedded.prepare(report))
     report(embedded.Progress("loading weights", None))
     dtype = compute_dtype(where)
     try:
-        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        config, tokenizer = _config_of(source), _tokenizer_of(source)
         loaded: Any = AutoModelForCausalLM.from_pretrained(
-            source,
+            source.reference,
             output_loading_info=True,
             config=config,
             dtype=dtype,
             attn_implementation=ATTENTION,
-            trust_remote_code=False,
             use_safetensors=True,
+            revision=source.revision,
+            trust_remote_code=False,
         )
     except Exception as error:  # a broken checkpoint makes its libraries raise anything at all
         raise cannot_load(name, error) from error
@@ -191,4 +257,5 @@ def load_language(
     model = model.to(where).eval().requires_grad_(False)
     if pack and can_pack(dtype, where):
         pack_linears(model)
-    return Language(name, model, tokenizer, folder if folder.is_dir() else None)
+    words = {**presets.find(name).template, **(template or {})}
+    return Language(name, model, tokenizer, source.folder, template=words)

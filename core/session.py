@@ -11,11 +11,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
 
-from core import VERSION, builders, embedded
+from core import VERSION, builders, embedded, presets
 from core.decode import Builder, Drafter, Method, Observer, Settings, decode
+from core.drafters import load
 from core.drafters.load import shipped
+from core.fetch import ngram_store
+from core.hub import Source
 from core.methods import Recipe, Value, load_builder, load_drafter, recipe, settle
-from core.models import Language, load_language
+from core.models import Language, load_language, target_config
 from core.target import Target
 from core.trace import Header
 from core.types import Round, Sampling
@@ -70,12 +73,25 @@ class Run:
 
 
 class Engine:
-    """A target with its drafters, loaded once. One run at a time: callers queue."""
+    """A target with its drafters, loaded once. One run at a time: callers queue.
+
+    model     a preset's name (``core.presets``), a folder or a hub id
+    drafter   a checkpoint, by folder or hub id, in place of the preset's or the shipped one
+    template  variables of the chat template, beside the preset's
+    """
 
     def __init__(
-        self, model: str = embedded.NAME, device: str = "auto", drafter: Path | None = None
+        self,
+        model: str = embedded.NAME,
+        device: str = "auto",
+        drafter: Path | str | None = None,
+        template: Mapping[str, Value] | None = None,
     ):
-        self.model, self.device, self.drafter = model, device, drafter
+        self.model, self.device = model, device
+        self.preset = presets.find(model)
+        self.template = {**self.preset.template, **(template or {})}
+        self._drafter = Source.of(drafter) if drafter is not None else None
+        self._folders: dict[str, Path] = {}  # of drafters by kind, once fetched
         self._lock = threading.Lock()
         self._language: Language | None = None
         self._drafters: dict[Any, Drafter] = {}  # by kind and options
@@ -87,9 +103,33 @@ class Engine:
         with self._lock:
             if self._language is None:
                 builders.warm_up()
-                self._language = load_language(self.model, self.device, report)
+                self._language = load_language(
+                    self.model, self.device, report, template=self.template
+                )
                 report(embedded.Progress("ready", 1.0))
             return self._language
+
+    def check(self, *methods: str) -> None:
+        """Compare the methods' drafters with the target by their small files: no weight is read.
+
+        Raises UserError for one that is none, is another target's, or was trained with another
+        chat template.
+        """
+        config = None
+        for name in methods:
+            kind = recipe(name).drafter
+            source = self.checkpoint(kind) if isinstance(kind, str) else None
+            if isinstance(kind, str) and source is not None:
+                presets.trained_with(source, self.template)
+                config = config or target_config(self.model)
+                if config is not None:
+                    load.check(kind, source, self.model, config)
+
+    def checkpoint(self, kind: str) -> Source | None:
+        """Where this kind of drafter comes from: as asked, as the preset says, or as it ships."""
+        named = self._drafter or self.preset.drafters.get(kind)
+        folder = shipped(kind, self.model) if named is None else None
+        return Source(str(folder)) if folder is not None else named
 
     def method(self, name: str, options: Mapping[str, Value] | None = None) -> Method:
         """The method with its drafter; a drafter that serves several methods is loaded once."""
@@ -97,12 +137,14 @@ class Engine:
         settled = settle(name, options or {})
         if chosen.drafter is None:
             return Method(name)
+        if settled.get("ngram") == "" and settled["ngram_weight"] and self.preset.ngram:
+            settled["ngram"] = str(ngram_store(self.model, self.preset.ngram))
         own = tuple((k, settled[k]) for k in chosen.drafter_options)
         with self._lock:
             drafter = _recent(
                 self._drafters,
                 (chosen.drafter, own),
-                lambda: load_drafter(chosen, language, settled, self.drafter),
+                lambda: load_drafter(chosen, language, settled, self._folder(chosen)),
             )
             builder = _recent(
                 self._builders,
@@ -135,13 +177,25 @@ class Engine:
             method=request.method,
             settings=asdict(settings) | ({"options": options} if options else {}),
             model=_model_identity(language),
-            drafter=_drafter_identity(recipe(request.method), method, self.drafter, language),
+            drafter=_drafter_identity(
+                recipe(request.method), method, self._folder(recipe(request.method))
+            ),
             prompt_text=request.prompt,
             prompt_ids=tuple(prompt),
             seed=request.seed,
             **circumstances(language),
         )
         return Run(header, rounds, language)
+
+    def _folder(self, chosen: Recipe) -> Path | None:
+        """The folder of the method's drafter, fetched if it is not here."""
+        if not isinstance(chosen.drafter, str):
+            return None
+        source = self.checkpoint(chosen.drafter)
+        if source is not None and chosen.drafter not in self._folders:
+            presets.trained_with(source, self.template)
+            self._folders[chosen.drafter] = source.whole()
+        return self._folders.get(chosen.drafter)
 
 
 def circumstances(language: Language) -> dict[str, Any]:
@@ -168,9 +222,11 @@ def _recent(made: dict[Any, T], key: Any, make: Callable[[], T]) -> T:
     return made[key]
 
 
-def _model_identity(language: Language) -> dict[str, str]:
-    """Name, and what tells one version from another: a hub commit, or the wheel's hash."""
-    found = {"name": language.name}
+def _model_identity(language: Language) -> dict[str, Any]:
+    """Name, what tells one version from another (a hub commit, or the wheel's hash), template."""
+    found: dict[str, Any] = {"name": language.name}
+    if language.template:
+        found["template"] = dict(language.template)
     if commit := getattr(language.model.config, "_commit_hash", None):
         found["revision"] = commit
     if language.name == embedded.NAME:
@@ -178,9 +234,7 @@ def _model_identity(language: Language) -> dict[str, str]:
     return found
 
 
-def _drafter_identity(
-    chosen: Recipe, method: Method, folder: Path | None, language: Language
-) -> dict[str, Any]:
+def _drafter_identity(chosen: Recipe, method: Method, folder: Path | None) -> dict[str, Any]:
     """Kind, depths and feature layers of the drafter, and a hash of its weight files."""
     drafter, kind = method.drafter, chosen.drafter
     if drafter is None:
@@ -188,7 +242,7 @@ def _drafter_identity(
     found: dict[str, Any] = {"depths": drafter.depths, "layers": list(drafter.layers)}
     if not isinstance(kind, str):
         return {"kind": getattr(kind, "__name__", "own")} | found
-    folder, digest = folder or shipped(kind, language.name), hashlib.sha256()
+    digest = hashlib.sha256()
     for file in sorted(folder.glob("*.safetensors")) if folder else ():
         with file.open("rb") as weights:
             digest.update(hashlib.file_digest(weights, "sha256").digest())

@@ -28,7 +28,7 @@ from app.denoised import (
 )
 from app.graphs import dot
 from app.layout import layered
-from app.studio.engine import DenoiseAsk, LiveEngine
+from app.studio.engine import DenoiseAsk, LiveEngine, ModelChoice
 from app.studio.gallery import Gallery
 from core.diffusion.graph import DraftGraph, Pace, make_graph
 from core.diffusion.steps import saved, written
@@ -285,7 +285,7 @@ def test_the_live_engine_starts_both_denoising_runs():
     torch = pytest.importorskip("torch")
     from tests.diffusion_toys import ToyTarget
 
-    engine = LiveEngine("smollm2-135m", "cpu")
+    engine = LiveEngine(ModelChoice(device="cpu"))
     engine._denoiser = SimpleNamespace(  # type: ignore[assignment]
         target=ToyTarget(), block=8, name="smollm2-135m", tokenizer_hash="x", device="cpu",
         model=SimpleNamespace(dtype=torch.float64), encode_chat=lambda prompt: [3, 1, 4],

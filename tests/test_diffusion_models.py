@@ -19,6 +19,7 @@ from core.diffusion.models import llada_name, load_diffusion
 from core.diffusion.target import BidirectionalTarget, BlockCausalTarget, Layout
 from core.drafters import checkpoint
 from core.errors import UserError
+from core.hub import LIGHT, WEIGHTS, Source
 from tests import diffusion_reference as reference
 from tests import toys
 
@@ -333,22 +334,22 @@ def test_a_hub_index_is_checked_before_any_weight_is_fetched(tmp_path, monkeypat
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     asked = []
 
-    def fetch(_name, patterns):
+    def fetch(_source, patterns):
         asked.append(patterns)
         return folder
 
-    monkeypatch.setattr(models, "_fetch", fetch)
+    monkeypatch.setattr(Source, "fetch", fetch)
     with pytest.raises(UserError, match=r"wpe.weight|lacks .*1.q_proj") as error:
         load_diffusion("somebody/a-model", "cpu")
-    assert one_sentence(error) and asked == [models.LIGHT]
+    assert one_sentence(error) and asked == [LIGHT]
 
 
 def test_a_hub_model_is_fetched_in_two_steps(tmp_path, monkeypatch):
     state = random_state(llada_shapes(TINY))
     folder, asked = write(tmp_path / "m", TINY, state, 3), []
-    monkeypatch.setattr(models, "_fetch", lambda _name, p: asked.append(p) or folder)
+    monkeypatch.setattr(Source, "fetch", lambda _source, p: asked.append(p) or folder)
     assert load_diffusion("somebody/a-model", "cpu").target.vocabulary == 264
-    assert asked == [models.LIGHT, ("*.safetensors",)]
+    assert asked == [LIGHT, WEIGHTS]
 
 
 # ── dllm's Qwen3 ─────────────────────────────────────────────────────────────────────────────────

@@ -13,7 +13,7 @@ from tests import toys
 CONTEXT = [5, 17, 3, 44, 9, 28, 3, 11, 40, 2]
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}  # Hugging Face's norms and softmax work in float32
 
-pytestmark = pytest.mark.parametrize("family", toys.FAMILIES)
+pytestmark = pytest.mark.parametrize("family", (*toys.FAMILIES, "qwen3_moe"))
 
 
 def prefilled(family, context=CONTEXT, reserve=200):

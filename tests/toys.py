@@ -27,6 +27,8 @@ from transformers import (
     PreTrainedTokenizerFast,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
 )
 
 from core.builders import best_first, chain
@@ -80,14 +82,17 @@ def _make(family: str, seed: int, vocabulary: int, attention: str):
         "pad_token_id": None,
     }
     torch.manual_seed(seed)
-    made = (
-        LlamaForCausalLM(LlamaConfig(**shape))
-        if family == "llama"
-        else Qwen3ForCausalLM(Qwen3Config(head_dim=16, **shape))
-    )
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+    made = {
+        "llama": lambda: LlamaForCausalLM(LlamaConfig(**shape)),
+        "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(head_dim=16, **shape)),
+        "qwen3_moe": lambda: Qwen3MoeForCausalLM(
+            Qwen3MoeConfig(head_dim=16, **shape, **experts, experts_implementation="eager")
+        ),
+    }[family]()
     generator = torch.Generator().manual_seed(seed)
     for parameter in made.parameters():
-        if parameter.ndim == 2:  # wide enough that every token and position matters
+        if parameter.ndim > 1:  # wide enough that every token and position matters
             parameter.data = torch.randn(parameter.shape, generator=generator) * 0.25
         else:
             parameter.data = 1 + 0.2 * torch.randn(parameter.shape, generator=generator)

@@ -51,7 +51,7 @@ def main(args: argparse.Namespace) -> int:
 
         prompts = list(PROMPTS)
     requests = _requests(args, prompts)
-    engine = common.load_engine(args)
+    engine = common.load_engine(args, [request.method for request in requests])
     engine.method(requests[0].method, dict(requests[0].options))
     from analysis.audit import audit
 

@@ -53,7 +53,7 @@ def main(args: argparse.Namespace) -> int:
     from analysis.bench import bench, contestants, rows
 
     field = contestants([*args.methods, *args.named] or tuple(RECIPES), args.budget, dict(args.set))
-    engine = common.load_engine(args)
+    engine = common.load_engine(args, [c.method for c in field if c.method])
     for contestant in field:
         if contestant.method is not None:
             engine.method(contestant.method, dict(contestant.options))

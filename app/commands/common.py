@@ -6,12 +6,14 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.terminal import Progress
+from core import presets
 from core.errors import UserError
-from core.methods import RECIPES, recipe
+from core.methods import RECIPES, Value, recipe
 
 if TYPE_CHECKING:
     from core.session import Engine, RunRequest
@@ -82,14 +84,18 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         "--model",
         default=EMBEDDED,
         metavar="NAME|PATH",
-        help=f"target: {EMBEDDED} (embedded, the default), a folder, or a Hugging Face id",
+        help=f"target: {EMBEDDED} (embedded, the default), another preset (`doctor` lists them), "
+        "a folder, a Hugging Face id (ID@REVISION), or your own preset FILE.toml",
     )
     group.add_argument(
         "--drafter",
-        type=Path,
-        metavar="FOLDER",
-        help="the drafter's checkpoint (default: the one that ships for the target)",
+        metavar="PATH|ID",
+        help="the drafter's checkpoint (default: the preset's, or the one that ships)",
     )
+    group.add_argument(
+        "--template", type=assignment, action="append", default=[], metavar="NAME=VALUE",
+        help="a variable of the chat template, such as enable_thinking=false",
+    )  # fmt: skip
     group.add_argument("--device", default="auto", help="auto (default), cpu, cuda, cuda:1, …")
 
 
@@ -180,6 +186,8 @@ def asked(args: argparse.Namespace, method: str, budget: int | None = None) -> R
     """The request the options describe, its prompt still to come."""
     from core.session import RunRequest
 
+    if budget is None:
+        budget = presets.find(args.model).budgets.get(method)
     return RunRequest(
         prompt="",
         method=method,
@@ -193,16 +201,32 @@ def asked(args: argparse.Namespace, method: str, budget: int | None = None) -> R
     )
 
 
-def load_engine(args: argparse.Namespace) -> Engine:
-    """The engine with its target loaded, progress shown. The first time, that takes a minute."""
-    if args.drafter is not None and not args.drafter.is_dir():
-        raise UserError(f"there is no drafter folder {args.drafter}")
+def template(args: argparse.Namespace) -> dict[str, Value]:
+    """The chat template's variables that were given: yes and no as such, all else as text."""
+    words = {"true": True, "yes": True, "false": False, "no": False}
+    return {name: words.get(value.lower(), value) for name, value in args.template}
+
+
+def checked_drafter(named: str | None) -> str | None:
+    """A drafter's folder or hub id. Raises UserError for what can be neither."""
+    if named is not None and not Path(named).expanduser().is_dir() and named.count("/") != 1:
+        raise UserError(f"there is no drafter folder {named}")
+    return named
+
+
+def load_engine(args: argparse.Namespace, methods: Sequence[str] = ()) -> Engine:
+    """The engine with its target loaded, progress shown. The first time, that takes a minute.
+
+    The drafters of ``methods`` are compared with the target before anything heavy is loaded.
+    """
+    drafter = checked_drafter(args.drafter)
     with Progress("preparing " + args.model) as progress:
         progress.at(None, "loading libraries")
         quiet_libraries()
         from core.session import Engine
 
-        engine = Engine(args.model, args.device, args.drafter)
+        engine = Engine(args.model, args.device, drafter, template(args))
+        engine.check(*methods)
         engine.prepare(lambda step: progress.at(step.fraction, step.stage))
     return engine
 

@@ -8,11 +8,15 @@ import platform
 import shutil
 from collections.abc import Iterator
 from importlib import metadata
+from typing import TYPE_CHECKING
 
 from app.commands.common import EMBEDDED
 from app.terminal import console, one_line
-from core import ASSETS, VERSION, embedded
+from core import ASSETS, VERSION, embedded, presets
 from core.methods import RECIPES
+
+if TYPE_CHECKING:
+    from core.fetch import Needs
 
 NEEDED = ("torch", "transformers", "safetensors", "numpy", "numba", "rich")
 FOR_PREPARING = ("gguf", "accelerate")
@@ -22,15 +26,24 @@ INSTALL = "pip install -r requirements.txt"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Show versions, device, models ready, and what is missing. Always exits 0."
+    parser.description = (
+        "Show versions, device, models ready, and what is missing. Always exits 0.\n"
+        "With the name of a preset: what it needs in disk and memory, before it is fetched."
+    )
+    parser.add_argument(
+        "model", nargs="?", metavar="NAME|FILE.toml", help="a preset, as --model takes it"
+    )
 
 
 def main(args: argparse.Namespace) -> int:
+    if args.model is not None:
+        return _preset(args.model)
     out, missing = console(), list[str]()
     for title, lines in (
         ("versions", _versions(missing)),
         ("machine", _machine(missing)),
         ("models", _models(missing)),
+        ("presets", _presets()),
         ("methods", _methods()),
     ):
         out.print(title, style="bold")
@@ -121,6 +134,88 @@ def _models(missing: list[str]) -> Iterator[str]:
         yield f"n-gram store {store.relative_to(ASSETS / 'models')}: ready, {size:.1f} MiB"
     if not any(config.parent.parent.name == EMBEDDED for config in drafters):
         missing.append(f"a drafter for {EMBEDDED}: python -m app train, or name one by --drafter")
+
+
+def _presets() -> Iterator[str]:
+    for preset in presets.shipped().values():
+        parts = [*preset.drafters, *(["ngram"] if preset.ngram else [])]
+        yield f"{preset.name} · {preset.about}" + (f" · {', '.join(parts)}" if parts else "")
+    yield "doctor NAME says what one needs; fetch NAME gets it"
+
+
+# ── one preset ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _preset(name: str) -> int:
+    from app.commands.common import quiet_libraries
+
+    preset = presets.find(name)
+    quiet_libraries()
+    from core.fetch import needs
+
+    found, out = needs(preset), console()
+    out.print(one_line(f"{name} · {preset.about}" if preset.about else name, 200), style="bold")
+    for line in (*_parts(found), *_disk(found), *_load(found, preset)):
+        out.print(f"  {line}", soft_wrap=True)
+    return 0
+
+
+def _parts(found: Needs) -> Iterator[str]:
+    for part in found.parts:
+        size = "size unknown: the hub cannot be asked" if part.size is None else _bytes(part.size)
+        yield f"{part.what} {one_line(part.source, 200)}: {size}" + (", here" if part.here else "")
+
+
+def _disk(found: Needs) -> Iterator[str]:
+    root = embedded.cache_root()
+    above = next(p for p in (root.absolute(), *root.absolute().parents) if p.exists())
+    free = shutil.disk_usage(above).free
+    if found.missing is None:
+        known = sum(part.size or 0 for part in found.parts if not part.here)
+        yield f"disk: at least {_bytes(known)} to fetch, {_bytes(free)} free"
+    else:
+        short = " – too little" if found.missing > free else ""
+        yield f"disk: {_bytes(found.missing)} to fetch, {_bytes(free)} free{short}"
+
+
+def _load(found: Needs, preset: presets.Preset) -> Iterator[str]:
+    """Memory on the devices that are here, in what each computes in."""
+    for where, width, size in _devices():
+        weights = found.weights(width)
+        if weights is None:
+            yield f"memory: unknown, the target's size is not known ({where})"
+            continue
+        kind = "float32" if width == 4 else "bfloat16"
+        context = (
+            f", and {_bytes(found.context * width)} a token of context" if found.context else ""
+        )
+        room = f" of {_bytes(size)}" if size else ""
+        short = " – too little" if size and weights > size else ""
+        yield f"memory on {where}: {_bytes(weights)}{room} for weights in {kind}{context}{short}"
+    if preset.drafters:
+        yield "a drafter's own weights come on top: about what its file takes"
+
+
+def _devices() -> Iterator[tuple[str, int, int | None]]:
+    """(name, bytes of a number it computes in, its memory) of every device."""
+    import torch
+
+    for index in range(torch.cuda.device_count()):
+        found = torch.cuda.get_device_properties(index)
+        yield f"cuda:{index}", 2, found.total_memory
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        total = None
+    yield "cpu", 4, total
+
+
+def _bytes(size: int) -> str:
+    """1.5 GB: as disks and the hub count."""
+    for unit, of in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
+        if size >= of:
+            return f"{size / of:.1f} {unit}"
+    return f"{size} bytes"
 
 
 def _methods() -> Iterator[str]:

@@ -156,27 +156,17 @@ class Tokens:
 
 def _tokens(name: str, report: Report) -> Tokens:
     """The tokens of a model by name or path; its weights are not read."""
-    from core import embedded
+    from core.embedded import Progress as Step
 
-    report(embedded.Progress("loading tokenizer", None))
+    report(Step("loading tokenizer", None))
     quiet_libraries()
-    from transformers import AutoConfig, AutoTokenizer
+    from core.models import load_vocabulary
 
-    from core.models import tokenizer_hash
-
-    folder = embedded.prepare(report) if name == embedded.NAME else Path(name).expanduser()
-    source = str(folder) if folder.is_dir() else name
-    try:
-        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-        vocabulary = config.get_text_config().vocab_size
-    except Exception as error:  # a broken folder makes its libraries raise anything at all
-        first = str(error).strip().splitlines()[:1] or [type(error).__name__]
-        raise UserError(f"the tokenizer of {name!r} cannot be loaded: {first[0]}") from error
+    own = load_vocabulary(name, report)
 
     def encode(texts: list[str]) -> Sequence[Sequence[int]]:
         # Text that spells a special token is text.
-        return tokenizer(
+        return own.tokenizer(
             texts,
             add_special_tokens=False,
             split_special_tokens=True,
@@ -184,8 +174,7 @@ def _tokens(name: str, report: Report) -> Tokens:
             verbose=False,
         ).input_ids
 
-    identity = tokenizer_hash(tokenizer)
-    return Tokens(encode, vocabulary, identity)
+    return Tokens(encode, own.size, own.identity)
 
 
 def _documents(files: Sequence[Path], encode: Encode, progress: Progress) -> Iterator[Document]:

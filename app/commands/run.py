@@ -141,7 +141,7 @@ def _job(args: argparse.Namespace) -> Job:
     """Check the settings, then load the models: a typo must not cost half a minute."""
     request = common.asked(args, common.chosen_method(args), args.budget)
     request.settings()
-    engine = common.load_engine(args)
+    engine = common.load_engine(args, [request.method])
     engine.method(request.method, dict(request.options))
     return Job(engine, request, args.trace, probe=not args.no_probe)
 

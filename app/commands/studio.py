@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from app.commands.common import EMBEDDED, method, whole
+from app.commands.common import add_model_options, checked_drafter, method, template, whole
 from core.errors import UserError
 
 
@@ -14,13 +13,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--host", default="127.0.0.1", help="address to listen on (default: this machine only)"
     )
     parser.add_argument("--port", type=whole, default=7860, help="port (default 7860)")
-    parser.add_argument("--model", default=EMBEDDED, metavar="NAME|PATH", help="target")
-    parser.add_argument("--drafter", type=Path, metavar="FOLDER", help="the drafter's checkpoint")
     parser.add_argument(
         "--method", dest="methods", type=method, action="append", default=[], metavar="FILE.py",
         help="offer a method of your own, or a DRAFTER+BUILDER, on the page; repeatable",
     )  # fmt: skip
-    parser.add_argument("--device", default="auto", help="auto (default), cpu, cuda, …")
+    add_model_options(parser)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -28,9 +25,11 @@ def main(args: argparse.Namespace) -> int:
         raise UserError(f"the port must be 0 to 65535, not {args.port}")
     try:
         from app.studio import serve
+        from app.studio.engine import ModelChoice
     except ModuleNotFoundError as error:
         if error.name != "gradio":
             raise
         raise UserError("the studio needs gradio: pip install -r requirements.txt") from None
-    serve(args.host, args.port, args.model, args.device, args.drafter, methods=args.methods)
+    model = ModelChoice(args.model, args.device, checked_drafter(args.drafter), template(args))
+    serve(args.host, args.port, model, methods=args.methods)
     return 0

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from app.commands.common import quiet_libraries
+from core import presets
 from core.diffusion.graph import ONE_BY_ONE, PLAIN, SPIFFY, Pace
-from core.embedded import Progress
+from core.embedded import NAME, Progress
 from core.errors import UserError
 from core.methods import Value
 from core.trace import Header
@@ -84,11 +84,28 @@ class StudioEngine(Protocol):
     def start(self, ask: AnyAsk) -> Started: ...
 
 
+@dataclass(frozen=True)
+class ModelChoice:
+    """What the studio decodes with, as ``core.session.Engine`` takes it.
+
+    A diffusion model's preset takes the embedded denoiser's place in Denoise; nothing else runs.
+    """
+
+    model: str = NAME
+    device: str = "auto"
+    drafter: str | None = None
+    template: Mapping[str, Value] = field(default_factory=dict)
+
+    @property
+    def denoiser(self) -> str:
+        return self.model if presets.find(self.model).diffusion else NAME
+
+
 class LiveEngine:
     """``core.session.Engine`` with the probe watching; torch is imported by ``prepare``."""
 
-    def __init__(self, model: str, device: str, drafter: Path | None = None):
-        self._model, self._device, self._drafter = model, device, drafter
+    def __init__(self, choice: ModelChoice):
+        self._choice = choice
         self._engine = None
         self._denoiser: DiffusionLanguage | None = None
 
@@ -97,7 +114,11 @@ class LiveEngine:
         quiet_libraries()
         from core.session import Engine
 
-        engine = Engine(self._model, self._device, self._drafter)
+        choice = self._choice
+        if choice.denoiser == choice.model != NAME:
+            self._loaded_denoiser(report)
+            return
+        engine = Engine(choice.model, choice.device, choice.drafter, choice.template)
         engine.prepare(report)
         for name in ("ddtree", "ar"):
             try:
@@ -114,24 +135,28 @@ class LiveEngine:
         if isinstance(ask, DenoiseAsk):
             return _LiveRun(self._denoise(ask))
         if self._engine is None:
-            raise UserError("the model is not loaded")
+            raise UserError(f"{self._choice.model} is a diffusion model: it runs in Denoise")
         return _LiveRun(self._engine.start(RunRequest(**asdict(ask)), observe))
 
     def _denoise(self, ask: DenoiseAsk) -> Run:
         """The embedded denoiser is loaded when it is first asked for."""
         from core.diffusion.denoise import Denoising
         from core.diffusion.graph import find_graph
-        from core.diffusion.models import load_diffusion
         from core.diffusion.run import DenoiseRequest, start
 
-        if self._denoiser is None:
-            self._denoiser = load_diffusion(device=self._device)
-        language = self._denoiser
+        language = self._loaded_denoiser()
         settings = Denoising(
             ask.length, ask.block or language.block, ask.pace, ask.temperature, ask.seed
         )
         graph = find_graph(str(ask.nodes), language.name, ask.pace) if ask.nodes else None
         return start(language, DenoiseRequest(ask.prompt, settings, graph))
+
+    def _loaded_denoiser(self, report: Report = lambda _: None) -> DiffusionLanguage:
+        if self._denoiser is None:
+            from core.diffusion.models import load_diffusion
+
+            self._denoiser = load_diffusion(self._choice.denoiser, self._choice.device, report)
+        return self._denoiser
 
 
 class _LiveRun:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from pathlib import Path
 
 import gradio as gr
 
 from app.studio.choices import Choices
 from app.studio.context import Context
 from app.studio.desk import Desk
-from app.studio.engine import LiveEngine
+from app.studio.engine import LiveEngine, ModelChoice
 from app.studio.scope import stylesheet
 from app.studio.upload import UPLOAD
 from app.studio.views import views
@@ -79,14 +78,12 @@ def launch(desk: Desk, host: str, port: int, block: bool, methods: Sequence[str]
 def serve(
     host: str = "127.0.0.1",
     port: int = 7860,
-    model: str = "smollm2-135m",
-    device: str = "auto",
-    drafter: Path | None = None,
+    model: ModelChoice | None = None,
     *,
     methods: Sequence[str] = (),
 ) -> None:
     """Open the studio and stay until Ctrl-C. The page is there before the model is."""
-    desk = Desk(LiveEngine(model, device, drafter))
+    desk = Desk(LiveEngine(model or ModelChoice()))
     port = port or _free_port(host)
     page = launch(desk, host, port, block=False, methods=methods)
     shown = "127.0.0.1" if host == "0.0.0.0" else host

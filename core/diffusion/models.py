@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import snapshot_download
 from safetensors import safe_open
 from transformers import (
     AutoTokenizer,
@@ -35,40 +34,31 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from core import embedded
+from core import embedded, presets
 from core.diffusion import adapter as adapters
 from core.diffusion.target import BidirectionalTarget, BlockCausalTarget, Layout
 from core.drafters import checkpoint
 from core.drafters.load import shipped
 from core.errors import UserError
+from core.hub import WEIGHTS, Source
 from core.models import (
     Language,
     cannot_load,
     compute_dtype,
-    encode_chat,
     load_language,
     pick_device,
 )
 from core.packed import can_pack, pack_linears
 
 BLOCK = 32  # both public families were trained, or are evaluated, with blocks of 32
-LIGHT = ("*.json", "*.jinja", "*.txt")  # config and tokenizer: fetched and checked first
 
 
 @dataclass(frozen=True, eq=False)
 class DiffusionLanguage(Language):
-    """A loaded diffusion target with its tokenizer; ``block`` is the block length it was made for.
-
-    ``template``: the chat template's own variables.
-    """
+    """A loaded diffusion target with its tokenizer; ``block`` is the length it was made for."""
 
     target: BlockCausalTarget | BidirectionalTarget
     block: int
-    template: Mapping[str, Any] = field(default_factory=dict)
-
-    def encode_chat(self, prompt: str) -> list[int]:
-        """Ids of one user turn in the model's chat template, or of the bare text without one."""
-        return encode_chat(self.tokenizer, prompt, **self.template)
 
 
 @dataclass(frozen=True)
@@ -90,7 +80,7 @@ def load_diffusion(
     report: embedded.Report = lambda _: None,
     shared: bool = False,
 ) -> DiffusionLanguage:
-    """The embedded denoiser by name; any other by its folder or hub id.
+    """The embedded denoiser or a preset by name; any other by its folder or hub id.
 
     ``shared``: score a bidirectional model's drafts with the paper's shared context (not exact); a
     block-causal model shares it exactly in any case. Raises UserError when loading fails.
@@ -101,14 +91,15 @@ def load_diffusion(
         if folder is None:
             raise UserError(f"no denoiser ships for {name!r}: name a diffusion model's folder")
         return _denoiser(name, folder, device, report)
-    folder = _light_files(name)
+    source = presets.find(name).target
+    folder = source.light()
     raw = checkpoint.read_config(folder, "diffusion")
     if raw.get("format") == adapters.FORMAT:
         return _denoiser(name, folder, device, report)
     published = _published(name, raw)
     tokenizer, generation = _words(name, folder, published)
     mask_id = _mask(name, published, tokenizer)
-    model = _model(name, folder, published, where, report)
+    model = _model(source, folder, published, where, report)
     model.generation_config = generation
     target = (
         BlockCausalTarget(model, mask_id)
@@ -116,7 +107,7 @@ def load_diffusion(
         else BidirectionalTarget(model, mask_id, "shared" if shared else "exact")
     )
     return DiffusionLanguage(
-        name, model, tokenizer, folder, target, published.block, published.template
+        name, model, tokenizer, folder, target, published.block, template=published.template
     )
 
 
@@ -269,18 +260,18 @@ def _mask(name: str, published: Published, tokenizer: PreTrainedTokenizerBase) -
 
 
 def _model(
-    name: str,
+    source: Source,
     folder: Path,
     published: Published,
     where: torch.device,
     report: embedded.Report,
 ) -> PreTrainedModel:
     """The model on its device, in the precision it computes in. Raises UserError."""
-    with understood(name), torch.device("meta"):
+    with understood(source.name), torch.device("meta"):
         model = published.family(published.config)
     ours = {published.stored_name(key): key for key in model.state_dict()}
     shapes = {key: tuple(model.state_dict()[mine].shape) for key, mine in ours.items()}
-    _weight_files(name, folder, shapes, published)
+    _weight_files(source, folder, shapes, published)
     found = checkpoint.read_shapes(folder)
     tied = _tie(published, shapes, found)
     checkpoint.check_shapes(shapes, found, folder)
@@ -324,28 +315,19 @@ def _pack(model: PreTrainedModel) -> None:
 # ── files ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _light_files(name: str) -> Path:
-    """The folder of config and tokenizer, fetched from the hub if ``name`` is no folder here."""
-    folder = Path(name).expanduser()
-    return folder if folder.is_dir() else _fetch(name, LIGHT)
-
-
-def _weight_files(name: str, folder: Path, shapes: checkpoint.Shapes, published: Published) -> None:
+def _weight_files(
+    source: Source, folder: Path, shapes: checkpoint.Shapes, published: Published
+) -> None:
     """Fetch a hub model's weights, after its index has been found to name the right tensors."""
-    if Path(name).expanduser().is_dir():
+    if source.folder is not None:
         return
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        with understood(name):
+        with understood(source.name):
             named = set(json.loads(index.read_text())["weight_map"])
         head = published.stored_name("lm_head.weight")
         for key in sorted(named ^ set(shapes)):
             if key != head or not published.config.tie_word_embeddings:
                 fault = "lacks" if key in shapes else "has a surplus tensor"
-                raise UserError(f"the model {name!r} {fault} {key}")
-    _fetch(name, ("*.safetensors",))
-
-
-def _fetch(name: str, patterns: tuple[str, ...]) -> Path:
-    with understood(name):  # no network, no such model, no right to it
-        return Path(snapshot_download(name, allow_patterns=list(patterns)))
+                raise UserError(f"the model {source.name!r} {fault} {key}")
+    source.fetch(WEIGHTS)

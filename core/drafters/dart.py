@@ -65,6 +65,12 @@ class DartConfig:
         return self.draft_length + 1
 
     @property
+    def of_target(self) -> dict[str, int]:
+        """What the target must be like."""
+        hidden = self.target_hidden_size or self.hidden_size
+        return {"hidden size": hidden, "vocabulary size": self.vocab_size}
+
+    @property
     def shape(self) -> Shape:
         """The shape of its layer: attention reads an embedding beside a feature, causally."""
         return Shape.of(self, 2 * self.hidden_size, qk_norm=False, causal=True)
@@ -243,11 +249,18 @@ def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     return {n: s for n, s in checkpoint.read_shapes(folder).items() if n not in BESIDE}
 
 
+def load_config(folder: Path) -> DartConfig:
+    """Raises UserError when the folder holds no readable DART config."""
+    raw = checkpoint.read_config(folder, "DART")
+    with checkpoint.understood(folder, "DART"):
+        return DartConfig.from_json(raw)
+
+
 def outline(folder: Path) -> DartModel:
     """The network a folder's config describes, without weights. Raises UserError."""
-    raw = checkpoint.read_config(folder, "DART")
+    config = load_config(folder)
     with checkpoint.outlined(folder, "DART"):
-        return DartModel(DartConfig.from_json(raw))
+        return DartModel(config)
 
 
 def load_checkpoint(folder: Path, dtype: torch.dtype, device: torch.device | str) -> DartCheckpoint:

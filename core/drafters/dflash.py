@@ -62,6 +62,15 @@ class DFlashConfig:
         return self.block_size - 1
 
     @property
+    def of_target(self) -> dict[str, int]:
+        """What the target must be like."""
+        return {
+            "hidden size": self.hidden_size,
+            "vocabulary size": self.vocab_size,
+            "layer count": self.num_target_layers,
+        }
+
+    @property
     def shape(self) -> Shape:
         """The shape of its layers."""
         return Shape.of(self, self.hidden_size, bias=self.attention_bias)
@@ -228,6 +237,9 @@ def outline(folder: Path) -> DFlashModel:
     config = load_config(folder)
     with checkpoint.outlined(folder, "DFlash"):
         return DFlashModel(config)
+
+
+read_shapes = checkpoint.read_shapes  # a file holds the network and nothing beside it
 
 
 def load_model(folder: Path, dtype: torch.dtype, device: torch.device | str) -> DFlashModel:

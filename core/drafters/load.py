@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
+from transformers import PreTrainedConfig
 
 from core import ASSETS, embedded
+from core.drafters import checkpoint
 from core.drafters import dart as darts
 from core.drafters import dflash as dflashes
 from core.drafters import treeflash as treeflashes
 from core.drafters.dart import DartDrafter, Head
-from core.drafters.dflash import DFlashConfig, DFlashDrafter
+from core.drafters.dflash import DFlashDrafter
 from core.drafters.treeflash import TreeFlashDrafter, TreeFlashOptions
 from core.errors import UserError
+from core.hub import WEIGHTS, Source
 from core.packed import can_pack, pack_linears
 
 if TYPE_CHECKING:
     from core.models import Language
+
+# What a kind of checkpoint is read with: load_config, outline and read_shapes.
+MODULES: Mapping[str, Any] = {"dflash": dflashes, "treeflash": treeflashes, "dart": darts}
 
 
 def shipped(kind: str, target: str) -> Path | None:
@@ -40,7 +46,7 @@ def dflash(
     _check_temperature(temperature)
     folder = _folder("dflash", language, folder)
     model = dflashes.load_model(folder, language.model.dtype, language.device)
-    _check_fits(folder, language, _sizes(model.config))
+    _check_language(folder, language, model.config.of_target)
     _pack(model, language)
     return DFlashDrafter(model, language.embedding, language.head, temperature)
 
@@ -62,7 +68,7 @@ def treeflash(
             raise UserError(f"the option {name} must be 1 to 1024, not {value}")
     folder = _folder("treeflash", language, folder)
     model = treeflashes.load_model(folder, language.model.dtype, language.device)
-    _check_fits(folder, language, _sizes(model.config))
+    _check_language(folder, language, model.config.of_target)
     _pack(model, language)
     options = TreeFlashOptions(candidates, siblings, temperature)
     return TreeFlashDrafter(model, language.embedding, language.head, options)
@@ -76,12 +82,7 @@ def dart(language: Language, folder: Path | None = None, temperature: float = 1.
     _check_temperature(temperature)
     folder = _folder("dart", language, folder)
     found = darts.load_checkpoint(folder, language.model.dtype, language.device)
-    own = found.model.config
-    sizes = {
-        "hidden size": own.target_hidden_size or own.hidden_size,
-        "vocabulary size": own.vocab_size,
-    }
-    _check_fits(folder, language, sizes)
+    _check_language(folder, language, found.model.config.of_target)
     if found.head is None:
         head = Head(language.head)
     else:
@@ -95,6 +96,19 @@ def dart(language: Language, folder: Path | None = None, temperature: float = 1.
     return DartDrafter(found.model, language.embedding, head, layers, temperature)
 
 
+def check(kind: str, source: Source, name: str, target: PreTrainedConfig) -> None:
+    """Check a checkpoint of this kind against the target ``name``, by configs and file headers.
+
+    No weight is read, and of a hub's repository only its small files are fetched. Raises UserError
+    for one that is no such checkpoint or was made for another target.
+    """
+    folder, module = source.light(), MODULES[kind]
+    _check_fits(str(source), name, target, module.load_config(folder).of_target)
+    if any(folder.glob(WEIGHTS[0])):
+        made = checkpoint.shapes(module.outline(folder))
+        checkpoint.check_shapes(made, module.read_shapes(folder), folder)
+
+
 def _folder(kind: str, language: Language, folder: Path | None) -> Path:
     folder = folder or shipped(kind, language.name)
     if folder is None:
@@ -104,16 +118,12 @@ def _folder(kind: str, language: Language, folder: Path | None) -> Path:
     return folder
 
 
-def _sizes(config: DFlashConfig) -> dict[str, int]:
-    return {
-        "hidden size": config.hidden_size,
-        "vocabulary size": config.vocab_size,
-        "layer count": config.num_target_layers,
-    }
+def _check_language(folder: Path, language: Language, sizes: Mapping[str, int]) -> None:
+    _check_fits(str(folder), language.name, language.model.config, sizes)
 
 
-def _check_fits(folder: Path, language: Language, sizes: Mapping[str, int]) -> None:
-    config = language.model.config.get_text_config()
+def _check_fits(where: str, name: str, config: PreTrainedConfig, sizes: Mapping[str, int]) -> None:
+    config = config.get_text_config()
     of_target = {
         "hidden size": config.hidden_size,
         "vocabulary size": config.vocab_size,
@@ -122,8 +132,8 @@ def _check_fits(folder: Path, language: Language, sizes: Mapping[str, int]) -> N
     for what, mine in sizes.items():
         if mine != of_target[what]:
             raise UserError(
-                f"the drafter in {folder} is for a target of {what} {mine}, "
-                f"but {language.name!r} has {of_target[what]}"
+                f"the drafter in {where} is for a target of {what} {mine}, "
+                f"but {name!r} has {of_target[what]}"
             )
 
 

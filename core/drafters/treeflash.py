@@ -98,6 +98,13 @@ def save_model(
     checkpoint.write(folder, config, state, small)
 
 
+def load_config(folder: Path) -> DFlashConfig:
+    """Raises UserError when the folder holds no readable TreeFlash config."""
+    raw = checkpoint.read_config(folder, "TreeFlash")
+    with checkpoint.understood(folder, "TreeFlash"):
+        return DFlashConfig.from_json(raw)
+
+
 def _parts(folder: Path, raw: dict[str, Any]) -> dict[str, Path]:
     """Folders that hold the tensors, by the prefix their names get.
 
@@ -124,12 +131,12 @@ def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
 
 def outline(folder: Path) -> TreeFlashModel:
     """The model a folder's config and headers describe, without weights. Raises UserError."""
-    raw = checkpoint.read_config(folder, "TreeFlash")
+    config = load_config(folder)
     ug = read_shapes(folder).get("ar_approximation.ug.weight", ())
     if len(ug) != 2:
         raise UserError(f"{folder}: tensor ar_approximation.ug.weight is missing")
     with checkpoint.outlined(folder, "TreeFlash"):
-        return TreeFlashModel(DFlashConfig.from_json(raw), ug[0] // 2)
+        return TreeFlashModel(config, ug[0] // 2)
 
 
 def load_model(folder: Path, dtype: torch.dtype, device: torch.device | str) -> TreeFlashModel:

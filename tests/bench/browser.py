@@ -26,7 +26,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from app.offline import offline_page
 from app.studio.desk import DONE, ENDED, Desk
-from app.studio.engine import Ask, LiveEngine
+from app.studio.engine import Ask, LiveEngine, ModelChoice
 from core.trace import Trace, read_trace, write_trace
 from tests.browser.conftest import CHROMIUM, FLAGS
 from tests.browser.steps import open_file, run, served, serving, state
@@ -140,7 +140,7 @@ def cost_of_watching(browser: Browser) -> Iterator[Measure]:
     The limit is for the streaming: somebody asks as a page does, and the server answers. The page
     that draws is another program, and where it draws on the cores that decode, it costs more.
     """
-    desk = Desk(LiveEngine("smollm2-135m", "cpu"))
+    desk = Desk(LiveEngine(ModelChoice(device="cpu")))
     with serving(desk) as address:
         page = opened(browser, address)
         expect(page.locator(".ds-chip").first).to_have_text("model ready", timeout=240_000)

@@ -1,0 +1,96 @@
+"""Where a checkpoint's files are: a folder on this machine, or a repository of a model hub.
+
+The hub's library is imported when it is needed; nothing here runs a repository's code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.errors import UserError
+
+LIGHT = ("*.json", "*.jinja", "*.txt")  # config and tokenizer: fetched and checked first
+WEIGHTS = ("*.safetensors",)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A folder, or a hub id and its revision: a branch, tag or commit; None is its newest."""
+
+    name: str
+    revision: str | None = None
+
+    @staticmethod
+    def of(text: str | Path) -> Source:
+        """From a folder's path or ``org/name@revision``; a folder of that name comes first."""
+        text = str(text)
+        if not Path(text).expanduser().is_dir():
+            name, at, revision = text.partition("@")
+            if at and name and revision:
+                return Source(name, revision)
+        return Source(text)
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder, if it is one on this machine."""
+        path = Path(self.name).expanduser()
+        return path if path.is_dir() else None
+
+    @property
+    def reference(self) -> str:
+        """What transformers' loaders take beside ``revision``."""
+        return str(self.folder or self.name)
+
+    def light(self) -> Path:
+        """The folder with config and tokenizer, fetched if it is not here. Raises UserError."""
+        return self.folder or self.fetch(LIGHT)
+
+    def whole(self) -> Path:
+        """The folder with the weights too, fetched if they are not here. Raises UserError."""
+        return self.folder or self.fetch((*LIGHT, *WEIGHTS))
+
+    def fetch(self, patterns: tuple[str, ...]) -> Path:
+        """The files of these names from the hub, or from its cache. Raises UserError."""
+        from huggingface_hub import snapshot_download
+
+        try:
+            return Path(
+                snapshot_download(self.name, revision=self.revision, allow_patterns=list(patterns))
+            )
+        except Exception as error:  # no network, no such repository, no right to it
+            raise unreachable(self, error) from error
+
+    def cached(self, file: str) -> bool:
+        """Whether the hub's cache on this machine holds a file of this repository."""
+        from huggingface_hub import try_to_load_from_cache
+
+        try:
+            return isinstance(try_to_load_from_cache(self.name, file, revision=self.revision), str)
+        except ValueError:  # not a name the hub could have
+            return False
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of every file, by name. Raises UserError when the hub cannot be asked."""
+        if self.folder is not None:
+            return {f.name: f.stat().st_size for f in self.folder.iterdir() if f.is_file()}
+        from huggingface_hub import HfApi
+
+        try:
+            found = HfApi().model_info(self.name, revision=self.revision, files_metadata=True)
+        except Exception as error:
+            raise unreachable(self, error) from error
+        return {file.rfilename: file.size or 0 for file in found.siblings or ()}
+
+    def __str__(self) -> str:
+        return self.name if self.revision is None else f"{self.name}@{self.revision}"
+
+
+def unreachable(source: Source, error: Exception) -> UserError:
+    """Whatever fetching raised, as one sentence."""
+    return UserError(f"the model {str(source)!r} cannot be loaded: {first_line(error)}")
+
+
+def first_line(error: Exception) -> str:
+    """An error's first line, or its kind when it says nothing."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__

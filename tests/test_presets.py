@@ -1,0 +1,382 @@
+"""Presets: names and files, drafters checked before anything heavy, needs and fetching."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from core import fetch, hub, presets
+from core.drafters.dart import save_model as save_dart
+from core.drafters.dflash import save_model as save_dflash
+from core.drafters.treeflash import save_model as save_treeflash
+from core.errors import UserError
+from core.hub import Source
+from core.methods import RECIPES
+from core.models import load_language
+from core.ngram import NgramStore, build_store, write_trie
+from core.session import Engine, RunRequest
+from tests import toys
+from tests.test_models import one_sentence
+
+SIZE = toys.LANGUAGE_SIZE
+SIZES = {"vocab_size": SIZE, "dtype": torch.float32}
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory):
+    """A folder with toy targets, their drafters, an n-gram trie and a presets file."""
+    folder = tmp_path_factory.mktemp("shelf")
+    for family in ("llama", "qwen3", "qwen3_moe"):
+        toys.language_model(family).save_pretrained(folder / family)
+        toys.tokenizer().save_pretrained(folder / family)
+    save_dflash(toys.dflash_model(mask_token_id=258, **SIZES), folder / "dflash")
+    save_treeflash(toys.treeflash_model(mask_token_id=258, **SIZES), folder / "treeflash")
+    save_dart(toys.dart_model(draft_vocab_size=SIZE, **SIZES), folder / "dart")
+    grams = build_store([list(b"the cat sat on the mat")], folder / "grams.safetensors", SIZE)
+    write_trie(grams, folder / "grams.trie")
+    (folder / "own.toml").write_text(
+        "\n".join(
+            f"[{family}]\ntarget = './{family}'\nngram = './grams.trie'\n"
+            "drafters = { dflash = './dflash', treeflash = './treeflash', dart = './dart' }\n"
+            "template = { mood = 'calm' }\nbudgets = { ddtree = 9 }\n"
+            for family in ("llama", "qwen3", "qwen3_moe")
+        )
+    )
+    return folder
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("DRAFTSCOPE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def named(shelf: Path, family: str = "llama") -> str:
+    return f"{shelf / 'own.toml'}#{family}"
+
+
+# ── names and files ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_shipped_presets_are_those_that_were_promised():
+    names = set(presets.shipped())
+    assert names == {
+        "smollm2-135m", "qwen3-4b", "qwen3-8b", "qwen3-coder-30b-a3b", "llama-3.1-8b", "llada-8b"
+    }  # fmt: skip
+    four = presets.find("qwen3-4b")
+    assert four.target == Source("Qwen/Qwen3-4B") and four.template == {"enable_thinking": False}
+    assert set(four.drafters) == {"dflash", "treeflash", "dart"}
+    assert four.ngram == presets.Ngram(Source("fvliang/dart-qwen3-ngram"), "small.trie")
+    assert presets.find("llada-8b").diffusion and not four.diffusion
+
+
+def test_any_other_name_is_a_folder_or_a_hub_id(tmp_path):
+    assert presets.find("a/b").target == Source("a/b") and not presets.find("a/b").drafters
+    assert presets.find("a/b@v1").target == Source("a/b", "v1")
+    odd = tmp_path / "mine@home"
+    odd.mkdir()
+    found = presets.find(str(odd)).target
+    assert found == Source(str(odd)) and found.folder == odd and found.revision is None
+
+
+def test_a_file_of_ones_own_is_read_from_its_own_folder(shelf):
+    found = presets.find(named(shelf))
+    assert found.target.folder == shelf / "llama" and found.budgets == {"ddtree": 9}
+    assert found.drafters["dart"].folder == shelf / "dart"
+    with pytest.raises(UserError, match=r"choose a preset.*llama, qwen3"):
+        presets.find(str(shelf / "own.toml"))
+    with pytest.raises(UserError, match="choose a preset"):
+        presets.find(named(shelf, "no-such"))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "holds no preset"),
+        ("x = 3", "a preset is a table"),
+        ("[a]", "names no target"),
+        ("[a", "is no presets file"),
+        ("[a]\ntarget = 3", "target is a text"),
+        ("[a]\ntarget = 'x'\ncolour = 1", "no field 'colour'"),
+        ("[a]\ntarget = 'x'\ndrafters = { eagle = 'y' }", "drafters has no 'eagle'"),
+        ("[a]\ntarget = 'x'\ndrafters = 'y'", "drafters is a table"),
+        ("[a]\ntarget = 'x'\nbudgets = { ddtree = 0 }", "whole number above 0"),
+        ("[a]\ntarget = 'x'\nbudgets = { ddtree = true }", "whole number above 0"),
+        ("[a]\ntarget = 'x'\nngram = 'small.trie'", "hub-id/file"),
+        ("[a]\ntarget = 'x'\ndiffusion = 1", "true or false"),
+        ("[a]\ntarget = 'x'\ntemplate = { a = [1] }", "a number or a text"),
+    ],
+)
+def test_a_file_that_is_wrong_is_one_sentence(tmp_path, text, words):
+    (tmp_path / "p.toml").write_text(text)
+    with pytest.raises(UserError, match=words) as error:
+        presets.find(str(tmp_path / "p.toml"))
+    assert one_sentence(error)
+
+
+def test_a_file_that_is_not_there_is_one_sentence(tmp_path):
+    with pytest.raises(UserError, match="cannot be read"):
+        presets.find(str(tmp_path / "p.toml"))
+    (tmp_path / "q.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match="no presets file"):
+        presets.find(str(tmp_path / "q.toml"))
+
+
+# ── decoding with one ────────────────────────────────────────────────────────────────────────────
+
+
+def tokens(engine, method, **more):
+    rounds = list(engine.start(RunRequest("hello", method, 9, 24, **more)))
+    return [int(rounds[0].draft.tokens[0]), *(t for r in rounds for t in r.committed)]
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "qwen3_moe"])
+def test_every_method_of_a_preset_writes_what_plain_decoding_writes(shelf, cache, family):
+    engine = Engine(named(shelf, family), "cpu")
+    engine.check(*RECIPES)
+    fetch.fetch(engine.preset)
+    expected = tokens(engine, "ar")
+    for method in RECIPES:
+        assert tokens(engine, method) == expected
+
+
+def test_a_run_says_which_template_it_was_made_with(shelf, cache):
+    header = Engine(named(shelf), "cpu").start(RunRequest("hello", "ar", max_new_tokens=2)).header
+    assert header.model["template"] == {"mood": "calm"}
+    other = Engine(named(shelf), "cpu", template={"mood": "wild"})
+    header = other.start(RunRequest("hello", "ar", max_new_tokens=2)).header
+    assert header.model["template"] == {"mood": "wild"}
+
+
+def test_the_template_decides_the_prompts_frame(shelf):
+    name = str(shelf / "llama")
+    language = load_language(name, "cpu", template={"mood": "calm"})
+    language.tokenizer.chat_template = "{{ mood }}: {{ messages[0].content }}"
+    assert language.text(language.encode_chat("hi")) == "calm: hi"
+
+
+# ── checked before anything heavy ────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def no_weights(monkeypatch):
+    """Reading a weight is an error."""
+    import safetensors.torch
+    from transformers import AutoModelForCausalLM
+
+    from core.drafters import checkpoint
+
+    def refuse(*_args, **_kwargs):
+        raise AssertionError("a weight was read")
+
+    monkeypatch.setattr(safetensors.torch, "load_file", refuse)
+    monkeypatch.setattr(checkpoint, "load_file", refuse)
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", refuse)
+
+
+def test_what_belongs_together_passes_without_a_weight_being_read(shelf, no_weights):
+    Engine(named(shelf), "cpu").check(*RECIPES)
+    Engine().check(*RECIPES)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"hidden_size": 64}, "hidden size"),
+        ({"vocab_size": 100}, "vocabulary"),
+        ({"num_target_layers": 9}, "layer count"),
+    ],
+)
+def test_another_targets_drafter_is_refused(shelf, no_weights, tmp_path, changes, words):
+    fields = SIZES | changes
+    save_dflash(toys.dflash_model(**fields), tmp_path / "a")
+    save_treeflash(toys.treeflash_model(**fields), tmp_path / "b")
+    for folder, method in (("a", "ddtree"), ("b", "treeflash")):
+        with pytest.raises(UserError, match=words) as error:
+            Engine(str(shelf / "llama"), "cpu", tmp_path / folder).check(method)
+        assert one_sentence(error)
+
+
+@pytest.mark.parametrize("kind", ["dflash", "treeflash", "dart"])
+@pytest.mark.parametrize("fault", ["missing", "surplus"])
+def test_a_tensor_too_few_or_too_many_is_named(shelf, tmp_path, kind, fault, monkeypatch):
+    from safetensors.torch import load_file, save_file
+
+    state = load_file(shelf / kind / "model.safetensors")
+    if fault == "missing":
+        del state[next(n for n in sorted(state) if n.endswith("fc.weight"))]
+    else:
+        state["extra.weight"] = torch.zeros(2)
+    save_file(state, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text((shelf / kind / "config.json").read_text())
+    method = {"dflash": "ddtree"}.get(kind, kind)
+    with pytest.raises(UserError, match=r"fc\.weight|extra\.weight") as error:
+        Engine(str(shelf / "llama"), "cpu", tmp_path).check(method)
+    assert one_sentence(error)
+
+
+def test_a_drafter_of_another_kind_is_refused(shelf, no_weights):
+    with pytest.raises(UserError, match="DART config has no field"):
+        Engine(str(shelf / "llama"), "cpu", shelf / "dflash").check("dart")
+
+
+@pytest.mark.parametrize("template", [{}, {"enable_thinking": True}])
+def test_a_published_drafter_wants_its_own_chat_template(template):
+    engine = Engine("Qwen/Qwen3-4B", "cpu", "z-lab/Qwen3-4B-DFlash-b16", template)
+    with pytest.raises(UserError, match=r"enable_thinking=false.*--model qwen3-4b") as error:
+        engine.check("ddtree")
+    assert one_sentence(error)
+
+
+def test_the_presets_own_template_suits_its_drafters():
+    for preset in presets.shipped().values():
+        for drafter in preset.drafters.values():
+            presets.trained_with(drafter, preset.template)
+    with pytest.raises(UserError, match="enable_thinking"):
+        presets.trained_with(Source("/models/qwen3-8b-dflash-b16"), {})
+    presets.trained_with(Source("/models/my-own"), {})
+
+
+def test_a_diffusion_model_does_not_decode_token_by_token():
+    with pytest.raises(UserError, match="denoise"):
+        load_language("llada-8b", "cpu")
+
+
+# ── the hub ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class Hub:
+    """A hub that holds the shelf's folders as repositories ``shelf/NAME``."""
+
+    def __init__(self, shelf: Path):
+        self.shelf, self.asked = shelf, []
+
+    def fetch(self, source: Source, patterns: tuple[str, ...]) -> Path:
+        self.asked.append((source.name, source.revision, patterns))
+        return self.shelf / source.name.partition("/")[2]
+
+
+@pytest.fixture
+def online(shelf, monkeypatch):
+    made = Hub(shelf)
+    monkeypatch.setattr(Source, "fetch", lambda self, patterns: made.fetch(self, patterns))
+    return made
+
+
+def test_a_hub_drafters_small_files_come_first(shelf, online, no_weights):
+    Engine(str(shelf / "llama"), "cpu", "shelf/dflash@v2").check("ddtree")
+    assert online.asked == [("shelf/dflash", "v2", hub.LIGHT)]
+
+
+def test_a_hub_drafter_is_fetched_once(shelf, online):
+    engine = Engine(str(shelf / "llama"), "cpu", "shelf/dflash")
+    assert tokens(engine, "ddtree") == tokens(engine, "ar") == tokens(engine, "dflash")
+    assert online.asked == [("shelf/dflash", None, (*hub.LIGHT, *hub.WEIGHTS))]
+
+
+def test_a_hub_that_cannot_be_reached_is_one_sentence(monkeypatch):
+    import huggingface_hub
+
+    def fail(*_args, **_kwargs):
+        raise OSError("no route\nto anywhere")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    with pytest.raises(UserError, match=r"'a/b@main' cannot be loaded: no route$"):
+        Source("a/b", "main").light()
+
+
+# ── what one needs ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_n_gram_counts_are_made_once_and_hold_what_the_trie_held(shelf, cache):
+    preset = presets.find(named(shelf))
+    with pytest.raises(UserError, match="fetch"):
+        Engine(named(shelf), "cpu").method("dart")
+    assert Engine(named(shelf), "cpu").method("dart", {"ngram_weight": 0}).builder is not None
+    fetch.fetch(preset)
+    (made,) = (cache / "ngram").iterdir()
+    own = NgramStore.open(shelf / "grams.safetensors")
+    assert NgramStore.open(made).nodes == own.nodes and made.suffix == ".safetensors"
+    stamp = made.stat().st_mtime_ns
+    fetch.fetch(preset)
+    assert made.stat().st_mtime_ns == stamp
+    assert Engine(named(shelf), "cpu").method("dart").builder is not None
+
+
+def test_what_a_local_preset_needs_is_counted(shelf, cache):
+    found = fetch.needs(presets.find(named(shelf)))
+    assert [part.what for part in found.parts] == ["target", "dflash", "treeflash", "dart", "ngram"]
+    assert [part.here for part in found.parts] == [True, True, True, True, False]
+    assert found.missing == (shelf / "grams.trie").stat().st_size
+    model = toys.language_model("llama")
+    assert found.parameters == sum(p.numel() for p in model.parameters())
+    config = model.config
+    heads, width = config.num_key_value_heads, config.head_dim
+    assert found.context == 2 * config.num_hidden_layers * heads * width
+    assert found.weights(2) == 2 * found.parameters
+
+
+def test_what_a_hub_preset_needs_is_asked_and_only_what_would_be_fetched_counts():
+    files = {"model.safetensors": 100, "config.json": 5, "picture.png": 1000, "small.trie": 70}
+    found = fetch.needs(presets.find("qwen3-4b"), lambda _: files)
+    assert [part.size for part in found.parts] == [105, 105, 105, 105, 70]
+
+
+def test_where_the_hub_cannot_be_asked_the_published_count_stands_in():
+    def silent(_source):
+        raise UserError("no network")
+
+    found = fetch.needs(presets.find("qwen3-8b"), silent)
+    assert found.parts[0].size == 2 * found.parameters == 2 * 8_190_735_360
+    assert found.parts[1].size is None and found.missing is None
+
+
+def test_the_embedded_targets_needs(cache):
+    found = fetch.needs(presets.find("smollm2-135m"))
+    assert found.parts[0].size == 86_000_000 and not found.parts[0].here
+
+
+def test_the_n_gram_file_of_a_hub_keeps_its_name_harmless(cache):
+    path = fetch._store_path(presets.Ngram(Source("a/../b", "x/y"), "../../c.trie"))
+    assert path.parent == cache / "ngram" and "/" not in path.name and path.name[0] != "."
+
+
+def test_presets_are_found_without_torch():
+    from tests.test_imports import HEAVY, modules_after
+
+    statement = "from core import presets\npresets.find('qwen3-4b')\npresets.find('a/b')"
+    assert not modules_after(statement) & (HEAVY | {"huggingface_hub"})
+
+
+# ── the command line ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_doctor_and_fetch_take_a_preset(shelf, cache, capsys):
+    from app.cli import main
+
+    assert main(["doctor", named(shelf)]) == 0
+    out = capsys.readouterr().out
+    assert "to fetch" in out and "for weights in float32" in out and "a token of context" in out
+    assert main(["fetch", named(shelf)]) == 0 and "is ready" in capsys.readouterr().out
+    assert main(["doctor", named(shelf)]) == 0 and "0 bytes to fetch" in capsys.readouterr().out
+    assert main(["doctor", str(shelf / "nothing.toml")]) == 2
+
+
+def test_run_takes_a_presets_budget_and_template(shelf, cache, capsys):
+    from app.cli import main
+
+    line = ["run", "ddtree", "--model", named(shelf), "--device", "cpu", "--prompt", "hi", "--json"]
+    assert main([*line, "--max-new-tokens", "4", "--template", "mood=no"]) == 0
+    assert json.loads(capsys.readouterr().out)["budget"] == 9
+    assert main([*line, "--max-new-tokens", "4", "--budget", "5"]) == 0
+    assert json.loads(capsys.readouterr().out)["budget"] == 5
+
+
+def test_a_drafter_that_is_neither_folder_nor_hub_id_is_refused(capsys):
+    from app.cli import main
+
+    assert main(["run", "ddtree", "--drafter", "nowhere", "--prompt", "hi"]) == 2
+    assert "no drafter folder nowhere" in capsys.readouterr().err
