@@ -60,7 +60,7 @@ class StaticLayer(CacheLayerMixin):
             return
         assert self.keys is not None and self.values is not None
         end = self.length + rows.numel()
-        source = rows + self.length
+        source = rows.to(self.keys.device) + self.length  # a split model's layers are apart
         # Indexing on the right copies first, so overlapping source and target are safe.
         self.keys[:, :, self.length : end] = self.keys[:, :, source]
         self.values[:, :, self.length : end] = self.values[:, :, source]

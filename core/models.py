@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -28,7 +28,7 @@ from core.errors import UserError
 from core.hub import Source, first_line
 from core.methods import Value
 from core.packed import can_pack, pack_linears
-from core.target import stop_ids
+from core.target import home, placed, stop_ids
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class Language:
 
     @property
     def device(self) -> torch.device:
-        return self.model.device
+        return home(self.model)
 
     @property
     def embedding(self) -> nn.Module:
@@ -56,10 +56,10 @@ class Language:
 
     @property
     def head(self) -> nn.Module:
-        """The target's head: rows [..., h] → logits [..., V]."""
+        """The target's head: rows [..., h] → logits [..., V], on the device the rows come from."""
         head = self.model.get_output_embeddings()
         assert head is not None, "a causal LM has a head"
-        return head
+        return Returning(head) if placed(self.model) else head
 
     @property
     def vocabulary(self) -> int:
@@ -101,6 +101,17 @@ class Language:
         return tokenizer_hash(self.tokenizer)
 
 
+class Returning(nn.Module):
+    """A module that may be on another device; what it gives comes back to its input's."""
+
+    def __init__(self, inner: nn.Module):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x).to(x.device)
+
+
 def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
     """SHA-256 over the vocabulary: traces with the same one speak of the same tokens."""
     vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda kv: kv[1])
@@ -137,9 +148,12 @@ def _byte_alphabet() -> dict[str, int]:
 _BYTE_OF = _byte_alphabet()
 
 
+SPLIT = "split"
+
+
 def pick_device(wanted: str = "auto") -> torch.device:
     """Raises UserError for a device this machine does not have."""
-    if wanted == "auto":
+    if wanted in ("auto", SPLIT):
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(wanted)
@@ -154,6 +168,12 @@ def pick_device(wanted: str = "auto") -> torch.device:
 def compute_dtype(device: torch.device) -> torch.dtype:
     """The CPU computes in float32, a GPU in bfloat16."""
     return torch.float32 if device.type == "cpu" else torch.bfloat16
+
+
+def placement(device: str) -> dict[str, Any]:
+    """How ``from_pretrained`` spreads a model: "split" fills the GPUs one after the other, and then
+    the CPU's memory, by accelerate's own plan."""
+    return {"device_map": "auto"} if device == SPLIT else {}
 
 
 def cannot_load(name: str, error: Exception) -> UserError:
@@ -229,8 +249,9 @@ def load_language(
 ) -> Language:
     """Load a target: the embedded one or a preset by name, any other causal LM by path or hub id.
 
-    The CPU computes in float32, a GPU in bfloat16. ``pack`` lays a CPU's weights out for speed;
-    training, which needs them as they are, turns it off. ``template``: variables of the chat
+    The CPU computes in float32, a GPU in bfloat16. ``device`` "split" spreads a model that is too
+    large for one GPU over all. ``pack`` lays a CPU's weights out for speed; training, which needs
+    them as they are, turns it off. ``template``: variables of the chat
     template beside the preset's. Raises UserError when loading fails.
     """
     where = pick_device(device)
@@ -248,14 +269,16 @@ def load_language(
             use_safetensors=True,
             revision=source.revision,
             trust_remote_code=False,
+            **placement(device),
         )
     except Exception as error:  # a broken checkpoint makes its libraries raise anything at all
         raise cannot_load(name, error) from error
     model, loading = loaded
     if missing := sorted(loading["missing_keys"]):
         raise UserError(f"the model {name!r} lacks the tensor {missing[0]} (and its text is noise)")
-    model = model.to(where).eval().requires_grad_(False)
-    if pack and can_pack(dtype, where):
+    whole = not placed(model)
+    model = (model.to(where) if whole else model).eval().requires_grad_(False)
+    if whole and pack and can_pack(dtype, where):
         pack_linears(model)
     words = {**presets.find(name).template, **(template or {})}
     return Language(name, model, tokenizer, source.folder, template=words)

@@ -33,7 +33,7 @@ class Target:
 
     def __init__(self, model: PreTrainedModel, layers: tuple[int, ...] = ()):
         self.model, self.layers = model, layers
-        self.device, self.dtype = model.device, model.dtype
+        self.device, self.dtype = home(model), model.dtype
         self.forwards = 0  # counted, so that a report never has to guess
         self.texts = 0  # prefilled so far: tells a run that another one took its place
         self._cache: StaticKV | None = None
@@ -127,6 +127,17 @@ class Target:
         if self._cache is None or self._cache.capacity < rows:
             self._cache = StaticKV(kv_layers(self.model.config), -(-rows // 256) * 256)
         self._cache.reset()
+
+
+def placed(model: PreTrainedModel) -> dict[str, int | str]:
+    """Where each part is, of a model that is spread over several devices; else nothing."""
+    return getattr(model, "hf_device_map", None) or {}
+
+
+def home(model: PreTrainedModel) -> torch.device:
+    """Where a model takes its input and leaves its output: the first device of several."""
+    devices = [where for where in placed(model).values() if where != "disk"]
+    return torch.device(devices[0]) if devices else model.device
 
 
 def stop_ids(model: PreTrainedModel) -> frozenset[int]:

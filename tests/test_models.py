@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from core import embedded, models
+from core.cache import StaticKV
 from core.drafters import load
 from core.drafters.dart import save_model as save_dart
 from core.drafters.dart import save_official as save_official_dart
@@ -242,6 +243,51 @@ def test_an_option_out_of_range_is_named(language, drafter_folder, kind, options
 def test_an_unknown_method_names_the_known_ones():
     with pytest.raises(UserError, match=r"unknown method 'tree'.*ar, dflash, ddtree"):
         recipe("tree")
+
+
+# ── a target spread over several devices ─────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def spread(monkeypatch):
+    """Every target is spread over this machine's memory and its disk, as over two devices: layers
+    of the second half hold no numbers between two forwards."""
+    room = {"device_map": "auto", "max_memory": {"cpu": 150_000}}
+    monkeypatch.setattr(models, "placement", lambda device: room if device == "split" else {})
+
+
+@pytest.mark.parametrize("family", toys.FAMILIES)
+@pytest.mark.parametrize("kind", ["ar", "ddtree", "treeflash", "dart"])
+def test_a_split_target_writes_what_a_whole_one_writes(spread, tmp_path, family, kind):
+    toys.language_model(family).save_pretrained(tmp_path / "target")
+    toys.tokenizer().save_pretrained(tmp_path / "target")
+    size = {"vocab_size": toys.LANGUAGE_SIZE}
+    save_model(toys.dflash_model(mask_token_id=258, **size), tmp_path / "ddtree")
+    save_treeflash(toys.treeflash_model(mask_token_id=258, **size), tmp_path / "treeflash")
+    save_dart(toys.dart_model(draft_vocab_size=toys.LANGUAGE_SIZE, **size), tmp_path / "dart")
+    drafter = tmp_path / kind if kind != "ar" else None
+    request = RunRequest("hello", kind, 9, 30, options=(("ngram_weight", 0),) * (kind == "dart"))
+    texts = []
+    for device in ("cpu", "split"):
+        engine = Engine(str(tmp_path / "target"), device, drafter)
+        rounds = list(engine.start(request))
+        texts.append([(r.draft.tokens.tolist(), r.committed) for r in rounds])
+    model = engine.prepare().model
+    assert texts[0] == texts[1] and len(set(model.hf_device_map.values())) == 2
+    assert any(p.is_meta for p in model.parameters()) and engine.prepare().device.type == "cpu"
+
+
+def test_split_is_accelerates_own_plan():
+    assert models.placement("split") == {"device_map": "auto"}
+    assert models.placement("cuda:1") == models.placement("auto") == {}
+
+
+def test_keys_of_a_layer_elsewhere_are_kept_where_they_are():
+    kv = StaticKV(1, 8)
+    states = torch.zeros(1, 2, 4, 4, device="meta")
+    kv.update(states, states, 0)
+    kv.commit(torch.tensor([0, 2]))  # an index on another device than the layer's
+    assert kv.length == 2 and kv.layers[0].keys.is_meta
 
 
 # ── the engine ───────────────────────────────────────────────────────────────────────────────────

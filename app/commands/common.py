@@ -96,7 +96,11 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         "--template", type=assignment, action="append", default=[], metavar="NAME=VALUE",
         help="a variable of the chat template, such as enable_thinking=false",
     )  # fmt: skip
-    group.add_argument("--device", default="auto", help="auto (default), cpu, cuda, cuda:1, …")
+    group.add_argument(
+        "--device",
+        default="auto",
+        help="auto (default), cpu, cuda, cuda:1, …, or split: over all GPUs",
+    )
 
 
 def add_sampling_options(parser: argparse.ArgumentParser, temperature: float) -> None:

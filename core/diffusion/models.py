@@ -42,6 +42,7 @@ from core.drafters.load import shipped
 from core.errors import UserError
 from core.hub import WEIGHTS, Source
 from core.models import (
+    SPLIT,
     Language,
     cannot_load,
     compute_dtype,
@@ -85,6 +86,8 @@ def load_diffusion(
     ``shared``: score a bidirectional model's drafts with the paper's shared context (not exact); a
     block-causal model shares it exactly in any case. Raises UserError when loading fails.
     """
+    if device == SPLIT:
+        raise UserError("a diffusion model runs on one device: choose cuda, cuda:1, … or cpu")
     where = pick_device(device)
     if name == embedded.NAME:
         folder = shipped("denoiser", name)
