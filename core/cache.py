@@ -12,6 +12,9 @@ Shapes: B batch, H query heads, G key/value heads, T new tokens, S cache rows, D
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedConfig
 from transformers.cache_utils import Cache, CacheLayerMixin
@@ -31,6 +34,7 @@ class StaticLayer(CacheLayerMixin):
         super().__init__()
         self.capacity = capacity
         self.length = 0  # committed rows
+        self.slots: torch.Tensor | None = None  # rows to write, see ``StaticKV.fixed``
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         self.dtype, self.device = key_states.dtype, key_states.device
@@ -46,6 +50,10 @@ class StaticLayer(CacheLayerMixin):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         assert self.keys is not None and self.values is not None
+        if self.slots is not None:
+            self.keys.index_copy_(2, self.slots, key_states)
+            self.values.index_copy_(2, self.slots, value_states)
+            return self.keys, self.values
         end = self.length + key_states.shape[-2]
         if end > self.capacity:
             raise IndexError(f"KV cache of {self.capacity} rows cannot hold row {end - 1}")
@@ -101,6 +109,18 @@ class StaticKV(Cache):
     def commit(self, rows: torch.Tensor | int) -> None:
         for layer in self._static:
             layer.commit(rows)
+
+    @contextmanager
+    def fixed(self, slots: torch.Tensor) -> Iterator[None]:
+        """Forwards in here write rows ``slots`` [T] and read the whole cache: no shape depends on
+        the text, as a captured graph needs. Their mask says which rows there are."""
+        for layer in self._static:
+            layer.slots = slots
+        try:
+            yield
+        finally:
+            for layer in self._static:
+                layer.slots = None
 
     def repeat(self, copies: int) -> None:
         """Let every row of the batch continue in ``copies`` ways."""

@@ -15,6 +15,7 @@ from torch import Tensor
 from core.accept import walk
 from core.builders import MAX_BUDGET, width_for
 from core.errors import UserError
+from core.fixed import bucket
 from core.sampling import TargetRule
 from core.target import Target
 from core.types import (
@@ -158,7 +159,7 @@ def decode(
     settings.check()
     _check_fit(target, prompt, settings)
     drafter, builder, rule = method.drafter, method.builder, TargetRule(settings.sampling)
-    reserve = settings.max_new_tokens + settings.budget + 1
+    reserve = settings.max_new_tokens + bucket(settings.budget + 1)
     prefilled = target.prefill(list(prompt), reserve)
     root = int(rule.choose(prefilled.logits, [len(prompt)])[0])
     left = settings.max_new_tokens - 1

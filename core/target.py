@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from core.builders import ancestor_mask
 from core.cache import StaticKV, kv_layers, mask_value
 from core.errors import UserError
+from core.fixed import FixedForward, bucket
 from core.types import Draft, Verdict
 
 PREFILL_CHUNK = 512  # bounds the memory of hidden states during prefill
@@ -29,14 +30,22 @@ class Target:
 
     ``layers``: after which layers the hidden states are kept as the drafter's features (the
     Hugging Face tuple index is the layer + 1); their concatenation is a token's feature.
+    ``fixed``: score drafts in padded forwards, which a GPU replays as CUDA graphs (the default
+    there, unless the model has an ``obstacle``); what ``score`` gives is then valid until the next.
     """
 
-    def __init__(self, model: PreTrainedModel, layers: tuple[int, ...] = ()):
+    def __init__(
+        self, model: PreTrainedModel, layers: tuple[int, ...] = (), fixed: bool | None = None
+    ):
         self.model, self.layers = model, layers
         self.device, self.dtype = home(model), model.dtype
+        self.obstacle = obstacle(model)
+        on_gpu = self.device.type == "cuda"
+        self._fixed = on_gpu and self.obstacle is None if fixed is None else fixed
         self.forwards = 0  # counted, so that a report never has to guess
         self.texts = 0  # prefilled so far: tells a run that another one took its place
         self._cache: StaticKV | None = None
+        self._forwards: dict[int, FixedForward] = {}  # on this cache, by rows
 
     @property
     def vocabulary(self) -> int:
@@ -83,10 +92,13 @@ class Target:
     @torch.inference_mode()
     def score(self, draft: Draft) -> Scores:
         """Root and nodes in one forward: each row sees the context, its ancestors and itself."""
-        ids = torch.from_numpy(draft.tokens).to(self.device)
-        positions = torch.from_numpy(draft.depths).to(self.device) + self.length
-        allowed = torch.from_numpy(ancestor_mask(draft)).to(self.device)
-        return self._forward(ids, positions, allowed)
+        ids, depths = torch.from_numpy(draft.tokens), torch.from_numpy(draft.depths)
+        allowed = torch.from_numpy(ancestor_mask(draft))
+        if self._fixed and (forward := self._fixed_forward(len(ids))).fits:
+            self.forwards += 1
+            return Scores(*forward(ids, depths, allowed))
+        positions = depths.to(self.device) + self.length
+        return self._forward(ids.to(self.device), positions, allowed.to(self.device))
 
     @torch.inference_mode()
     def commit(self, verdict: Verdict) -> Tensor:
@@ -104,6 +116,19 @@ class Target:
         count, seen = len(ids), self.length
         mask = torch.zeros(count, seen + count, dtype=self.dtype, device=self.device)
         mask[:, seen:].masked_fill_(~allowed, mask_value(self.dtype))
+        return Scores(*self._read(ids, positions, mask, last_only))
+
+    def _fixed_forward(self, rows: int) -> FixedForward:
+        rows = bucket(rows)
+        if rows not in self._forwards:
+            like = torch.empty(0, dtype=self.dtype, device=self.device)
+            self._forwards[rows] = FixedForward(self._read, self._kv, rows, like)
+        return self._forwards[rows]
+
+    def _read(
+        self, ids: Tensor, positions: Tensor, mask: Tensor, last_only: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """The model on rows [N] with an additive mask [N, S]: logits and features."""
         out = self.model(
             ids[None],
             attention_mask=mask[None, None],
@@ -114,8 +139,8 @@ class Target:
             logits_to_keep=1 if last_only else 0,
         )
         hidden = [out.hidden_states[i + 1][0] for i in self.layers]
-        features = torch.cat(hidden, -1) if hidden else out.logits.new_empty(count, 0)
-        return Scores(out.logits[0], features)
+        features = torch.cat(hidden, -1) if hidden else out.logits.new_empty(len(ids), 0)
+        return out.logits[0], features
 
     @property
     def _kv(self) -> StaticKV:
@@ -126,7 +151,20 @@ class Target:
         """An empty cache of at least ``rows`` rows; the last one is used again if it is enough."""
         if self._cache is None or self._cache.capacity < rows:
             self._cache = StaticKV(kv_layers(self.model.config), -(-rows // 256) * 256)
+            self._forwards = {}  # they were made for the old one
         self._cache.reset()
+
+
+def obstacle(model: PreTrainedModel) -> str | None:
+    """Why a model's forward cannot be replayed as a CUDA graph, if it cannot."""
+    config = model.config.get_text_config()
+    if placed(model):
+        return "it is spread over several devices"
+    if "sliding_attention" in (getattr(config, "layer_types", None) or ()):
+        return "some of its layers see a sliding window"
+    if any(getattr(config, name, None) for name in ("num_experts", "num_local_experts")):
+        return "which of its experts run hangs on the tokens"
+    return None
 
 
 def placed(model: PreTrainedModel) -> dict[str, int | str]:

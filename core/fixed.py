@@ -1,0 +1,109 @@
+"""Forwards whose shapes never change, so that a GPU can replay them as one CUDA graph.
+
+A round of batch 1 is bound by launching its kernels: some 20 ms for a model whose weights take 2 ms
+to read. A graph launches them all at once, but it replays *the same* kernels on *the same* memory.
+So drafts are padded to a few sizes (``BUCKETS``), every row attends over the whole cache behind a
+mask, and what a round brings is written in place into buffers that stay where they are.
+
+The same code runs uncaptured on a CPU, which is how it is tested against the plain forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from core.cache import StaticKV, mask_value
+
+# Rows of a forward: a root and 0, 8, 16, … 1024 nodes.
+BUCKETS = (1, 9, 17, 33, 65, 129, 257, 513, 1025)
+WARM_UPS = 3  # libraries choose their kernels and take their workspaces before a capture
+
+Outputs = tuple[Tensor, ...]
+# (ids [N], positions [N], additive mask [N, S]) → what a forward gives, each [N, …]
+Read = Callable[[Tensor, Tensor, Tensor], Outputs]
+
+
+def bucket(rows: int) -> int:
+    """The fewest rows a padded forward of ``rows`` rows has; above the largest bucket, ``rows``."""
+    return next((size for size in BUCKETS if size >= rows), rows)
+
+
+class Replayed:
+    """A function of buffers that stay where they are. On a GPU its kernels are captured at the
+    first call, with the real inputs that lie in the buffers, and replayed from then on."""
+
+    def __init__(self, run: Callable[[], Outputs], device: torch.device):
+        self._run, self._on_gpu = run, device.type == "cuda"
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._outputs: Outputs = ()
+
+    def __call__(self) -> Outputs:
+        """Valid until the next call: a replay writes the same memory again."""
+        if not self._on_gpu:
+            return self._run()
+        if self._graph is None:
+            self._capture()
+        assert self._graph is not None
+        self._graph.replay()
+        return self._outputs
+
+    def _capture(self) -> None:
+        beside = torch.cuda.Stream()
+        beside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(beside):
+            for _ in range(WARM_UPS):
+                self._run()
+        torch.cuda.current_stream().wait_stream(beside)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._outputs = self._run()
+
+
+class FixedForward:
+    """A draft's forward, padded to ``rows`` rows, on the whole of one cache.
+
+    Padding sees the context and itself; nobody sees padding. Its keys land behind the draft's, in
+    rows that the next forward overwrites.
+    """
+
+    def __init__(self, read: Read, cache: StaticKV, rows: int, like: Tensor):
+        """``like``: a tensor on the device and in the precision of the mask."""
+        self._read, self._cache, self.rows = read, cache, rows
+        device = like.device
+        self._ids = torch.zeros(rows, dtype=torch.long, device=device)
+        self._depths = torch.zeros(rows, dtype=torch.long, device=device)
+        self._allowed = torch.eye(rows, dtype=torch.bool, device=device)
+        self._seen = torch.zeros((), dtype=torch.long, device=device)
+        self._offsets = torch.arange(rows, device=device)
+        self._columns = torch.arange(cache.capacity, device=device)
+        self._open = like.new_zeros(rows, cache.capacity)
+        self._replayed = Replayed(self._forward, device)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the cache has room for all rows, padding included."""
+        return self._cache.length + self.rows <= self._cache.capacity
+
+    def __call__(self, ids: Tensor, depths: Tensor, allowed: Tensor) -> Outputs:
+        """ids [n], depths [n], allowed [n, n] of a draft of n ≤ ``rows`` rows → outputs [n, …].
+
+        They are valid until the next call.
+        """
+        count = len(ids)
+        self._ids[:count].copy_(ids, non_blocking=True)
+        self._depths[:count].copy_(depths, non_blocking=True)
+        self._allowed[:count] = False
+        self._allowed[:count, :count].copy_(allowed, non_blocking=True)
+        self._seen.fill_(self._cache.length)
+        return tuple(out[:count] for out in self._replayed())
+
+    def _forward(self) -> Outputs:
+        slots = self._seen + self._offsets
+        context = (self._columns < self._seen).expand(self.rows, -1)
+        visible = context.index_copy(1, slots, self._allowed)
+        mask = self._open.masked_fill(~visible, mask_value(self._open.dtype))
+        with self._cache.fixed(slots):
+            return self._read(self._ids, self._seen + self._depths, mask)

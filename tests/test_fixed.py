@@ -1,0 +1,159 @@
+"""Padded forwards on the whole cache say what the plain one says, whatever the padding holds."""
+
+import numpy as np
+import pytest
+import torch
+
+from core.decode import Settings, decode, new_tokens
+from core.fixed import BUCKETS, bucket
+from core.target import Target, obstacle
+from core.types import Verdict
+from tests import toys
+
+FAMILIES = toys.FAMILIES
+CLOSE = {"rtol": 1e-9, "atol": 1e-9}
+PROMPT = list(toys.PROMPT)
+
+
+def pair(family="llama", layers=toys.LAYERS):
+    """The same model scored plainly and in padded forwards."""
+    return Target(toys.model(family), layers), Target(toys.model(family), layers, True)
+
+
+METHODS = {
+    "dflash": lambda: toys.line(toys.dflash_drafter()),
+    "ddtree": lambda: toys.tree(toys.dflash_drafter()),
+    "treeflash": lambda: toys.tree(toys.treeflash_drafter()),
+    "dart": lambda: toys.tree(toys.dart_drafter()),
+}
+
+
+def random_draft(rng, nodes):
+    parents = toys.random_parents(rng, nodes + 1)
+    return toys.draft_of(parents, rng.integers(0, toys.VOCABULARY, nodes + 1))
+
+
+def drafts(seed, sizes):
+    rng = np.random.default_rng(seed)
+    return [random_draft(rng, size) for size in sizes]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 9, 10, 64, 65, 66, 1025, 1026, 5000])
+def test_a_bucket_holds_its_rows_and_the_next_smaller_does_not(rows):
+    size = bucket(rows)
+    assert size >= rows and (size in BUCKETS or size == rows > BUCKETS[-1])
+    assert all(smaller < rows for smaller in BUCKETS if smaller < size)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("nodes", [0, 1, 7, 8, 9, 16, 33, 64, 100])
+def test_a_padded_forward_says_what_the_plain_one_says(family, nodes):
+    plain, padded = pair(family)
+    for where in (plain, padded):
+        where.prefill(PROMPT, 400)
+    (draft,) = drafts(nodes, [nodes])
+    one, two = plain.score(draft), padded.score(draft)
+    assert two.logits.shape == one.logits.shape and two.features.shape == one.features.shape
+    torch.testing.assert_close(two.logits, one.logits, **CLOSE)
+    torch.testing.assert_close(two.features, one.features, **CLOSE)
+    assert plain.forwards == padded.forwards
+
+
+@torch.inference_mode()
+def test_what_the_padding_holds_is_irrelevant():
+    _, padded = pair()
+    padded.prefill(PROMPT, 400)
+    small, large = drafts(1, [5, 8])
+    clean = padded.score(small).logits.clone()
+    padded.score(large)  # leaves its tokens, depths and mask in the buffers
+    torch.testing.assert_close(padded.score(small).logits, clean, rtol=0, atol=0)
+    forward = padded._forwards[9]
+    forward._ids[6:], forward._depths[6:] = 47, 900
+    forward._allowed[6:] = True
+    padded._kv.layers[0].keys[:, :, padded.length + 6 :] = 1e6
+    padded._kv.layers[0].values[:, :, padded.length + 6 :] = -1e6
+    torch.testing.assert_close(padded.score(small).logits, clean, rtol=0, atol=0)
+
+
+@torch.inference_mode()
+def test_the_test_above_could_fail():
+    """A real row that sees padding changes."""
+    _, padded = pair()
+    padded.prefill(PROMPT, 400)
+    (small,) = drafts(1, [5])
+    clean = padded.score(small).logits.clone()
+    forward = padded._forwards[9]
+    forward._allowed[:6, 6:] = True
+    open_ = torch.stack([*forward._replayed()][:1])[0][:6]
+    assert not torch.allclose(open_, clean)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_many_rounds_and_texts_on_one_cache_stay_equal(seed):
+    plain, padded = pair("qwen3")
+    rng = np.random.default_rng(seed)
+    for text in range(3):
+        prompt = rng.integers(0, toys.VOCABULARY, int(rng.integers(1, 30))).tolist()
+        for where in (plain, padded):
+            where.prefill(prompt, 500)
+        for _ in range(6):
+            draft = random_draft(rng, int(rng.integers(0, 40)))
+            one, two = plain.score(draft), padded.score(draft)
+            torch.testing.assert_close(two.logits, one.logits, **CLOSE)
+            row = int(rng.integers(len(draft)))
+            path = [row]
+            while path[0]:
+                path.insert(0, int(draft.parents[path[0]]))
+            for where in (plain, padded):
+                where.commit(Verdict(tuple(path), np.array([0])))
+            assert plain.length == padded.length, text
+
+
+def test_a_cache_without_room_for_the_padding_is_read_plainly():
+    plain, padded = pair()
+    prompt = (PROMPT * 40)[:250]
+    for where in (plain, padded):
+        where.prefill(prompt, 6)
+    (draft,) = drafts(3, [5])
+    assert padded._kv.capacity == 256 and not padded._fixed_forward(6).fits
+    assert torch.equal(padded.score(draft).logits, plain.score(draft).logits)
+
+
+def test_a_larger_cache_gets_forwards_of_its_own():
+    _, padded = pair()
+    padded.prefill(PROMPT, 10)
+    (draft,) = drafts(4, [3])
+    padded.score(draft)
+    first = padded._forwards[9]
+    padded.prefill(PROMPT, 20)
+    padded.score(draft)
+    assert padded._forwards[9] is first, "the same cache: what was captured serves again"
+    padded.prefill(PROMPT * 60, 400)
+    padded.score(draft)
+    assert padded._forwards[9] is not first
+
+
+@pytest.mark.parametrize("sampling", [toys.GREEDY, toys.SAMPLED])
+@pytest.mark.parametrize("make", METHODS)
+def test_every_method_writes_the_same_text(make, sampling):
+    texts = []
+    for where in pair(layers=METHODS[make]().drafter.layers):
+        rounds = list(decode(where, METHODS[make](), PROMPT, Settings(16, 50, sampling)))
+        texts.append((new_tokens(rounds), [r.draft.tokens.tolist() for r in rounds]))
+    assert texts[0] == texts[1]
+
+
+def test_a_cpu_reads_plainly_unless_told_otherwise():
+    assert not Target(toys.model())._fixed and Target(toys.model(), fixed=True)._fixed
+
+
+@pytest.mark.parametrize(("family", "words"), [("llama", None), ("qwen3_moe", "experts")])
+def test_what_keeps_a_model_from_being_captured_is_named(family, words):
+    found = obstacle(toys.model(family))
+    assert found is None if words is None else words in found
+
+
+def test_a_sliding_window_keeps_a_model_from_being_captured(monkeypatch):
+    model = toys.language_model("qwen3")
+    model.config.layer_types = ["full_attention", "sliding_attention"]
+    assert "sliding window" in obstacle(model)
