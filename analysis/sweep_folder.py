@@ -70,7 +70,8 @@ class Folder:
         known = [job for job in self._jobs.values() if job.file in there]
         for done, job in enumerate(known):
             report(done / len(known))
-            self._take_in(job)
+            if (row := _row(job, self.path / TRACES / job.file)) is not None:
+                self._rows[job.name] = row
         told = _json(self.path / FAILURES)
         left = {job.name for job in self.left()}
         self._failures = {k: v for k, v in told.items() if k in left and isinstance(v, str)}
@@ -80,14 +81,18 @@ class Folder:
         return self.path / UNFINISHED / job.file
 
     def keep(self, job: Job) -> None:
-        """The run is done and its trace written: from now on it counts."""
+        """The run is done and its trace written: from now on it counts.
+
+        Raises UserError for a trace that is not this run's, or not whole.
+        """
+        written = self.unfinished(job)
+        if (row := _row(job, written)) is None:
+            raise UserError(f"the trace {written} does not read back as it was written")
         with _writing(self.path):
-            written = self.unfinished(job)
             with written.open("rb+") as file:  # on disk before it has its name, for a power cut
                 os.fsync(file.fileno())
             written.replace(self.path / TRACES / job.file)
-        if not self._take_in(job):
-            raise UserError(f"{self.path / TRACES / job.file} does not read back as it was written")
+        self._rows[job.name] = row
         if self._failures.pop(job.name, None) is not None:
             self._write_failures()
 
@@ -103,15 +108,6 @@ class Folder:
         with _writing(self.path), _whole(self.path / TABLE) as file:
             results(self.rows()).to_parquet(file, index=False, schema=SCHEMA)
 
-    def _take_in(self, job: Job) -> bool:
-        try:
-            row = row_of(job, read_ends(self.path / TRACES / job.file))
-        except UserError:
-            return False
-        if row is not None:
-            self._rows[job.name] = row
-        return row is not None
-
     def _write_failures(self) -> None:
         path = self.path / FAILURES
         with _writing(self.path):
@@ -119,6 +115,13 @@ class Folder:
                 _write_json(path, self.failures)
             else:
                 path.unlink(missing_ok=True)
+
+
+def _row(job: Job, path: Path) -> Row | None:
+    try:
+        return row_of(job, read_ends(path))
+    except UserError:
+        return None
 
 
 @contextmanager

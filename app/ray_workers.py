@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import math
 import os
+import re
+import socket
 import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +33,7 @@ PIN = "2.60.0"
 LOCAL = "local"  # the address that starts a cluster of one's own
 TRIES = 2  # of a run whose worker dies
 STORE = 128 << 20  # bytes of a local cluster's object store: results pass through it one by one
+KNOCK = 5.0  # seconds for a cluster's address to answer
 TICK = 1.0  # seconds between looks at Ctrl-C and the progress
 ROOT = ASSETS.parent
 _CODE = ("core", "analysis", "app", "assets")
@@ -286,7 +289,6 @@ def check(device: str) -> None:
 
 
 def _ray() -> Any:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report to its makers
     try:
         import ray
     except ImportError:
@@ -300,6 +302,7 @@ def _connected(address: str, workers: int | None) -> Iterator[Any]:
     # Ray prints a page on stdout when a worker dies; what it means for a run is said by us.
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
         try:
+            _knock(address)
             ray.init(**_options(address, workers))
         except Exception as error:  # it raises anything, from ConnectionError to ValueError
             raise UserError(f"no Ray cluster at {address!r}: {sentence(error)}") from None
@@ -309,17 +312,29 @@ def _connected(address: str, workers: int | None) -> Iterator[Any]:
             ray.shutdown()
 
 
+def _knock(address: str) -> None:
+    """Raises OSError where nobody answers: Ray itself would go on asking for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK).close()
+
+
 def _options(address: str, workers: int | None) -> dict[str, Any]:
     quiet = {"address": address, "log_to_driver": False, "logging_level": "ERROR"}
     if address != LOCAL:
-        code = ["/*", *(f"!/{name}" for name in _CODE)]
-        return {**quiet, "runtime_env": {"working_dir": str(ROOT), "excludes": code}}
+        return {**quiet, "runtime_env": {"working_dir": str(ROOT), "excludes": _not_sent(ROOT)}}
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     return {
         **quiet, "include_dashboard": False, "object_store_memory": STORE,
         "num_cpus": max(workers or 1, os.cpu_count() or 1),
         "runtime_env": {"env_vars": {"PYTHONPATH": path}},
     }  # fmt: skip
+
+
+def _not_sent(root: Path) -> list[str]:
+    """All that lies beside the code, as lines of a .gitignore."""
+    others = sorted({entry.name for entry in root.iterdir()} - {*_CODE})
+    return ["/" + re.sub(r"([\\*?\[])", r"\\\1", name) for name in others]
 
 
 def _share(ray: Any, workers: int | None, device: str) -> Share:

@@ -17,6 +17,7 @@ from core.methods import RECIPES
 NEEDED = ("torch", "transformers", "safetensors", "numpy", "numba", "rich")
 FOR_PREPARING = ("gguf", "accelerate")
 FOR_STUDIO = ("gradio",)
+FOR_CLUSTERS = ("ray",)
 FOR_TESTS = ("pytest", "hypothesis", "playwright", "ruff", "pyright")
 INSTALL = "pip install -r requirements.txt"
 
@@ -49,6 +50,7 @@ def _versions(missing: list[str]) -> Iterator[str]:
         (NEEDED, "decoding"),
         (FOR_PREPARING, "making the embedded target"),
         (FOR_STUDIO, "the studio"),
+        (FOR_CLUSTERS, "sweep --ray"),
         (FOR_TESTS, "the tests"),
     ):
         found = {name: _version(name) for name in names}
@@ -74,7 +76,8 @@ def _pins() -> dict[str, str]:
         lines = (ASSETS.parent / "requirements.txt").read_text("utf-8").splitlines()
     except OSError:
         return {}
-    pairs = (line.split("==") for line in lines if "==" in line and not line.startswith("#"))
+    lines = [line.partition(";")[0] for line in lines if not line.startswith("#")]
+    pairs = (line.split("==") for line in lines if "==" in line)
     return {name.strip(): version.strip() for name, version in pairs}
 
 

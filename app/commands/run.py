@@ -244,7 +244,7 @@ class Log:
 
     def _guarded(self, action: Callable[[], None]) -> None:
         try:
-            with _unbroken():
+            with unbroken():
                 action()
         except OSError as error:
             why = error.strerror or error
@@ -252,7 +252,7 @@ class Log:
 
 
 @contextmanager
-def _unbroken() -> Iterator[None]:
+def unbroken() -> Iterator[None]:
     """Ctrl-C waits until the block is done: half a gzip write would spoil what stands before it."""
     if threading.current_thread() is not threading.main_thread():
         yield

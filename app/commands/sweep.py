@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.commands import common
+from app.commands.run import unbroken
 from app.terminal import Progress, console, one_line, say, table
 from core.errors import UserError
 from core.methods import RECIPES
@@ -60,8 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("where it runs (default: in this process)")
     group.add_argument(
         "--ray", metavar="ADDRESS",
-        help="on a Ray cluster: auto (the one this machine is in), HOST:PORT, ray://HOST:PORT, or "
-        "local (one started here for this sweep)",
+        help="on a Ray cluster: auto (the one this machine is in), HOST:PORT, or local (one "
+        "started here for this sweep)",
     )  # fmt: skip
     group.add_argument(
         "--workers", type=common.whole, metavar="N",
@@ -212,11 +213,14 @@ def _outcomes(
 
 
 def _settle(folder: Folder, outcome: Outcome) -> None:
+    """Ctrl-C waits for it: what has a name on disk is also in the table."""
     if outcome.error:
         say(f"failed: {outcome.job.title}: {one_line(outcome.error, 200)}")
-        folder.fail(outcome.job, outcome.error)
-    else:
-        folder.keep(outcome.job)
+    with unbroken():
+        if outcome.error:
+            folder.fail(outcome.job, outcome.error)
+        else:
+            folder.keep(outcome.job)
 
 
 # ── what it says ─────────────────────────────────────────────────────────────────────────────────
