@@ -193,8 +193,15 @@ def results(rows: Sequence[Row]) -> pd.DataFrame:
     error              why it failed, or null
     """
     frame: Frame = pd.DataFrame(list(rows), columns=pd.Index(SCHEMA.names), dtype=object)
+    for name in (f.name for f in SCHEMA if f.type == _TEXT):
+        frame[name] = frame[name].map(_storable)
     kinds = {f.name: _DTYPES[f.type] for f in SCHEMA if f.type in _DTYPES}
     return frame.astype(kinds)
+
+
+def _storable(value: object) -> object:
+    """Text as Unicode that files can hold: a path may be of bytes that are none."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
 def row_of(job: Job, ends: Trace) -> Row | None:
@@ -243,7 +250,7 @@ def _measured(footer: Mapping[str, Any]) -> Row:
 
 
 def _wholes(values: Any) -> list[int]:
-    if not isinstance(values, list) or not all(type(v) is int and 0 <= v < 1 << 31 for v in values):
+    if not isinstance(values, list) or not all(type(v) is int and 0 <= v < 1 << 63 for v in values):
         raise ValueError
     return values
 
@@ -256,11 +263,11 @@ def _circumstances(header: Header, footer: Mapping[str, Any]) -> Row:
         "dtype": header.dtype, "device": header.device, "hardware": footer.get("hardware"),
         "created": header.created, "version": header.creator.get("version"),
     }  # fmt: skip
+    numbers = [footer.get("threads", 0), rule["top_k"], settings["max_new_tokens"]]
     return {
         **{k: None if v is None else str(v) for k, v in told.items()},
-        "threads": int(footer.get("threads", 0)), "temperature": float(rule["temperature"]),
-        "top_k": int(rule["top_k"]), "top_p": float(rule["top_p"]),
-        "max_new_tokens": int(settings["max_new_tokens"]),
+        **dict(zip(("threads", "top_k", "max_new_tokens"), _wholes(numbers), strict=True)),
+        "temperature": float(rule["temperature"]), "top_p": float(rule["top_p"]),
     }  # fmt: skip
 
 

@@ -75,6 +75,8 @@ class Folder:
         told = _json(self.path / FAILURES)
         left = {job.name for job in self.left()}
         self._failures = {k: v for k, v in told.items() if k in left and isinstance(v, str)}
+        if self._failures != told:  # mended just before a kill, or of a plan that is gone
+            self._write_failures()
 
     def unfinished(self, job: Job) -> Path:
         """Where the run's trace is to be written."""
@@ -100,7 +102,7 @@ class Folder:
         """The run failed; what it wrote of a trace goes."""
         with _writing(self.path):
             self.unfinished(job).unlink(missing_ok=True)
-        self._failures[job.name] = sentence.encode("utf-8", "replace").decode()
+        self._failures[job.name] = sentence
         self._write_failures()
 
     def write_table(self) -> None:

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections import Counter
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pandas as pd
@@ -23,14 +24,24 @@ from hypothesis import strategies as st
 from analysis.contestants import Contestant, field_of
 from analysis.online import tau
 from analysis.prompts import Prompt
-from analysis.sweep import SCHEMA, Job, Plan, Terms, gridded, scores
+from analysis.sweep import (
+    SCHEMA,
+    Job,
+    Plan,
+    Terms,
+    compared,
+    gridded,
+    results,
+    row_of,
+    scores,
+)
 from analysis.sweep_folder import Folder, opened
 from analysis.tables import Tables
-from app import cli, ray_workers
-from app.commands import common
+from app import cli, ray_workers, sweeping
+from app.commands import common, sweep
 from app.ray_workers import Dealer, Died, Share
 from core.errors import UserError
-from core.trace import read_trace
+from core.trace import read_ends, read_trace
 from tests.test_cli import is_one_sentence, save_toys, start
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -167,6 +178,24 @@ def test_it_says_what_report_says(call, words, whole):
         assert abs(low - row.low) < 0.1 and abs(high - row.high) < 0.1
         assert line.endswith("4 of 4")
     assert call(["report", str(whole / "traces")])[0] == 0
+
+
+@pytest.mark.parametrize("junk", [None, "x", [], {}, -1, 1e400, True, [1.5], "\ud800", 10**400])
+def test_a_foreign_footer_is_no_line_or_one_that_can_be_written(whole, tmp_path, junk):
+    plan = Plan(Terms("m"), (Contestant("plain", "ar"),), (Prompt("one"),))
+    (job,) = plan.jobs()
+    ends = read_ends(whole / "traces" / job.file)
+    assert ends.footer is not None and row_of(job, ends) is not None
+    assert row_of(job, replace(ends, footer=None)) is None
+    assert row_of(replace(job, seed=1), ends) is None
+    lines = [row_of(job, replace(ends, footer={**ends.footer, key: junk})) for key in ends.footer]
+    sampling = {**ends.header.settings, "sampling": junk}
+    lines.append(row_of(job, replace(ends, header=replace(ends.header, settings=sampling))))
+    model = replace(ends.header, model={"name": junk}, drafter={"kind": junk})
+    lines.append(row_of(job, replace(ends, header=model)))
+    good = compared([line for line in lines if line is not None])
+    assert lines[-2] is None and good
+    results(good).to_parquet(tmp_path / "x.parquet", schema=SCHEMA)
 
 
 def test_scores_draw_texts_anew_and_count_repeats_as_one_text():
@@ -327,18 +356,18 @@ def test_one_sweep_at_a_time(call, words, tmp_path):
 # ── killed, stopped, broken ──────────────────────────────────────────────────────────────────────
 
 
-def wait_for_traces(process: subprocess.Popen, out: Path, count: int) -> None:
+def wait_for_traces(process: subprocess.Popen, out: Path, number: int) -> None:
     deadline = time.monotonic() + 240
-    while len(list((out / "traces").glob("*"))) < count:
+    while len(list((out / "traces").glob("*"))) < number:
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.005)
 
 
 def test_killed_and_resumed_is_the_same_as_uninterrupted(call, words, whole, tmp_path):
     out = tmp_path / "s"
-    for count in (1, 6):
+    for number in (1, 6):
         process = start(*words(out))
-        wait_for_traces(process, out, count)
+        wait_for_traces(process, out, number)
         process.kill()
         process.communicate(timeout=60)
         assert process.returncode == -signal.SIGKILL
@@ -449,27 +478,35 @@ def test_failures_are_listed_the_others_go_on_and_a_rerun_retries(call, words, w
     assert traces_of(out) == before
 
 
-def test_a_failure_that_is_mended_is_gone(call, words, whole, toys, tmp_path, monkeypatch):
-    out, broken = tmp_path / "s", tmp_path / "broken"
-    from app import sweeping
-
+def test_a_failure_that_is_mended_is_gone(call, words, whole, tmp_path, monkeypatch):
+    out, broken, tables = tmp_path / "s", tmp_path / "broken", []
     real = sweeping.Runner.run
 
     def sometimes(self, job, path):
-        return (
-            "out of luck"
-            if job.contestant.budget == 9 and broken.exists()
-            else real(self, job, path)
-        )
+        tables.append(len(table_of(out)) if (out / "results.parquet").exists() else 0)
+        if job.contestant.budget == 9 and broken.exists():
+            return "out of luck"
+        return real(self, job, path)
 
     monkeypatch.setattr(sweeping.Runner, "run", sometimes)
+    monkeypatch.setattr(sweep, "FRESH", 0.0)
     broken.touch()
     assert call(words(out))[0] == 1
+    assert tables == list(range(16))  # the table keeps pace, failures included
     assert len(json.loads((out / "failures.json").read_text())) == 4
     broken.unlink()
     assert call(words(out))[0] == 0
     assert not (out / "failures.json").exists()
     assert_same(table_of(out), table_of(whole))
+
+
+def test_failures_of_a_plan_that_is_gone_are_gone(call, words, tmp_path):
+    long = ("--prompt", "x" * 5000, "--seed", 0)
+    some = [word for word in words(tmp_path / "s", *long) if "prompts" not in word]
+    assert call(some)[0] == 1
+    assert (tmp_path / "s" / "failures.json").exists()
+    assert call(words(tmp_path / "s", "--max-new-tokens", 3))[0] == 0
+    assert not (tmp_path / "s" / "failures.json").exists()
 
 
 # ── Ray: dealing, without Ray ────────────────────────────────────────────────────────────────────
@@ -482,6 +519,7 @@ class FakeCrew:
         self.dies, self.loads, self.stuck = dies, loads, stuck
         self.hired, self.dismissed, self.ran = 0, [], []
         self.tickets: dict[int, tuple[int, Job | None]] = {}
+        self.numbers = count(1)
 
     def hire(self):
         self.hired += 1
@@ -496,7 +534,7 @@ class FakeCrew:
         return self._ticket(worker, job)
 
     def _ticket(self, worker, job):
-        number = 1000 + len(self.ran) + sum(self.tickets) + self.hired
+        number = next(self.numbers)
         self.tickets[number] = (worker, job)
         return number
 
@@ -521,9 +559,9 @@ class FakeCrew:
         self.dismissed.append(worker)
 
 
-def jobs_of(count: int) -> list[Job]:
+def jobs_of(number: int) -> list[Job]:
     field = (Contestant("plain", "ar"),)
-    return Plan(Terms("m"), field, tuple(Prompt(str(n)) for n in range(count))).jobs()
+    return Plan(Terms("m"), field, tuple(Prompt(str(n)) for n in range(number))).jobs()
 
 
 def answered(crew: FakeCrew, jobs: list[Job], size: int) -> dict[Job, bytes | str]:

@@ -125,9 +125,9 @@ def _plan(args: argparse.Namespace) -> Plan:
         probe=not args.no_probe,
     )
     seeds = tuple(dict.fromkeys(args.seed))
-    for seed in seeds:
-        if not -(1 << 63) <= seed < 1 << 63:
-            raise UserError(f"a seed must fit in 64 bits, unlike {seed}")
+    for number in (*seeds, args.max_new_tokens, args.top_k):
+        if not -(1 << 63) <= number < 1 << 63:
+            raise UserError(f"{number} does not fit in the 64 bits of a column")
     plan = Plan(terms, field, _prompts(args), seeds, tuple(_files(field, args.drafter)))
     for contestant in field:
         request_of(terms, Job(contestant, plan.prompts[0], 0, seeds[0])).settings()
