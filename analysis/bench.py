@@ -15,36 +15,23 @@ import copy
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 
+from analysis.contestants import PLAIN, Contestant, field_of
 from core.decode import new_tokens
-from core.errors import UserError
-from core.methods import Value, recipe, settle
+from core.methods import Value
 from core.models import Language, load_language
 from core.packed import can_pack
 from core.session import Engine, RunRequest
 from core.trace import summary
 
-PLAIN = "ar"
 GENERATE = "generate"
 LOOKUP = 10  # prompt_lookup_num_tokens, the value transformers' own documentation uses
 Report = Callable[[int, str], None]  # (decodings done, what comes next)
-
-
-@dataclass(frozen=True)
-class Contestant:
-    """One way of decoding. ``method`` None is transformers' generate; ``lookup`` 0 is off."""
-
-    name: str
-    method: str | None
-    budget: int = 1
-    lookup: int = 0
-    options: tuple[tuple[str, Value], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,31 +82,14 @@ class Row:
 def contestants(
     methods: Sequence[str], budgets: Sequence[int], options: Mapping[str, Value] | None = None
 ) -> tuple[Contestant, ...]:
-    """Baselines first. A method that cannot use a budget (a chain) runs once, at its own.
-
-    Each method takes those of the options that it has. Raises UserError for an unknown method, or
-    an option that none has.
-    """
-    unused = set(options or {})
-    made = [
+    """Baselines first, then every method × budget (``field_of``, which raises UserError)."""
+    baselines = (
         Contestant("plain", PLAIN),
         Contestant("generate", None),
         Contestant("generate + lookup", None, lookup=LOOKUP),
-    ]
-    for name in methods:
-        if name == PLAIN:
-            continue
-        own = recipe(name)
-        sizes = budgets if own.builder != "chain" else (own.budget,)
-        taken = {k: v for k, v in (options or {}).items() if k.replace("-", "_") in own.defaults}
-        settle(name, taken)
-        unused -= set(taken)
-        pairs = tuple(taken.items())
-        title = Path(name).stem if name.endswith(".py") else name
-        made += [Contestant(f"{title} B={size}", name, size, options=pairs) for size in sizes]
-    if unused:
-        raise UserError(f"none of these methods has an option {sorted(unused)[0]!r}")
-    return tuple(made)
+    )
+    drafting = [name for name in methods if name != PLAIN]
+    return baselines + field_of(drafting, budgets, options)
 
 
 def bench(

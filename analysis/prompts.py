@@ -1,5 +1,18 @@
 """A few prompts for checks and comparisons that name none: math, code and chat."""
 
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt, and the part of its collection that it says it comes from ("maths", "code")."""
+
+    text: str
+    source: str = ""
+
+
 PROMPTS = (
     "Darrell has 7 apples and gives 3 of them to Ann. How many apples does he have left? Explain.",
     "Write a Python function that returns the n-th Fibonacci number.",

@@ -108,6 +108,15 @@ GROUPS: dict[str, tuple[Command, ...]] = {
             ("bench", "bench ddtree --budget 8 16 32 --max-new-tokens 128 --repeats 5"),
         ),
         Command(
+            "sweep",
+            "app.commands.sweep",
+            "methods × budgets × prompts × seeds into one table and a trace each (resumable)",
+            (
+                "sweep runs/s ar ddtree treeflash --budget 16 64 --prompts questions.jsonl",
+                "sweep runs/s ddtree --budget 8 16 --temperature 1 --seed 0 1 2 --ray auto",
+            ),
+        ),
+        Command(
             "collect",
             "app.commands.collect",
             "run the drafters at every token of one text, for whatif",

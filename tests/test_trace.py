@@ -23,6 +23,7 @@ from core.trace import (
     Trace,
     TraceReader,
     TraceWriter,
+    read_ends,
     read_trace,
     round_from_json,
     round_to_json,
@@ -234,6 +235,23 @@ def test_a_run_without_footer_is_interrupted_and_still_opens(tmp_path):
     write_trace(path, replace(small_trace(), footer=None))
     assert not read_trace(path).complete
     assert_same(read_trace(path).rounds, small_trace().rounds)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_the_ends_of_a_trace_are_its_header_and_footer_whatever_stands_between(tmp_path, suffix):
+    path = tmp_path / f"t{suffix}"
+    writer = TraceWriter(path, small_trace().header)
+    writer.write(small_round())
+    assert read_ends(path) == Trace(read_trace(path).header, (), None)
+    writer._line({"kind": "round", "nodes": "none"})
+    writer.finish(more=1)
+    ends = read_ends(path)
+    assert ends.header == small_trace().header and ends.rounds == ()
+    assert ends.footer is not None and (ends.footer["rounds"], ends.footer["more"]) == (1, 1)
+    with pytest.raises(UserError):
+        read_trace(path)
+    with pytest.raises(UserError, match="cannot be read"):
+        read_ends(tmp_path)
 
 
 def test_a_cut_at_every_byte_of_the_last_line_loses_that_line_only(tmp_path):

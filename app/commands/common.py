@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analysis.prompts import Prompt
 from app.terminal import Progress
 from core import presets
 from core.errors import UserError
@@ -103,8 +104,10 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_sampling_options(parser: argparse.ArgumentParser, temperature: float) -> None:
-    """The target's rule; the drafter never sees it."""
+def add_sampling_options(
+    parser: argparse.ArgumentParser, temperature: float, seeds: bool = False
+) -> None:
+    """The target's rule, with one seed or ``seeds``; the drafter never sees it."""
     group = parser.add_argument_group("sampling (the target's rule)")
     group.add_argument(
         "--temperature",
@@ -115,6 +118,12 @@ def add_sampling_options(parser: argparse.ArgumentParser, temperature: float) ->
     )
     group.add_argument("--top-k", type=whole, default=0, metavar="K", help="0 is off (default)")
     group.add_argument("--top-p", type=number, default=1.0, metavar="P", help="1 is off (default)")
+    if seeds:
+        group.add_argument(
+            "--seed", type=whole, nargs="+", default=[0], metavar="S",
+            help="one or several; at temperature 0 the runs of several are repeats (default 0)",
+        )  # fmt: skip
+        return
     group.add_argument(
         "--seed", type=whole, default=0, metavar="S", help="same seed, same text (default 0)"
     )
@@ -143,7 +152,13 @@ def chosen_prompts(args: argparse.Namespace, default: tuple[str, ...] = ()) -> l
 
 
 def read_prompts(path: Path) -> list[str]:
-    """Prompts of a .jsonl file (field "prompt") or of a text file, one a line, blank ones left out.
+    """The prompts of a file, without their sources (``read_sourced``)."""
+    return [prompt.text for prompt in read_sourced(path)]
+
+
+def read_sourced(path: Path) -> list[Prompt]:
+    """Prompts of a .jsonl file (field "prompt", and "source" where it has one) or of a text file,
+    one a line, blank ones left out.
 
     Raises UserError naming the file and the line.
     """
@@ -160,11 +175,11 @@ def read_prompts(path: Path) -> list[str]:
     if not numbered:
         raise UserError(f"{path} holds no prompt")
     if path.suffix != ".jsonl":
-        return [checked_prompt(line, f"{path}, line {n}") for n, line in numbered]
+        return [Prompt(checked_prompt(line, f"{path}, line {n}")) for n, line in numbered]
     return [_json_prompt(line, f"{path}, line {n}") for n, line in numbered]
 
 
-def _json_prompt(line: str, where: str) -> str:
+def _json_prompt(line: str, where: str) -> Prompt:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
@@ -172,7 +187,9 @@ def _json_prompt(line: str, where: str) -> str:
     prompt = value.get("prompt") if isinstance(value, dict) else None
     if not isinstance(prompt, str):
         raise UserError(f'{where} has no text in a field "prompt"')
-    return checked_prompt(prompt, where)
+    source = value.get("source")
+    told = source.encode("utf-8", "replace").decode() if isinstance(source, str) else ""
+    return Prompt(checked_prompt(prompt, where), told)
 
 
 def checked_prompt(text: str, where: str) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 NEEDED = ("torch", "transformers", "safetensors", "numpy", "numba", "rich")
 FOR_PREPARING = ("gguf", "accelerate")
 FOR_STUDIO = ("gradio",)
+FOR_CLUSTERS = ("ray",)
 FOR_TESTS = ("pytest", "hypothesis", "playwright", "ruff", "pyright")
 INSTALL = "pip install -r requirements.txt"
 
@@ -62,6 +63,7 @@ def _versions(missing: list[str]) -> Iterator[str]:
         (NEEDED, "decoding"),
         (FOR_PREPARING, "making the embedded target"),
         (FOR_STUDIO, "the studio"),
+        (FOR_CLUSTERS, "sweep --ray"),
         (FOR_TESTS, "the tests"),
     ):
         found = {name: _version(name) for name in names}
@@ -87,7 +89,8 @@ def _pins() -> dict[str, str]:
         lines = (ASSETS.parent / "requirements.txt").read_text("utf-8").splitlines()
     except OSError:
         return {}
-    pairs = (line.split("==") for line in lines if "==" in line and not line.startswith("#"))
+    lines = [line.partition(";")[0] for line in lines if not line.startswith("#")]
+    pairs = (line.split("==") for line in lines if "==" in line)
     return {name.strip(): version.strip() for name, version in pairs}
 
 

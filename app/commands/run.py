@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -68,6 +68,7 @@ class Job:
     request: RunRequest
     trace: Path | None
     probe: bool
+    told: Mapping[str, Any] = field(default_factory=dict)  # more for the trace's footer
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,8 +165,9 @@ def decode(job: Job, prompt: str, watch: Watch = lambda *_: None) -> Done:
             tokens = new_tokens(rounds)
             text = run.text(tokens)
             watch(text, len(tokens))
-        log.finish(text, clock.seconds)
-    tokens = tuple(new_tokens(rounds))
+        tokens = tuple(new_tokens(rounds))
+        told = {"prefill_seconds": clock.prefill, "token_ids": list(tokens), **job.told}
+        log.finish(text, clock.seconds, told)
     budget = run.header.settings["budget"]
     return Done(request, budget, tuple(rounds), tokens, text, clock.seconds, clock.prefill)
 
@@ -233,14 +235,16 @@ class Log:
         writer, texted = self._writer, self._run.texted(record)
         self._guarded(lambda: writer.write(texted))
 
-    def finish(self, text: str, seconds: float) -> None:
+    def finish(self, text: str, seconds: float, more: Mapping[str, Any] | None = None) -> None:
+        """Write the footer: the text, its seconds, and ``more``."""
         if self._writer is not None:
             writer = self._writer
-            self._guarded(lambda: writer.finish(text=text, wall_seconds=seconds))
+            told = {"text": text, "wall_seconds": seconds, **(more or {})}
+            self._guarded(lambda: writer.finish(**told))
 
     def _guarded(self, action: Callable[[], None]) -> None:
         try:
-            with _unbroken():
+            with unbroken():
                 action()
         except OSError as error:
             why = error.strerror or error
@@ -248,7 +252,7 @@ class Log:
 
 
 @contextmanager
-def _unbroken() -> Iterator[None]:
+def unbroken() -> Iterator[None]:
     """Ctrl-C waits until the block is done: half a gzip write would spoil what stands before it."""
     if threading.current_thread() is not threading.main_thread():
         yield

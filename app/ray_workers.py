@@ -1,0 +1,350 @@
+"""The runs of a sweep on a Ray cluster: workers with an engine each; the driver deals and collects.
+
+A worker is an actor. It gets one run at a time and gives back the trace's bytes or the sentence of
+its failure: plain data. The driver alone writes files, so the nodes need no folder in common, but
+every path that the command names (a model's folder, a drafter's, a method's file) must be there on
+every node. A cluster elsewhere is sent Draftscope's own code and assets, nothing more; what
+requirements.txt names must be installed there.
+
+A worker that dies takes only its run along: another one gets that run once more, and a new worker
+takes the place.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import socket
+import tempfile
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from analysis.sweep import Job, Terms
+from app.sweeping import Outcome, Report, Runner, sentence
+from core import ASSETS
+from core.errors import UserError
+
+PIN = "2.60.0"
+LOCAL = "local"  # the address that starts a cluster of one's own
+TRIES = 2  # of a run whose worker dies
+STORE = 128 << 20  # bytes of a local cluster's object store: results pass through it one by one
+KNOCK = 5.0  # seconds for a cluster's address to answer
+TICK = 1.0  # seconds between looks at Ctrl-C and the progress
+ROOT = ASSETS.parent
+_CODE = ("core", "analysis", "app", "assets")
+
+Answer = bytes | str  # a trace, or the sentence of a failure
+Place = Callable[[Job], Path]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a worker loads. ``here``: the driver's folder, for paths that are relative to it."""
+
+    model: str
+    device: str
+    drafter: Path | None
+    terms: Terms
+    here: str
+
+
+class Worker:
+    """An engine in a process of its own. It answers with plain data and never raises."""
+
+    def __init__(self, spec: Spec):
+        self._spec, self._runner = spec, None
+
+    def prepare(self) -> str:
+        """Load the target; returns why that failed, or nothing."""
+        spec = self._spec
+        try:
+            if os.path.isdir(spec.here):
+                os.chdir(spec.here)
+            from app.commands import common
+
+            common.quiet_libraries()
+            from core.session import Engine
+
+            engine = Engine(spec.model, spec.device, spec.drafter)
+            engine.prepare()
+            self._runner = Runner(engine, spec.terms)
+        except Exception as error:
+            return sentence(error)
+        return ""
+
+    def run(self, job: Job) -> Answer:
+        assert self._runner is not None
+        with tempfile.TemporaryDirectory(prefix="draftscope-") as folder:
+            path = Path(folder) / job.file
+            return self._runner.run(job, path) or path.read_bytes()
+
+
+# ── dealing ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class Died(Exception):
+    """A worker is gone, and what it was doing with it."""
+
+
+class Crew(Protocol):
+    """Workers, as the dealer sees them. What they are asked for is a ticket, to be waited for."""
+
+    def hire(self) -> Any:
+        """A new worker, still without an engine."""
+        ...
+
+    def prepare(self, worker: Any) -> Any:
+        """Ticket: the worker loads its engine."""
+        ...
+
+    def give(self, worker: Any, job: Job) -> Any:
+        """Ticket: the worker runs the job."""
+        ...
+
+    def wait(self, tickets: Sequence[Any]) -> Any | None:
+        """A ticket that is answered, or None after a while without one."""
+        ...
+
+    def take(self, ticket: Any) -> Answer:
+        """The answer. Raises Died when the worker did."""
+        ...
+
+    def dismiss(self, worker: Any) -> None:
+        """The worker is needed no more, or is dead."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What a worker is doing: a run, or (``job`` None) getting ready."""
+
+    worker: Any
+    job: Job | None = None
+
+
+class Dealer:
+    """Deals runs to at most ``size`` workers, each the next one when it is free."""
+
+    def __init__(self, crew: Crew, jobs: Sequence[Job], size: int):
+        self.crew, self.waiting = crew, deque(jobs)
+        self.size = min(size, len(jobs))
+        self.doing: dict[Any, Task] = {}
+        self._deaths: Counter[Job] = Counter()
+        self._unready, self._why = 0, ""
+
+    @property
+    def note(self) -> str:
+        """What is going on, for the progress."""
+        busy = [task.job.title for task in self.doing.values() if task.job is not None]
+        loading = len(self.doing) - len(busy)
+        found = [
+            f"{len(busy)} of {self.size} workers",
+            *([f"{loading} loading"] if loading else []),
+        ]
+        return ", ".join([*found, *busy[:1]])
+
+    def answers(self, report: Report) -> Iterator[tuple[Job, Answer]]:
+        """Every run with its trace or its sentence, in the order they end.
+
+        Raises UserError when no worker can be made ready.
+        """
+        for _ in range(self.size):
+            self._hire()
+        while self.waiting or any(task.job for task in self.doing.values()):
+            if not self.doing:
+                raise UserError(f"no Ray worker could be made ready: {self._why}")
+            report(self.note)
+            ticket = self.crew.wait(list(self.doing))
+            if ticket is None:
+                continue
+            task = self.doing.pop(ticket)
+            try:
+                answer = self.crew.take(ticket)
+            except Died as death:
+                yield from self._bury(task, str(death))
+            else:
+                yield from self._next(task, answer)
+
+    def _hire(self) -> None:
+        worker = self.crew.hire()
+        self.doing[self.crew.prepare(worker)] = Task(worker)
+
+    def _next(self, task: Task, answer: Answer) -> Iterator[tuple[Job, Answer]]:
+        """The worker is free: it gets the next run, if it is ready and there is one."""
+        if task.job is None and answer:
+            self._why = str(answer)
+            self.crew.dismiss(task.worker)
+            return
+        if self.waiting:
+            job = self.waiting.popleft()
+            self.doing[self.crew.give(task.worker, job)] = Task(task.worker, job)
+        else:
+            self.crew.dismiss(task.worker)
+        if task.job is not None:
+            yield task.job, answer
+
+    def _bury(self, task: Task, why: str) -> Iterator[tuple[Job, Answer]]:
+        """Its run goes to another worker, or is given up; a new worker takes the place, unless
+        as many as there are places died before their first run."""
+        self.crew.dismiss(task.worker)
+        if task.job is None:
+            self._why, self._unready = f"it died while it loaded ({why})", self._unready + 1
+        else:
+            self._deaths[task.job] += 1
+            if self._deaths[task.job] < TRIES:
+                self.waiting.appendleft(task.job)
+            else:
+                yield task.job, f"the workers that ran it died, {TRIES} of them ({why})"
+        if self.waiting and self._unready <= self.size:
+            self._hire()
+
+
+# ── Ray ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Share:
+    """What the cluster gives: how many workers, and of each node to each of them."""
+
+    workers: int
+    cpus: int
+    gpus: int
+
+
+class RayCrew:
+    """Workers as Ray actors."""
+
+    def __init__(self, ray: Any, spec: Spec, share: Share):
+        self._ray, self._spec = ray, spec
+        self._actor = ray.remote(Worker).options(
+            num_cpus=share.cpus, num_gpus=share.gpus, max_restarts=0, max_task_retries=0,
+            scheduling_strategy="SPREAD",
+        )  # fmt: skip
+
+    def hire(self) -> Any:
+        return self._actor.remote(self._spec)
+
+    def prepare(self, worker: Any) -> Any:
+        return worker.prepare.remote()
+
+    def give(self, worker: Any, job: Job) -> Any:
+        return worker.run.remote(job)
+
+    def wait(self, tickets: Sequence[Any]) -> Any | None:
+        ready, _ = self._ray.wait(list(tickets), num_returns=1, timeout=TICK)
+        return ready[0] if ready else None
+
+    def take(self, ticket: Any) -> Answer:
+        try:
+            return self._ray.get(ticket)
+        except self._ray.exceptions.RayError as error:
+            raise Died(_cause(error)) from None
+
+    def dismiss(self, worker: Any) -> None:
+        self._ray.kill(worker)
+
+
+def _cause(error: Exception) -> str:
+    """Ray's name for it; of an exception in the worker's own start, that one's last line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    own = [line for line in lines if line.split(":")[0].endswith(("Error", "Exception"))]
+    return " ".join([type(error).__name__, *own[-1:]])[:200]
+
+
+def run_on_ray(
+    address: str, workers: int | None, spec: Spec, jobs: Sequence[Job], place: Place, report: Report
+) -> Iterator[Outcome]:
+    """Every run on the cluster at ``address``; its trace is written where ``place`` says.
+
+    Raises UserError when there is no Ray, no such cluster, or no worker can be made ready.
+    """
+    with _connected(address, workers) as ray:
+        share = _share(ray, workers, spec.device)
+        dealer = Dealer(RayCrew(ray, spec, share), jobs, share.workers)
+        for job, answer in dealer.answers(report):
+            if isinstance(answer, str):
+                yield Outcome(job, answer)
+                continue
+            try:
+                place(job).write_bytes(answer)
+            except OSError as error:
+                why = error.strerror or error
+                raise UserError(f"{place(job)} cannot be written: {why}") from None
+            yield Outcome(job)
+
+
+def check(device: str) -> None:
+    """Raises UserError when Ray is not installed, or cannot give a worker this device."""
+    _ray()
+    if device not in ("auto", "cpu", "cuda"):
+        raise UserError(
+            f"with --ray every worker gets a GPU of its own: --device is auto, cpu or cuda, not "
+            f"{device}"
+        )
+
+
+def _ray() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise UserError(f"--ray needs Ray, which is optional: pip install ray=={PIN}") from None
+    return ray
+
+
+@contextmanager
+def _connected(address: str, workers: int | None) -> Iterator[Any]:
+    ray = _ray()
+    # Ray prints a page on stdout when a worker dies; what it means for a run is said by us.
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+        try:
+            _knock(address)
+            ray.init(**_options(address, workers))
+        except Exception as error:  # it raises anything, from ConnectionError to ValueError
+            raise UserError(f"no Ray cluster at {address!r}: {sentence(error)}") from None
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Raises OSError where nobody answers: Ray itself would go on asking for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK).close()
+
+
+def _options(address: str, workers: int | None) -> dict[str, Any]:
+    quiet = {"address": address, "log_to_driver": False, "logging_level": "ERROR"}
+    if address != LOCAL:
+        return {**quiet, "runtime_env": {"working_dir": str(ROOT), "excludes": _not_sent(ROOT)}}
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return {
+        **quiet, "include_dashboard": False, "object_store_memory": STORE,
+        "num_cpus": max(workers or 1, os.cpu_count() or 1),
+        "runtime_env": {"env_vars": {"PYTHONPATH": path}},
+    }  # fmt: skip
+
+
+def _not_sent(root: Path) -> list[str]:
+    """All that lies beside the code, as lines of a .gitignore."""
+    others = sorted({entry.name for entry in root.iterdir()} - {*_CODE})
+    return ["/" + re.sub(r"([\\*?\[])", r"\\\1", name) for name in others]
+
+
+def _share(ray: Any, workers: int | None, device: str) -> Share:
+    """A GPU a worker where there are any; else a worker a node, with all of its cores."""
+    nodes = [n["Resources"] for n in ray.nodes() if n["Alive"] and n["Resources"].get("CPU")]
+    gpus = int(sum(node.get("GPU", 0) for node in nodes)) if device != "cpu" else 0
+    if not nodes or (device == "cuda" and not gpus):
+        raise UserError(f"the Ray cluster has no {'GPU' if nodes else 'CPU'} to give")
+    if gpus:
+        return Share(workers or gpus, 1, 1)
+    size = workers or len(nodes)
+    smallest = min(int(node["CPU"]) for node in nodes)
+    return Share(size, max(1, smallest // math.ceil(size / len(nodes))), 0)

@@ -1,0 +1,97 @@
+"""The runs of a sweep, decoded: one engine takes them one by one, here or in a worker elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.contestants import Contestant
+from analysis.sweep import Job, Terms
+from core.errors import UserError
+
+if TYPE_CHECKING:
+    from core.session import Engine, RunRequest
+
+WARM = 4  # tokens a contestant decodes before its first run is timed
+LONGEST = 300  # characters of a failure's sentence
+Report = Callable[[str], None]  # what is being done
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run that ended. Its trace lies where it was to be written, or ``error`` says why not."""
+
+    job: Job
+    error: str = ""
+
+
+class Runner:
+    """An engine and what all runs share."""
+
+    def __init__(self, engine: Engine, terms: Terms):
+        self.engine, self.terms = engine, terms
+        self._warm: set[Contestant] = set()
+
+    def run(self, job: Job, path: Path) -> str:
+        """Decode the run into a trace at ``path``; returns why it failed, or nothing.
+
+        Whatever a run raises is its own failure: the next one may well go.
+        """
+        from app.commands.run import Job as Decoding
+        from app.commands.run import decode
+
+        request = request_of(self.terms, job)
+        try:
+            if job.contestant not in self._warm:
+                short = replace(request, max_new_tokens=min(WARM, request.max_new_tokens))
+                decode(Decoding(self.engine, short, None, False), job.prompt.text)
+                self._warm.add(job.contestant)
+            told = machine(self.engine)
+            decode(Decoding(self.engine, request, path, self.terms.probe, told), job.prompt.text)
+        except Exception as error:
+            return sentence(error)
+        return ""
+
+
+def request_of(terms: Terms, job: Job) -> RunRequest:
+    """The run as the engine takes it."""
+    from core.session import RunRequest
+
+    one = job.contestant
+    return RunRequest(
+        prompt=job.prompt.text,
+        method=str(one.method),
+        budget=one.budget,
+        max_new_tokens=terms.max_new_tokens,
+        temperature=terms.temperature,
+        top_k=terms.top_k,
+        top_p=terms.top_p,
+        seed=job.seed,
+        options=one.options,
+    )
+
+
+def machine(engine: Engine) -> dict[str, Any]:
+    """What a footer says of the machine: speeds compare only on the same one."""
+    import torch
+
+    device = engine.prepare().device
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
+    return {"hardware": name, "threads": torch.get_num_threads()}
+
+
+def sentence(error: Exception) -> str:
+    """Why a run failed, in one line."""
+    text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+    return " ".join(text.split())[:LONGEST] or type(error).__name__
+
+
+def run_here(
+    runner: Runner, jobs: Sequence[Job], place: Callable[[Job], Path], report: Report
+) -> Iterator[Outcome]:
+    """Every run in this process, one after the other, into the files ``place`` names."""
+    for job in jobs:
+        report(job.title)
+        yield Outcome(job, runner.run(job, place(job)))
