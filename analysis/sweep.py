@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import product
 from pathlib import PurePath
@@ -35,6 +35,7 @@ class Terms:
 
     model: str
     drafter: str | None = None
+    template: dict[str, Value] = field(default_factory=dict)
     max_new_tokens: int = 128
     temperature: float = 0.0
     top_k: int = 0

@@ -48,7 +48,7 @@ class Spec:
 
     model: str
     device: str
-    drafter: Path | None
+    drafter: str | None
     terms: Terms
     here: str
 
@@ -70,7 +70,7 @@ class Worker:
             common.quiet_libraries()
             from core.session import Engine
 
-            engine = Engine(spec.model, spec.device, spec.drafter)
+            engine = Engine(spec.model, spec.device, spec.drafter, spec.terms.template)
             engine.prepare()
             self._runner = Runner(engine, spec.terms)
         except Exception as error:

@@ -97,8 +97,7 @@ def _check_place(args: argparse.Namespace) -> None:
         raise UserError("--workers are Ray's: --ray local starts them on this machine")
     if args.workers is not None and args.workers < 1:
         raise UserError(f"the workers must be at least 1, not {args.workers}")
-    if args.drafter is not None and not args.drafter.is_dir():
-        raise UserError(f"there is no drafter folder {args.drafter}")
+    common.checked_drafter(args.drafter)
     if args.ray is not None:
         from app.ray_workers import check
 
@@ -117,7 +116,8 @@ def _plan(args: argparse.Namespace) -> Plan:
     field = gridded(methods, args.budget, args.set)
     terms = Terms(
         model=_as_path(args.model),
-        drafter=None if args.drafter is None else str(args.drafter.resolve()),
+        drafter=None if args.drafter is None else _as_path(args.drafter),
+        template=common.template(args),
         max_new_tokens=args.max_new_tokens,
         temperature=args.temperature,
         top_k=args.top_k,
@@ -135,8 +135,9 @@ def _plan(args: argparse.Namespace) -> Plan:
 
 
 def _as_path(model: str) -> str:
-    """A model's folder by its whole path: the plan may be looked at from elsewhere."""
-    return str(Path(model).resolve()) if os.path.isdir(model) else model
+    """A checkpoint's folder by its whole path: the plan may be looked at from elsewhere."""
+    folder = Path(model).expanduser()
+    return str(folder.resolve()) if folder.is_dir() else model
 
 
 def _prompts(args: argparse.Namespace) -> tuple[Prompt, ...]:
@@ -153,13 +154,13 @@ def _prompts(args: argparse.Namespace) -> tuple[Prompt, ...]:
     return tuple(first.values())
 
 
-def _files(field: tuple[Contestant, ...], drafter: Path | None) -> Iterator[tuple[str, str]]:
+def _files(field: tuple[Contestant, ...], drafter: str | None) -> Iterator[tuple[str, str]]:
     """The user's own files that decide runs, as they are named, with their SHA-256."""
     named = {str(c.method) for c in field if str(c.method).endswith(".py")}
     named |= {value for c in field for _, value in c.options if isinstance(value, str) and value}
     files = {name: Path(name).expanduser() for name in sorted(named)}
-    if drafter is not None:
-        weights = sorted({*drafter.glob("*.safetensors"), *drafter.glob("*.json")})
+    if drafter is not None and (folder := Path(drafter).expanduser()).is_dir():
+        weights = sorted({*folder.glob("*.safetensors"), *folder.glob("*.json")})
         files |= {f"drafter: {file.name}": file for file in weights}
     for name, file in files.items():
         if not file.is_file():
@@ -204,7 +205,7 @@ def _outcomes(
 
     terms = folder.plan.terms
     if args.ray is None:
-        engine = common.load_engine(args)
+        engine = common.load_engine(args, [str(c.method) for c in folder.plan.field])
         return run_here(Runner(engine, terms), left, folder.unfinished, report)
     from app.ray_workers import Spec, run_on_ray
 
