@@ -146,8 +146,16 @@ def test_bench_command_compares_on_the_same_tokens(capsys, folders):
     assert names == ["plain", "generate", "generate + lookup", "ddtree B=4"]
     assert found["rows"][0]["plain_ratio"] == 1
     assert all(row["same"] == row["prompts"] == 1 for row in found["rows"])
+    plain, generate, drafted = found["roofline"]  # lookup does not tell its rounds
+    assert (plain["name"], generate["name"], drafted["name"]) == ("plain", "generate", "ddtree B=4")
+    assert plain["rows"] == 1 and drafted["rows"] == 5 and drafted["bytes"] > plain["bytes"]
+    assert found["machine"]["bandwidth"] > 0 and plain["floor"] == generate["floor"] > 0
+    assert plain["reached"] == pytest.approx(plain["floor"] / plain["seconds"], rel=0.01)
+    assert generate["reached"] is None and all(r["whole"] > 0 for r in found["roofline"])
     assert cli.main(options(folders, *words, "--repeats", "1")) == 0
-    assert "× generate" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "× generate" in out and "floor ms" in out and "GB/s" in out
+    assert max(map(len, out.splitlines()[1:])) <= 100
 
 
 # ── the comparison's arithmetic ──────────────────────────────────────────────────────────────────
