@@ -244,8 +244,8 @@ def _check_fit(target: Target, prompt: Sequence[int], settings: Settings) -> Non
 
 
 def _asker(rule: TargetRule, draft: Draft, logits: Tensor, position: int) -> Callable[[int], int]:
-    """The target's token after a row: greedy in one transfer, sampled only where the walk asks."""
-    if rule.sampling.greedy:
+    """The target's token after a row, only where the walk asks; a GPU's greedy in one transfer."""
+    if rule.sampling.greedy and logits.device.type != "cpu":
         return rule.choose(logits, []).tolist().__getitem__
 
     def ask(row: int) -> int:

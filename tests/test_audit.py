@@ -14,6 +14,8 @@ from analysis import audit
 from analysis.audit import Difference, Margin, Plain, first_difference, tie_bound
 from analysis.bench import Contestant, Plan, Timing, _schedule, contestants, rows
 from app import cli
+from core import decode
+from core.accept import walk
 from core.errors import UserError
 from core.sampling import TargetRule
 from core.session import Engine, RunRequest
@@ -63,13 +65,11 @@ def test_every_choice_but_prefill_s_has_a_margin(engine):
 
 def test_a_wrong_token_is_found(engine, monkeypatch):
     """A verifier that takes another token somewhere must not pass."""
-    honest = TargetRule.choose
 
-    def dishonest(self, logits, positions):
-        chosen = honest(self, logits, positions)
-        return (chosen + 1) % logits.shape[-1] if len(logits) > 1 else chosen
+    def dishonest(draft, choose):
+        return walk(draft, lambda row: (choose(row) + 1) % 48 if draft.nodes else choose(row))
 
-    monkeypatch.setattr(TargetRule, "choose", dishonest)
+    monkeypatch.setattr(decode, "walk", dishonest)
     (finding,) = audit.audit(engine, [RunRequest("hello", "ddtree", 8, 20)])
     assert finding.difference is not None and finding.difference.index == 1
     assert not finding.lossless and finding.difference.margin.gap > 0
