@@ -249,26 +249,29 @@ def passes_of(
     target: Forward, drafting: Drafting | None, prompt: int, rounds: Sequence[Round]
 ) -> Passes:
     """Those of a run behind a prompt of ``prompt`` tokens."""
-    found, taken = [], prompt
     real = [r for r in rounds if r.committed]  # a text of one token has a record, and no round
-    for r in real:
-        drafted = () if drafting is None else drafting.work(r.position, taken, _conditioned(r))
-        found.append((*drafted, target.verify(r.draft, r.position)))
-        taken = r.accepted + 1
-    return Passes(
-        (target.work(prompt, 0, scored=1),), tuple(found), sum(len(r.draft) for r in real)
-    )
+    taken = [prompt, *(r.accepted + 1 for r in real)]
+    found = (round_passes(target, drafting, *both) for both in zip(real, taken, strict=False))
+    rows = sum(len(r.draft) for r in real)
+    return Passes((target.work(prompt, 0, scored=1),), tuple(found), rows)
+
+
+def round_passes(
+    target: Forward, drafting: Drafting | None, record: Round, taken: int
+) -> tuple[Work, ...]:
+    """Those of one round; ``taken`` tokens were committed since the drafter drafted last."""
+    offers, drafted = record.draft.offers, ()
+    if drafting is not None:
+        # the search needed a row of q′ for every list it offered from but the root's
+        conditioned = 0 if offers is None else len(offers.ids) - 1
+        drafted = drafting.work(record.position, taken, conditioned)
+    return (*drafted, target.verify(record.draft, record.position))
 
 
 def plain_passes(target: Forward, prompt: int, tokens: int) -> Passes:
     """Those of ``tokens`` new tokens, one forward each; the prompt gives the first."""
     rounds = tuple((target.work(1, prompt + done),) for done in range(tokens - 1))
     return Passes((target.work(prompt, 0, scored=1),), rounds, len(rounds))
-
-
-def _conditioned(record: Round) -> int:
-    """Rows of q′ that the search needed beside the one behind the root."""
-    return 0 if record.draft.offers is None else len(record.draft.offers.ids) - 1
 
 
 # ── the machine ──────────────────────────────────────────────────────────────────────────────────

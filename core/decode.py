@@ -168,6 +168,7 @@ def decode(
     if drafter is not None:
         drafter.reset(len(prompt) + reserve)
         drafter.extend(prompt, prefilled.features)
+    del prefilled  # the prompt's features are the drafter's now, to keep or to let go
     text, run = [*prompt, root], target.texts
     for index in count():
         if target.texts != run:
@@ -192,6 +193,8 @@ def decode(
         if observe is not None:
             seen = Seen(draft, verdict, scores.logits, proposal, rule, position)
             record = _observed(record, observe(seen))
+            del seen
+        del scores, path  # or the logits would live on beside those of the next forward
         yield record
         left -= len(committed)
         if left == 0 or committed[-1] in target.stop_ids:
