@@ -4,7 +4,7 @@ Contestants are plain decoding with our engine, Hugging Face's ``generate`` on t
 (with its own SDPA attention, cache and layers) without and with prompt lookup, and every
 method × budget. On every prompt and repeat each decodes once, in an order that changes every time,
 so that a slow minute of the machine hits all of them. Timers never wait for the device between
-stages.
+stages. Between turns the machine's own limits are measured, for the roofline beside the figures.
 
 Seconds run from the prompt's ids to the last new token, prefill included.
 """
@@ -22,9 +22,19 @@ import torch
 from transformers import PreTrainedModel
 
 from analysis.contestants import PLAIN, Contestant, field_of
+from analysis.roofline import (
+    Drafting,
+    Forward,
+    Gauge,
+    Machine,
+    Passes,
+    Work,
+    passes_of,
+    plain_passes,
+)
 from core.decode import new_tokens
 from core.methods import Value
-from core.models import Language, load_language
+from core.models import load_language
 from core.packed import can_pack
 from core.session import Engine, RunRequest
 from core.trace import summary
@@ -45,13 +55,20 @@ class Plan:
 
 @dataclass(frozen=True)
 class Timing:
-    """One decoding. ``tau`` is None for generate, which does not tell its rounds."""
+    """One decoding.
+
+    tau      None for generate, which does not tell its rounds
+    passes   its forwards; None where they are not known (prompt lookup)
+    rounds   seconds of its rounds, without prefill; None where they are not told
+    """
 
     contestant: Contestant
     prompt: int
     seconds: float
     tokens: tuple[int, ...]
     tau: float | None
+    passes: Passes | None = None
+    rounds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +96,29 @@ class Row:
         return self.same == self.prompts
 
 
+@dataclass(frozen=True)
+class Roof:
+    """A contestant beside the machine's limits; numbers of a round are means over its rounds.
+
+    rows     that the target scored, root included
+    bytes, flops  of a round's forwards, the drafter's included
+    floor    seconds a round takes at least, ``bound`` by "memory" or "compute"
+    seconds  a round took, and ``reached``, the floor's share of it: medians as in ``Row``; None
+             for generate, whose prompt is not timed apart
+    whole    the share of a whole decoding, prefill included
+    """
+
+    name: str
+    rows: float
+    bytes: float
+    flops: float
+    floor: float
+    bound: str
+    seconds: float | None
+    reached: float | None
+    whole: float
+
+
 def contestants(
     methods: Sequence[str], budgets: Sequence[int], options: Mapping[str, Value] | None = None
 ) -> tuple[Contestant, ...]:
@@ -92,21 +132,41 @@ def contestants(
     return baselines + field_of(drafting, budgets, options)
 
 
+@dataclass(frozen=True)
+class Benched:
+    """What a benchmark measured."""
+
+    timings: list[Timing]
+    machine: Machine
+
+
+@dataclass(frozen=True, eq=False)
+class _Ring:
+    """Who decodes: our engine and transformers' model; and what a forward of either counts."""
+
+    engine: Engine
+    rival: PreTrainedModel
+    forward: Forward
+
+
 def bench(
     engine: Engine, plan: Plan, field: Sequence[Contestant], report: Report = lambda *_: None
-) -> list[Timing]:
+) -> Benched:
     """All timings, in the order they were taken. The first decoding of each is not counted."""
-    rival = _rival(engine)
+    ring = _Ring(engine, as_transformers_runs_it(engine), Forward.of(engine.prepare().model))
     for contestant in field:
         report(0, f"warming up {contestant.name}")
         short = replace(plan.request, prompt=plan.prompts[0], max_new_tokens=4)
-        _decode(engine, rival, contestant, short)
-    timings: list[Timing] = []
+        _decode(ring, contestant, short)
+    language = engine.prepare()
+    gauge, timings = Gauge(language.device, language.model.dtype), []
     for turn, (prompt, contestant) in enumerate(_schedule(plan, field)):
         report(turn, contestant.name)
+        if turn % len(field) == 0:
+            gauge.sample()
         request = replace(plan.request, prompt=plan.prompts[prompt])
-        timings.append(replace(_decode(engine, rival, contestant, request), prompt=prompt))
-    return timings
+        timings.append(replace(_decode(ring, contestant, request), prompt=prompt))
+    return Benched(timings, gauge.machine)
 
 
 def _schedule(plan: Plan, field: Sequence[Contestant]) -> Iterator[tuple[int, Contestant]]:
@@ -120,11 +180,9 @@ def _schedule(plan: Plan, field: Sequence[Contestant]) -> Iterator[tuple[int, Co
             turn += 1
 
 
-def _decode(
-    engine: Engine, rival: PreTrainedModel, contestant: Contestant, request: RunRequest
-) -> Timing:
+def _decode(ring: _Ring, contestant: Contestant, request: RunRequest) -> Timing:
     if contestant.method is None:
-        return _generate(rival, engine.prepare(), contestant, request)
+        return _generate(ring, contestant, request)
     own = replace(
         request,
         method=contestant.method,
@@ -132,16 +190,20 @@ def _decode(
         options=contestant.options,
         timed=False,
     )
-    run = engine.start(own)
+    run = ring.engine.start(own)
     start = time.perf_counter()
     rounds = list(run.bare())
     seconds = time.perf_counter() - start
-    return Timing(contestant, 0, seconds, tuple(new_tokens(rounds)), summary(rounds)["tau"])
+    drafter = ring.engine.method(contestant.method, dict(contestant.options)).drafter
+    counted = passes_of(ring.forward, Drafting.of(drafter), len(run.header.prompt_ids), rounds)
+    return Timing(
+        contestant, 0, seconds, tuple(new_tokens(rounds)), summary(rounds)["tau"],
+        counted, sum(r.times.total for r in rounds),
+    )  # fmt: skip
 
 
-def _generate(
-    rival: PreTrainedModel, language: Language, contestant: Contestant, request: RunRequest
-) -> Timing:
+def _generate(ring: _Ring, contestant: Contestant, request: RunRequest) -> Timing:
+    rival, language = ring.rival, ring.engine.prepare()
     ids = torch.tensor([language.encode_chat(request.prompt)], device=rival.device)
     more: dict[str, Any] = {"prompt_lookup_num_tokens": LOOKUP} if contestant.lookup else {}
     if request.temperature > 0:
@@ -161,10 +223,14 @@ def _generate(
         **more,
     )
     tokens = tuple(out[0, ids.shape[1] :].tolist())  # this waits for the device
-    return Timing(contestant, 0, time.perf_counter() - start, tokens, None)
+    seconds = time.perf_counter() - start
+    counted = None
+    if not contestant.lookup:
+        counted = plain_passes(ring.forward, ids.shape[1], len(tokens))
+    return Timing(contestant, 0, seconds, tokens, None, counted)
 
 
-def _rival(engine: Engine) -> PreTrainedModel:
+def as_transformers_runs_it(engine: Engine) -> PreTrainedModel:
     """The target as users of transformers run it: its own SDPA attention, plain linear layers.
 
     On a GPU it shares the engine's weights; a CPU's are packed, so there it is loaded once more.
@@ -210,3 +276,45 @@ def rows(timings: Sequence[Timing], field: Sequence[Contestant]) -> list[Row]:
         )
 
     return [row(contestant) for contestant in field]
+
+
+def roofs(benched: Benched, field: Sequence[Contestant]) -> list[Roof]:
+    """The roofline beside ``rows``, for those whose forwards are known."""
+    found = []
+    for contestant in field:
+        own = [
+            (timing, timing.passes)
+            for timing in benched.timings
+            if timing.contestant == contestant and timing.passes and timing.passes.rounds
+        ]
+        if own:
+            found.append(_roof(contestant, own, benched.machine))
+    return found
+
+
+def _roof(contestant: Contestant, own: Sequence[tuple[Timing, Passes]], machine: Machine) -> Roof:
+    rounds = [r for _, passes in own for r in passes.rounds]
+    total = sum((passes.total for _, passes in own), Work())
+
+    def floor(passes: Passes) -> float:
+        return sum(map(machine.floor, passes.rounds))
+
+    def middle(value: Callable[[Timing, Passes], float]) -> float:
+        """The median over repeats, then over prompts."""
+        by: dict[int, list[float]] = {}
+        for timing, passes in own:
+            by.setdefault(timing.prompt, []).append(value(timing, passes))
+        return median(map(median, by.values()))
+
+    timed = all(timing.rounds for timing, _ in own)
+    return Roof(
+        name=contestant.name,
+        rows=sum(passes.rows for _, passes in own) / len(rounds),
+        bytes=total.bytes / len(rounds),
+        flops=total.flops / len(rounds),
+        floor=sum(floor(passes) for _, passes in own) / len(rounds),
+        bound=machine.bound([work for r in rounds for work in r]),
+        seconds=middle(lambda t, p: (t.rounds or 0) / len(p.rounds)) if timed else None,
+        reached=middle(lambda t, p: floor(p) / (t.rounds or 1)) if timed else None,
+        whole=middle(lambda t, p: (machine.floor(p.prompt) + floor(p)) / t.seconds),
+    )

@@ -273,6 +273,8 @@ def verify_times(
 ) -> list[Timed]:
     """Seconds of one scoring forward behind ``text`` at each size; the order changes every time, so
     that a slow moment of the machine hits all sizes alike."""
+    from analysis.roofline import seconds_of
+
     drafts = {n: bushy(n, target.vocabulary, int(text[-1])) for n in sizes}
     target.prefill(list(text), max(sizes) + 1)
     for draft in drafts.values():
@@ -282,20 +284,10 @@ def verify_times(
     for turn in range(repeats):
         report(turn / repeats, "verify")
         for n in rng.permutation(list(sizes)).tolist():
-            taken[n].append(seconds_of(target, lambda n=n: target.score(drafts[n])))
+            taken[n].append(seconds_of(target.device, lambda n=n: target.score(drafts[n])))
     return [
         Timed(n, median(taken[n]), *np.quantile(taken[n], [0.25, 0.75]).tolist()) for n in sizes
     ]
-
-
-def seconds_of(target: Target, call: Callable[[], object]) -> float:
-    """Wall time of a call, the device's work included."""
-    from core.decode import Stopwatch
-
-    watch = Stopwatch(target.device, timed=True)
-    call()
-    watch.lap("verify")
-    return watch.times.verify
 
 
 def stages(

@@ -169,6 +169,7 @@ def decode(
     if drafter is not None:
         drafter.reset(len(prompt) + reserve)
         drafter.extend(prompt, prefilled.features)
+    del prefilled  # the prompt's features are the drafter's now, to keep or to let go
     text, run = [*prompt, root], target.texts
     for index in count():
         if target.texts != run:
@@ -193,6 +194,8 @@ def decode(
         if observe is not None:
             seen = Seen(draft, verdict, scores.logits, proposal, rule, position)
             record = _observed(record, observe(seen))
+            del seen
+        del scores, path  # or the logits would live on beside those of the next forward
         yield record
         left -= len(committed)
         if left == 0 or committed[-1] in target.stop_ids:
@@ -245,8 +248,8 @@ def _check_fit(target: Target, prompt: Sequence[int], settings: Settings) -> Non
 
 
 def _asker(rule: TargetRule, draft: Draft, logits: Tensor, position: int) -> Callable[[int], int]:
-    """The target's token after a row: greedy in one transfer, sampled only where the walk asks."""
-    if rule.sampling.greedy:
+    """The target's token after a row, only where the walk asks; a GPU's greedy in one transfer."""
+    if rule.sampling.greedy and logits.device.type != "cpu":
         return rule.choose(logits, []).tolist().__getitem__
 
     def ask(row: int) -> int:

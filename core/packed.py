@@ -21,6 +21,7 @@ class PackedLinear(nn.Module):
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
         weight = linear.weight.detach()
+        self.nbytes = sum(p.nbytes for p in linear.parameters())  # an opaque tensor does not say
         # Not a buffer: an opaque tensor can be neither saved nor moved.
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS_HINT)
         self._bias = None if linear.bias is None else linear.bias.detach()

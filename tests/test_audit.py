@@ -14,6 +14,8 @@ from analysis import audit
 from analysis.audit import Difference, Margin, Plain, first_difference, tie_bound
 from analysis.bench import Contestant, Plan, Timing, _schedule, contestants, rows
 from app import cli
+from core import decode
+from core.accept import walk
 from core.errors import UserError
 from core.sampling import TargetRule
 from core.session import Engine, RunRequest
@@ -63,13 +65,11 @@ def test_every_choice_but_prefill_s_has_a_margin(engine):
 
 def test_a_wrong_token_is_found(engine, monkeypatch):
     """A verifier that takes another token somewhere must not pass."""
-    honest = TargetRule.choose
 
-    def dishonest(self, logits, positions):
-        chosen = honest(self, logits, positions)
-        return (chosen + 1) % logits.shape[-1] if len(logits) > 1 else chosen
+    def dishonest(draft, choose):
+        return walk(draft, lambda row: (choose(row) + 1) % 48 if draft.nodes else choose(row))
 
-    monkeypatch.setattr(TargetRule, "choose", dishonest)
+    monkeypatch.setattr(decode, "walk", dishonest)
     (finding,) = audit.audit(engine, [RunRequest("hello", "ddtree", 8, 20)])
     assert finding.difference is not None and finding.difference.index == 1
     assert not finding.lossless and finding.difference.margin.gap > 0
@@ -146,8 +146,16 @@ def test_bench_command_compares_on_the_same_tokens(capsys, folders):
     assert names == ["plain", "generate", "generate + lookup", "ddtree B=4"]
     assert found["rows"][0]["plain_ratio"] == 1
     assert all(row["same"] == row["prompts"] == 1 for row in found["rows"])
+    plain, generate, drafted = found["roofline"]  # lookup does not tell its rounds
+    assert (plain["name"], generate["name"], drafted["name"]) == ("plain", "generate", "ddtree B=4")
+    assert plain["rows"] == 1 and drafted["rows"] == 5 and drafted["bytes"] > plain["bytes"]
+    assert found["machine"]["bandwidth"] > 0 and plain["floor"] == generate["floor"] > 0
+    assert plain["reached"] == pytest.approx(plain["floor"] / plain["seconds"], rel=0.01)
+    assert generate["reached"] is None and all(r["whole"] > 0 for r in found["roofline"])
     assert cli.main(options(folders, *words, "--repeats", "1")) == 0
-    assert "× generate" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "× generate" in out and "floor ms" in out and "GB/s" in out
+    assert max(map(len, out.splitlines()[1:])) <= 100
 
 
 # ── the comparison's arithmetic ──────────────────────────────────────────────────────────────────

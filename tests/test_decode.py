@@ -1,6 +1,7 @@
 """The loop: whatever is drafted, the text is plain decoding's, to the token and to the length."""
 
 import copy
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -470,6 +471,26 @@ def test_nothing_is_computed_before_it_is_asked_for():
     assert where.forwards == 0
     next(rounds)
     assert where.forwards == 2
+
+
+@pytest.mark.parametrize("watched", [None, observe])
+@pytest.mark.parametrize("name", ["ar", *METHODS[:3]])
+def test_no_logits_and_no_prompt_outlive_their_round(name, watched):
+    """Of a draft of 1,024 nodes the logits are 200 MB: two rounds' must not be held at once."""
+    method = AR if name == "ar" else method_named(name, GREEDY)
+    target, alive = toys.target(layers=method.drafter.layers if method.drafter else ()), []
+
+    def noted(call):
+        def made(*args):
+            scores = call(*args)
+            alive.extend(map(weakref.ref, (scores.logits, scores.features)))
+            return scores
+
+        return made
+
+    target.score, target.prefill = noted(target.score), noted(target.prefill)
+    for _ in decode(target, method, PROMPT, Settings(9, 20), watched):
+        assert len(alive) > 3 and not [ref for ref in alive if ref() is not None]
 
 
 def test_two_runs_on_one_target_do_not_meet():

@@ -302,7 +302,7 @@ def test_a_drafter_is_loaded_once_for_all_its_builders(folder):
 def test_options_reach_the_parts(folder):
     engine = an_engine(folder, "treeflash")
     method = engine.method("treeflash+opt-tree", {"candidates": 3, "siblings": 5, "gain": 0.5})
-    options = method.drafter._conditioner.options
+    options = method.drafter.conditioner.options
     assert (options.candidates, options.siblings, options.temperature) == (3, 5, 1.0)
     assert method.builder == OptTree(0.5)
     store = str(folder / "grams.safetensors")

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.sampling import TargetRule, gumbel_noise
+from core.sampling import TargetRule, best, gumbel_noise
 from core.types import Sampling
 from tests.toys import own_choice
 
@@ -24,6 +24,20 @@ def kept(sampling, logits):
     return [
         row.isfinite().nonzero().flatten().tolist() for row in TargetRule(sampling).filtered(logits)
     ]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_the_best_of_a_row_is_torch_s_argmax_the_first_of_equals(dtype):
+    rows = logits_of(3, rows=40, size=300).to(dtype)
+    rows[:, 150:] = rows[:, :150]  # every value twice
+    rows[5] = -torch.inf
+    rows[6, 70:] = torch.inf
+    rows[7, [9, 80]] = torch.nan
+    with torch.inference_mode():
+        found = best(rows[:, :299])  # rows that do not lie behind each other
+    assert found.dtype == torch.int64 and torch.equal(found, rows[:, :299].argmax(-1))
+    assert found[5] == 0 and found[6] == 70 and found[7] == 9
+    assert best(rows[:0]).shape == (0,)
 
 
 # ── noise ────────────────────────────────────────────────────────────────────────────────────────

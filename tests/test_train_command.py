@@ -171,7 +171,7 @@ def drafter_and_student(kind):
         return drafter, DartStudent(drafter.model, parts, FEATURES, 4)
     if kind == "treeflash":
         drafter = toys.treeflash_drafter()
-        return drafter, TreeFlashStudent(drafter._conditioner.model, parts, FEATURES)
+        return drafter, TreeFlashStudent(drafter.conditioner.model, parts, FEATURES)
     drafter = toys.dflash_drafter()
     return drafter, DFlashStudent(drafter.model, parts, FEATURES)
 

@@ -61,7 +61,7 @@ def slow_q(drafter, h, before=None, temperature=1.0):
 
 
 def whole_state(drafter):
-    return drafter._conditioner.model.ar_approximation.state_dict()
+    return drafter.conditioner.model.ar_approximation.state_dict()
 
 
 def a_proposal(width=16, changes=None, **options):
@@ -292,7 +292,7 @@ def test_the_conditioner_alone_says_what_the_drafter_says():
     """What simulations call: embeddings and head as functions, any residual rows."""
     a, owner = a_proposal(), toys.model()
     conditioner = Conditioner(
-        a.drafter._conditioner.model,
+        a.drafter.conditioner.model,
         lambda ids: owner.get_input_embeddings().weight[ids],
         lambda x: x @ owner.get_output_embeddings().weight.T,
     )

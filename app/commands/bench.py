@@ -13,10 +13,11 @@ from core.errors import UserError
 from core.methods import RECIPES
 
 if TYPE_CHECKING:
-    from analysis.bench import Plan, Row
+    from analysis.bench import Benched, Plan, Roof, Row
     from core.session import Engine
 
 COLUMNS = ("", "τ", "s", "tokens/s", "× plain", "× generate", "tokens as plain")
+ROOFLINE = ("a round", "rows", "MB", "GFLOP", "floor ms", "bound", "ms", "reached", "whole run")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Time methods and budgets end to end against plain decoding with the same engine and\n"
         "against transformers' generate(), without and with prompt lookup: the same prompts, one\n"
         "run, the order changing every time; medians over repeats, ratios by prompt.\n"
+        "Below it the roofline: what a round must at least move and compute (the drafter's pass\n"
+        "included; activations left out), the time that takes at the copy bandwidth and matrix\n"
+        "rate measured in the same run, and which share of it was reached: in the rounds, and in\n"
+        "the whole run, prefill included.\n"
         "Exit code 1 when a greedy or seeded text is not plain decoding's, token by token."
     )
     common.add_method_options(parser, several=True)
@@ -50,7 +55,7 @@ def main(args: argparse.Namespace) -> int:
     if args.repeats < 1:
         raise UserError(f"the repeats must be at least 1, not {args.repeats}")
     plan = _plan(args)
-    from analysis.bench import bench, contestants, rows
+    from analysis.bench import bench, contestants, roofs, rows
 
     field = contestants([*args.methods, *args.named] or tuple(RECIPES), args.budget, dict(args.set))
     engine = common.load_engine(args, [c.method for c in field if c.method])
@@ -58,12 +63,15 @@ def main(args: argparse.Namespace) -> int:
         if contestant.method is not None:
             engine.method(contestant.method, dict(contestant.options))
     with Progress("timing", plan.repeats * len(plan.prompts) * len(field)) as progress:
-        timings = bench(engine, plan, field, progress.at)
-    found = rows(timings, field)
+        benched = bench(engine, plan, field, progress.at)
+    found, beside = rows(benched.timings, field), roofs(benched, field)
     if args.json:
-        print(json.dumps(_facts(engine, plan) | {"rows": [asdict(row) for row in found]}))
+        facts = {"rows": [asdict(row) for row in found], "machine": asdict(benched.machine)}
+        facts |= {"roofline": [asdict(roof) for roof in beside]}
+        print(json.dumps(_facts(engine, plan) | facts))
     else:
         print_rows(engine, plan, found)
+        print_roofs(benched, beside)
     return _conclude(found)
 
 
@@ -102,6 +110,31 @@ def _cells(row: Row, sampled: bool) -> tuple[str, ...]:
         f"{row.plain_ratio:.2f}",
         f"{row.generate_ratio:.2f}",
         "–" if own_noise else f"{row.same} of {row.prompts}",
+    )
+
+
+def print_roofs(benched: Benched, beside: list[Roof]) -> None:
+    machine, out = benched.machine, console()
+    out.print()
+    out.print(
+        f"roofline: copies {machine.bandwidth / 1e9:.1f} GB/s, "
+        f"matrices {machine.rate / 1e9:.0f} GFLOP/s, measured between the turns",
+        soft_wrap=True,
+    )
+    out.print(table(ROOFLINE, [_roof_cells(roof) for roof in beside], left=("a round", "bound")))
+
+
+def _roof_cells(roof: Roof) -> tuple[str, ...]:
+    return (
+        roof.name,
+        f"{roof.rows:.1f}",
+        f"{roof.bytes / 1e6:.1f}",
+        f"{roof.flops / 1e9:.2f}",
+        f"{roof.floor * 1e3:.2f}",
+        roof.bound,
+        "–" if roof.seconds is None else f"{roof.seconds * 1e3:.2f}",
+        "–" if roof.reached is None else f"{roof.reached:.0%}",
+        f"{roof.whole:.0%}",
     )
 
 

@@ -258,11 +258,11 @@ class TreeFlashDrafter(DFlashDrafter):
         options: TreeFlashOptions = TreeFlashOptions(),
     ):
         super().__init__(model.model, embedding, head, options.temperature)
-        self._conditioner = Conditioner(model, embedding, head, options)
+        self.conditioner = Conditioner(model, embedding, head, options)
 
     def offer(self, hidden: Tensor, root: int, width: int) -> Proposal:
         """q, and q′ behind its M best tokens of every depth."""
-        return self._conditioner.proposal(hidden, root, width)
+        return self.conditioner.proposal(hidden, root, width)
 
 
 def top(rows: Tensor, count: int) -> torch.return_types.topk:

@@ -1,0 +1,359 @@
+"""The roofline: what a forward must at least move and compute, and how long that takes here.
+
+Counted from the modules themselves. A forward reads every weight once, the keys and values of its
+context once, and writes those of its own rows; it multiplies its rows by every matrix and its
+queries by the keys and values they may see. Left out, so that a floor stays one: activations and
+logits, the looked-up rows of an embedding, norms, softmax and rotary turns, and whatever an
+implementation reads twice. Every weight counts as read, so mixtures of experts are overstated.
+
+A multiply-add is two FLOPs. A floor is the larger of bytes ÷ the measured copy bandwidth and
+FLOPs ÷ the measured rate of a matrix product; the share reached is the floor ÷ the seconds taken.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+from torch import nn
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from core.decode import Drafter
+from core.drafters.dart import DartDrafter
+from core.drafters.dflash import DFlashDrafter
+from core.drafters.layers import Attention as DrafterAttention
+from core.drafters.layers import Shape
+from core.drafters.treeflash import TreeFlashDrafter
+from core.packed import PackedLinear
+from core.types import Draft, Round
+
+MEMORY, COMPUTE = "memory", "compute"
+
+
+# ── counting ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Work:
+    """Bytes to move and FLOPs to compute, at least."""
+
+    bytes: float = 0.0
+    flops: float = 0.0
+
+    def __add__(self, other: Work) -> Work:
+        return Work(self.bytes + other.bytes, self.flops + other.flops)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights of some modules: bytes, read once a pass, and FLOPs of the matrices per row."""
+
+    bytes: int
+    flops: int
+
+    @staticmethod
+    def of(*modules: nn.Module, without: Collection[nn.Module] = ()) -> Weights:
+        """All below ``modules`` but embeddings and ``without``; a shared tensor is read once."""
+        parts = {m: None for module in modules for m in module.modules()}
+        left_out = {m for module in without for m in module.modules()}
+        tensors, packed, flops = {}, 0, 0
+        for part in parts:
+            if part in left_out or isinstance(part, nn.Embedding):
+                continue
+            tensors |= {id(p): p.nbytes for p in part.parameters(recurse=False)}
+            if isinstance(part, PackedLinear):
+                packed += part.nbytes
+            if isinstance(part, (nn.Linear, PackedLinear)):
+                flops += 2 * part.in_features * part.out_features
+        return Weights(sum(tensors.values()) + packed, flops)
+
+    def work(self, rows: float) -> Work:
+        """A pass of ``rows`` rows through them; none read nothing."""
+        return Work(self.bytes, self.flops * rows) if rows else Work()
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Attention of all layers: query heads, key/value heads, head width, bytes of one number."""
+
+    layers: int
+    heads: int
+    groups: int
+    width: int
+    item: int
+
+    @staticmethod
+    def of(config: PreTrainedConfig, dtype: torch.dtype) -> Attention:
+        """From a Llama-like config; a model of several parts counts its text part."""
+        text = config.get_text_config()
+        heads = text.num_attention_heads
+        return Attention(
+            text.num_hidden_layers,
+            heads,
+            getattr(text, "num_key_value_heads", None) or heads,
+            getattr(text, "head_dim", None) or text.hidden_size // heads,
+            dtype.itemsize,
+        )
+
+    @staticmethod
+    def shaped(shape: Shape, layers: int, dtype: torch.dtype) -> Attention:
+        """A drafter's."""
+        return Attention(layers, shape.heads, shape.groups, shape.head_dim, dtype.itemsize)
+
+    @property
+    def row_bytes(self) -> int:
+        """Keys and values of one token, in all layers."""
+        return 2 * self.layers * self.groups * self.width * self.item
+
+    @property
+    def pair_flops(self) -> int:
+        """One query against one key and its value, in all heads and layers."""
+        return 4 * self.layers * self.heads * self.width
+
+    def work(self, read: float, written: float, pairs: float) -> Work:
+        """Cache rows read and written, and (query, key) pairs scored and summed."""
+        return Work(self.row_bytes * (read + written), self.pair_flops * pairs)
+
+
+@dataclass(frozen=True)
+class Forward:
+    """The target's forward: all weights but embedding and head, the head, attention."""
+
+    body: Weights
+    head: Weights
+    attention: Attention
+
+    @staticmethod
+    def of(model: PreTrainedModel) -> Forward:
+        """A causal LM's. A head tied to the embedding is read as the head."""
+        head = model.get_output_embeddings()
+        assert head is not None, "a causal LM has a head"
+        body = Weights.of(model, without=(head,))
+        return Forward(body, Weights.of(head), Attention.of(model.config, model.dtype))
+
+    def work(
+        self, rows: int, context: int, pairs: float | None = None, scored: int | None = None
+    ) -> Work:
+        """N rows on S context rows, the head on ``scored`` of them (None: all).
+
+        ``pairs``: how many (row, own row) pairs may see each other; None: a causal text's
+        N·(N + 1) / 2. A tree's is the sum of its rows' depths + 1.
+        """
+        own = rows * (rows + 1) / 2 if pairs is None else pairs
+        return (
+            self.body.work(rows)
+            + self.head.work(rows if scored is None else scored)
+            + self.attention.work(context, rows, rows * context + own)
+        )
+
+    def verify(self, draft: Draft, context: int) -> Work:
+        """The forward that scores a draft."""
+        return self.work(len(draft), context, float(draft.depths.sum()) + len(draft))
+
+
+@dataclass(frozen=True)
+class Drafting:
+    """A drafter's network in one round.
+
+    body       its own weights: bytes; FLOPs of one row of its block
+    taken      FLOPs of one context token taken in: its feature's projection to keys and values
+    rows       rows of a block; ``own`` of their pairs see each other; ``scored`` get the head
+    again      what each row of q′ costs once more behind the pass, head included (TreeFlash)
+    """
+
+    body: Weights
+    taken: int
+    rows: int
+    own: float
+    scored: int
+    head: Weights
+    attention: Attention
+    again: Weights | None = None
+
+    @staticmethod
+    def of(drafter: Drafter | None) -> Drafting | None:
+        """What is known of a drafter; None where there is no network, or one of one's own."""
+        if isinstance(drafter, DFlashDrafter):
+            return _block_diffusion(drafter)
+        return _shifted(drafter) if isinstance(drafter, DartDrafter) else None
+
+    def work(self, context: int, taken: int, conditioned: int = 0) -> tuple[Work, ...]:
+        """Passes of one round behind ``context`` tokens, ``taken`` of them new.
+
+        ``conditioned`` rows of q′ follow the first pass, which they cannot join.
+        """
+        pairs = self.rows * context + self.own
+        first = Work(self.body.bytes, self.body.flops * self.rows + self.taken * taken)
+        first += self.head.work(self.scored) + self.attention.work(context, taken, pairs)
+        if self.again is None:
+            return (first,)
+        first += Work(self.again.bytes - self.head.bytes, self.again.flops)  # q′ behind the root
+        return (first, self.again.work(conditioned)) if conditioned else (first,)
+
+
+def _block_diffusion(drafter: DFlashDrafter) -> Drafting:
+    model, head = drafter.model, Weights.of(drafter.head)
+    size, again = model.config.block_size, None
+    if isinstance(drafter, TreeFlashDrafter):
+        own = Weights.of(drafter.conditioner.model.ar_approximation)
+        again = Weights(own.bytes + head.bytes, own.flops + head.flops)
+    return Drafting(
+        body=Weights(Weights.of(model).bytes, Weights.of(model.layers).flops),
+        taken=Weights.of(model.fc).flops + _projections(model),
+        rows=size,
+        own=size * size,
+        scored=size - 1,
+        head=head,
+        attention=Attention.shaped(model.config.shape, len(model.layers), model.norm.weight.dtype),
+        again=again,
+    )
+
+
+def _shifted(drafter: DartDrafter) -> Drafting:
+    model, rows = drafter.model, drafter.depths
+    return Drafting(
+        body=Weights(Weights.of(model).bytes, Weights.of(model.midlayer).flops),
+        taken=Weights.of(model.fc).flops + _projections(model),
+        rows=rows,
+        own=rows * (rows + 1) / 2,
+        scored=rows,
+        head=Weights.of(drafter.head.module),
+        attention=Attention.shaped(model.config.shape, 1, model.norm.weight.dtype),
+    )
+
+
+def _projections(model: nn.Module) -> int:
+    """FLOPs of one token's keys and values in all of a drafter's layers."""
+    layers = [m for m in model.modules() if isinstance(m, DrafterAttention)]
+    return sum(Weights.of(layer.k_proj, layer.v_proj).flops for layer in layers)
+
+
+@dataclass(frozen=True)
+class Passes:
+    """A decoding's forwards, one after the other: of the prompt, and of each round."""
+
+    prompt: tuple[Work, ...]
+    rounds: tuple[tuple[Work, ...], ...]
+    rows: int = 0  # that the target scored in the rounds
+
+    @property
+    def total(self) -> Work:
+        """Of the rounds."""
+        return sum((work for passes in self.rounds for work in passes), Work())
+
+
+def passes_of(
+    target: Forward, drafting: Drafting | None, prompt: int, rounds: Sequence[Round]
+) -> Passes:
+    """Those of a run behind a prompt of ``prompt`` tokens."""
+    real = [r for r in rounds if r.committed]  # a text of one token has a record, and no round
+    taken = [prompt, *(r.accepted + 1 for r in real)]
+    found = (round_passes(target, drafting, *both) for both in zip(real, taken, strict=False))
+    rows = sum(len(r.draft) for r in real)
+    return Passes((target.work(prompt, 0, scored=1),), tuple(found), rows)
+
+
+def round_passes(
+    target: Forward, drafting: Drafting | None, record: Round, taken: int
+) -> tuple[Work, ...]:
+    """Those of one round; ``taken`` tokens were committed since the drafter drafted last."""
+    offers, drafted = record.draft.offers, ()
+    if drafting is not None:
+        # the search needed a row of q′ for every list it offered from but the root's
+        conditioned = 0 if offers is None else len(offers.ids) - 1
+        drafted = drafting.work(record.position, taken, conditioned)
+    return (*drafted, target.verify(record.draft, record.position))
+
+
+def plain_passes(target: Forward, prompt: int, tokens: int) -> Passes:
+    """Those of ``tokens`` new tokens, one forward each; the prompt gives the first."""
+    rounds = tuple((target.work(1, prompt + done),) for done in range(tokens - 1))
+    return Passes((target.work(prompt, 0, scored=1),), rounds, len(rounds))
+
+
+# ── the machine ──────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Measured limits: bytes/s of a large copy (read and written both count), FLOP/s of a large
+    matrix product in the compute dtype."""
+
+    bandwidth: float
+    rate: float
+
+    def floor(self, passes: Sequence[Work]) -> float:
+        """Seconds that passes take at least, one after the other."""
+        return sum(max(self._seconds(work)) for work in passes)
+
+    def bound(self, passes: Sequence[Work]) -> str:
+        """Which limit makes most of the floor."""
+        by_memory = sum(m for m, c in map(self._seconds, passes) if m >= c)
+        return MEMORY if 2 * by_memory >= self.floor(passes) else COMPUTE
+
+    def _seconds(self, work: Work) -> tuple[float, float]:
+        return work.bytes / self.bandwidth, work.flops / self.rate
+
+
+class Gauge:
+    """Measures a machine's limits, best in turns with what is held against them.
+
+    A sample is a copy of 256 MiB (512 on a GPU) and a product of square matrices, on the device
+    and with torch's threads.
+    """
+
+    def __init__(self, device: torch.device, dtype: torch.dtype):
+        on_gpu = device.type == "cuda"
+        self._device, self._times = device, 8 if on_gpu else 1  # waiting must not show
+        self._source = torch.ones((512 if on_gpu else 256) << 18, device=device)
+        self._copy = torch.zeros_like(self._source)
+        side = 8192 if on_gpu else 1536
+        self._matrix = torch.randn(side, side, device=device).to(dtype)
+        self._product = torch.empty_like(self._matrix)
+        self._copies: list[float] = []
+        self._products: list[float] = []
+        self._sample()  # the first warms up
+
+    def sample(self) -> None:
+        """Measure once more."""
+        copy, product = self._sample()
+        self._copies.append(copy)
+        self._products.append(product)
+
+    def _sample(self) -> tuple[float, float]:
+        """Seconds of one copy and of one product."""
+        copy = self._seconds(lambda: self._copy.copy_(self._source))
+        mm = self._seconds(lambda: torch.mm(self._matrix, self._matrix, out=self._product))
+        return copy, mm
+
+    def _seconds(self, call: Callable[[], object]) -> float:
+        def repeated() -> None:
+            for _ in range(self._times):
+                call()
+
+        return seconds_of(self._device, repeated) / self._times
+
+    @property
+    def machine(self) -> Machine:
+        """From the medians of the samples; one is taken where there is none."""
+        if not self._copies:
+            self.sample()
+        moved, flops = 2 * self._source.nbytes, 2 * len(self._matrix) ** 3
+        return Machine(moved / median(self._copies), flops / median(self._products))
+
+
+def seconds_of(device: torch.device, call: Callable[[], object]) -> float:
+    """Wall seconds of a call, the device's work included and nothing before it."""
+    _wait(device)
+    began = time.perf_counter()
+    call()
+    _wait(device)
+    return time.perf_counter() - began
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,165 @@
+"""The verify forward beside Hugging Face's own on the same mask, and both beside the roofline.
+
+    python -m tests.bench.forward [--rows 17 65 257] [--contexts 256 1024 4096] [--threads 2]
+    python -m tests.bench.forward --quick
+
+Ours is ``Target.score``: it builds its mask, and keeps the shipped drafter's features. Hugging
+Face's is the same model with its SDPA attention, plain linear layers and a ``DynamicCache``, given
+the mask ready-made as a bool, which is what transformers makes for SDPA; its cache is cut back
+between two forwards, untimed. One after the other, the order changing; medians of the ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel
+
+from analysis.bench import as_transformers_runs_it
+from analysis.cost import bushy
+from analysis.roofline import Forward, Gauge, seconds_of
+from app.commands import common
+from app.terminal import Progress, console, table
+from core.builders import ancestor_mask
+from core.drafters.load import shipped
+from core.session import Engine
+from core.target import PREFILL_CHUNK, Target
+from core.types import Draft
+from tests.bench.growth import long_text
+
+ROWS, CONTEXTS = (17, 65, 257), (256, 512, 1024, 2048, 4096)
+
+
+class Theirs:
+    """Hugging Face's forward over a tree behind a text."""
+
+    def __init__(self, model: PreTrainedModel, text: list[int]):
+        self._model, self._text, self._cache = model, len(text), DynamicCache()
+        for low in range(0, len(text), PREFILL_CHUNK):
+            ids = torch.tensor([text[low : low + PREFILL_CHUNK]], device=model.device)
+            self._forward(input_ids=ids, logits_to_keep=1)
+
+    def prepared(self, draft: Draft) -> Callable[[], Tensor]:
+        """The forward of a draft [N, V], its inputs ready."""
+        device, count = self._model.device, len(draft)
+        mask = torch.ones(1, 1, count, self._text + count, dtype=torch.bool, device=device)
+        mask[0, 0, :, self._text :] = torch.from_numpy(ancestor_mask(draft)).to(device)
+        where = torch.from_numpy(draft.depths).to(device)[None] + self._text
+        ids = torch.from_numpy(draft.tokens).to(device)[None]
+        return partial(self._forward, input_ids=ids, attention_mask=mask, position_ids=where.long())
+
+    @torch.inference_mode()
+    def _forward(self, **inputs: Any) -> Tensor:
+        return self._model(**inputs, past_key_values=self._cache, use_cache=True).logits[0]
+
+    def cut(self) -> None:
+        """Forget what the last forward wrote."""
+        if over := self._cache.get_seq_length() - self._text:
+            self._cache.crop(-over)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Seconds of both, turn by turn, and the largest difference of their logits."""
+
+    context: int
+    rows: int
+    ours: list[float]
+    theirs: list[float]
+    apart: float
+
+
+def compare(
+    engine: Engine, args: argparse.Namespace, gauge: Gauge, progress: Progress
+) -> list[Compared]:
+    language, rival = engine.prepare(), as_transformers_runs_it(engine)
+    found = []
+    for context in args.contexts:
+        progress.at(None, f"reading {context} tokens")
+        text = long_text(language, context)
+        ours, theirs = Target(language.model, _layers(engine)), Theirs(rival, text)
+        ours.prefill(text, max(args.rows))
+        for rows in args.rows:
+            progress.at(None, f"{context} tokens, {rows} rows")
+            draft = bushy(rows, language.vocabulary, text[-1])
+            found.append(_compare(ours, theirs, draft, args.repeats, gauge))
+    return found
+
+
+def _layers(engine: Engine) -> tuple[int, ...]:
+    """Of the shipped drafter's features, which a real verification keeps."""
+    if engine.drafter is None and shipped("dflash", engine.prepare().name) is None:
+        return ()
+    drafter = engine.method("ddtree").drafter
+    return drafter.layers if drafter else ()
+
+
+def _compare(ours: Target, theirs: Theirs, draft: Draft, repeats: int, gauge: Gauge) -> Compared:
+    forward = theirs.prepared(draft)
+    apart = float((ours.score(draft).logits - forward()).abs().max())  # warms both up
+    theirs.cut()
+    seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
+    calls = {"ours": lambda: ours.score(draft), "theirs": forward}
+    for turn in range(repeats):
+        gauge.sample()
+        for name in list(calls)[:: 1 if turn % 2 else -1]:
+            seconds[name].append(seconds_of(ours.device, calls[name]))
+            theirs.cut()
+    return Compared(ours.length, len(draft), seconds["ours"], seconds["theirs"], apart)
+
+
+def show(engine: Engine, found: list[Compared], gauge: Gauge) -> None:
+    language, machine = engine.prepare(), gauge.machine
+    forward = Forward.of(language.model)
+    print(
+        f"{language.name} · {language.device} · {torch.get_num_threads()} threads · "
+        f"copies {machine.bandwidth / 1e9:.1f} GB/s, matrices {machine.rate / 1e9:.0f} GFLOP/s"
+    )
+    rows = []
+    for c in found:
+        ratios = [b / a for a, b in zip(c.ours, c.theirs, strict=True)]
+        low, high = np.quantile(ratios, [0.25, 0.75])
+        work = forward.verify(bushy(c.rows, language.vocabulary), c.context)
+        floor, own, other = machine.floor([work]), median(c.ours), median(c.theirs)
+        rows.append([
+            str(c.context), str(c.rows), f"{1e3 * own:.1f}", f"{1e3 * other:.1f}",
+            f"{median(ratios):.2f} ({low:.2f}–{high:.2f})",
+            f"{work.bytes / 1e6:.0f}", f"{work.flops / 1e9:.1f}", f"{1e3 * floor:.1f}",
+            f"{floor / own:.0%}", f"{floor / other:.0%}", f"{c.apart:.1e}",
+        ])  # fmt: skip
+    columns = (
+        "context", "rows", "ours ms", "theirs ms", "theirs ÷ ours",
+        "MB", "GFLOP", "floor ms", "reached", "theirs", "apart",
+    )  # fmt: skip
+    console().print(table(columns, rows))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    common.add_model_options(parser)
+    parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS))
+    parser.add_argument("--contexts", type=int, nargs="+", default=list(CONTEXTS))
+    parser.add_argument("--repeats", type=int, default=11, help="turns (default 11)")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--quick", action="store_true", help="256 and 1024 tokens, 17 and 65 rows")
+    args = parser.parse_args()
+    if args.quick:
+        args.contexts, args.rows, args.repeats = [256, 1024], [17, 65], 5
+    torch.set_num_threads(args.threads)
+    engine = common.load_engine(args)
+    gauge = Gauge(engine.prepare().device, engine.prepare().model.dtype)
+    with Progress("comparing") as progress:
+        found = compare(engine, args, gauge, progress)
+    show(engine, found, gauge)
+
+
+if __name__ == "__main__":
+    main()
