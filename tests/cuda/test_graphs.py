@@ -1,0 +1,78 @@
+"""CUDA graphs: a replayed forward says what the plain one says, and every method the same text."""
+
+import numpy as np
+import pytest
+import torch
+
+from core.decode import Settings, decode, new_tokens
+from core.target import Target
+from core.types import Verdict
+from tests import toys
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+PROMPT = list(toys.PROMPT)
+CLOSE = {"rtol": 1e-9, "atol": 1e-9}
+
+
+def pair(family="llama", layers=toys.LAYERS):
+    """The same float64 model on the GPU, read plainly and by replayed graphs."""
+    model = toys._make(family, 0, toys.VOCABULARY, "draftscope_grouped").double().cuda()
+    return Target(model, layers, fixed=False), Target(model, layers)
+
+
+def a_draft(rng, nodes):
+    parents = toys.random_parents(rng, nodes + 1)
+    return toys.draft_of(parents, rng.integers(0, toys.VOCABULARY, nodes + 1))
+
+
+@pytest.mark.parametrize("family", toys.FAMILIES)
+def test_replays_equal_plain_forwards_over_rounds_and_texts(family):
+    plain, graphed = pair(family)
+    assert graphed._fixed
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        prompt = rng.integers(0, toys.VOCABULARY, int(rng.integers(1, 60))).tolist()
+        for where in (plain, graphed):
+            where.prefill(prompt, 800)
+        for nodes in (0, 5, 8, 16, 16, 40, 64, 64, 3):
+            draft = a_draft(rng, nodes)
+            one, two = plain.score(draft), graphed.score(draft)
+            torch.testing.assert_close(two.logits, one.logits, **CLOSE)
+            torch.testing.assert_close(two.features, one.features, **CLOSE)
+            path = [int(rng.integers(len(draft)))]
+            while path[0]:
+                path.insert(0, int(draft.parents[path[0]]))
+            for where in (plain, graphed):
+                where.commit(Verdict(tuple(path), np.array([0])))
+
+
+def test_a_capture_is_made_once_per_size():
+    _, graphed = pair()
+    graphed.prefill(PROMPT, 400)
+    rng = np.random.default_rng(1)
+    graphs = set()
+    for nodes in (3, 8, 5, 8):
+        graphed.score(a_draft(rng, nodes))
+        graphs.add(id(graphed._forwards[9]._replayed._graph))
+    assert len(graphs) == 1 and set(graphed._forwards) == {9}
+
+
+@pytest.mark.parametrize("sampling", [toys.GREEDY, toys.SAMPLED])
+@pytest.mark.parametrize("kind", ["dflash", "treeflash"])
+def test_a_method_writes_the_same_text(kind, sampling):
+    make = {"dflash": toys.dflash_drafter, "treeflash": toys.treeflash_drafter}[kind]
+    texts = []
+    for where in pair():
+        drafter = make()
+        drafter.model.cuda(), drafter.embedding.cuda(), drafter.head.cuda()
+        if kind == "treeflash":
+            drafter.conditioner.model.cuda()
+        rounds = list(decode(where, toys.tree(drafter), PROMPT, Settings(16, 50, sampling)))
+        texts.append(new_tokens(rounds))
+    assert texts[0] == texts[1]
+
+
+def test_an_expert_model_is_read_plainly():
+    model = toys._make("qwen3_moe", 0, toys.VOCABULARY, "draftscope_grouped").cuda()
+    target = Target(model, toys.LAYERS)
+    assert not target._fixed and "experts" in (target.obstacle or "")
