@@ -40,6 +40,11 @@ class Replayed:
         self._graph: torch.cuda.CUDAGraph | None = None
         self._outputs: Outputs = ()
 
+    @property
+    def ready(self) -> bool:
+        """Whether there is nothing left to capture."""
+        return self._graph is not None or not self._on_gpu
+
     def __call__(self) -> Outputs:
         """Valid until the next call: a replay writes the same memory again."""
         if not self._on_gpu:
@@ -57,9 +62,10 @@ class Replayed:
             for _ in range(WARM_UPS):
                 self._run()
         torch.cuda.current_stream().wait_stream(beside)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
             self._outputs = self._run()
+        self._graph = graph
 
 
 class FixedForward:
@@ -81,6 +87,11 @@ class FixedForward:
         self._columns = torch.arange(cache.capacity, device=device)
         self._open = like.new_zeros(rows, cache.capacity)
         self._replayed = Replayed(self._forward, device)
+
+    @property
+    def ready(self) -> bool:
+        """Whether a call replays what is captured: what fails then is no failed capture."""
+        return self._replayed.ready
 
     @property
     def fits(self) -> bool:

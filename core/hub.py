@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.errors import UserError
+from core.errors import UserError, first_line
 
 LIGHT = ("*.json", "*.jinja", "*.txt")  # config and tokenizer: fetched and checked first
 WEIGHTS = ("*.safetensors",)
@@ -89,8 +89,3 @@ class Source:
 def unreachable(source: Source, error: Exception) -> UserError:
     """Whatever fetching raised, as one sentence."""
     return UserError(f"the model {str(source)!r} cannot be loaded: {first_line(error)}")
-
-
-def first_line(error: Exception) -> str:
-    """An error's first line, or its kind when it says nothing."""
-    return str(error).strip().partition("\n")[0] or type(error).__name__

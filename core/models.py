@@ -24,8 +24,8 @@ from transformers import (
 
 from core import embedded, presets
 from core.cache import ATTENTION
-from core.errors import UserError
-from core.hub import Source, first_line
+from core.errors import UserError, first_line
+from core.hub import Source
 from core.methods import Value
 from core.packed import can_pack, pack_linears
 from core.target import home, placed, stop_ids

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from core.builders import ancestor_mask
 from core.cache import StaticKV, kv_layers, mask_value
-from core.errors import UserError
+from core.errors import UserError, first_line
 from core.fixed import FixedForward, bucket
 from core.types import Draft, Verdict
 
@@ -31,7 +31,8 @@ class Target:
     ``layers``: after which layers the hidden states are kept as the drafter's features (the
     Hugging Face tuple index is the layer + 1); their concatenation is a token's feature.
     ``fixed``: score drafts in padded forwards, which a GPU replays as CUDA graphs (the default
-    there, unless the model has an ``obstacle``); what ``score`` gives is then valid until the next.
+    there); what ``score`` gives is then valid until the next. ``obstacle`` says why a model is read
+    plainly on a GPU, if it is.
     """
 
     def __init__(
@@ -94,9 +95,8 @@ class Target:
         """Root and nodes in one forward: each row sees the context, its ancestors and itself."""
         ids, depths = torch.from_numpy(draft.tokens), torch.from_numpy(draft.depths)
         allowed = torch.from_numpy(ancestor_mask(draft))
-        if self._fixed and (forward := self._fixed_forward(len(ids))).fits:
-            self.forwards += 1
-            return Scores(*forward(ids, depths, allowed))
+        if self._fixed and (scores := self._score_fixed(ids, depths, allowed)) is not None:
+            return scores
         positions = depths.to(self.device) + self.length
         return self._forward(ids.to(self.device), positions, allowed.to(self.device))
 
@@ -117,6 +117,22 @@ class Target:
         mask = torch.zeros(count, seen + count, dtype=self.dtype, device=self.device)
         mask[:, seen:].masked_fill_(~allowed, mask_value(self.dtype))
         return Scores(*self._read(ids, positions, mask, last_only))
+
+    def _score_fixed(self, ids: Tensor, depths: Tensor, allowed: Tensor) -> Scores | None:
+        """The padded forward's scores; None when it does not fit or cannot be captured."""
+        forward = self._fixed_forward(len(ids))
+        if not forward.fits:
+            return None
+        try:
+            scores = Scores(*forward(ids, depths, allowed))
+        except RuntimeError as error:
+            if forward.ready:
+                raise
+            self._fixed, self._forwards = False, {}
+            self.obstacle = f"its kernels cannot be captured ({first_line(error)})"
+            return None
+        self.forwards += 1
+        return scores
 
     def _fixed_forward(self, rows: int) -> FixedForward:
         rows = bucket(rows)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from core.decode import Settings, decode, new_tokens
-from core.fixed import BUCKETS, bucket
+from core.fixed import BUCKETS, FixedForward, bucket
 from core.target import Target, obstacle
 from core.types import Verdict
 from tests import toys
@@ -141,6 +141,27 @@ def test_every_method_writes_the_same_text(make, sampling):
         rounds = list(decode(where, METHODS[make](), PROMPT, Settings(16, 50, sampling)))
         texts.append((new_tokens(rounds), [r.draft.tokens.tolist() for r in rounds]))
     assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("ready", [False, True])
+def test_a_capture_that_fails_is_read_plainly_from_then_on(monkeypatch, ready):
+    plain, padded = pair()
+    for where in (plain, padded):
+        where.prefill(PROMPT, 400)
+    (draft,) = drafts(5, [7])
+
+    def fail(*_args):
+        raise RuntimeError("operation not permitted\nwhen stream is capturing")
+
+    monkeypatch.setattr(FixedForward, "__call__", fail)
+    monkeypatch.setattr(FixedForward, "ready", ready)
+    if ready:
+        with pytest.raises(RuntimeError, match="not permitted"):
+            padded.score(draft)
+        return
+    assert torch.equal(padded.score(draft).logits, plain.score(draft).logits)
+    assert padded.obstacle == "its kernels cannot be captured (operation not permitted)"
+    assert not padded._fixed and padded.forwards == plain.forwards
 
 
 def test_a_cpu_reads_plainly_unless_told_otherwise():

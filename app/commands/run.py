@@ -143,7 +143,9 @@ def _job(args: argparse.Namespace) -> Job:
     request = common.asked(args, common.chosen_method(args), args.budget)
     request.settings()
     engine = common.load_engine(args, [request.method])
-    engine.method(request.method, dict(request.options))
+    target = engine.target(engine.method(request.method, dict(request.options)))
+    if target.device.type == "cuda" and target.obstacle is not None:
+        say(f"{args.model} is read without CUDA graphs: {target.obstacle}")
     return Job(engine, request, args.trace, probe=not args.no_probe)
 
 
