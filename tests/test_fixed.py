@@ -12,6 +12,7 @@ from tests import toys
 
 FAMILIES = toys.FAMILIES
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
+DRAFTED = {"rtol": 1e-5, "atol": 1e-5}  # a drafter's softmax and angles are computed in float32
 PROMPT = list(toys.PROMPT)
 
 
@@ -131,6 +132,47 @@ def test_a_larger_cache_gets_forwards_of_its_own():
     padded.prefill(PROMPT * 60, 400)
     padded.score(draft)
     assert padded._forwards[9] is not first
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_fixed_pass_drafts_what_the_plain_one_drafts(seed):
+    """Over texts and rounds that commit one token or a whole block, on a context used again."""
+    plain, padded = (toys.dflash_drafter(), toys.dflash_drafter())
+    padded._fixed = True
+    rng, width = np.random.default_rng(seed), 2 * 32
+    for text in range(3):
+        count = int(rng.integers(1, 30))
+        for drafter in (plain, padded):
+            drafter.reset(200)
+        for _ in range(7):
+            features, root = (
+                torch.from_numpy(rng.normal(size=(count, width))),
+                int(rng.integers(40)),
+            )
+            for drafter in (plain, padded):
+                drafter.extend([0] * count, features)
+            one, two = plain.propose(root, 16), padded.propose(root, 16)
+            torch.testing.assert_close(two.along([0] * 7), one.along([0] * 7), **DRAFTED)
+            assert (two.candidates.ids == one.candidates.ids).all(), text
+            count = int(rng.integers(1, 9))
+        assert padded._pass is not None and padded._length == plain._length
+
+
+def test_a_fixed_passs_padding_is_irrelevant():
+    drafter = toys.dflash_drafter()
+    drafter._fixed = True
+    found = []
+    for junk in (0.0, 1e3):
+        drafter.reset(100)
+        drafter.extend([1, 2, 3], torch.ones(3, 64, dtype=torch.float64))
+        drafter.propose(5, 16)  # makes the pass
+        with torch.inference_mode():
+            drafter._pass._features[:] = junk
+            for layer in drafter._context:
+                layer.keys[:, 3:], layer.values[:, 3:] = junk, -junk
+        drafter.extend([4], torch.ones(1, 64, dtype=torch.float64))
+        found.append(drafter.propose(6, 16).along([0] * 7).clone())
+    assert torch.equal(*found)
 
 
 @pytest.mark.parametrize("sampling", [toys.GREEDY, toys.SAMPLED])

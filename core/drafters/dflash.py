@@ -30,6 +30,7 @@ from core.drafters.layers import (
     Shape,
 )
 from core.errors import UserError
+from core.fixed import Replayed
 
 Embed = Callable[[Tensor], Tensor]  # token ids [...] → the target's embeddings [..., h]
 KEPT = 16  # candidates per depth a proposal holds at least: what coverage and inspectors show
@@ -251,20 +252,78 @@ def load_model(folder: Path, dtype: torch.dtype, device: torch.device | str) -> 
     return model.to(device=device, dtype=dtype).eval()
 
 
+class FixedPass:
+    """A round's pass in shapes that never change (``core.fixed``): it takes in what was committed,
+    at most a block of tokens, and drafts. All context rows are read, behind a mask."""
+
+    def __init__(self, model: DFlashModel, embedding: nn.Module, context: list[LayerContext]):
+        self._model, self._embedding, self._context = model, embedding, context
+        config, like = model.config, model.norm.weight
+        size, device = config.block_size, like.device
+        width = len(config.target_layer_ids) * config.hidden_size
+        self._features = like.new_zeros(size, width)
+        self._ids = torch.full((1, size), config.mask_token_id, device=device)
+        self._known = torch.zeros((), dtype=torch.long, device=device)  # rows before this round's
+        self._length = torch.zeros((), dtype=torch.long, device=device)  # and with them
+        self._offsets = torch.arange(size, device=device)
+        self._columns = torch.arange(context[0].rows, device=device)
+        self._replayed = Replayed(self._run, device)
+
+    @property
+    def ready(self) -> bool:
+        """Whether a call replays what is captured: what fails then is no failed capture."""
+        return self._replayed.ready
+
+    def fits(self, known: int, fresh: int) -> bool:
+        """Whether so many new rows behind ``known`` are taken in, padding included."""
+        size = self._model.config.block_size
+        return fresh <= size and known + size <= self._context[0].rows
+
+    def __call__(self, features: Tensor, known: int, root: int) -> Tensor:
+        """New features [T, F·h] behind ``known`` rows, and the root → residual rows [L, h].
+
+        They are valid until the next call.
+        """
+        self._features[: len(features)].copy_(features)
+        self._known.fill_(known)
+        self._length.fill_(known + len(features))
+        self._ids[0, 0].fill_(root)
+        return self._replayed()[0]
+
+    def _run(self) -> tuple[Tensor, ...]:
+        # Padding lands behind the context: nothing sees it, and the next round writes over it.
+        slots = self._known + self._offsets
+        fresh = self._model.project(self._features, slots)
+        for kept, new in zip(self._context, fresh, strict=True):
+            kept.put(slots, new)
+        where = (self._length + self._offsets)[None]
+        visible = (self._columns < self._length)[None]
+        block = self._embedding(self._ids).to(self._features.dtype)
+        return (self._model(block, where, self._context, visible)[0, 1:],)
+
+
 class DFlashDrafter:
     """The network with the target's embedding and head, and one text's projected context.
 
     Context keys and values are kept across rounds: each round projects only what was committed.
-    ``temperature`` divides the logits of q; the published methods use 1.
+    ``temperature`` divides the logits of q; the published methods use 1. ``fixed``: draft in shapes
+    that never change, which a GPU replays as a CUDA graph (the default there).
     """
 
     def __init__(
-        self, model: DFlashModel, embedding: nn.Module, head: nn.Module, temperature: float = 1.0
+        self,
+        model: DFlashModel,
+        embedding: nn.Module,
+        head: nn.Module,
+        temperature: float = 1.0,
+        fixed: bool | None = None,
     ):
         self.model, self.embedding, self.head = model, embedding, head
         self.temperature = temperature
+        self._fixed = model.norm.weight.device.type == "cuda" if fixed is None else fixed
         self._waiting: list[Tensor] = []
         self._context: list[LayerContext] = []
+        self._pass: FixedPass | None = None  # on this context
         self._length = 0
 
     @property
@@ -276,9 +335,12 @@ class DFlashDrafter:
         return self.model.config.target_layer_ids
 
     def reset(self, rows: int) -> None:
-        """Forget the text; allocate context for ``rows`` tokens."""
-        shape, like = self.model.config.shape, self.model.norm.weight
-        self._context = [LayerContext.empty(shape, rows, like) for _ in self.model.layers]
+        """Forget the text; room for ``rows`` tokens, in the last one's memory if that is enough."""
+        if not self._context or self._context[0].rows < rows:
+            shape, like = self.model.config.shape, self.model.norm.weight
+            rows = -(-rows // 256) * 256
+            self._context = [LayerContext.empty(shape, rows, like) for _ in self.model.layers]
+            self._pass = None
         self._waiting, self._length = [], 0
 
     def extend(self, tokens: Sequence[int], features: Tensor) -> None:
@@ -314,6 +376,8 @@ class DFlashDrafter:
 
     def hidden(self, root: int) -> Tensor:
         """The residual stream of the masked rows, [L, h]; takes in the waiting context first."""
+        if self._fixed and (rows := self._fixed_hidden(root)) is not None:
+            return rows
         self._project()
         config, like = self.model.config, self.model.norm.weight
         ids = torch.full((1, config.block_size), config.mask_token_id, device=like.device)
@@ -322,11 +386,33 @@ class DFlashDrafter:
         seen = [layer.first(self._length) for layer in self._context]
         return self.model(self.embedding(ids).to(like.dtype), where, seen)[0, 1:]
 
+    def _fixed_hidden(self, root: int) -> Tensor | None:
+        """The same by a fixed pass; None when this round's context does not fit one."""
+        if self._pass is None:
+            self._pass = FixedPass(self.model, self.embedding, self._context)
+        if not self._waiting or not self._pass.fits(self._length, sum(map(len, self._waiting))):
+            return None
+        features = self._taken()
+        try:
+            rows = self._pass(features, self._length, root)
+        except RuntimeError:
+            if self._pass.ready:
+                raise
+            self._fixed, self._waiting = False, [features]  # its kernels cannot be captured
+            return None
+        self._length += len(features)
+        return rows
+
+    def _taken(self) -> Tensor:
+        """The waiting features [T, F·h], which wait no longer."""
+        features = torch.cat(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
+        self._waiting = []
+        return features
+
     def _project(self) -> None:
         if not self._waiting:
             return
-        features = torch.cat(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
-        self._waiting = []
+        features = self._taken()
         start, end = self._length, self._length + len(features)
         positions = torch.arange(start, end, device=features.device)
         fresh = self.model.project(features.to(self.model.norm.weight.dtype), positions)

@@ -151,6 +151,11 @@ class LayerContext:
     keys: Tensor
     values: Tensor
 
+    @property
+    def rows(self) -> int:
+        """How many context tokens there is room for."""
+        return self.keys.shape[1]
+
     @staticmethod
     def empty(shape: Shape, rows: int, like: Tensor) -> LayerContext:
         """Room for ``rows`` context tokens on the device and in the precision of ``like``."""
@@ -162,6 +167,11 @@ class LayerContext:
         end = start + fresh.keys.shape[1]
         self.keys[:, start:end] = fresh.keys
         self.values[:, start:end] = fresh.values
+
+    def put(self, slots: Tensor, fresh: LayerContext) -> None:
+        """The same at the places ``slots`` [T], which may be known to the device alone."""
+        self.keys.index_copy_(1, slots, fresh.keys)
+        self.values.index_copy_(1, slots, fresh.values)
 
     def first(self, rows: int) -> LayerContext:
         """A view of the first ``rows`` tokens."""
