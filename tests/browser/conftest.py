@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # where gradio is missing, the tests are skipped and nothing 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
+LOADING = 120_000  # ms for a page to load: seconds on a quiet machine, and not what is tested
+
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
@@ -56,6 +58,7 @@ def visit(browser: Browser, address: str) -> Iterator[Open]:
     def open_page(url: str = address, **options) -> Page:
         options.setdefault("viewport", {"width": 1400, "height": 900})
         page = browser.new_context(accept_downloads=True, **options).new_page()
+        page.set_default_navigation_timeout(LOADING)
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("dialog", lambda dialog: (faults.append("a dialog"), dialog.dismiss()))
         page.on("request", lambda asked: _is_local(asked.url, url) or faults.append(asked.url))
