@@ -29,7 +29,7 @@ from analysis.roofline import Forward, Gauge, seconds_of
 from app.commands import common
 from app.terminal import Progress, console, table
 from core.builders import ancestor_mask
-from core.drafters.load import shipped
+from core.errors import UserError
 from core.session import Engine
 from core.target import PREFILL_CHUNK, Target
 from core.types import Draft
@@ -95,10 +95,11 @@ def compare(
 
 
 def _layers(engine: Engine) -> tuple[int, ...]:
-    """Of the shipped drafter's features, which a real verification keeps."""
-    if engine.drafter is None and shipped("dflash", engine.prepare().name) is None:
+    """Of the drafter's features, which a real verification keeps; none without a drafter."""
+    try:
+        drafter = engine.method("ddtree").drafter
+    except UserError:
         return ()
-    drafter = engine.method("ddtree").drafter
     return drafter.layers if drafter else ()
 
 

@@ -11,7 +11,7 @@ each context decodes one round at each budget, in an order that changes; medians
 ``rest`` is all that is neither drafting, building nor verifying. ``attn`` is the time inside the
 target's attention function and the drafters' attention layers (with their projections). ``peak``
 is the most memory that the tensors of one part took beyond what was held when the part began;
-``beside`` is the most outside attention. The second table says what is not attention and grows with
+``beside`` is the most outside attention. The last table says what is not attention and grows with
 the context nevertheless: nothing should.
 """
 
@@ -308,25 +308,38 @@ def measure(engine: Engine, args: argparse.Namespace, progress: Progress) -> Mea
 # ── what is printed ──────────────────────────────────────────────────────────────────────────────
 
 
-def show(measured: Measured, told_apart: bool) -> None:
-    columns = (
-        "context", "B", *PARTS, "attn", "round ms", "floor", "reached", "peak MB", "beside",
-    )  # fmt: skip
+def show_times(measured: Measured, told_apart: bool) -> None:
+    columns = ("context", "B", *PARTS, "attn", "round ms")
     rows = []
     for (context, budget), taken in measured.rounds.items():
-        ms = {part: 1e3 * median(t.parts[part] for t in taken) for part in PARTS}
-        attention = 1e3 * median(sum(t.attention.values()) for t in taken)
-        whole = 1e3 * median(t.seconds for t in taken)
-        floor = 1e3 * median(measured.machine.floor(t.work) for t in taken)
+        attention = median(sum(t.attention.values()) for t in taken)
+        rows.append([
+            str(context), str(budget),
+            *(f"{1e3 * median(t.parts[part] for t in taken):.2f}" for part in PARTS),
+            f"{1e3 * attention:.1f}" if told_apart else "–",
+            f"{1e3 * median(t.seconds for t in taken):.1f}",
+        ])  # fmt: skip
+    console().print(table(columns, rows))
+
+
+def show_limits(measured: Measured, told_apart: bool) -> None:
+    columns = ("context", "B", "MB", "GFLOP", "floor ms", "bound", "reached", "peak MB", "beside")
+    rows, machine = [], measured.machine
+    for (context, budget), taken in measured.rounds.items():
+        work = [sum(t.work, Work()) for t in taken]
+        floor = median(machine.floor(t.work) for t in taken)
         peaks = measured.peaks[context, budget].values()
         rows.append([
-            str(context), str(budget), *(f"{ms[part]:.2f}" for part in PARTS),
-            f"{attention:.1f}" if told_apart else "–",
-            f"{whole:.1f}", f"{floor:.1f}", f"{floor / whole:.0%}",
+            str(context), str(budget),
+            f"{median(w.bytes for w in work) / 1e6:.0f}",
+            f"{median(w.flops for w in work) / 1e9:.1f}",
+            f"{1e3 * floor:.1f}", machine.bound(taken[0].work),
+            f"{floor / median(t.seconds for t in taken):.0%}",
             f"{max(p.whole for p in peaks) / 1e6:.1f}",
             f"{max(p.beside for p in peaks) / 1e6:.1f}" if told_apart else "–",
         ])  # fmt: skip
-    console().print(table(columns, rows))
+    print("\nwhat a round must at least move and compute, the share of that floor, and memory")
+    console().print(table(columns, rows, left=("bound",)))
 
 
 def show_growth(measured: Measured) -> None:
@@ -393,7 +406,8 @@ def main() -> None:
         f"matrices {machine.rate / 1e9:.0f} GFLOP/s"
     )
     told_apart = language.device.type != "cuda"
-    show(measured, told_apart)
+    show_times(measured, told_apart)
+    show_limits(measured, told_apart)
     if told_apart and len(args.contexts) > 1:
         show_growth(measured)
 

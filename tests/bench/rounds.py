@@ -31,7 +31,7 @@ from core.errors import UserError
 from core.session import Engine, RunRequest
 from core.types import Round, Times
 
-GOAL = 0.05
+GOAL = 0.03
 TREEFLASH_GOAL = 0.15
 
 
@@ -128,11 +128,11 @@ def _treeflash(engine: Engine) -> Method:
     language = engine.prepare()
     if load.shipped("treeflash", language.name) is not None:
         return Method("treeflash", load.treeflash(language), best_first)
-    folder = engine.drafter or load.shipped("dflash", language.name)
-    if folder is None:
+    source = engine.checkpoint("dflash")
+    if source is None:
         raise UserError("name a DFlash drafter with --drafter")
     print("no TreeFlash drafter ships: a zero head on the DFlash backbone")
-    backbone = dflash.load_model(folder, language.model.dtype, language.device)
+    backbone = dflash.load_model(source.whole(), language.model.dtype, language.device)
     with tempfile.TemporaryDirectory() as made:
         treeflash.save_model(treeflash.initial_model(backbone), Path(made))
         return Method("treeflash", load.treeflash(language, Path(made)), best_first)
