@@ -20,13 +20,12 @@ STORED = 2  # bytes a parameter takes as published: bfloat16
 
 def ngram_store(name: str, ngram: Ngram) -> Path:
     """The preset's n-gram store, ready to be mapped. Raises UserError when it is not made yet."""
-    path = _store_path(ngram)
-    if not path.is_file():
+    if not _is_made(ngram):
         raise UserError(
             f"the n-gram store of {name} is not here yet: python -m app fetch {name} gets it, "
             "or do without: --set ngram_weight=0"
         )
-    return path
+    return _store_path(ngram)
 
 
 def fetch(preset: Preset, report: Report = lambda _: None) -> None:
@@ -37,7 +36,7 @@ def fetch(preset: Preset, report: Report = lambda _: None) -> None:
     for what, source in _checkpoints(preset):
         report(Progress(f"fetching {what} {source}", None))
         source.whole()
-    if preset.ngram is not None and not _store_path(preset.ngram).is_file():
+    if preset.ngram is not None and not _is_made(preset.ngram):
         _make_store(preset, preset.ngram, report)
 
 
@@ -53,6 +52,15 @@ def _store_path(ngram: Ngram) -> Path:
         return folder / ngram.file
     safe = re.sub(r"[^\w.@-]+", "--", f"{ngram.source}/{ngram.file}").strip("-.")
     return cache_root() / "ngram" / f"{Path(safe).stem}.safetensors"
+
+
+def _is_made(ngram: Ngram) -> bool:
+    """Whether the store is there, and no older than the file on this machine it was made from."""
+    made, folder = _store_path(ngram), ngram.source.folder
+    source = folder / ngram.file if folder is not None else made
+    if not (made.is_file() and source.is_file()):
+        return made.is_file()
+    return made.stat().st_mtime_ns >= source.stat().st_mtime_ns
 
 
 def _make_store(preset: Preset, ngram: Ngram, report: Report) -> None:
@@ -90,7 +98,7 @@ class Needs:
 
     parts       what is fetched
     parameters  of the target; None: unknown
-    context     bytes of keys and values a token of context takes, per byte of the compute dtype;
+    context     numbers that are kept for a token of context: keys and values of every layer;
                 None: unknown
     """
 
@@ -135,7 +143,7 @@ def _part(
 
 def _ngram_part(ngram: Ngram, ask: Callable[[Source], dict[str, int]]) -> Part:
     found = _part("ngram", ngram.source, (ngram.file,), ask)
-    return Part("ngram", f"{ngram.source}/{ngram.file}", _store_path(ngram).is_file(), found.size)
+    return Part("ngram", f"{ngram.source}/{ngram.file}", _is_made(ngram), found.size)
 
 
 def _counted(target: Source) -> int | None:
@@ -153,7 +161,7 @@ def _counted(target: Source) -> int | None:
 
 
 def _context(preset: Preset) -> int | None:
-    """Numbers kept for a token of context: keys and values of every layer."""
+    """``Needs.context``, from a config that is here."""
     config = _config(preset)
     if config is None:
         return None

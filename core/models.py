@@ -146,9 +146,7 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 _BYTE_OF = _byte_alphabet()
-
-
-SPLIT = "split"
+SPLIT = "split"  # the device's name for all GPUs together
 
 
 def pick_device(wanted: str = "auto") -> torch.device:
@@ -251,8 +249,8 @@ def load_language(
 
     The CPU computes in float32, a GPU in bfloat16. ``device`` "split" spreads a model that is too
     large for one GPU over all. ``pack`` lays a CPU's weights out for speed; training, which needs
-    them as they are, turns it off. ``template``: variables of the chat
-    template beside the preset's. Raises UserError when loading fails.
+    them as they are, turns it off. ``template``: variables of the chat template beside the
+    preset's. Raises UserError when loading fails.
     """
     where = pick_device(device)
     source = _source(name, lambda: embedded.prepare(report))

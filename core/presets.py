@@ -111,19 +111,21 @@ class _Reading:
 
     def preset(self, raw: Any) -> Preset:
         if not isinstance(raw, dict):
-            raise self.wrong("a preset is a table, as in [my-model]")
+            raise self._wrong("a preset is a table, as in [my-model]")
         known = sorted(set(Preset.__dataclass_fields__) - {"name"})
         if unknown := sorted(set(raw) - set(known)):
-            raise self.wrong(f"there is no field {unknown[0]!r} (fields: {', '.join(known)})")
+            raise self._wrong(f"there is no field {unknown[0]!r} (fields: {', '.join(known)})")
         if "target" not in raw:
-            raise self.wrong("it names no target")
+            raise self._wrong("it names no target")
         table, word = self._table, self._word
         budgets = {k: self._count(k, v) for k, v in table(raw, "budgets", RECIPES).items()}
-        drafters = {k: self.source(word(k, v)) for k, v in table(raw, "drafters", DRAFTERS).items()}
+        drafters = {
+            k: self._source(word(k, v)) for k, v in table(raw, "drafters", DRAFTERS).items()
+        }
         parameters = raw.get("parameters")
         return Preset(
             name=self.name,
-            target=self.source(word("target", raw["target"])),
+            target=self._source(word("target", raw["target"])),
             about=word("about", raw.get("about", "")),
             drafters=drafters,
             ngram=self._ngram(word("ngram", raw["ngram"])) if "ngram" in raw else None,
@@ -133,7 +135,7 @@ class _Reading:
             parameters=None if parameters is None else self._count("parameters", parameters),
         )
 
-    def source(self, text: str) -> Source:
+    def _source(self, text: str) -> Source:
         """A path that says so (./x, ../x, ~/x, /x) is read from the file's own folder."""
         if text.startswith((".", "~", "/")):
             return Source(str(self._path(text)))
@@ -148,7 +150,7 @@ class _Reading:
             return Ngram(Source(str(path.parent)), path.name)
         repository, slash, file = text.rpartition("/")
         if not slash or repository.count("/") != 1:
-            raise self.wrong(f"ngram is a path, or hub-id/file, not {text!r}")
+            raise self._wrong(f"ngram is a path, or hub-id/file, not {text!r}")
         return Ngram(Source.of(repository), file)
 
     def _table(
@@ -156,30 +158,30 @@ class _Reading:
     ) -> dict[str, Any]:
         found = raw.get(key, {})
         if not isinstance(found, dict):
-            raise self.wrong(f"{key} is a table")
+            raise self._wrong(f"{key} is a table")
         if known is not None and (unknown := sorted(set(found) - set(known))):
-            raise self.wrong(f"{key} has no {unknown[0]!r} (choose of {', '.join(known)})")
+            raise self._wrong(f"{key} has no {unknown[0]!r} (choose of {', '.join(known)})")
         return found
 
     def _word(self, key: str, value: Any) -> str:
         if not isinstance(value, str):
-            raise self.wrong(f"{key} is a text, not {value!r}")
+            raise self._wrong(f"{key} is a text, not {value!r}")
         return value
 
     def _value(self, key: str, value: Any) -> Value:
         if not isinstance(value, bool | int | float | str):
-            raise self.wrong(f"template.{key} is yes or no, a number or a text")
+            raise self._wrong(f"template.{key} is yes or no, a number or a text")
         return value
 
     def _flag(self, key: str, value: Any) -> bool:
         if not isinstance(value, bool):
-            raise self.wrong(f"{key} is true or false, not {value!r}")
+            raise self._wrong(f"{key} is true or false, not {value!r}")
         return value
 
     def _count(self, key: str, value: Any) -> int:
         if type(value) is not int or value < 1:
-            raise self.wrong(f"{key} is a whole number above 0, not {value!r}")
+            raise self._wrong(f"{key} is a whole number above 0, not {value!r}")
         return value
 
-    def wrong(self, what: str) -> UserError:
+    def _wrong(self, what: str) -> UserError:
         return UserError(f"{self.path}, [{self.name}]: {what}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -303,6 +304,11 @@ def test_the_n_gram_counts_are_made_once_and_hold_what_the_trie_held(shelf, cach
     stamp = made.stat().st_mtime_ns
     fetch.fetch(preset)
     assert made.stat().st_mtime_ns == stamp
+    os.utime(made, ns=(0, 0))  # as if the counts had been made anew since
+    with pytest.raises(UserError, match="fetch"):
+        Engine(named(shelf), "cpu").method("dart")
+    fetch.fetch(preset)
+    assert made.stat().st_mtime_ns >= stamp
     assert Engine(named(shelf), "cpu").method("dart").builder is not None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from core.drafters.compact import compress, expand, expanded_shapes
 from core.errors import UserError
 
 Shapes = Mapping[str, tuple[int, ...]]
+T = TypeVar("T")
 Model = TypeVar("Model", bound=nn.Module)
 
 
@@ -52,6 +53,13 @@ def read_config(folder: Path, kind: str) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise UserError(f"{folder} holds no {kind} checkpoint: its config is not an object")
     return raw
+
+
+def load_config(folder: Path, kind: str, parse: Callable[[dict[str, Any]], T]) -> T:
+    """What ``parse`` makes of the folder's config. Raises UserError when it can make nothing."""
+    raw = read_config(folder, kind)
+    with understood(folder, kind):
+        return parse(raw)
 
 
 @contextmanager

@@ -251,9 +251,7 @@ def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
 
 def load_config(folder: Path) -> DartConfig:
     """Raises UserError when the folder holds no readable DART config."""
-    raw = checkpoint.read_config(folder, "DART")
-    with checkpoint.understood(folder, "DART"):
-        return DartConfig.from_json(raw)
+    return checkpoint.load_config(folder, "DART", DartConfig.from_json)
 
 
 def outline(folder: Path) -> DartModel:

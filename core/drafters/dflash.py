@@ -228,9 +228,7 @@ def save_model(model: DFlashModel, folder: Path, small: bool = False) -> None:
 
 def load_config(folder: Path) -> DFlashConfig:
     """Raises UserError when the folder holds no readable DFlash config."""
-    raw = checkpoint.read_config(folder, "DFlash")
-    with checkpoint.understood(folder, "DFlash"):
-        return DFlashConfig.from_json(raw)
+    return checkpoint.load_config(folder, "DFlash", DFlashConfig.from_json)
 
 
 def outline(folder: Path) -> DFlashModel:

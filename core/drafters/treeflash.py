@@ -100,9 +100,7 @@ def save_model(
 
 def load_config(folder: Path) -> DFlashConfig:
     """Raises UserError when the folder holds no readable TreeFlash config."""
-    raw = checkpoint.read_config(folder, "TreeFlash")
-    with checkpoint.understood(folder, "TreeFlash"):
-        return DFlashConfig.from_json(raw)
+    return checkpoint.load_config(folder, "TreeFlash", DFlashConfig.from_json)
 
 
 def _parts(folder: Path, raw: dict[str, Any]) -> dict[str, Path]:
