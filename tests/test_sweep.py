@@ -316,6 +316,17 @@ def test_weights_that_changed_are_another_sweep(call, words, whole, toys, tmp_pa
     assert code == 2 and "drafter: config.json has changed since" in err
 
 
+def test_a_presets_file_that_changed_is_another_sweep(call, toys, tmp_path):
+    presets = tmp_path / "own.toml"
+    line = ["sweep", tmp_path / "out", "ar", "--model", presets, "--device", "cpu", "--prompt", "x",
+            "--max-new-tokens", 3]  # fmt: skip
+    presets.write_text(f"[mine]\ntarget = '{toys / 'target'}'\n")
+    assert call([str(word) for word in line])[0] == 0
+    presets.write_text(f"[mine]\ntarget = '{toys / 'target'}'\nabout = 'another'\n")
+    code, _, err = call([str(word) for word in line])
+    assert code == 2 and "own.toml has changed since" in err
+
+
 def test_a_plan_without_a_run_may_change(call, words, toys, tmp_path):
     code, _, err = call(words(tmp_path / "s", "--model", tmp_path / "typo"))
     assert code == 2 and is_one_sentence(err)

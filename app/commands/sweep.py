@@ -128,7 +128,7 @@ def _plan(args: argparse.Namespace) -> Plan:
     for number in (*seeds, args.max_new_tokens, args.top_k):
         if not -(1 << 63) <= number < 1 << 63:
             raise UserError(f"{number} does not fit in the 64 bits of a column")
-    plan = Plan(terms, field, _prompts(args), seeds, tuple(_files(field, args.drafter)))
+    plan = Plan(terms, field, _prompts(args), seeds, tuple(_files(field, args)))
     for contestant in field:
         request_of(terms, Job(contestant, plan.prompts[0], 0, seeds[0])).settings()
     return plan
@@ -154,12 +154,15 @@ def _prompts(args: argparse.Namespace) -> tuple[Prompt, ...]:
     return tuple(first.values())
 
 
-def _files(field: tuple[Contestant, ...], drafter: str | None) -> Iterator[tuple[str, str]]:
+def _files(field: tuple[Contestant, ...], args: argparse.Namespace) -> Iterator[tuple[str, str]]:
     """The user's own files that decide runs, as they are named, with their SHA-256."""
     named = {str(c.method) for c in field if str(c.method).endswith(".py")}
     named |= {value for c in field for _, value in c.options if isinstance(value, str) and value}
     files = {name: Path(name).expanduser() for name in sorted(named)}
-    if drafter is not None and (folder := Path(drafter).expanduser()).is_dir():
+    presets = args.model.partition("#")[0]
+    if presets.endswith(".toml"):
+        files[presets] = Path(presets).expanduser()
+    if args.drafter is not None and (folder := Path(args.drafter).expanduser()).is_dir():
         weights = sorted({*folder.glob("*.safetensors"), *folder.glob("*.json")})
         files |= {f"drafter: {file.name}": file for file in weights}
     for name, file in files.items():
