@@ -4,8 +4,8 @@
 rows right behind them (scratch) and ``commit`` keeps some of these by copying them down in place:
 that is all KV compaction is. Hugging Face models accept it as ``past_key_values``.
 
-``grouped_attention`` folds the query heads that share a key/value head into the query axis, so a
-masked forward never materialises repeated keys (with a mask, Hugging Face's SDPA path does).
+``grouped_attention`` reads the keys that several query heads share without repeating them (with a
+mask, Hugging Face's SDPA path copies them for every head).
 
 Shapes: B batch, H query heads, G key/value heads, T new tokens, S cache rows, D head width.
 """
@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+import torch.nn.functional as F
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedConfig
 from transformers.cache_utils import Cache, CacheLayerMixin
 from transformers.masking_utils import eager_mask
@@ -153,19 +154,40 @@ def grouped_attention(
     """
     if kwargs.get("s_aux") is not None:
         raise UserError("models whose attention has sinks are not supported")
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    softcap = kwargs.get("softcap")
+    if not softcap and query.device.type == "cpu":
+        # Its blocks never leave the CPU's caches; the scores below are H·T·S numbers in memory.
+        # (On CUDA no fused kernel takes both a mask and grouped heads.)
+        out = F.scaled_dot_product_attention(
+            query, key, value, attn_mask=attention_mask, scale=scale, enable_gqa=True
+        )
+    else:
+        out = folded(query, key, value, attention_mask, scale, softcap)
+    return out.transpose(1, 2).contiguous(), None
+
+
+def folded(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    scale: float,
+    softcap: float | None,
+) -> torch.Tensor:
+    """What ``grouped_attention`` computes, [B, H, T, D], with the query heads of a group as further
+    rows of one matrix product."""
     batch, heads, new, width = query.shape
     groups = key.shape[1]
-    scale = width**-0.5 if scaling is None else scaling
-    folded = (query * scale).reshape(batch, groups, heads // groups * new, width)
-    scores = folded @ key.transpose(2, 3)
-    if softcap := kwargs.get("softcap"):
+    rows = (query * scale).reshape(batch, groups, heads // groups * new, width)
+    scores = rows @ key.transpose(2, 3)
+    if softcap:
         scores = softcap * torch.tanh(scores / softcap)
-    if attention_mask is not None:
+    if mask is not None:
         by_head = scores.view(batch, groups, heads // groups, new, key.shape[2])
-        by_head += attention_mask[:, :, None]
+        by_head += mask[:, :, None]
     weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(value.dtype)
-    out = (weights @ value).view(batch, heads, new, value.shape[-1])
-    return out.transpose(1, 2).contiguous(), None
+    return (weights @ value).view(batch, heads, new, value.shape[-1])
 
 
 AttentionInterface.register(ATTENTION, grouped_attention)

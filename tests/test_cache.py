@@ -6,7 +6,7 @@ import torch
 from transformers import DynamicCache
 from transformers.models.llama.modeling_llama import eager_attention_forward
 
-from core.cache import StaticKV, grouped_attention, kv_layers, mask_value
+from core.cache import StaticKV, folded, grouped_attention, kv_layers, mask_value
 from core.packed import PackedLinear, can_pack
 from tests import toys
 
@@ -176,6 +176,8 @@ def test_grouped_attention_equals_hugging_faces_eager_one(share, new, keys):
     ours, _ = grouped_attention(Module(share), query, key, value, mask, scaling=0.3)
     theirs, _ = eager_attention_forward(Module(share), query, key, value, mask, scaling=0.3)
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+    other = folded(query, key, value, mask, 0.3, None)  # what CUDA gets
+    torch.testing.assert_close(ours, other.transpose(1, 2), rtol=1e-6, atol=1e-6)
 
 
 def test_grouped_attention_without_mask_sees_everything():
