@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.tables import Frame, Tables, documented
-from core.stats import interval, resampled
+from core.stats import difference
 
 
 @documented
@@ -43,9 +43,8 @@ def paired(tables: Tables, draws: int = 2000, seed: int = 0) -> pd.DataFrame:
         )
         low, high = np.nan, np.nan
         if len(common) > 1:
-            mine = resampled(a["length"].to_numpy(), a["rounds"].to_numpy(), draws, seed)
-            theirs = resampled(b["length"].to_numpy(), b["rounds"].to_numpy(), draws, seed)
-            low, high = interval(mine - theirs)
+            mine, theirs = ((x["length"].to_numpy(), x["rounds"].to_numpy()) for x in (a, b))
+            low, high = difference(*mine, *theirs, draws, seed)
         better = (a["length"] / a["rounds"] > b["length"] / b["rounds"]).mean()
         rows.append((one, other, len(common), tau, other_tau, tau - other_tau, low, high, better))
     columns = ["method", "other", "texts", "tau", "other_tau", "difference", "low", "high",

@@ -54,6 +54,18 @@ def interval(draws: Array) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def difference(
+    sums: Sequence[float] | Array, counts: Sequence[float] | Array,
+    other_sums: Sequence[float] | Array, other_counts: Sequence[float] | Array,
+    draws: int = 2000, seed: int = 0,
+) -> tuple[float, float]:  # fmt: skip
+    """95 % interval of one ratio Σ sums ÷ Σ counts less another, on the same units, drawn alike."""
+    mine, theirs = (
+        resampled(a, b, draws, seed) for a, b in ((sums, counts), (other_sums, other_counts))
+    )
+    return interval(mine - theirs)
+
+
 def bootstrap(runs: Sequence[Sequence[int]], draws: int = 2000) -> tuple[float, float]:
     """95 % interval of τ = Σ lengths ÷ Σ rounds when whole prompts are drawn anew."""
     return interval(resampled([sum(run) for run in runs], [len(run) for run in runs], draws))

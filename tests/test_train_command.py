@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,14 +12,18 @@ import torch
 from app import cli
 from core import builders
 from core.decode import Method, Settings, decode
+from core.drafters.checkpoint import read_state
 from core.drafters.dart import load_checkpoint as load_dart
 from core.drafters.dflash import load_config
 from core.drafters.dflash import load_model as load_dflash
+from core.drafters.dflash import save_model as save_dflash
 from core.drafters.treeflash import load_model as load_treeflash
 from core.errors import UserError
+from core.models import load_language
 from core.stats import bootstrap
 from core.train.collect import Collector, CollectSettings
 from core.train.report import by_drafter
+from core.train.ship import Gain, better, ship
 from core.train.simulate import Contender, Score, accepted, score
 from core.train.students import DartStudent, DFlashStudent, TargetParts, TreeFlashStudent
 from core.types import Sampling
@@ -143,6 +149,108 @@ def test_train_refuses_an_unknown_kind_and_a_missing_backbone(words, folder, bac
 def test_treeflash_without_any_backbone_says_how_to_get_one(words, folder, capsys):
     assert cli.main([*with_kind(words, "treeflash"), "--out", str(folder / "bare")]) == 2
     assert "--backbone" in capsys.readouterr().err.splitlines()[-1]
+
+
+# ── from a checkpoint, and into assets ───────────────────────────────────────────────────────────
+
+
+def test_training_goes_on_from_a_checkpoint_whatever_shape_is_asked(words, folder, backbone):
+    out = folder / "further"
+    shutil.copytree(folder / "run" / "shards", out / "shards")
+    more = ["--out", str(out), "--start", str(backbone), "--block-size", "7", "--minutes", "0.001"]
+    assert cli.main([*words, *more]) == 0
+    found, before = (load_dflash(f, torch.float32, "cpu") for f in (out / KIND, backbone))
+    assert found.config == before.config
+    moved = torch.nn.utils.parameters_to_vector(found.parameters())
+    start = torch.nn.utils.parameters_to_vector(before.parameters())
+    assert 0 < float((moved - start).norm() / start.norm()) < 0.1  # a step or two of warm-up
+
+
+KIND = "dflash/checkpoint"
+
+
+def test_treeflash_goes_on_from_its_head_on_the_runs_own_backbone(words, folder, backbone):
+    assert cli.main(with_kind(words, "treeflash")) == 0
+    out, head = folder / "again", folder / "run" / "treeflash" / "checkpoint"
+    for name in ("shards", KIND):
+        shutil.copytree(folder / "run" / name, out / name)
+    other = load_dflash(out / KIND, torch.float32, "cpu")
+    with torch.no_grad():
+        other.fc.weight.mul_(1.5)
+    DFlashStudent(other, TargetParts(toys.model()), (0, 1)).save(out / KIND)
+    more = ["--out", str(out), "--start", str(head), "--minutes", "0.001"]
+    assert cli.main(with_kind([*words, *more], "treeflash")) == 0
+    made = load_treeflash(out / "treeflash" / "checkpoint", torch.float32, "cpu")
+    old = load_treeflash(head, torch.float32, "cpu")
+    torch.testing.assert_close(made.model.fc.weight, old.model.fc.weight * 1.5, rtol=0.02, atol=0)
+    change = made.ar_approximation.ug.weight - old.ar_approximation.ug.weight
+    assert 0 < float(change.norm() / old.ar_approximation.ug.weight.norm()) < 0.1
+
+
+def test_no_checkpoint_to_start_from_is_said(words, folder, backbone, capsys):
+    for named in ("shipped", str(folder / "gone")):
+        assert cli.main([*words, "--out", str(folder / "nowhere"), "--start", named]) == 2
+        assert "Traceback" not in capsys.readouterr().err
+    assert not (folder / "nowhere").exists()
+
+
+@pytest.fixture
+def trained(words, folder, backbone):
+    for kind in ("treeflash", "dart"):
+        assert cli.main(with_kind(words, kind, "--draft-length", "3")) == 0
+    return folder / "run"
+
+
+def shipping(words, run, into, *more):
+    """Ship the run's drafters and return the gains that were judged."""
+    prompts = words[words.index("--held-out") + 1]
+    language = load_language(words[2], "cpu", pack=False)
+    return {g.kind: g for g in ship(language, run, Path(prompts), into, *more or (False,))}
+
+
+def test_what_is_better_ships_and_what_is_not_stays(words, trained, tmp_path, capsys):
+    first = shipping(words, trained, tmp_path)
+    assert {g.before for g in first.values()} == {None}
+    assert {p.name for p in tmp_path.iterdir()} == {"dflash", "treeflash", "dart"}
+    assert not load_treeflash(tmp_path / "treeflash", torch.float32, "cpu").training
+    assert "model.fc.weight" not in read_state(tmp_path / "treeflash")  # it is the one beside it
+    times = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.safetensors")}
+    capsys.readouterr()
+    again = shipping(words, trained, tmp_path)
+    for kind, gain in again.items():
+        assert gain.before == gain.after == first[kind].after and gain.low == gain.high == 0
+    assert times == {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.safetensors")}
+    assert "replaced" not in capsys.readouterr().out
+
+
+def test_a_worse_backbone_takes_the_head_beside_it_with_it(words, trained, tmp_path):
+    shipping(words, trained, tmp_path)
+    weak = load_dflash(tmp_path / "dflash", torch.float32, "cpu")
+    with torch.no_grad():
+        weak.fc.weight.zero_()
+        weak.norm.weight.neg_()
+    save_dflash(weak, tmp_path / "dflash", small=True)
+    run = tmp_path / "run"
+    for name in ("shards", "evaluation", KIND):
+        shutil.copytree(trained / name, run / name)
+    gains = shipping(words, run, tmp_path, True)  # only judged: the old head is judged on both
+    assert set(gains) == {"dflash", "treeflash"}
+    assert all(g.before is not None for g in gains.values())
+
+
+@pytest.mark.parametrize(
+    ("gains", "expected"),
+    [
+        ([(None, 2.0, None, None)], True),
+        ([(2.0, 2.1, 0.05, 0.15)], True),
+        ([(2.0, 2.1, -0.05, 0.25)], False),  # not sure
+        ([(2.0, 2.2, 0.1, 0.3), (2.5, 2.6, -0.1, 0.3)], True),
+        ([(2.0, 2.2, 0.1, 0.3), (2.5, 2.4, -0.3, 0.1)], False),  # the head beside it loses
+        ([], False),
+    ],
+)
+def test_when_a_unit_is_replaced(gains, expected):
+    assert better([Gain("x", *g) for g in gains]) is expected
 
 
 # ── simulated rounds are a real run's ────────────────────────────────────────────────────────────

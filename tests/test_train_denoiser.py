@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from app import cli
 from core.diffusion.adapter import Adapter, AdapterConfig, load_adapter, merge
 from core.diffusion.models import load_diffusion
 from core.diffusion.target import BlockCausalTarget, Layout
+from core.errors import UserError
 from core.train.denoiser import BLOCK_SIZES, DenoiserStudent, MaskedBlocks, draw_states
 from core.train.shards import Document
 from core.train.students import Blocks
@@ -55,6 +57,18 @@ def test_a_training_row_is_what_the_merged_denoiser_scores():
         state = torch.where(hidden, MASK, known).numpy()[None]
         scores = target.score(state, [np.arange(8)])[0]
         torch.testing.assert_close(rows.to(scores), scores, rtol=1e-4, atol=1e-4)
+
+
+def test_training_goes_on_from_a_saved_adapter():
+    made, fresh = student(), DenoiserStudent(deepcopy(toys.model()), CONFIG, STOP)
+    config = replace(CONFIG, alpha=6.0)  # b counts twice
+    fresh.model.take(Adapter(config, made.model.tensors()))
+    for name, tensor in fresh.model.tensors().items():
+        scale = 2.0 if name.endswith(".b") else 1.0
+        assert torch.equal(tensor, made.model.tensors()[name] * scale), name
+    missing = dict(list(made.model.tensors().items())[1:])
+    with pytest.raises(UserError, match="another target"):
+        fresh.model.take(Adapter(config, missing))
 
 
 def test_outside_training_the_target_is_itself():

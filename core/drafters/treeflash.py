@@ -181,7 +181,6 @@ class Conditioner:
     ) -> Transitions:
         """Tables from rows [L, h], log q [L, V], its best tokens and q′₁'s logits [1, V]."""
         tables = _Tables(self.options, log_q, best)
-        count = tables.chosen.shape[1]
 
         @torch.inference_mode()
         def evaluate(depths: Array, rows: Array) -> None:
@@ -189,7 +188,7 @@ class Conditioner:
             logits = self.head(self._conditioned(hidden[depth], tables.chosen[depth - 1, row]))
             tables.put(logits, depths, rows)
 
-        tables.put(first.expand(count, -1), np.zeros(count, np.int64), np.arange(count))
+        tables.put_first(first)
         known = np.zeros(tables.follow.shape[:2], np.bool_)
         known[0] = True
         return Transitions(
@@ -234,15 +233,23 @@ class _Tables:
 
     def put(self, logits: Tensor, depths: Array, rows: Array) -> None:
         """q′ from the head's logits [n, V] into rows (depths from 0 [n], rows [n])."""
-        logits = logits.float() / self.temperature
+        logits = logits.float()
+        if self.temperature != 1:
+            logits = logits / self.temperature
         best = top(logits, self.ids.shape[-1])
         depth = torch.from_numpy(depths).to(logits.device)
         same = best.indices[..., None] == self.chosen[depth][:, None]
         place = torch.where(same.any(-1), same.int().argmax(-1), -1)
         self.ids[depths, rows] = _array(best.indices)
         self.log_q[depths, rows] = _array(best.values - logits.logsumexp(-1, keepdim=True))
-        self.marginal[depths, rows] = _array(self._plain[depth].gather(1, best.indices))
+        self.marginal[depths, rows] = _array(self._plain[depth[:, None], best.indices])
         self.follow[depths, rows] = _array(place)
+
+    def put_first(self, logits: Tensor) -> None:
+        """q′ behind the root, from its logits [1, V]: the one row of depth 1, M times."""
+        self.put(logits, np.zeros(1, np.int64), np.zeros(1, np.int64))
+        for table in (self.ids, self.log_q, self.marginal, self.follow):
+            table[0, 1:] = table[0, 0]
 
 
 class TreeFlashDrafter(DFlashDrafter):

@@ -22,7 +22,9 @@ from torch import Tensor, nn
 from transformers.cache_utils import DynamicCache
 
 from core.cache import mask_value
-from core.diffusion.adapter import PARTS, AdapterConfig, save_adapter
+from core.diffusion.adapter import MASK, PARTS, AdapterConfig, save_adapter
+from core.diffusion.adapter import Adapter as Saved
+from core.errors import UserError
 from core.train.students import Blocks, Lesson, Student, TargetParts
 
 DENOISER = "denoiser"
@@ -61,7 +63,17 @@ class Adapter(nn.Module):
     def tensors(self) -> dict[str, Tensor]:
         """By the names of the file format."""
         found = {key.replace("/", "."): value.detach() for key, value in self.low.items()}
-        return found | {"mask_embedding": self.mask_embedding.detach()}
+        return found | {MASK: self.mask_embedding.detach()}
+
+    @torch.no_grad()
+    def take(self, saved: Saved) -> None:
+        """Become a saved adapter of the same target. Raises UserError for one of another."""
+        own = self.tensors()
+        if {n: t.shape for n, t in own.items()} != {n: t.shape for n, t in saved.tensors.items()}:
+            raise UserError("the denoiser to start from was made for another target")
+        for name, tensor in own.items():
+            scale = saved.config.scale if name.endswith(".b") else 1.0
+            tensor.copy_(saved.tensors[name].float() * scale)
 
 
 def projections(target: nn.Module) -> Iterator[tuple[str, nn.Linear]]:

@@ -4,6 +4,7 @@
     python -m app train treeflash --out runs/one --minutes 30
     python -m app train dart --out runs/one --minutes 30
     python -m app train denoiser --out runs/one --minutes 120 --sequences 3
+    python -m app train --out runs/two --start shipped --prompts more.jsonl --minutes 90
 
 Everything lies in the ``--out`` folder: ``shards/`` (what the target said, shared by all), and a
 folder for each kind with its state, the averaged ``checkpoint/`` in its official format and a
@@ -19,7 +20,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ import torch
 from transformers.utils import logging
 
 from core import builders, embedded
-from core.diffusion.adapter import AdapterConfig
+from core.diffusion.adapter import AdapterConfig, load_adapter
 from core.drafters import dart, dflash, treeflash
 from core.drafters.dart import DartConfig
 from core.drafters.dflash import DFlashConfig, default_layer_ids
@@ -58,6 +59,7 @@ from core.train.students import (
     TreeFlashStudent,
     initial_dart,
     initial_dflash,
+    load_student,
 )
 from core.train.texts import Overlap, Sample, code_prompts, read_samples
 
@@ -105,7 +107,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--held-out", type=Path, metavar="FILE",
         help="prompts to report on; texts sharing 13 words in a row with them are left out",
     )  # fmt: skip
+    parser.add_argument(
+        "--batch", type=int, default=CollectSettings.batch, metavar="N",
+        help=f"prompts answered at once, a shard each (default {CollectSettings.batch})",
+    )  # fmt: skip
     parser.add_argument("--minutes", type=float, default=90, help="of fitting, without collecting")
+    parser.add_argument(
+        "--start", metavar="FOLDER",
+        help="checkpoint of this kind to go on from, or the word shipped (default: a start made "
+        "of the target's own layers); its shape is then the checkpoint's",
+    )  # fmt: skip
     parser.add_argument("--draft-layers", type=int, default=3, help="of a DFlash drafter")
     parser.add_argument("--block-size", type=int, default=8, help="DFlash drafts one token less")
     parser.add_argument("--target-layers", type=int, nargs="*", help="feature layers of DFlash")
@@ -127,17 +138,22 @@ def main(args: argparse.Namespace) -> int:
         tuple(args.prompts), tuple(args.code), args.code_limit, args.synthesise, args.held_out,
         args.per_file,
     )  # fmt: skip
-    sizes = (args.block_size - 1, args.draft_layers, args.draft_length, args.rank)
+    sizes = (args.block_size - 1, args.draft_layers, args.draft_length, args.rank, args.batch)
     if args.minutes <= 0 or min(sizes) < 1:
         raise UserError(
-            "minutes, draft layers, draft length, rank and block size − 1 must be positive"
+            "minutes, batch, draft layers, draft length, rank and block size − 1 must be positive"
         )
     logging.disable_progress_bar()
+    args.start = starting_point(args.start, args.kind, args.model)
     language = load_language(args.model, args.device, pack=False)
-    config = dflash_config(language, args.draft_layers, args.block_size, args.target_layers)
+    if args.kind == "dflash" and args.start:
+        config = dflash.load_config(args.start)
+    else:
+        config = dflash_config(language, args.draft_layers, args.block_size, args.target_layers)
     shards, folder = args.out / "shards", args.out / args.kind
     layers = sorted({*config.target_layer_ids, *dart.feature_layers(config.num_target_layers)})
-    make_shards(language, CollectSettings(tuple(layers), seed=args.seed), texts, shards)
+    settings = CollectSettings(tuple(layers), batch=args.batch, seed=args.seed)
+    make_shards(language, settings, texts, shards)
     recipe = FitSettings(
         minutes=args.minutes, lr=args.lr, sequences=args.sequences, anchors=args.anchors,
         seed=args.seed,
@@ -158,33 +174,73 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
+def starting_point(named: str | None, kind: str, target: str) -> Path | None:
+    """The checkpoint folder that ``--start`` names; the word ``shipped`` is the one in assets."""
+    if named is None:
+        return None
+    folder = shipped(kind, target) if named == "shipped" else Path(named)
+    if folder is None:
+        raise UserError(f"no {kind} ships for {target!r}: name a folder, or leave --start out")
+    return folder
+
+
 def make_student(
     args: argparse.Namespace, language: Language, config: DFlashConfig, corpus: Corpus
 ) -> Student:
     """The drafter at its start, in float32 on the target's device."""
     parts, device = TargetParts(language.model), language.device
+    if args.kind == DENOISER:
+        return make_denoiser(args, language, config.mask_token_id)
+    if args.kind == "treeflash":
+        return make_treeflash(args, language, parts, corpus.layers)
+    if args.start:
+        return load_student(args.kind, args.start, language.model, corpus.layers)
     if args.kind == "dflash":
         probe = corpus.train[0].tokens[None].long().to(device)
         model = initial_dflash(config, language.model, probe).to(device, torch.float32)
         return DFlashStudent(model, parts, corpus.layers)
-    if args.kind == "dart":
-        model = initial_dart(dart_config(language, args.draft_length), language.model)
-        model = model.to(device, torch.float32)
-        return DartStudent(model, parts, corpus.layers, config.num_target_layers)
-    if args.kind == DENOISER:
-        mask, stop = config.mask_token_id, min(language.stop_ids, default=0)
-        own = AdapterConfig(
-            args.model, mask, True, "causal", args.block_size, args.rank, float(args.rank)
-        )
-        return DenoiserStudent(language.model, own, stop)
-    folder = args.backbone or args.out / "dflash" / "checkpoint"
-    if args.backbone is None and not folder.exists():
-        folder = shipped("dflash", language.name)
-    if folder is None:
-        raise UserError("TreeFlash needs a DFlash backbone: train one first, or give --backbone")
-    backbone = dflash.load_model(folder, torch.float32, device)
-    model = treeflash.initial_model(backbone)
-    return TreeFlashStudent(model, parts, corpus.layers)
+    model = initial_dart(dart_config(language, args.draft_length), language.model)
+    model = model.to(device, torch.float32)
+    return DartStudent(model, parts, corpus.layers, config.num_target_layers)
+
+
+def make_treeflash(
+    args: argparse.Namespace, language: Language, parts: TargetParts, layers: tuple[int, ...]
+) -> TreeFlashStudent:
+    """A head that changes nothing yet, or the one of ``--start``, on the backbone that
+    ``--backbone`` names, else the run's own, else the start's or the shipped one."""
+    device = language.device
+    own = args.out / "dflash" / "checkpoint"
+    folder = args.backbone or (own if own.exists() else None)
+    if args.start is None:
+        folder = folder or shipped("dflash", language.name)
+        if folder is None:
+            raise UserError(
+                "TreeFlash needs a DFlash backbone: train one first, or give --backbone"
+            )
+        backbone = dflash.load_model(folder, torch.float32, device)
+        return TreeFlashStudent(treeflash.initial_model(backbone), parts, layers)
+    model = treeflash.load_model(args.start, torch.float32, device)
+    if folder is not None:
+        backbone = dflash.load_model(folder, torch.float32, device)
+        if backbone.config != model.config:
+            raise UserError(f"the head in {args.start} is not for the backbone in {folder}")
+        model.model.load_state_dict(backbone.state_dict())
+    return TreeFlashStudent(model, parts, layers)
+
+
+def make_denoiser(args: argparse.Namespace, language: Language, mask: int) -> DenoiserStudent:
+    """An adapter that changes nothing yet, or the one of ``--start``."""
+    start = load_adapter(args.start) if args.start else None
+    config = AdapterConfig(
+        args.model, mask, True, "causal", args.block_size, args.rank, float(args.rank)
+    )
+    if start:
+        config = replace(start.config, alpha=float(start.config.rank))
+    student = DenoiserStudent(language.model, config, min(language.stop_ids, default=0))
+    if start:
+        student.model.take(start)
+    return student
 
 
 def report(

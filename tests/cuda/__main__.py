@@ -1,0 +1,139 @@
+"""Everything a GPU is wanted for, in one go: its tests, its speed, and better drafters.
+
+    python -m tests.cuda WORK --prompts gsm8k-train.jsonl … --held-out prompts-eval.jsonl
+    python -m tests.cuda WORK … --only checks speed
+    python -m tests.cuda WORK … --hours 6
+
+Needs torch ≥ 2.11, transformers ≥ 5.17, pytest, pandas, rich and tqdm; nothing is fetched, so the
+target must be there (``--model``, or the prepared one in the cache). Every step writes
+``WORK/STEP.log``; a step that is done is not done again, and one that was cut short goes on where
+it was. ``WORK/better`` begins as what ships and takes the new drafters that beat it on the prompts
+held out (see ``core.train.ship``). Exit code 1 when a step failed; the others run anyway.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from core import ASSETS, embedded
+from core.drafters.load import shipped
+from core.errors import UserError
+from core.train.students import KINDS
+
+SHARES = {"dflash": 0.6, "treeflash": 0.25, "dart": 0.15}  # of the hours of fitting
+BUDGETS = ("16", "64", "256")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command of this project: its name and the words behind ``python -m``."""
+
+    name: str
+    words: tuple[str, ...]
+
+
+def steps(args: argparse.Namespace) -> list[Step]:
+    """What is to be done, in order of worth: the little that must be known first."""
+    on = ("--model", args.model, "--device", args.device)
+    quick = args.quick
+    speed = ("--layers", "2", "--repeats", "2", "--context", "64") if quick else ()
+    methods = ("ar", "ddtree") if quick else ("ar", "dflash", "ddtree", "treeflash", "dart")
+    bench = ("--max-new-tokens", "8", "--repeats", "1") if quick else ("--repeats", "10")
+    budgets = BUDGETS[:1] if quick else BUDGETS
+    found = [
+        Step("checks", ("pytest", "-q", "-rs", "-p", "no:cacheprovider", "tests/cuda")),
+        Step("speed", ("tests.cuda.speed", *speed)),
+        Step(
+            "bench", ("app", "bench", *methods, *on, "--budget", *budgets, *bench, *_drafter(args))
+        ),
+    ]
+    if args.prompts:
+        found += [_training(args, kind, on) for kind in KINDS]
+        found.append(Step("ship", (
+            "core.train.ship", "--run", str(_run(args)), "--prompts", str(args.held_out),
+            "--into", str(args.work / "better"), "--json", str(args.work / "ship.json"), *on,
+        )))  # fmt: skip
+    return [step for step in found if not args.only or step.name in args.only]
+
+
+def _training(args: argparse.Namespace, kind: str, on: tuple[str, ...]) -> Step:
+    start = ("--start", "shipped") if shipped(kind, args.model) else ()
+    size = () if args.quick else ("--sequences", "16", "--anchors", "64", "--batch", "256")
+    return Step(f"train-{kind}", (
+        "app", "train", kind, "--out", str(_run(args)), *on, *start, *size,
+        "--minutes", f"{args.hours * 60 * SHARES[kind]:.3f}",
+        "--prompts", *map(str, args.prompts), "--held-out", str(args.held_out),
+        "--per-file", "100000", "--synthesise", str(args.synthesise),
+    ))  # fmt: skip
+
+
+def _run(args: argparse.Namespace) -> Path:
+    return args.work / "run"
+
+
+def _drafter(args: argparse.Namespace) -> tuple[str, ...]:
+    return ("--drafter", str(args.drafter)) if args.drafter else ()
+
+
+def do(step: Step, work: Path) -> bool:
+    """Run a step, its output on the terminal and in its log. True when it succeeded."""
+    print(f"── {step.name}: python -m {' '.join(step.words)}", flush=True)
+    began = time.monotonic()
+    with (work / f"{step.name}.log").open("a", encoding="utf-8") as log:
+        command = [sys.executable, "-m", *step.words]
+        running = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        )
+        assert running.stdout is not None
+        for line in running.stdout:
+            print(line, end="", flush=True)
+            log.write(line)
+        failed = running.wait()
+    said = f"failed with exit code {failed}" if failed else "done"
+    print(f"── {step.name}: {said}, {time.monotonic() - began:.0f} s", flush=True)
+    if not failed:
+        (work / f"{step.name}.done").touch()
+    return not failed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("work", type=Path, help="folder for logs, texts and weights; reused")
+    parser.add_argument("--prompts", type=Path, nargs="*", default=[], metavar="FILE",
+                        help="training prompts, as for train; none: no training")  # fmt: skip
+    parser.add_argument("--held-out", type=Path, metavar="FILE", help="prompts that decide")
+    parser.add_argument("--synthesise", type=int, default=4000, metavar="N")
+    parser.add_argument("--hours", type=float, default=0.25, help="of fitting (default 0.25)")
+    parser.add_argument("--only", nargs="+", metavar="STEP", help="these steps only")
+    parser.add_argument("--model", default=embedded.NAME)
+    parser.add_argument("--drafter", type=Path, help="for bench, where none ships")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: does it all run?")
+    args = parser.parse_args()
+    if args.prompts and not args.held_out:
+        raise UserError("--prompts needs --held-out: without it nothing says which is better")
+    args.work.mkdir(parents=True, exist_ok=True)
+    before, better = ASSETS / "models" / args.model, args.work / "better"
+    if args.model == embedded.NAME and not better.exists():
+        shutil.copytree(before, better)
+    results = {
+        step.name: (args.work / f"{step.name}.done").exists() or do(step, args.work)
+        for step in steps(args)
+    }
+    for name, good in results.items():
+        print(f"{name:16} {'done' if good else 'failed'}")
+    return int(not all(results.values()))
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except UserError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)

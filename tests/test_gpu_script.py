@@ -1,0 +1,88 @@
+"""The script for a machine with a GPU runs without what such a machine lacks, and resumes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.test_cli import save_toys
+
+ROOT = Path(__file__).resolve().parent.parent
+LACKING = ("gradio", "plotly", "graphviz", "gguf", "ray", "playwright")
+BLOCKER = f"""
+import sys
+
+class Lacking:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {LACKING!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Lacking())
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gpu")
+    target, drafter = save_toys(folder)
+    prompts = [{"prompt": f"Say {i} words."} for i in range(34)]
+    (folder / "prompts.jsonl").write_text("\n".join(map(json.dumps, prompts)))
+    (folder / "held-out.jsonl").write_text(json.dumps({"prompt": "Which of us is new?"}) + "\n")
+    (folder / "sitecustomize.py").write_text(BLOCKER)
+    return folder, [
+        "--model", str(target), "--drafter", str(drafter), "--device", "cpu", "--quick",
+        "--prompts", str(folder / "prompts.jsonl"), "--held-out", str(folder / "held-out.jsonl"),
+        "--synthesise", "0", "--hours", "0.0005",
+    ]  # fmt: skip
+
+
+def script(folder, *words):
+    """Run it as that machine would: (exit code, what it printed)."""
+    environment = os.environ | {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.cuda", str(folder / "work"), *words],
+        cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    return done.returncode, done.stdout
+
+
+def test_the_blocker_blocks(place):
+    folder, _ = place
+    for name in LACKING:
+        code, out = subprocess.getstatusoutput(
+            f"cd {ROOT} && PYTHONPATH={folder} {sys.executable} -c 'import {name}'"
+        )
+        assert code and "No module named" in out
+
+
+def test_checks_bench_and_training_run_there_and_are_not_done_twice(place):
+    folder, words = place
+    only = ["--only", "checks", "bench", "train-dflash", "ship"]
+    code, out = script(folder, *words, *only)
+    assert code == 0, out
+    made = {p.relative_to(folder / "work").as_posix() for p in (folder / "work").rglob("*")}
+    assert {"bench.log", "better/dflash/model.safetensors", "ship.json"} <= made
+    assert "roofline" in out or "floor ms" in out
+    code, again = script(folder, *words, *only)
+    assert code == 0 and "──" not in again and again.count("done") == 4
+
+
+def test_a_failed_step_is_said_and_the_rest_runs(place):
+    folder, words = place
+    (folder / "work" / "train-dflash.done").unlink(missing_ok=True)
+    words = [*words, "--only", "train-dflash", "checks"]
+    words[words.index("--hours") + 1] = "-1"
+    code, out = script(folder, *words)
+    assert code == 1 and "train-dflash     failed" in out and "checks           done" in out
+    assert "Traceback" not in out
+
+
+def test_training_without_held_out_prompts_is_refused(place):
+    folder, _ = place
+    code, out = script(folder, "--prompts", "x.jsonl")
+    assert code == 2 and "--held-out" in out and "Traceback" not in out
