@@ -5,6 +5,7 @@ The hub's library is imported when it is needed; nothing here runs a repository'
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from core.errors import UserError, first_line
 
 LIGHT = ("*.json", "*.jinja", "*.txt")  # config and tokenizer: fetched and checked first
 WEIGHTS = ("*.safetensors",)
+_ID = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")  # what a repository's id looks like
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,14 @@ class Source:
             if at and name and revision:
                 return Source(name, revision)
         return Source(text)
+
+    @staticmethod
+    def typed(text: str) -> Source:
+        """``of`` what somebody typed. Raises UserError for no folder that could be no id either."""
+        source = Source.of(text)
+        if source.folder is None and not _ID.fullmatch(source.name):
+            raise UserError(f"there is no folder {source.name}")
+        return source
 
     @property
     def folder(self) -> Path | None:

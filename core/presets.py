@@ -48,12 +48,12 @@ def find(name: str) -> Preset:
 
     One of the shipped ones by its name, one of a file as ``FILE.toml`` or ``FILE.toml#NAME``; any
     other name is a folder or a hub id, with nothing beside it. Raises UserError for a file that is
-    no presets file.
+    no presets file, and for a folder that is not there.
     """
     path, mark, inside = name.partition("#")
     if path.endswith(".toml"):
         return _chosen(read_presets(Path(path).expanduser()), path, inside if mark else None)
-    return shipped().get(name) or Preset(name, Source.of(name))
+    return shipped().get(name) or Preset(name, Source.typed(name))
 
 
 def _chosen(presets: Mapping[str, Preset], path: str, name: str | None) -> Preset:

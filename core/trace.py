@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import orjson
 
 from core.errors import UserError
 from core.types import (
@@ -256,7 +255,9 @@ def _lines(file: IO[bytes], name: str) -> Iterator[dict[str, Any]]:
 def _value(line: bytes, exact: bool) -> Any:
     """A line's JSON: quickly, or with whole numbers of any size and halves of surrogate pairs."""
     if not exact:
-        with suppress(ValueError):
+        with suppress(ValueError, ImportError):
+            import orjson  # quicker, and not needed: decoding runs where it is not installed
+
             return orjson.loads(line)
     return json.loads(line, parse_constant=_no_constant)
 

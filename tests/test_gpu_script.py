@@ -13,7 +13,7 @@ import pytest
 from tests.test_cli import save_toys
 
 ROOT = Path(__file__).resolve().parent.parent
-LACKING = ("gradio", "plotly", "graphviz", "gguf", "ray", "playwright")
+LACKING = ("gradio", "plotly", "graphviz", "gguf", "orjson", "ray", "playwright")
 BLOCKER = f"""
 import sys
 

@@ -1,6 +1,7 @@
 """Loading models and speaking their language; preparing the embedded one."""
 
 import json
+import re
 import zipfile
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from core.drafters.dart import save_official as save_official_dart
 from core.drafters.dflash import save_model
 from core.drafters.treeflash import save_model as save_treeflash
 from core.errors import UserError
+from core.hub import Source
 from core.methods import RECIPES, recipe
 from core.models import Language, load_language, pick_device
 from core.session import Engine, RunRequest
@@ -124,7 +126,19 @@ def test_the_tokenizers_hash_tells_vocabularies_apart(language):
 def test_a_missing_folder_is_one_sentence(tmp_path):
     with pytest.raises(UserError) as error:
         load_language(str(tmp_path / "nowhere"), "cpu")
-    assert one_sentence(error)
+    assert one_sentence(error) and str(error.value) == f"there is no folder {tmp_path}/nowhere"
+
+
+@pytest.mark.parametrize("name", ["./nowhere", "../no/where", "~/nowhere/x", "a/b/c", "a b/c"])
+def test_what_is_no_folder_and_can_be_no_id_is_said_so(name):
+    with pytest.raises(UserError, match=f"there is no folder {re.escape(name)}$"):
+        Source.typed(name)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "org/name-1.5", "a_b/c.d"])
+def test_what_may_be_an_id_is_left_to_the_hub(name):
+    assert Source.typed(name) == Source(name)
+    assert Source.typed(f"{name}@main") == Source(name, "main")
 
 
 @pytest.mark.parametrize(
