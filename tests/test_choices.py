@@ -48,6 +48,12 @@ def test_all_methods_are_offered_and_files_behind_them(mine: str):
     assert ("Mine", mine) in choices.titled
 
 
+def test_a_presets_budgets_are_where_the_page_begins():
+    choices = Choices.of([], {"ddtree": 256, "dart": 60})
+    assert [choices.budget(m, 16) for m in ("ddtree", "dart", "treeflash")] == [256, 64, 16]
+    assert Choices.of().budget("ddtree", 64) == 64
+
+
 def test_a_file_that_is_no_method_is_refused(tmp_path: Path):
     for name in ("nonsense", str(tmp_path / "missing.py")):
         with pytest.raises(UserError):

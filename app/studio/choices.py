@@ -6,6 +6,7 @@ never reaches ``core.methods`` as a path.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from core.errors import UserError
 from core.methods import BUILDERS, RECIPES, Recipe, Value, recipe
 
+BUDGETS = (1, 4, 16, 64, 256, 1024)
 OWN = "own"  # the method's own builder
 LABELS = {
     "temperature": "temperature of q",
@@ -40,16 +42,25 @@ class Field:
 
 @dataclass(frozen=True)
 class Choices:
-    """The listed methods and those given on the command line."""
+    """The listed methods and those given on the command line.
+
+    budgets  what the model's preset finds sensible, by method
+    """
 
     methods: tuple[str, ...]
+    budgets: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @staticmethod
-    def of(extra: Sequence[str] = ()) -> Choices:
+    def of(extra: Sequence[str] = (), budgets: Mapping[str, int] | None = None) -> Choices:
         """Raises UserError for a name that is no method, or a file that defines none."""
         for name in extra:
             recipe(name)
-        return Choices(tuple(dict.fromkeys((*RECIPES, *extra))))
+        return Choices(tuple(dict.fromkeys((*RECIPES, *extra))), budgets or {})
+
+    def budget(self, method: str, usual: int) -> int:
+        """The offered budget nearest to the preset's for this method, else the usual one."""
+        wanted = self.budgets.get(method, usual)
+        return min(BUDGETS, key=lambda offered: abs(offered - wanted))
 
     @property
     def titled(self) -> list[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import gradio as gr
 
@@ -14,6 +14,7 @@ from app.studio.engine import LiveEngine, ModelChoice
 from app.studio.scope import stylesheet
 from app.studio.upload import UPLOAD
 from app.studio.views import views
+from core import presets
 from core.errors import UserError
 
 THEME_JS = "() => { document.body.classList.toggle('dark'); }"
@@ -45,12 +46,19 @@ def build(desk: Desk, choices: Choices) -> gr.Blocks:
 # ── the server ───────────────────────────────────────────────────────────────────────────────────
 
 
-def launch(desk: Desk, host: str, port: int, block: bool, methods: Sequence[str] = ()) -> gr.Blocks:
-    """Serve the page of a desk, with methods beyond the listed ones.
+def launch(
+    desk: Desk,
+    host: str,
+    port: int,
+    block: bool,
+    methods: Sequence[str] = (),
+    budgets: Mapping[str, int] | None = None,
+) -> gr.Blocks:
+    """Serve the page of a desk, with methods beyond the listed ones and a preset's budgets.
 
     Raises UserError when the address cannot be had, or for a name that is no method.
     """
-    page = build(desk, Choices.of(methods))
+    page = build(desk, Choices.of(methods, budgets))
     page.queue(default_concurrency_limit=8, max_size=64, api_open=False)
     try:
         page.launch(
@@ -82,10 +90,15 @@ def serve(
     *,
     methods: Sequence[str] = (),
 ) -> None:
-    """Open the studio and stay until Ctrl-C. The page is there before the model is."""
-    desk = Desk(LiveEngine(model or ModelChoice()))
+    """Open the studio and stay until Ctrl-C. The page is there before the model is.
+
+    Raises UserError for a model's folder or presets file that is not there.
+    """
+    model = model or ModelChoice()
+    budgets = presets.find(model.model).budgets
+    desk = Desk(LiveEngine(model))
     port = port or _free_port(host)
-    page = launch(desk, host, port, block=False, methods=methods)
+    page = launch(desk, host, port, block=False, methods=methods, budgets=budgets)
     shown = "127.0.0.1" if host == "0.0.0.0" else host
     print(f"Draftscope: http://{shown}:{port}  (Ctrl-C stops it)", flush=True)
     desk.open()

@@ -12,13 +12,12 @@ import gradio as gr
 from gradio.components import Component
 
 from app.compare import LETTERS
-from app.studio.choices import OWN, Choices, Field
+from app.studio.choices import BUDGETS, OWN, Choices, Field
 from app.studio.engine import Ask
 from app.studio.prompts import EXAMPLES
 from core.errors import UserError
 from core.methods import BUILDERS
 
-BUDGETS = (1, 4, 16, 64, 256, 1024)
 LONGEST_PROMPT = 40_000  # characters
 NONE = ""  # no method in this place of a comparison
 SHARED = ("max_new_tokens", "temperature", "top_k", "top_p", "seed")
@@ -134,7 +133,10 @@ def run_panel(choices: Choices) -> Panel:
     prompt = example_prompts("ds")
     method = gr.Radio(choices.titled, value="ddtree", label="Method", elem_id="ds-method")
     options = _options(choices, method, "ds")
-    budget = gr.Radio(list(BUDGETS), value=64, label="Draft budget B", elem_id="ds-budget")
+    budget = gr.Radio(
+        list(BUDGETS), value=choices.budget("ddtree", 64), label="Draft budget B",
+        elem_id="ds-budget",
+    )  # fmt: skip
     shared = _shared("ds")
     start, stop = go_buttons("ds")
     opened = gr.UploadButton(
@@ -156,7 +158,7 @@ def compare_panel(choices: Choices) -> Panel:
 
 
 def _slot(choices: Choices, letter: str, usual: tuple[str, int]) -> Slot:
-    method, budget = usual
+    method, budget = usual[0], choices.budget(*usual)
     with gr.Group(elem_classes="ds-slot", elem_id=f"ds-slot-{letter.lower()}"):
         with gr.Row():
             chosen = gr.Dropdown(

@@ -28,6 +28,7 @@ from core.train.students import KINDS
 
 SHARES = {"dflash": 0.6, "treeflash": 0.25, "dart": 0.15}  # of the hours of fitting
 BUDGETS = ("16", "64", "256")
+STEPS = ("checks", "speed", "bench", *(f"train-{kind}" for kind in KINDS), "ship")
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,8 @@ def main() -> int:
     parser.add_argument("--held-out", type=Path, metavar="FILE", help="prompts that decide")
     parser.add_argument("--synthesise", type=int, default=4000, metavar="N")
     parser.add_argument("--hours", type=float, default=0.25, help="of fitting (default 0.25)")
-    parser.add_argument("--only", nargs="+", metavar="STEP", help="these steps only")
+    parser.add_argument("--only", nargs="+", choices=STEPS, metavar="STEP",
+                        help=f"these only, of {', '.join(STEPS)}")  # fmt: skip
     parser.add_argument("--model", default=embedded.NAME)
     parser.add_argument("--drafter", type=Path, help="for bench, where none ships")
     parser.add_argument("--device", default="auto")
@@ -119,9 +121,9 @@ def main() -> int:
     if args.prompts and not args.held_out:
         raise UserError("--prompts needs --held-out: without it nothing says which is better")
     args.work.mkdir(parents=True, exist_ok=True)
-    before, better = ASSETS / "models" / args.model, args.work / "better"
+    better = args.work / "better"
     if args.model == embedded.NAME and not better.exists():
-        shutil.copytree(before, better)
+        shutil.copytree(ASSETS / "models" / embedded.NAME, better)
     results = {
         step.name: (args.work / f"{step.name}.done").exists() or do(step, args.work)
         for step in steps(args)
