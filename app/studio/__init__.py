@@ -3,6 +3,10 @@
 Importing this never imports torch: the model loads in the background, behind a visible page.
 """
 
-from app.studio.page import build, serve
+from app.studio.quickly import without_stubs
+
+without_stubs()  # before anything imports gradio
+
+from app.studio.page import build, serve  # noqa: E402
 
 __all__ = ["build", "serve"]

@@ -1,0 +1,48 @@
+"""gradio's import leaves its editor stubs out, and is otherwise what it was."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def after(code: str) -> str:
+    """What a fresh process prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def test_no_stub_is_made_for_a_component_and_it_works(tmp_path):
+    (tmp_path / "own.py").write_text(
+        "import gradio as gr\n\n\nclass Own(gr.HTML):\n    EVENTS = [gr.events.Events.click]\n"
+    )
+    found = after(
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "import app.studio, own\n"
+        "with own.gr.Blocks() as page:\n    part = own.Own('x'); part.click(lambda: None)\n"
+        "print(len(page.blocks), len(page.fns))"
+    )
+    assert found.split() == ["1", "1"]
+    assert not (tmp_path / "own.pyi").exists()
+
+
+def test_gradio_still_has_what_is_left_out():
+    found = after(
+        "import app.studio.quickly as q, importlib, sys\n"
+        "before = list(sys.meta_path)\nimport app.studio\n"
+        "meta = importlib.import_module(q.MODULE)\n"
+        "print(getattr(meta, q.STUBS).__module__, sys.meta_path == before)"
+    )
+    assert found.split() == ["app.studio.quickly", "True"]
+
+
+def test_asking_twice_or_too_late_changes_nothing():
+    found = after(
+        "import sys, gradio\nbefore = list(sys.meta_path)\n"
+        "from app.studio.quickly import without_stubs\nwithout_stubs()\n"
+        "print(sys.meta_path == before, gradio.component_meta.create_or_modify_pyi.__module__)"
+    )
+    assert found.split() == ["True", "gradio.component_meta"]
