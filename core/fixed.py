@@ -10,16 +10,23 @@ The same code runs uncaptured on a CPU, which is how it is tested against the pl
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from core.cache import StaticKV, mask_value
+from core.errors import first_line
 
 # Rows of a forward: a root and 0, 8, 16, … 1024 nodes.
 BUCKETS = (1, 9, 17, 33, 65, 129, 257, 513, 1025)
 WARM_UPS = 3  # libraries choose their kernels and take their workspaces before a capture
+
+
+class CannotCapture(RuntimeError):
+    """A GPU refused to capture a forward's kernels: it is to be read plainly from then on."""
+
 
 Outputs = tuple[Tensor, ...]
 # (ids [N], positions [N], additive mask [N, S]) → what a forward gives, each [N, …]
@@ -40,22 +47,20 @@ class Replayed:
         self._graph: torch.cuda.CUDAGraph | None = None
         self._outputs: Outputs = ()
 
-    @property
-    def ready(self) -> bool:
-        """Whether there is nothing left to capture."""
-        return self._graph is not None or not self._on_gpu
-
     def __call__(self) -> Outputs:
-        """Valid until the next call: a replay writes the same memory again."""
+        """Valid until the next call: a replay writes the same memory again. Raises CannotCapture
+        the first time, if ever."""
         if not self._on_gpu:
             return self._run()
         if self._graph is None:
-            self._capture()
-        assert self._graph is not None
+            try:
+                self._graph = self._capture()
+            except RuntimeError as error:
+                raise CannotCapture(first_line(error)) from error
         self._graph.replay()
         return self._outputs
 
-    def _capture(self) -> None:
+    def _capture(self) -> torch.cuda.CUDAGraph:
         beside = torch.cuda.Stream()
         beside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(beside):
@@ -65,7 +70,7 @@ class Replayed:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             self._outputs = self._run()
-        self._graph = graph
+        return graph
 
 
 class FixedForward:
@@ -89,11 +94,6 @@ class FixedForward:
         self._replayed = Replayed(self._forward, device)
 
     @property
-    def ready(self) -> bool:
-        """Whether a call replays what is captured: what fails then is no failed capture."""
-        return self._replayed.ready
-
-    @property
     def fits(self) -> bool:
         """Whether the cache has room for all rows, padding included."""
         return self._cache.length + self.rows <= self._cache.capacity
@@ -101,7 +101,7 @@ class FixedForward:
     def __call__(self, ids: Tensor, depths: Tensor, allowed: Tensor) -> Outputs:
         """ids [n], depths [n], allowed [n, n] of a draft of n ≤ ``rows`` rows → outputs [n, …].
 
-        They are valid until the next call.
+        They are valid until the next call. Raises CannotCapture.
         """
         count = len(ids)
         self._ids[:count].copy_(ids, non_blocking=True)
@@ -118,3 +118,62 @@ class FixedForward:
         mask = self._open.masked_fill(~visible, mask_value(self._open.dtype))
         with self._cache.fixed(slots):
             return self._read(self._ids, self._seen + self._depths, mask)
+
+
+@dataclass(frozen=True, eq=False)
+class Fresh:
+    """What a drafter's fixed pass is brought: features [N, W] of tokens in rows ``known``,
+    ``known`` + 1, … of its context, ``count`` of them real, and ids [M] of which the drafter says
+    what they are. ``offsets`` are 0 … N − 1; what the text decides lies on the device."""
+
+    features: Tensor
+    ids: Tensor
+    known: Tensor
+    count: Tensor
+    offsets: Tensor
+
+    @property
+    def slots(self) -> Tensor:
+        """The rows of the context its features belong in [N]. Padding lands behind: nothing sees
+        it, and the next round writes over it."""
+        return self.known + self.offsets
+
+
+class FixedPass:
+    """A drafter's round, padded to as many new rows as ``fresh`` holds, on ``capacity`` rows of
+    context."""
+
+    def __init__(
+        self,
+        run: Callable[[Fresh], Tensor],
+        features: tuple[int, int],
+        ids: Tensor,
+        capacity: int,
+        like: Tensor,
+    ):
+        """``features`` is the shape of what it takes in, in the precision and on the device of
+        ``like``; ``ids`` stand there unless said otherwise."""
+        number, self._capacity = like.new_zeros((), dtype=torch.long), capacity
+        self.fresh = fresh = Fresh(
+            like.new_zeros(features),
+            ids.to(like.device),
+            number,
+            number.clone(),
+            torch.arange(features[0], device=like.device),
+        )
+        self._replayed = Replayed(lambda: (run(fresh),), like.device)
+
+    def fits(self, known: int, count: int) -> bool:
+        """Whether so many new rows behind ``known`` are taken in, padding included."""
+        size = len(self.fresh.offsets)
+        return count <= size and known + size <= self._capacity
+
+    def __call__(self, features: Tensor, known: int, ids: Sequence[int]) -> Tensor:
+        """New features [T, W] behind ``known`` rows, and the first of the ids → what the drafter's
+        pass gives, valid until the next call. Raises CannotCapture."""
+        fresh = self.fresh
+        fresh.features[: len(features)].copy_(features)
+        fresh.known.fill_(known)
+        fresh.count.fill_(len(features))
+        fresh.ids[: len(ids)].copy_(torch.tensor(ids), non_blocking=True)
+        return self._replayed()[0]

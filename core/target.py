@@ -10,8 +10,8 @@ from transformers import PreTrainedModel
 
 from core.builders import ancestor_mask
 from core.cache import StaticKV, kv_layers, mask_value
-from core.errors import UserError, first_line
-from core.fixed import FixedForward, bucket
+from core.errors import UserError
+from core.fixed import CannotCapture, FixedForward, bucket
 from core.types import Draft, Verdict
 
 PREFILL_CHUNK = 512  # bounds the memory of hidden states during prefill
@@ -125,11 +125,9 @@ class Target:
             return None
         try:
             scores = Scores(*forward(ids, depths, allowed))
-        except RuntimeError as error:
-            if forward.ready:
-                raise
+        except CannotCapture as error:
             self._fixed, self._forwards = False, {}
-            self.obstacle = f"its kernels cannot be captured ({first_line(error)})"
+            self.obstacle = f"its kernels cannot be captured ({error})"
             return None
         self.forwards += 1
         return scores

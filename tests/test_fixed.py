@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from core.decode import Settings, decode, new_tokens
-from core.fixed import BUCKETS, FixedForward, bucket
+from core.fixed import BUCKETS, CannotCapture, FixedPass, Replayed, bucket
 from core.target import Target, obstacle
 from core.types import Verdict
 from tests import toys
@@ -134,23 +134,33 @@ def test_a_larger_cache_gets_forwards_of_its_own():
     assert padded._forwards[9] is not first
 
 
+DRAFTERS = {
+    "dflash": toys.dflash_drafter,
+    "treeflash": toys.treeflash_drafter,
+    "dart": toys.dart_drafter,
+}
+
+
+def fixed(drafter):
+    drafter._fixed = True
+    return drafter
+
+
 @pytest.mark.parametrize("seed", range(3))
-def test_a_fixed_pass_drafts_what_the_plain_one_drafts(seed):
+@pytest.mark.parametrize("make", DRAFTERS.values(), ids=DRAFTERS)
+def test_a_fixed_pass_drafts_what_the_plain_one_drafts(make, seed):
     """Over texts and rounds that commit one token or a whole block, on a context used again."""
-    plain, padded = (toys.dflash_drafter(), toys.dflash_drafter())
-    padded._fixed = True
-    rng, width = np.random.default_rng(seed), 2 * 32
+    plain, padded = make(), fixed(make())
+    rng, width = np.random.default_rng(seed), 32 * len(plain.layers)
     for text in range(3):
         count = int(rng.integers(1, 30))
         for drafter in (plain, padded):
             drafter.reset(200)
         for _ in range(7):
-            features, root = (
-                torch.from_numpy(rng.normal(size=(count, width))),
-                int(rng.integers(40)),
-            )
+            features = torch.from_numpy(rng.normal(size=(count, width)))
+            *tokens, root = rng.integers(toys.VOCABULARY, size=count + 1).tolist()
             for drafter in (plain, padded):
-                drafter.extend([0] * count, features)
+                drafter.extend(tokens, features)
             one, two = plain.propose(root, 16), padded.propose(root, 16)
             torch.testing.assert_close(two.along([0] * 7), one.along([0] * 7), **DRAFTED)
             assert (two.candidates.ids == one.candidates.ids).all(), text
@@ -158,21 +168,50 @@ def test_a_fixed_pass_drafts_what_the_plain_one_drafts(seed):
         assert padded._pass is not None and padded._length == plain._length
 
 
-def test_a_fixed_passs_padding_is_irrelevant():
-    drafter = toys.dflash_drafter()
-    drafter._fixed = True
-    found = []
+@pytest.mark.parametrize("make", DRAFTERS.values(), ids=DRAFTERS)
+def test_a_fixed_passs_padding_is_irrelevant(make):
+    drafter = fixed(make())
+    ones, found = torch.ones(3, 32 * len(drafter.layers), dtype=torch.float64), []
     for junk in (0.0, 1e3):
         drafter.reset(100)
-        drafter.extend([1, 2, 3], torch.ones(3, 64, dtype=torch.float64))
+        drafter.extend([1, 2, 3], ones)
         drafter.propose(5, 16)  # makes the pass
         with torch.inference_mode():
-            drafter._pass._features[:] = junk
-            for layer in drafter._context:
+            drafter._pass.fresh.features[:] = junk
+            contexts = (
+                drafter._context if isinstance(drafter._context, list) else [drafter._context]
+            )
+            for layer in contexts:
                 layer.keys[:, 3:], layer.values[:, 3:] = junk, -junk
-        drafter.extend([4], torch.ones(1, 64, dtype=torch.float64))
+        drafter.extend([4], ones[:1])
         found.append(drafter.propose(6, 16).along([0] * 7).clone())
     assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("make", DRAFTERS.values(), ids=DRAFTERS)
+def test_a_round_that_does_not_fit_and_a_failed_capture_are_read_plainly(make, monkeypatch):
+    """A prompt is longer than a pass; behind it the pass serves, until its capture fails."""
+    plain, padded, calls = make(), fixed(make()), []
+    served = FixedPass.__call__
+
+    def counted(self, *args):
+        calls.append(len(args[0]))
+        if len(calls) == 3:
+            raise CannotCapture("not permitted")
+        return served(self, *args)
+
+    monkeypatch.setattr(FixedPass, "__call__", counted)
+    rng = np.random.default_rng(0)
+    for drafter in (plain, padded):
+        drafter.reset(100)
+    for count in (40, 2, 3, 1, 4):
+        features = torch.from_numpy(rng.normal(size=(count, 32 * len(plain.layers))))
+        *tokens, root = rng.integers(toys.VOCABULARY, size=count + 1).tolist()
+        for drafter in (plain, padded):
+            drafter.extend(tokens, features)
+        one, two = plain.propose(root, 16), padded.propose(root, 16)
+        torch.testing.assert_close(two.along([0] * 7), one.along([0] * 7), **DRAFTED)
+    assert len(calls) == 3 and not padded._fixed
 
 
 @pytest.mark.parametrize("sampling", [toys.GREEDY, toys.SAMPLED])
@@ -180,30 +219,43 @@ def test_a_fixed_passs_padding_is_irrelevant():
 def test_every_method_writes_the_same_text(make, sampling):
     texts = []
     for where in pair(layers=METHODS[make]().drafter.layers):
-        rounds = list(decode(where, METHODS[make](), PROMPT, Settings(16, 50, sampling)))
+        method = METHODS[make]()
+        method.drafter._fixed = where._fixed
+        rounds = list(decode(where, method, PROMPT, Settings(16, 50, sampling)))
         texts.append((new_tokens(rounds), [r.draft.tokens.tolist() for r in rounds]))
     assert texts[0] == texts[1]
 
 
-@pytest.mark.parametrize("ready", [False, True])
-def test_a_capture_that_fails_is_read_plainly_from_then_on(monkeypatch, ready):
+def test_a_capture_that_fails_is_read_plainly_from_then_on(monkeypatch):
     plain, padded = pair()
     for where in (plain, padded):
         where.prefill(PROMPT, 400)
     (draft,) = drafts(5, [7])
 
-    def fail(*_args):
+    def fail(_):
         raise RuntimeError("operation not permitted\nwhen stream is capturing")
 
-    monkeypatch.setattr(FixedForward, "__call__", fail)
-    monkeypatch.setattr(FixedForward, "ready", ready)
-    if ready:
-        with pytest.raises(RuntimeError, match="not permitted"):
-            padded.score(draft)
-        return
+    monkeypatch.setattr(Replayed, "_capture", fail)
+    padded._fixed_forward(8)._replayed._on_gpu = True
     assert torch.equal(padded.score(draft).logits, plain.score(draft).logits)
     assert padded.obstacle == "its kernels cannot be captured (operation not permitted)"
     assert not padded._fixed and padded.forwards == plain.forwards
+
+
+def test_what_fails_in_a_replay_is_not_hidden(monkeypatch):
+    _, padded = pair()
+    padded.prefill(PROMPT, 400)
+    (draft,) = drafts(5, [7])
+
+    class Broken:
+        def replay(self):
+            raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(Replayed, "_capture", lambda _: Broken())
+    padded._fixed_forward(8)._replayed._on_gpu = True
+    with pytest.raises(RuntimeError, match="out of memory"):
+        padded.score(draft)
+    assert padded._fixed
 
 
 def test_a_cpu_reads_plainly_unless_told_otherwise():

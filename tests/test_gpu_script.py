@@ -74,7 +74,6 @@ def test_checks_bench_and_training_run_there_and_are_not_done_twice(place):
 
 def test_a_failed_step_is_said_and_the_rest_runs(place):
     folder, words = place
-    (folder / "work" / "train-dflash.done").unlink(missing_ok=True)
     words = [*words, "--only", "train-dflash", "checks"]
     words[words.index("--hours") + 1] = "-1"
     code, out = script(folder, *words)

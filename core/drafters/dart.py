@@ -31,6 +31,7 @@ from core.drafters.layers import (
     Shape,
 )
 from core.errors import UserError
+from core.fixed import CannotCapture, FixedPass, Fresh
 
 # What a published file holds beside the network: a head and its token maps, and the target's
 # embedding, which was frozen in training.
@@ -292,6 +293,7 @@ class DartDrafter:
     """The network with the target's embedding, a head, and one text's projected prefix.
 
     A prefix row needs the token behind it, so a committed token's feature waits for the next one.
+    ``fixed``: draft in shapes that never change, as DFlash's does.
     """
 
     def __init__(
@@ -301,13 +303,16 @@ class DartDrafter:
         head: Head,
         layers: tuple[int, ...],
         temperature: float = 1.0,
+        fixed: bool | None = None,
     ):
         self.model, self.embedding, self.head = model, embedding, head
         self.layers, self.temperature = layers, temperature
-        self._reset_state()
-
-    def _reset_state(self) -> None:
+        self._fixed = model.norm.weight.device.type == "cuda" if fixed is None else fixed
         self._context: LayerContext | None = None
+        self._pass: FixedPass | None = None  # on this context
+        self._forget()
+
+    def _forget(self) -> None:
         self._waiting: list[Tensor] = []
         self._tokens: list[int] = []
         self._length = 0  # prefix rows that are final
@@ -317,9 +322,12 @@ class DartDrafter:
         return self.model.config.depths
 
     def reset(self, rows: int) -> None:
-        """Forget the text; allocate context for ``rows`` tokens."""
-        self._reset_state()
-        self._context = LayerContext.empty(self.model.config.shape, rows, self.model.norm.weight)
+        """Forget the text; room for ``rows`` tokens, in the last one's memory if that is enough."""
+        if self._context is None or self._context.rows < rows:
+            shape, like = self.model.config.shape, self.model.norm.weight
+            self._context = LayerContext.empty(shape, -(-rows // 256) * 256, like)
+            self._pass = None
+        self._forget()
 
     def extend(self, tokens: Sequence[int], features: Tensor) -> None:
         """Newly committed tokens [T] and their features [T, 3h]."""
@@ -358,15 +366,51 @@ class DartDrafter:
         The last one stays: until ``root`` is committed it is only supposed to be the next token.
         """
         assert self._context is not None, "reset comes first"
-        like = self.model.norm.weight
         features = torch.cat(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
         behind = [*self._tokens[1:], root]
+        rows = self._fixed_rows(features, behind) if self._fixed else None
+        if rows is None:
+            rows = self._plain_rows(features, behind, self._context)
+        self._length += len(behind) - 1
+        self._waiting, self._tokens = [features[-1:]], self._tokens[-1:]
+        return rows
+
+    def _plain_rows(self, features: Tensor, behind: list[int], context: LayerContext) -> Tensor:
+        like = self.model.norm.weight
         ids = torch.tensor(behind, device=like.device)
         prefix = self.model.prefix(features.to(like.dtype), self.embedding(ids).to(like.dtype))
         positions = torch.arange(len(ids), device=like.device) + self._length
-        self._context.write(self._length, self.model.project(prefix, positions))
-        self._length += len(ids) - 1
-        self._waiting, self._tokens = [features[-1:]], self._tokens[-1:]
+        context.write(self._length, self.model.project(prefix, positions))
         last = Prefix(prefix.inputs[-1:], prefix.residual[-1:])
-        seen = self._context.first(self._length)
-        return self.model(last, positions[-1:], seen)[0]
+        return self.model(last, positions[-1:], context.first(self._length + len(ids) - 1))[0]
+
+    def _fixed_rows(self, features: Tensor, behind: list[int]) -> Tensor | None:
+        """The same by a fixed pass; None when this round's context does not fit one."""
+        if self._pass is None:
+            self._pass = self._new_pass()
+        if not self._pass.fits(self._length, len(behind)):
+            return None
+        try:
+            return self._pass(features, self._length, behind)
+        except CannotCapture:
+            self._fixed = False
+            return None
+
+    def _new_pass(self) -> FixedPass:
+        """At most the deepest path, the bonus token and the row that waits are taken in."""
+        assert self._context is not None
+        features = (self.depths + 2, self.model.fc.in_features)
+        ids = torch.zeros(self.depths + 2, dtype=torch.long)
+        return FixedPass(self._run, features, ids, self._context.rows, self.model.norm.weight)
+
+    def _run(self, fresh: Fresh) -> Tensor:
+        """A fixed pass: all context rows are read, behind a mask."""
+        assert self._context is not None
+        embedded = self.embedding(fresh.ids).to(fresh.features.dtype)
+        prefix = self.model.prefix(fresh.features, embedded)
+        self._context.put(fresh.slots, self.model.project(prefix, fresh.slots))
+        end = (fresh.count - 1)[None]
+        last = Prefix(prefix.inputs.index_select(0, end), prefix.residual.index_select(0, end))
+        where = fresh.known + end
+        columns = torch.arange(self._context.rows, device=where.device)
+        return self.model(last, where, self._context, columns[None] < where[:, None])[0]

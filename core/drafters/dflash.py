@@ -30,7 +30,7 @@ from core.drafters.layers import (
     Shape,
 )
 from core.errors import UserError
-from core.fixed import Replayed
+from core.fixed import CannotCapture, FixedPass, Fresh
 
 Embed = Callable[[Tensor], Tensor]  # token ids [...] → the target's embeddings [..., h]
 KEPT = 16  # candidates per depth a proposal holds at least: what coverage and inspectors show
@@ -250,56 +250,6 @@ def load_model(folder: Path, dtype: torch.dtype, device: torch.device | str) -> 
     return model.to(device=device, dtype=dtype).eval()
 
 
-class FixedPass:
-    """A round's pass in shapes that never change (``core.fixed``): it takes in what was committed,
-    at most a block of tokens, and drafts. All context rows are read, behind a mask."""
-
-    def __init__(self, model: DFlashModel, embedding: nn.Module, context: list[LayerContext]):
-        self._model, self._embedding, self._context = model, embedding, context
-        config, like = model.config, model.norm.weight
-        size, device = config.block_size, like.device
-        width = len(config.target_layer_ids) * config.hidden_size
-        self._features = like.new_zeros(size, width)
-        self._ids = torch.full((1, size), config.mask_token_id, device=device)
-        self._known = torch.zeros((), dtype=torch.long, device=device)  # rows before this round's
-        self._length = torch.zeros((), dtype=torch.long, device=device)  # and with them
-        self._offsets = torch.arange(size, device=device)
-        self._columns = torch.arange(context[0].rows, device=device)
-        self._replayed = Replayed(self._run, device)
-
-    @property
-    def ready(self) -> bool:
-        """Whether a call replays what is captured: what fails then is no failed capture."""
-        return self._replayed.ready
-
-    def fits(self, known: int, fresh: int) -> bool:
-        """Whether so many new rows behind ``known`` are taken in, padding included."""
-        size = self._model.config.block_size
-        return fresh <= size and known + size <= self._context[0].rows
-
-    def __call__(self, features: Tensor, known: int, root: int) -> Tensor:
-        """New features [T, F·h] behind ``known`` rows, and the root → residual rows [L, h].
-
-        They are valid until the next call.
-        """
-        self._features[: len(features)].copy_(features)
-        self._known.fill_(known)
-        self._length.fill_(known + len(features))
-        self._ids[0, 0].fill_(root)
-        return self._replayed()[0]
-
-    def _run(self) -> tuple[Tensor, ...]:
-        # Padding lands behind the context: nothing sees it, and the next round writes over it.
-        slots = self._known + self._offsets
-        fresh = self._model.project(self._features, slots)
-        for kept, new in zip(self._context, fresh, strict=True):
-            kept.put(slots, new)
-        where = (self._length + self._offsets)[None]
-        visible = (self._columns < self._length)[None]
-        block = self._embedding(self._ids).to(self._features.dtype)
-        return (self._model(block, where, self._context, visible)[0, 1:],)
-
-
 class DFlashDrafter:
     """The network with the target's embedding and head, and one text's projected context.
 
@@ -386,20 +336,37 @@ class DFlashDrafter:
 
     def _fixed_hidden(self, root: int) -> Tensor | None:
         """The same by a fixed pass; None when this round's context does not fit one."""
+        count = sum(map(len, self._waiting))
         if self._pass is None:
-            self._pass = FixedPass(self.model, self.embedding, self._context)
-        if not self._waiting or not self._pass.fits(self._length, sum(map(len, self._waiting))):
+            self._pass = self._new_pass()
+        if not count or not self._pass.fits(self._length, count):
             return None
         features = self._taken()
         try:
-            rows = self._pass(features, self._length, root)
-        except RuntimeError:
-            if self._pass.ready:
-                raise
-            self._fixed, self._waiting = False, [features]  # its kernels cannot be captured
+            rows = self._pass(features, self._length, (root,))
+        except CannotCapture:
+            self._fixed, self._waiting = False, [features]
             return None
-        self._length += len(features)
+        self._length += count
         return rows
+
+    def _new_pass(self) -> FixedPass:
+        """At most a block of tokens is taken in; behind the root stand masks."""
+        config, rows = self.model.config, self._context[0].rows
+        features = (config.block_size, self.model.fc.in_features)
+        block = torch.full((config.block_size,), config.mask_token_id)
+        return FixedPass(self._run, features, block, rows, self.model.norm.weight)
+
+    def _run(self, fresh: Fresh) -> Tensor:
+        """A fixed pass: all context rows are read, behind a mask."""
+        projected = self.model.project(fresh.features, fresh.slots)
+        for kept, new in zip(self._context, projected, strict=True):
+            kept.put(fresh.slots, new)
+        length = fresh.known + fresh.count
+        columns = torch.arange(self._context[0].rows, device=length.device)
+        block = self.embedding(fresh.ids[None]).to(fresh.features.dtype)
+        where = (length + fresh.offsets)[None]
+        return self.model(block, where, self._context, (columns < length)[None])[0, 1:]
 
     def _taken(self) -> Tensor:
         """The waiting features [T, F·h], which wait no longer."""

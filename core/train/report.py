@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from core import builders, embedded
 from core.drafters.load import shipped
-from core.errors import UserError
+from core.errors import UserError, as_script
 from core.methods import load_builder, recipe, settle
 from core.models import Language, load_language
 from core.stats import bootstrap
@@ -189,8 +189,4 @@ def _layers(work: Path, language: Language) -> tuple[int, ...]:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        print(error, file=sys.stderr)
-        sys.exit(2)
+    as_script(main)

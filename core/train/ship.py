@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -23,7 +22,7 @@ import torch
 
 from core import ASSETS, builders, embedded
 from core.drafters import dart, dflash, treeflash
-from core.errors import UserError
+from core.errors import UserError, as_script
 from core.models import Language, load_language
 from core.stats import difference
 from core.train.report import Text, evaluation_texts, progress_bar
@@ -63,6 +62,7 @@ def pack(kind: str, trained: Path, into: Path) -> None:
 
 
 def gain(kind: str, before: Score | None, after: Score) -> Gain:
+    """Of one contender's scores on the same texts."""
     (new,), tau = after.runs.values(), next(iter(after.tau.values()))
     if before is None:
         return Gain(kind, None, tau, None, None)
@@ -153,8 +153,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        print(error, file=sys.stderr)
-        sys.exit(2)
+    as_script(main)

@@ -4,11 +4,12 @@
     python -m tests.cuda WORK … --only checks speed
     python -m tests.cuda WORK … --hours 6
 
-Needs torch ≥ 2.11, transformers ≥ 5.17, pytest, pandas, rich and tqdm; nothing is fetched, so the
-target must be there (``--model``, or the prepared one in the cache). Every step writes
-``WORK/STEP.log``; a step that is done is not done again, and one that was cut short goes on where
-it was. ``WORK/better`` begins as what ships and takes the new drafters that beat it on the prompts
-held out (see ``core.train.ship``). Exit code 1 when a step failed; the others run anyway.
+Needs torch ≥ 2.11, transformers ≥ 5.17, pytest, pandas, numba, rich and tqdm; nothing is
+fetched, so the target must be there (``--model``, or the prepared one in the cache). Every step
+writes ``WORK/STEP.log``; a step that is done is not done again unless it is asked otherwise (more
+hours, say), and one that was cut short goes on where it was. ``WORK/better`` begins as what ships
+and takes the new drafters that beat it on the prompts held out (see ``core.train.ship``). Exit
+code 1 when a step failed; the others run anyway.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pathlib import Path
 
 from core import ASSETS, embedded
 from core.drafters.load import shipped
-from core.errors import UserError
+from core.errors import UserError, as_script
 from core.train.students import KINDS
 
 SHARES = {"dflash": 0.6, "treeflash": 0.25, "dart": 0.15}  # of the hours of fitting
@@ -37,6 +38,11 @@ class Step:
 
     name: str
     words: tuple[str, ...]
+
+    def done(self, work: Path) -> bool:
+        """Whether it succeeded before, with the same words."""
+        mark = work / f"{self.name}.done"
+        return mark.exists() and mark.read_text("utf-8") == " ".join(self.words)
 
 
 def steps(args: argparse.Namespace) -> list[Step]:
@@ -99,7 +105,7 @@ def do(step: Step, work: Path) -> bool:
     said = f"failed with exit code {failed}" if failed else "done"
     print(f"── {step.name}: {said}, {time.monotonic() - began:.0f} s", flush=True)
     if not failed:
-        (work / f"{step.name}.done").touch()
+        (work / f"{step.name}.done").write_text(" ".join(step.words), "utf-8")
     return not failed
 
 
@@ -124,18 +130,11 @@ def main() -> int:
     better = args.work / "better"
     if args.model == embedded.NAME and not better.exists():
         shutil.copytree(ASSETS / "models" / embedded.NAME, better)
-    results = {
-        step.name: (args.work / f"{step.name}.done").exists() or do(step, args.work)
-        for step in steps(args)
-    }
+    results = {step.name: step.done(args.work) or do(step, args.work) for step in steps(args)}
     for name, good in results.items():
         print(f"{name:16} {'done' if good else 'failed'}")
     return int(not all(results.values()))
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except UserError as error:
-        print(error, file=sys.stderr)
-        sys.exit(2)
+    as_script(main)

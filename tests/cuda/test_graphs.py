@@ -58,13 +58,19 @@ def test_a_capture_is_made_once_per_size():
 
 
 @pytest.mark.parametrize("sampling", [toys.GREEDY, toys.SAMPLED])
-@pytest.mark.parametrize("kind", ["dflash", "treeflash"])
+@pytest.mark.parametrize("kind", ["dflash", "treeflash", "dart"])
 def test_a_method_writes_the_same_text(kind, sampling):
-    make = {"dflash": toys.dflash_drafter, "treeflash": toys.treeflash_drafter}[kind]
+    make = {
+        "dflash": toys.dflash_drafter,
+        "treeflash": toys.treeflash_drafter,
+        "dart": toys.dart_drafter,
+    }[kind]
     texts = []
-    for where in pair():
+    for where in pair(layers=make().layers):
         drafter = make()
-        drafter.model.cuda(), drafter.embedding.cuda(), drafter.head.cuda()
+        head = drafter.head.module if kind == "dart" else drafter.head
+        drafter.model.cuda(), drafter.embedding.cuda(), head.cuda()
+        drafter._fixed = where._fixed
         if kind == "treeflash":
             drafter.conditioner.model.cuda()
         rounds = list(decode(where, toys.tree(drafter), PROMPT, Settings(16, 50, sampling)))
