@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 import time
 from collections.abc import Callable
 from itertools import islice
@@ -88,3 +89,29 @@ def test_a_file_without_its_end_and_a_reading_that_is_stopped(lines: list[bytes]
     file.go = True
     until(lambda: run.state == STOPPED)
     assert len(run.rounds) < LONG and "stopped before" in run.message
+
+
+def test_loading_waits_for_the_first_page():
+    desk = Desk(FakeEngine(), patience=1e3)
+    desk.open()
+    time.sleep(0.1)
+    assert desk.model.message == "waking up"
+    desk.news("", 0)
+    until(lambda: desk.model.state == "ready")
+    desk.close()
+
+
+def test_loading_does_not_wait_for_ever():
+    desk = Desk(FakeEngine(), patience=0.05)
+    desk.open()
+    until(lambda: desk.model.state == "ready")
+    desk.close()
+
+
+def test_a_desk_that_closes_before_anybody_came_loads_nothing(monkeypatch: pytest.MonkeyPatch):
+    engine, began = FakeEngine(), threading.Event()
+    monkeypatch.setattr(engine, "prepare", lambda _: began.set())
+    desk = Desk(engine, patience=1e3)
+    desk.open()
+    desk.close()
+    assert not began.wait(0.2)

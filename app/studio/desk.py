@@ -83,9 +83,13 @@ class ModelState:
 
 
 class Desk:
-    """Owns the engine's only worker, the queue before it and the runs on view."""
+    """Owns the engine's only worker, the queue before it and the runs on view.
 
-    def __init__(self, engine: StudioEngine):
+    Loading the model takes every core there is, and a first page that is fetched meanwhile appears
+    later: ``patience`` is how many seconds it is waited for.
+    """
+
+    def __init__(self, engine: StudioEngine, patience: float = 0.0):
         self._engine = engine
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
@@ -94,8 +98,11 @@ class Desk:
         self._runs: OrderedDict[str, Run] = OrderedDict()
         self._links: dict[str, str] = {}  # a ticket for looking → the run's own
         self._closed = False
+        self._visited = threading.Event()
         self.model = ModelState("loading", "waking up")
-        self._worker = threading.Thread(target=self._serve, name="draftscope-desk", daemon=True)
+        self._worker = threading.Thread(
+            target=self._serve, args=(patience,), name="draftscope-desk", daemon=True
+        )
 
     def open(self) -> None:
         """Start loading the model and then serving the queue, in the background."""
@@ -107,6 +114,7 @@ class Desk:
             self._closed = True
             for run in self._runs.values():
                 run.stop.set()
+            self._visited.set()
             self._work.notify_all()
 
     # ── what people do ───────────────────────────────────────────────────────────────────────────
@@ -206,6 +214,7 @@ class Desk:
 
     def news(self, ticket: object, since: int) -> dict[str, Any]:
         """The model's state, the run's, and its rounds from number ``since`` on."""
+        self._visited.set()
         run = self.run(ticket)
         answer: dict[str, Any] = {"model": _plain(self.model), "run": None}
         if run is None:
@@ -244,7 +253,10 @@ class Desk:
 
     # ── the worker ───────────────────────────────────────────────────────────────────────────────
 
-    def _serve(self) -> None:
+    def _serve(self, patience: float) -> None:
+        self._visited.wait(patience)
+        if self._closed:
+            return
         try:
             self._engine.prepare(self._report)
         except UserError as error:

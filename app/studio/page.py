@@ -17,6 +17,8 @@ from app.studio.views import views
 from core import presets
 from core.errors import UserError
 
+PATIENCE = 5.0  # seconds the first visitor is waited for before the model takes every core
+
 THEME_JS = "() => { document.body.classList.toggle('dark'); }"
 
 BRAND = """<div class="ds-brand"><svg viewBox="0 0 34 34" aria-hidden="true">
@@ -96,7 +98,7 @@ def serve(
     """
     model = model or ModelChoice()
     budgets = presets.find(model.model).budgets
-    desk = Desk(LiveEngine(model))
+    desk = Desk(LiveEngine(model), PATIENCE)
     port = port or _free_port(host)
     page = launch(desk, host, port, block=False, methods=methods, budgets=budgets)
     shown = "127.0.0.1" if host == "0.0.0.0" else host

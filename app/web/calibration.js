@@ -134,14 +134,10 @@ class Calibration {
     this.busy = true;
     this.reading.hidden = false;
     this.scope.setAttribute("aria-busy", "true");
-    try {
-      const answer = await this.source.calibrate({ tickets: this.chosen.map((run) => run.ticket) });
-      this.complain(answer.error);
-      if (!answer.error) this.found = answer;
-      if (!answer.error) this._draw();
-    } catch (error) {
-      this.complain("the server did not answer");
-    }
+    const answer = await answered(this.source.calibrate({ tickets: this.chosen.map((run) => run.ticket) }));
+    this.complain(answer.error);
+    if (!answer.error) this.found = answer;
+    if (!answer.error) this._draw();
     this.busy = false;
     this.reading.hidden = true;
     this.scope.setAttribute("aria-busy", "false");
@@ -215,7 +211,7 @@ class Calibration {
   }
 
   _savers(title, records) {
-    return h("span", { class: "ds-plot-tools" }, savers(title, records, this.source, (words) => this.complain(words)));
+    return h("span", { class: "ds-plot-tools" }, savers(title, records, this.source));
   }
 
   _errors() {
@@ -254,7 +250,7 @@ class Calibration {
   }
 
   async _find(run, cause, unit, over, x) {
-    const answer = await this.source.find({ ticket: run.ticket, cause, unit, [over]: x }).catch(() => ({ error: "the server did not answer" }));
+    const answer = await answered(this.source.find({ ticket: run.ticket, cause, unit, [over]: x }));
     if (answer.error) return this.complain(answer.error);
     const go = (each) => goTo({ view: "run", ticket: run.ticket, round: each.round, row: unit === "stops" ? -1 : each.row });
     this.finds.replaceChildren(h("h4", { class: "ds-sub" }, `${cause}, ${over === "depth" ? "depth " + x : x}: `, h("small", { class: "ds-soft" }, `${plural(answer.examples.length, "example")}${answer.examples.length === 40 ? " (the first ones)" : ""}; each opens in Run`)),

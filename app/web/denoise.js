@@ -278,8 +278,7 @@ class CallLanes {
 // ── the ranking behind a step ──────────────────────────────────────────────────────────────────
 
 class RankingTable {
-  /** say(words) is told what could not be saved. */
-  constructor(source, say) {
+  constructor(source) {
     this.heading = h("h2", {});
     this.now = button("This step", { class: "dn-tab", "aria-pressed": "true" }, () => this._turn(false));
     this.before = button("Before", { title: "What was known before this call: its drafts were read from that", class: "dn-tab", "aria-pressed": "false" }, () => this._turn(true));
@@ -288,7 +287,7 @@ class RankingTable {
     this.element = h("section", { class: "ds-card dn-side", "aria-label": "Ranking of masked positions" },
       h("header", {}, this.heading, h("span", { class: "ds-spring" }), this.now, this.before), this.words,
       h("div", { class: "dn-scroll", tabindex: 0, role: "region", "aria-label": "Ranking" }, this.table),
-      h("span", { class: "ds-plot-tools" }, savers("Ranking", () => this._records(), source, say)));
+      h("span", { class: "ds-plot-tools" }, savers("Ranking", () => this._records(), source)));
     this.read = false;
   }
 
@@ -441,7 +440,7 @@ class DenoiseView {
   _build(element) {
     this.lanes = new CallLanes((at) => this.go(at));
     this.tree = new TreeView("dn-graph", (row) => this.pick(row));
-    this.ranking = new RankingTable(this.source, (words) => this.complain(words));
+    this.ranking = new RankingTable(this.source);
     this.draft = new DraftCard((row) => this.pick(row), () => this.pick(null));
     this.grids = [new BlockGrid((at) => this.go(at)), new BlockGrid((at) => this.go(at))];
     this.announce = h("div", { class: "ds-unseen", "aria-live": "polite" });
@@ -551,7 +550,7 @@ class DenoiseView {
   async _turn(whole) {
     let answer = null;
     if (whole) {
-      answer = (await this.source.formulas({ ticket: this.main.feed.ticket }).catch(() => null)) || { error: "the server did not answer" };
+      answer = await answered(this.source.formulas({ ticket: this.main.feed.ticket }));
       if (answer.error) return this.complain(answer.error);
     }
     this.whole = answer;
@@ -674,14 +673,8 @@ class DenoiseView {
     this._handed(this.source.take({ ticket: this.main.feed.ticket, round: this.main.steps[this.place].at, form }));
   }
 
-  async _handed(asked, type) {
-    try {
-      const answer = await asked;
-      if (answer.error) this.complain(answer.error);
-      else download(answer.name, answer.data, type || answer.type);
-    } catch (error) {
-      this.complain("nothing was saved: the server did not answer");
-    }
+  _handed(asked, type) {
+    return takeAnswer(asked, type).catch((error) => this.complain(whyNot(error)));
   }
 
   // ── where we are ───────────────────────────────────────────────────────────────────────────

@@ -2,6 +2,11 @@
 
 const LIVE_EVERY = 110, SELDOM = 1000; // ms: at most about nine looks a second, at least one
 
+/** What the server answers; {error} when it does not. */
+async function answered(asked) {
+  return (await asked.catch(() => null)) || { error: "the server did not answer" };
+}
+
 class Feed {
   /** hear: {model(model), rounds(feed, first), state(feed, ended), lost(feed), silent()}. */
   constructor(source, hear) {

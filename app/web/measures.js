@@ -55,17 +55,12 @@ class Measures {
     this.old = false;
     this.asked = performance.now();
     if (!this.found) this.said.textContent = "measuring…";
-    try {
-      const answer = await this.source.measure({ tickets: shown.map((pane) => pane.feed.ticket) });
-      if (answer.error) this.said.textContent = answer.error;
-      else {
-        this.said.textContent = "";
-        this.found = answer;
-        this.measured = shown;
-        this._draw();
-      }
-    } catch (error) {
-      this.said.textContent = "the server did not answer";
+    const answer = await answered(this.source.measure({ tickets: shown.map((pane) => pane.feed.ticket) }));
+    this.said.textContent = answer.error || "";
+    if (!answer.error) {
+      this.found = answer;
+      this.measured = shown;
+      this._draw();
     }
     this.busy = false;
     if (this.old && this.inSight) this._look();
@@ -114,7 +109,7 @@ class Measures {
     });
     const table = h("table", {}, h("thead", {}, h("tr", {}, h("th", {}), h("th", { title: "block efficiency with its 95 % bootstrap interval over rounds" }, "τ"), shown.map((depth) => h("th", { title: "mean TVD with its 95 % interval" }, `TVD ${depth}`)))), h("tbody", {}, lines));
     const records = () => depths.flatMap(([pane, rows], at) => (tau[at][1].length ? [{ method: pane.title, ...tau[at][1][0], ...Object.fromEntries(rows.map((row) => [`tvd_${row.depth}`, row.tvd])) }] : []));
-    this.summary.replaceChildren(table, ...savers("The runs", records, this.source, (words) => (this.said.textContent = words)));
+    this.summary.replaceChildren(table, ...savers("The runs", records, this.source));
   }
 }
 

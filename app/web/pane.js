@@ -110,7 +110,7 @@ class Pane {
   /** What the round shown drafted, in words. */
   get kind() {
     const round = this.rounds[this.at], nodes = round ? round.y.length - 1 : 0;
-    return nodes ? `${plural(nodes, "node")} drafted, ${round.accepted} accepted` : "nothing drafted";
+    return nodes ? `${plural(nodes, "node")}, ${round.accepted} accepted` : "nothing drafted";
   }
 
   // ── one node ───────────────────────────────────────────────────────────────────────────────
@@ -135,13 +135,9 @@ class Pane {
     const wanted = () => this.feed.ticket === ticket && this.at === at && this.row === row && this.inspector.open;
     if (!this.details.has(key)) {
       this.inspector.wait(this.tree.label(row));
-      try {
-        const answer = await this.source.inspect({ ticket, round: at, row });
-        if (answer.error) return wanted() && this.inspector.complain(answer.error);
-        this.details.set(key, answer);
-      } catch (error) {
-        return wanted() && this.inspector.complain("the server did not answer");
-      }
+      const answer = await answered(this.source.inspect({ ticket, round: at, row }));
+      if (answer.error) return wanted() && this.inspector.complain(answer.error);
+      this.details.set(key, answer);
     }
     if (wanted()) this.inspector.show(this.details.get(key));
   }
@@ -166,13 +162,7 @@ class Pane {
     return this._save(this.source.draw({ ticket: this.feed.ticket, round: this.at, dark }), "image/svg+xml");
   }
 
-  async _save(asked, type) {
-    try {
-      const answer = await asked;
-      if (answer.error) this.hear.complain(answer.error);
-      else download(answer.name, answer.data, type);
-    } catch (error) {
-      this.hear.complain("nothing was saved: the server did not answer");
-    }
+  _save(asked, type) {
+    return takeAnswer(asked, type).catch((error) => this.hear.complain(whyNot(error)));
   }
 }

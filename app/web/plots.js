@@ -22,10 +22,10 @@ class Figure {
     this.table = h("table", { "aria-label": about.title });
     this.tableBox = h("div", { class: "ds-table", hidden: true }, this.table);
     this.note = h("p", { class: "ds-soft ds-plot-note", hidden: true });
-    const name = fileName(about.title), small = (words, label, act) => smallButton(words, label, about.title, act);
-    this.switch = small("table", "As a table", () => this._flip());
-    this.tools = h("span", { class: "ds-plot-tools" }, this.switch, small("SVG", "Save as SVG", () => saveSvg(picture(this.svg), name)),
-      small("PNG", "Save as PNG", () => savePng(picture(this.svg), name)), ...savers(about.title, () => this.records, about.source, (words) => this.say(words)));
+    this.switch = button("table", { class: "ds-small", title: "As a table", "aria-label": "As a table: " + about.title }, () => this._flip());
+    this.tools = h("span", { class: "ds-plot-tools" }, this.switch,
+      pictureButtons("the figure " + about.title, () => picture(this.svg), () => fileName(about.title), "ds-small"),
+      savers(about.title, () => this.records, about.source));
     this.records = []; // the numbers as they are, a line each
     this.element = h("figure", { class: "ds-figure" },
       h("figcaption", {}, h("h3", { title: about.help || "" }, about.title), h("span", { class: "ds-spring" }), this.tools),

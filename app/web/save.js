@@ -104,9 +104,35 @@ async function savePng(drawn, name) {
   handOut(name + ".png", await rastered(drawn));
 }
 
+/** A button that saves something; when it cannot, the reason stands beside it until the next try. */
+function saveButton(words, attributes, save) {
+  const said = h("span", { class: "ds-soft", role: "alert" });
+  const made = button(words, attributes, async () => {
+    said.remove();
+    try {
+      await save();
+    } catch (error) {
+      said.textContent = whyNot(error);
+      made.after(said);
+    }
+  });
+  return made;
+}
+
+function whyNot(error) {
+  return "not saved: " + (error.message || "the browser did not say why");
+}
+
+/** Hand out the file that the server was asked for; what went wrong is thrown. */
+async function takeAnswer(asked, type) {
+  const answer = await answered(asked);
+  if (answer.error) throw new Error(answer.error);
+  download(answer.name, answer.data, type || answer.type);
+}
+
 /** Both buttons for a picture: draw() makes it, name() calls it, `what` says it: "this grid". */
 function pictureButtons(what, draw, name, look = "ds-button") {
-  const made = (form, save) => button(form, { class: look, title: `Save ${what} as ${form}`, "aria-label": `Save ${what} as ${form}` }, () => save(draw(), name()));
+  const made = (form, save) => saveButton(form, { class: look, title: `Save ${what} as ${form}`, "aria-label": `Save ${what} as ${form}` }, () => save(draw(), name()));
   return [made("SVG", saveSvg), made("PNG", savePng)];
 }
 
@@ -125,22 +151,14 @@ function fileName(title) {
   return "draftscope-" + title.toLowerCase().replace(/[^a-z0-9]+/g, "-");
 }
 
-/** A small button of a figure or table: what it does, and to which. */
-function smallButton(words, label, title, act) {
-  return button(words, { class: "ds-small", "aria-label": `${label}: ${title}`, title: label }, act);
-}
-
 /** Buttons that save numbers as files: records() gives them, `source` is the server's functions and
- *  may not be able to make Parquet, say(words) tells what went wrong. */
-function savers(title, records, source, say) {
-  const name = fileName(title), small = (words, label, act) => smallButton(words, label, title, act);
-  const parquet = async () => {
-    const answer = await source.parquet({ name, records: records() }).catch(() => ({ error: "the server did not answer" }));
-    if (answer.error) say("not saved: " + answer.error);
-    else download(answer.name, answer.data, answer.type);
-  };
-  const made = [small("CSV", "Save the numbers", () => saveRecords(records(), name))];
-  return source && source.parquet ? [...made, small("Parquet", "Save the numbers as Parquet", parquet)] : made;
+ *  may not be able to make Parquet. */
+function savers(title, records, source) {
+  const name = fileName(title);
+  const made = (words, label, save) => saveButton(words, { class: "ds-small", "aria-label": `${label}: ${title}`, title: label }, save);
+  const csv = made("CSV", "Save the numbers", () => saveRecords(records(), name));
+  if (!source || !source.parquet) return [csv];
+  return [csv, made("Parquet", "Save the numbers as Parquet", () => takeAnswer(source.parquet({ name, records: records() })))];
 }
 
 // ── the menu of a pane ─────────────────────────────────────────────────────────────────────────
@@ -186,11 +204,9 @@ class SaveMenu {
   }
 
   _file(form, words) {
-    return this._act(words, async () => {
+    return this._act(words, () => {
       const { feed, at } = this.pane, dark = document.body.classList.contains("dark");
-      const answer = await this.pane.source.take({ ticket: feed.ticket, round: at, form, dark });
-      if (answer.error) throw new Error(answer.error);
-      download(answer.name, answer.data, answer.type);
+      return takeAnswer(this.pane.source.take({ ticket: feed.ticket, round: at, form, dark }));
     });
   }
 
@@ -201,7 +217,7 @@ class SaveMenu {
         await act();
         this.said.textContent = words + " saved";
       } catch (error) {
-        this.said.textContent = "not saved: " + (error.message || "the server did not answer");
+        this.said.textContent = whyNot(error);
       }
     });
   }

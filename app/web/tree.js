@@ -32,7 +32,7 @@ class TreeView {
     this.svg = s("svg", {
       class: "ds-tree", role: "tree", tabindex: 0, "aria-label": "Draft tree of this round",
       "aria-describedby": this.name + "-keys",
-    }, this.scene, this.axis);
+    }, this.scene, s("rect", { class: "ds-axis-ground", width: "100%", height: 21 }), this.axis);
     this.map = s("svg", { class: "ds-map gone", "aria-hidden": "true", preserveAspectRatio: "none" });
     this.tip = h("div", { class: "ds-tip", hidden: true, "aria-hidden": "true" });
     this.element = h("div", { class: "ds-canvas" }, this.svg, this.map, this.tip,

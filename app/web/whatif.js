@@ -69,14 +69,9 @@ class WhatIf {
   }
 
   async _ask(name, asked) {
-    try {
-      const answer = await this.source[name](asked);
-      this.complain(answer.error);
-      return answer.error ? null : answer;
-    } catch (error) {
-      this.complain("the server did not answer");
-      return null;
-    }
+    const answer = await answered(this.source[name](asked));
+    this.complain(answer.error);
+    return answer.error ? null : answer;
   }
 
   async _list() {

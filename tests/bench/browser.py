@@ -1,7 +1,7 @@
 """The studio's speed in a real browser, what a person waits for; with the fake engine, but
 for what watching costs a real decode.
 
-    python -m tests.bench.browser
+    python -m tests.bench.browser [PART …]
 
 Prints one line a measure with its limit: medians of several tries, timed
 in the page from the key press to the painted frame. Exit code 1 when a limit is missed.
@@ -9,6 +9,7 @@ in the page from the key press to the painted frame. Exit code 1 when a limit is
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
@@ -29,7 +30,7 @@ from app.studio.desk import DONE, ENDED, Desk
 from app.studio.engine import Ask, LiveEngine, ModelChoice
 from core.trace import Trace, read_trace, write_trace
 from tests.browser.conftest import CHROMIUM, FLAGS
-from tests.browser.steps import open_file, run, served, serving, state
+from tests.browser.steps import free_port, open_file, run, served, serving, state
 from tests.fakes import FakeEngine, make_header, make_run, rounds_of
 
 # From a key to the second frame after it: the first one has been painted then.
@@ -53,6 +54,7 @@ while True:
     time.sleep(max(0.11, sum(rounds[-1]["times"].values()) if rounds else 0))
 """
 TALE, PAIRS = "Explain how a rainbow is made.", 5
+STARTS = 5
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,32 @@ def opened(browser: Browser, address: str) -> Page:
     page.goto(address)
     page.locator(".ds-scope").first.wait_for()
     return page
+
+
+def starting(browser: Browser) -> Iterator[Measure]:
+    """Seconds from the command to its address, to the first tree's place on the page that is opened
+    then, and to a model that is ready, of the whole program in processes of their own."""
+    took: list[tuple[float, float, float]] = []
+    for _ in range(STARTS):
+        start, port = time.monotonic(), free_port()
+        order = [sys.executable, "-m", "app", "studio", "--port", str(port)]
+        with subprocess.Popen(order, stdout=subprocess.PIPE, text=True) as program:
+            try:
+                assert program.stdout is not None
+                program.stdout.readline()
+                address = time.monotonic() - start
+                page = opened(browser, f"http://127.0.0.1:{port}")
+                drawn = time.monotonic() - start
+                chip = page.locator(".ds-chip").first
+                expect(chip).to_have_text("model ready", timeout=240_000)
+                took.append((address, drawn, time.monotonic() - start))
+                page.close()
+            finally:
+                program.terminate()
+    address, drawn, ready = (statistics.median(column) for column in zip(*took, strict=True))
+    yield Measure("from the command to its address", address, math.inf, "s")
+    yield Measure("from the command to the page drawn", drawn, 5, "s")
+    yield Measure("from the command to the model ready", ready, math.inf, "s")
 
 
 def stepping(browser: Browser, folder: Path) -> Iterator[Measure]:
@@ -194,24 +222,33 @@ def _timed(act: Callable[[], object]) -> float:
     return time.monotonic() - start
 
 
+# What can be measured of a browser, a studio's address and a folder for a while.
+PARTS: dict[str, Callable[[Browser, str, Path], Iterator[Measure]]] = {
+    "starting": lambda browser, _, __: starting(browser),
+    "stepping": lambda browser, _, folder: stepping(browser, folder),
+    "opening": long_trace,
+    "streaming": lambda browser, address, _: streaming(browser, address),
+    "viewers": lambda browser, address, _: eight_viewers(browser, address),
+    "watching": lambda browser, _, __: cost_of_watching(browser),
+}
+
+
 def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.browser")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    parts = parser.parse_args().parts or list(PARTS)
+    if unknown := set(parts) - set(PARTS):
+        parser.error(f"there is no part {min(unknown)}; there are {', '.join(PARTS)}")
     found: list[Measure] = []
-    engine = FakeEngine()
-    with sync_playwright() as playwright, TemporaryDirectory() as name, served(engine) as address:
-        browser, folder = (
-            playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS),
-            Path(name),
-        )
-        parts = (
-            lambda: stepping(browser, folder),
-            lambda: long_trace(browser, address, folder),
-            lambda: streaming(browser, address),
-            lambda: eight_viewers(browser, address),
-            lambda: cost_of_watching(browser),
-        )
+    with (
+        sync_playwright() as playwright,
+        TemporaryDirectory() as folder,
+        served(FakeEngine()) as address,
+    ):
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         print(f"load of this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
         for part in parts:
-            for measure in part():
+            for measure in PARTS[part](browser, address, Path(folder)):
                 found.append(measure)
                 print(measure, flush=True)
         browser.close()

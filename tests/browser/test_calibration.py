@@ -57,6 +57,27 @@ def test_other_runs_take_the_example_s_place(visit: Open):
     expect(runs(page)).to_have_count(3)
 
 
+def test_what_could_not_be_saved_is_said_beside_its_button(visit: Open):
+    page = visit()
+    begin(page)
+    made = figure(page, "Acceptance by depth")
+    png = made.get_by_role("button", name="Save the figure Acceptance by depth as PNG")
+    page.evaluate(
+        "() => { window.toBlob = HTMLCanvasElement.prototype.toBlob;"
+        " HTMLCanvasElement.prototype.toBlob = (done) => done(null); }"
+    )
+    png.click()
+    expect(made.get_by_role("alert")).to_have_text("not saved: no picture")
+    page.route("**/*", lambda route: route.abort())
+    made.get_by_role("button", name="Save the numbers as Parquet").click()
+    expect(made.get_by_role("alert").nth(1)).to_have_text("not saved: the server did not answer")
+    page.evaluate("() => { HTMLCanvasElement.prototype.toBlob = window.toBlob; }")
+    with page.expect_download() as saved:
+        png.click()
+    assert Path(saved.value.path()).read_bytes().startswith(b"\x89PNG")
+    expect(made.get_by_role("alert")).to_have_count(1)
+
+
 def test_a_cause_of_death_leads_to_its_round(visit: Open):
     page = visit()
     begin(page)
