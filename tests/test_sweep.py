@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from dataclasses import replace
 from itertools import count
@@ -367,23 +366,42 @@ def test_one_sweep_at_a_time(call, words, tmp_path):
 # ── killed, stopped, broken ──────────────────────────────────────────────────────────────────────
 
 
-def wait_for_traces(process: subprocess.Popen, out: Path, number: int) -> None:
-    deadline = time.monotonic() + 240
-    while len(list((out / "traces").glob("*"))) < number:
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.005)
+STRUCK = """
+import signal, sys
+from pathlib import Path
+from app import cli
+
+number, sent, *words = sys.argv[1:]
+left, real = int(number), Path.replace
+
+def replaced(self, target):
+    global left
+    if self.parent.name == "unfinished" and (left := left - 1) < 0:
+        signal.raise_signal(int(sent))  # it strikes here, not some instructions later
+    return real(self, target)
+
+Path.replace = replaced
+sys.exit(cli.main(words))
+"""
+
+
+def struck(number: int, sent: signal.Signals, words: list[str]) -> tuple[int, str]:
+    """The command in a process that a signal strikes when it has kept `number` traces and is about
+    to keep the next: its exit code and what it said. No clock decides when."""
+    ended = subprocess.run(
+        [sys.executable, "-c", STRUCK, str(number), str(int(sent)), *words],
+        cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
+        timeout=300, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    return ended.returncode, ended.stderr
 
 
 def test_killed_and_resumed_is_the_same_as_uninterrupted(call, words, whole, tmp_path):
     out = tmp_path / "s"
-    for number in (1, 6):
-        process = start(*words(out))
-        wait_for_traces(process, out, number)
-        process.kill()
-        process.communicate(timeout=60)
-        assert process.returncode == -signal.SIGKILL
+    for kept, number in ((1, 1), (6, 5)):
+        assert struck(number, signal.SIGKILL, words(out))[0] == -signal.SIGKILL
+        assert len(traces_of(out)) == kept
     before = traces_of(out)
-    assert 6 <= len(before) < 16
     for name in before:
         assert read_trace(out / "traces" / name).complete
     code, _, err = call(words(out))
@@ -445,14 +463,11 @@ def test_a_trace_that_is_broken_or_another_s_is_made_again(call, words, whole, t
 
 def test_ctrl_c_keeps_what_is_done_and_a_second_call_goes_on(call, words, whole, tmp_path):
     out = tmp_path / "s"
-    process = start(*words(out))
-    wait_for_traces(process, out, 2)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    code, err = struck(2, signal.SIGINT, words(out))
+    assert code == 130
     assert err.splitlines()[-1] == "draftscope: stopped" and "the same command goes on" in err
     done = table_of(out)
-    assert 2 <= len(done) < 16 and len(traces_of(out)) == len(done)
+    assert len(done) == len(traces_of(out)) == 3  # Ctrl-C waits for the one being kept
     assert not (out / "unfinished").exists()
     assert call(words(out))[0] == 0
     assert_same(table_of(out), table_of(whole))

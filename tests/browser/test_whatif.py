@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("gradio")
 pytest.importorskip("playwright")
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.steps import NODE, Open, open_file, tab
 
@@ -22,6 +22,7 @@ SCOPE = "#ds-w-scope"
 def shown(visit: Open) -> Page:
     page = visit()
     begin(page)
+    expect(page.locator(f"{SCOPE} .ds-best")).to_contain_text("Best budget")  # all is drawn
     return page
 
 
@@ -57,6 +58,8 @@ def test_each_method_has_its_own_knobs_and_curves_can_be_kept(shown: Page):
     scope.get_by_label("Method").select_option("dart")
     expect(shown.get_by_role("slider", name="n-gram weight")).to_be_visible()
     lines = scope.get_by_role("img", name="τ by budget").locator(".ds-series:not(.only)")
+    drawn = scope.locator(".ds-plot-key .entry", has_text="DART, B = 16")
+    expect(drawn).to_be_visible()  # its answer moves the buttons
     expect(lines).to_have_count(1)
     scope.get_by_role("button", name="All methods").click()
     expect(lines).to_have_count(4)
@@ -121,6 +124,28 @@ def test_a_result_of_cost_takes_the_estimate_s_place(shown: Page, tmp_path: Path
         open_file(shown, path, f"{SCOPE} .ds-opens-cost")
         expect(scope.get_by_role("alert")).to_contain_text("this")
         expect(scope.get_by_role("alert")).to_contain_text("result")
+
+
+def test_what_comes_later_moves_no_button(visit: Open):
+    page = visit()
+    saves = page.locator(SCOPE).get_by_role("button", name="Save this tree as SVG")
+    best = page.locator(f"{SCOPE} .ds-best")
+    held: list[Route] = []  # the curve comes when it is let in
+
+    def asked(route: Route) -> None:
+        if not held and '"curve"' in (route.request.post_data or ""):
+            held.append(route)
+        else:
+            route.continue_()
+
+    with page.expect_request(lambda request: '"curve"' in (request.post_data or "")):
+        page.route("**/component_server/**", asked)
+        begin(page)
+    before = saves.bounding_box()
+    assert before and best.inner_text() == ""
+    held[0].continue_()
+    expect(best).to_contain_text("Best budget")
+    assert saves.bounding_box() == before
 
 
 def test_the_simulated_draft_is_a_picture_and_a_graph(shown: Page):
