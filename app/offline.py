@@ -41,8 +41,7 @@ def offline_page(traces: Sequence[Trace], plain: bool = False) -> str:
     if not all(trace.rounds for trace in traces):
         raise UserError("the trace holds no round: there is nothing to show")
     code, style = script((*VIEW, "offline.js")), css() + (WEB / "offline.css").read_text("utf-8")
-    code = f'(() => {{\n"use strict";\n{code}\n}})();'
-    assert "</" not in style and "</script" not in code.lower() and "<!--" not in code
+    assert "</" not in style
     policy = (
         f"default-src 'none'; script-src '{_hash(code)}'; style-src '{_hash(style)}'; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"

@@ -1,6 +1,7 @@
-"""The view's files: the JavaScript modules in the order they are joined, and the stylesheet.
+"""The page's files: the JavaScript modules in the order they are joined, and the stylesheets.
 
-One list serves the studio, the offline file and the notebook. Nothing is fetched from anywhere.
+One list serves the studio, the offline file and the notebook; the studio's other tabs add theirs.
+Nothing is fetched from anywhere.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ VIEW = (
     "feed.js", "save.js", "link.js", "gallery.js", "table.js", "plots.js", "measures.js",
     "pane.js", "alone.js", "together.js", "studio.js",
 )  # fmt: skip
+STUDIO = (*VIEW, "calibration.js", "whatif.js", "denoise.js", "learn.js", "mounts.js")
 STYLES = ("studio.css", "save.css")
 
 
 def script(names: Sequence[str]) -> str:
-    """Modules as one text; each only declares names, the last one uses them."""
-    return "\n".join((WEB / name).read_text(encoding="utf-8") for name in names)
+    """Modules as one text of a script element, with names of their own; each only declares names,
+    the last one uses them."""
+    code = "\n".join((WEB / name).read_text(encoding="utf-8") for name in names)
+    assert "</script" not in code.lower() and "<!--" not in code
+    return f'(() => {{\n"use strict";\n{code}\n}})();'
 
 
 def css(more: Sequence[str] = ()) -> str:

@@ -11,7 +11,7 @@ from app.studio.choices import Choices
 from app.studio.context import Context
 from app.studio.desk import Desk
 from app.studio.engine import LiveEngine, ModelChoice
-from app.studio.scope import stylesheet
+from app.studio.scope import head
 from app.studio.upload import UPLOAD
 from app.studio.views import views
 from core import presets
@@ -68,7 +68,7 @@ def launch(
             server_port=port or _free_port(host),
             prevent_thread_lock=not block,
             theme=_theme(),
-            head=stylesheet(),
+            head=head(),
             quiet=True,
             share=False,
             allowed_paths=[],

@@ -14,7 +14,7 @@ from app.studio.context import Context
 from app.studio.desk import Desk
 from app.studio.panel import QUIET, Panel
 from app.studio.saving import Saving
-from app.studio.scope import scope
+from app.studio.scope import component
 from app.studio.upload import open_upload
 from app.visible import flowing
 from core.errors import UserError
@@ -22,15 +22,15 @@ from core.errors import UserError
 STOP_JS = "() => {{ window.dispatchEvent(new CustomEvent('draftscope-stop', {{detail: '{0}'}})); }}"
 
 
-def workbench(context: Context, make: Callable[[Choices], Panel], prefix: str, mount: str) -> None:
-    """Runs live in the desk, by ticket; ``mount`` is the script that is run last."""
+def workbench(context: Context, make: Callable[[Choices], Panel], prefix: str, name: str) -> None:
+    """Runs live in the desk, by ticket; ``name`` is that of the view's component."""
     desk, choices = context.desk, context.choices
     with gr.Row(elem_classes="ds-page", equal_height=False):
         with gr.Column(elem_classes="ds-panel", elem_id=f"{prefix}-panel", scale=0, min_width=280):
             panel = make(choices)
         with gr.Column(elem_classes="ds-main", scale=1, min_width=280):
             functions = Saving(desk, context.gallery).functions()
-            view = scope(functions, f"{prefix}-scope", mount)
+            view = component(name, f"{prefix}-scope", functions)
 
     def submit(values: dict[Any, Any]) -> Any:
         """Queue the runs; what the scope shows is their tickets."""

@@ -909,12 +909,3 @@ class DenoiseView {
     return Math.max(0, Math.min(rows - 1, from + by));
   }
 }
-
-const denoising = new DenoiseView(element, server, (name) => ({ running: () => trigger('running'), settled: () => trigger('settled') })[name]());
-if (window.draftscopeGoto && window.draftscopeGoto.view === "denoise") denoising._goto(window.draftscopeGoto);
-else denoising.restore();
-watch('value', () => {
-  const value = props.value || {};
-  if (value.error) denoising.complain(value.error);
-  else if (value.tickets) denoising.open(value.tickets);
-});

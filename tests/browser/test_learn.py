@@ -15,14 +15,15 @@ pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Page, expect
 
 from app.learn.course import course
-from app.scripts import css, script
-from app.studio.views.learn import SCRIPTS as MOUNTED
+from app.scripts import STUDIO, css, script
 from tests.browser.steps import Open
 
 pytestmark = pytest.mark.browser
 
-SCRIPTS = ("dom.js", *MOUNTED[:-1])
-START = "(course) => { window.learn = new window.Learn(document.querySelector('main'), course); }"
+START = """async (course) => {
+  const given = { element: document.querySelector("main"), server: { course: async () => course } };
+  window.learn = await window.draftscope.learn(given);
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def learn(browser: Browser, told: dict[str, Any]) -> Iterator[Open]:
     """Opens the course on a page of its own; afterwards nothing may have gone wrong in it."""
     faults: list[str] = []
     contexts = []
-    code = script(SCRIPTS) + "\nwindow.Learn = Learn;"
+    code = script(STUDIO)
     page_text = f"<!doctype html><style>{css(('learn.css',))}</style><main></main><script>"
 
     def open_course(hash_: str = "", own: dict[str, Any] | None = None, **options: Any) -> Page:

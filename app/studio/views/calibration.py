@@ -7,7 +7,6 @@ from typing import Any
 
 import gradio as gr
 
-from app.scripts import VIEW
 from app.studio.answers import Answers
 from app.studio.context import Context
 from app.studio.numbers import calibrate_result
@@ -27,8 +26,7 @@ def build(context: Context) -> None:
         file_count="single",
     )  # fmt: skip
     functions = [*answers.functions(), *answers.calibrations()]
-    scripts = (*VIEW[1:], "calibration.js", "calibrationmount.js")
-    view = component("ds-k-scope", scripts, functions)
+    view = component("calibration", "ds-k-scope", functions)
     opened.upload(result, opened, view, **QUIET)
 
 

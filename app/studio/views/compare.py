@@ -10,4 +10,4 @@ TITLE = "Compare"
 
 
 def build(context: Context) -> None:
-    workbench(context, compare_panel, "ds-c", "compare.js")
+    workbench(context, compare_panel, "ds-c", "compare")

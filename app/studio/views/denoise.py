@@ -36,7 +36,6 @@ from core.errors import UserError
 from core.trace import Trace
 
 TITLE = "Denoise"
-SCRIPTS = ("tree.js", "feed.js", "save.js", "gallery.js", "denoise.js")
 FIXED, SURE = "k tokens", "all with p ≥ t"
 NONE = 0  # no draft graph: plain denoising alone
 MISSING = (
@@ -53,7 +52,7 @@ def build(context: Context) -> None:
         with gr.Column(elem_classes="ds-panel", elem_id="ds-d-panel", scale=0, min_width=280):
             inputs, start, stop, opened = _panel()
         with gr.Column(elem_classes="ds-main", scale=1, min_width=280):
-            view = component("ds-d-scope", SCRIPTS, functions(context))
+            view = component("denoise", "ds-d-scope", functions(context))
 
     def submit(values: Mapping[Component, Any]) -> Any:
         """Queue Spiffy and plain denoising of one prompt; what the view shows is their tickets."""

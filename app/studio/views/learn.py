@@ -10,7 +10,6 @@ from app.studio.context import Context
 from app.studio.scope import component
 
 TITLE = "Learn"
-SCRIPTS = ("tree.js", "save.js", "learn.js", "learnmount.js")
 
 
 def build(context: Context) -> None:
@@ -21,4 +20,4 @@ def build(context: Context) -> None:
         return made()
 
     course_.__name__ = "course"  # the name the page asks by
-    component("ds-learn", SCRIPTS, [course_])
+    component("learn", "ds-learn", [course_])

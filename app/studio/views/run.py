@@ -10,4 +10,4 @@ TITLE = "Run"
 
 
 def build(context: Context) -> None:
-    workbench(context, run_panel, "ds", "run.js")
+    workbench(context, run_panel, "ds", "run")

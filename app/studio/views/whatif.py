@@ -8,7 +8,6 @@ from typing import Any
 
 import gradio as gr
 
-from app.scripts import VIEW
 from app.studio.context import Context
 from app.studio.panel import QUIET
 from app.studio.scope import component
@@ -30,8 +29,7 @@ def build(context: Context) -> None:
         "Open a result of cost…", elem_id="ds-w-cost", elem_classes="ds-file", size="sm",
         file_count="single",
     )  # fmt: skip
-    scripts = (*VIEW[1:], "whatif.js", "whatifmount.js")
-    view = component("ds-w-scope", scripts, whatifs.functions())
+    view = component("whatif", "ds-w-scope", whatifs.functions())
     opened.upload(lambda path: added(path, lambda file: {"file": whatifs.add(file)}), opened, view,
                   **QUIET)  # fmt: skip
     cost.upload(lambda path: added(path, whatifs.add_cost), cost, view, **QUIET)

@@ -1,0 +1,75 @@
+// What is run when a component of the page is there, by its name. `page` is what Gradio gives it:
+// {element, props, server, watch}, and {running, settled}, which tell Python that it works or rests.
+
+const MOUNTS = {
+  /** The tab Run is there from the start, so it also opens the other tabs when somebody asks for one. */
+  run(page) {
+    mountStudio(page, { view: "run", places: 1, stop: "ds" });
+    window.addEventListener("draftscope-goto", ({ detail }) => openTab(detail.view));
+    const linked = /[#&]learn=/.test(window.location.hash) ? "learn" : readLink(window.location.hash).view;
+    if (linked && linked !== "run") setTimeout(() => openTab(linked), 60);
+  },
+
+  compare(page) {
+    mountStudio(page, { view: "compare", places: 4, stop: "ds-c" });
+  },
+
+  /** Its value is a result file that somebody opened. */
+  calibration({ element, props, server, watch }) {
+    const view = new Calibration(element, server);
+    watch("value", () => {
+      const value = props.value || {};
+      if (value.curves || value.error) view.result(value);
+    });
+  },
+
+  /** Its value names a file that somebody opened. */
+  whatif({ element, props, server, watch }) {
+    const view = new WhatIf(element, server);
+    watch("value", () => {
+      const value = props.value || {};
+      if (value.error) view.complain(value.error);
+      else if (value.file) view.open(value.file, "the opened file");
+      else if (value.cost) view.measured(value);
+    });
+  },
+
+  denoise(page) {
+    const view = new DenoiseView(page.element, page.server, (name) => page[name]()), wanted = window.draftscopeGoto;
+    if (wanted && wanted.view === "denoise") view._goto(wanted);
+    else view.restore();
+    page.watch("value", () => {
+      const value = page.props.value || {};
+      if (value.error) view.complain(value.error);
+      else if (value.tickets) view.open(value.tickets);
+    });
+  },
+
+  /** The course is fetched once, then it needs no server. */
+  async learn({ element, server }) {
+    const course = await answered(server.course({}));
+    if (!course.error) return new Learn(element, course);
+    element.replaceChildren(h("p", { class: "ds-banner", role: "alert" }, course.error));
+  },
+};
+
+/** The studio of one tab: its name, how many runs it shows, and whose Stop it presses. */
+function mountStudio(page, setting) {
+  const studio = new Studio(page.element, page.server, (name) => page[name](), setting);
+  studio.link.listen().then((opened) => opened || studio.restore());
+  page.watch("value", () => {
+    const value = page.props.value || {};
+    if (value.error) studio.complain(value.error);
+    else if (value.tickets) studio.open(...value.tickets);
+    else if (value.added) value.added.forEach((ticket) => studio.beside(ticket));
+  });
+}
+
+/** A tab by its name. */
+function openTab(view) {
+  const tabs = [...document.querySelectorAll("#ds-views [role=tab][data-tab-id]")];
+  const tab = tabs.find((each) => each.getAttribute("data-tab-id") === view);
+  if (tab) tab.click();
+}
+
+window.draftscope = MOUNTS;
