@@ -462,7 +462,7 @@ class DenoiseView {
       (this.gallery = this._newShelf()).element, wordList());
     this.gallery.draw();
     this.examplesButton = button("Examples", { class: "ds-button", title: "Examples that ship" }, () => this._showExamples());
-    return h("div", { class: "ds-top-line" }, h("div", { class: "ds-status" }, this.modelChip, ...this.runs.map((run) => run.chip), this.about, h("span", { class: "ds-spring" }), this.examplesButton, ...this.saves), this.banner, this.empty);
+    return h("div", { class: "ds-top-line" }, h("div", { class: "ds-status" }, this.modelChip, ...this.runs.map((run) => run.chip), h("span", { class: "ds-spring" }), h("span", { class: "dn-takes" }, this.examplesButton, ...this.saves), this.about), this.banner, this.empty);
   }
 
   _newShelf() {
