@@ -55,7 +55,7 @@ class Table:
     def settled(self, search: Callable[[], Rows]) -> Rows:
         """What the search finds when every row it reached is evaluated.
 
-        Until then it is repeated: rows not evaluated yet hold plain q, so that each pass reaches
+        Until then it is repeated: rows not evaluated yet hold a guess, so that each pass reaches
         nearly all the rows that the last one will.
         """
         while True:

@@ -172,7 +172,8 @@ class Transitions:
 
     Row m of depth i ≥ 2 stands behind candidate m of depth i − 1; depth 1 stands behind the root,
     and all its rows are the same. A row costs a row of the target's head, so it is evaluated when
-    a search first reaches it (``need``); until then plain q stands in its place.
+    a search first reaches it (``need``); until then plain q or a guess stands in its place, and
+    whichever does, the search ends with the same tree.
 
     ids       int64   [L, M, S]  the S best tokens, best first
     log_q     float32 [L, M, S]  log q′ of them

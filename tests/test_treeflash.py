@@ -303,6 +303,62 @@ def test_the_conditioner_alone_says_what_the_drafter_says():
     np.testing.assert_allclose(t.log_q, a.t.log_q, **CLOSE)
 
 
+class Watched:
+    """A conditioner of the toy that reads the head's columns, or not; ``batches``: rows of the
+    head in each of its calls."""
+
+    def __init__(self, a, columns, **options):
+        owner, self.batches = toys.model(), []
+        head = owner.get_output_embeddings().weight
+
+        def project(x):
+            self.batches.append(len(x))
+            return x @ head.T
+
+        self.conditioner = Conditioner(
+            a.drafter.conditioner.model,
+            lambda ids: owner.get_input_embeddings().weight[ids],
+            project,
+            TreeFlashOptions(**options),
+            (lambda ids: head[ids]) if columns else None,
+        )
+
+    def __call__(self, h, root, width):
+        self.batches.clear()
+        return self.conditioner.proposal(h, root, width).candidates
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_a_guess_over_the_whole_vocabulary_is_q_prime(temperature):
+    options = {"candidates": 9, "siblings": 7, "temperature": temperature}
+    a = a_proposal(VOCABULARY)
+    watched = Watched(a, True, **options)
+    guessed = watched(a.h, 7, VOCABULARY).transitions
+    assert len(watched.batches) <= 2 and not guessed.known.all()  # its rows are foreseen
+    before = guessed.log_q.copy(), guessed.marginal.copy(), guessed.follow.copy()
+    guessed.need_all()
+    sure = ~tied(guessed.log_q)
+    for was, now in zip(before, (guessed.log_q, guessed.marginal, guessed.follow), strict=True):
+        np.testing.assert_allclose(was[sure], now[sure], **CLOSE)
+
+
+def test_a_guess_changes_no_tree_and_saves_readings_of_the_head():
+    """Few columns, so that the guess is wrong in places."""
+    a, calls = a_proposal(), {True: 0, False: 0}
+    for seed in range(12):
+        h, drafts = numbers(seed, *a.h.shape), {}
+        for columns in calls:
+            watched = Watched(a, columns, candidates=5, siblings=8)
+            drafts[columns] = best_first(watched(h, 7, 12), [7], 12)
+            calls[columns] += len(watched.batches)
+        for name in ("tokens", "parents", "depths", "ranks"):
+            np.testing.assert_array_equal(
+                getattr(drafts[True], name), getattr(drafts[False], name), name
+            )
+        np.testing.assert_allclose(drafts[True].log_q, drafts[False].log_q, **CLOSE)
+    assert calls[True] < calls[False]
+
+
 @pytest.mark.parametrize(("size", "count"), [(64, 5), (640, 4), (6400, 16), (1000, 16), (64, 99)])
 def test_top_is_topk(size, count):
     rows = numbers(size, 7, size)

@@ -71,7 +71,9 @@ def treeflash(
     _check_language(folder, language, model.config.of_target)
     _pack(model, language)
     options = TreeFlashOptions(candidates, siblings, temperature)
-    return TreeFlashDrafter(model, language.embedding, language.head, options)
+    tied = language.model.config.get_text_config().tie_word_embeddings
+    columns = language.embedding if tied else None  # a packed head cannot be read by rows
+    return TreeFlashDrafter(model, language.embedding, language.head, options, columns)
 
 
 def dart(language: Language, folder: Path | None = None, temperature: float = 1.0) -> DartDrafter:

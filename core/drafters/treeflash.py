@@ -152,14 +152,17 @@ def load_model(folder: Path, dtype: torch.dtype, device: torch.device | str) -> 
 class Conditioner:
     """The head at work: from a pass's residual rows to q and q′. Decoding and what-if share it.
 
-    embed  token ids [...] → the target's embeddings [..., h]
-    head   rows [N, h] → logits [N, V], the target's
+    embed    token ids [...] → the target's embeddings [..., h]
+    head     rows [N, h] → logits [N, V], the target's
+    columns  token ids [...] → what the head multiplies for them, [..., h], where it can be read:
+             on a CPU a search then foresees which rows of q′ it will reach
     """
 
     model: TreeFlashModel
     embed: Callable[[Tensor], Tensor]
     head: Callable[[Tensor], Tensor]
     options: TreeFlashOptions = TreeFlashOptions()
+    columns: Callable[[Tensor], Tensor] | None = None
 
     def proposal(self, hidden: Tensor, root: int, width: int) -> Proposal:
         """q from residual rows [L, h], its M best tokens, and q′ behind each (Figure 8, part 1)."""
@@ -167,7 +170,9 @@ class Conditioner:
         rows = self.head(torch.cat([self.model.model.norm(hidden), first]))
         log_q = self._log_softmax(rows[:-1])
         best = top(log_q, max(width, KEPT, self.options.candidates))
-        transitions = self._transitions(hidden, log_q, best, rows[-1:])
+        tables = _Tables(self.options, log_q, best)
+        tables.put_first(rows[-1:])
+        transitions = self._transitions(hidden, tables, rows)
         candidates = Candidates(_array(best.indices), _array(best.values), transitions)
         if hidden.device.type == "cpu":
             # Rows of the head are what q′ costs here: only those that the search will reach.
@@ -176,19 +181,24 @@ class Conditioner:
             transitions.need_all()
         return Proposal(candidates, lambda path: self._along(hidden, path))
 
-    def _transitions(
-        self, hidden: Tensor, log_q: Tensor, best: torch.return_types.topk, first: Tensor
-    ) -> Transitions:
-        """Tables from rows [L, h], log q [L, V], its best tokens and q′₁'s logits [1, V]."""
-        tables = _Tables(self.options, log_q, best)
+    def _transitions(self, hidden: Tensor, tables: _Tables, rows: Tensor) -> Transitions:
+        """Tables as transitions, from residual rows [L, h] and the head's logits of them [L, V]."""
+        columns = self.columns if hidden.device.type == "cpu" and len(hidden) > 1 else None
+        before, every = tables.chosen[:-1], None
+        if columns is not None:  # a short head for every row of q′: the whole one is what costs
+            every = self._conditioned(hidden[1:, None].expand(-1, before.shape[1], -1), before)
+            tables.guess(every @ columns(tables.best.indices[1:]).mT, rows[1 : len(hidden)])
 
         @torch.inference_mode()
-        def evaluate(depths: Array, rows: Array) -> None:
-            depth, row = (torch.from_numpy(x).to(hidden.device) for x in (depths, rows))
-            logits = self.head(self._conditioned(hidden[depth], tables.chosen[depth - 1, row]))
-            tables.put(logits, depths, rows)
+        def evaluate(depths: Array, places: Array) -> None:
+            depth, place = (torch.from_numpy(x).to(hidden.device) for x in (depths, places))
+            asked = (
+                self._conditioned(hidden[depth], before[depth - 1, place])
+                if every is None
+                else every[depth - 1, place]
+            )
+            tables.put(self.head(asked), depths, places)
 
-        tables.put_first(first)
         known = np.zeros(tables.follow.shape[:2], np.bool_)
         known[0] = True
         return Transitions(
@@ -208,7 +218,7 @@ class Conditioner:
 
 
 class _Tables:
-    """The arrays of ``Transitions``, which hold plain q until q′ is put into a row.
+    """The arrays of ``Transitions``, which hold plain q, or a guess, until q′ is put into a row.
 
     log_q  [L, V] of the plain q; ``best`` its best tokens, at least M of them
     """
@@ -217,7 +227,7 @@ class _Tables:
         kept = min(options.siblings, log_q.shape[-1])
         if best.values.shape[-1] < kept:
             best = top(log_q, kept)
-        self.temperature, self._plain = options.temperature, log_q
+        self.temperature, self._plain, self.best = options.temperature, log_q, best
         self.chosen = best.indices[:, : options.candidates]
         depths, count = self.chosen.shape
 
@@ -245,6 +255,20 @@ class _Tables:
         self.marginal[depths, rows] = _array(self._plain[depth[:, None], best.indices])
         self.follow[depths, rows] = _array(place)
 
+    def guess(self, logits: Tensor, plain: Tensor) -> None:
+        """q′ at depths 2 … L from the logits of q's best tokens alone, [L − 1, M, K]: all others
+        are thought to weigh what they weigh in q, whose logits are ``plain``, [L − 1, V]."""
+        ids, log_q = self.best.indices[1:], self.best.values[1:]
+        norm = plain.gather(-1, ids[:, :1]).float() / self.temperature - log_q[:, :1]
+        found = logits.float() / self.temperature - norm[..., None]  # as shares of q's whole
+        others = (1 - log_q.exp().sum(-1)).clamp_min(0).log()
+        found = found - torch.logaddexp(found.logsumexp(-1), others[:, None])[..., None]
+        values, places = found.topk(self.ids.shape[-1])
+        depth = torch.arange(len(ids))[:, None, None]
+        self.ids[1:], self.log_q[1:] = _array(ids[depth, places]), _array(values)
+        self.marginal[1:] = _array(log_q[depth, places])
+        self.follow[1:] = _array(torch.where(places < self.chosen.shape[1], places, -1))
+
     def put_first(self, logits: Tensor) -> None:
         """q′ behind the root, from its logits [1, V]: the one row of depth 1, M times."""
         self.put(logits, np.zeros(1, np.int64), np.zeros(1, np.int64))
@@ -261,9 +285,11 @@ class TreeFlashDrafter(DFlashDrafter):
         embedding: nn.Module,
         head: nn.Module,
         options: TreeFlashOptions = TreeFlashOptions(),
+        columns: Callable[[Tensor], Tensor] | None = None,
     ):
+        """``columns``: see ``Conditioner``."""
         super().__init__(model.model, embedding, head, options.temperature)
-        self.conditioner = Conditioner(model, embedding, head, options)
+        self.conditioner = Conditioner(model, embedding, head, options, columns)
 
     def offer(self, hidden: Tensor, root: int, width: int) -> Proposal:
         """q, and q′ behind its M best tokens of every depth."""
