@@ -455,7 +455,7 @@ class DenoiseView {
     this.modelChip = h("span", { class: "ds-chip", role: "status", "data-state": "loading" }, "model: waking up");
     this.about = h("span", { class: "ds-about" });
     this.banner = h("p", { class: "ds-banner", role: "alert", hidden: true });
-    this.saves = this.runs.map((run) => button("Save trace", { class: "ds-button", hidden: true }, () => this._save(run)));
+    this.saves = this.runs.map((run) => saveButton("Save trace", { class: "ds-button", hidden: true }, () => takeAnswer(this.source.save({ ticket: run.feed.ticket }), "application/gzip")));
     this.empty = h("div", { class: "ds-card dn-empty" }, (this.emptyTitle = h("p", { class: "ds-empty-title" }, DN_EMPTY)),
       h("p", {}, "A diffusion model starts from masked positions and unmasks the surest ones, step by step. Spiffy drafts the states a block may reach, runs them in the same model call, and every draft the model's own steps lead through saves a call: the text stays the same."),
       h("p", { class: "ds-soft" }, "Write a prompt and press Start, or open a run that was recorded."),
@@ -533,7 +533,7 @@ class DenoiseView {
     this.tools = h("span", { class: "ds-tools" }, tool("−", "Zoom out", () => this.tree.zoomBy(1 / 1.3)), tool("+", "Zoom in", () => this.tree.zoomBy(1.3)),
       tool("⤢", "Fit the whole graph (f)", () => this.tree.fit()),
       pictureButtons("the draft graph", () => wholeTree(this.tree), () => this._name("graph")),
-      button("DOT", { class: "ds-button", "aria-label": "Save the draft graph as DOT", title: "Save the draft graph for graphviz" }, () => (this.whole ? handOut("draftscope-calibrated-graph.dot", new Blob([this.whole.dot], { type: "text/vnd.graphviz" })) : this._take("dot"))));
+      saveButton("DOT", { class: "ds-button", "aria-label": "Save the draft graph as DOT", title: "Save the draft graph for graphviz" }, () => this._dot()));
     this.graphCard = h("section", { class: "ds-card ds-stage dn-graph", "aria-label": "Draft graph" },
       h("header", {}, h("span", { class: "dn-tabs", role: "group", "aria-label": "Which graph" }, this.tabs), this.graphTitle, h("span", { class: "ds-spring" }), this.tools), this.graphNote,
       h("div", { class: "ds-picture" }, this.tree.element, this.away), this._legend());
@@ -665,16 +665,10 @@ class DenoiseView {
     this._drawAll();
   }
 
-  async _save(run) {
-    this._handed(this.source.save({ ticket: run.feed.ticket }), "application/gzip");
-  }
-
-  _take(form) {
-    this._handed(this.source.take({ ticket: this.main.feed.ticket, round: this.main.steps[this.place].at, form }));
-  }
-
-  _handed(asked, type) {
-    return takeAnswer(asked, type).catch((error) => this.complain(whyNot(error)));
+  /** The graph in sight for graphviz: the calibrated one is here, a call's comes from the server. */
+  _dot() {
+    if (this.whole) return handOut("draftscope-calibrated-graph.dot", new Blob([this.whole.dot], { type: "text/vnd.graphviz" }));
+    return takeAnswer(this.source.take({ ticket: this.main.feed.ticket, round: this.main.steps[this.place].at, form: "dot" }));
   }
 
   // ── where we are ───────────────────────────────────────────────────────────────────────────

@@ -158,3 +158,7 @@ def test_the_simulated_draft_is_a_picture_and_a_graph(shown: Page):
             shown.locator(SCOPE).get_by_role("button", name=f"Save this draft as {form}").click()
         assert saved.value.suggested_filename == f"draftscope-ddtree-round-1.{form}"
         assert sign in Path(saved.value.path()).read_text()
+    shown.route("**/component_server/**", lambda route: route.abort())
+    shown.locator(SCOPE).get_by_role("button", name="Save this draft as dot").click()
+    beside = shown.locator(f"{SCOPE} header [role=alert]")
+    expect(beside).to_have_text("not saved: the server did not answer")
