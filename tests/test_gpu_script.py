@@ -37,7 +37,7 @@ def place(tmp_path_factory):
     return folder, [
         "--model", str(target), "--drafter", str(drafter), "--device", "cpu", "--quick",
         "--prompts", str(folder / "prompts.jsonl"), "--held-out", str(folder / "held-out.jsonl"),
-        "--synthesise", "0", "--hours", "0.0005",
+        "--synthesise", "0", "--asks", "0", "--hours", "0.0005",
     ]  # fmt: skip
 
 

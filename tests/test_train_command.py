@@ -50,7 +50,7 @@ def words(folder):
         "train", "--model", str(target), "--device", "cpu", "--prompts", str(prompts),
         "--held-out", str(held_out), "--out", str(folder / "run"), "--minutes", "0.05",
         "--draft-layers", "1", "--block-size", "4", "--target-layers", "0", "1",
-        "--sequences", "2", "--anchors", "4",
+        "--sequences", "2", "--anchors", "4", "--asks", "3", "--temperatures", "0", "0.5",
     ]  # fmt: skip
 
 

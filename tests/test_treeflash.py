@@ -12,6 +12,7 @@ from analysis.probe import observe
 from core.builders import best_first
 from core.drafters import dflash
 from core.drafters.treeflash import (
+    ArApproximation,
     Conditioner,
     TreeFlashModel,
     TreeFlashOptions,
@@ -506,3 +507,17 @@ def test_a_file_that_is_no_config_is_one_sentence(model, tmp_path, text):
     save_model(model, tmp_path)
     (tmp_path / "config.json").write_text(text)
     one_sentence(tmp_path, ".")
+
+
+def test_halving_the_first_layer_and_broadcasting_change_nothing():
+    torch.manual_seed(3)
+    head = ArApproximation(32, 24).double()
+    torch.nn.init.normal_(head.d.weight)
+    rows, before = torch.randn(5, 1, 32).double(), torch.randn(5, 7, 32).double()
+    whole = head.ug.weight @ torch.cat([head.norm(before), rows.expand(-1, 7, -1)], -1).mT
+    u, g = (whole.mT + head.ug.bias).chunk(2, -1)
+    slow = head.d(g * g.sigmoid() * u)
+    assert torch.allclose(head(before, rows), slow, atol=1e-12)
+    head.halve()
+    head.halve()  # once is enough
+    assert torch.allclose(head(before, rows), slow, atol=1e-12)

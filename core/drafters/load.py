@@ -69,6 +69,7 @@ def treeflash(
     folder = _folder("treeflash", language, folder)
     model = treeflashes.load_model(folder, language.model.dtype, language.device)
     _check_language(folder, language, model.config.of_target)
+    model.ar_approximation.halve()
     _pack(model, language)
     options = TreeFlashOptions(candidates, siblings, temperature)
     tied = language.model.config.get_text_config().tie_word_embeddings

@@ -31,20 +31,51 @@ from core.types import Array, Candidates, Transitions
 EPS = 1e-6  # of the embedding norm, whatever the backbone's
 
 
+class PairLinear(nn.Linear):
+    """A linear layer over [a ; b]. Where a and b broadcast, each is multiplied as it is: one row
+    of b beside many of a is one row's work."""
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:  # type: ignore[override]
+        """[..., n] and [..., n] → [..., out]"""
+        left, right = self.weight.chunk(2, -1)
+        return F.linear(a, left) + F.linear(b, right, self.bias)
+
+
+class Halves(nn.Module):
+    """A ``PairLinear`` as two layers, which can be packed."""
+
+    def __init__(self, pair: PairLinear):
+        super().__init__()
+        width, out = pair.in_features // 2, pair.out_features
+        self.a = nn.Linear(width, out, bias=False, device="meta")
+        self.b = nn.Linear(width, out, device="meta")
+        left, right = (w.contiguous() for w in pair.weight.detach().chunk(2, -1))
+        self.a.load_state_dict({"weight": left}, assign=True)
+        self.b.load_state_dict({"weight": right, "bias": pair.bias.detach()}, assign=True)
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return self.a(a) + self.b(b)
+
+
 class ArApproximation(nn.Module):
     """One SwiGLU over [normed embedding of the token before ; normed hidden row]."""
 
     def __init__(self, hidden: int, intermediate: int):
         super().__init__()
-        self.ug = nn.Linear(2 * hidden, 2 * intermediate)
+        self.ug: nn.Module = PairLinear(2 * hidden, 2 * intermediate)
         self.d = nn.Linear(intermediate, hidden, bias=False)
         self.norm = RMSNorm(hidden, EPS)
         nn.init.zeros_(self.d.weight)
 
     def forward(self, before: Tensor, normed: Tensor) -> Tensor:
         """Embeddings [..., h] and normed rows [..., h] → what is added to the rows, [..., h]."""
-        u, g = self.ug(torch.cat([self.norm(before), normed], -1)).chunk(2, -1)
+        u, g = self.ug(self.norm(before), normed).chunk(2, -1)
         return self.d(F.silu(g) * u)
+
+    def halve(self) -> None:
+        """Part the first layer for inference; the parameters' names are then not the published."""
+        if isinstance(self.ug, PairLinear):
+            self.ug = Halves(self.ug)
 
 
 class TreeFlashModel(nn.Module):
@@ -58,7 +89,7 @@ class TreeFlashModel(nn.Module):
 
     def conditioned(self, hidden: Tensor, before: Tensor) -> Tensor:
         """Residual rows [..., h] and the embeddings of the tokens before them [..., h] → rows for
-        the target's head."""
+        the target's head. The two may broadcast."""
         change = self.ar_approximation(before, self.model.norm(hidden))
         return self.model.norm(hidden + change)
 
@@ -186,7 +217,7 @@ class Conditioner:
         columns = self.columns if hidden.device.type == "cpu" and len(hidden) > 1 else None
         before, every = tables.chosen[:-1], None
         if columns is not None:  # a short head for every row of q′: the whole one is what costs
-            every = self._conditioned(hidden[1:, None].expand(-1, before.shape[1], -1), before)
+            every = self._conditioned(hidden[1:, None], before)
             tables.guess(every @ columns(tables.best.indices[1:]).mT, rows[1 : len(hidden)])
 
         @torch.inference_mode()

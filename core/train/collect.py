@@ -22,6 +22,8 @@ from core.target import stop_ids
 from core.train.shards import TOP_K, Document, write_shard
 from core.train.texts import Sample, is_loop
 
+_AT_ONCE = 256  # positions whose logits [N, V] exist together; each such batch reads the head once
+
 
 @dataclass(frozen=True)
 class CollectSettings:
@@ -157,21 +159,22 @@ class Collector:
         )
         cache.commit(ids.shape[1])
         features = torch.cat([out.hidden_states[i + 1] for i in self.settings.layers], -1)
-        tops, norms = [], []
-        for row in out.last_hidden_state:  # row by row: [T, V] logits are the largest tensor here
-            logits = self.model.lm_head(row).float()
-            tops.append(logits.topk(TOP_K))
-            norms.append(logits.logsumexp(-1, keepdim=True))
-        last = self.model.lm_head(out.last_hidden_state[:, -1]).float()
+        hidden = out.last_hidden_state
+        last = self._logits(hidden[:, -1])
         best = last.topk(self.settings.top_k or last.shape[-1])
+        parts = hidden.flatten(0, 1).split(_AT_ONCE) if ids.shape[1] > 1 else ()
+        tops = [_tops(self._logits(part)) for part in parts] or [_tops(last)]
         limit = torch.finfo(torch.float16).max
         return _Rows(
             features.clamp(-limit, limit).half().cpu(),
-            torch.stack([t.indices for t in tops]).int().cpu(),
-            (torch.stack([t.values for t in tops]) - torch.stack(norms)).half().cpu(),
+            torch.cat([ids for ids, _ in tops]).view(*ids.shape, TOP_K).cpu(),
+            torch.cat([logp for _, logp in tops]).view(*ids.shape, TOP_K).cpu(),
             best.values,
             best.indices,
         )
+
+    def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        return self.model.lm_head(hidden).float()
 
     def _document(
         self, tokens: list[int], answer: int, rows: _Rows, row: int, pad: int
@@ -211,6 +214,12 @@ def _join(first: _Rows, parts: list[_Rows], row: int, prompt_row: int) -> _Rows:
         return torch.cat(pieces)[None]
 
     return _Rows(along("features"), along("top_ids"), along("top_logp"), first.best, first.best_ids)
+
+
+def _tops(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The most probable tokens after some positions, [N, V] → their ids and log p, [N, K]."""
+    top = logits.topk(TOP_K)
+    return top.indices.int(), (top.values - logits.logsumexp(-1, keepdim=True)).half()
 
 
 def _draw(best, best_ids, temperature, noise) -> torch.Tensor:

@@ -37,6 +37,7 @@ from core.drafters.load import shipped
 from core.errors import UserError
 from core.models import Language, load_language
 from core.train import written
+from core.train.asks import chat_prompts, function_prompts
 from core.train.collect import Collector, CollectSettings, batches, collect, synthesis_settings
 from core.train.denoiser import DENOISER, DenoiserStudent
 from core.train.fit import Corpus, Fit, FitSettings
@@ -72,6 +73,7 @@ class Texts:
     code: tuple[Path, ...] = ()
     code_limit: int = 1000
     synthesise: int = 0
+    asks: int = 0
     held_out: Path | None = None
     per_file: int = 2000
 
@@ -104,6 +106,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--synthesise", type=int, default=0, metavar="N", help="prompts the target writes itself"
     )
     parser.add_argument(
+        "--asks", type=int, default=0, metavar="N",
+        help="prompts made of lists: N tasks about topics and N small functions to write",
+    )  # fmt: skip
+    parser.add_argument(
+        "--temperatures", type=float, nargs="+", metavar="T",
+        default=list(CollectSettings.temperatures),
+        help="each prompt is answered once at every one of these, 0 is greedy (default 0 0.8)",
+    )  # fmt: skip
+    parser.add_argument(
         "--held-out", type=Path, metavar="FILE",
         help="prompts to report on; texts sharing 13 words in a row with them are left out",
     )  # fmt: skip
@@ -135,14 +146,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Run the stages that are not finished. Returns the exit code."""
     texts = Texts(
-        tuple(args.prompts), tuple(args.code), args.code_limit, args.synthesise, args.held_out,
-        args.per_file,
+        tuple(args.prompts), tuple(args.code), args.code_limit, args.synthesise, args.asks,
+        args.held_out, args.per_file,
     )  # fmt: skip
     sizes = (args.block_size - 1, args.draft_layers, args.draft_length, args.rank, args.batch)
     if args.minutes <= 0 or min(sizes) < 1:
         raise UserError(
             "minutes, batch, draft layers, draft length, rank and block size − 1 must be positive"
         )
+    if min(args.temperatures) < 0:
+        raise UserError("a temperature cannot be negative")
     logging.disable_progress_bar()
     args.start = starting_point(args.start, args.kind, args.model)
     language = load_language(args.model, args.device, pack=False)
@@ -152,7 +165,9 @@ def main(args: argparse.Namespace) -> int:
         config = dflash_config(language, args.draft_layers, args.block_size, args.target_layers)
     shards, folder = args.out / "shards", args.out / args.kind
     layers = sorted({*config.target_layer_ids, *dart.feature_layers(config.num_target_layers)})
-    settings = CollectSettings(tuple(layers), batch=args.batch, seed=args.seed)
+    settings = CollectSettings(
+        tuple(layers), tuple(args.temperatures), batch=args.batch, seed=args.seed
+    )
     make_shards(language, settings, texts, shards)
     recipe = FitSettings(
         minutes=args.minutes, lr=args.lr, sequences=args.sequences, anchors=args.anchors,
@@ -351,7 +366,7 @@ def make_shards(language: Language, settings: CollectSettings, texts: Texts, fol
         folder.mkdir(parents=True, exist_ok=True)
         samples = _samples(language, settings, texts)
         if not samples:
-            raise UserError("no training text: give --prompts, --code or --synthesise")
+            raise UserError("no training text: give --prompts, --code, --asks or --synthesise")
         plan.write_text(json.dumps([(s.user, s.answer) for s in samples]))
     collector = Collector(language.model, language.tokenizer, settings)
     read = [s for s in samples if s.answer is not None]
@@ -374,6 +389,8 @@ def _samples(language: Language, settings: CollectSettings, texts: Texts) -> lis
     kinds = [read_samples(path) for path in texts.prompts]
     if texts.code:
         kinds.append(code_prompts(texts.code, texts.code_limit, settings.seed))
+    if texts.asks:
+        kinds += [make(settings.seed)[: texts.asks] for make in (chat_prompts, function_prompts)]
     if texts.synthesise:
         print(f"the target writes {texts.synthesise} prompts …", file=sys.stderr)
         author = Collector(language.model, language.tokenizer, synthesis_settings(settings))

@@ -20,7 +20,7 @@ from core.errors import UserError
 
 QUESTION_FIELDS = ("user", "prompt", "question", "instruction")
 ANSWER_FIELDS = ("assistant", "answer", "response", "output")
-_CODE_ASKS = (
+CODE_ASKS = (
     "Complete the code I provided.\n\n{}",
     "Complete the code I provided.\n{}",
     "Write the body of this Python function.\n\n{}",
@@ -72,7 +72,7 @@ def code_prompts(folders: Iterable[Path], limit: int, seed: int = 0) -> list[Sam
     prompts: list[Sample] = []
     for file in files:
         for stub in _stubs(file):
-            prompts.append(Sample(rng.choice(_CODE_ASKS).format(stub)))
+            prompts.append(Sample(rng.choice(CODE_ASKS).format(stub)))
         if len(prompts) >= limit:
             break
     rng.shuffle(prompts)

@@ -76,7 +76,7 @@ def _training(args: argparse.Namespace, kind: str, on: tuple[str, ...]) -> Step:
         "app", "train", kind, "--out", str(_run(args)), *on, *start, *size,
         "--minutes", f"{args.hours * 60 * SHARES[kind]:.3f}",
         "--prompts", *map(str, args.prompts), "--held-out", str(args.held_out),
-        "--per-file", "100000", "--synthesise", str(args.synthesise),
+        "--per-file", "100000", "--synthesise", str(args.synthesise), "--asks", str(args.asks),
     ))  # fmt: skip
 
 
@@ -116,6 +116,7 @@ def main() -> int:
                         help="training prompts, as for train; none: no training")  # fmt: skip
     parser.add_argument("--held-out", type=Path, metavar="FILE", help="prompts that decide")
     parser.add_argument("--synthesise", type=int, default=4000, metavar="N")
+    parser.add_argument("--asks", type=int, default=3000, metavar="N")
     parser.add_argument("--hours", type=float, default=0.25, help="of fitting (default 0.25)")
     parser.add_argument("--only", nargs="+", choices=STEPS, metavar="STEP",
                         help=f"these only, of {', '.join(STEPS)}")  # fmt: skip
