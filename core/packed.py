@@ -11,19 +11,22 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-_ROWS_HINT = 64  # rows the layout is chosen for; measured best over 1 … 65
+ROWS = 64  # rows the layout is chosen for; measured best over 1 … 65
 
 
 class PackedLinear(nn.Module):
-    """An inference-only ``nn.Linear`` whose weight oneDNN has packed. [..., in] → [..., out]"""
+    """An inference-only ``nn.Linear`` whose weight oneDNN has packed. [..., in] → [..., out]
 
-    def __init__(self, linear: nn.Linear):
+    ``rows``: how many the layout is chosen for; any number may come.
+    """
+
+    def __init__(self, linear: nn.Linear, rows: int = ROWS):
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
         weight = linear.weight.detach()
         self.nbytes = sum(p.nbytes for p in linear.parameters())  # an opaque tensor does not say
         # Not a buffer: an opaque tensor can be neither saved nor moved.
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS_HINT)
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
         self._bias = None if linear.bias is None else linear.bias.detach()
 
     def forward(self, x: Tensor) -> Tensor:

@@ -193,7 +193,11 @@ class TreeFlashStudent(Student[TreeFlashModel]):
     def proposals(self, rows: Tensor, roots: Sequence[int], width: int) -> Iterator[Candidates]:
         head, embedding = self.parts.head.to(rows.dtype), self.parts.embedding
         conditioner = treeflash.Conditioner(
-            self.model, lambda ids: embedding[ids], lambda x: x @ head.T, self.options
+            self.model,
+            lambda ids: embedding[ids],
+            lambda x: x @ head.T,
+            self.options,
+            lambda ids: head[ids],
         )
         return (
             conditioner.proposal(hidden, root, width).candidates

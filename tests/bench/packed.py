@@ -11,6 +11,7 @@ import time
 import torch
 from torch import nn
 
+from core.packed import ROWS as BUILT_FOR
 from core.packed import PackedLinear, can_pack
 
 LAYERS, HIDDEN, KV, MLP, VOCABULARY = 30, 576, 192, 1536, 49152
@@ -18,7 +19,7 @@ SHAPES = [
     *((HIDDEN, HIDDEN), (HIDDEN, KV), (HIDDEN, KV), (HIDDEN, HIDDEN)),  # q, k, v, o
     *((HIDDEN, MLP), (HIDDEN, MLP), (MLP, HIDDEN)),  # gate, up, down
 ]
-ROWS, REPEATS = (1, 9, 17, 65), 9
+ROWS, REPEATS, LAYOUTS = (1, 5, 9, 17, 33, 65, 129), 9, (1, 8, 16, 64)
 
 
 def main() -> None:
@@ -27,22 +28,22 @@ def main() -> None:
         return
     plain = [nn.Linear(i, o, bias=False) for _ in range(LAYERS) for i, o in SHAPES]
     plain.append(nn.Linear(HIDDEN, VOCABULARY, bias=False))
-    packed = [PackedLinear(layer) for layer in plain]
+    layouts = {"plain": plain} | {f"for {n}": [PackedLinear(x, n) for x in plain] for n in LAYOUTS}
     print(
-        f"{torch.get_num_threads()} threads; ms for all layers and the head, medians of {REPEATS}"
+        f"{torch.get_num_threads()} threads; ms for all layers and the head, medians of {REPEATS}; "
+        f"packed for so many rows ({BUILT_FOR} is what decoding uses)"
     )
-    print(f"{'rows':>5} {'plain':>8} {'packed':>8} {'ratio':>6}")
+    print(f"{'rows':>5}", *(f"{name:>8}" for name in layouts))
     for rows in ROWS:
         inputs = {width: torch.randn(rows, width) for width in (HIDDEN, MLP)}
-        seconds: dict[str, list[float]] = {"plain": [], "packed": []}
-        for _ in range(REPEATS):  # alternating, so that a noisy moment hits both
-            for name, layers in (("plain", plain), ("packed", packed)):
+        seconds: dict[str, list[float]] = {name: [] for name in layouts}
+        for _ in range(REPEATS):  # alternating, so that a noisy moment hits all
+            for name, layers in layouts.items():
                 began = time.perf_counter()
                 for layer in layers:
                     layer(inputs[layer.in_features])
                 seconds[name].append(time.perf_counter() - began)
-        a, b = (statistics.median(seconds[name]) * 1e3 for name in ("plain", "packed"))
-        print(f"{rows:>5} {a:>8.1f} {b:>8.1f} {a / b:>6.2f}")
+        print(f"{rows:>5}", *(f"{statistics.median(s) * 1e3:>8.1f}" for s in seconds.values()))
 
 
 if __name__ == "__main__":
