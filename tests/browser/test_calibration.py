@@ -15,6 +15,8 @@ import pandas as pd
 from playwright.sync_api import Page, expect
 
 from analysis.calibration import COVERED
+from core import ASSETS
+from core.trace import read_trace
 from tests.browser.steps import Open, at_round, open_file, tab, title
 
 SCOPE = "#ds-k-scope"
@@ -36,8 +38,10 @@ def figure(page: Page, name: str):
 def test_it_opens_with_an_example_s_numbers(visit: Open):
     page = visit()
     begin(page)
+    footer = read_trace(ASSETS / "traces" / "maths-ddtree-64.jsonl.gz").footer
+    assert footer is not None
     expect(runs(page)).to_contain_text("ddtree B 64")
-    expect(runs(page)).to_contain_text("3.45 [")  # τ as the trace's footer has it
+    expect(runs(page)).to_contain_text(f"{footer['tau']:.2f} [")
     expect(figure(page, "TVD by depth").locator(".mark")).to_have_count(8)  # and one in the legend
     wide = figure(page, "Top-K coverage by K")
     expect(wide.locator(".ds-plot .mark")).to_have_count(16)
