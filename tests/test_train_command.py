@@ -131,7 +131,8 @@ def test_a_trained_drafter_decodes(words, folder, backbone, kind, capsys):
 @pytest.mark.parametrize(
     "more",
     [["--minutes", "0"], ["--draft-layers", "99"], ["--prompts", "--asks", "0"],
-     ["--draft-length", "0"], ["--block-size", "1"], ["--temperatures", "0", "-1"]],
+     ["--draft-length", "0"], ["--block-size", "1"], ["--temperatures", "0", "-1"],
+     ["--temperatures", "nan"], ["--asks", "-1"]],
 )  # fmt: skip
 def test_train_refuses_what_cannot_be(words, folder, more, capsys):
     assert cli.main([*words, "--out", str(folder / "other"), *more]) == 2

@@ -2,6 +2,9 @@
 
 The target's own synthesised prompts cost as much as short answers, and half of them are of a few
 kinds. Here a chat prompt is a task about a topic and a code prompt a small documented function.
+
+A function may ask for what a held-out prompt asks for in other words, which no comparison of words
+finds: whoever evaluates on prompts of functions reads the list against them.
 """
 
 from __future__ import annotations
@@ -84,7 +87,6 @@ caesar|text: str, shift: int|Encrypt a lower-case text by shifting every letter.
 unique_in_order|items|Return the items without repeats, in the order they first appear.|unique_in_order([3, 1, 3]) = [3, 1]
 average|values: list[float]|Return the mean of the values, 0 for an empty list.|average([2, 4]) = 3.0
 char_frequency|text|Return a dictionary that counts how often each character occurs.|char_frequency("aab") = {"a": 2, "b": 1}
-is_sorted|items: list|Return True if the items are in ascending order.|is_sorted([1, 2, 2]) = True
 chunks|items, size|Split a list into pieces of the given size; the last may be shorter.|chunks([1, 2, 3], 2) = [[1, 2], [3]]
 title_case|text: str|Make the first letter of every word a capital.|title_case("good day") = "Good Day"
 transpose|matrix: list[list[int]]|Swap the rows and columns of a matrix.|transpose([[1, 2], [3, 4]]) = [[1, 3], [2, 4]]
@@ -102,7 +104,6 @@ collatz_steps|n: int|Count the steps of the Collatz sequence until it reaches 1.
 initials|name: str|Return the initials of a full name.|initials("Ada Lovelace") = "A.L."
 interleave|a, b|Take items from two lists in turns.|interleave([1, 3], [2, 4]) = [1, 2, 3, 4]
 factorial|n: int|Compute the factorial of n.|factorial(5) = 120
-prime_factors|n: int|Return the prime factors of n in ascending order.|prime_factors(12) = [2, 2, 3]
 least_common_multiple|a: int, b: int|Return the least common multiple of two integers.|least_common_multiple(4, 6) = 12
 hamming_distance|a: str, b: str|Count the places where two texts of the same length differ.|hamming_distance("cat", "car") = 1
 mask_email|address: str|Hide the part before the @ except its first letter.|mask_email("bob@x.org") = "b**@x.org"
@@ -122,7 +123,6 @@ evens_and_odds|numbers|Return two lists, of the even and of the odd numbers.|eve
 bubble_sort|items: list|Sort a list with bubble sort.|bubble_sort([3, 1, 2]) = [1, 2, 3]
 to_snake_case|name: str|Turn a name in camel case into snake case.|to_snake_case("myName") = "my_name"
 fizz|n: int|Return the numbers to n, with "fizz" in place of multiples of three.|fizz(3) = [1, 2, "fizz"]
-intersect_ranges|a: tuple, b: tuple|Return the overlap of two ranges, or None.|intersect_ranges((1, 5), (3, 8)) = (3, 5)
 most_common|items: list|Return the item that occurs most often.|most_common([1, 2, 2]) = 2
 deep_count|nested|Count the items of a list that may hold further lists.|deep_count([1, [2, 3]]) = 3
 temperature_range|readings: dict|Return the lowest and highest reading of a day.|temperature_range({"am": 3, "pm": 9}) = (3, 9)

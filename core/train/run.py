@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import sys
 import time
@@ -107,7 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--asks", type=int, default=0, metavar="N",
-        help="prompts made of lists: N tasks about topics and N small functions to write",
+        help="prompts made of lists: up to N tasks about topics and N small functions to write",
     )  # fmt: skip
     parser.add_argument(
         "--temperatures", type=float, nargs="+", metavar="T",
@@ -154,8 +155,8 @@ def main(args: argparse.Namespace) -> int:
         raise UserError(
             "minutes, batch, draft layers, draft length, rank and block size − 1 must be positive"
         )
-    if min(args.temperatures) < 0:
-        raise UserError("a temperature cannot be negative")
+    if not all(0 <= t < math.inf for t in args.temperatures) or args.asks < 0:
+        raise UserError("a temperature is a number from 0 on, and so is the number of asks")
     logging.disable_progress_bar()
     args.start = starting_point(args.start, args.kind, args.model)
     language = load_language(args.model, args.device, pack=False)
