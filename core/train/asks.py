@@ -34,6 +34,19 @@ TOPICS = (
     "moving to a new city", "a detective in London", "solar panels", "DNA", "museums",
     "a dragon who is afraid of fire", "supply and demand", "public speaking", "rivers",
     "the Great Wall of China", "pets for children", "a spaceship crew", "nutrition", "antibiotics",
+    "the history of chocolate", "a broken promise", "honey", "learning a language",
+    "the periodic table", "a walk in the forest", "credit cards", "migration of birds",
+    "a school play", "the Cold War", "cooking for friends", "glaciers", "the internet",
+    "an unexpected visitor", "tea", "probability", "a farmer and his son", "the digestive system",
+    "homework", "lighthouses", "the Olympic Games", "small businesses",
+    "a robot who learns to paint", "vitamins", "deserts", "classical music", "a birthday party",
+    "the speed of light", "queues", "good neighbours", "the Aztecs", "weather forecasts",
+    "a mountain rescue", "computer games", "tides", "budgeting for a family", "fairy tales",
+    "batteries", "a long friendship", "architecture", "electricity", "traffic in big cities",
+    "wolves", "ethics", "a lonely astronaut", "houseplants", "the human brain", "board games",
+    "a market in Morocco", "ants", "interest rates", "the theatre", "lakes", "first aid",
+    "an argument between brothers", "fractions", "magnets", "handwriting", "the Vikings",
+    "a picnic", "taxes", "reading aloud", "comets", "bridges",
 )  # fmt: skip
 
 TASKS = (
@@ -67,6 +80,30 @@ TASKS = (
     "Suggest a step-by-step plan for a beginner who is interested in {}.",
     "Rewrite the following sentence in a formal tone: \"I really don't get {}, it's weird.\"",
     "Translate into French: \"Yesterday we talked about {} for an hour.\"",
+    "What is the history of {}?",
+    "Write a haiku about {} and then explain its images.",
+    "Act as a journalist and interview someone about {}.",
+    "Describe the main stages or parts of {}, one paragraph each.",
+    "Write a social media post about {} in a friendly tone, with hashtags.",
+    "Discuss how {} affects everyday life, and give two examples.",
+    "Write the first paragraph of a novel in which {} plays a part.",
+    "What would happen if there were no {}? Argue step by step.",
+    "Give three arguments for and three against the statement: \"{} deserves more attention.\"",
+    "Write a short review of a film about {}, and rate it from 1 to 5.",
+    "List the key words one needs to talk about {} and define each in a sentence.",
+    "Return a JSON object with a title, a summary and three tags for an article about {}.",
+    "Make a table in Markdown that compares {} and {}.",
+    "My friend says that {} is boring. What can I answer?",
+    "Write instructions for a class activity on {} that takes twenty minutes.",
+    "How would you explain the link between {} and {} to a manager with little time?",
+    "Write a thank-you note in which you mention {}.",
+    "Name five books or films that deal with {} and say why they are worth it.",
+    "What are good habits for somebody who deals with {} every day?",
+    "Sort these by importance for a report on {}: causes, costs, people, future. Explain.",
+    "Continue this story: \"Nobody had told me about {} before that evening.\"",
+    "What do scientists or experts still not know about {}?",
+    "Write a limerick about {}.",
+    "Give a numbered list of common questions about {} with short answers.",
 )  # fmt: skip
 
 # name | arguments | what it does | an example of a call = its value
@@ -128,6 +165,45 @@ deep_count|nested|Count the items of a list that may hold further lists.|deep_co
 temperature_range|readings: dict|Return the lowest and highest reading of a day.|temperature_range({"am": 3, "pm": 9}) = (3, 9)
 word_wrap|text: str, width: int|Break a text into lines that are not longer than width.|
 matrix_sum|matrix|Add up all the numbers of a matrix.|matrix_sum([[1, 2], [3]]) = 6
+clamp|value: float, low: float, high: float|Keep a value between two bounds.|clamp(12, 0, 10) = 10
+pairs_with_sum|numbers: list[int], total: int|Return all pairs of numbers that add up to the total.|pairs_with_sum([1, 2, 3], 4) = [(1, 3)]
+spell_digits|n: int|Write a number digit by digit in English words.|spell_digits(42) = "four two"
+is_pangram|sentence: str|Check whether a sentence holds every letter of the alphabet.|is_pangram("hello") = False
+count_words|text: str|Count how often each word occurs, ignoring case.|count_words("A a b") = {"a": 2, "b": 1}
+insert_sorted|items: list, value|Insert a value into a sorted list so that it stays sorted.|insert_sorted([1, 3], 2) = [1, 2, 3]
+diagonal|matrix|Return the diagonal of a square matrix.|diagonal([[1, 2], [3, 4]]) = [1, 4]
+days_in_month|month: int, year: int|Return how many days a month has.|days_in_month(2, 2024) = 29
+bmi|weight: float, height: float|Compute the body mass index, rounded to one decimal.|bmi(80, 2.0) = 20.0
+discounted|price: float, percent: float|Return the price after a discount.|discounted(200, 10) = 180.0
+replace_all|items: list, old, new|Replace every occurrence of old by new.|replace_all([1, 2, 1], 1, 0) = [0, 2, 0]
+is_subset|a: list, b: list|Tell whether every item of a is in b.|is_subset([1], [1, 2]) = True
+running_minutes|times: list[str]|Add up times such as "1:30" (minutes and seconds) in seconds.|running_minutes(["1:30", "0:10"]) = 100
+pascal_row|n: int|Return row n of Pascal's triangle.|pascal_row(3) = [1, 3, 3, 1]
+is_armstrong|n: int|Check if a number equals the sum of its digits, each to the power of their count.|is_armstrong(153) = True
+gray_code|n: int|Return the Gray code of an integer.|gray_code(3) = 2
+partition|items, keep|Split items into those for which keep is true and all others.|
+median|values: list[float]|Return the median of the values.|median([3, 1, 2]) = 2
+mode_count|values|Return how often the most frequent value occurs.|mode_count([1, 1, 2]) = 2
+strip_comments|code: str|Remove everything behind a # in each line of code.|strip_comments("x + 1 # one") = "x + 1"
+parse_csv_line|line: str|Split a line at its commas and strip spaces.|parse_csv_line("a, b") = ["a", "b"]
+vowel_ratio|text: str|Return the share of letters that are vowels, 0 for an empty text.|vowel_ratio("aeio") = 1.0
+highest_scores|scores: dict, n: int|Return the names with the n highest scores, best first.|highest_scores({"a": 1, "b": 2}, 1) = ["b"]
+is_magic_square|square|Check whether all rows and columns of a square have one sum.|is_magic_square([[1, 1], [1, 1]]) = True
+acronym|phrase: str|Make an acronym from the first letters of a phrase.|acronym("as soon as possible") = "ASAP"
+swap_ends|items: list|Swap the first and the last item of a list.|swap_ends([1, 2, 3]) = [3, 2, 1]
+ascii_total|text: str|Add up the ASCII codes of all characters.|ascii_total("ab") = 195
+knight_moves|x: int, y: int|Return all squares a knight can reach on a chess board from x, y.|
+overlap_length|a: str, b: str|Return how many characters the end of a shares with the start of b.|overlap_length("abc", "bcd") = 2
+change|amount: int|Return the fewest coins of 25, 10, 5 and 1 for an amount.|change(30) = 2
+depth|text: str|Return how deep the brackets of a text are nested.|depth("((a))") = 2
+trim_zeros|digits: list[int]|Remove the zeros at the end of a list.|trim_zeros([1, 0, 0]) = [1]
+weekday_name|index: int|Return the name of the weekday with an index from 0 for Monday.|weekday_name(6) = "Sunday"
+scale|vector: list[float], factor: float|Multiply every number of a vector by a factor.|scale([1, 2], 3) = [3, 6]
+dot|a: list[float], b: list[float]|Return the dot product of two vectors.|dot([1, 2], [3, 4]) = 11
+zip_longest_with|a: list, b: list, fill|Pair the items of two lists, filling the shorter one.|zip_longest_with([1, 2], [3], 0) = [(1, 3), (2, 0)]
+ordinal|n: int|Return a number with its English ending, such as 1st or 12th.|ordinal(3) = "3rd"
+nested_get|data: dict, path: str|Look up a value in nested dictionaries by a path such as "a.b".|nested_get({"a": {"b": 1}}, "a.b") = 1
+class_average|grades: dict|Return the average grade of every pupil.|class_average({"Ann": [1, 3]}) = {"Ann": 2.0}
 """.strip()  # noqa: E501 (one function a line)
 
 
