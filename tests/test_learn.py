@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 from itertools import permutations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,11 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.drafted import TERM_Q
-from app.learn import graph, steps
+from app.learn import graph, measured, steps
 from app.learn.course import FOLDER, METHODS, Material, course
 from app.learn.words import para, told
 from core import builders
 from core.accept import walk
+from core.errors import UserError
 from core.types import Candidates
 from tests.test_imports import HEAVY, ROOT
 
@@ -176,9 +178,9 @@ def test_spiffy_s_example_accepts_by_any_order_of_a_drafted_set():
 # ── the course ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_nine_chapters_of_plain_data(made: dict):
+def test_ten_chapters_of_plain_data(made: dict):
     assert json.loads(json.dumps(made, allow_nan=False)) == made
-    assert len(made["chapters"]) == 9
+    assert len(made["chapters"]) == 10
     for chapter in made["chapters"]:
         assert 4 <= len(chapter["steps"]) <= 13
         quiz = chapter["quiz"]
@@ -188,7 +190,8 @@ def test_nine_chapters_of_plain_data(made: dict):
 def test_every_figure_shows_rows_that_are_there_with_their_parents(made: dict):
     for chapter in made["chapters"]:
         for step in chapter["steps"]:
-            assert step["alt"] and step["trees"] and all(told(spans) for spans in step["text"])
+            assert step["alt"] and all(told(spans) for spans in step["text"])
+            assert step["trees"] or step["side"]["figures"]
             for spec in step["trees"]:
                 whole = made["trees"][spec["name"]]
                 rows = range(len(whole["tokens"])) if spec["rows"] is None else spec["rows"]
@@ -224,3 +227,45 @@ def test_the_course_needs_no_model():
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert not HEAVY & {name.split(".")[0] for name in done.stdout.split()}
+
+
+# ── what was measured ────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_last_chapter_shows_the_reports_numbers(made: dict):
+    rows = [
+        row for file in measured.FOLDER.glob("tau-*.json") for row in json.loads(file.read_text())
+    ]
+    plain = [row for row in rows if not row["options"] and row["sampling"] == "greedy"]
+    tau = {(row["method"], row["source"]): row["tau"] for row in plain}
+    budgets, sources = (
+        s["side"]["figures"][0]["series"] for s in made["chapters"][-1]["steps"][:2]
+    )
+    for method, line, group in zip(measured.TREES, budgets, sources, strict=False):
+        assert {f"{method} {p['x']}": p["y"] for p in line["points"]} == {
+            name: value for (name, source), value in tau.items()
+            if source == "all" and name.startswith(method)
+        }  # fmt: skip
+        shown = [p["y"] for p in group["points"]]
+        assert shown == [tau[f"{method} 64", source] for source in measured.SOURCES]
+
+
+def test_every_method_was_judged_at_two_budgets_and_both_temperatures():
+    found = measured.Measured()
+    for method in measured.TREES:
+        for sampling in ("greedy", "T=1"):
+            assert {16, 64} <= {rate.budget for rate in found.some(method, sampling=sampling)}
+        for rate in found.some(method):
+            counted = sum(n * many for n, many in enumerate(rate.lengths, 1))
+            assert counted / sum(rate.lengths) == pytest.approx(rate.tau)
+            assert rate.low <= rate.tau <= rate.high
+
+
+def test_measurements_that_are_missing_or_broken_are_one_sentence(tmp_path: Path):
+    found = measured.Measured(tmp_path)
+    for name in ("curves", "bench", "spiffy"):
+        with pytest.raises(UserError, match=r"cannot be read"):
+            getattr(found, name)
+    (tmp_path / "tau-one.json").write_text("{")
+    with pytest.raises(UserError, match=r"tau-one\.json cannot be read"):
+        _ = found.rates

@@ -1,7 +1,8 @@
-"""The course: three recorded runs of one prompt, and the chapters told from them.
+"""The course: three recorded runs of one prompt, and the chapters told from them; the last is told
+from measurements over many prompts.
 
-Every number and every token in the text is read from the traces in ``assets/learn``: the course
-cannot say what its figures do not show.
+Every number and every token in the text is read from ``assets/learn`` and ``assets/measured``: the
+course cannot say what its figures do not show.
 """
 
 from __future__ import annotations
@@ -80,9 +81,9 @@ def before(record: Round) -> Json:
 
 def course(material: Material | None = None) -> Json:
     """Trees and chapters, as plain JSON."""
-    from app.learn import basics, graph, nested, verify, weighed
+    from app.learn import basics, graph, measured, nested, verify, weighed
 
     given = material or Material.shipped()
-    methods = (nested.nested, weighed.two_scores, graph.spiffys_graph)
+    methods = (nested.nested, weighed.two_scores, graph.spiffys_graph, measured.measured)
     chapters = [make(given) for make in (*basics.CHAPTERS, *verify.CHAPTERS, *methods)]
     return {"trees": {**given.trees(), "graph": graph.view()}, "chapters": chapters}

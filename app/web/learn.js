@@ -4,7 +4,7 @@
 const LEARN_KEYS = [
   ["← →", "step before, step after"],
   ["PageUp PageDown", "chapter before, chapter after"],
-  ["1 … 9", "chapter"],
+  ["1 … 9 0", "chapter; 0 is the tenth"],
   ["Home End", "first, last step of the chapter"],
   ["Space", "play, pause"],
   ["p", "projector: large type, the whole window"],
@@ -146,7 +146,7 @@ const BESIDE = ["queue", "mask", "terms", "weights"]; // others stand below the 
 
 /** The companion of a step; `link` = {point(row)} shows a row in the tree. */
 function companion(side, link) {
-  const made = { lanes, race, columns: columnsOf, queue, mask: matrix, noise: noiseOf, cache, terms, weights, block }[side.kind](side, link);
+  const made = { lanes, race, columns: columnsOf, queue, mask: matrix, noise: noiseOf, cache, terms, weights, block, plots }[side.kind](side, link);
   return h("div", { class: `ds-side-figure ${side.kind}` }, made);
 }
 
@@ -271,6 +271,15 @@ function weights(side) {
   const head = h("tr", {}, ["", "drafter's term", "n-gram term"].map((name) => h("th", {}, name)));
   const rows = side.rows.map((row) => h("tr", {}, h("th", {}, row.label), h("td", {}, track(row.q, "hot"), row.q.toFixed(2)), h("td", {}, track(row.ngram, "new"), row.ngram.toFixed(2))));
   return [h("table", {}, h("caption", {}, "what a term counts"), h("thead", {}, head), h("tbody", {}, rows))];
+}
+
+/** Figures of measurements, which can be read as tables and saved. */
+function plots(side) {
+  return side.figures.map((each) => {
+    const figure = new Figure(each);
+    figure.lines(each.series, each.range, each.extras);
+    return figure.element;
+  });
 }
 
 /** A block of a diffusion model: text, masks, and what stands to choose at each. */
@@ -434,6 +443,8 @@ class Learn {
     this.figure.classList.toggle("beside", !!shown.side && BESIDE.includes(shown.side.kind));
     this.figure.classList.toggle("wide", !!shown.side && shown.side.kind === "mask");
     this.figure.classList.toggle("two", shown.trees.length > 1);
+    this.figure.classList.toggle("alone", !shown.trees.length);
+    this.stage.hidden = !shown.trees.length;
     this.side.hidden = !shown.side;
     this.side.replaceChildren(...(shown.side ? [companion(shown.side, { point: (row) => this._point(row) })] : []));
     this.trees.forEach((tree, at) => {
@@ -524,6 +535,7 @@ class Learn {
     const on = this.root.classList.toggle("large");
     this.large.setAttribute("aria-pressed", String(on));
     document.documentElement.classList.toggle("ds-projecting", on);
+    this._steps(); // the list of chapters is another width now
   }
 
   // ── keys ───────────────────────────────────────────────────────────────────────────────────
@@ -574,7 +586,7 @@ class Learn {
       Escape: () => this.root.classList.contains("large") && this.project(),
       a: () => this.answer(0), b: () => this.answer(1), c: () => this.answer(2),
     };
-    const act = acts[event.key] || (/^[1-9]$/.test(event.key) && (() => (this.pause(), this.go(Number(event.key) - 1, 0))));
+    const act = acts[event.key] || (/^[0-9]$/.test(event.key) && (() => (this.pause(), this.go((Number(event.key) || 10) - 1, 0))));
     if (!act) return;
     event.preventDefault();
     act();

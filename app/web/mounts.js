@@ -65,10 +65,10 @@ function mountStudio(page, setting) {
   });
 }
 
-/** A tab by its name. */
+/** A tab by its name. Those that a narrow window has no room for are entries of a menu, which are known by their words only. */
 function openTab(view) {
-  const tabs = [...document.querySelectorAll("#ds-views [role=tab][data-tab-id]")];
-  const tab = tabs.find((each) => each.getAttribute("data-tab-id") === view);
+  const all = (where) => [...document.querySelectorAll("#ds-views " + where)], plain = (words) => words.toLowerCase().replace(/[^a-z]/g, "");
+  const tab = all("[role=tab][data-tab-id]").find((each) => each.getAttribute("data-tab-id") === view) || all(".overflow-menu button").find((each) => plain(each.textContent) === view);
   if (tab) tab.click();
 }
 

@@ -44,13 +44,16 @@ class Figure {
     this.note.textContent = words || "";
   }
 
-  /** Lines: series [{name, points: [{x, y, low, high, words}], only: "points"}], range {x: [a, b], y: [a, b]}. */
+  /** Lines: series [{name, points: [{x, y, low, high, words}], only: "points"}], range {x: [a, b], y: [a, b]}.
+   *  Where the range has names, x counts them from 0 and the series stand side by side at each. */
   lines(series, range = {}, extras = []) {
-    const drawn = series.filter((each) => each.points.length);
-    this._scale(drawn.flatMap((each) => each.points), range);
+    const { names } = range, aside = (at, many) => 0.5 + ((at + 0.5) / many - 0.5) * 0.6;
+    const drawn = series.filter((each) => each.points.length).map((each, at, all) => (names
+      ? { ...each, points: each.points.map((p) => ({ ...p, x: names[p.x], at: p.x + aside(at, all.length) })) } : each));
+    this._scale(drawn.flatMap((each) => each.points), names ? { ...range, x: [0, names.length] } : range);
     const parts = drawn.map((each, at) => this._line(each, each.style ?? at));
     this._put([...extras.map((words) => this._extra(words)), ...parts], drawn.map((each, at) => [each.name, each.style ?? at, each.only]));
-    this._tabulate(drawn.map((each) => each.name), drawn.map((each) => new Map(each.points.map((p) => [p.x, withInterval(p)]))));
+    this._tabulate(drawn.map((each) => each.name), drawn.map((each) => new Map(each.points.map((p) => [p.x, withInterval(p)]))), names);
     this.records = drawn.flatMap(({ name, points }) => points.map(({ x, y, low, high, words }) => ({ series: name, [this.about.x]: x, [this.about.y]: y, ...(typeof low === "number" ? { low, high } : {}), ...(words ? { words } : {}) })));
     this.say(drawn.length ? "" : "nothing to show yet");
   }
@@ -107,7 +110,7 @@ class Figure {
     }
     const names = range.names, wide = names && (this.right - LEFT) / Math.max(1, names.length);
     const ticks = names ? names.map((name, at) => [LEFT + wide * (at + 0.5), name]) : (range.ticks || steps(x0, x1, 9)).map((v) => [this.x(v), shortNumber(v)]);
-    const long = ticks.some(([, words]) => String(words).length > 8); // then every second one stands lower
+    const long = ticks.some(([, words]) => String(words).length > (names ? wide / 6.2 : 8)); // then every second one stands lower
     ticks.forEach(([x, words], at) => made.push(s("text", { class: "tick", x: x.toFixed(1), y: PLOT_H - BOTTOM + (long && at % 2 ? 24 : 13), "text-anchor": "middle" }, words)));
     made.push(s("path", { class: "axis", d: `M${LEFT} ${TOP}V${PLOT_H - BOTTOM}H${this.right}` }),
       s("text", { class: "name", x: (LEFT + this.right) / 2, y: PLOT_H - 4, "text-anchor": "middle" }, this.about.x),
@@ -116,17 +119,17 @@ class Figure {
   }
 
   _line({ points, only, name, band, onPick }, style) {
-    const known = points.filter((p) => typeof p.y === "number"), place = (p) => `${this.x(p.x).toFixed(1)} ${this.y(p.y).toFixed(1)}`;
+    const known = points.filter((p) => typeof p.y === "number"), across = (p) => this.x(p.at ?? p.x).toFixed(1), place = (p) => `${across(p)} ${this.y(p.y).toFixed(1)}`;
     const bounds = known.filter((p) => typeof p.low === "number" && typeof p.high === "number"), group = s("g", { class: `ds-series c${style % 6}${only ? " only" : ""}` });
     if (band && bounds.length > 1) {
-      const edge = (side) => (p) => `${this.x(p.x).toFixed(1)} ${this.y(p[side]).toFixed(1)}`;
+      const edge = (side) => (p) => `${across(p)} ${this.y(p[side]).toFixed(1)}`;
       group.append(s("path", { class: "band", d: "M" + [...bounds.map(edge("high")), ...bounds.slice().reverse().map(edge("low"))].join("L") + "z" }));
     } else if (bounds.length) {
-      for (const p of bounds) group.append(s("path", { class: "bound", d: `M${this.x(p.x).toFixed(1)} ${this.y(p.low).toFixed(1)}V${this.y(p.high).toFixed(1)}` }));
+      for (const p of bounds) group.append(s("path", { class: "bound", d: `M${across(p)} ${this.y(p.low).toFixed(1)}V${this.y(p.high).toFixed(1)}` }));
     }
     if (only !== "points") group.append(s("path", { class: "line", d: known.length ? "M" + known.map(place).join("L") : "" }));
     for (const p of known.length > 80 ? [] : known) {
-      const mark = s("path", { class: "mark", d: MARKERS[style % 6], transform: `translate(${place(p)})` }, s("title", {}, `${name}, ${this.about.x} ${shortNumber(p.x)}: ${withInterval(p)}${p.words ? " · " + p.words : ""}`));
+      const mark = s("path", { class: "mark", d: MARKERS[style % 6], transform: `translate(${place(p)})` }, s("title", {}, `${name}, ${this.about.x} ${typeof p.x === "number" ? shortNumber(p.x) : p.x}: ${withInterval(p)}${p.words ? " · " + p.words : ""}`));
       if (onPick) mark.addEventListener("click", () => onPick(p));
       group.append(mark);
     }

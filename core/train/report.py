@@ -11,9 +11,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain
 from operator import add
 from pathlib import Path
 from typing import Any
@@ -104,12 +106,13 @@ def score_by_source(
 
 
 def rows(sampling: str, source: str, result: Score) -> Iterator[dict[str, Any]]:
-    """One line of the report per contender."""
+    """One line of the report per contender. ``lengths``: rounds by accepted + 1, from 1 on."""
     for name, runs in result.runs.items():
         low, high = bootstrap(runs)
+        counted = Counter(chain.from_iterable(runs))
         yield {
             "method": name, "sampling": sampling, "source": source, "tau": result.tau[name],
-            "low": low, "high": high,
+            "low": low, "high": high, "lengths": [counted[n] for n in range(1, max(counted) + 1)],
         }  # fmt: skip
 
 
@@ -171,7 +174,7 @@ def main() -> None:
         field = [c for m in methods for c in contenders(m, language, args.budget, options)]
         for row in score_by_source(load(language, kind, args.drafter, texts), texts, field):
             print_row(row)
-            found.append(row)
+            found.append(row | {"options": options})
     if args.json:
         args.json.write_text(json.dumps(found, indent=1))
 

@@ -84,6 +84,9 @@ def test_arrows_step_through_chapters_and_the_address_follows(learn: Open):
     expect(page.locator(".ds-question")).to_be_visible()
     page.keyboard.press("9")
     expect(page.locator(".ds-chapter[aria-current=true]")).to_contain_text("Spiffy")
+    page.keyboard.press("0")
+    expect(page.locator(".ds-chapter[aria-current=true]")).to_contain_text("Measured")
+    page.keyboard.press("PageUp")
     page.keyboard.press("PageUp")
     expect(page.locator(".ds-chapter[aria-current=true]")).to_contain_text("Two scores")
 
@@ -94,7 +97,7 @@ def test_a_link_opens_its_step_and_a_broken_one_the_first(learn: Open):
     count(page, "3 / 9")
     page.evaluate("window.location.hash = '#learn=5.2'")
     expect(page.locator(".ds-lesson-title")).to_have_text("The verifier's walk")
-    count(learn("#learn=99.99"), "13 / 13")
+    count(learn("#learn=99.99"), "9 / 9")
     count(learn("#learn=<img>"), "1 / 8")
 
 
@@ -178,11 +181,12 @@ def test_the_projector_fills_the_window_and_escape_leaves_it(learn: Open):
 # ── figures ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_mask_and_the_tree_point_at_each_other(learn: Open):
-    page = learn("#learn=4.6")
+def test_the_mask_and_the_tree_point_at_each_other(learn: Open, told: dict[str, Any]):
+    page, shown = learn("#learn=4.6"), told["chapters"][3]["steps"][5]
+    labels, depths = shown["side"]["labels"], told["trees"][shown["trees"][0]["name"]]["depths"]
     page.locator(".ds-mask .line").nth(6).hover()
-    expect(page.locator(".ds-node.selected .token")).to_have_text("␣is")
-    expect(page.locator(".ds-node.lit")).to_have_count(2)  # its ancestors
+    expect(page.locator(".ds-node.selected .token")).to_have_text(labels[6])
+    expect(page.locator(".ds-node.lit")).to_have_count(depths[6])  # its ancestors
     page.locator(".ds-node[data-row='7']").hover()
     expect(page.locator(".ds-mask .line.lit")).to_have_attribute("data-row", "7")
 
@@ -245,6 +249,33 @@ def test_nothing_overflows(learn: Open, told: dict[str, Any], width: int):
     for chapter in range(len(told["chapters"])):
         page.evaluate(f"learn.go({chapter}, 2)")
         expect(page.get_by_role("button", name="Step after")).to_be_in_viewport()
+
+
+def test_measurements_are_figures_with_a_table_and_a_file(learn: Open, told: dict[str, Any]):
+    page, steps = learn("#learn=10.2"), told["chapters"][9]["steps"]
+    (drawn,) = steps[1]["side"]["figures"]
+    figure = page.locator(".ds-figure")
+    expect(figure.locator("h3")).to_have_text(drawn["title"])
+    expect(figure.locator(".ds-series .mark")).to_have_count(3 * 3 + 3)  # and the legend's
+    expect(figure.locator(".tick", has_text=re.compile("^(math|code|chat)$"))).to_have_count(3)
+    figure.get_by_role("button", name="As a table").click()
+    first = figure.locator("tbody tr").first
+    expect(first.locator("th")).to_have_text("math")
+    expect(first.locator("td").first).to_contain_text(f"{drawn['series'][0]['points'][0]['y']:.2f}")
+    with page.expect_download() as saved:
+        figure.get_by_role("button", name="Save the numbers").click()
+    text = Path(saved.value.path()).read_text("utf-8")
+    assert text.count("\n") == 10 and "TreeFlash,chat," in text
+    page.keyboard.press("9")
+    expect(page.locator(".ds-figure")).to_have_count(0)
+    expect(page.locator(".ds-lesson-trees")).to_be_visible()
+
+
+def test_a_link_to_a_tab_that_a_narrow_window_keeps_in_a_menu(visit: Open, address: str):
+    page = visit(viewport={"width": 390, "height": 800})
+    page.goto(address + "#learn=10.1")
+    page.reload()
+    expect(page.locator(".ds-lesson-title")).to_have_text("What the shipped drafters reach")
 
 
 def test_it_stands_in_the_studio(visit: Open):
