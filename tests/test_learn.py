@@ -266,6 +266,9 @@ def test_measurements_that_are_missing_or_broken_are_one_sentence(tmp_path: Path
     for name in ("curves", "bench", "spiffy"):
         with pytest.raises(UserError, match=r"cannot be read"):
             getattr(found, name)
+    with pytest.raises(UserError, match=r"no τ of ddtree at B = 64"):
+        found.at("ddtree")
+    found = measured.Measured(tmp_path)
     (tmp_path / "tau-one.json").write_text("{")
     with pytest.raises(UserError, match=r"tau-one\.json cannot be read"):
         _ = found.rates

@@ -104,8 +104,13 @@ class Measured:
         return sorted(found, key=lambda r: r.budget or 0)
 
     def at(self, method: str, budget: int | None = 64, **which: Any) -> Rate:
-        """The one rate at a budget."""
-        return next(r for r in self.some(method, **which) if r.budget == budget)
+        """The one rate at a budget. Raises UserError when it was not measured."""
+        for rate in self.some(method, **which):
+            if rate.budget == budget:
+                return rate
+        raise UserError(
+            f"{self.folder} holds no τ of {method} at B = {budget} {which or ''}".rstrip()
+        )
 
 
 def measured(given: Material) -> Json:
@@ -176,9 +181,7 @@ def _budgets(found: Measured) -> Json:
 
 
 def _sources(found: Measured) -> Json:
-    each = [
-        _points(NAMES[m], [found.at(m, source=s) for s in SOURCES]) for m in TREES
-    ]  # fmt: skip
+    each = [_points(NAMES[m], [found.at(m, source=s) for s in SOURCES]) for m in TREES]
     math, chat = (found.at("treeflash", source=s).tau for s in ("gsm8k", "mt_bench"))
     return _shown(
         para(
@@ -249,6 +252,7 @@ def _lengths(found: Measured) -> Json:
 
 def _distances(found: Measured) -> Json:
     lines = _by_depth(found, "tvd", "tvd_low", "tvd_high")
+    anchors = max(int(row["observed"]) for row in found.curves)
     return _shown(
         para(
             "Why does it end so soon? *TVD* says how far a drafter's q is from the target's p at a "
@@ -261,8 +265,8 @@ def _distances(found: Measured) -> Json:
         ),
         _figure(
             "TVD by depth", "depth", "TVD",
-            "½ Σ |q − p| along the target's own continuations; bands are ± 1 standard deviation "
-            "over seeds.",
+            f"½ Σ |q − p| along the target's own continuations of {anchors} anchors at "
+            "temperature 1; bands are ± 1 standard deviation over seeds.",
             lines, {"y": [0, 1]},
         ),
         alt="TVD grows with depth for all drafters; the true marginal is below DFlash's q.",
@@ -316,8 +320,8 @@ def _speeds(found: Measured) -> Json:
             ratio=f"{best['plain_ratio']:.2f}",
         ),
         para(
-            "On a GPU some dozens of nodes cost next to nothing, and larger budgets pay. What pays "
-            "on yours, the commands bench and cost say.",
+            "A GPU has arithmetic to spare while it reads the weights, so the papers draft larger "
+            "trees. What pays on yours, the commands bench and cost say.",
         ),
         _figure(
             "Speed against plain decoding", "method", "× plain",

@@ -500,7 +500,7 @@ class Learn {
 
   _node(by) {
     const tree = this.trees[0];
-    if (tree.round) this._picked(tree, tree.own(tree.neighbour(by)));
+    if (tree.round && !tree.frameBox.hidden) this._picked(tree, tree.own(tree.neighbour(by)));
   }
 
   // ── playing ────────────────────────────────────────────────────────────────────────────────

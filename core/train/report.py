@@ -176,7 +176,7 @@ def main() -> None:
             print_row(row)
             found.append(row | {"options": options})
     if args.json:
-        args.json.write_text(json.dumps(found, indent=1))
+        args.json.write_text("[\n" + ",\n".join(map(json.dumps, found)) + "\n]\n")
 
 
 def _layers(work: Path, language: Language) -> tuple[int, ...]:
