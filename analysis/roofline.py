@@ -188,10 +188,9 @@ class Drafting:
         pairs = self.rows * context + self.own
         first = Work(self.body.bytes, self.body.flops * self.rows + self.taken * taken)
         first += self.head.work(self.scored) + self.attention.work(context, taken, pairs)
-        if self.again is None:
+        if self.again is None or not conditioned:
             return (first,)
-        first += Work(self.again.bytes - self.head.bytes, self.again.flops)  # q′ behind the root
-        return (first, self.again.work(conditioned)) if conditioned else (first,)
+        return first, self.again.work(conditioned)
 
 
 def _block_diffusion(drafter: DFlashDrafter) -> Drafting:
@@ -262,8 +261,8 @@ def round_passes(
     """Those of one round; ``taken`` tokens were committed since the drafter drafted last."""
     offers, drafted = record.draft.offers, ()
     if drafting is not None:
-        # the search needed a row of q′ for every list it offered from but the root's
-        conditioned = 0 if offers is None else len(offers.ids) - 1
+        # the search needed a row of q′ for every list it offered from
+        conditioned = 0 if offers is None else len(offers.ids)
         drafted = drafting.work(record.position, taken, conditioned)
     return (*drafted, target.verify(record.draft, record.position))
 

@@ -180,7 +180,7 @@ class Transitions:
     marginal  float32 [L, M, S]  plain log q of them, whatever the token before
     follow    int32   [L, M, S]  which candidate of its depth the token is; −1: none, a leaf
     known     bool    [L, M]     which rows are evaluated; None: all of them
-    evaluate  puts q′ into rows (depths from 0 [n], rows [n]), all in one batch
+    evaluate  puts q′ into rows (depths from 0 [n], ascending; rows [n]), all in one batch
     """
 
     ids: Array

@@ -10,6 +10,7 @@ Shapes: L drafted depths, M candidates per depth, S siblings kept, h hidden widt
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,17 +29,22 @@ from core.drafters.layers import RMSNorm
 from core.errors import UserError
 from core.types import Array, Candidates, Transitions
 
+GUESSED = 128  # q's best tokens that a guess of q′ looks at
+NEAR = 64  # none is made where q's best path is NEAR times as rare as one of width nodes
+ROUNDING = 1e-5  # what Σ q may lack of 1 though it is whole
 EPS = 1e-6  # of the embedding norm, whatever the backbone's
 
 
 class PairLinear(nn.Linear):
-    """A linear layer over [a ; b]. Where a and b broadcast, each is multiplied as it is: one row
-    of b beside many of a is one row's work."""
+    """A linear layer over [a ; b], as the sum of one over a and one over b."""
 
-    def forward(self, a: Tensor, b: Tensor) -> Tensor:  # type: ignore[override]
-        """[..., n] and [..., n] → [..., out]"""
-        left, right = self.weight.chunk(2, -1)
-        return F.linear(a, left) + F.linear(b, right, self.bias)
+    def left(self, a: Tensor) -> Tensor:
+        """[..., n] → [..., out]"""
+        return F.linear(a, self.weight.chunk(2, -1)[0])
+
+    def right(self, b: Tensor) -> Tensor:
+        """[..., n] → [..., out]"""
+        return F.linear(b, self.weight.chunk(2, -1)[1], self.bias)
 
 
 class Halves(nn.Module):
@@ -47,14 +53,11 @@ class Halves(nn.Module):
     def __init__(self, pair: PairLinear):
         super().__init__()
         width, out = pair.in_features // 2, pair.out_features
-        self.a = nn.Linear(width, out, bias=False, device="meta")
-        self.b = nn.Linear(width, out, device="meta")
+        self.left = nn.Linear(width, out, bias=False, device="meta")
+        self.right = nn.Linear(width, out, device="meta")
         left, right = (w.contiguous() for w in pair.weight.detach().chunk(2, -1))
-        self.a.load_state_dict({"weight": left}, assign=True)
-        self.b.load_state_dict({"weight": right, "bias": pair.bias.detach()}, assign=True)
-
-    def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        return self.a(a) + self.b(b)
+        self.left.load_state_dict({"weight": left}, assign=True)
+        self.right.load_state_dict({"weight": right, "bias": pair.bias.detach()}, assign=True)
 
 
 class ArApproximation(nn.Module):
@@ -62,14 +65,18 @@ class ArApproximation(nn.Module):
 
     def __init__(self, hidden: int, intermediate: int):
         super().__init__()
-        self.ug: nn.Module = PairLinear(2 * hidden, 2 * intermediate)
+        self.ug: PairLinear | Halves = PairLinear(2 * hidden, 2 * intermediate)
         self.d = nn.Linear(intermediate, hidden, bias=False)
         self.norm = RMSNorm(hidden, EPS)
         nn.init.zeros_(self.d.weight)
 
-    def forward(self, before: Tensor, normed: Tensor) -> Tensor:
-        """Embeddings [..., h] and normed rows [..., h] → what is added to the rows, [..., h]."""
-        u, g = self.ug(self.norm(before), normed).chunk(2, -1)
+    def forward(self, before: Tensor, normed: Tensor, which: Tensor | None = None) -> Tensor:
+        """Embeddings [..., h] and normed rows [..., h], which broadcast → what is added to the
+        rows, [..., h]. With ``which``, int64 [..., M], the embeddings are those of T different
+        tokens, [T, h], which the first layer, most of the work, then sees once each.
+        """
+        left = self.ug.left(self.norm(before))
+        u, g = ((left if which is None else left[which]) + self.ug.right(normed)).chunk(2, -1)
         return self.d(F.silu(g) * u)
 
     def halve(self) -> None:
@@ -87,11 +94,13 @@ class TreeFlashModel(nn.Module):
         self.model = DFlashModel(config)
         self.ar_approximation = ArApproximation(config.hidden_size, intermediate)
 
-    def conditioned(self, hidden: Tensor, before: Tensor) -> Tensor:
+    def conditioned(self, hidden: Tensor, before: Tensor, which: Tensor | None = None) -> Tensor:
         """Residual rows [..., h] and the embeddings of the tokens before them [..., h] → rows for
-        the target's head. The two may broadcast."""
-        change = self.ar_approximation(before, self.model.norm(hidden))
-        return self.model.norm(hidden + change)
+        the target's head. The two broadcast. ``which``: see ``ArApproximation.forward``.
+        """
+        return self.model.norm(
+            hidden + self.ar_approximation(before, self.model.norm(hidden), which)
+        )
 
 
 def initial_model(backbone: DFlashModel) -> TreeFlashModel:
@@ -197,14 +206,14 @@ class Conditioner:
 
     def proposal(self, hidden: Tensor, root: int, width: int) -> Proposal:
         """q from residual rows [L, h], its M best tokens, and q′ behind each (Figure 8, part 1)."""
-        first = self._conditioned(hidden[:1], torch.tensor([root], device=hidden.device))
-        rows = self.head(torch.cat([self.model.model.norm(hidden), first]))
-        log_q = self._log_softmax(rows[:-1])
-        best = top(log_q, max(width, KEPT, self.options.candidates))
-        tables = _Tables(self.options, log_q, best)
-        tables.put_first(rows[-1:])
-        transitions = self._transitions(hidden, tables, rows)
-        candidates = Candidates(_array(best.indices), _array(best.values), transitions)
+        rows = self.head(self.model.model.norm(hidden))
+        log_q = self._log_softmax(rows)
+        kept = max(width, KEPT, self.options.candidates)
+        best = top(log_q, max(kept, GUESSED))
+        tables = _Tables(self.options, log_q, best, width)
+        transitions = self._transitions(hidden, root, tables, rows)
+        ids, values = (_array(x[:, :kept]) for x in (best.indices, best.values))
+        candidates = Candidates(ids, values, transitions)
         if hidden.device.type == "cpu":
             # Rows of the head are what q′ costs here: only those that the search will reach.
             best_first_rows(Table.of(candidates), width)
@@ -212,26 +221,31 @@ class Conditioner:
             transitions.need_all()
         return Proposal(candidates, lambda path: self._along(hidden, path))
 
-    def _transitions(self, hidden: Tensor, tables: _Tables, rows: Tensor) -> Transitions:
+    def _transitions(self, hidden: Tensor, root: int, tables: _Tables, rows: Tensor) -> Transitions:
         """Tables as transitions, from residual rows [L, h] and the head's logits of them [L, V]."""
-        columns = self.columns if hidden.device.type == "cpu" and len(hidden) > 1 else None
-        before, every = tables.chosen[:-1], None
-        if columns is not None:  # a short head for every row of q′: the whole one is what costs
-            every = self._conditioned(hidden[1:, None], before)
-            tables.guess(every @ columns(tables.best.indices[1:]).mT, rows[1 : len(hidden)])
+        before = tables.chosen.roll(1, 0)
+        before[0] = root
+        guessed = hidden.new_empty(0, *before.shape[1:], hidden.shape[-1])
+        if self.columns is not None and hidden.device.type == "cpu":
+            # A short head for every row of q′ that is near: the whole one is what costs.
+            near = tables.near
+            tokens, which = before[:near].unique(return_inverse=True)  # at all depths the same few
+            guessed = self._conditioned(hidden[:near, None], tokens, which)
+            short = self.columns(tables.best.indices[:near])
+            tables.guess(guessed @ short.mT, rows[:near])
 
         @torch.inference_mode()
         def evaluate(depths: Array, places: Array) -> None:
-            depth, place = (torch.from_numpy(x).to(hidden.device) for x in (depths, places))
-            asked = (
-                self._conditioned(hidden[depth], before[depth - 1, place])
-                if every is None
-                else every[depth - 1, place]
-            )
-            tables.put(self.head(asked), depths, places)
+            at = tuple(torch.from_numpy(x).to(hidden.device) for x in (depths, places))
+            known = int(np.searchsorted(depths, len(guessed)))
+            near, far = tuple(x[:known] for x in at), tuple(x[known:] for x in at)
+            asked = [guessed[near]]
+            if known < len(depths):
+                asked.append(self._conditioned(hidden[far[0]], before[far]))
+            tables.put(self.head(torch.cat(asked)), depths, places)
 
         known = np.zeros(tables.follow.shape[:2], np.bool_)
-        known[0] = True
+        known[0, 1:] = True  # behind the root: the first row's copies
         return Transitions(
             tables.ids, tables.log_q, tables.marginal, tables.follow, known, evaluate
         )
@@ -241,8 +255,8 @@ class Conditioner:
         before = torch.tensor(path, device=hidden.device)
         return self._log_softmax(self.head(self._conditioned(hidden[: len(path)], before)))
 
-    def _conditioned(self, hidden: Tensor, before: Tensor) -> Tensor:
-        return self.model.conditioned(hidden, self.embed(before).to(hidden.dtype))
+    def _conditioned(self, hidden: Tensor, before: Tensor, which: Tensor | None = None) -> Tensor:
+        return self.model.conditioned(hidden, self.embed(before).to(hidden.dtype), which)
 
     def _log_softmax(self, logits: Tensor) -> Tensor:
         return (logits.float() / self.options.temperature).log_softmax(-1)
@@ -252,15 +266,24 @@ class _Tables:
     """The arrays of ``Transitions``, which hold plain q, or a guess, until q′ is put into a row.
 
     log_q  [L, V] of the plain q; ``best`` its best tokens, at least M of them
+    near   depths 1 … near are those where a tree of ``width`` nodes is likely to end
     """
 
-    def __init__(self, options: TreeFlashOptions, log_q: Tensor, best: torch.return_types.topk):
+    def __init__(
+        self,
+        options: TreeFlashOptions,
+        log_q: Tensor,
+        best: torch.return_types.topk,
+        width: int,
+    ):
         kept = min(options.siblings, log_q.shape[-1])
         if best.values.shape[-1] < kept:
             best = top(log_q, kept)
         self.temperature, self._plain, self.best = options.temperature, log_q, best
         self.chosen = best.indices[:, : options.candidates]
         depths, count = self.chosen.shape
+        above = best.values[:-1, 0].cumsum(0)  # log q of the best path to where a depth's rows are
+        self.near = 1 + int((above > -math.log(NEAR * width)).sum())
 
         def for_all(rows: Array) -> Array:
             """[L or 1, S] → [L, M, S], a copy."""
@@ -271,6 +294,7 @@ class _Tables:
         self.marginal = self.log_q.copy()
         places = np.arange(kept, dtype=np.int32)
         self.follow = for_all(np.where(places < count, places, -1)[None])
+        self._all = (self.ids, self.log_q, self.marginal, self.follow)
 
     def put(self, logits: Tensor, depths: Array, rows: Array) -> None:
         """q′ from the head's logits [n, V] into rows (depths from 0 [n], rows [n])."""
@@ -285,25 +309,31 @@ class _Tables:
         self.log_q[depths, rows] = _array(best.values - logits.logsumexp(-1, keepdim=True))
         self.marginal[depths, rows] = _array(self._plain[depth[:, None], best.indices])
         self.follow[depths, rows] = _array(place)
+        self._first_row_for_all()
 
     def guess(self, logits: Tensor, plain: Tensor) -> None:
-        """q′ at depths 2 … L from the logits of q's best tokens alone, [L − 1, M, K]: all others
-        are thought to weigh what they weigh in q, whose logits are ``plain``, [L − 1, V]."""
-        ids, log_q = self.best.indices[1:], self.best.values[1:]
+        """q′ at the near depths from the logits of q's best tokens alone, [near, M, K]: all others
+        are thought to have gained on q what the lesser half of these have on average.
+
+        plain  q's logits [near, V]
+        """
+        ids, log_q = (x[: len(logits)] for x in (self.best.indices, self.best.values))
         norm = plain.gather(-1, ids[:, :1]).float() / self.temperature - log_q[:, :1]
         found = logits.float() / self.temperature - norm[..., None]  # as shares of q's whole
-        others = (1 - log_q.exp().sum(-1)).clamp_min(0).log()
-        found = found - torch.logaddexp(found.logsumexp(-1), others[:, None])[..., None]
+        lesser = (found - log_q[:, None])[..., log_q.shape[-1] // 2 :]
+        gained = lesser.logsumexp(-1) - math.log(lesser.shape[-1])
+        others = F.threshold(1 - log_q.exp().sum(-1), ROUNDING, 0).log()[:, None] + gained
+        found = found - torch.logaddexp(found.logsumexp(-1), others)[..., None]
         values, places = found.topk(self.ids.shape[-1])
         depth = torch.arange(len(ids))[:, None, None]
-        self.ids[1:], self.log_q[1:] = _array(ids[depth, places]), _array(values)
-        self.marginal[1:] = _array(log_q[depth, places])
-        self.follow[1:] = _array(torch.where(places < self.chosen.shape[1], places, -1))
+        follow = torch.where(places < self.chosen.shape[1], places, -1)
+        made = (ids[depth, places], values, log_q[depth, places], follow)
+        for table, rows in zip(self._all, made, strict=True):
+            table[: len(ids)] = _array(rows)
 
-    def put_first(self, logits: Tensor) -> None:
-        """q′ behind the root, from its logits [1, V]: the one row of depth 1, M times."""
-        self.put(logits, np.zeros(1, np.int64), np.zeros(1, np.int64))
-        for table in (self.ids, self.log_q, self.marginal, self.follow):
+    def _first_row_for_all(self) -> None:
+        """Behind the root stands one row, M times."""
+        for table in self._all:
             table[0, 1:] = table[0, 0]
 
 
