@@ -217,7 +217,7 @@ def _samplings(found: Measured) -> Json:
         para("The text is still exactly plain decoding's: only the speed is at stake."),
         _figure(
             "Greedy and sampled", "method, trees with B = 64", "τ",
-            "TreeFlash at temperature 1: every second prompt.",
+            "120 prompts, the same for both.",
             each, {"names": [NAMES[m] for m, _ in shown]},
         ),
         alt="Every method has a lower τ at temperature 1.",
@@ -269,7 +269,7 @@ def _distances(found: Measured) -> Json:
             "temperature 1; bands are ± 1 standard deviation over seeds.",
             lines, {"y": [0, 1]},
         ),
-        alt="TVD grows with depth for all drafters; the true marginal is below DFlash's q.",
+        alt=f"TVD by depth, from the first to the last: {_ends(lines)}.",
     )  # fmt: skip
 
 
@@ -289,7 +289,7 @@ def _coverages(found: Measured) -> Json:
             f"Coverage of p by the {K} best tokens", "depth", f"coverage at K = {K}", "",
             lines, {"y": [0, 1]},
         ),
-        alt=f"Coverage by the {K} best tokens falls with depth.",
+        alt=f"Coverage by the {K} best tokens, from the first depth to the last: {_ends(lines)}.",
     )  # fmt: skip
 
 
@@ -408,6 +408,12 @@ def _by_depth(found: Measured, y: str, low: str = "", high: str = "") -> list[Js
             points = [{**p, **b} for p, b in zip(points, bounds, strict=True)]
         lines.append({"name": name, "points": points, "band": bool(low)})
     return lines
+
+
+def _ends(lines: Sequence[Json]) -> str:
+    """Each line's first and last value, in words."""
+    ends = ((line["name"], line["points"][0]["y"], line["points"][-1]["y"]) for line in lines)
+    return ", ".join(f"{name} {first:.2f} to {last:.2f}" for name, first, last in ends)
 
 
 def _percent(value: float) -> str:

@@ -237,10 +237,10 @@ class Conditioner:
         @torch.inference_mode()
         def evaluate(depths: Array, places: Array) -> None:
             at = tuple(torch.from_numpy(x).to(hidden.device) for x in (depths, places))
-            known = int(np.searchsorted(depths, len(guessed)))
-            near, far = tuple(x[:known] for x in at), tuple(x[known:] for x in at)
+            split = int(np.searchsorted(depths, len(guessed)))
+            near, far = tuple(x[:split] for x in at), tuple(x[split:] for x in at)
             asked = [guessed[near]]
-            if known < len(depths):
+            if split < len(depths):
                 asked.append(self._conditioned(hidden[far[0]], before[far]))
             tables.put(self.head(torch.cat(asked)), depths, places)
 
