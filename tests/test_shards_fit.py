@@ -285,20 +285,32 @@ def randomised(student):
     return student
 
 
-def a_drafter(student, owner):
+def a_drafter(student, owner, **options):
     """The drafter that decodes with a student's network."""
     embedding, head = owner.get_input_embeddings(), owner.get_output_embeddings()
     if student.kind == "dart":
-        return dart.DartDrafter(student.model, embedding, dart.Head(head), student.layers)
-    made = {"dflash": dflash.DFlashDrafter, "treeflash": treeflash.TreeFlashDrafter}[student.kind]
-    return made(student.model, embedding, head)
+        head = dart.Head(head)
+        return dart.DartDrafter(student.model, embedding, head, student.layers, **options)
+    if student.kind == "dflash":
+        return dflash.DFlashDrafter(student.model, embedding, head, **options)
+    settled = treeflash.TreeFlashOptions(**options)
+    return treeflash.TreeFlashDrafter(student.model, embedding, head, settled)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_students_proposals_are_the_drafters_own(owner, shards, kind):
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        *((kind, {}) for kind in KINDS),
+        ("dflash", {"temperature": 0.5}),
+        ("dart", {"temperature": 2.0}),
+        ("treeflash", {"candidates": 3, "siblings": 5, "temperature": 0.7}),
+    ],
+)
+def test_a_students_proposals_are_the_drafters_own(owner, shards, kind, options, tmp_path):
     """At several anchors of a text in one pass, against the drafter walking up to each."""
-    student = randomised(a_student(owner, kind))
-    drafter, found = a_drafter(student, owner), Corpus(shards, 0).train[0]
+    randomised(a_student(owner, kind)).save(tmp_path)
+    student = load_student(kind, tmp_path, owner, FEATURES, options)
+    drafter, found = a_drafter(student, owner, **options), Corpus(shards, 0).train[0]
     anchors = torch.tensor([found.answer, found.answer + 1, found.answer + 9, len(found) - 1])
     wanted = drafter.layers
     parts = found.features.float().chunk(len(FEATURES), -1)
@@ -319,6 +331,7 @@ def test_a_students_proposals_are_the_drafters_own(owner, shards, kind):
             for x in (ours, theirs):
                 x.transitions.need_all()
             one, two = (torch.from_numpy(x.transitions.log_q) for x in (ours, theirs))
+            assert one.shape[1:] == (options.get("candidates", 16), options.get("siblings", 16))
             torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-3)
 
 

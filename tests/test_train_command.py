@@ -22,7 +22,7 @@ from core.errors import UserError
 from core.models import load_language
 from core.stats import bootstrap
 from core.train.collect import Collector, CollectSettings
-from core.train.report import by_drafter
+from core.train.report import by_drafter, drafter_options
 from core.train.ship import Gain, better, ship
 from core.train.simulate import Contender, Score, accepted, score
 from core.train.students import DartStudent, DFlashStudent, TargetParts, TreeFlashStudent
@@ -332,6 +332,18 @@ def test_accepted_counts_what_agrees_with_the_text():
     draft = toys.draft_of([-1, 0, 0, 2, 3], [9, 1, 2, 3, 4])
     for text, expected in (([1, 3], 1), ([2, 3, 4, 5], 3), ([3], 0), ([], 0), ([2, 4], 1)):
         assert accepted(draft, text) == expected
+
+
+def test_the_report_s_drafters_decode_with_the_options_they_are_given():
+    assert drafter_options("treeflash", {"siblings": "4"}) == {
+        "candidates": 16, "siblings": 4, "temperature": 1.0,
+    }  # fmt: skip
+    found = drafter_options("dart", {"ngram_weight": "0", "temperature": "2"})
+    assert found == {"temperature": 2.0}
+    with pytest.raises(UserError, match="temperature"):
+        drafter_options("ddtree", {"temperature": "0"})
+    with pytest.raises(UserError, match="no option 'beam'"):
+        drafter_options("ddtree", {"beam": "3"})
 
 
 def test_the_report_groups_methods_by_drafter():

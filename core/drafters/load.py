@@ -43,7 +43,7 @@ def dflash(
 
     Raises UserError when there is none or it was made for another target.
     """
-    _check_temperature(temperature)
+    check_temperature(temperature)
     folder = _folder("dflash", language, folder)
     model = dflashes.load_model(folder, language.model.dtype, language.device)
     _check_language(folder, language, model.config.of_target)
@@ -62,16 +62,13 @@ def treeflash(
 
     Raises UserError when there is none, it was made for another target, or M or S is out of range.
     """
-    _check_temperature(temperature)
-    for name, value in (("candidates", candidates), ("siblings", siblings)):
-        if not 1 <= value <= 1024:
-            raise UserError(f"the option {name} must be 1 to 1024, not {value}")
+    check_temperature(temperature)
+    options = TreeFlashOptions(candidates, siblings, temperature)
     folder = _folder("treeflash", language, folder)
     model = treeflashes.load_model(folder, language.model.dtype, language.device)
     _check_language(folder, language, model.config.of_target)
     model.ar_approximation.halve()
     _pack(model, language)
-    options = TreeFlashOptions(candidates, siblings, temperature)
     tied = language.model.config.get_text_config().tie_word_embeddings
     columns = language.embedding if tied else None  # a packed head cannot be read by rows
     return TreeFlashDrafter(model, language.embedding, language.head, options, columns)
@@ -82,7 +79,7 @@ def dart(language: Language, folder: Path | None = None, temperature: float = 1.
 
     Raises UserError when there is none or it was made for another target.
     """
-    _check_temperature(temperature)
+    check_temperature(temperature)
     folder = _folder("dart", language, folder)
     found = darts.load_checkpoint(folder, language.model.dtype, language.device)
     _check_language(folder, language, found.model.config.of_target)
@@ -140,7 +137,7 @@ def _check_fits(where: str, name: str, config: PreTrainedConfig, sizes: Mapping[
             )
 
 
-def _check_temperature(temperature: float) -> None:
+def check_temperature(temperature: float) -> None:
     if not 1e-3 <= temperature <= 1e3:
         raise UserError(f"the option temperature must be 0.001 to 1000, not {temperature}")
 

@@ -112,11 +112,19 @@ def initial_model(backbone: DFlashModel) -> TreeFlashModel:
 
 @dataclass(frozen=True)
 class TreeFlashOptions:
-    """Inference parameters: M candidates and S siblings per depth, and q's temperature."""
+    """Inference parameters: M candidates and S siblings per depth, and q's temperature.
+
+    Raises UserError for an M or S out of range.
+    """
 
     candidates: int = 16
     siblings: int = 16
     temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("candidates", "siblings"):
+            if not 1 <= (value := getattr(self, name)) <= 1024:
+                raise UserError(f"the option {name} must be 1 to 1024, not {value}")
 
 
 def save_model(

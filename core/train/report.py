@@ -23,7 +23,7 @@ from typing import Any
 from tqdm import tqdm
 
 from core import builders, embedded
-from core.drafters.load import shipped
+from core.drafters.load import check_temperature, shipped
 from core.errors import UserError, as_script
 from core.methods import load_builder, recipe, settle
 from core.models import Language, load_language
@@ -140,12 +140,26 @@ def by_drafter(methods: Sequence[str]) -> dict[str, list[str]]:
     return kinds
 
 
-def load(language: Language, kind: str, folder: Path | None, texts: Sequence[Text]) -> Student:
+def drafter_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What a method's drafter decodes with. Raises UserError for an option it cannot have."""
+    settled: dict[str, Any] = settle(method, options)  # type: ignore[assignment]
+    own = {name: settled[name] for name in recipe(method).drafter_options}
+    check_temperature(own["temperature"])
+    return own
+
+
+def load(
+    language: Language,
+    kind: str,
+    folder: Path | None,
+    texts: Sequence[Text],
+    options: Mapping[str, Any],
+) -> Student:
     """The drafter of this kind in ``folder``, or as it ships."""
     folder = folder or shipped(kind, language.name)
     if folder is None:
         raise UserError(f"no {kind} drafter ships for this target: name one with --drafter")
-    return load_student(kind, folder, language.model, texts[0].layers)
+    return load_student(kind, folder, language.model, texts[0].layers, options)
 
 
 def main() -> None:
@@ -159,7 +173,9 @@ def main() -> None:
     parser.add_argument("--budget", type=int, nargs="*", default=BUDGETS)
     parser.add_argument("--layers", type=int, nargs="*", help="feature layers of new texts")
     parser.add_argument("--every", type=int, default=1, help="judge on every n-th text only")
-    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="method options")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a method's option"
+    )
     parser.add_argument("--json", type=Path, help="also write the rows here")
     parser.add_argument("--device", default="auto")
     args = parser.parse_args()
@@ -172,7 +188,9 @@ def main() -> None:
     found = []
     for kind, methods in by_drafter(args.methods).items():
         field = [c for m in methods for c in contenders(m, language, args.budget, options)]
-        for row in score_by_source(load(language, kind, args.drafter, texts), texts, field):
+        own = drafter_options(methods[0], options)
+        student = load(language, kind, args.drafter, texts, own)
+        for row in score_by_source(student, texts, field):
             print_row(row)
             found.append(row | {"options": options})
     if args.json:

@@ -7,9 +7,10 @@ weighted over depths, what is frozen and how it is saved are its own.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -71,8 +72,8 @@ class Student(ABC, Generic[M]):
     model: M
     at_once = 16  # anchors whose proposals are made together
 
-    def __init__(self, parts: TargetParts, features: tuple[int, ...]):
-        self.parts, self.features = parts, features
+    def __init__(self, parts: TargetParts, features: tuple[int, ...], temperature: float = 1.0):
+        self.parts, self.features, self.temperature = parts, features, temperature
 
     @property
     @abstractmethod
@@ -101,7 +102,8 @@ class Student(ABC, Generic[M]):
 
     def proposals(self, rows: Tensor, roots: Sequence[int], width: int) -> Iterator[Candidates]:
         """What decoding would be offered at some anchors, from their plain rows [A, L, h]."""
-        log_q = (rows @ self.parts.head.to(rows.dtype).T).float().log_softmax(-1)
+        logits = (rows @ self.parts.head.to(rows.dtype).T).float()
+        log_q = (logits / self.temperature).log_softmax(-1)
         best = log_q.topk(min(width, log_q.shape[-1]))
         pairs = zip(best.indices.cpu().numpy(), best.values.cpu().numpy(), strict=True)
         return (Candidates(ids, odds) for ids, odds in pairs)
@@ -132,8 +134,14 @@ class DFlashStudent(Student[DFlashModel]):
 
     kind, gamma = "dflash", 4.0
 
-    def __init__(self, model: DFlashModel, parts: TargetParts, features: tuple[int, ...]):
-        super().__init__(parts, features)
+    def __init__(
+        self,
+        model: DFlashModel,
+        parts: TargetParts,
+        features: tuple[int, ...],
+        temperature: float = 1.0,
+    ):
+        super().__init__(parts, features, temperature)
         self.model = model
 
     @property
@@ -168,7 +176,7 @@ class TreeFlashStudent(Student[TreeFlashModel]):
         features: tuple[int, ...],
         options: TreeFlashOptions = TreeFlashOptions(),  # noqa: B008 (frozen)
     ):
-        super().__init__(parts, features)
+        super().__init__(parts, features, options.temperature)
         self.model, self.options = model, options
         model.model.requires_grad_(False)
 
@@ -217,9 +225,14 @@ class DartStudent(Student[DartModel]):
     kind, gamma = "dart", 1.9576  # exp(−1/γ) = 0.6
 
     def __init__(
-        self, model: DartModel, parts: TargetParts, features: tuple[int, ...], layers: int
+        self,
+        model: DartModel,
+        parts: TargetParts,
+        features: tuple[int, ...],
+        layers: int,
+        temperature: float = 1.0,
     ):
-        super().__init__(parts, features)
+        super().__init__(parts, features, temperature)
         self.model, self.layers = model, dart.feature_layers(layers)
 
     @property
@@ -309,21 +322,30 @@ def initial_dart(config: DartConfig, target: Any) -> DartModel:
 # ── from a checkpoint ────────────────────────────────────────────────────────────────────────────
 
 
-def load_student(kind: str, folder: Path, target: Any, features: tuple[int, ...]) -> Student:
+def load_student(
+    kind: str,
+    folder: Path,
+    target: Any,
+    features: tuple[int, ...],
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> Student:
     """A drafter's checkpoint folder as a student of the target, in float32 on its device.
 
-    Raises UserError for a kind that is not trained here or a folder that holds none.
+    ``options``: the drafter's, as it decodes. Raises UserError for a kind that is not trained here
+    or a folder that holds none.
     """
     parts, device = TargetParts(target), target.device
     if kind == "dflash":
-        return DFlashStudent(dflash.load_model(folder, torch.float32, device), parts, features)
+        model = dflash.load_model(folder, torch.float32, device)
+        return DFlashStudent(model, parts, features, **options)
     if kind == "treeflash":
-        model = treeflash.load_model(folder, torch.float32, device)
-        return TreeFlashStudent(model, parts, features)
+        settled = TreeFlashOptions(**options)
+        head = treeflash.load_model(folder, torch.float32, device)
+        return TreeFlashStudent(head, parts, features, settled)
     if kind == "dart":
         found = dart.load_checkpoint(folder, torch.float32, device)
         if found.head is not None:
             raise UserError(f"{folder}: a DART drafter with a head of its own is not trained here")
         layers = target.config.get_text_config().num_hidden_layers
-        return DartStudent(found.model, parts, features, layers)
+        return DartStudent(found.model, parts, features, layers, **options)
     raise UserError(f"there is no drafter of kind {kind!r}: choose of {', '.join(KINDS)}")
