@@ -138,6 +138,7 @@ def _check_fits(where: str, name: str, config: PreTrainedConfig, sizes: Mapping[
 
 
 def check_temperature(temperature: float) -> None:
+    """Raises UserError for a temperature no q is to be divided by."""
     if not 1e-3 <= temperature <= 1e3:
         raise UserError(f"the option temperature must be 0.001 to 1000, not {temperature}")
 
