@@ -24,6 +24,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from core.errors import UserError
+
 TOP_K = 16
 
 
@@ -73,8 +75,12 @@ def read_shard(path: Path) -> Iterator[Document]:
 
 
 def shard_layers(path: Path) -> tuple[int, ...]:
+    """The layers its features stand after. Raises UserError for a file that is no shard."""
     with safe_open(path, framework="pt") as file:
-        return tuple(int(i) for i in file.metadata()["layers"].split(","))
+        named = (file.metadata() or {}).get("layers")
+    if not named:
+        raise UserError(f"{path} is not training text: it names no feature layers")
+    return tuple(int(i) for i in named.split(","))
 
 
 def shard_paths(folder: Path) -> list[Path]:

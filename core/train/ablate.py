@@ -1,0 +1,220 @@
+"""What decides how good a drafter gets: one short training for every change to the recipe.
+
+    python -m core.train.ablate --shards runs/one/shards --prompts prompts-eval.jsonl \\
+        --work runs/ablate --minutes 6
+
+Every variant is a DFlash drafter trained from its own start for the same minutes, then judged by
+simulation over the same greedy texts of the target, as a chain and as a tree of 64. Variants that
+are done are not trained again, and a killed one goes on. The table of all that are done is printed
+with the 95 % paired bootstrap intervals of the differences to the base.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from core import builders, embedded
+from core.drafters.dflash import DFlashConfig, DFlashModel
+from core.errors import UserError, as_script
+from core.models import Language, load_language
+from core.stats import difference
+from core.train.fit import Corpus, Fit, FitSettings
+from core.train.report import evaluation_texts
+from core.train.run import dflash_config, run_fit
+from core.train.shards import Document, shard_layers, shard_paths
+from core.train.simulate import Contender, loss, score
+from core.train.students import Blocks, DFlashStudent, Lesson, TargetParts, initial_dflash
+
+BUDGET = 64
+HELD_OUT = 16  # documents of the shards that the KL is measured on
+CHAIN, TREE = "chain", f"tree {BUDGET}"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One training. ``features`` counts from the last of the shards' layers; 0 takes all."""
+
+    name: str
+    layers: int = 3
+    block: int = 8
+    features: int = 0
+    random: bool = False  # weights as torch makes them, not the target's last layers
+    by_token: bool = False  # learns the text's own next token, not p
+    share: int = 1  # trains on every n-th document only
+    fit: Mapping[str, Any] = field(default_factory=dict)  # changed FitSettings
+
+
+BASE = Variant("base")
+VARIANTS = (
+    BASE,
+    Variant("start: random weights", random=True),
+    Variant("loss: the text's own token", by_token=True),
+    Variant("loss: p's top 4", fit={"top_k": 4}),
+    Variant("features: the last layer's", features=1),
+    Variant("features: the last three layers'", features=3),
+    Variant("block 4", block=4),
+    Variant("block 16", block=16),
+    Variant("1 layer", layers=1),
+    Variant("2 layers", layers=2),
+    Variant("5 layers", layers=5),
+    Variant("depth weights γ = 2", fit={"gamma": 2.0}),
+    Variant("depth weights γ = 8", fit={"gamma": 8.0}),
+    Variant("all depths alike", fit={"gamma": 1e9}),
+    Variant("a quarter of the text", share=4),
+    Variant("a sixteenth of the text", share=16),
+    Variant("no decay, no average", fit={"decay_from": 1.0 - 1e-9, "average": 0.0}),
+)
+
+
+class ByToken(DFlashStudent):
+    """Cross-entropy on the token that stands in the text: what is lost without p."""
+
+    def lesson(self, blocks: Blocks, top_k: int, rng: torch.Generator, gamma: float) -> Lesson:
+        known = super().lesson(blocks, top_k, rng, gamma)
+        index = blocks.anchors[:, None] + 1 + torch.arange(self.depths)
+        inside = index < len(blocks.document)
+        tokens = blocks.document.tokens[index.clamp(max=len(blocks.document) - 1)].long()
+        return replace(
+            known,
+            ids=tokens[..., None],
+            p=torch.ones(*tokens.shape, 1),
+            weight=known.weight * inside,
+        )
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one variant reached. ``lengths``: of each contender, rounds' tokens text by text."""
+
+    name: str
+    steps: int
+    parameters: int
+    kl: float  # KL(p ‖ q) on held-out documents, mean over its own depths, nats
+    lengths: dict[str, list[list[int]]]
+
+    def tau(self, contender: str) -> float:
+        sums, counts = self._sums(contender)
+        return sum(sums) / max(1, sum(counts))
+
+    def gain(self, base: Row, contender: str) -> tuple[float, float]:
+        """The interval of τ − the base's."""
+        return difference(*self._sums(contender), *base._sums(contender))
+
+    def _sums(self, contender: str) -> tuple[list[int], list[int]]:
+        runs = self.lengths[contender]
+        return [sum(run) for run in runs], [len(run) for run in runs]
+
+
+def make_student(variant: Variant, language: Language, corpus: Corpus) -> DFlashStudent:
+    """The variant's drafter at its start, in float32 on the target's device."""
+    features = corpus.layers[-variant.features :]
+    config = dflash_config(language, variant.layers, variant.block, features)
+    model = start(config, variant, language, corpus).to(language.device, torch.float32)
+    kind = ByToken if variant.by_token else DFlashStudent
+    return kind(model, TargetParts(language.model), corpus.layers)
+
+
+def start(
+    config: DFlashConfig, variant: Variant, language: Language, corpus: Corpus
+) -> DFlashModel:
+    if variant.random:
+        return DFlashModel(config)
+    probe = corpus.train[0].tokens[None].long().to(language.device)
+    return initial_dflash(config, language.model, probe)
+
+
+def train(
+    variant: Variant, language: Language, shards: Path, recipe: FitSettings, folder: Path
+) -> Fit:
+    """The variant's run, to its end."""
+    settings = replace(recipe, **variant.fit)
+    corpus = Corpus(shards, settings.held_out)
+    corpus.train = corpus.train[:: variant.share]
+    torch.manual_seed(settings.seed)
+    fit = Fit(make_student(variant, language, corpus), corpus, settings, folder)
+    run_fit(fit)
+    return fit
+
+
+def judge(variant: Variant, fit: Fit, documents: Sequence[Document]) -> Row:
+    """The averaged drafter over the target's texts, as a chain and as a tree."""
+    student = fit.averaged()
+    field = [
+        Contender(CHAIN, builders.chain, student.depths),
+        Contender(TREE, builders.best_first, BUDGET),
+    ]
+    runs = score(student, documents, field).runs
+    return Row(
+        name=variant.name,
+        steps=fit.step,
+        parameters=sum(p.numel() for p in student.trained().values()),
+        kl=loss(student, fit.corpus.test[:HELD_OUT]),
+        lengths={name: [list(run) for run in some] for name, some in runs.items()},
+    )
+
+
+def read_rows(path: Path) -> dict[str, Row]:
+    lines = path.read_text().splitlines() if path.exists() else []
+    rows = [Row(**json.loads(line)) for line in lines]
+    return {row.name: row for row in rows}
+
+
+def print_table(rows: Mapping[str, Row]) -> None:
+    """As Markdown, in the order of VARIANTS."""
+    base = rows.get(BASE.name)
+    print("| variant | steps | M parameters | KL | τ chain | τ tree 64 |\n|" + " --- |" * 6)
+    for row in rows.values():
+        cells = [row.name, str(row.steps), f"{row.parameters / 1e6:.1f}", f"{row.kl:.2f}"]
+        for contender in (CHAIN, TREE):
+            said = f"{row.tau(contender):.2f}"
+            if base and row is not base:
+                low, high = row.gain(base, contender)
+                said += f" [{low:+.2f}, {high:+.2f}]"
+            cells.append(said)
+        print("| " + " | ".join(cells) + " |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--shards", type=Path, required=True, help="text of the train command")
+    parser.add_argument("--prompts", type=Path, required=True, help="held out from training")
+    parser.add_argument("--work", type=Path, required=True, help="reused to resume")
+    parser.add_argument("--minutes", type=float, default=6, help="of training, each variant")
+    parser.add_argument("--every", type=int, default=4, help="judge on every n-th prompt only")
+    parser.add_argument("--only", nargs="*", metavar="NAME", help="of the variants")
+    parser.add_argument("--model", default=embedded.NAME)
+    parser.add_argument("--device", default="auto")
+    args = parser.parse_args()
+    known = {v.name: v for v in VARIANTS}
+    if unknown := set(args.only or ()) - set(known):
+        raise UserError(f"no variant {sorted(unknown)[0]!r}: choose of {', '.join(known)}")
+    chosen = [known[name] for name in args.only or known]
+    table = args.work / "table.jsonl"
+    language = load_language(args.model, args.device, pack=False)
+    if not shard_paths(args.shards):
+        raise UserError(f"{args.shards} holds no training text: name the shards of a run")
+    layers = shard_layers(shard_paths(args.shards)[0])
+    texts = evaluation_texts(language, layers, args.prompts, args.work / "evaluation", ("greedy",))
+    documents = [text.document for text in texts[:: args.every]]
+    recipe = FitSettings(minutes=args.minutes)
+    for variant in chosen:
+        if variant.name in read_rows(table):
+            continue
+        print(variant.name, file=sys.stderr, flush=True)
+        folder = args.work / variant.name.replace(" ", "-")
+        row = judge(variant, train(variant, language, args.shards, recipe, folder), documents)
+        with table.open("a") as file:
+            file.write(json.dumps(asdict(row)) + "\n")
+    print_table(read_rows(table))
+
+
+if __name__ == "__main__":
+    as_script(main)

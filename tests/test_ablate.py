@@ -1,0 +1,112 @@
+"""Short trainings that differ in one thing: what each changes, and that none is made twice."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from app import cli
+from core.errors import UserError
+from core.models import load_language
+from core.train import ablate
+from core.train.fit import Corpus
+from core.train.students import Blocks
+from tests.test_cli import save_toys
+
+SOME = ("base", "1 layer", "block 4", "start: random weights", "loss: the text's own token")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A target, the train command's text of it, and prompts held out."""
+    folder = tmp_path_factory.mktemp("ablate")
+    target, _ = save_toys(folder)
+    prompts = [{"prompt": f"Say {i} words about ships."} for i in range(34)]
+    (folder / "prompts.jsonl").write_text("\n".join(map(json.dumps, prompts)))
+    held_out = [{"prompt": f"Which of us {i} is new?", "source": "chat"} for i in range(2)]
+    (folder / "held-out.jsonl").write_text("\n".join(map(json.dumps, held_out)))
+    words = ["--out", str(folder / "run"), "--prompts", str(folder / "prompts.jsonl")]
+    sizes = ["--minutes", "0.001", "--draft-layers", "1", "--sequences", "1", "--anchors", "2"]
+    assert cli.main(["train", "--model", str(target), "--device", "cpu", *words, *sizes]) == 0
+    return folder
+
+
+@pytest.fixture
+def command(folder, monkeypatch):
+    """Run the script with these words beside the usual ones."""
+
+    def run(*words):
+        usual = [
+            "--shards", str(folder / "run" / "shards"), "--work", str(folder / "work"),
+            "--prompts", str(folder / "held-out.jsonl"), "--model", str(folder / "target"),
+            "--device", "cpu", "--minutes", "0.005", "--every", "1",
+        ]  # fmt: skip
+        monkeypatch.setattr("sys.argv", ["ablate", *usual, *words])
+        ablate.main()
+
+    return run
+
+
+def variant(name):
+    return next(v for v in ablate.VARIANTS if v.name == name)
+
+
+def test_variants_are_trained_judged_alike_and_not_trained_again(folder, command, capsys):
+    table = folder / "work" / "table.jsonl"
+    command("--only", *SOME)
+    rows = ablate.read_rows(table)
+    assert tuple(rows) == SOME
+    for name, row in rows.items():
+        assert row.steps > 0 and row.kl > 0
+        longest = variant(name).block
+        for contender in (ablate.CHAIN, ablate.TREE):
+            texts = row.lengths[contender]
+            assert len(texts) == 2 and all(1 <= n <= longest for text in texts for n in text)
+            assert 1 <= row.tau(contender) <= longest
+    assert rows["base"].gain(rows["base"], ablate.TREE) == (0, 0)
+    assert rows["1 layer"].parameters < rows["block 4"].parameters == rows["base"].parameters
+    printed, before = capsys.readouterr().out, table.read_bytes()
+    assert all(f"| {name} |" in printed for name in SOME)
+    command("--only", *SOME)
+    assert table.read_bytes() == before
+    assert capsys.readouterr().out == printed
+
+
+def test_what_cannot_be_is_said(command, folder):
+    with pytest.raises(UserError, match="no variant 'thicker'"):
+        command("--only", "base", "thicker")
+    for name, why in (("run", "holds no training text"), ("target", "is not training text")):
+        with pytest.raises(UserError, match=why):
+            command("--shards", str(folder / name), "--work", str(folder / "other"))
+
+
+def students(folder, *names):
+    language = load_language(str(folder / "target"), "cpu", pack=False)
+    corpus = Corpus(folder / "run" / "shards", 0)
+    return corpus, [ablate.make_student(variant(name), language, corpus) for name in names]
+
+
+def test_what_a_variant_changes_is_what_is_built(folder):
+    names = ("base", "block 16", "features: the last layer's", "start: random weights")
+    corpus, (base, long, last, random) = students(folder, *names)
+    assert base.depths == 7 and long.depths == 15
+    assert base.model.config.target_layer_ids == corpus.layers
+    assert last.model.config.target_layer_ids == corpus.layers[-1:]
+    own = random.model.layers[0].mlp.up_proj.weight
+    assert not torch.equal(own, base.model.layers[0].mlp.up_proj.weight)
+
+
+def test_learning_by_token_asks_for_the_token_that_stands_there(folder):
+    corpus, (base, by_token) = students(folder, "base", "loss: the text's own token")
+    document = max(corpus.train, key=len)
+    last = len(document) - 2  # one token stands behind it
+    blocks = Blocks(document, torch.tensor([document.answer, last]))
+    made = [s.lesson(blocks, 4, torch.Generator(), 4.0) for s in (base, by_token)]
+    depths = base.depths
+    first = document.tokens[document.answer + 1 : document.answer + 1 + depths]
+    assert made[1].ids[0, : len(first), 0].tolist() == first.tolist()
+    assert made[1].p.eq(1).all() and made[1].ids.shape == (2, depths, 1)
+    assert made[1].ids[1, 0, 0] == document.tokens[-1]
+    assert made[1].weight[1].count_nonzero() == 1 < made[0].weight[1].count_nonzero() == 2
