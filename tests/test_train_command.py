@@ -25,7 +25,7 @@ from core.train.collect import Collector, CollectSettings
 from core.train.report import by_drafter, drafter_options
 from core.train.ship import Gain, better, ship
 from core.train.simulate import Contender, Score, accepted, score
-from core.train.students import DartStudent, DFlashStudent, TargetParts, TreeFlashStudent
+from core.train.students import Blocks, DartStudent, DFlashStudent, TargetParts, TreeFlashStudent
 from core.types import Sampling
 from tests import toys
 from tests.test_cli import save_toys
@@ -112,6 +112,28 @@ def test_other_drafters_train_on_the_same_shards_and_resume(words, folder, backb
             assert torch.equal(found.model.state_dict()[name], tensor), name
     assert cli.main(with_kind(words, kind, *more)) == 0
     assert read_report(out, kind)["steps"] == report["steps"]
+
+
+def test_a_head_and_its_backbone_learn_together_and_ship_together(words, folder, backbone):
+    out = folder / "joint"
+    for name in ("shards", KIND):
+        shutil.copytree(folder / "run" / name, out / name)
+    command = with_kind([*words, "--out", str(out), "--joint"], "treeflash")
+    assert cli.main(command) == 0
+    made = load_treeflash(out / "treeflash" / "checkpoint", torch.float32, "cpu")
+    beside, before = (load_dflash(f, torch.float32, "cpu") for f in (out / KIND, backbone))
+    for name, tensor in beside.state_dict().items():
+        assert torch.equal(made.model.state_dict()[name], tensor), name
+    assert not torch.equal(beside.fc.weight, before.fc.weight)
+    assert made.ar_approximation.d.weight.any()
+    steps = read_report(out, "treeflash")["steps"]
+    assert cli.main(command) == 0
+    assert read_report(out, "treeflash")["steps"] == steps > 0
+
+
+def test_only_a_head_learns_jointly(words, folder, capsys):
+    assert cli.main([*words, "--out", str(folder / "alone"), "--joint"]) == 2
+    assert "--joint" in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize("kind", ["treeflash", "dart"])
@@ -309,6 +331,24 @@ def test_a_simulated_run_takes_the_rounds_of_a_real_one(pair, budget, document):
     result = score(student, [document], [Contender(pair, builder, budget)], COUNT)
     assert result.runs[pair] == (lengths,)
     assert result.tau[pair] == pytest.approx(sum(lengths) / len(lengths))
+
+
+def test_a_joint_lesson_is_about_q_and_about_q_prime(document):
+    model = toys.treeflash_model().requires_grad_(True)
+    parts = TargetParts(toys.model())
+    joint = TreeFlashStudent(model, parts, FEATURES, joint=True)
+    blocks = Blocks(document, torch.tensor([document.answer, document.answer + 9]))
+    lesson = joint.lesson(blocks, 4, torch.Generator(), 4.0)
+    rows, depths = joint.taught_rows(blocks), joint.depths
+    assert rows.shape[1] == lesson.ids.shape[1] == lesson.weight.shape[1] == 2 * depths
+    for part in (lesson.ids, lesson.p, lesson.weight):
+        assert torch.equal(part[:, :depths], part[:, depths:])
+    plain = DFlashStudent(model.model, parts, FEATURES).rows(blocks)
+    torch.testing.assert_close(rows[:, :depths], plain)
+    torch.testing.assert_close(rows[:, depths:], joint.rows(blocks))
+    rows[:, depths:].sum().backward()
+    assert model.model.fc.weight.grad.any()
+    assert set(joint.trained()) == {name for name, _ in model.named_parameters()}
 
 
 def test_contenders_share_proposals_and_differ_by_what_they_build(document):

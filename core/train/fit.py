@@ -187,7 +187,7 @@ class Fit:
         whole = sum(float(x.weight.sum()) for x in lessons)
         total = 0.0
         for lesson in lessons:
-            rows, p = student.rows(lesson.blocks), lesson.p.to(device)
+            rows, p = student.taught_rows(lesson.blocks), lesson.p.to(device)
             log_q = F.log_softmax((rows @ head.to(rows.dtype).T).float() + add, -1)
             cross = -(p * log_q.gather(-1, column[lesson.ids].to(device))).sum(-1)
             entropy = -(p * p.clamp_min(1e-9).log()).sum(-1)

@@ -138,6 +138,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--backbone", type=Path, metavar="FOLDER",
         help="DFlash checkpoint under TreeFlash's head (default: the run's own, else the shipped)",
     )  # fmt: skip
+    parser.add_argument(
+        "--joint", action="store_true",
+        help="TreeFlash's head and its backbone learn together; the run's DFlash becomes that one",
+    )  # fmt: skip
     parser.add_argument("--lr", type=float, default=FitSettings.lr)
     parser.add_argument("--sequences", type=int, default=FitSettings.sequences)
     parser.add_argument("--anchors", type=int, default=FitSettings.anchors)
@@ -158,6 +162,8 @@ def main(args: argparse.Namespace) -> int:
     if not all(0 <= t < math.inf for t in args.temperatures) or args.asks < 0:
         raise UserError("a temperature is a number from 0 on, and so is the number of asks")
     logging.disable_progress_bar()
+    if args.joint and args.kind != "treeflash":
+        raise UserError(f"--joint is for TreeFlash's head, not for {args.kind}")
     args.start = starting_point(args.start, args.kind, args.model)
     language = load_language(args.model, args.device, pack=False)
     if args.kind == "dflash" and args.start:
@@ -180,6 +186,8 @@ def main(args: argparse.Namespace) -> int:
     torch.manual_seed(args.seed)
     fit = Fit(make_student(args, language, config, corpus), corpus, recipe, folder)
     run_fit(fit)
+    if isinstance(fit.student, TreeFlashStudent) and fit.student.joint:
+        dflash.save_model(fit.averaged().model.model, args.out / "dflash" / "checkpoint")
     if args.kind == DENOISER:
         texts = own_texts(language, args.held_out, corpus, args.out)
         found = denoiser_report(folder / "checkpoint", args, texts)
@@ -235,14 +243,15 @@ def make_treeflash(
                 "TreeFlash needs a DFlash backbone: train one first, or give --backbone"
             )
         backbone = dflash.load_model(folder, torch.float32, device)
-        return TreeFlashStudent(treeflash.initial_model(backbone), parts, layers)
+        model = treeflash.initial_model(backbone)
+        return TreeFlashStudent(model, parts, layers, joint=args.joint)
     model = treeflash.load_model(args.start, torch.float32, device)
     if folder is not None:
         backbone = dflash.load_model(folder, torch.float32, device)
         if backbone.config != model.config:
             raise UserError(f"the head in {args.start} is not for the backbone in {folder}")
         model.model.load_state_dict(backbone.state_dict())
-    return TreeFlashStudent(model, parts, layers)
+    return TreeFlashStudent(model, parts, layers, joint=args.joint)
 
 
 def make_denoiser(args: argparse.Namespace, language: Language, mask: int) -> DenoiserStudent:

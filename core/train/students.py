@@ -96,6 +96,10 @@ class Student(ABC, Generic[M]):
         ids, p, exists = blocks.targets(self.depths, top_k)
         return Lesson(blocks, ids, p, exists * depth_weights(self.depths, gamma))
 
+    def taught_rows(self, blocks: Blocks) -> Tensor:
+        """The rows a lesson is about, at its places."""
+        return self.rows(blocks)
+
     def plain_rows(self, blocks: Blocks) -> Tensor:
         """Rows [A, L, h] of the plain q, which candidates are read off."""
         return self.rows(blocks)
@@ -164,7 +168,9 @@ def backbone_rows(student: Student, model: DFlashModel, blocks: Blocks) -> Tenso
 
 
 class TreeFlashStudent(Student[TreeFlashModel]):
-    """The head behind true previous tokens; the backbone stays frozen (TreeFlash §3, Table 3)."""
+    """The head behind true previous tokens; the backbone stays frozen (TreeFlash §3, Table 3), or
+    with ``joint`` learns beside it: a lesson then has every place twice, for q and for q′.
+    """
 
     kind, gamma = "treeflash", 4.0
     at_once = 1  # a proposal costs M·L rows of the head: only what is asked for is made
@@ -175,21 +181,39 @@ class TreeFlashStudent(Student[TreeFlashModel]):
         parts: TargetParts,
         features: tuple[int, ...],
         options: TreeFlashOptions = TreeFlashOptions(),  # noqa: B008 (frozen)
+        joint: bool = False,
     ):
         super().__init__(parts, features, options.temperature)
-        self.model, self.options = model, options
-        model.model.requires_grad_(False)
+        self.model, self.options, self.joint = model, options, joint
+        model.model.requires_grad_(joint)
 
     @property
     def depths(self) -> int:
         return self.model.config.depths
 
-    @torch.no_grad()
     def hidden(self, blocks: Blocks) -> Tensor:
-        return backbone_rows(self, self.model.model, blocks)
+        """The backbone's residual rows [A, L, h]."""
+        with torch.set_grad_enabled(self.joint and torch.is_grad_enabled()):
+            return backbone_rows(self, self.model.model, blocks)
+
+    def lesson(self, blocks: Blocks, top_k: int, rng: torch.Generator, gamma: float) -> Lesson:
+        once = super().lesson(blocks, top_k, rng, gamma)
+        if not self.joint:
+            return once
+        ids, p, weight = (torch.cat([x, x], 1) for x in (once.ids, once.p, once.weight))
+        return Lesson(blocks, ids, p, weight)
+
+    def taught_rows(self, blocks: Blocks) -> Tensor:
+        hidden = self.hidden(blocks)
+        conditioned = self._conditioned(hidden, blocks)
+        if not self.joint:
+            return conditioned
+        return torch.cat([self.model.model.norm(hidden), conditioned], 1)
 
     def rows(self, blocks: Blocks) -> Tensor:
-        hidden = self.hidden(blocks)
+        return self._conditioned(self.hidden(blocks), blocks)
+
+    def _conditioned(self, hidden: Tensor, blocks: Blocks) -> Tensor:
         index = blocks.anchors[:, None] + torch.arange(self.depths)
         before = blocks.document.tokens[index.clamp(max=len(blocks.document) - 1)].long()
         embedded = self.parts.embedding[before.to(hidden.device)].to(hidden.dtype)
