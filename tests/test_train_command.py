@@ -131,6 +131,13 @@ def test_a_head_and_its_backbone_learn_together_and_ship_together(words, folder,
     assert read_report(out, "treeflash")["steps"] == steps > 0
 
 
+def test_the_depths_weigh_as_the_command_says(words, folder):
+    out = folder / "weighed"
+    shutil.copytree(folder / "run" / "shards", out / "shards")
+    assert cli.main([*words, "--out", str(out), "--gamma", "2"]) == 0
+    assert read_report(out, "dflash")["recipe"]["gamma"] == 2
+
+
 def test_only_a_head_learns_jointly(words, folder, capsys):
     assert cli.main([*words, "--out", str(folder / "alone"), "--joint"]) == 2
     assert "--joint" in capsys.readouterr().err.splitlines()[-1]
@@ -154,7 +161,7 @@ def test_a_trained_drafter_decodes(words, folder, backbone, kind, capsys):
     "more",
     [["--minutes", "0"], ["--draft-layers", "99"], ["--prompts", "--asks", "0"],
      ["--draft-length", "0"], ["--block-size", "1"], ["--temperatures", "0", "-1"],
-     ["--temperatures", "nan"], ["--asks", "-1"]],
+     ["--temperatures", "nan"], ["--asks", "-1"], ["--gamma", "0"], ["--gamma", "nan"]],
 )  # fmt: skip
 def test_train_refuses_what_cannot_be(words, folder, more, capsys):
     assert cli.main([*words, "--out", str(folder / "other"), *more]) == 2

@@ -142,6 +142,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--joint", action="store_true",
         help="TreeFlash's head and its backbone learn together; the run's DFlash becomes that one",
     )  # fmt: skip
+    parser.add_argument(
+        "--gamma", type=float, metavar="G",
+        help="depth k weighs exp(−(k − 1)/G) in the loss (default: as the drafter's paper)",
+    )  # fmt: skip
     parser.add_argument("--lr", type=float, default=FitSettings.lr)
     parser.add_argument("--sequences", type=int, default=FitSettings.sequences)
     parser.add_argument("--anchors", type=int, default=FitSettings.anchors)
@@ -159,6 +163,8 @@ def main(args: argparse.Namespace) -> int:
         raise UserError(
             "minutes, batch, draft layers, draft length, rank and block size − 1 must be positive"
         )
+    if args.gamma is not None and not args.gamma > 0:
+        raise UserError("gamma is a positive number of depths")
     if not all(0 <= t < math.inf for t in args.temperatures) or args.asks < 0:
         raise UserError("a temperature is a number from 0 on, and so is the number of asks")
     logging.disable_progress_bar()
@@ -178,7 +184,7 @@ def main(args: argparse.Namespace) -> int:
     make_shards(language, settings, texts, shards)
     recipe = FitSettings(
         minutes=args.minutes, lr=args.lr, sequences=args.sequences, anchors=args.anchors,
-        seed=args.seed,
+        seed=args.seed, gamma=args.gamma,
     )  # fmt: skip
     corpus = Corpus(shards, recipe.held_out)
     if not corpus.train:
