@@ -77,6 +77,10 @@ def test_variants_are_trained_judged_alike_and_not_trained_again(folder, command
 def test_what_cannot_be_is_said(command, folder):
     with pytest.raises(UserError, match="no variant 'thicker'"):
         command("--only", "base", "thicker")
+    for words in (("--minutes", "0.006"), ("--every", "2")):
+        command("--only", "base")
+        with pytest.raises(UserError, match="of other minutes or prompts"):
+            command("--only", "base", *words)
     for name, why in (("run", "holds no training text"), ("target", "is not training text")):
         with pytest.raises(UserError, match=why):
             command("--shards", str(folder / name), "--work", str(folder / "other"))

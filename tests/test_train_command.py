@@ -131,6 +131,19 @@ def test_a_head_and_its_backbone_learn_together_and_ship_together(words, folder,
     assert read_report(out, "treeflash")["steps"] == steps > 0
 
 
+@pytest.mark.parametrize("first", [(), ("--joint",)])
+def test_a_head_alone_does_not_go_on_from_both_nor_both_from_it(words, folder, first, capsys):
+    out = folder / f"first{len(first)}"
+    shutil.copytree(folder / "run" / "shards", out / "shards")
+    shutil.copytree(folder / "run" / KIND, out / KIND)
+    command = with_kind([*words, "--out", str(out)], "treeflash")
+    assert cli.main([*command, *first]) == 0
+    state = (out / "treeflash" / "state.safetensors").read_bytes()
+    assert cli.main([*command, *(() if first else ("--joint",))]) == 2
+    assert "training of other parts" in capsys.readouterr().err.splitlines()[-1]
+    assert (out / "treeflash" / "state.safetensors").read_bytes() == state
+
+
 def test_the_depths_weigh_as_the_command_says(words, folder):
     out = folder / "weighed"
     shutil.copytree(folder / "run" / "shards", out / "shards")

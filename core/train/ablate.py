@@ -95,10 +95,15 @@ class Row:
     """What one variant reached. ``lengths``: of each contender, rounds' tokens text by text."""
 
     name: str
+    minutes: float
     steps: int
     parameters: int
     kl: float  # KL(p ‖ q) on held-out documents, mean over its own depths, nats
     lengths: dict[str, list[list[int]]]
+
+    def beside(self, minutes: float, texts: int) -> bool:
+        """Whether a training of these minutes, judged on so many texts, compares with it."""
+        return self.minutes == minutes and len(self.lengths[CHAIN]) == texts
 
     def tau(self, contender: str) -> float:
         sums, counts = self._sums(contender)
@@ -154,6 +159,7 @@ def judge(variant: Variant, fit: Fit, documents: Sequence[Document]) -> Row:
     runs = score(student, documents, field).runs
     return Row(
         name=variant.name,
+        minutes=fit.settings.minutes,
         steps=fit.step,
         parameters=sum(p.numel() for p in student.trained().values()),
         kl=loss(student, fit.corpus.test[:HELD_OUT]),
@@ -171,7 +177,7 @@ def print_table(rows: Mapping[str, Row]) -> None:
     """As Markdown, in the order of VARIANTS."""
     base = rows.get(BASE.name)
     print("| variant | steps | M parameters | KL | τ chain | τ tree 64 |\n|" + " --- |" * 6)
-    for row in rows.values():
+    for row in (rows[v.name] for v in VARIANTS if v.name in rows):
         cells = [row.name, str(row.steps), f"{row.parameters / 1e6:.1f}", f"{row.kl:.2f}"]
         for contender in (CHAIN, TREE):
             said = f"{row.tau(contender):.2f}"
@@ -204,6 +210,8 @@ def main() -> None:
     layers = shard_layers(shard_paths(args.shards)[0])
     texts = evaluation_texts(language, layers, args.prompts, args.work / "evaluation", ("greedy",))
     documents = [text.document for text in texts[:: args.every]]
+    if any(not row.beside(args.minutes, len(documents)) for row in read_rows(table).values()):
+        raise UserError(f"{table} is of other minutes or prompts: name another --work")
     recipe = FitSettings(minutes=args.minutes)
     for variant in chosen:
         if variant.name in read_rows(table):

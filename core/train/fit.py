@@ -27,6 +27,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from core.errors import UserError
 from core.train.shards import Document, read_shard, shard_layers, shard_paths
 from core.train.students import Blocks, Student
 
@@ -240,6 +241,9 @@ class Fit:
             self.step = int(file.metadata()["step"])
             self.seconds = float(file.metadata()["seconds"])
             names = list(file.keys())
+            own = {f"{part}.{n}" for part in ("model", "average") for n in self.average}
+            if own != {n for n in names if not n.startswith("optimizer.")}:
+                raise UserError(f"{path} is of a training of other parts: name another folder")
             with torch.no_grad():
                 for name, parameter in self.student.trained().items():
                     parameter.copy_(file.get_tensor(f"model.{name}"))
