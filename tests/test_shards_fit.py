@@ -214,6 +214,18 @@ def test_a_resumed_fit_goes_on_exactly(owner, shards, tmp_path, kind):
         assert torch.equal(whole.average[name], second.average[name]), name
 
 
+def test_what_lies_outside_the_folder_is_written_at_every_checkpoint(owner, shards, tmp_path):
+    """So a joint training killed midway leaves a backbone and a head that belong together."""
+    written = []
+    corpus, settings = Corpus(shards, ENDLESS.held_out), replace(ENDLESS, save_every=2)
+    fit = Fit(a_student(owner, "treeflash"), corpus, settings, tmp_path, written.append)
+    losses(fit, 5)
+    assert len(written) == fit.step // 2 > 1
+    kept = loaded("treeflash", tmp_path / "checkpoint").state_dict()
+    for name, tensor in written[-1].trained().items():
+        assert torch.equal(kept[name], tensor.to(torch.bfloat16).float()), name
+
+
 def loaded(kind, folder):
     if kind == "dart":
         return dart.load_checkpoint(folder, torch.float32, "cpu").model

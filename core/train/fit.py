@@ -17,7 +17,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -136,7 +136,10 @@ class Vocabulary:
 
 
 class Fit:
-    """One training run in a folder. ``steps()`` yields after each step; stop whenever you like."""
+    """One training run in a folder. ``steps()`` yields after each step; stop whenever you like.
+
+    ``beside`` gets the averaged student at every checkpoint, to write what lies outside the folder.
+    """
 
     def __init__(
         self,
@@ -144,9 +147,10 @@ class Fit:
         corpus: Corpus,
         settings: FitSettings,
         folder: Path,
+        beside: Callable[[Student], None] | None = None,
     ):
         self.student, self.parts, self.corpus = student, student.parts, corpus
-        self.settings, self.folder = settings, folder
+        self.settings, self.folder, self._beside = settings, folder, beside
         self.average = {n: p.detach().clone() for n, p in student.trained().items()}
         self.optimizer = torch.optim.AdamW(
             student.trained().values(), settings.lr, betas=(0.9, 0.95), weight_decay=0.0
@@ -231,7 +235,10 @@ class Fit:
             contiguous, partial, metadata={"step": str(self.step), "seconds": str(self.seconds)}
         )
         os.replace(partial, self.folder / "state.safetensors")
-        self.averaged().save(self.folder / "checkpoint")
+        averaged = self.averaged()
+        averaged.save(self.folder / "checkpoint")
+        if self._beside:
+            self._beside(averaged)
 
     def _resume(self) -> None:
         path = self.folder / "state.safetensors"

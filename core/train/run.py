@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -190,10 +191,9 @@ def main(args: argparse.Namespace) -> int:
     if not corpus.train:
         raise UserError(f"{shards} holds no training documents")
     torch.manual_seed(args.seed)
-    fit = Fit(make_student(args, language, config, corpus), corpus, recipe, folder)
+    student = make_student(args, language, config, corpus)
+    fit = Fit(student, corpus, recipe, folder, partial(keep_backbone, args.out))
     run_fit(fit)
-    if isinstance(fit.student, TreeFlashStudent) and fit.student.joint:
-        dflash.save_model(fit.averaged().model.model, args.out / "dflash" / "checkpoint")
     if args.kind == DENOISER:
         texts = own_texts(language, args.held_out, corpus, args.out)
         found = denoiser_report(folder / "checkpoint", args, texts)
@@ -258,6 +258,12 @@ def make_treeflash(
             raise UserError(f"the head in {args.start} is not for the backbone in {folder}")
         model.model.load_state_dict(backbone.state_dict())
     return TreeFlashStudent(model, parts, layers, joint=args.joint)
+
+
+def keep_backbone(out: Path, averaged: Student) -> None:
+    """What learnt jointly with its head is the run's DFlash drafter from then on."""
+    if isinstance(averaged, TreeFlashStudent) and averaged.joint:
+        dflash.save_model(averaged.model.model, out / "dflash" / "checkpoint")
 
 
 def make_denoiser(args: argparse.Namespace, language: Language, mask: int) -> DenoiserStudent:
