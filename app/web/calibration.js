@@ -211,7 +211,7 @@ class Calibration {
   }
 
   _savers(title, records) {
-    return h("span", { class: "ds-plot-tools" }, savers(title, records, this.source));
+    return savers(title, records, this.source);
   }
 
   _errors() {

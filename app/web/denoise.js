@@ -287,7 +287,7 @@ class RankingTable {
     this.element = h("section", { class: "ds-card dn-side", "aria-label": "Ranking of masked positions" },
       h("header", {}, this.heading, h("span", { class: "ds-spring" }), this.now, this.before), this.words,
       h("div", { class: "dn-scroll", tabindex: 0, role: "region", "aria-label": "Ranking" }, this.table),
-      h("span", { class: "ds-plot-tools" }, savers("Ranking", () => this._records(), source)));
+      savers("Ranking", () => this._records(), source));
     this.read = false;
   }
 

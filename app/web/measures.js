@@ -109,7 +109,7 @@ class Measures {
     });
     const table = h("table", {}, h("thead", {}, h("tr", {}, h("th", {}), h("th", { title: "block efficiency with its 95 % bootstrap interval over rounds" }, "τ"), shown.map((depth) => h("th", { title: "mean TVD with its 95 % interval" }, `TVD ${depth}`)))), h("tbody", {}, lines));
     const records = () => depths.flatMap(([pane, rows], at) => (tau[at][1].length ? [{ method: pane.title, ...tau[at][1][0], ...Object.fromEntries(rows.map((row) => [`tvd_${row.depth}`, row.tvd])) }] : []));
-    this.summary.replaceChildren(table, h("span", { class: "ds-plot-tools" }, savers("The runs", records, this.source)));
+    this.summary.replaceChildren(table, savers("The runs", records, this.source));
   }
 }
 

@@ -151,14 +151,15 @@ function fileName(title) {
   return "draftscope-" + title.toLowerCase().replace(/[^a-z0-9]+/g, "-");
 }
 
-/** Buttons that save numbers as files: records() gives them, `source` is the server's functions and
- *  may not be able to make Parquet. */
+/** Buttons that save numbers as files, in a row: records() gives the numbers, `source` is the server's
+ *  functions and may not be able to make Parquet. */
 function savers(title, records, source) {
   const name = fileName(title);
   const made = (words, label, save) => saveButton(words, { class: "ds-small", "aria-label": `${label}: ${title}`, title: label }, save);
   const csv = made("CSV", "Save the numbers", () => saveRecords(records(), name));
-  if (!source || !source.parquet) return [csv];
-  return [csv, made("Parquet", "Save the numbers as Parquet", () => takeAnswer(source.parquet({ name, records: records() })))];
+  const able = source && source.parquet;
+  return h("span", { class: "ds-plot-tools" }, csv,
+    able ? made("Parquet", "Save the numbers as Parquet", () => takeAnswer(source.parquet({ name, records: records() }))) : "");
 }
 
 // ── the menu of a pane ─────────────────────────────────────────────────────────────────────────

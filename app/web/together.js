@@ -50,7 +50,7 @@ class Together {
             head("accepted", "accepted nodes by drafted nodes"), head("rounds", "one forward pass of the target each"),
             head("this token", "how the token at this place came"))),
           this.table),
-          h("span", { class: "ds-plot-tools" }, savers("Runs on one text", () => this._records(), this.source)))));
+          savers("Runs on one text", () => this._records(), this.source))));
   }
 
   /** The numbers of the table, a line a run. */

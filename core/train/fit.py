@@ -138,7 +138,7 @@ class Vocabulary:
 class Fit:
     """One training run in a folder. ``steps()`` yields after each step; stop whenever you like.
 
-    ``beside`` gets the averaged student at every checkpoint, to write what lies outside the folder.
+    ``on_checkpoint`` gets the averaged student at every checkpoint: for what lies outside the folder.
     """
 
     def __init__(
@@ -147,10 +147,10 @@ class Fit:
         corpus: Corpus,
         settings: FitSettings,
         folder: Path,
-        beside: Callable[[Student], None] | None = None,
+        on_checkpoint: Callable[[Student], None] | None = None,
     ):
         self.student, self.parts, self.corpus = student, student.parts, corpus
-        self.settings, self.folder, self._beside = settings, folder, beside
+        self.settings, self.folder, self._on_checkpoint = settings, folder, on_checkpoint
         self.average = {n: p.detach().clone() for n, p in student.trained().items()}
         self.optimizer = torch.optim.AdamW(
             student.trained().values(), settings.lr, betas=(0.9, 0.95), weight_decay=0.0
@@ -237,8 +237,8 @@ class Fit:
         os.replace(partial, self.folder / "state.safetensors")
         averaged = self.averaged()
         averaged.save(self.folder / "checkpoint")
-        if self._beside:
-            self._beside(averaged)
+        if self._on_checkpoint:
+            self._on_checkpoint(averaged)
 
     def _resume(self) -> None:
         path = self.folder / "state.safetensors"
