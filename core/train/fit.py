@@ -138,7 +138,7 @@ class Vocabulary:
 class Fit:
     """One training run in a folder. ``steps()`` yields after each step; stop whenever you like.
 
-    ``on_checkpoint`` gets the averaged student at every checkpoint: for what lies outside the folder.
+    ``on_checkpoint`` gets the averaged student each time, to write what lies outside the folder.
     """
 
     def __init__(
