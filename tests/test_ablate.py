@@ -12,6 +12,7 @@ from core.errors import UserError
 from core.models import load_language
 from core.train import ablate
 from core.train.fit import Corpus
+from core.train.shards import shard_paths
 from core.train.students import Blocks
 from tests.test_cli import save_toys
 
@@ -25,7 +26,7 @@ def folder(tmp_path_factory):
     target, _ = save_toys(folder)
     prompts = [{"prompt": f"Say {i} words about ships."} for i in range(34)]
     (folder / "prompts.jsonl").write_text("\n".join(map(json.dumps, prompts)))
-    held_out = [{"prompt": f"Which of us {i} is new?", "source": "chat"} for i in range(2)]
+    held_out = [{"prompt": f"Who of us is {of}?", "source": of} for of in ("new", "old")]
     (folder / "held-out.jsonl").write_text("\n".join(map(json.dumps, held_out)))
     words = ["--out", str(folder / "run"), "--prompts", str(folder / "prompts.jsonl")]
     sizes = ["--minutes", "0.001", "--draft-layers", "1", "--sequences", "1", "--anchors", "2"]
@@ -65,10 +66,12 @@ def test_variants_are_trained_judged_alike_and_not_trained_again(folder, command
             texts = row.lengths[contender]
             assert len(texts) == 2 and all(1 <= n <= longest for text in texts for n in text)
             assert 1 <= row.tau(contender) <= longest
+        both, each = row.tau(ablate.TREE), [row.tau(ablate.TREE, of) for of in ("new", "old")]
+        assert sorted(row.sources) == ["new", "old"] and min(each) <= both <= max(each)
     assert rows["base"].gain(rows["base"], ablate.TREE) == (0, 0)
     assert rows["1 layer"].parameters < rows["block 4"].parameters == rows["base"].parameters
     printed, before = capsys.readouterr().out, table.read_bytes()
-    assert all(f"| {name} |" in printed for name in SOME)
+    assert all(f"| {name} |" in printed for name in (*SOME, "new | old"))
     command("--only", *SOME)
     assert table.read_bytes() == before
     assert capsys.readouterr().out == printed
@@ -114,3 +117,33 @@ def test_learning_by_token_asks_for_the_token_that_stands_there(folder):
     assert made[1].p.eq(1).all() and made[1].ids.shape == (2, depths, 1)
     assert made[1].ids[1, 0, 0] == document.tokens[-1]
     assert made[1].weight[1].count_nonzero() == 1 < made[0].weight[1].count_nonzero() == 2
+
+
+def test_a_mixture_is_a_folder_of_shards_and_leaves_out_what_is_held_out(folder, tmp_path, command):
+    shards = folder / "run" / "shards"
+    few, corpus = tmp_path / "few", Corpus(shards, 2)
+    few.mkdir()
+    for path in shard_paths(shards)[:1]:
+        (few / path.name).symlink_to(path)
+    held_out = {tuple(d.tokens.tolist()) for d in corpus.test}
+    mixed = ablate.corpus_of(ablate.Variant("few", text=few), shards, 2)
+    named = {tuple(d.tokens.tolist()) for d in mixed.train}
+    there = {tuple(d.tokens.tolist()) for d in Corpus(few, 0).train}
+    assert named == there - held_out and there & held_out
+    assert [len(d) for d in mixed.test] == [len(d) for d in corpus.test]
+    command("--texts", str(few), "--only", "base", "text: few")
+    assert ablate.read_rows(folder / "work" / "table.jsonl")["text: few"].steps > 0
+    with pytest.raises(UserError, match="named alike"):
+        command("--texts", str(few), str(few))
+
+
+def test_greedy_and_drawn_answers_are_told_apart(folder):
+    shards = folder / "run" / "shards"
+    whole, greedy, drawn = (
+        ablate.corpus_of(ablate.Variant("", greedy=kind), shards, 0).train
+        for kind in (None, True, False)
+    )
+    assert len(greedy) + len(drawn) == len(whole)
+    assert all(map(ablate.is_greedy, greedy)) and not any(map(ablate.is_greedy, drawn))
+    prompts = [{tuple(d.tokens[: d.answer].tolist()) for d in some} for some in (greedy, whole)]
+    assert prompts[0] == prompts[1], "every prompt was answered greedily, too"

@@ -1,5 +1,7 @@
 """Padded forwards on the whole cache say what the plain one says, whatever the padding holds."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -272,3 +274,46 @@ def test_a_sliding_window_keeps_a_model_from_being_captured(monkeypatch):
     model = toys.language_model("qwen3")
     model.config.layer_types = ["full_attention", "sliding_attention"]
     assert "sliding window" in obstacle(model)
+
+
+def on_no_machine(module):
+    """Its shapes and devices without its numbers. What a GPU's capture refuses fails there: to
+    read a number or a shape that hangs on data, and to mix in a tensor made on the CPU."""
+    return copy.deepcopy(module).to("meta")
+
+
+@pytest.mark.parametrize("family", [f for f in FAMILIES if obstacle(toys.model(f)) is None])
+def test_a_targets_fixed_forward_asks_nothing_of_the_host(family):
+    padded = Target(on_no_machine(toys.model(family)), toys.LAYERS, True)
+    padded.prefill(PROMPT, 400)
+    for draft in drafts(0, [0, 12]):
+        said = padded.score(draft)
+        assert said.logits.shape == (len(draft), toys.VOCABULARY) and said.logits.is_meta
+    assert len(padded._forwards) == 2
+
+
+@pytest.mark.parametrize("make", DRAFTERS.values(), ids=DRAFTERS)
+def test_a_drafters_fixed_pass_asks_nothing_of_the_host(make):
+    drafter = fixed(make())
+    drafter.model, drafter.embedding = map(on_no_machine, (drafter.model, drafter.embedding))
+    drafter.reset(100)
+    one_pass = drafter._new_pass()
+    for ids in ([1], [4]):
+        features = torch.ones(1, 32 * len(drafter.layers), dtype=torch.float64)
+        rows = one_pass(features, 3, ids)
+        assert rows.shape == (7, 32) and rows.is_meta
+
+
+@pytest.mark.parametrize(
+    "kernels",
+    [
+        lambda x: x.sum().item(),
+        lambda x: x[x > 0],
+        lambda x: x + torch.arange(3),
+        lambda x: x + torch.tensor([1, 2, 3]),
+    ],
+)
+def test_what_a_capture_refuses_fails_there(kernels):
+    kernels(torch.ones(3))
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        kernels(torch.ones(3, device="meta"))

@@ -169,15 +169,16 @@ KINDS = ("dflash", "treeflash", "dart")
 
 def a_student(owner, kind="dflash"):
     """Each drafter as training starts it, on shards that hold the features of every kind."""
+    where = owner.device
     parts, config = TargetParts(owner), toys.dflash_config(mask_token_id=258, **SIZES)
     if kind == "dart":
         made = initial_dart(toys.dart_config(draft_vocab_size=toys.LANGUAGE_SIZE, **SIZES), owner)
-        return DartStudent(made, parts, FEATURES, 4)
+        return DartStudent(made.to(where), parts, FEATURES, 4)
     torch.manual_seed(0)
-    backbone = initial_dflash(config, owner, torch.arange(20)[None])
+    backbone = initial_dflash(config, owner, torch.arange(20, device=where)[None]).to(where)
     if kind == "dflash":
         return DFlashStudent(backbone, parts, FEATURES)
-    return TreeFlashStudent(treeflash.initial_model(backbone), parts, FEATURES)
+    return TreeFlashStudent(treeflash.initial_model(backbone).to(where), parts, FEATURES)
 
 
 def a_fit(owner, shards, folder, settings=ENDLESS, kind="dflash"):

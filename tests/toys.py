@@ -438,6 +438,19 @@ def dart_drafter(
     )
 
 
+def moved(drafter, device):
+    """A copy of the drafter whose networks lie on the device."""
+    drafter = copy.deepcopy(drafter)
+    parts = (drafter, getattr(drafter, "conditioner", None), getattr(drafter, "head", None))
+    for part in parts:
+        for held in vars(part).values() if part is not None else ():
+            if isinstance(held, torch.nn.Module):
+                held.to(device)
+    if isinstance(drafter.head, torch.nn.Module):
+        drafter.head.to(device)
+    return drafter
+
+
 def ngram_store(text: Sequence[int], vocabulary: int = VOCABULARY) -> NgramStore:
     """The grams of a text, counted by hand."""
     grams = (tuple(text[i : i + n]) for n in (1, 2, 3) for i in range(len(text) - n + 1))

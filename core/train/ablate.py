@@ -1,12 +1,13 @@
 """What decides how good a drafter gets: one short training for every change to the recipe.
 
     python -m core.train.ablate --shards runs/one/shards --prompts prompts-eval.jsonl \\
-        --work runs/ablate --minutes 6
+        --work runs/ablate --minutes 6 --texts runs/no-code runs/others
 
 Every variant is a DFlash drafter trained from its own start for the same minutes, then judged by
-simulation over the same greedy texts of the target, as a chain and as a tree of 64. Variants that
-are done are not trained again, and a killed one goes on. The table of all that are done is printed
-with the 95 % paired bootstrap intervals of the differences to the base.
+simulation over the same greedy texts of the target, as a chain and as a tree of 64. A mixture of
+text is a folder of shards (links will do) given by ``--texts``: one more variant each. Variants
+that are done are not trained again, and a killed one goes on. The table of all that are done is
+printed with the 95 % paired bootstrap intervals of the differences to the base, and τ by source.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from core.errors import UserError, as_script
 from core.models import Language, load_language
 from core.stats import difference
 from core.train.fit import Corpus, Fit, FitSettings
-from core.train.report import evaluation_texts
+from core.train.report import Text, evaluation_texts
 from core.train.run import dflash_config, run_fit
 from core.train.shards import Document, shard_layers, shard_paths
 from core.train.simulate import Contender, loss, score
@@ -49,6 +50,8 @@ class Variant:
     random: bool = False  # weights as torch makes them, not the target's last layers
     by_token: bool = False  # learns the text's own next token, not p
     share: int = 1  # trains on every n-th document only
+    greedy: bool | None = None  # trains on the greedy answers only; False: on the drawn ones
+    text: Path | None = None  # trains on these shards, not on the base's
     fit: Mapping[str, Any] = field(default_factory=dict)  # changed FitSettings
 
 
@@ -70,6 +73,8 @@ VARIANTS = (
     Variant("all depths alike", fit={"gamma": 1e9}),
     Variant("a quarter of the text", share=4),
     Variant("a sixteenth of the text", share=16),
+    Variant("text: greedy answers", greedy=True),
+    Variant("text: drawn answers", greedy=False),
     Variant("no decay, no average", fit={"decay_from": 1.0 - 1e-9, "average": 0.0}),
 )
 
@@ -99,15 +104,18 @@ class Row:
     steps: int
     parameters: int
     kl: float  # KL(p ‖ q) on held-out documents, mean over its own depths, nats
+    sources: list[str]  # where each text's prompt is from
     lengths: dict[str, list[list[int]]]
 
     def beside(self, minutes: float, texts: int) -> bool:
         """Whether a training of these minutes, judged on so many texts, compares with it."""
         return self.minutes == minutes and len(self.lengths[CHAIN]) == texts
 
-    def tau(self, contender: str) -> float:
-        sums, counts = self._sums(contender)
-        return sum(sums) / max(1, sum(counts))
+    def tau(self, contender: str, source: str | None = None) -> float:
+        """Tokens per round over all texts, or over those of one source."""
+        runs = zip(self.sources, self.lengths[contender], strict=True)
+        lengths = [n for named, run in runs if source in (None, named) for n in run]
+        return sum(lengths) / max(1, len(lengths))
 
     def gain(self, base: Row, contender: str) -> tuple[float, float]:
         """The interval of τ − the base's."""
@@ -136,33 +144,54 @@ def start(
     return initial_dflash(config, language.model, probe)
 
 
+def is_greedy(document: Document) -> bool:
+    """Whether every token of the answer is the one the target held most probable."""
+    first = document.answer
+    return torch.equal(document.tokens[first:], document.top_ids[first - 1 : -1, 0])
+
+
+def corpus_of(variant: Variant, shards: Path, held_out: int) -> Corpus:
+    """What the variant trains on; what is held out is of the base's shards, for all the same."""
+    corpus = Corpus(shards, held_out)
+    if variant.text:
+        kept = {tuple(d.tokens.tolist()) for d in corpus.test}
+        others = Corpus(variant.text, 0)
+        if others.layers != corpus.layers:
+            raise UserError(f"{variant.text} holds no text with the features of {shards}")
+        corpus.train = [d for d in others.train if tuple(d.tokens.tolist()) not in kept]
+    if variant.greedy is not None:
+        corpus.train = [d for d in corpus.train if is_greedy(d) == variant.greedy]
+    corpus.train = corpus.train[:: variant.share]
+    return corpus
+
+
 def train(
     variant: Variant, language: Language, shards: Path, recipe: FitSettings, folder: Path
 ) -> Fit:
     """The variant's run, to its end."""
     settings = replace(recipe, **variant.fit)
-    corpus = Corpus(shards, settings.held_out)
-    corpus.train = corpus.train[:: variant.share]
+    corpus = corpus_of(variant, shards, settings.held_out)
     torch.manual_seed(settings.seed)
     fit = Fit(make_student(variant, language, corpus), corpus, settings, folder)
     run_fit(fit)
     return fit
 
 
-def judge(variant: Variant, fit: Fit, documents: Sequence[Document]) -> Row:
+def judge(variant: Variant, fit: Fit, texts: Sequence[Text]) -> Row:
     """The averaged drafter over the target's texts, as a chain and as a tree."""
     student = fit.averaged()
     field = [
         Contender(CHAIN, builders.chain, student.depths),
         Contender(TREE, builders.best_first, BUDGET),
     ]
-    runs = score(student, documents, field).runs
+    runs = score(student, [text.document for text in texts], field).runs
     return Row(
         name=variant.name,
         minutes=fit.settings.minutes,
         steps=fit.step,
         parameters=sum(p.numel() for p in student.trained().values()),
         kl=loss(student, fit.corpus.test[:HELD_OUT]),
+        sources=[text.source for text in texts],
         lengths={name: [list(run) for run in some] for name, some in runs.items()},
     )
 
@@ -173,11 +202,13 @@ def read_rows(path: Path) -> dict[str, Row]:
     return {row.name: row for row in rows}
 
 
-def print_table(rows: Mapping[str, Row]) -> None:
-    """As Markdown, in the order of VARIANTS."""
-    base = rows.get(BASE.name)
-    print("| variant | steps | M parameters | KL | τ chain | τ tree 64 |\n|" + " --- |" * 6)
-    for row in (rows[v.name] for v in VARIANTS if v.name in rows):
+def print_table(rows: Sequence[Row]) -> None:
+    """As Markdown. The first row is the base, if that is done."""
+    base = next((row for row in rows if row.name == BASE.name), None)
+    sources = sorted({source for row in rows for source in row.sources if source})
+    heads = ["variant", "steps", "M parameters", "KL", f"τ {CHAIN}", f"τ {TREE}", *sources]
+    print("| " + " | ".join(heads) + " |\n|" + " --- |" * len(heads))
+    for row in rows:
         cells = [row.name, str(row.steps), f"{row.parameters / 1e6:.1f}", f"{row.kl:.2f}"]
         for contender in (CHAIN, TREE):
             said = f"{row.tau(contender):.2f}"
@@ -185,32 +216,45 @@ def print_table(rows: Mapping[str, Row]) -> None:
                 low, high = row.gain(base, contender)
                 said += f" [{low:+.2f}, {high:+.2f}]"
             cells.append(said)
+        cells += [f"{row.tau(TREE, source):.2f}" for source in sources]
         print("| " + " | ".join(cells) + " |")
 
 
-def main() -> None:
+def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--shards", type=Path, required=True, help="text of the train command")
     parser.add_argument("--prompts", type=Path, required=True, help="held out from training")
     parser.add_argument("--work", type=Path, required=True, help="reused to resume")
     parser.add_argument("--minutes", type=float, default=6, help="of training, each variant")
     parser.add_argument("--every", type=int, default=4, help="judge on every n-th prompt only")
+    parser.add_argument(
+        "--texts", type=Path, nargs="*", default=[], metavar="FOLDER",
+        help="shards to train on instead: one more variant each, named after its folder",
+    )  # fmt: skip
     parser.add_argument("--only", nargs="*", metavar="NAME", help="of the variants")
     parser.add_argument("--model", default=embedded.NAME)
     parser.add_argument("--device", default="auto")
-    args = parser.parse_args()
-    known = {v.name: v for v in VARIANTS}
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = read_arguments()
+    mixtures = [Variant(f"text: {folder.name}", text=folder) for folder in args.texts]
+    known = {v.name: v for v in (*VARIANTS, *mixtures)}
+    if len(known) < len(VARIANTS) + len(mixtures):
+        raise UserError("two of --texts are named alike: a variant is named after its folder")
     if unknown := set(args.only or ()) - set(known):
         raise UserError(f"no variant {sorted(unknown)[0]!r}: choose of {', '.join(known)}")
     chosen = [known[name] for name in args.only or known]
     table = args.work / "table.jsonl"
     language = load_language(args.model, args.device, pack=False)
-    if not shard_paths(args.shards):
-        raise UserError(f"{args.shards} holds no training text: name the shards of a run")
+    for folder in (args.shards, *args.texts):
+        if not shard_paths(folder):
+            raise UserError(f"{folder} holds no training text: name the shards of a run")
     layers = shard_layers(shard_paths(args.shards)[0])
     texts = evaluation_texts(language, layers, args.prompts, args.work / "evaluation", ("greedy",))
-    documents = [text.document for text in texts[:: args.every]]
-    if any(not row.beside(args.minutes, len(documents)) for row in read_rows(table).values()):
+    texts = texts[:: args.every]
+    if any(not row.beside(args.minutes, len(texts)) for row in read_rows(table).values()):
         raise UserError(f"{table} is of other minutes or prompts: name another --work")
     recipe = FitSettings(minutes=args.minutes)
     for variant in chosen:
@@ -218,10 +262,12 @@ def main() -> None:
             continue
         print(variant.name, file=sys.stderr, flush=True)
         folder = args.work / variant.name.replace(" ", "-")
-        row = judge(variant, train(variant, language, args.shards, recipe, folder), documents)
+        row = judge(variant, train(variant, language, args.shards, recipe, folder), texts)
         with table.open("a") as file:
             file.write(json.dumps(asdict(row)) + "\n")
-    print_table(read_rows(table))
+    rows = read_rows(table)
+    in_order = [name for name in known if name in rows]
+    print_table([rows[name] for name in dict.fromkeys([*in_order, *rows])])
 
 
 if __name__ == "__main__":

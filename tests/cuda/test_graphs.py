@@ -67,12 +67,8 @@ def test_a_method_writes_the_same_text(kind, sampling):
     }[kind]
     texts = []
     for where in pair(layers=make().layers):
-        drafter = make()
-        head = drafter.head.module if kind == "dart" else drafter.head
-        drafter.model.cuda(), drafter.embedding.cuda(), head.cuda()
+        drafter = toys.moved(make(), "cuda")
         drafter._fixed = where._fixed
-        if kind == "treeflash":
-            drafter.conditioner.model.cuda()
         rounds = list(decode(where, toys.tree(drafter), PROMPT, Settings(16, 50, sampling)))
         texts.append(new_tokens(rounds))
     assert texts[0] == texts[1]

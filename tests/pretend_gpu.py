@@ -1,0 +1,141 @@
+"""A GPU for machines without one: its tensors say they lie on another device and their numbers lie
+on the CPU. What a GPU refuses is refused: to mix tensors of both, to hand out memory as NumPy's.
+
+The device is named ``meta``: torch lets no tensor say ``cuda`` where it was built without.
+
+A captured graph is played by running the captured function anew into the memory that its first
+run gave out, so that who keeps an output over the next replay finds it overwritten, as there.
+What it cannot show is what a GPU's kernels compute, and what a capture refuses besides
+(``tests/test_fixed.py`` asks that of the meta device).
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from core.fixed import Replayed
+
+aten = torch.ops.aten
+HERE = torch.device("meta")
+MOVES = {aten._to_copy.default, aten.to.device, aten.to.dtype_layout, aten.copy_.default}
+INDEXED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}
+
+
+class OnGPU(torch.Tensor):
+    """``held``: the numbers."""
+
+    @staticmethod
+    def __new__(cls, held):
+        with torch.inference_mode(False):  # in it nothing could be written into a slice
+            return torch.Tensor._make_wrapper_subclass(
+                cls, held.shape, strides=held.stride(), storage_offset=held.storage_offset(),
+                dtype=held.dtype, device=HERE, requires_grad=held.requires_grad,
+            )  # fmt: skip
+
+    def __init__(self, held):
+        self.held = held
+
+    def __repr__(self):
+        return f"OnGPU({self.held})"
+
+    def tolist(self):
+        return self.held.tolist()
+
+    def __getitem__(self, index):
+        return super().__getitem__(as_index(index))
+
+    def __setitem__(self, index, value):
+        super().__setitem__(as_index(index), value)
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        return run(func, args, kwargs or {})
+
+
+def as_index(index):
+    """A list in an index would become a tensor without numbers."""
+    if isinstance(index, tuple):
+        return tuple(map(as_index, index))
+    return torch.tensor(index) if isinstance(index, list) else index
+
+
+def run(func, args, kwargs):
+    """The kernel on the numbers, if a GPU would take these tensors together."""
+    given = tree_leaves((args, kwargs))
+    assert not any(is_new(t) and t.is_meta for t in given), f"{func} lost its numbers"
+    ours = [t for t in given if isinstance(t, OnGPU)]
+    if ours and func not in MOVES:
+        refuse_mixed(func, args, kwargs)
+    named = next((d for d in given if isinstance(d, torch.device)), None)
+    out = func(*tree_map(numbers, args), **tree_map(numbers, kwargs))
+    if func is aten.copy_.default:
+        return args[0]
+    there = named == HERE if named is not None else bool(ours)
+    if func in MOVES and there != bool(ours):
+        out = out.clone()  # a move to where the numbers already lie
+    known = {id(t.held): t for t in ours}  # a kernel that works in place gives back what it took
+    return tree_map(lambda t: known.get(id(t), OnGPU(t)) if is_new(t) else t, out) if there else out
+
+
+def is_new(value):
+    return isinstance(value, torch.Tensor) and not isinstance(value, OnGPU)
+
+
+def numbers(value):
+    if isinstance(value, torch.device):
+        return torch.device("cpu")
+    return value.held if isinstance(value, OnGPU) else value
+
+
+def refuse_mixed(func, args, kwargs):
+    """A number of the host may come along, and an index into what lies on the GPU."""
+    if func in INDEXED and isinstance(args[0], OnGPU):
+        args = (args[0], *args[2:])
+    if any(is_new(t) and t.dim() > 0 for t in tree_leaves((args, kwargs))):
+        raise RuntimeError(f"{func}: Expected all tensors to be on the same device, cuda:0 and cpu")
+
+
+class Everywhere(TorchDispatchMode):
+    """Catches what makes a tensor of nothing."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return run(func, args, kwargs or {})
+
+
+class Graph:
+    """``torch.cuda.CUDAGraph``'s part in ``Replayed``."""
+
+    def __init__(self, run, outputs):
+        self._run, self._outputs, self.replays = run, outputs, 0
+
+    def replay(self):
+        for kept, new in zip(self._outputs, self._run(), strict=True):
+            kept.copy_(new)
+        self.replays += 1
+
+
+def capture(replayed):
+    replayed._outputs = tuple(out.clone() for out in replayed._run())
+    return Graph(replayed._run, replayed._outputs)
+
+
+@contextmanager
+def gpu(monkeypatch):
+    """Inside, the device ``HERE`` is one."""
+    monkeypatch.setattr(Replayed, "_capture", capture)
+    replayed = Replayed.__init__
+    monkeypatch.setattr(
+        Replayed, "__init__", lambda self, run, _: replayed(self, run, torch.device("cuda"))
+    )
+    made = torch.tensor  # on the meta device it makes no numbers, and asks nobody
+    monkeypatch.setattr(
+        torch, "tensor", lambda data, device="cpu", **kind: made(data, **kind).to(device)
+    )
+    generator = torch.Generator
+    monkeypatch.setattr(torch, "Generator", lambda device="cpu": generator("cpu"))
+    with Everywhere():
+        yield

@@ -1,0 +1,164 @@
+"""Whole runs, trainings and denoisings with their tensors on a (pretended) GPU: nothing of them
+mixes with the host, and all say what they say on the CPU."""
+
+import copy
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from analysis import calibrate, collect
+from analysis.probe import observe
+from core.decode import Settings, decode, new_tokens
+from core.diffusion.denoise import Denoising, denoise
+from core.diffusion.steps import written
+from core.target import Target
+from core.train.collect import Collector
+from tests import toys
+from tests.pretend_gpu import HERE, gpu
+from tests.test_diffusion_target import GRAPH, MAKERS, own_model
+from tests.test_shards_fit import (  # noqa: F401 (fixtures)
+    KINDS,
+    PROMPTS,
+    a_fit,
+    collector,
+    losses,
+    owner,
+    shards,
+)
+
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}  # logits are float64, angles and softmaxes float32
+DRAFTERS = {
+    "dflash": toys.dflash_drafter,
+    "treeflash": toys.treeflash_drafter,
+    "dart": toys.dart_drafter,
+}
+
+
+def method(kind):
+    """The method, on the CPU."""
+    if kind == "ar":
+        return toys.AR
+    drafter = DRAFTERS[kind]()
+    return toys.line(drafter) if kind == "dflash" else toys.tree(drafter)
+
+
+@pytest.fixture
+def device(monkeypatch):
+    with gpu(monkeypatch):
+        yield HERE
+
+
+def test_it_refuses_what_a_gpu_refuses(device):
+    there = torch.ones(3, device=device)
+    assert (there + 1).device == device and (there * 2).tolist() == [2.0, 2.0, 2.0]
+    assert torch.arange(3).to(device)[1:].cpu().numpy().tolist() == [1, 2]
+    for mixed in (lambda: there + torch.ones(3), lambda: there[:, None] @ torch.ones(1, 3)):
+        with pytest.raises(RuntimeError, match="same device"):
+            mixed()
+    with pytest.raises(RuntimeError):
+        there.numpy()
+    host = torch.zeros(3)
+    copied = host.to(device)
+    host += 1
+    assert copied.tolist() == [0.0, 0.0, 0.0] and host.copy_(copied).sum() == 0
+    there[0] = 5
+    assert there.tolist() == [5.0, 1.0, 1.0]
+
+
+def on(device, method):
+    """The method with its drafter there, drafting in fixed passes."""
+    if method.drafter is None:
+        return method
+    drafter = toys.moved(method.drafter, device)
+    drafter._fixed = True
+    return replace(method, drafter=drafter)
+
+
+@pytest.mark.parametrize("sampling", [toys.GREEDY, toys.SAMPLED])
+@pytest.mark.parametrize("kind", ["ar", *DRAFTERS])
+def test_a_run_is_the_cpus(kind, sampling, device):
+    """Rounds, beliefs and probes; every verification and every draft is a replay."""
+    settings, prompt = Settings(16, 20, sampling), list(toys.PROMPT)
+    layers = method(kind).drafter.layers if kind != "ar" else ()
+    model = copy.deepcopy(toys.model()).to(device)
+    there, used = Target(model, layers, fixed=True), on(device, method(kind))
+    expected = list(decode(Target(toys.model(), layers), method(kind), prompt, settings, observe))
+    found = list(decode(there, used, prompt, settings, observe))
+    assert new_tokens(found) == new_tokens(expected)
+    for one, two in zip(found, expected, strict=True):
+        assert one.draft.tokens.tolist() == two.draft.tokens.tolist()
+        assert one.verdict.path == two.verdict.path
+        np.testing.assert_allclose(one.beliefs.log_p, two.beliefs.log_p, **CLOSE)
+        if two.probe is not None:
+            np.testing.assert_allclose(one.probe.tvd, two.probe.tvd, **CLOSE)
+    graphs = [forward._replayed._graph for forward in there._forwards.values()]
+    assert there.obstacle is None and sum(g.replays for g in graphs) == len(found)
+    if kind != "ar":
+        assert used.drafter._pass._replayed._graph.replays >= len(found) - 1
+
+
+def source(device):
+    """A target and its drafters, for collecting and calibrating."""
+    model = copy.deepcopy(toys.model()).to(device)
+    return collect.Source(
+        SimpleNamespace(name="toy", vocabulary=toys.VOCABULARY, stop_ids=frozenset()),
+        str,
+        {kind: on(device, method(kind)).drafter for kind in DRAFTERS},
+        lambda drafter: Target(model, drafter.layers if drafter else (), device == HERE),
+    )
+
+
+def test_what_is_collected_of_a_text_is_the_cpus(device, tmp_path):
+    arrays = []
+    for where in (torch.device("cpu"), device):
+        path = tmp_path / f"{where.type}.safetensors"
+        collect.collect(source(where), toys.PROMPT, path, collect.Plan(16, 16))
+        arrays.append(load_file(path))
+    assert arrays[0].keys() == arrays[1].keys() and len(arrays[0]) > 8
+    for name, expected in arrays[0].items():
+        np.testing.assert_allclose(arrays[1][name], expected, **CLOSE, err_msg=name)
+
+
+def test_a_calibration_is_the_cpus(device, tmp_path):
+    plan = calibrate.Plan(anchors=2, seeds=1, continuations=4, depths=4, new_tokens=16)
+    found, expected = (
+        calibrate.calibrate(source(where), [toys.PROMPT], tmp_path / where.type, plan)
+        for where in (device, torch.device("cpu"))
+    )
+    pd.testing.assert_frame_equal(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_a_denoising_is_the_cpus(make, device):
+    settings = Denoising(16, 8, timed=False, go_on=True)
+    said = [
+        (written(rounds), len(rounds))
+        for where in (torch.device("cpu"), device)
+        for rounds in [
+            list(denoise(make(copy.deepcopy(own_model()).to(where)), toys.PROMPT, settings, GRAPH))
+        ]
+    ]
+    assert said[0] == said[1] and said[0][1] < 16
+
+
+def test_text_collected_is_the_cpus(collector, device):  # noqa: F811
+    prompts = [collector.chat(p) for p in PROMPTS]
+    there = Collector(
+        copy.deepcopy(collector.model).to(device), collector.tokenizer, collector.settings
+    )
+    pairs = zip(there.answer(prompts, 1), collector.answer(prompts, 1), strict=True)
+    for found, expected in pairs:
+        assert found.tokens.tolist() == expected.tokens.tolist()
+        torch.testing.assert_close(found.features, expected.features, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_training_is_the_cpus(owner, shards, tmp_path, kind, device):  # noqa: F811
+    on_cpu = a_fit(owner, shards, tmp_path / "cpu", kind=kind)
+    there = a_fit(copy.deepcopy(owner).to(device), shards, tmp_path / "gpu", kind=kind)
+    np.testing.assert_allclose(losses(there, 3), losses(on_cpu, 3), rtol=1e-3)
