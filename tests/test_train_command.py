@@ -23,6 +23,7 @@ from core.models import load_language
 from core.stats import bootstrap
 from core.train.collect import Collector, CollectSettings
 from core.train.report import by_drafter, drafter_options
+from core.train.run import Texts, _samples
 from core.train.ship import Gain, better, ship
 from core.train.simulate import Contender, Score, accepted, score
 from core.train.students import Blocks, DartStudent, DFlashStudent, TargetParts, TreeFlashStudent
@@ -52,6 +53,20 @@ def words(folder):
         "--draft-layers", "1", "--block-size", "4", "--target-layers", "0", "1",
         "--sequences", "2", "--anchors", "4", "--asks", "3", "--temperatures", "0", "0.5",
     ]  # fmt: skip
+
+
+def test_a_text_is_taken_once_and_none_that_overlaps_the_held_out(tmp_path):
+    words = "one two three four five six seven eight nine ten eleven twelve thirteen"
+    lines = [{"prompt": "Why?"}, {"prompt": "Why?", "answer": "So."}, {"prompt": f"Say {words}."}]
+    other = [{"prompt": "Why?", "source": "b"}, {"prompt": "How?"}]
+    other += [{"prompt": "Which numbers?", "answer": f"These: {words}."}]
+    paths = [tmp_path / name for name in ("a.jsonl", "b.jsonl", "held-out.jsonl")]
+    for path, some in zip(paths, (lines * 2, other, [{"prompt": words}]), strict=True):
+        path.write_text("\n".join(map(json.dumps, some)))
+    texts = Texts(prompts=tuple(paths[:2]), held_out=paths[2])
+    found = _samples(None, CollectSettings((0,)), texts)
+    pairs = sorted((s.user, s.answer or "") for s in found)
+    assert pairs == [("How?", ""), ("Why?", ""), ("Why?", "So.")]
 
 
 def shard_times(out):

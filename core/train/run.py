@@ -404,9 +404,8 @@ def make_shards(language: Language, settings: CollectSettings, texts: Texts, fol
 
 
 def _samples(language: Language, settings: CollectSettings, texts: Texts) -> list[Sample]:
-    """Prompts of every kind, interleaved, without what overlaps the held-out prompts."""
-    held_out = [s.user for s in read_samples(texts.held_out)] if texts.held_out else []
-    overlap = Overlap(held_out)
+    """Prompts of every kind, interleaved, each once, without what overlaps the held-out ones."""
+    held_out = Overlap(s.user for s in read_samples(texts.held_out)) if texts.held_out else ()
     rng = random.Random(settings.seed)
     kinds = [read_samples(path) for path in texts.prompts]
     if texts.code:
@@ -417,10 +416,14 @@ def _samples(language: Language, settings: CollectSettings, texts: Texts) -> lis
         print(f"the target writes {texts.synthesise} prompts …", file=sys.stderr)
         author = Collector(language.model, language.tokenizer, synthesis_settings(settings))
         kinds.append([Sample(t) for t in author.synthesise(texts.synthesise, settings.seed)])
-    kept = []
+    kept, known = [], set[Sample]()
     for kind in kinds:
         rng.shuffle(kind)
-        kept.append([s for s in kind if s.user not in overlap][: texts.per_file])
+        plain = dict.fromkeys(Sample(s.user, s.answer) for s in kind)
+        apart = (s for s in plain if s.user not in held_out and (s.answer or "") not in held_out)
+        fresh = [s for s in apart if s not in known]
+        kept.append(fresh[: texts.per_file])
+        known.update(kept[-1])
     longest = max(map(len, kept), default=0)
     return [kind[i] for i in range(longest) for kind in kept if i < len(kind)]
 
