@@ -2,7 +2,9 @@
 
 ``StaticKV`` allocates once. Rows ``[0, length)`` are committed context; a forward writes its own
 rows right behind them (scratch) and ``commit`` keeps some of these by copying them down in place:
-that is all KV compaction is. Hugging Face models accept it as ``past_key_values``.
+that is all KV compaction is. All layers lie in one tensor, so that it is one copy and not two for
+each layer, whose launches would cost a GPU more than the rest of a round's bookkeeping. Hugging
+Face models accept the cache as ``past_key_values``.
 
 ``grouped_attention`` reads the keys that several query heads share without repeating them (with a
 mask, Hugging Face's SDPA path copies them for every head).
@@ -17,7 +19,7 @@ from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedConfig
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 from transformers.masking_utils import eager_mask
 
@@ -27,22 +29,17 @@ ATTENTION = "draftscope_grouped"
 
 
 class StaticLayer(CacheLayerMixin):
-    """One layer's keys and values, [B, G, S, D] each; allocated at the first ``update``."""
+    """One layer's keys and values, [B, G, S, D] each: its part of the cache it belongs to."""
 
     is_sliding = False
 
-    def __init__(self, capacity: int):
+    def __init__(self, cache: StaticKV, number: int):
         super().__init__()
-        self.capacity = capacity
-        self.length = 0  # committed rows
-        self.slots: torch.Tensor | None = None  # rows to write, see ``StaticKV.fixed``
+        self._cache, self._number = cache, number
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         self.dtype, self.device = key_states.dtype, key_states.device
-        batch, heads, _, width = key_states.shape
-        # Rows behind `length` are masked, but 0 · NaN is NaN: never leave them uninitialised.
-        self.keys = key_states.new_zeros(batch, heads, self.capacity, width)
-        self.values = value_states.new_zeros(batch, heads, self.capacity, value_states.shape[-1])
+        self.keys, self.values = self._cache.room(self._number, key_states, value_states)
         self.is_initialized = True
 
     def update(
@@ -51,87 +48,107 @@ class StaticLayer(CacheLayerMixin):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         assert self.keys is not None and self.values is not None
-        if self.slots is not None:
-            self.keys.index_copy_(2, self.slots, key_states)
-            self.values.index_copy_(2, self.slots, value_states)
+        if (slots := self._cache.slots) is not None:
+            self.keys.index_copy_(2, slots, key_states)
+            self.values.index_copy_(2, slots, value_states)
             return self.keys, self.values
-        end = self.length + key_states.shape[-2]
-        if end > self.capacity:
-            raise IndexError(f"KV cache of {self.capacity} rows cannot hold row {end - 1}")
-        self.keys[:, :, self.length : end] = key_states
-        self.values[:, :, self.length : end] = value_states
+        start, capacity = self._cache.length, self._cache.capacity
+        end = start + key_states.shape[-2]
+        if end > capacity:
+            raise IndexError(f"KV cache of {capacity} rows cannot hold row {end - 1}")
+        self.keys[:, :, start:end] = key_states
+        self.values[:, :, start:end] = value_states
         return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self._cache.length + query_length, 0
+
+    def get_seq_length(self) -> int:
+        return self._cache.length
+
+    def get_max_length(self) -> int:
+        return self._cache.capacity
+
+    def reset(self) -> None:
+        self._cache.reset()
+
+
+class StaticKV(Cache):
+    """A preallocated cache for ``layers`` layers of ``capacity`` rows each.
+
+    Its tensors are [n, B, G, S, D], allocated when the first rows come: one for the keys and values
+    of all layers, or, where these are ``apart`` on several devices, one for each.
+    """
+
+    def __init__(self, layers: int, capacity: int, apart: bool = False):
+        self._static = [StaticLayer(self, number) for number in range(layers)]
+        super().__init__(layers=list(self._static))
+        self.capacity = capacity
+        self.length = 0  # committed rows
+        self.slots: torch.Tensor | None = None  # rows to write, see ``fixed``
+        self._apart = apart
+        self._tensors: list[torch.Tensor] = []
+        self._places: dict[int, list[tuple[int, int]]] = {}  # by layer: tensor and index in it
+
+    def room(self, layer: int, *states: torch.Tensor) -> list[torch.Tensor]:
+        """Where a layer keeps its keys and values, which look like ``states`` [B, G, T, D]."""
+        if not self._tensors and not self._apart and states[0].shape == states[1].shape:
+            self._allocate(states[0], len(states) * len(self._static))
+        self._places[layer] = [
+            self._place(like, len(states) * layer + side) for side, like in enumerate(states)
+        ]
+        return self._rooms(layer)
+
+    def _rooms(self, layer: int) -> list[torch.Tensor]:
+        return [self._tensors[tensor][index] for tensor, index in self._places[layer]]
+
+    def _place(self, like: torch.Tensor, number: int) -> tuple[int, int]:
+        """In the tensor of all, if it has such a place, else in one that is made for it alone."""
+        if self._tensors:
+            common = self._tensors[0]
+            kinds = [(x.dtype, x.device, *x.shape[-4:-2], x.shape[-1]) for x in (common, like)]
+            if number < len(common) and kinds[0] == kinds[1]:
+                return 0, number
+        self._allocate(like, 1)
+        return len(self._tensors) - 1, 0
+
+    def _allocate(self, like: torch.Tensor, count: int) -> None:
+        batch, heads, _, width = like.shape
+        # Rows behind `length` are masked, but 0 · NaN is NaN: never leave them uninitialised.
+        self._tensors.append(like.new_zeros(count, batch, heads, self.capacity, width))
 
     def commit(self, rows: torch.Tensor | int) -> None:
         """Keep scratch rows: the first ``rows`` of them, or those at the given scratch indices."""
         if isinstance(rows, int):
             self.length += rows
             return
-        assert self.keys is not None and self.values is not None
         end = self.length + rows.numel()
-        source = rows.to(self.keys.device) + self.length  # a split model's layers are apart
-        # Indexing on the right copies first, so overlapping source and target are safe.
-        self.keys[:, :, self.length : end] = self.keys[:, :, source]
-        self.values[:, :, self.length : end] = self.values[:, :, source]
+        for held in self._tensors:
+            source = rows.to(held.device) + self.length  # a split model's layers are apart
+            # index_select copies first, so overlapping source and target are safe.
+            held[..., self.length : end, :] = held.index_select(-2, source)
         self.length = end
-
-    def repeat(self, copies: int) -> None:
-        """[B, …] → [B·copies, …], each row ``copies`` times in a row."""
-        assert self.keys is not None and self.values is not None
-        self.keys = self.keys.repeat_interleave(copies, 0)
-        self.values = self.values.repeat_interleave(copies, 0)
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.length + query_length, 0
-
-    def get_seq_length(self) -> int:
-        return self.length
-
-    def get_max_length(self) -> int:
-        return self.capacity
-
-    def reset(self) -> None:
-        self.length = 0
-
-
-class StaticKV(Cache):
-    """A preallocated cache for ``layers`` layers of ``capacity`` rows each."""
-
-    def __init__(self, layers: int, capacity: int):
-        self._static = [StaticLayer(capacity) for _ in range(layers)]
-        super().__init__(layers=list(self._static))
-        self.capacity = capacity
-
-    @property
-    def length(self) -> int:
-        """Committed rows."""
-        return self._static[0].length
-
-    def commit(self, rows: torch.Tensor | int) -> None:
-        for layer in self._static:
-            layer.commit(rows)
 
     @contextmanager
     def fixed(self, slots: torch.Tensor) -> Iterator[None]:
         """Forwards in here write rows ``slots`` [T] and read the whole cache: no shape depends on
         the text, as a captured graph needs. Their mask says which rows there are."""
-        for layer in self._static:
-            layer.slots = slots
+        self.slots = slots
         try:
             yield
         finally:
-            for layer in self._static:
-                layer.slots = None
+            self.slots = None
 
     def repeat(self, copies: int) -> None:
-        """Let every row of the batch continue in ``copies`` ways."""
-        for layer in self._static:
-            layer.repeat(copies)
+        """Let every row of the batch continue in ``copies`` ways: [n, B, …] → [n, B·copies, …]."""
+        self._tensors = [held.repeat_interleave(copies, 1) for held in self._tensors]
+        for layer, static in enumerate(self._static):
+            if layer in self._places:
+                static.keys, static.values = self._rooms(layer)
 
     def truncate(self, length: int) -> None:
         """Forget committed rows behind ``length``."""
-        for layer in self._static:
-            layer.length = length
+        self.length = length
 
     def reset(self) -> None:
         self.truncate(0)
@@ -200,5 +217,12 @@ def mask_value(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).min
 
 
-def kv_layers(config: PreTrainedConfig) -> int:
-    return config.get_text_config().num_hidden_layers
+def make_kv(model: PreTrainedModel, capacity: int) -> StaticKV:
+    """An empty cache for a model's texts of at most ``capacity`` tokens."""
+    layers = model.config.get_text_config().num_hidden_layers
+    return StaticKV(layers, capacity, apart=bool(placed(model)))
+
+
+def placed(model: PreTrainedModel) -> dict[str, int | str]:
+    """Where each part is, of a model that is spread over several devices; else nothing."""
+    return getattr(model, "hf_device_map", None) or {}

@@ -23,12 +23,12 @@ from transformers import (
 )
 
 from core import embedded, presets
-from core.cache import ATTENTION
+from core.cache import ATTENTION, placed
 from core.errors import UserError, first_line
 from core.hub import Source
 from core.methods import Value
 from core.packed import can_pack, pack_linears
-from core.target import home, placed, stop_ids
+from core.target import home, stop_ids
 
 
 @dataclass(frozen=True, eq=False)

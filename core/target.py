@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from core.builders import ancestor_mask
-from core.cache import StaticKV, kv_layers, mask_value
+from core.cache import StaticKV, make_kv, mask_value, placed
 from core.errors import UserError
 from core.fixed import CannotCapture, FixedForward, bucket
 from core.types import Draft, Verdict
@@ -164,7 +164,7 @@ class Target:
     def _make_cache(self, rows: int) -> None:
         """An empty cache of at least ``rows`` rows; the last one is used again if it is enough."""
         if self._cache is None or self._cache.capacity < rows:
-            self._cache = StaticKV(kv_layers(self.model.config), -(-rows // 256) * 256)
+            self._cache = make_kv(self.model, -(-rows // 256) * 256)
             self._forwards = {}  # they were made for the old one
         self._cache.reset()
 
@@ -179,11 +179,6 @@ def obstacle(model: PreTrainedModel) -> str | None:
     if any(getattr(config, name, None) for name in ("num_experts", "num_local_experts")):
         return "which of its experts run hangs on the tokens"
     return None
-
-
-def placed(model: PreTrainedModel) -> dict[str, int | str]:
-    """Where each part is, of a model that is spread over several devices; else nothing."""
-    return getattr(model, "hf_device_map", None) or {}
 
 
 def home(model: PreTrainedModel) -> torch.device:

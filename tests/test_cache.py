@@ -6,7 +6,7 @@ import torch
 from transformers import DynamicCache
 from transformers.models.llama.modeling_llama import eager_attention_forward
 
-from core.cache import StaticKV, folded, grouped_attention, kv_layers, mask_value
+from core.cache import StaticKV, folded, grouped_attention, make_kv, mask_value
 from core.packed import PackedLinear, can_pack
 from tests import toys
 
@@ -45,6 +45,34 @@ def test_commit_keeps_exactly_the_path(path):
     cache.commit(torch.tensor(path))
     assert cache.length == 5 + len(path)
     check_rows(cache, given, path)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("wide", [False, True])
+def test_layers_together_apart_and_of_other_shapes_keep_the_same(apart, wide):
+    """One tensor holds all layers that are alike; who is not has its own."""
+    cache, given = StaticKV(3, 32, apart), []
+    for layer in range(3):
+        heads, width = (4, 16) if wide and layer == 1 else (2, 8)
+        known, new = rows(layer, 5, heads, width), rows(10 + layer, 6, heads, width)
+        if wide and layer == 2:  # keys and values of different widths
+            known, new = (known[0], known[1][..., :4]), (new[0], new[1][..., :4])
+        cache.update(*known, layer)
+        given.append((known, new))
+    cache.commit(5)
+    for layer, (_, new) in enumerate(given):
+        cache.update(*new, layer)
+    cache.commit(torch.tensor([0, 2, 5]))
+    check_rows(cache, given, [0, 2, 5])
+    memory = {
+        (rows_.untyped_storage().data_ptr())
+        for layer in cache.layers
+        for rows_ in (layer.keys, layer.values)
+    }
+    assert len(memory) == (6 if apart else 4 if wide else 1)
+    cache.repeat(2)
+    assert all(layer.keys.shape[0] == layer.values.shape[0] == 2 for layer in cache.layers)
+    assert torch.equal(cache.layers[2].values[1, :, :5], given[2][0][1][0])
 
 
 def test_overlapping_moves_do_not_overwrite_what_they_still_read():
@@ -132,7 +160,7 @@ def test_unwritten_rows_hold_zeros():
 def test_a_model_on_static_kv_equals_dynamic_cache(family):
     """Hugging Face's forward, fed in pieces, with either cache: the same logits."""
     owner, tokens = toys.reference(family), torch.tensor([list(range(1, 30))])
-    static, dynamic = StaticKV(kv_layers(owner.config), 64), DynamicCache()
+    static, dynamic = make_kv(owner, 64), DynamicCache()
     seen = 0
     for size in (7, 1, 12, 9):
         ids = tokens[:, seen : seen + size]

@@ -128,18 +128,18 @@ def test_the_walk_told_is_the_verifier_s(shipped: Material):
 
 def test_the_rows_kept_are_those_the_cache_keeps(shipped: Material):
     torch = pytest.importorskip("torch")
-    from core.cache import StaticLayer
+    from core.cache import StaticKV
 
     record = shipped.record
     assert any(a != b for a, b in steps.moves(record))  # a path with a gap, or nothing to see
     start, count = record.position, len(record.draft)
-    layer = StaticLayer(start + count)
+    cache = StaticKV(1, start + count)
     rows = torch.arange(start + count, dtype=torch.float32).view(1, 1, -1, 1)
-    layer.update(rows[:, :, :start], rows[:, :, :start])
-    layer.commit(start)
-    layer.update(rows[:, :, start:], rows[:, :, start:])
-    layer.commit(torch.tensor(record.verdict.path))
-    kept = layer.keys[0, 0, : layer.length, 0].tolist()
+    cache.update(rows[:, :, :start], rows[:, :, :start], 0)
+    cache.commit(start)
+    cache.update(rows[:, :, start:], rows[:, :, start:], 0)
+    cache.commit(torch.tensor(record.verdict.path))
+    kept = cache.layers[0].keys[0, 0, : cache.length, 0].tolist()
     assert kept[start:] == [start + a for a, _ in steps.moves(record)]
     assert [b for _, b in steps.moves(record)] == list(range(len(record.verdict.path)))
 

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
 
-from core.cache import StaticKV, kv_layers, mask_value
+from core.cache import StaticKV, make_kv, mask_value
 from core.errors import UserError
 from core.target import PREFILL_CHUNK, context_limit, stop_ids
 from core.types import Array
@@ -136,7 +136,7 @@ class BlockCausalTarget(BlockTarget):
         self._tokens, self._block = list(prompt), block
         rows = len(prompt) + length
         if self._cache is None or self._cache.capacity < rows:
-            self._cache = StaticKV(kv_layers(self.model.config), -(-rows // 256) * 256)
+            self._cache = make_kv(self.model, -(-rows // 256) * 256)
         self._cache.reset()
         # The prompt's end joins the first call; what is before it must not swell that.
         chunk = max(block, PREFILL_CHUNK // block * block)

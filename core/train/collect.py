@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from core.cache import StaticKV, kv_layers, mask_value
+from core.cache import StaticKV, make_kv, mask_value
 from core.errors import UserError
 from core.models import encode_chat
 from core.target import stop_ids
@@ -146,7 +146,7 @@ class Collector:
         causal = torch.ones(width, width, dtype=torch.bool, device=device).tril()
         mask = _additive(causal[None, None] & keep[:, None, None], self.model.dtype)
         position = (keep.cumsum(1) - 1).clamp(min=0)
-        cache = StaticKV(kv_layers(self.model.config), width + extra)
+        cache = make_kv(self.model, width + extra)
         return self._forward(ids, mask, position, cache), pad, keep, cache
 
     def _forward(self, ids, mask, position, cache: StaticKV) -> _Rows:
