@@ -274,7 +274,7 @@ class _Tables:
     """The arrays of ``Transitions``, which hold plain q, or a guess, until q′ is put into a row.
 
     log_q  [L, V] of the plain q; ``best`` its best tokens, at least M of them
-    near   depths 1 … near are those where a tree of ``width`` nodes is likely to end
+    width  nodes of the tree that is to be made
     """
 
     def __init__(
@@ -290,8 +290,7 @@ class _Tables:
         self.temperature, self._plain, self.best = options.temperature, log_q, best
         self.chosen = best.indices[:, : options.candidates]
         depths, count = self.chosen.shape
-        above = best.values[:-1, 0].cumsum(0)  # log q of the best path to where a depth's rows are
-        self.near = 1 + int((above > -math.log(NEAR * width)).sum())
+        self._width = width
 
         def for_all(rows: Array) -> Array:
             """[L or 1, S] → [L, M, S], a copy."""
@@ -303,6 +302,12 @@ class _Tables:
         places = np.arange(kept, dtype=np.int32)
         self.follow = for_all(np.where(places < count, places, -1)[None])
         self._all = (self.ids, self.log_q, self.marginal, self.follow)
+
+    @property
+    def near(self) -> int:
+        """Depths 1 … near are those where the tree is likely to end."""
+        above = self.best.values[:-1, 0].cumsum(0)  # log q of the best path to a depth's rows
+        return 1 + int((above > -math.log(NEAR * self._width)).sum())
 
     def put(self, logits: Tensor, depths: Array, rows: Array) -> None:
         """q′ from the head's logits [n, V] into rows (depths from 0 [n], rows [n])."""
