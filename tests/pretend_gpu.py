@@ -12,6 +12,7 @@ What it cannot show is what a GPU's kernels compute, and what a capture refuses 
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -23,6 +24,18 @@ aten = torch.ops.aten
 HERE = torch.device("meta")
 MOVES = {aten._to_copy.default, aten.to.device, aten.to.dtype_layout, aten.copy_.default}
 INDEXED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}
+
+
+@dataclass
+class Asked:
+    """What a GPU was asked for: launches (a replay is one) and transfers the host waits for."""
+
+    launches: int = 0
+    waits: int = 0
+    within: bool = False  # a replay, whose kernels are not launched one by one
+
+
+asked = Asked()
 
 
 class OnGPU(torch.Tensor):
@@ -43,6 +56,7 @@ class OnGPU(torch.Tensor):
         return f"OnGPU({self.held})"
 
     def tolist(self):
+        asked.waits += 1
         return self.held.tolist()
 
     def __getitem__(self, index):
@@ -72,9 +86,12 @@ def run(func, args, kwargs):
         refuse_mixed(func, args, kwargs)
     named = next((d for d in given if isinstance(d, torch.device)), None)
     out = func(*tree_map(numbers, args), **tree_map(numbers, kwargs))
+    there = named == HERE if named is not None else bool(ours)
+    if not asked.within and (there or ours):
+        asked.launches += func in MOVES or not func.is_view
+        asked.waits += not there or func is aten._local_scalar_dense.default
     if func is aten.copy_.default:
         return args[0]
-    there = named == HERE if named is not None else bool(ours)
     if func in MOVES and there != bool(ours):
         out = out.clone()  # a move to where the numbers already lie
     known = {id(t.held): t for t in ours}  # a kernel that works in place gives back what it took
@@ -113,13 +130,18 @@ class Graph:
         self._run, self._outputs, self.replays = run, outputs, 0
 
     def replay(self):
+        asked.within = True
         for kept, new in zip(self._outputs, self._run(), strict=True):
             kept.copy_(new)
+        asked.within = False
+        asked.launches += 1
         self.replays += 1
 
 
 def capture(replayed):
+    asked.within = True
     replayed._outputs = tuple(out.clone() for out in replayed._run())
+    asked.within = False
     return Graph(replayed._run, replayed._outputs)
 
 

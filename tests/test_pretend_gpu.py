@@ -3,6 +3,7 @@ mixes with the host, and all say what they say on the CPU."""
 
 import copy
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,8 +19,9 @@ from core.diffusion.denoise import Denoising, denoise
 from core.diffusion.steps import written
 from core.target import Target
 from core.train.collect import Collector
+from core.types import Verdict
 from tests import toys
-from tests.pretend_gpu import HERE, gpu
+from tests.pretend_gpu import HERE, asked, gpu
 from tests.test_diffusion_target import GRAPH, MAKERS, own_model
 from tests.test_shards_fit import (  # noqa: F401 (fixtures)
     KINDS,
@@ -100,6 +102,31 @@ def test_a_run_is_the_cpus(kind, sampling, device):
     assert there.obstacle is None and sum(g.replays for g in graphs) == len(found)
     if kind != "ar":
         assert used.drafter._pass._replayed._graph.replays >= len(found) - 1
+
+
+def costs(of):
+    """Launches and waits of a call."""
+    before = asked.launches, asked.waits
+    of()
+    return asked.launches - before[0], asked.waits - before[1]
+
+
+@pytest.mark.parametrize(("kind", "launches", "waits"), [("dflash", 24, 3), ("treeflash", 68, 9)])
+def test_what_a_round_asks_for_hangs_on_no_number_of_layers(kind, launches, waits, device):
+    """Launches and waits beside the graphs: they bound a GPU's round when the rest is captured."""
+    counts = []
+    for layers in (3, 4):
+        target = Target(copy.deepcopy(own_model(layers=layers)).to(device), toys.LAYERS, fixed=True)
+        settings = Settings(16, 30, toys.GREEDY)
+        rounds = decode(
+            target, on(device, toys.tree(DRAFTERS[kind]())), list(toys.PROMPT), settings
+        )
+        seen = [costs(partial(next, rounds)) for _ in range(10)][3:]  # graphs are made before
+        gap = Verdict((0, 2, 5), np.array([0]))
+        counts.append((max(seen), costs(partial(target.commit, gap))))
+    assert counts[0] == counts[1]
+    (round_, (kept, waited)) = counts[0]
+    assert round_[0] <= launches and 0 < round_[1] <= waits and kept <= 6 and waited == 0, counts
 
 
 def source(device):
