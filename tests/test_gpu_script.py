@@ -62,14 +62,16 @@ def test_the_blocker_blocks(place):
 
 def test_checks_bench_and_training_run_there_and_are_not_done_twice(place):
     folder, words = place
-    only = ["--only", "checks", "bench", "train-dflash", "ship"]
+    only = ["--only", "checks", "speed", "bench", "train-dflash", "ship"]
     code, out = script(folder, *words, *only)
     assert code == 0, out
     made = {p.relative_to(folder / "work").as_posix() for p in (folder / "work").rglob("*")}
     assert {"bench.log", "better/dflash/model.safetensors", "ship.json"} <= made
+    told = (folder / "work" / "speed.log").read_text()
+    assert "verify: nodes" in told and "round: nodes" in told and "8 layers" in told
     assert "roofline" in out or "floor ms" in out
     code, again = script(folder, *words, *only)
-    assert code == 0 and "──" not in again and again.count("done") == 4
+    assert code == 0 and "──" not in again and again.count("done") == 5
 
 
 def test_a_failed_step_is_said_and_the_rest_runs(place):

@@ -49,7 +49,7 @@ def steps(args: argparse.Namespace) -> list[Step]:
     """What is to be done, in order of worth: the little that must be known first."""
     on = ("--model", args.model, "--device", args.device)
     quick = args.quick
-    speed = ("--layers", "2", "--repeats", "2", "--context", "64") if quick else ()
+    speed = ("--small", "--layers", "8", "--repeats", "2") if quick else ()
     methods = ("ar", "ddtree") if quick else ("ar", "dflash", "ddtree", "treeflash", "dart")
     bench = ("--max-new-tokens", "8", "--repeats", "1") if quick else ("--repeats", "10")
     budgets = BUDGETS[:1] if quick else BUDGETS
