@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import re
 from pathlib import Path
+
+import pytest
 
 from app.cli import COMMANDS
 from core.methods import RECIPES
@@ -29,3 +33,61 @@ def test_its_files_and_links_exist():
         assert (ROOT / path).is_file(), path
     for path in re.findall(r"`((?:core|app|analysis|assets|tests)/[\w./-]+)`", README):
         assert (ROOT / path).exists(), path
+
+
+def measured(name):
+    return json.loads((ROOT / "assets" / "measured" / f"{name}.json").read_text("utf-8"))
+
+
+def test_its_block_efficiencies_are_those_that_were_measured():
+    found = [row for name in ("tau-dflash", "tau-treeflash", "tau-dart") for row in measured(name)]
+    every = {
+        "dflash",
+        *(f"{m} {b}" for m in ("ddtree", "treeflash", "dart") for b in (16, 64, 256)),
+    }
+    everywhere = [row for row in found if row["source"] == "all" and row["method"] in every]
+    by_source = [row for row in found if row["method"].endswith(" 64") and row["source"] != "all"]
+    shown = everywhere + [row for row in by_source if row["sampling"] == "greedy"]
+    assert len(shown) >= 20
+    for row in shown:
+        assert f"{row['tau']:.2f} [{row['low']:.2f}, {row['high']:.2f}]" in README, row["method"]
+
+
+def test_its_curves_are_those_that_were_measured():
+    with (ROOT / "assets" / "measured" / "curves.csv").open(encoding="utf-8") as file:
+        lines = [row for row in csv.DictReader(file) if int(row["depth"]) <= 7]
+    for series in ("marginal", "dflash", "treeflash", "dart"):
+        for column in ("tvd", "coverage_16"):
+            values = [f"{float(row[column]):.2f}" for row in lines if row["series"] == series]
+            assert f"| {' | '.join(values)} |" in README, (series, column)
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "sampling"),
+    [
+        (f"tau-{d}", m, s)
+        for d, m in (("dflash", "ddtree"), ("dart", "dart"))
+        for s in ("greedy", "T=1")
+    ],
+)
+def test_its_budget_curves_are_those_that_were_measured(name, method, sampling):
+    taus = [
+        f"{row['tau']:.2f}"
+        for row in measured(name)
+        if row["source"] == "all" and row["sampling"] == sampling and row["method"] != "dflash"
+    ]
+    assert f"| {' | '.join(taus)} |" in README and len(taus) == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [("tau-dflash", "dflash"), ("tau-dflash", "ddtree 64"), ("tau-treeflash", "treeflash 64"),
+     ("tau-dart", "dart 64")],
+)  # fmt: skip
+def test_its_acceptance_lengths_are_those_that_were_measured(name, method):
+    (row,) = (
+        r for r in measured(name)
+        if (r["source"], r["sampling"], r["method"]) == ("all", "greedy", method)
+    )  # fmt: skip
+    shares = [str(round(100 * n / sum(row["lengths"]))) for n in row["lengths"][:8]]
+    assert f"| {' | '.join(shares)} |" in README
