@@ -149,6 +149,7 @@ class Alone {
     this.tiles.draw(sum);
     this.lengths.draw(rounds, at, sum.tau);
     this.timeline.draw(rounds, at);
+    this.below.hidden = !count;
     this.scrub.disabled = count < 2;
     this.scrub.max = String(Math.max(0, count - 1));
     this.scrub.style.width = `${(100 * Math.max(1, count)) / this.lengths.slots}%`;

@@ -3,7 +3,7 @@
 
 const BUDGET_STOPS = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024];
 
-const ESTIMATE = "An estimate, not a measurement of this machine: τ here with the stage times of the shipped example runs. Measure yours: python -m app cost FILE --json > cost.json.";
+const ESTIMATE = "An estimate, not a measurement of this machine: τ here with the stage times of the shipped example runs. The command cost, with --json, measures yours.";
 
 class WhatIf {
   constructor(element, source) {
