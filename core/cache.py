@@ -28,79 +28,33 @@ from core.errors import UserError
 ATTENTION = "draftscope_grouped"
 
 
-class StaticLayer(CacheLayerMixin):
-    """One layer's keys and values, [B, G, S, D] each: its part of the cache it belongs to."""
-
-    is_sliding = False
-
-    def __init__(self, cache: StaticKV, number: int):
-        super().__init__()
-        self._cache, self._number = cache, number
-
-    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        self.dtype, self.device = key_states.dtype, key_states.device
-        self.keys, self.values = self._cache.room(self._number, key_states, value_states)
-        self.is_initialized = True
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        assert self.keys is not None and self.values is not None
-        if (slots := self._cache.slots) is not None:
-            self.keys.index_copy_(2, slots, key_states)
-            self.values.index_copy_(2, slots, value_states)
-            return self.keys, self.values
-        start, capacity = self._cache.length, self._cache.capacity
-        end = start + key_states.shape[-2]
-        if end > capacity:
-            raise IndexError(f"KV cache of {capacity} rows cannot hold row {end - 1}")
-        self.keys[:, :, start:end] = key_states
-        self.values[:, :, start:end] = value_states
-        return self.keys[:, :, :end], self.values[:, :, :end]
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self._cache.length + query_length, 0
-
-    def get_seq_length(self) -> int:
-        return self._cache.length
-
-    def get_max_length(self) -> int:
-        return self._cache.capacity
-
-    def reset(self) -> None:
-        self._cache.reset()
-
-
-class StaticKV(Cache):
-    """A preallocated cache for ``layers`` layers of ``capacity`` rows each.
+class Rows:
+    """What the layers of a cache share: their memory, and how much of it is committed.
 
     Its tensors are [n, B, G, S, D], allocated when the first rows come: one for the keys and values
-    of all layers, or, where these are ``apart`` on several devices, one for each.
+    of all layers, or, where these are ``apart`` on several devices, one for each. It knows no
+    layer, so that a cache nobody holds is freed at once.
     """
 
-    def __init__(self, layers: int, capacity: int, apart: bool = False):
-        self._static = [StaticLayer(self, number) for number in range(layers)]
-        super().__init__(layers=list(self._static))
+    def __init__(self, layers: int, capacity: int, apart: bool):
         self.capacity = capacity
         self.length = 0  # committed rows
-        self.slots: torch.Tensor | None = None  # rows to write, see ``fixed``
-        self._apart = apart
+        self.slots: torch.Tensor | None = None  # rows to write, see ``StaticKV.fixed``
+        self._layers, self._apart = layers, apart
         self._tensors: list[torch.Tensor] = []
         self._places: dict[int, list[tuple[int, int]]] = {}  # by layer: tensor and index in it
 
-    def room(self, layer: int, *states: torch.Tensor) -> list[torch.Tensor]:
-        """Where a layer keeps its keys and values, which look like ``states`` [B, G, T, D]."""
+    def room(self, layer: int, *states: torch.Tensor) -> None:
+        """Make room for a layer's keys and values, which look like ``states`` [B, G, T, D]."""
         if not self._tensors and not self._apart and states[0].shape == states[1].shape:
-            self._allocate(states[0], len(states) * len(self._static))
+            self._allocate(states[0], len(states) * self._layers)
         self._places[layer] = [
             self._place(like, len(states) * layer + side) for side, like in enumerate(states)
         ]
-        return self._rooms(layer)
 
-    def _rooms(self, layer: int) -> list[torch.Tensor]:
-        return [self._tensors[tensor][index] for tensor, index in self._places[layer]]
+    def of(self, layer: int) -> list[torch.Tensor]:
+        """The layer's keys and values [B, G, S, D], once there is room for them."""
+        return [self._tensors[tensor][index] for tensor, index in self._places.get(layer, ())]
 
     def _place(self, like: torch.Tensor, number: int) -> tuple[int, int]:
         """In the tensor of all, if it has such a place, else in one that is made for it alone."""
@@ -117,11 +71,8 @@ class StaticKV(Cache):
         # Rows behind `length` are masked, but 0 · NaN is NaN: never leave them uninitialised.
         self._tensors.append(like.new_zeros(count, batch, heads, self.capacity, width))
 
-    def commit(self, rows: torch.Tensor | int) -> None:
-        """Keep scratch rows: the first ``rows`` of them, or those at the given scratch indices."""
-        if isinstance(rows, int):
-            self.length += rows
-            return
+    def keep(self, rows: torch.Tensor) -> None:
+        """Commit the scratch rows at these indices, counted from the first scratch row."""
         end = self.length + rows.numel()
         for held in self._tensors:
             source = rows.to(held.device) + self.length  # a split model's layers are apart
@@ -129,26 +80,103 @@ class StaticKV(Cache):
             held[..., self.length : end, :] = held.index_select(-2, source)
         self.length = end
 
+    def repeat(self, copies: int) -> None:
+        """[n, B, …] → [n, B·copies, …], each row of the batch ``copies`` times in a row."""
+        self._tensors = [held.repeat_interleave(copies, 1) for held in self._tensors]
+
+
+class StaticLayer(CacheLayerMixin):
+    """One layer's keys and values, [B, G, S, D] each: its part of the cache's rows."""
+
+    is_sliding = False
+
+    def __init__(self, rows: Rows, number: int):
+        super().__init__()
+        self._rows, self._number = rows, number
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        self.dtype, self.device = key_states.dtype, key_states.device
+        self._rows.room(self._number, key_states, value_states)
+        self.look()
+
+    def look(self) -> None:
+        """Find the rows where they lie now, if there are any."""
+        if found := self._rows.of(self._number):
+            self.keys, self.values = found
+            self.is_initialized = True
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        assert self.keys is not None and self.values is not None
+        if (slots := self._rows.slots) is not None:
+            self.keys.index_copy_(2, slots, key_states)
+            self.values.index_copy_(2, slots, value_states)
+            return self.keys, self.values
+        start, capacity = self._rows.length, self._rows.capacity
+        end = start + key_states.shape[-2]
+        if end > capacity:
+            raise IndexError(f"KV cache of {capacity} rows cannot hold row {end - 1}")
+        self.keys[:, :, start:end] = key_states
+        self.values[:, :, start:end] = value_states
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self._rows.length + query_length, 0
+
+    def get_seq_length(self) -> int:
+        return self._rows.length
+
+    def get_max_length(self) -> int:
+        return self._rows.capacity
+
+    def reset(self) -> None:
+        self._rows.length = 0
+
+
+class StaticKV(Cache):
+    """A preallocated cache for ``layers`` layers of ``capacity`` rows each; ``apart``: the layers
+    lie on several devices."""
+
+    def __init__(self, layers: int, capacity: int, apart: bool = False):
+        self._rows = Rows(layers, capacity, apart)
+        self._static = [StaticLayer(self._rows, number) for number in range(layers)]
+        super().__init__(layers=list(self._static))
+        self.capacity = capacity
+
+    @property
+    def length(self) -> int:
+        """Committed rows."""
+        return self._rows.length
+
+    def commit(self, rows: torch.Tensor | int) -> None:
+        """Keep scratch rows: the first ``rows`` of them, or those at the given scratch indices."""
+        if isinstance(rows, int):
+            self._rows.length += rows
+        else:
+            self._rows.keep(rows)
+
     @contextmanager
     def fixed(self, slots: torch.Tensor) -> Iterator[None]:
         """Forwards in here write rows ``slots`` [T] and read the whole cache: no shape depends on
         the text, as a captured graph needs. Their mask says which rows there are."""
-        self.slots = slots
+        self._rows.slots = slots
         try:
             yield
         finally:
-            self.slots = None
+            self._rows.slots = None
 
     def repeat(self, copies: int) -> None:
-        """Let every row of the batch continue in ``copies`` ways: [n, B, …] → [n, B·copies, …]."""
-        self._tensors = [held.repeat_interleave(copies, 1) for held in self._tensors]
-        for layer, static in enumerate(self._static):
-            if layer in self._places:
-                static.keys, static.values = self._rooms(layer)
+        """Let every row of the batch continue in ``copies`` ways."""
+        self._rows.repeat(copies)
+        for layer in self._static:
+            layer.look()
 
     def truncate(self, length: int) -> None:
         """Forget committed rows behind ``length``."""
-        self.length = length
+        self._rows.length = length
 
     def reset(self) -> None:
         self.truncate(0)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -73,6 +74,44 @@ class Replayed:
         return graph
 
 
+@dataclass(frozen=True, eq=False)
+class Padded:
+    """What a draft's fixed forward is brought: ids and depths [N], who sees whom [N, N], and how
+    many rows of the cache are committed. The rest never changes."""
+
+    ids: Tensor
+    depths: Tensor
+    allowed: Tensor
+    seen: Tensor
+    offsets: Tensor
+    columns: Tensor
+    open: Tensor  # the mask of someone who sees all [N, S]
+
+    @staticmethod
+    def make(rows: int, capacity: int, like: Tensor) -> Padded:
+        """Rows that see the context and themselves, in the precision and on the device of
+        ``like``."""
+        whole = {"dtype": torch.long, "device": like.device}
+        return Padded(
+            torch.zeros(rows, **whole),
+            torch.zeros(rows, **whole),
+            torch.eye(rows, dtype=torch.bool, device=like.device),
+            torch.zeros((), **whole),
+            torch.arange(rows, device=like.device),
+            torch.arange(capacity, device=like.device),
+            like.new_zeros(rows, capacity),
+        )
+
+    def forward(self, read: Read, cache: StaticKV) -> Outputs:
+        """The rows' outputs; their keys go behind the committed rows of the cache."""
+        slots = self.seen + self.offsets
+        context = (self.columns < self.seen).expand(len(slots), -1)
+        visible = context.index_copy(1, slots, self.allowed)
+        mask = self.open.masked_fill(~visible, mask_value(self.open.dtype))
+        with cache.fixed(slots):
+            return read(self.ids, self.seen + self.depths, mask)
+
+
 class FixedForward:
     """A draft's forward, padded to ``rows`` rows, on the whole of one cache.
 
@@ -82,16 +121,10 @@ class FixedForward:
 
     def __init__(self, read: Read, cache: StaticKV, rows: int, like: Tensor):
         """``like``: a tensor on the device and in the precision of the mask."""
-        self._read, self._cache, self.rows = read, cache, rows
-        device = like.device
-        self._ids = torch.zeros(rows, dtype=torch.long, device=device)
-        self._depths = torch.zeros(rows, dtype=torch.long, device=device)
-        self._allowed = torch.eye(rows, dtype=torch.bool, device=device)
-        self._seen = torch.zeros((), dtype=torch.long, device=device)
-        self._offsets = torch.arange(rows, device=device)
-        self._columns = torch.arange(cache.capacity, device=device)
-        self._open = like.new_zeros(rows, cache.capacity)
-        self._replayed = Replayed(self._forward, device)
+        self._cache, self.rows = cache, rows
+        self.padded = padded = Padded.make(rows, cache.capacity, like)
+        # Not a method of this object: in a circle with it, a cache left behind would stay.
+        self._replayed = Replayed(partial(padded.forward, read, cache), like.device)
 
     @property
     def fits(self) -> bool:
@@ -103,21 +136,13 @@ class FixedForward:
 
         They are valid until the next call. Raises CannotCapture.
         """
-        count = len(ids)
-        self._ids[:count].copy_(ids, non_blocking=True)
-        self._depths[:count].copy_(depths, non_blocking=True)
-        self._allowed[:count] = False
-        self._allowed[:count, :count].copy_(allowed, non_blocking=True)
-        self._seen.fill_(self._cache.length)
+        count, padded = len(ids), self.padded
+        padded.ids[:count].copy_(ids, non_blocking=True)
+        padded.depths[:count].copy_(depths, non_blocking=True)
+        padded.allowed[:count] = False
+        padded.allowed[:count, :count].copy_(allowed, non_blocking=True)
+        padded.seen.fill_(self._cache.length)
         return tuple(out[:count] for out in self._replayed())
-
-    def _forward(self) -> Outputs:
-        slots = self._seen + self._offsets
-        context = (self._columns < self._seen).expand(self.rows, -1)
-        visible = context.index_copy(1, slots, self._allowed)
-        mask = self._open.masked_fill(~visible, mask_value(self._open.dtype))
-        with self._cache.fixed(slots):
-            return self._read(self._ids, self._seen + self._depths, mask)
 
 
 @dataclass(frozen=True, eq=False)

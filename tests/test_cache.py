@@ -1,5 +1,8 @@
 """The key/value cache and the attention that reads it."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -139,6 +142,19 @@ def test_a_full_cache_says_so_instead_of_overwriting():
     cache.commit(8)
     with pytest.raises(IndexError, match="8 rows"):
         cache.update(*rows(1, 1), 0)
+
+
+def test_a_cache_nobody_holds_is_freed_at_once():
+    """A larger one takes its place on the same GPU: waiting for a collection would double it."""
+    gc.collect()
+    gc.disable()
+    try:
+        cache, _ = filled()
+        kept = weakref.ref(cache.layers[0].keys)
+        del cache
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 def test_truncate_forgets_rows_behind_a_length():

@@ -1,6 +1,8 @@
 """Padded forwards on the whole cache say what the plain one says, whatever the padding holds."""
 
 import copy
+import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -71,8 +73,8 @@ def test_what_the_padding_holds_is_irrelevant():
     padded.score(large)  # leaves its tokens, depths and mask in the buffers
     torch.testing.assert_close(padded.score(small).logits, clean, rtol=0, atol=0)
     forward = padded._forwards[9]
-    forward._ids[6:], forward._depths[6:] = 47, 900
-    forward._allowed[6:] = True
+    forward.padded.ids[6:], forward.padded.depths[6:] = 47, 900
+    forward.padded.allowed[6:] = True
     padded._kv.layers[0].keys[:, :, padded.length + 6 :] = 1e6
     padded._kv.layers[0].values[:, :, padded.length + 6 :] = -1e6
     torch.testing.assert_close(padded.score(small).logits, clean, rtol=0, atol=0)
@@ -86,7 +88,7 @@ def test_the_test_above_could_fail():
     (small,) = drafts(1, [5])
     clean = padded.score(small).logits.clone()
     forward = padded._forwards[9]
-    forward._allowed[:6, 6:] = True
+    forward.padded.allowed[:6, 6:] = True
     open_ = torch.stack([*forward._replayed()][:1])[0][:6]
     assert not torch.allclose(open_, clean)
 
@@ -134,6 +136,22 @@ def test_a_larger_cache_gets_forwards_of_its_own():
     padded.prefill(PROMPT * 60, 400)
     padded.score(draft)
     assert padded._forwards[9] is not first
+
+
+def test_what_a_larger_cache_replaces_is_freed_at_once():
+    """It may be gigabytes, on a GPU that the larger one must fit, too."""
+    _, padded = pair()
+    padded.prefill(PROMPT, 10)
+    (draft,) = drafts(4, [3])
+    padded.score(draft)
+    kept = [weakref.ref(padded._kv.layers[0].keys), weakref.ref(padded._forwards[9])]
+    gc.collect()
+    gc.disable()
+    try:
+        padded.prefill(PROMPT * 60, 400)
+        assert all(where() is None for where in kept)
+    finally:
+        gc.enable()
 
 
 DRAFTERS = {
