@@ -144,7 +144,10 @@ class StaticKV(Cache):
         self._rows = Rows(layers, capacity, apart)
         self._static = [StaticLayer(self._rows, number) for number in range(layers)]
         super().__init__(layers=list(self._static))
-        self.capacity = capacity
+
+    @property
+    def capacity(self) -> int:
+        return self._rows.capacity
 
     @property
     def length(self) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -53,6 +54,11 @@ class Variant:
     greedy: bool | None = None  # trains on the greedy answers only; False: on the drawn ones
     text: Path | None = None  # trains on these shards, not on the base's
     fit: Mapping[str, Any] = field(default_factory=dict)  # changed FitSettings
+
+    @property
+    def folder(self) -> str:
+        """Its run's, in letters that every file system takes."""
+        return re.sub(r"\W+", "-", self.name)
 
 
 BASE = Variant("base")
@@ -241,7 +247,7 @@ def main() -> None:
     args = read_arguments()
     mixtures = [Variant(f"text: {folder.name}", text=folder) for folder in args.texts]
     known = {v.name: v for v in (*VARIANTS, *mixtures)}
-    if len(known) < len(VARIANTS) + len(mixtures):
+    if len({v.folder for v in known.values()}) < len(VARIANTS) + len(mixtures):
         raise UserError("two of --texts are named alike: a variant is named after its folder")
     if unknown := set(args.only or ()) - set(known):
         raise UserError(f"no variant {sorted(unknown)[0]!r}: choose of {', '.join(known)}")
@@ -261,7 +267,7 @@ def main() -> None:
         if variant.name in read_rows(table):
             continue
         print(variant.name, file=sys.stderr, flush=True)
-        folder = args.work / variant.name.replace(" ", "-")
+        folder = args.work / variant.folder
         row = judge(variant, train(variant, language, args.shards, recipe, folder), texts)
         with table.open("a") as file:
             file.write(json.dumps(asdict(row)) + "\n")

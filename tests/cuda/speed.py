@@ -15,13 +15,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from statistics import median
 
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from analysis.cost import bushy
-from analysis.roofline import Drafting, Forward, Gauge, Work, round_passes, seconds_of
+from analysis.roofline import Drafting, Forward, Gauge, Machine, Work, round_passes, seconds_of
 from core.builders import best_first
 from core.cache import ATTENTION
 from core.decode import Method, Settings, decode
@@ -90,6 +91,39 @@ class Side:
             yield time.perf_counter() - began, record
 
 
+class Timing:
+    """Seconds of verify forwards and of whole rounds by number of nodes and side, their floors."""
+
+    def __init__(self, sides: dict[str, Side], budgets: list[int], prompt: list[int]):
+        self._sides, self.budgets, self._prompt = sides, budgets, prompt
+        plain = sides["plain"]
+        self._forward, self._drafting = Forward.of(plain.target.model), Drafting.of(plain.drafter)
+        self.seconds: dict[tuple[str, int, str], list[float]] = {}
+        self.floors: dict[tuple[str, int], tuple[Work, ...]] = {}
+
+    def turn(self, device: torch.device, counts: bool) -> None:
+        """Each once, alternating; what does not count captures and warms up."""
+        for nodes, name in product(self.budgets, self._sides):
+            side = self._sides[name]
+            taken = list(side.rounds(nodes, self._prompt, ROUNDS))
+            drafting = self._drafting if nodes else None
+            self.floors["round", nodes] = round_passes(self._forward, drafting, taken[-1][1], 1)
+            draft = bushy(nodes + 1, side.target.vocabulary)
+            work = self._forward.verify(draft, side.target.length)
+            self.floors["verify", nodes] = (work,)
+            seconds = seconds_of(device, partial(side.target.score, draft))
+            if counts:
+                self.seconds.setdefault(("verify", nodes, name), []).append(seconds)
+                self.seconds.setdefault(("round", nodes, name), []).extend(s for s, _ in taken)
+
+    def table(self, what: str, machine: Machine) -> Iterator[str]:
+        yield f"{what:>7}: {'nodes':>5} {'plain ms':>9} {'fixed ms':>9} {'floor ms':>9} reached"
+        for nodes in self.budgets:
+            plain, fixed = (median(self.seconds[what, nodes, n]) * 1e3 for n in self._sides)
+            floor = machine.floor(self.floors[what, nodes]) * 1e3
+            yield f"{nodes:14} {plain:9.2f} {fixed:9.2f} {floor:9.2f} {floor / fixed:7.0%}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--layers", type=int, default=36)
@@ -104,35 +138,18 @@ def main() -> None:
     for name in ("plain", "fixed"):
         drafter = drafter_of(size, model, fixed=name == "fixed")
         sides[name] = Side(Target(model, drafter.layers, fixed=name == "fixed"), drafter)
-    prompt = [token % 500 for token in range(args.context)]
-    gauge, forward = Gauge(device, model.dtype), Forward.of(model)
-    drafting = Drafting.of(sides["plain"].drafter)
-    verify = {(nodes, name): list[float]() for nodes in args.budgets for name in sides}
-    whole = {key: list[float]() for key in verify}
-    floors: dict[tuple[str, int], tuple[Work, ...]] = {}
-    for turn in range(args.repeats + 1):  # the first captures
+    gauge = Gauge(device, model.dtype)
+    timing = Timing(sides, args.budgets, [token % 500 for token in range(args.context)])
+    for turn in range(args.repeats + 1):
         gauge.sample()
-        for nodes, name in verify:
-            side = sides[name]
-            for seconds, record in side.rounds(nodes, prompt, ROUNDS):
-                whole[nodes, name] += [seconds] if turn else []
-                passes = round_passes(forward, drafting if nodes else None, record, 1)
-                floors["round", nodes] = passes
-            draft = bushy(nodes + 1, side.target.vocabulary)
-            seconds = seconds_of(device, partial(side.target.score, draft))
-            verify[nodes, name] += [seconds] if turn else []
-            floors["verify", nodes] = (forward.verify(draft, args.context),)
+        timing.turn(device, counts=turn > 0)
     machine = gauge.machine
     print(
         f"{device} · {args.layers} layers · {args.context} tokens of context · copies "
         f"{machine.bandwidth / 1e9:.0f} GB/s, matrices {machine.rate / 1e9:.0f} GFLOP/s"
     )
-    for what, taken in (("verify", verify), ("round", whole)):
-        print(f"{what:>7}: {'nodes':>5} {'plain ms':>9} {'fixed ms':>9} {'floor ms':>9} reached")
-        for nodes in args.budgets:
-            plain, fixed = (median(taken[nodes, name]) * 1e3 for name in sides)
-            floor = machine.floor(floors[what, nodes]) * 1e3
-            print(f"{nodes:14} {plain:9.2f} {fixed:9.2f} {floor:9.2f} {floor / fixed:7.0%}")
+    for what in ("verify", "round"):
+        print(*timing.table(what, machine), sep="\n")
 
 
 if __name__ == "__main__":
