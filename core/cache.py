@@ -234,7 +234,7 @@ def folded(
     if mask is not None:
         by_head = scores.view(batch, groups, heads // groups, new, key.shape[2])
         by_head += mask[:, :, None]
-    weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(value.dtype)
+    weights = torch.softmax(scores, -1)  # summed in float32 where that is wider
     return (weights @ value).view(batch, heads, new, value.shape[-1])
 
 

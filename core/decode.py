@@ -218,13 +218,13 @@ class Stopwatch:
     """
 
     def __init__(self, device: torch.device, timed: bool):
-        self._wait = timed and device.type == "cuda"
+        self._device, self._wait = device, timed and device.type == "cuda"
         self._laps: dict[str, float] = {}
         self._last = time.perf_counter()
 
     def lap(self, stage: str) -> None:
         if self._wait:
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(self._device)
         now = time.perf_counter()
         self._laps[stage] = self._laps.get(stage, 0.0) + now - self._last
         self._last = now

@@ -10,9 +10,10 @@ The same code runs uncaptured on a CPU, which is how it is tested against the pl
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 import torch
 from torch import Tensor
@@ -44,34 +45,53 @@ class Replayed:
     first call, with the real inputs that lie in the buffers, and replayed from then on."""
 
     def __init__(self, run: Callable[[], Outputs], device: torch.device):
-        self._run, self._on_gpu = run, device.type == "cuda"
+        self._run, self._device = run, device
         self._graph: torch.cuda.CUDAGraph | None = None
         self._outputs: Outputs = ()
 
     def __call__(self) -> Outputs:
         """Valid until the next call: a replay writes the same memory again. Raises CannotCapture
         the first time, if ever."""
-        if not self._on_gpu:
+        if self._device.type != "cuda":
             return self._run()
         if self._graph is None:
             try:
                 self._graph = self._capture()
             except RuntimeError as error:
-                raise CannotCapture(first_line(error)) from error
+                reason = first_line(error)
+                logging.getLogger(__name__).warning("read without a CUDA graph: %s", reason)
+                raise CannotCapture(reason) from error
         self._graph.replay()
         return self._outputs
 
+    @property
+    def captured(self) -> bool:
+        """Whether what is called is a CUDA graph."""
+        return self._graph is not None
+
     def _capture(self) -> torch.cuda.CUDAGraph:
-        beside = torch.cuda.Stream()
-        beside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(beside):
-            for _ in range(WARM_UPS):
-                self._run()
-        torch.cuda.current_stream().wait_stream(beside)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._outputs = self._run()
+        with torch.cuda.device(self._device):  # streams and graphs are the current device's
+            here, beside = torch.cuda.current_stream(), _beside(torch.cuda.current_device())
+            beside.wait_stream(here)
+            with torch.cuda.stream(beside):
+                for _ in range(WARM_UPS):
+                    self._run()
+            here.wait_stream(beside)
+            graph = torch.cuda.CUDAGraph()
+            try:
+                # What other threads ask of the GPU meanwhile must not spoil the capture.
+                with torch.cuda.graph(graph, stream=beside, capture_error_mode="thread_local"):
+                    self._outputs = self._run()
+            finally:
+                torch.cuda.set_stream(here)  # a capture that fails leaves its own in place
         return graph
+
+
+@lru_cache
+def _beside(device: int) -> torch.cuda.Stream:
+    """One stream for all of a GPU's captures: each new one would keep a cuBLAS workspace for good,
+    and torch's own belongs to the GPU that captured first."""
+    return torch.cuda.Stream(device)
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,7 +27,7 @@ from core.cache import ATTENTION, placed
 from core.errors import UserError, first_line
 from core.hub import Source
 from core.methods import Value
-from core.packed import can_pack, pack_linears
+from core.packed import suit
 from core.target import home, stop_ids
 
 
@@ -276,7 +276,7 @@ def load_language(
         raise UserError(f"the model {name!r} lacks the tensor {missing[0]} (and its text is noise)")
     whole = not placed(model)
     model = (model.to(where) if whole else model).eval().requires_grad_(False)
-    if whole and pack and can_pack(dtype, where):
-        pack_linears(model)
+    if whole and pack:
+        suit(model, dtype, where)
     words = {**presets.find(name).template, **(template or {})}
     return Language(name, model, tokenizer, source.folder, template=words)

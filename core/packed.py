@@ -1,4 +1,4 @@
-"""Linear layers with their weights laid out once for this CPU's matrix kernels.
+"""Layers as the device at hand computes them fastest: a CPU's linears, a GPU's norms.
 
 A draft of 16 nodes is a matrix product of 17 rows: too few to repay the repacking of the weights
 that a plain ``nn.Linear`` does on every call. oneDNN can keep them packed. Measured on two Zen 3
@@ -8,8 +8,13 @@ packed (float32 both; ``python -m tests.bench.packed``).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+
+from core.drafters.layers import RMSNorm
 
 ROWS = 64  # rows the layout is chosen for; no other number is better for all drafts
 
@@ -45,10 +50,43 @@ def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
     )
 
 
-def pack_linears(module: nn.Module) -> None:
-    """Replace every ``nn.Linear`` below ``module`` by a packed one; the originals are let go."""
+# Hugging Face's norms that are weight · x / rms(x); others (Gemma's 1 + weight) stay as they are.
+PLAIN_NORMS = frozenset(
+    f"{family}RMSNorm"
+    for family in ("Llama", "Mistral", "Phi3", "Qwen2", "Qwen3", "Qwen3Moe", "SmolLM3")
+)
+
+
+def suit(module: nn.Module, dtype: torch.dtype, device: torch.device) -> None:
+    """Replace the layers below ``module``, which lie on ``device``, by those it computes fastest.
+
+    A CPU's linears are packed. A GPU's norms become one kernel each: Hugging Face's are eight,
+    and half of what a small forward of Qwen3 launches.
+    """
+    if can_pack(dtype, device):
+        _replace(module, _packed)
+    elif device.type == "cuda":
+        _replace(module, fused)
+
+
+def _packed(layer: nn.Module) -> nn.Module | None:
+    return PackedLinear(layer) if type(layer) is nn.Linear else None
+
+
+def fused(layer: Any) -> nn.Module | None:
+    """The same norm in one kernel, rounding once; None for what is no plain norm."""
+    if type(layer).__name__ not in PLAIN_NORMS:
+        return None
+    weight, eps = layer.get_parameter("weight"), float(layer.variance_epsilon)
+    made = RMSNorm(len(weight), eps)
+    made.weight = nn.Parameter(weight.detach(), requires_grad=False)
+    return made.train(layer.training)
+
+
+def _replace(module: nn.Module, other: Callable[[nn.Module], nn.Module | None]) -> None:
+    """Every layer below ``module`` that has another; the originals are let go."""
     for name, child in list(module.named_children()):
-        if type(child) is nn.Linear:
-            setattr(module, name, PackedLinear(child))
+        if (found := other(child)) is not None:
+            setattr(module, name, found)
         else:
-            pack_linears(child)
+            _replace(child, other)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from core.builders import ancestor_mask
 from core.cache import StaticKV, make_kv, mask_value, placed
@@ -15,6 +15,9 @@ from core.fixed import CannotCapture, FixedForward, bucket
 from core.types import Draft, Verdict
 
 PREFILL_CHUNK = 512  # bounds the memory of hidden states during prefill
+LENGTH_BOUND = ("dynamic", "longrope")  # rope types that turn otherwise from some length on
+ROOMY = 4096  # rows of a cache that are no burden to a short text
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class Target:
         self.model, self.layers = model, layers
         self.device, self.dtype = home(model), model.dtype
         self.obstacle = obstacle(model)
+        self._last_position = context_limit(model) - 1
         on_gpu = self.device.type == "cuda"
         self._fixed = on_gpu and self.obstacle is None if fixed is None else fixed
         self.forwards = 0  # counted, so that a report never has to guess
@@ -146,7 +150,8 @@ class Target:
         out = self.model(
             ids[None],
             attention_mask=mask[None, None],
-            position_ids=positions[None],
+            # Nodes behind the context's end can never be committed; some models have no such place.
+            position_ids=positions[None].clamp(max=self._last_position),
             past_key_values=self._kv,
             use_cache=True,
             output_hidden_states=bool(self.layers),
@@ -162,8 +167,9 @@ class Target:
         return self._cache
 
     def _make_cache(self, rows: int) -> None:
-        """An empty cache of at least ``rows`` rows; the last one is used again if it is enough."""
-        if self._cache is None or self._cache.capacity < rows:
+        """An empty cache of at least ``rows`` rows; the last one is used again if it is enough, and
+        not so much that fixed forwards, which read all of it, would feel a long text for ever."""
+        if self._cache is None or not rows <= self._cache.capacity <= max(4 * rows, ROOMY):
             self._cache = make_kv(self.model, -(-rows // 256) * 256)
             self._forwards = {}  # they were made for the old one
         self._cache.reset()
@@ -176,9 +182,21 @@ def obstacle(model: PreTrainedModel) -> str | None:
         return "it is spread over several devices"
     if "sliding_attention" in (getattr(config, "layer_types", None) or ()):
         return "some of its layers see a sliding window"
-    if any(getattr(config, name, None) for name in ("num_experts", "num_local_experts")):
+    if any(getattr(config, name, None) for name in EXPERTS):
         return "which of its experts run hangs on the tokens"
+    if any(kind in LENGTH_BOUND for kind, _ in _ropes(config)):
+        return "its rotary positions hang on the text's length"
     return None
+
+
+def _ropes(config: PreTrainedConfig) -> list[tuple[str, int | None]]:
+    """The kinds of rotary positions a model has, and up to which length each turns as it began."""
+    given = getattr(config, "rope_parameters", None) or {}
+    kinds = [given] if "rope_type" in given else [v for v in given.values() if isinstance(v, dict)]
+    longest = getattr(config, "max_position_embeddings", None)
+    return [
+        (str(k.get("rope_type")), k.get("original_max_position_embeddings", longest)) for k in kinds
+    ]
 
 
 def home(model: PreTrainedModel) -> torch.device:
@@ -198,10 +216,12 @@ def context_limit(model: PreTrainedModel) -> int:
     """Most tokens one text may hold.
 
     Our masks let every token see its whole past, which is what a sliding-window model does
-    too as long as the text fits its window: there it ends.
+    too as long as the text fits its window: there it ends. So does it where rotary positions would
+    turn otherwise for a longer text: what stands in the cache was turned the old way.
     """
     config = model.config.get_text_config()
     limits = [getattr(config, "max_position_embeddings", None)]
+    limits += [length for kind, length in _ropes(config) if kind in LENGTH_BOUND]
     if "sliding_attention" in (getattr(config, "layer_types", None) or ["sliding_attention"]):
         limits.append(getattr(config, "sliding_window", None))
     return min((limit for limit in limits if limit), default=1 << 30)

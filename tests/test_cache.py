@@ -10,7 +10,6 @@ from transformers import DynamicCache
 from transformers.models.llama.modeling_llama import eager_attention_forward
 
 from core.cache import StaticKV, folded, grouped_attention, make_kv, mask_value
-from core.packed import PackedLinear, can_pack
 from tests import toys
 
 
@@ -259,21 +258,6 @@ def test_a_model_on_grouped_attention_called_without_a_mask_is_causal(family):
         ours = toys.model(family)(tokens, use_cache=False).logits
         theirs = toys.reference(family)(tokens, use_cache=False).logits
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
-
-
-# ── packed weights ───────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("rows_", [1, 2, 17, 64, 65, 200])
-def test_a_packed_linear_computes_what_the_plain_one_does(rows_, bias):
-    if not can_pack(torch.float32, torch.device("cpu")):
-        pytest.skip("this machine cannot pack weights")
-    torch.manual_seed(0)
-    plain = torch.nn.Linear(48, 40, bias=bias)
-    x = torch.randn(1, rows_, 48)
-    with torch.inference_mode():
-        torch.testing.assert_close(PackedLinear(plain)(x), plain(x), rtol=1e-5, atol=1e-5)
 
 
 def test_repeated_rows_are_copies_that_go_on_alone():

@@ -246,7 +246,7 @@ def test_every_method_writes_the_same_text(make, sampling):
     assert texts[0] == texts[1]
 
 
-def test_a_capture_that_fails_is_read_plainly_from_then_on(monkeypatch):
+def test_a_capture_that_fails_is_read_plainly_from_then_on(monkeypatch, caplog):
     plain, padded = pair()
     for where in (plain, padded):
         where.prefill(PROMPT, 400)
@@ -256,9 +256,10 @@ def test_a_capture_that_fails_is_read_plainly_from_then_on(monkeypatch):
         raise RuntimeError("operation not permitted\nwhen stream is capturing")
 
     monkeypatch.setattr(Replayed, "_capture", fail)
-    padded._fixed_forward(8)._replayed._on_gpu = True
+    padded._fixed_forward(8)._replayed._device = torch.device("cuda")
     assert torch.equal(padded.score(draft).logits, plain.score(draft).logits)
     assert padded.obstacle == "its kernels cannot be captured (operation not permitted)"
+    assert "without a CUDA graph: operation not permitted" in caplog.text
     assert not padded._fixed and padded.forwards == plain.forwards
 
 
@@ -272,7 +273,7 @@ def test_what_fails_in_a_replay_is_not_hidden(monkeypatch):
             raise RuntimeError("out of memory")
 
     monkeypatch.setattr(Replayed, "_capture", lambda _: Broken())
-    padded._fixed_forward(8)._replayed._on_gpu = True
+    padded._fixed_forward(8)._replayed._device = torch.device("cuda")
     with pytest.raises(RuntimeError, match="out of memory"):
         padded.score(draft)
     assert padded._fixed

@@ -23,7 +23,7 @@ from analysis.roofline import (
     passes_of,
     plain_passes,
 )
-from core.packed import can_pack, pack_linears
+from core.packed import can_pack, suit
 from core.types import Draft
 from tests import toys
 
@@ -81,7 +81,7 @@ def test_packed_weights_count_as_they_were(tied):
         pytest.skip("nothing is packed on this machine")
     model = llama(tied)
     packed = copy.deepcopy(model)
-    pack_linears(packed)
+    suit(packed, torch.float32, torch.device("cpu"))
     assert Forward.of(packed) == Forward.of(model)
 
 

@@ -49,7 +49,7 @@ from core.models import (
     load_language,
     pick_device,
 )
-from core.packed import can_pack, pack_linears
+from core.packed import suit
 
 BLOCK = 32  # both public families were trained, or are evaluated, with blocks of 32
 
@@ -124,7 +124,7 @@ def _denoiser(name: str, folder: Path, device: str, report: embedded.Report) -> 
         raise UserError(f"the denoiser in {folder} was made for another {config.base!r}")
     base = load_language(config.base, device, report, pack=False)
     adapters.merge(base.model, adapter)
-    _pack(base.model)
+    suit(base.model, base.model.dtype, base.model.device)
     layout = Layout(config.shift, config.clean)
     target = BlockCausalTarget(base.model, config.mask_token_id, layout)
     return DiffusionLanguage(name, base.model, base.tokenizer, folder, target, config.block_size)
@@ -285,7 +285,7 @@ def _model(
             for key in stored.keys():  # noqa: SIM118
                 state[ours[key]] = stored.get_tensor(key).to(compute_dtype(where))
     _fill(model, state, tied, where)
-    _pack(model)
+    suit(model, model.dtype, model.device)
     return model
 
 
@@ -308,11 +308,6 @@ def _fill(model: Any, state: dict[str, torch.Tensor], tied: bool, where: torch.d
     decoder = model.base_model
     decoder.rotary_emb = type(decoder.rotary_emb)(model.config).to(where)  # was on no device
     model.eval().requires_grad_(False)
-
-
-def _pack(model: PreTrainedModel) -> None:
-    if can_pack(model.dtype, model.device):
-        pack_linears(model)
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────────

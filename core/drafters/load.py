@@ -19,7 +19,7 @@ from core.drafters.dflash import DFlashDrafter
 from core.drafters.treeflash import TreeFlashDrafter, TreeFlashOptions
 from core.errors import UserError
 from core.hub import WEIGHTS, Source
-from core.packed import can_pack, pack_linears
+from core.packed import suit
 
 if TYPE_CHECKING:
     from core.models import Language
@@ -47,7 +47,7 @@ def dflash(
     folder = _folder("dflash", language, folder)
     model = dflashes.load_model(folder, language.model.dtype, language.device)
     _check_language(folder, language, model.config.of_target)
-    _pack(model, language)
+    suit(model, language.model.dtype, language.device)
     return DFlashDrafter(model, language.embedding, language.head, temperature)
 
 
@@ -68,7 +68,7 @@ def treeflash(
     model = treeflashes.load_model(folder, language.model.dtype, language.device)
     _check_language(folder, language, model.config.of_target)
     model.ar_approximation.halve()
-    _pack(model, language)
+    suit(model, language.model.dtype, language.device)
     tied = language.model.config.get_text_config().tie_word_embeddings
     columns = language.embedding if tied else None  # a packed head cannot be read by rows
     return TreeFlashDrafter(model, language.embedding, language.head, options, columns)
@@ -89,9 +89,9 @@ def dart(language: Language, folder: Path | None = None, temperature: float = 1.
         module = nn.Linear(*reversed(found.head.shape), bias=False, device="meta")
         module.weight = nn.Parameter(found.head, requires_grad=False)
         wrapped = nn.ModuleList([module])
-        _pack(wrapped, language)
+        suit(wrapped, language.model.dtype, language.device)
         head = Head(wrapped[0], found.ids)
-    _pack(found.model, language)
+    suit(found.model, language.model.dtype, language.device)
     layers = darts.feature_layers(language.model.config.get_text_config().num_hidden_layers)
     return DartDrafter(found.model, language.embedding, head, layers, temperature)
 
@@ -141,8 +141,3 @@ def check_temperature(temperature: float) -> None:
     """Raises UserError for a temperature no q is to be divided by."""
     if not 1e-3 <= temperature <= 1e3:
         raise UserError(f"the option temperature must be 0.001 to 1000, not {temperature}")
-
-
-def _pack(module: nn.Module, language: Language) -> None:
-    if can_pack(language.model.dtype, language.device):
-        pack_linears(module)

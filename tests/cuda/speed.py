@@ -27,6 +27,7 @@ from core.builders import best_first
 from core.cache import ATTENTION
 from core.decode import Method, Settings, decode
 from core.drafters.dflash import DFlashConfig, DFlashDrafter, DFlashModel, default_layer_ids
+from core.packed import suit
 from core.target import Target
 from core.types import Round
 
@@ -56,6 +57,7 @@ def model_of(size: dict[str, int], layers: int, device: torch.device) -> Qwen3Fo
         torch.nn.init.normal_(parameter, std=0.02)
     rotary = made.model.rotary_emb
     made.model.rotary_emb = type(rotary)(config).to(device)
+    suit(made, dtype, device)
     return made.eval().requires_grad_(False)
 
 
