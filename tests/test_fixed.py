@@ -168,9 +168,12 @@ def fixed(drafter):
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("make", DRAFTERS.values(), ids=DRAFTERS)
-def test_a_fixed_pass_drafts_what_the_plain_one_drafts(make, seed):
+def test_a_fixed_pass_drafts_what_the_plain_one_drafts(make, seed, monkeypatch):
     """Over texts and rounds that commit one token or a whole block, on a context used again."""
-    plain, padded = make(), fixed(make())
+    plain, padded, passes, served = make(), fixed(make()), [], FixedPass.__call__
+    monkeypatch.setattr(
+        FixedPass, "__call__", lambda self, *args: passes.append(1) or served(self, *args)
+    )
     rng, width = np.random.default_rng(seed), 32 * len(plain.layers)
     for text in range(3):
         count = int(rng.integers(1, 30))
@@ -184,6 +187,10 @@ def test_a_fixed_pass_drafts_what_the_plain_one_drafts(make, seed):
             one, two = plain.propose(root, 16), padded.propose(root, 16)
             torch.testing.assert_close(two.along([0] * 7), one.along([0] * 7), **DRAFTED)
             assert (two.candidates.ids == one.candidates.ids).all(), text
+            before = len(passes)
+            again = padded.propose(root, 16)  # nothing came since: a measure asks so
+            torch.testing.assert_close(again.along([0] * 7), one.along([0] * 7), **DRAFTED)
+            assert len(passes) == before + 1, "by the same pass"
             count = int(rng.integers(1, 9))
         assert padded._pass is not None and padded._length == plain._length
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.test_cli import save_toys
 
@@ -62,7 +63,7 @@ def test_the_blocker_blocks(place):
 
 def test_checks_bench_and_training_run_there_and_are_not_done_twice(place):
     folder, words = place
-    only = ["--only", "checks", "speed", "bench", "train-dflash", "ship"]
+    only = ["--only", "checks", "speed", "audit", "bench", "train-dflash", "ship"]
     code, out = script(folder, *words, *only)
     assert code == 0, out
     made = {p.relative_to(folder / "work").as_posix() for p in (folder / "work").rglob("*")}
@@ -71,7 +72,7 @@ def test_checks_bench_and_training_run_there_and_are_not_done_twice(place):
     assert "verify: nodes" in told and "round: nodes" in told and "8 layers" in told
     assert "roofline" in out or "floor ms" in out
     code, again = script(folder, *words, *only)
-    assert code == 0 and "──" not in again and again.count("done") == 5
+    assert code == 0 and "──" not in again and again.count("done") == 6
 
 
 def test_a_failed_step_is_said_and_the_rest_runs(place):
@@ -81,6 +82,13 @@ def test_a_failed_step_is_said_and_the_rest_runs(place):
     code, out = script(folder, *words)
     assert code == 1 and "train-dflash     failed" in out and "checks           done" in out
     assert "Traceback" not in out
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_without_a_gpu_nothing_is_called_checked(place):
+    folder, words = place
+    code, out = script(folder, *(word for word in words if word != "--quick"))
+    assert code == 2 and "no CUDA device" in out and "Traceback" not in out
 
 
 def test_training_without_held_out_prompts_is_refused(place):

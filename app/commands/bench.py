@@ -72,7 +72,7 @@ def main(args: argparse.Namespace) -> int:
     else:
         print_rows(engine, plan, found)
         print_roofs(benched, beside)
-    return _conclude(found)
+    return _conclude(found, exact=str(_facts(engine, plan)["dtype"]) in ("float32", "float64"))
 
 
 def _plan(args: argparse.Namespace) -> Plan:
@@ -155,9 +155,10 @@ def _facts(engine: Engine, plan: Plan) -> dict[str, object]:
     }
 
 
-def _conclude(found: list[Row]) -> int:
-    """Exit code 1 when one of our methods wrote another text than plain decoding."""
+def _conclude(found: list[Row], exact: bool) -> int:
+    """Exit code 1 when one of our methods wrote another text than plain decoding and numbers were
+    ``exact`` enough to tell: in bfloat16 two tokens may tie, and drafts round otherwise."""
     wrong = [row.name for row in found if row.method != "generate" and not row.identical]
     if wrong:
         say(f"not plain decoding's tokens: {', '.join(wrong)}; `audit` tells where, and if a tie")
-    return 1 if wrong else 0
+    return int(exact and bool(wrong))

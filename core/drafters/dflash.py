@@ -339,9 +339,9 @@ class DFlashDrafter:
         count = sum(map(len, self._waiting))
         if self._pass is None:
             self._pass = self._new_pass()
-        if not count or not self._pass.fits(self._length, count):
+        if not self._pass.fits(self._length, count):
             return None
-        features = self._taken()
+        features = self._taken() if count else self._pass.fresh.features[:0]
         try:
             rows = self._pass(features, self._length, (root,))
         except CannotCapture:

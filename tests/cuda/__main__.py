@@ -4,12 +4,13 @@
     python -m tests.cuda WORK … --only checks speed
     python -m tests.cuda WORK … --hours 6
 
-Needs torch ≥ 2.11, transformers ≥ 5.17, pytest, pandas, numba, rich and tqdm; nothing is
-fetched, so the target must be there (``--model``, or the prepared one in the cache). Every step
+Needs torch ≥ 2.11, transformers ≥ 5.17, pytest, hypothesis, pandas, numba, rich and tqdm; nothing
+is fetched, so the target must be there (``--model``, or the prepared one in the cache). Every step
 writes ``WORK/STEP.log``; a step that is done is not done again unless it is asked otherwise (more
-hours, say), and one that was cut short goes on where it was. ``WORK/better`` begins as what ships
-and takes the new drafters that beat it on the prompts held out (see ``core.train.ship``). Exit
-code 1 when a step failed; the others run anyway.
+hours, say), and one that was cut short goes on where it was. Collected features take 6 kB a token,
+a gigabyte for some 400 prompts. ``WORK/better`` begins as what ships and takes the new drafters
+that beat it on the prompts held out (see ``core.train.ship``). Exit code 1 when a step failed; the
+others run anyway.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from core import ASSETS, embedded
 from core.drafters.load import shipped
 from core.errors import UserError, as_script
@@ -29,7 +32,7 @@ from core.train.students import KINDS
 
 SHARES = {"dflash": 0.6, "treeflash": 0.25, "dart": 0.15}  # of the hours of fitting
 BUDGETS = ("16", "64", "256")
-STEPS = ("checks", "speed", "bench", *(f"train-{kind}" for kind in KINDS), "ship")
+STEPS = ("checks", "speed", "audit", "bench", *(f"train-{kind}" for kind in KINDS), "ship")
 
 
 @dataclass(frozen=True)
@@ -50,12 +53,14 @@ def steps(args: argparse.Namespace) -> list[Step]:
     on = ("--model", args.model, "--device", args.device)
     quick = args.quick
     speed = ("--small", "--layers", "8", "--repeats", "2") if quick else ()
-    methods = ("ar", "ddtree") if quick else ("ar", "dflash", "ddtree", "treeflash", "dart")
+    methods = ("ar", "ddtree") if quick else ("ar", "dflash", "ddtree", "dart", "treeflash")
+    audit = ("--max-new-tokens", "8", "--budget", "4", "--prompt", "Which?") if quick else ()
     bench = ("--max-new-tokens", "8", "--repeats", "1") if quick else ("--repeats", "10")
     budgets = BUDGETS[:1] if quick else BUDGETS
     found = [
         Step("checks", ("pytest", "-q", "-rs", "-p", "no:cacheprovider", "tests/cuda")),
         Step("speed", ("tests.cuda.speed", *speed)),
+        Step("audit", ("app", "audit", methods[-1], *on, *audit, *_drafter(args))),
         Step(
             "bench", ("app", "bench", *methods, *on, "--budget", *budgets, *bench, *_drafter(args))
         ),
@@ -127,6 +132,8 @@ def main() -> int:
     args = parser.parse_args()
     if args.prompts and not args.held_out:
         raise UserError("--prompts needs --held-out: without it nothing says which is better")
+    if not (args.quick or torch.cuda.is_available()):
+        raise UserError("no CUDA device can be used here: its checks would all be skipped")
     args.work.mkdir(parents=True, exist_ok=True)
     better = args.work / "better"
     if args.model == embedded.NAME and not better.exists():

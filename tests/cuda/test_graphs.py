@@ -11,7 +11,8 @@ from tests import toys
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 PROMPT = list(toys.PROMPT)
-CLOSE = {"rtol": 1e-9, "atol": 1e-9}
+# The model sums its norms in float32: kernels of other sizes may round one of them otherwise.
+CLOSE = {"rtol": 1e-6, "atol": 1e-6}
 
 
 def pair(family="llama", layers=toys.LAYERS):
@@ -44,6 +45,13 @@ def test_replays_equal_plain_forwards_over_rounds_and_texts(family):
                 path.insert(0, int(draft.parents[path[0]]))
             for where in (plain, graphed):
                 where.commit(Verdict(tuple(path), np.array([0])))
+    assert_captured(graphed)
+
+
+def assert_captured(where):
+    """Else the plain forward was compared with itself."""
+    assert where._fixed and where.obstacle is None
+    assert where._forwards and all(f._replayed.captured for f in where._forwards.values())
 
 
 def test_a_capture_is_made_once_per_size():
@@ -72,6 +80,22 @@ def test_a_method_writes_the_same_text(kind, sampling):
         rounds = list(decode(where, toys.tree(drafter), PROMPT, Settings(16, 50, sampling)))
         texts.append(new_tokens(rounds))
     assert texts[0] == texts[1]
+    assert_captured(where)
+    assert drafter._fixed and drafter._pass._replayed.captured
+
+
+def test_another_gpu_than_the_first_captures_on_itself():
+    if torch.cuda.device_count() < 2:
+        pytest.skip("one CUDA device here")
+    model = toys._make("llama", 0, toys.VOCABULARY, "draftscope_grouped").double().to("cuda:1")
+    plain, graphed = Target(model, toys.LAYERS, fixed=False), Target(model, toys.LAYERS)
+    rng = np.random.default_rng(2)
+    for where in (plain, graphed):
+        where.prefill(PROMPT, 400)
+    for nodes in (5, 7, 3):  # a graph of another GPU's stream would say the first again
+        draft = a_draft(rng, nodes)
+        torch.testing.assert_close(graphed.score(draft).logits, plain.score(draft).logits, **CLOSE)
+    assert_captured(graphed)
 
 
 def test_an_expert_model_is_read_plainly():
