@@ -106,6 +106,9 @@ class Progress:
                 progress.TimeRemainingColumn(),
                 console=console(sys.stderr),
                 transient=True,
+                # What is printed meanwhile stands above the bar on a terminal, and stays what it is
+                # on its way into a file.
+                redirect_stdout=sys.stdout.isatty(),
             )
             self._bar.start()
             self._task = self._bar.add_task(self._title, total=None)

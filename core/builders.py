@@ -21,9 +21,15 @@ BEHIND = "behind candidate"
 
 
 def width_for(builder: object, budget: int) -> int:
-    """Candidates per depth a builder is given at least: its budget's number, or its own ``width``
-    where it has one that is larger."""
-    return max(budget, getattr(builder, "width", 0))
+    """Candidates per depth a builder is given at least: its own ``width`` where it has one, else
+    its budget's number."""
+    return getattr(builder, "width", budget)
+
+
+def reads(builder: object) -> int | None:
+    """How many of a depth's candidates a builder looks at whatever its budget; None: as many as its
+    budget lets it."""
+    return 1 if builder is chain else getattr(builder, "width", None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +92,12 @@ class Rows:
     notes: Mapping[str, Array] = field(default_factory=dict)
 
 
+def nothing() -> Rows:
+    """No nodes."""
+    whole, none = np.zeros(0, np.int32), np.zeros(0)
+    return Rows(whole, whole, whole, none, whole)
+
+
 def chain(candidates: Candidates, text: Sequence[int], budget: int) -> Draft:
     """DFlash's own draft: the best token after the best token, at most ``budget`` of them."""
     table = Table.of(candidates)
@@ -93,6 +105,8 @@ def chain(candidates: Candidates, text: Sequence[int], budget: int) -> Draft:
 
 
 def _chain(table: Table, budget: int) -> Rows:
+    if not table.log_q.size:
+        return nothing()
     states, state = [], 0
     for log_q, follow in zip(table.log_q[:budget], table.follow[:budget], strict=True):
         if state < 0 or log_q[state, 0] == -np.inf:
@@ -119,6 +133,8 @@ def best_first(candidates: Candidates, text: Sequence[int], budget: int) -> Draf
 
 def best_first_rows(table: Table, budget: int) -> Rows:
     """The search alone."""
+    if not table.log_q.size:
+        return nothing()
     return table.settled(lambda: Rows(*_best_first(table.log_q, table.follow, budget)))
 
 
@@ -144,6 +160,8 @@ class OptTree:
 def _level_by_level(table: Table, budget: int, gain: float) -> Rows:
     """Nodes are numbered as they are kept: level by level, best first; a parent's row is final
     only when the best of all levels are chosen."""
+    if not table.log_q.size:
+        return nothing()
     depths, _, width = table.log_q.shape
     number, state, score = np.zeros(1, int), np.zeros(1, int), np.zeros(1)
     found: list[Array] = []  # per level [6, n]: parent's number, depth, rank, score, state, follow
@@ -186,23 +204,35 @@ def grown(candidates: Candidates, text: Sequence[int], nodes: Sequence[tuple[int
     """A draft from (parent row, rank) pairs, ranks from 0 and parents before children: what a
     builder of one's own ends with.
 
-    Tokens, depths, log q and scores (Σ log q along the path) follow from the candidates.
+    Tokens, depths, log q and scores (Σ log q along the path) follow from the candidates. Raises
+    ValueError for a pair that the candidates do not have.
     """
     table = Table.of(candidates)
-    return draft(table, text[-1], table.settled(lambda: _grown(table, nodes)))
+    rows = table.settled(lambda: _grown(table, nodes))
+    if len(rows.parents) < len(nodes):
+        parent, rank = nodes[len(rows.parents)]
+        raise ValueError(f"nothing of rank {rank} is offered behind node {parent}")
+    return draft(table, text[-1], rows)
 
 
 def _grown(table: Table, nodes: Sequence[tuple[int, int]]) -> Rows:
-    parents = np.array([parent for parent, _ in nodes], np.int32)
-    ranks = np.array([rank for _, rank in nodes], np.int32)
+    """The nodes as far as the table has them: a row not evaluated yet may hide one."""
     depths, states, scores = ([0], [0], [0.0])
     for parent, rank in nodes:
         depth, state = depths[parent], states[parent]
+        if state < 0 or depth == len(table.ids) or not 0 <= rank < table.ids.shape[-1]:
+            break
         depths.append(depth + 1)
         states.append(int(table.follow[depth, state, rank]))
         scores.append(scores[parent] + float(table.log_q[depth, state, rank]))
-    own = np.array([states[parent] for parent, _ in nodes], np.int32)
-    return Rows(parents, np.array(depths[1:], np.int32), ranks, np.array(scores[1:]), own)
+    kept = nodes[: len(depths) - 1]
+    return Rows(
+        np.array([parent for parent, _ in kept], np.int32),
+        np.array(depths[1:], np.int32),
+        np.array([rank for _, rank in kept], np.int32),
+        np.array(scores[1:]),
+        np.array([states[parent] for parent, _ in kept], np.int32),
+    )
 
 
 def draft(table: Table, root: int, rows: Rows) -> Draft:

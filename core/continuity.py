@@ -107,7 +107,7 @@ class ContinuitySearch:
 def load(target: TargetFacts, ngram: str = "", **constants) -> ContinuitySearch:
     """The search for a target: with its shipped n-gram store, or the one at the path ``ngram``.
 
-    Raises UserError for a store of another vocabulary, or none where one is needed.
+    Raises UserError for a store of another vocabulary or tokenizer, or none where one is needed.
     """
     weights = Weights(**constants)
     weights.check()
@@ -127,7 +127,12 @@ def load(target: TargetFacts, ngram: str = "", **constants) -> ContinuitySearch:
             f"the n-gram store {path} has a vocabulary of {store.vocabulary}, "
             f"but {target.name!r} has {vocabulary}"
         )
-    return ContinuitySearch(store, np.array(sorted(target.stop_ids), np.int64), weights)
+    counted, own = store.metadata.get("tokenizer"), getattr(target, "tokenizer_hash", None)
+    if counted and own and counted != own:
+        raise UserError(f"the n-gram store {path} counts another tokenizer's tokens")
+    made = ContinuitySearch(store, np.array(sorted(target.stop_ids), np.int64), weights)
+    made(Candidates(np.zeros((2, 1), np.int64), np.zeros((2, 1), np.float32)), [0, 0], 1)
+    return made  # its search is compiled: no round pays for that
 
 
 def shipped_store(target: str) -> Path | None:

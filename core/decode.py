@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from core.accept import walk
-from core.builders import MAX_BUDGET, width_for
+from core.builders import MAX_BUDGET, reads, width_for
 from core.errors import UserError
 from core.fixed import bucket
 from core.sampling import TargetRule
@@ -189,7 +189,7 @@ def decode(
             drafter.extend(draft.tokens[list(verdict.path)].tolist(), scores.features[path])
         committed = _cut(draft, verdict, left, target.stop_ids)
         clock.lap("commit")
-        candidates = replace(proposal.candidates, transitions=None) if proposal else None
+        candidates = _recorded(proposal.candidates, builder) if proposal else None
         record = Round(index, position, draft, verdict, committed, candidates, times=clock.times)
         if observe is not None:
             seen = Seen(draft, verdict, scores.logits, proposal, rule, position)
@@ -264,6 +264,11 @@ def _cut(draft: Draft, verdict: Verdict, left: int, stop: frozenset[int]) -> tup
     tokens = [*draft.tokens[list(verdict.path[1:])].tolist(), verdict.bonus][:left]
     ends = (i + 1 for i, token in enumerate(tokens) if token in stop)
     return tuple(tokens[: next(ends, len(tokens))])
+
+
+def _recorded(candidates: Candidates, builder: Builder | None) -> Candidates:
+    """What a round keeps of a proposal; what was offered behind a node the draft says itself."""
+    return replace(candidates, transitions=None, read=reads(builder))
 
 
 def _text_of_one_token(root: int, position: int) -> Round:

@@ -84,8 +84,19 @@ class Language:
             self._pieces[token] = self._piece(token)
         return self._pieces[token]
 
+    @cached_property
+    def _anchor(self) -> list[int]:
+        """An ordinary token: behind one, a decoder that takes the blank off a text's first word
+        (SentencePiece's) leaves it where it is."""
+        return list(self.tokenizer("a", add_special_tokens=False).input_ids[-1:])
+
     def _piece(self, token: int) -> str:
-        text = str(self.tokenizer.decode([token]))
+        before = str(self.tokenizer.decode(self._anchor))
+        text = str(self.tokenizer.decode([*self._anchor, token]))
+        if text.startswith(before):
+            text = text.removeprefix(before)
+        else:
+            text = str(self.tokenizer.decode([token]))
         if "\ufffd" not in text:
             return text
         raw = self.tokenizer.convert_ids_to_tokens(token)
@@ -157,9 +168,7 @@ def pick_device(wanted: str = "auto") -> torch.device:
         device = torch.device(wanted)
         torch.ones(1, device=device).item()  # "meta" has a name but holds no numbers
     except (RuntimeError, AssertionError) as error:
-        raise UserError(
-            f"device {wanted!r} cannot be used here: {str(error).splitlines()[0]}"
-        ) from None
+        raise UserError(f"device {wanted!r} cannot be used here: {first_line(error)}") from None
     return device
 
 

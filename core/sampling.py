@@ -68,6 +68,6 @@ def gumbel_noise(seed: int, position: int, size: int) -> Tensor:
     """Gumbel noise [size] float32 for one absolute position; the same on every machine."""
     key = np.array([seed % 2**64, position], np.uint64)  # a list would pass through float64
     stream = np.random.Generator(np.random.Philox(key=key))
-    # 53-bit uniforms, shifted off zero: in float32 the tail of the noise would be quantised.
-    uniform = stream.random(size) + 2.0**-54
+    # 53-bit uniforms, off zero and off one: in float32 the tail of the noise would be quantised.
+    uniform = np.minimum(stream.random(size) + 2.0**-54, 1 - 2.0**-53)
     return torch.from_numpy((-np.log(-np.log(uniform))).astype(np.float32))

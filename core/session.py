@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -92,6 +91,7 @@ class Engine:
         self.template = {**self.preset.template, **(template or {})}
         self._drafter = Source.of(drafter) if drafter is not None else None
         self._folders: dict[str, Path] = {}  # of drafters by kind, once fetched
+        self._digests: dict[str, str] = {}  # of their weights
         self._lock = threading.Lock()
         self._language: Language | None = None
         self._drafters: dict[Any, Drafter] = {}  # by kind and options
@@ -177,15 +177,27 @@ class Engine:
             method=request.method,
             settings=asdict(settings) | ({"options": options} if options else {}),
             model=_model_identity(language),
-            drafter=_drafter_identity(
-                recipe(request.method), method, self._folder(recipe(request.method))
-            ),
+            drafter=self.identity(request.method, method),
             prompt_text=request.prompt,
             prompt_ids=tuple(prompt),
             seed=request.seed,
             **circumstances(language),
         )
         return Run(header, rounds, language)
+
+    def identity(self, name: str, method: Method) -> dict[str, Any]:
+        """What a header says of a method's drafter: kind, depths, feature layers and a hash of its
+        weights; nothing for plain decoding."""
+        drafter, chosen = method.drafter, recipe(name)
+        if drafter is None:
+            return {}
+        found: dict[str, Any] = {"depths": drafter.depths, "layers": list(drafter.layers)}
+        folder, kind = self._folder(chosen), chosen.drafter
+        if folder is None or not isinstance(kind, str):
+            return {"kind": getattr(kind, "__name__", "own")} | found
+        if kind not in self._digests:
+            self._digests[kind] = load.digest(kind, folder)
+        return {"kind": kind, **found, "sha256": self._digests[kind]}
 
     def _folder(self, chosen: Recipe) -> Path | None:
         """The folder of the method's drafter, fetched if it is not here."""
@@ -232,21 +244,6 @@ def _model_identity(language: Language) -> dict[str, Any]:
     if language.name == embedded.NAME:
         found["revision"] = f"{embedded.PACKAGE} {embedded.VERSION} {embedded.WHEEL_SHA256[:16]}"
     return found
-
-
-def _drafter_identity(chosen: Recipe, method: Method, folder: Path | None) -> dict[str, Any]:
-    """Kind, depths and feature layers of the drafter, and a hash of its weight files."""
-    drafter, kind = method.drafter, chosen.drafter
-    if drafter is None:
-        return {}
-    found: dict[str, Any] = {"depths": drafter.depths, "layers": list(drafter.layers)}
-    if not isinstance(kind, str):
-        return {"kind": getattr(kind, "__name__", "own")} | found
-    digest = hashlib.sha256()
-    for file in sorted(folder.glob("*.safetensors")) if folder else ():
-        with file.open("rb") as weights:
-            digest.update(hashlib.file_digest(weights, "sha256").digest())
-    return {"kind": kind, **found, "sha256": digest.hexdigest()[:16]}
 
 
 def _texts(record: Round, language: Language) -> dict[int, str]:

@@ -12,7 +12,7 @@ import json
 import math
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, astuple, dataclass, field, fields
 from itertools import chain, pairwise
 from pathlib import Path
@@ -127,9 +127,9 @@ class TraceWriter:
         self._rounds.append(record)
         self._line({"kind": "round", **round_to_json(record)})
 
-    def finish(self, **more: Any) -> None:
+    def finish(self, /, **more: Any) -> None:
         """Write the footer, the run's summary and ``more``, and close the file."""
-        self._line({"kind": "footer", **summary(self._rounds), **more})
+        self._line({"kind": "footer", **more, **summary(self._rounds)})
         self.close()
 
     def close(self) -> None:
@@ -145,13 +145,12 @@ class TraceWriter:
 
 
 def write_trace(path: Path, trace: Trace) -> None:
-    writer = TraceWriter(path, trace.header)
-    for record in trace.rounds:
-        writer.write(record)
-    if trace.footer is not None:
-        writer.finish()
-    else:
-        writer.close()
+    """Write a whole run, with what its footer says beside the summary, if it has one."""
+    with closing(TraceWriter(path, trace.header)) as writer:
+        for record in trace.rounds:
+            writer.write(record)
+        if trace.footer is not None:
+            writer.finish(**trace.footer)
 
 
 def read_trace(path: Path) -> Trace:
@@ -341,6 +340,7 @@ def round_to_json(record: Round) -> dict[str, Any]:
         line["candidates"] = {
             "token": record.candidates.ids.tolist(),
             "log_q": _floats(record.candidates.log_q),
+            **({} if record.candidates.read is None else {"read": record.candidates.read}),
         }
     if record.beliefs is not None:
         beliefs = record.beliefs
@@ -547,7 +547,10 @@ def _candidates(line: Mapping[str, Any]) -> Candidates | None:
     if not raw:
         return None
     ids = _table(raw, "token").astype(np.int64)
-    return Candidates(ids, _numbers(raw, "log_q", ids.shape))
+    read = raw.get("read")
+    if not (read is None or (type(read) is int and read > 0)):
+        raise _BadRound("read is no number of candidates")
+    return Candidates(ids, _numbers(raw, "log_q", ids.shape), read=read)
 
 
 def _read_beliefs(line: Mapping[str, Any], nodes: Mapping[str, Any], count: int) -> Beliefs | None:

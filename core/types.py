@@ -213,12 +213,14 @@ class Transitions:
 class Candidates:
     """A proposal's best tokens per depth: ids [L, K] and log q [L, K], best first.
 
-    ``transitions`` come from a drafter that also conditions on the token before.
+    ``transitions`` come from a drafter that also conditions on the token before. ``read``: how many
+    of each depth the builder looked at whatever its budget; None: as many as the budget let it.
     """
 
     ids: Array
     log_q: Array
     transitions: Transitions | None = None
+    read: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -418,7 +420,8 @@ class Round:
         if self.candidates is None or self.draft.depths[row] >= len(self.candidates.ids):
             return BEYOND
         offered = self.offered(row)
-        return PRUNED if offered and self.verdict.bonus in offered.ids else OUTSIDE
+        read = offered.ids[: self.candidates.read] if offered is not None else ()
+        return PRUNED if self.verdict.bonus in read else OUTSIDE
 
     def why(self, row: int) -> str:
         """Why this row's branch lived or died, in the project's fixed words."""

@@ -76,7 +76,8 @@ def stop(r: dict) -> str:
     if r["nodes"]["depth"][last] >= len(r["candidates"]["token"]):
         return "not drafted: beyond the last depth"
     offered = offered_after(r, last)
-    if offered is not None and r["bonus"] in offered:
+    read = r["candidates"].get("read")
+    if offered is not None and r["bonus"] in offered[:read]:
         return "not drafted: pruned by budget"
     return "not drafted: outside the candidates"
 

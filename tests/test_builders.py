@@ -208,6 +208,13 @@ def test_where_nothing_is_possible_the_tree_ends(builder):
     assert rank_paths(draft) == [(0,), (1,)]
 
 
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)])
+@pytest.mark.parametrize("builder", [chain, best_first, OptTree()])
+def test_without_any_candidate_nothing_is_drafted(builder, shape):
+    none = Candidates(np.zeros(shape, np.int64), np.zeros(shape, np.float32))
+    assert builder(none, [7, 9], 8).tokens.tolist() == [9]
+
+
 def test_building_leaves_the_candidates_alone():
     candidates = table(0, 5, 12)
     ids, log_q = candidates.ids.copy(), candidates.log_q.copy()
@@ -698,3 +705,22 @@ def test_any_tree_has_its_mask(numbers):
 def test_a_chains_mask_is_causal():
     draft = chain(table(0, 7, 3), [0], 64)
     np.testing.assert_array_equal(ancestor_mask(draft), np.tri(8, dtype=bool))
+
+
+@pytest.mark.parametrize("pair", [(0, 5), (0, -1), (2, 0)])
+def test_grown_refuses_a_pair_that_nothing_was_offered_for(pair):
+    """A rank there is none of, and a child behind the last depth."""
+    candidates = table(0, 2, 5)
+    with pytest.raises(ValueError, match="nothing of rank"):
+        grown(candidates, [9], [(0, 0), (1, 0), pair])
+
+
+def test_grown_gives_a_leaf_no_child():
+    ids = np.arange(8).reshape(2, 2, 2)
+    log_q = np.full((2, 2, 2), -1, np.float32)
+    follow = np.array([[[0, -1], [0, -1]], [[-1, -1], [-1, -1]]], np.int32)
+    leafy = Transitions(ids, log_q, log_q, follow)
+    offered_ = Candidates(ids[:, 0], log_q[:, 0], leafy)
+    assert len(grown(offered_, [9], [(0, 0), (1, 1)])) == 3
+    with pytest.raises(ValueError, match="behind node 1"):
+        grown(offered_, [9], [(0, 1), (1, 0)])

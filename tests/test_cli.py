@@ -6,6 +6,7 @@ is, escapes included. Starting time, signals and pipes need a process of their o
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -133,6 +134,26 @@ def test_light_commands_never_import_torch(words):
     command = [sys.executable, "-c", code, *map(str, words)]
     shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert shown.stdout.splitlines()[-1] == "False"
+
+
+def test_what_goes_into_a_file_gets_there_while_a_bar_shows(toy, tmp_path):
+    """A terminal for stderr and a file for stdout: a bar must not take the answers."""
+    pty = pytest.importorskip("pty")
+    ours, theirs = pty.openpty()
+    (tmp_path / "questions.txt").write_text("hi\nho\n")
+    words = ("run", "ar", "--prompts", tmp_path / "questions.txt", "--max-new-tokens", 4, "--json")
+    command = [sys.executable, "-m", "app", *map(str, (*words, *toy[:2], *toy[4:]))]
+    with (tmp_path / "answers.jsonl").open("w") as answers:
+        running = subprocess.Popen(command, cwd=ROOT, stdout=answers, stderr=theirs)
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # how a terminal says that its last writer has gone
+            while some := os.read(ours, 4096):
+                shown += some
+    os.close(ours)
+    assert running.wait() == 0 and b"\x1b" in shown, "there was no bar"
+    lines = (tmp_path / "answers.jsonl").read_text().splitlines()
+    assert [json.loads(line)["prompt"] for line in lines] == ["hi", "ho"]
 
 
 def test_version(call):

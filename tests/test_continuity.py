@@ -356,6 +356,19 @@ def test_a_target_without_a_store_is_told_how_to_get_one():
     one_sentence("python -m app ngram.*ngram_weight=0", language())
 
 
+def test_a_store_of_another_tokenizer_is_refused(tmp_path):
+    from core.ngram import Options, build_store
+
+    path = tmp_path / "other.safetensors"
+    build_store([[1, 2, 3, 1, 2, 3]], path, VOCABULARY, Options(tokenizer="one"))
+    known = language()
+    for hash_ in ("one", ""):
+        known.tokenizer_hash = hash_
+        assert continuity.load(known, str(path)).store.tokens == 6
+    known.tokenizer_hash = "two"
+    one_sentence("another tokenizer", known, str(path))
+
+
 def test_a_store_of_another_vocabulary_is_refused(store_file):
     one_sentence("vocabulary of 60.*has 61", language(vocabulary=61), str(store_file))
 
@@ -378,15 +391,16 @@ def test_a_constant_out_of_range_is_named(name, value):
     one_sentence(name, language(), **({"ngram_weight": 0.0} | {name: value}))
 
 
-@pytest.mark.parametrize(("width", "budget", "asked"), [(25, 4, 25), (40, 4, 40), (25, 30, 30)])
+@pytest.mark.parametrize(("width", "budget", "asked"), [(25, 4, 25), (40, 4, 40), (25, 30, 25)])
 def test_the_drafter_is_asked_for_all_that_the_search_looks_at(width, budget, asked, monkeypatch):
-    """Also where the budget is smaller: the softmax runs over ``width`` tokens whatever it is."""
+    """Whatever the budget: the softmax runs over ``width`` tokens, and others are not seen."""
     drafter, widths = toys.dflash_drafter(), []
     propose = drafter.propose
     monkeypatch.setattr(drafter, "propose", lambda root, w: widths.append(w) or propose(root, w))
     method = Method("m", drafter, toys.continuity(ngram_weight=0.0, width=width))
     record = toys.run(method, 3, budget=budget).rounds[0]
     assert widths[0] == asked and record.candidates.ids.shape[1] == asked
+    assert record.candidates.read == width
     top = toys.run(toys.tree(toys.dflash_drafter()), 3, budget=48).rounds[0].candidates
     expected, _ = algorithm_1(
         top, [1], budget, Weights(ngram_weight=0.0, width=width), Counter(), ()

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from tokenizers import Tokenizer, decoders
+from tokenizers.models import BPE
+from transformers import PreTrainedTokenizerFast
 
 from core import embedded, models
 from core.cache import StaticKV
@@ -99,19 +102,21 @@ def test_every_id_has_a_piece(language):
     assert len(set(pieces)) == toys.LANGUAGE_SIZE and all(pieces)
 
 
-class SentencePieces:
-    """A vocabulary that spells bytes as Llama 2's and Gemma's do."""
+def sentence_pieces():
+    """Spelling blanks and bytes as Llama 2's does, and taking a text's first blank off."""
+    vocabulary = {"<unk>": 0, "<0xE2>": 1, "\u2581": 2, "a": 3, "\u2581cat": 4, "cat": 5}
+    whole = Tokenizer(BPE(vocabulary, merges=[], unk_token="<unk>", byte_fallback=True))
+    whole.decoder = decoders.Sequence([
+        decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(),
+        decoders.Strip(" ", 1, 0),
+    ])  # fmt: skip
+    return PreTrainedTokenizerFast(tokenizer_object=whole)
 
-    def decode(self, ids):
-        return "\ufffd"
 
-    def convert_ids_to_tokens(self, token):
-        return "<0xE2>"
-
-
-def test_sentencepiece_byte_tokens_show_their_byte(language):
-    odd = Language("x", language.model, SentencePieces(), None)
-    assert odd.piece(3) == "‹e2›"
+def test_sentencepiece_tokens_keep_their_blank_and_show_their_byte(language):
+    odd = Language("x", language.model, sentence_pieces(), None)
+    assert odd.text([4, 4]) == "cat cat"
+    assert [odd.piece(i) for i in (1, 2, 4, 5)] == ["‹e2›", " ", " cat", "cat"]
 
 
 def test_the_tokenizers_hash_tells_vocabularies_apart(language):

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -251,3 +252,11 @@ def test_every_pair_of_neighbouring_positions_is_uncorrelated():
     pairs = [drawn[i : i + 2] for i in range(DRAWS - 1)]
     for pair in itertools.product([0, 1], repeat=2):
         assert abs(pairs.count(list(pair)) / len(pairs) - 0.25) < 0.012
+
+
+def test_noise_is_finite_at_both_ends_of_the_uniform(monkeypatch):
+    ends = np.array([0.0, 2.0**-53, 1 - 2.0**-53])
+    drawn = SimpleNamespace(random=lambda _: ends)
+    monkeypatch.setattr(np.random, "Generator", lambda _: drawn)
+    noise = gumbel_noise(0, 0, 3)
+    assert noise.isfinite().all() and (noise.diff() > 0).all()

@@ -84,7 +84,7 @@ def small_round(index=0, texts=None):
         ),
         verdict=Verdict((0, 2), np.array([2, 7, 8, -1])),
         committed=(2, 8),
-        candidates=Candidates(rng.integers(0, 50, (2, 3)), f32(2, 3)),
+        candidates=Candidates(rng.integers(0, 50, (2, 3)), f32(2, 3), read=2),
         beliefs=Beliefs(
             log_p, np.array([0, 1, 4, 2], np.int32), rng.integers(0, 50, (4, 2)), f32(4, 2), f32(4)
         ),
@@ -629,3 +629,23 @@ def test_writing_the_golden_trace_again_gives_the_same_bytes(tmp_path):
     path = tmp_path / "again.jsonl"
     write_trace(path, read_trace(GOLDEN))
     assert path.read_bytes() == GOLDEN.read_bytes()
+
+
+def test_a_trace_written_anew_keeps_what_its_footer_said(tmp_path):
+    first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl.gz"
+    writer = TraceWriter(first, small_trace().header)
+    for record in small_trace().rounds:
+        writer.write(record)
+    writer.finish(wall_seconds=2.5, text="so", self="a field may have any name", tau=99.0)
+    trace = read_trace(first)
+    assert trace.footer["wall_seconds"] == 2.5 and trace.footer["tau"] != 99.0
+    write_trace(second, trace)
+    assert read_trace(second).footer == trace.footer
+
+
+@pytest.mark.parametrize("read", [0, -1, True, 1.0, "2", [1]])
+def test_a_number_of_candidates_looked_at_that_is_none_is_refused(tmp_path, read):
+    whole = json.loads(small_bytes(tmp_path).splitlines()[1])["candidates"]
+    assert opens_or_says_why(edited(tmp_path, 1, candidates=whole))
+    with pytest.raises(UserError, match="line 2"):
+        parse(edited(tmp_path, 1, candidates=whole | {"read": read}))

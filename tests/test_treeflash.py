@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from analysis.probe import observe
 from core.builders import best_first
 from core.drafters import dflash, treeflash
+from core.drafters.load import digest
 from core.drafters.treeflash import (
     ArApproximation,
     Conditioner,
@@ -447,6 +448,31 @@ def test_a_head_alone_takes_its_backbone_from_the_folder_beside_it(model, tmp_pa
     assert_same_weights(loaded.model, beside)
     save_model(loaded, tmp_path / "joined")
     assert_same_weights(load_model(tmp_path / "joined", torch.bfloat16, "cpu"), loaded)
+
+
+def test_the_hash_of_a_head_alone_tells_backbones_apart(model, tmp_path):
+    save_model(model, tmp_path / "treeflash", backbone="dflash")
+    found = set()
+    for seed in range(2):
+        backbone = toys.dflash_model(seed, torch.float32)
+        dflash.save_model(backbone, tmp_path / "dflash")
+        found.add(digest("treeflash", tmp_path / "treeflash"))
+        assert digest("dflash", tmp_path / "dflash") not in found
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize("damage", ["lost", "misshapen"])
+def test_int8_weights_without_their_exponents_are_one_sentence(model, tmp_path, damage):
+    save_model(model, tmp_path, small=True)
+    file = tmp_path / "model.safetensors"
+    state = load_file(file)
+    name = next(n for n in state if n.endswith(".exponent"))
+    if damage == "lost":
+        del state[name]
+    else:
+        state[name] = state[name][:1].repeat(7, 1)
+    save_file(state, file, {"format": "pt"})
+    one_sentence(tmp_path, "int8 weights and exponents")
 
 
 def one_sentence(folder, words):

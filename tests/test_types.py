@@ -102,6 +102,13 @@ def test_the_stop_is_explained_by_the_candidates_of_that_depth(bonus, why):
     assert record.why(3) == why
 
 
+@pytest.mark.parametrize(("read", "why"), [(1, OUTSIDE), (2, PRUNED), (None, PRUNED)])
+def test_what_the_builder_never_looked_at_was_not_pruned_by_the_budget(read, why):
+    looked = replace(candidates([1, 2], [3, 4], [5, 6]), read=read)
+    assert a_round([0, 1], bonus=4, candidates=looked).stop_reason == why
+    assert with_offers(a_round([0, 1], 7, looked)).stop_reason == why
+
+
 def test_nothing_is_drafted_beyond_the_last_depth():
     assert a_round([0, 1, 3], 8, candidates([1, 2], [3, 4])).stop_reason == BEYOND
     assert a_round([0], 8).stop_reason == BEYOND

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from core import ASSETS
+from core import ASSETS, embedded
 from core.errors import UserError
 from core.trace import MAX_STATES
 from core.types import MASKED, Array, Draft, Edit, Ranking
@@ -32,7 +32,6 @@ MAX_POSITION_RANK = 1 << 10
 MAX_TOKEN_RANK = 64
 MAX_FILE = 1 << 20  # bytes
 PLAIN, SPIFFY = "denoise", "spiffy"  # the methods' names in a header
-EMBEDDED = "smollm2-135m"  # core.embedded.NAME, without what loading it takes
 
 Formula = tuple[tuple[int, int], ...]  # sorted (i, j)
 
@@ -323,7 +322,7 @@ def _pace(value: Any) -> Pace:
 def graphs_folder(model: str) -> Path | None:
     """Where the calibrated graphs of a model ship: the embedded one's, and of models known by a
     hub id; a model in a folder of one's own has none."""
-    if model == EMBEDDED:
+    if model == embedded.NAME:
         return ASSETS / "models" / model / "graphs"
     if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", model, re.ASCII):
         return ASSETS / "models" / "graphs" / model.replace("/", "--")

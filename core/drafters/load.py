@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,6 +108,16 @@ def check(kind: str, source: Source, name: str, target: PreTrainedConfig) -> Non
     if any(folder.glob(WEIGHTS[0])):
         made = checkpoint.shapes(module.outline(folder))
         checkpoint.check_shapes(made, module.read_shapes(folder), folder)
+
+
+def digest(kind: str, folder: Path) -> str:
+    """A hash of the checkpoint's weight files, those of a backbone it shares among them."""
+    whole = hashlib.sha256()
+    for part in treeflashes.parts(folder).values() if kind == "treeflash" else (folder,):
+        for file in checkpoint.weight_files(part):
+            with file.open("rb") as weights:
+                whole.update(hashlib.file_digest(weights, "sha256").digest())
+    return whole.hexdigest()[:16]
 
 
 def _folder(kind: str, language: Language, folder: Path | None) -> Path:

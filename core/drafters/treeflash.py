@@ -151,11 +151,12 @@ def load_config(folder: Path) -> DFlashConfig:
     return checkpoint.load_config(folder, "TreeFlash", DFlashConfig.from_json)
 
 
-def _parts(folder: Path, raw: dict[str, Any]) -> dict[str, Path]:
+def parts(folder: Path) -> dict[str, Path]:
     """Folders that hold the tensors, by the prefix their names get.
 
     One of ours may share its backbone with the DFlash folder beside it. Raises UserError.
     """
+    raw = checkpoint.read_config(folder, "TreeFlash")
     with checkpoint.understood(folder, "TreeFlash"):
         own = raw.get("treeflash_config") or {}
         if own.get("ar_approximation", "swiglu") != "swiglu":
@@ -170,8 +171,7 @@ def _parts(folder: Path, raw: dict[str, Any]) -> dict[str, Path]:
 
 def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     """Names and shapes of the checkpoint's tensors, from the files' headers. Raises UserError."""
-    parts = _parts(folder, checkpoint.read_config(folder, "TreeFlash"))
-    found = ((at, checkpoint.read_shapes(where)) for at, where in parts.items())
+    found = ((at, checkpoint.read_shapes(where)) for at, where in parts(folder).items())
     return {at + name: shape for at, shapes in found for name, shape in shapes.items()}
 
 
@@ -191,7 +191,7 @@ def load_model(folder: Path, dtype: torch.dtype, device: torch.device | str) -> 
     Raises UserError when a tensor is missing, surplus or of another shape.
     """
     model, state = outline(folder), dict[str, Tensor]()
-    for at, where in _parts(folder, checkpoint.read_config(folder, "TreeFlash")).items():
+    for at, where in parts(folder).items():
         state |= {at + name: tensor for name, tensor in checkpoint.read_state(where).items()}
     return checkpoint.fill(model, state, folder).to(device=device, dtype=dtype).eval()
 
