@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -24,3 +24,9 @@ def walk(draft: Draft, choose: Callable[[int], int]) -> Verdict:
             return Verdict(tuple(path), choices)
         path.append(step)
         row = step
+
+
+def until_stop(tokens: Sequence[int], stop_ids: frozenset[int]) -> list[int]:
+    """The tokens up to the first end-of-text, which is included."""
+    ends = (at + 1 for at, token in enumerate(tokens) if token in stop_ids)
+    return list(tokens[: next(ends, len(tokens))])

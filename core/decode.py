@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from core.accept import walk
+from core.accept import until_stop, walk
 from core.builders import MAX_BUDGET, reads, width_for
 from core.errors import UserError
 from core.fixed import bucket
-from core.sampling import TargetRule
+from core.sampling import TargetRule, check_temperature
 from core.target import Target
 from core.types import (
     GREEDY,
@@ -106,10 +106,7 @@ class Settings:
             raise UserError(f"the budget must be 1 to {MAX_BUDGET}, not {self.budget}")
         if self.max_new_tokens < 1:
             raise UserError(f"max new tokens must be at least 1, not {self.max_new_tokens}")
-        if s.temperature != 0 and not 1e-3 <= s.temperature <= 1e3:
-            raise UserError(
-                f"the temperature must be 0 (greedy) or from 0.001 to 1000, not {s.temperature}"
-            )
+        check_temperature(s.temperature)
         if s.top_k < 0:
             raise UserError(f"top-k must be 0 (off) or more, not {s.top_k}")
         if not 0 < s.top_p <= 1:
@@ -234,11 +231,16 @@ class Stopwatch:
         return Times(**self._laps)
 
 
-def _check_fit(target: Target, prompt: Sequence[int], settings: Settings) -> None:
+def check_prompt(prompt: Sequence[int], vocabulary: int) -> None:
+    """Raises UserError for token ids that no model of this vocabulary reads."""
     if not prompt:
         raise UserError("the prompt has no tokens")
-    if not all(0 <= token < target.vocabulary for token in prompt):
+    if not all(0 <= token < vocabulary for token in prompt):
         raise UserError("the prompt holds token ids outside the model's vocabulary")
+
+
+def _check_fit(target: Target, prompt: Sequence[int], settings: Settings) -> None:
+    check_prompt(prompt, target.vocabulary)
     wanted, limit = len(prompt) + settings.max_new_tokens, target.context_limit
     if wanted > limit:
         raise UserError(
@@ -261,9 +263,8 @@ def _asker(rule: TargetRule, draft: Draft, logits: Tensor, position: int) -> Cal
 
 def _cut(draft: Draft, verdict: Verdict, left: int, stop: frozenset[int]) -> tuple[int, ...]:
     """Accepted tokens and the bonus, as far as a stop token or the limit lets them stand."""
-    tokens = [*draft.tokens[list(verdict.path[1:])].tolist(), verdict.bonus][:left]
-    ends = (i + 1 for i, token in enumerate(tokens) if token in stop)
-    return tuple(tokens[: next(ends, len(tokens))])
+    tokens = [*draft.tokens[list(verdict.path[1:])].tolist(), verdict.bonus]
+    return tuple(until_stop(tokens[:left], stop))
 
 
 def _recorded(candidates: Candidates, builder: Builder | None) -> Candidates:

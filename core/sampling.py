@@ -11,17 +11,40 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from core.errors import UserError
 from core.types import Sampling
 
 
-class TargetRule:
-    """Chooses the target's token from its logits; caches the noise of recent positions."""
+def check_temperature(temperature: float) -> None:
+    """Raises UserError for a temperature that no logits are to be divided by."""
+    if temperature != 0 and not 1e-3 <= temperature <= 1e3:
+        raise UserError(
+            f"the temperature must be 0 (greedy) or from 0.001 to 1000, not {temperature}"
+        )
 
-    _KEPT_POSITIONS = 64
+
+class Noise:
+    """A seed's Gumbel noise by absolute position; that of the positions asked for last is kept."""
+
+    _KEPT_POSITIONS = 128
+
+    def __init__(self, seed: int):
+        self._seed, self._kept = seed, dict[int, Tensor]()
+
+    def at(self, position: int, size: int) -> Tensor:
+        """[size] float32."""
+        if position not in self._kept:
+            while len(self._kept) >= self._KEPT_POSITIONS:
+                del self._kept[next(iter(self._kept))]
+            self._kept[position] = gumbel_noise(self._seed, position, size)
+        return self._kept[position]
+
+
+class TargetRule:
+    """Chooses the target's token from its logits."""
 
     def __init__(self, sampling: Sampling):
-        self.sampling = sampling
-        self._noise: dict[int, Tensor] = {}
+        self.sampling, self._noise = sampling, Noise(sampling.seed)
 
     def choose(self, logits: Tensor, positions: list[int]) -> Tensor:
         """Tokens [R] from logits [R, V]; ``positions`` are those the tokens will stand at."""
@@ -29,7 +52,7 @@ class TargetRule:
             return best(logits)
         scores = self.filtered(logits)
         for row, position in enumerate(positions):
-            scores[row] += self._gumbel(position, scores.shape[-1]).to(scores.device)
+            scores[row] += self._noise.at(position, scores.shape[-1]).to(scores.device)
         return best(scores)
 
     def filtered(self, logits: Tensor) -> Tensor:
@@ -45,13 +68,6 @@ class TargetRule:
             out = ordered.cumsum(-1) - ordered >= s.top_p
             scores = scores.masked_fill(out.scatter(-1, index, out), -torch.inf)
         return scores
-
-    def _gumbel(self, position: int, size: int) -> Tensor:
-        if position not in self._noise:
-            while len(self._noise) >= self._KEPT_POSITIONS:
-                self._noise.pop(next(iter(self._noise)))
-            self._noise[position] = gumbel_noise(self.sampling.seed, position, size)
-        return self._noise[position]
 
 
 def best(rows: Tensor) -> Tensor:

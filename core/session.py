@@ -223,6 +223,7 @@ def circumstances(language: Language) -> dict[str, Any]:
 
 
 T = TypeVar("T")
+TEXTED = 64  # candidates per depth whose text a round keeps: a list of more is never shown
 KEPT = 6  # drafters and builders in memory: options make new ones
 
 
@@ -249,7 +250,7 @@ def _model_identity(language: Language) -> dict[str, Any]:
 def _texts(record: Round, language: Language) -> dict[int, str]:
     ids = {*record.draft.tokens.tolist(), *record.verdict.choices.tolist(), *record.committed}
     if record.candidates is not None:
-        ids |= set(record.candidates.ids[:, :64].flatten().tolist())
+        ids |= set(record.candidates.ids[:, :TEXTED].flatten().tolist())
     if record.draft.offers is not None:
         ids |= set(record.draft.offers.ids.flatten().tolist())
     if record.block is not None:

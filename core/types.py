@@ -364,7 +364,7 @@ class Round:
     index       0, 1, 2 … within the run
     position    absolute position of the root token (prompt tokens come first)
     committed   tokens this round added to the text, after stop tokens and limits cut it
-    texts       token id → text, for every id the round mentions
+    texts       token id → text, for every id a view shows: long lists of candidates are cut
     block       a denoising call's block; then ``position`` is that of the block's first token, and
                 ``committed`` its tokens in the order in which they were unmasked
     """

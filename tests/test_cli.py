@@ -7,6 +7,7 @@ is, escapes included. Starting time, signals and pipes need a process of their o
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import re
@@ -154,6 +155,12 @@ def test_what_goes_into_a_file_gets_there_while_a_bar_shows(toy, tmp_path):
     assert running.wait() == 0 and b"\x1b" in shown, "there was no bar"
     lines = (tmp_path / "answers.jsonl").read_text().splitlines()
     assert [json.loads(line)["prompt"] for line in lines] == ["hi", "ho"]
+
+
+def test_bytes_on_stdin_that_are_no_text_are_one_sentence(call, monkeypatch, toy):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9"), "utf-8"))
+    code, _, err = call("run", "ar", "--prompt", "-", *toy)
+    assert code == 2 and is_one_sentence(err) and "UTF-8" in err
 
 
 def test_version(call):
@@ -376,6 +383,9 @@ BAD = {
         "--drafter",
         "{drafter}",
     ),
+    "denoise table and trace": ("denoise", *PROMPT, "--table", "--trace", "{empty}/t.jsonl"),
+    "denoise table and spiffy": ("denoise", *PROMPT, "--table", "--spiffy", "5"),
+    "calibrate-graph count": ("calibrate-graph", "{empty}", "--prompts", "x.txt", "--count", "-3"),
     "audit budget": ("audit", "ddtree", "--budget", "4", "0"),
     "audit method": ("audit", "magic"),
     "bench repeats": ("bench", "--repeats", "0"),
@@ -402,6 +412,7 @@ BAD = {
         "cuda:1",
     ),
     "sweep model": ("sweep", "{empty}", "ar", *PROMPT, "--model", "{broken}"),
+    "studio host": ("studio", "--host", "203.0.113.7", "--port", "0"),
     "studio port": ("studio", "--port", "70000"),
     "studio port word": ("--port", "http"),
 }

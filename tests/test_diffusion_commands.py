@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from app.cli import main
+from app.commands import calibrate_graph
 from core.diffusion import models
 from core.diffusion.graph import read_graph, write_graph
 from core.diffusion.steps import written
@@ -159,6 +160,22 @@ def test_an_interrupted_calibration_goes_on_where_it_stopped(language, tmp_path)
     assert resumed * 2 == language.target.forwards - before - resumed
     for name in ("k1-d3.json", "k1-d10.json"):
         assert (whole / name).read_text() == (tmp_path / "g" / name).read_text()
+
+
+def test_counts_that_are_kept_survive_a_disk_that_is_full(language, tmp_path, monkeypatch, capsys):
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("\n".join(f"prompt number {n}" for n in range(3)))
+    words = ["calibrate-graph", str(tmp_path / "g"), "--prompts", str(prompts), *SHORT]
+    assert main(words) == 0
+    (kept,) = (tmp_path / "g").glob("collected-*.jsonl")
+    before = kept.read_text()
+
+    def full(file, sets, steps):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(calibrate_graph, "_write", full)
+    assert main(words) == 2 and "No space left" in capsys.readouterr().err
+    assert kept.read_text() == before and list(kept.parent.glob("*.jsonl*")) == [kept]
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.accept import until_stop
 from core.diffusion.denoise import Denoising, denoise
 from core.diffusion.graph import Pace, make_graph
 from core.diffusion.ranking import TokenRule, rank
-from core.diffusion.steps import saved, simulate, states_of, until_stop, written
+from core.diffusion.steps import saved, simulate, states_of, written
 from core.errors import UserError
 from core.trace import round_to_json, summary
 from core.types import (

@@ -125,7 +125,7 @@ def test_noise_forgotten_by_the_cache_comes_back_the_same():
     first = [int(rule.choose(logits, [p])[0]) for p in range(300)]
     again = [int(rule.choose(logits, [p])[0]) for p in range(300)]
     assert first == again
-    assert len(rule._noise) <= 64
+    assert len(rule._noise._kept) <= 128
 
 
 def test_choosing_leaves_the_logits_alone():

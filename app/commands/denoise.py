@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 from app.commands import common
 from app.commands.run import Clock, Log, check_writable, numbered, print_json
 from app.terminal import Progress, console, one_line, say, table
+from core.accept import until_stop
 from core.diffusion.graph import Pace, find_graph
-from core.diffusion.steps import Saved, saved, until_stop, written
+from core.diffusion.steps import Saved, saved, written
+from core.errors import UserError
 from core.trace import summary
 from core.types import MASKED, Round
 
@@ -148,6 +150,8 @@ def asked_settings(args: argparse.Namespace, block: int) -> Denoising:
 def main(args: argparse.Namespace) -> int:
     prompts = common.chosen_prompts(args)
     asked_pace(args).check()
+    if args.table and (args.trace is not None or args.spiffy):
+        raise UserError("--table compares what --graphs names, and writes no trace")
     if args.trace is not None:
         check_writable(args.trace)
     asked_settings(args, args.length)  # a typo must not cost the time a model takes to load
@@ -156,9 +160,17 @@ def main(args: argparse.Namespace) -> int:
     settings = asked_settings(args, language.block)
     if args.table:
         return _table(args, language, settings, prompts)
+    failed = 0
     for number, prompt in enumerate(prompts, 1):
         trace = args.trace if len(prompts) == 1 else numbered(args.trace, number)
-        done = _denoise(language, settings, graph, prompt, trace)
+        try:
+            done = _denoise(language, settings, graph, prompt, trace)
+        except UserError as error:
+            if len(prompts) == 1:
+                raise
+            failed += 1
+            say(f"prompt {number}: {error}")
+            continue
         if args.json:
             print_json(done.as_json())
         elif len(prompts) == 1:
@@ -167,6 +179,8 @@ def main(args: argparse.Namespace) -> int:
             print(done.line(number), flush=True)
         if trace is not None:
             say(f"trace written to {trace}")
+    if failed:
+        raise UserError(f"{failed} of {len(prompts)} prompts could not be denoised")
     return 0
 
 

@@ -197,6 +197,7 @@ class Clock:
     observer: _Observer | None
     _waited: float = field(default=0.0, init=False)
     prefill: float = field(default=0.0, init=False)
+    _prefilled: bool = field(default=False, init=False)
 
     def __iter__(self) -> Iterator[Round]:
         while True:
@@ -205,7 +206,8 @@ class Clock:
             self._waited += time.perf_counter() - start
             if record is None:
                 return
-            if not self.prefill:
+            if not self._prefilled:
+                self._prefilled = True
                 self.prefill = max(0.0, self.seconds - record.times.total)
             yield record
 

@@ -186,19 +186,19 @@ def _run(folder: Folder, args: argparse.Namespace) -> None:
     if len(left) < everything:
         say(f"{everything - len(left)} of {everything} runs are there already")
     written = time.monotonic()
-    with Progress("sweeping", everything) as progress:
-        begun = everything - len(left)
+    progress, begun = Progress("sweeping", everything), everything - len(left)
 
-        def report(note: str) -> None:
-            progress.at(begun, note)
+    def report(note: str) -> None:
+        progress.at(begun, note)
 
-        with closing(_outcomes(folder, left, args, report)) as outcomes:
-            for outcome in outcomes:
-                begun += 1
-                _settle(folder, outcome)
-                if time.monotonic() - written > FRESH:
-                    folder.write_table()
-                    written = time.monotonic()
+    outcomes = _outcomes(folder, left, args, report)  # loads the engine, under a bar of its own
+    with progress, closing(outcomes):
+        for outcome in outcomes:
+            begun += 1
+            _settle(folder, outcome)
+            if time.monotonic() - written > FRESH:
+                folder.write_table()
+                written = time.monotonic()
 
 
 def _outcomes(

@@ -80,7 +80,8 @@ def _beside(path: Path, form: Form, args: argparse.Namespace) -> Path:
     """run.jsonl.gz → run.html, run-round-3.svg, run-nodes.csv."""
     stem = path.name.removesuffix(".gz").removesuffix(".jsonl")
     part = f"-round-{args.round or 0}" if form.one_round else ""
-    part = f"-{args.table}" if args.to in ("csv", "parquet") else part
+    if args.to in ("csv", "parquet"):
+        part = f"-{args.table}" + (f"-round-{args.round}" if args.round is not None else "")
     return path.with_name(f"{stem}{part}{form.ending}")
 
 

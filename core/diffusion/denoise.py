@@ -14,11 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from core.decode import Stopwatch
+from core.decode import Stopwatch, check_prompt
 from core.diffusion.graph import ONE_BY_ONE, DraftGraph, Pace
 from core.diffusion.ranking import TokenRule, rank
 from core.diffusion.steps import At, Walk, call_record, draft_for, states_of, walk_states
 from core.errors import UserError
+from core.sampling import check_temperature
 from core.trace import MAX_BLOCK
 from core.types import MASKED, Array, Draft, Ranking, Round, Step
 
@@ -96,10 +97,7 @@ class Denoising:
             raise UserError(
                 f"{self.pace.tokens} tokens a step are more than the block's {self.block} positions"
             )
-        if self.temperature != 0 and not 1e-3 <= self.temperature <= 1e3:
-            raise UserError(
-                f"the temperature must be 0 (greedy) or from 0.001 to 1000, not {self.temperature}"
-            )
+        check_temperature(self.temperature)
 
 
 def denoise(
@@ -119,7 +117,7 @@ def denoise(
     Raises UserError for settings out of range or a prompt the target cannot hold.
     """
     settings.check()
-    _check_prompt(prompt, target.vocabulary)
+    check_prompt(prompt, target.vocabulary)
     text = _Text(target, settings, graph)
     target.begin(prompt, settings.length, settings.block)
     at = At(call=0, position=len(prompt), block=0, step=0)
@@ -179,10 +177,3 @@ class _Text:
         walk = walk_states(states, decide)
         clock.lap("commit")
         return draft, walk
-
-
-def _check_prompt(prompt: Sequence[int], vocabulary: int) -> None:
-    if not prompt:
-        raise UserError("the prompt has no tokens")
-    if not all(0 <= token < vocabulary for token in prompt):
-        raise UserError("the prompt holds token ids outside the model's vocabulary")

@@ -15,36 +15,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from core.sampling import gumbel_noise
+from core.sampling import Noise
 from core.types import Array, Ranking
-
-_KEPT_POSITIONS = 128
 
 
 class TokenRule:
-    """Ranks tokens at positions; keeps the noise of recent positions."""
+    """Ranks tokens at positions."""
 
     def __init__(self, mask_id: int, temperature: float = 0.0, seed: int = 0):
-        self.mask_id, self.temperature, self.seed = mask_id, temperature, seed
-        self._noise: dict[int, Tensor] = {}
+        self.mask_id, self.temperature, self._noise = mask_id, temperature, Noise(seed)
 
     def scores(self, logits: Tensor, places: list[int]) -> Tensor:
         """What tokens are ranked by, [R, V]; ``places`` are the rows' absolute positions."""
         if self.temperature == 0:
             scores = logits.clone()
         else:
-            noise = torch.stack([self._gumbel(at, logits.shape[-1]) for at in places])
+            noise = torch.stack([self._noise.at(at, logits.shape[-1]) for at in places])
             scores = logits / self.temperature + noise.to(logits)
         if self.mask_id < logits.shape[-1]:
             scores[:, self.mask_id] = -torch.inf
         return scores
-
-    def _gumbel(self, place: int, size: int) -> Tensor:
-        if place not in self._noise:
-            while len(self._noise) >= _KEPT_POSITIONS:
-                self._noise.pop(next(iter(self._noise)))
-            self._noise[place] = gumbel_noise(self.seed, place, size)
-        return self._noise[place]
 
 
 @torch.inference_mode()

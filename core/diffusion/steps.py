@@ -111,12 +111,6 @@ def written(rounds: Iterable[Round]) -> list[int]:
     return [int(t) for calls in by_block(rounds) for t in _block(calls[-1]).after()]
 
 
-def until_stop(tokens: Sequence[int], stop_ids: frozenset[int]) -> list[int]:
-    """The tokens up to the first end-of-text, which is included."""
-    ends = (at + 1 for at, token in enumerate(tokens) if token in stop_ids)
-    return list(tokens[: next(ends, len(tokens))])
-
-
 def simulate(rounds: Sequence[Round], graph: DraftGraph | None, pace: Pace) -> Iterator[Round]:
     """The calls that ``graph`` would have needed for the text that ``rounds`` wrote, without times.
 
