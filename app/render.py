@@ -75,12 +75,12 @@ def _stop_line(record: Round) -> str:
 
 
 def percent(odds: float) -> str:
-    """Short and of even width where it matters: 87 %, 4.2 %, <0.1 %."""
+    """Short and of even width where it matters: 87 %, 4.2 %, <0.1 %; 0 % is none at all."""
     if math.isnan(odds):
         return "–"
-    if odds < 0.001:
+    if 0 < odds < 0.001:
         return "<0.1%"
-    return f"{odds * 100:.1f}%" if odds < 0.0995 else f"{odds * 100:.0f}%"
+    return f"{odds * 100:.1f}%" if 0 < odds < 0.0995 else f"{odds * 100:.0f}%"
 
 
 # ── SVG ──────────────────────────────────────────────────────────────────────────────────────────

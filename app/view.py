@@ -37,7 +37,7 @@ def header_view(header: Header) -> dict[str, Any]:
     sampling = header.settings.get("sampling")
     settings |= sampling if isinstance(sampling, dict) else {}
     return {
-        "method": visible(_method(header.method)),
+        "method": visible(method_name(header.method)),
         "settings": [[visible(str(k)), visible(str(v))] for k, v in settings.items()],
         "model": visible(str(header.model.get("name", "")), 120),
         "device": visible(" ".join(filter(None, (header.device, header.dtype)))),
@@ -47,8 +47,9 @@ def header_view(header: Header) -> dict[str, Any]:
     }
 
 
-def _method(name: str) -> str:
+def method_name(method: object) -> str:
     """A method of one's own is named by its file, without the folders before it."""
+    name = str(method)
     return PurePath(name).name if name.endswith(".py") else name
 
 

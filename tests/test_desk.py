@@ -6,16 +6,18 @@ import io
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from app.studio import desk as desks
-from app.studio.desk import DONE, FAILED, RUNNING, STOPPED, Desk
+from app.studio.desk import DONE, FAILED, RUNNING, STOPPED, Desk, weight
+from app.studio.engine import Ask
 from core.errors import UserError
 from core.trace import Trace, TraceReader, write_trace
-from tests.fakes import FakeEngine, make_header, rounds_of
+from tests.fakes import FakeEngine, make_header, make_round, make_run, rounds_of
 
 LONG = 40
 
@@ -60,6 +62,8 @@ def test_a_long_file_is_there_before_it_is_read(lines: list[bytes]):
     file.go = True
     until(lambda: run.state == DONE)
     assert len(run.rounds) == LONG and run.trace().complete
+    said = TraceReader(io.BytesIO(b"".join(lines)), "t").trace().footer
+    assert said and run.trace().footer == said
 
 
 def test_what_is_wrong_at_the_beginning_is_no_run(lines: list[bytes]):
@@ -115,3 +119,79 @@ def test_a_desk_that_closes_before_anybody_came_loads_nothing(monkeypatch: pytes
     desk.open()
     desk.close()
     assert not began.wait(0.2)
+
+
+# ── limits ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def short(count: int = 2) -> Trace:
+    return Trace(make_header(), tuple(make_run(count)), {})
+
+
+def test_the_run_that_nobody_asked_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(desks, "KEPT_RUNS", 2)
+    desk = Desk(FakeEngine())
+    first, second = desk.show(short()), desk.show(short())
+    link = desk.share(second)
+    assert desk.run(first) is not None  # looked at: now the second is the older one
+    third = desk.show(short())
+    assert [desk.run(t) is None for t in (first, second, third)] == [False, True, False]
+    assert desk.run(link) is None and desk.news(second, 0)["run"] is None
+
+
+def test_a_heavy_run_makes_others_leave_and_stays(monkeypatch: pytest.MonkeyPatch):
+    desk = Desk(FakeEngine())
+    light, heavy = desk.show(short()), desk.show(short(40))
+    run = desk.run(heavy)
+    assert run is not None
+    monkeypatch.setattr(desks, "KEPT_BYTES", run.weight)
+    last = desk.show(short())
+    assert [desk.run(t) is None for t in (light, heavy, last)] == [True, True, False]
+    again = desk.show(short(80))  # alone it may be heavier than all together
+    assert desk.run(again) is not None and desk.run(last) is None
+
+
+def test_a_run_weighs_what_its_records_hold():
+    record = make_round()
+    assert record.candidates is not None and record.beliefs is not None
+    arrays = record.candidates.log_q.nbytes + record.beliefs.top_ids.nbytes
+    texts = sum(map(len, record.texts.values()))
+    assert arrays + texts < weight(record) < 40 * 1024
+    bare = weight(replace(record, candidates=None))
+    both = record.candidates.log_q.nbytes + record.candidates.ids.nbytes
+    assert weight(record) - bare == both
+    assert weight(record.with_texts({1: "x" * 9000})) - weight(record.with_texts({})) == 9000
+
+
+def test_a_run_that_no_page_asks_for_stops_and_says_why(monkeypatch: pytest.MonkeyPatch):
+    desk = Desk(FakeEngine())
+    desk.open()
+    running, waiting = desk.submit(Ask("slow"), Ask("hello"))
+    until(lambda: bool(desk._runs[running].rounds))  # unlike desk.run, no question
+    monkeypatch.setattr(desks, "LOST_AFTER", -1.0)
+    for ticket in (running, waiting):
+        until(lambda: desk._runs[ticket].state == STOPPED)  # noqa: B023 (called at once)
+        assert "no page has asked" in desk.news(ticket, 0)["run"]["message"]
+    desk.close()
+
+
+def test_a_run_that_is_asked_for_goes_on_and_one_that_is_stopped_says_nothing():
+    desk = Desk(FakeEngine())
+    desk.open()
+    (ticket,) = desk.submit(Ask("slow"))
+    until(lambda: len(desk.news(ticket, 0)["run"]["rounds"]) > 1)
+    desk.halt(ticket)
+    until(lambda: desk.news(ticket, 0)["run"]["state"] == STOPPED)
+    assert desk.news(ticket, 0)["run"]["message"] == ""
+    desk.close()
+
+
+def test_no_more_runs_wait_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(desks, "QUEUED", 3)
+    desk = Desk(FakeEngine())  # not opened: nothing is decoded
+    desk.submit(Ask("one"), Ask("two"))
+    with pytest.raises(UserError, match="2 runs are waiting already"):
+        desk.submit(Ask("three"), Ask("four"))
+    (third,) = desk.submit(Ask("three"))  # none of the two was queued
+    desk.halt(third)
+    assert desk.submit(Ask("four"))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 
@@ -259,6 +261,22 @@ def test_every_method_was_judged_at_two_budgets_and_both_temperatures():
             counted = sum(n * many for n, many in enumerate(rate.lengths, 1))
             assert counted / sum(rate.lengths) == pytest.approx(rate.tau)
             assert rate.low <= rate.tau <= rate.high
+
+
+def test_the_last_chapter_claims_nothing_that_other_numbers_would_belie():
+    """With every τ turned upside down no sentence may be wrong: numbers are told, not trends."""
+    found = measured.Measured()
+    most = max(rate.tau for rate in found.rates)
+    turned = measured.Measured()
+    turned.__dict__["rates"] = tuple(replace(r, tau=1 + most - r.tau) for r in found.rates)
+    for part in (measured._budgets, measured._sources, measured._samplings):
+        step = part(turned)
+        words = json.dumps([step["text"], step["alt"]], ensure_ascii=False)
+        assert not re.search(r"grow|fall|less than|lower|higher|highest|lowest", words), words
+    text = json.dumps(measured._budgets(found)["text"])
+    few, *_, many = found.some("ddtree")
+    for shown in (few.tau, many.tau, many.tau / few.tau):
+        assert f"{shown:.2f}" in text
 
 
 def test_measurements_that_are_missing_or_broken_are_one_sentence(tmp_path: Path):

@@ -136,6 +136,6 @@ def test_fitting_counts_wide_characters_twice():
 
 
 def test_percent_is_short():
-    assert [percent(v) for v in (1, 0.5, 0.0994, 0.0996, 0.001, 0.0002, float("nan"))] == [
-        "100%", "50%", "9.9%", "10%", "0.1%", "<0.1%", "–",
+    assert [percent(v) for v in (1, 0.5, 0.0994, 0.0996, 0.001, 0.0002, 0, float("nan"))] == [
+        "100%", "50%", "9.9%", "10%", "0.1%", "<0.1%", "0%", "–",
     ]  # fmt: skip

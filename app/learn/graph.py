@@ -115,8 +115,8 @@ def spiffys_graph(given: Material) -> Json:
                 " order: in each call it unmasks the token it is surest of.",
             ),
             para(
-                "One call, one token: slow again. This last chapter uses a *small "
-                "example made by hand*, not a recorded run.",
+                "One call, one token: slow again. This chapter uses a *small example "
+                "made by hand*, not a recorded run.",
             ),
             trees=[tree("graph", [0])],
             side=_block({}),

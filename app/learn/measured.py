@@ -156,6 +156,7 @@ def _budgets(found: Measured) -> Json:
     lines.append({**_line("DFlash, a chain of 7", [chain], 7), "only": "points"})
     budgets = sorted({p["x"] for line in lines[:-1] for p in line["points"]})
     ends = [min(7, budgets[0]), budgets[-1]]
+    few, *_, many = found.some("ddtree")
     return _shown(
         para(
             "So far it was one round of one prompt. Here are 120 prompts that the drafters "
@@ -163,10 +164,17 @@ def _budgets(found: Measured) -> Json:
         ),
         para(
             "DFlash's chain brings {chain} tokens a pass; DDTree makes {tree} of the same lists "
-            "with {budget} nodes. Each doubling of the budget brings less than the one before.",
+            "with {budget} nodes. From {few} nodes to {many} it goes from {first} to {last}: "
+            "{nodes} times the nodes for {tokens} times the tokens.",
             chain=f"{chain.tau:.2f}",
             tree=f"{tree.tau:.2f}",
             budget=tree.budget,
+            few=few.budget,
+            many=many.budget,
+            first=f"{few.tau:.2f}",
+            last=f"{many.tau:.2f}",
+            nodes=f"{many.budget / few.budget:g}",
+            tokens=f"{many.tau / few.tau:.2f}",
         ),
         _figure(
             "τ by draft budget", "draft budget B", "τ",
@@ -174,9 +182,7 @@ def _budgets(found: Measured) -> Json:
             "prompts.",
             lines, {"log": True, "ticks": budgets, "x": ends},
         ),
-        alt="τ grows with the budget: at 64 nodes "
-        + ", ".join(f"{NAMES[m]} {found.at(m).tau:.2f}" for m in TREES)
-        + ".",
+        alt=f"τ by budget: {_ends(lines[:-1])}.",
     )  # fmt: skip
 
 
@@ -196,7 +202,7 @@ def _sources(found: Measured) -> Json:
             "τ by source, B = 64", "prompts", "τ", "40 prompts of each, greedy.",
             each, {"names": list(SOURCES.values())},
         ),
-        alt="τ by source: highest on math, lowest on chat, for every method.",
+        alt=f"τ by source: {_told(each, list(SOURCES.values()))}.",
     )  # fmt: skip
 
 
@@ -207,10 +213,11 @@ def _samplings(found: Measured) -> Json:
         for name, s in (("greedy", "greedy"), ("temperature 1", "T=1"))
     ]
     cold, hot = (found.at("ddtree", sampling=s).tau for s in ("greedy", "T=1"))
+    names = [NAMES[m] for m, _ in shown]
     return _shown(
         para(
             "At temperature 1 the target draws its tokens, and no drafter can know the dice. "
-            "DDTree falls from {cold} to {hot}.",
+            "DDTree has a τ of {cold} greedily, and of {hot} so.",
             cold=f"{cold:.2f}",
             hot=f"{hot:.2f}",
         ),
@@ -218,9 +225,9 @@ def _samplings(found: Measured) -> Json:
         _figure(
             "Greedy and sampled", "method, trees with B = 64", "τ",
             "120 prompts, the same for both.",
-            each, {"names": [NAMES[m] for m, _ in shown]},
+            each, {"names": names},
         ),
-        alt="Every method has a lower τ at temperature 1.",
+        alt=f"τ by method: {_told(each, names)}.",
     )  # fmt: skip
 
 
@@ -345,6 +352,7 @@ def _calls(found: Measured) -> Json:
         for pace in PACES
     ]
     best = max(cells, key=lambda c: c["nfe_speedup"])
+    one, two = (max(c["nfe_speedup"] for c in cells if c["pace"] == p) for p in ("k1", "k2"))
     return _shown(
         para(
             "And masked diffusion: model calls (*NFE*) of plain denoising by those with Spiffy's "
@@ -352,8 +360,10 @@ def _calls(found: Measured) -> Json:
             saved=_percent(1 - 1 / best["nfe_speedup"]),
         ),
         para(
-            "With two tokens a step a draft must guess two positions at once. It is right "
-            "less often.",
+            "With two tokens a step a draft must guess two positions at once: the best graph then "
+            "divides the calls by {two}, with one token a step by {one}.",
+            one=f"{one:.2f}",
+            two=f"{two:.2f}",
         ),
         _figure(
             "Spiffy: calls saved", "drafts D", "NFE speedup", "Blocks of 32, 128 tokens.",
@@ -414,6 +424,14 @@ def _ends(lines: Sequence[Json]) -> str:
     """Each line's first and last value, in words."""
     ends = ((line["name"], line["points"][0]["y"], line["points"][-1]["y"]) for line in lines)
     return ", ".join(f"{name} {first:.2f} to {last:.2f}" for name, first, last in ends)
+
+
+def _told(groups: Sequence[Json], names: Sequence[str]) -> str:
+    """Every group's values, in words."""
+    return "; ".join(
+        f"{group['name']} " + ", ".join(f"{names[p['x']]} {p['y']:.2f}" for p in group["points"])
+        for group in groups
+    )
 
 
 def _percent(value: float) -> str:

@@ -14,7 +14,7 @@ from app.studio.desk import Desk, Run
 from app.studio.gallery import Gallery
 from app.studio.numbers import as_parquet, calibrated, examples, measured
 from app.studio.upload import download, download_svg
-from app.view import node_view
+from app.view import method_name, node_view
 from app.visible import flowing, visible
 from core.errors import UserError
 from core.trace import Trace
@@ -45,7 +45,7 @@ class Answers:
             return self._inspect(asked)
 
         def save(asked: Asked) -> Any:
-            return dict(download(self._run(asked).trace()))
+            return dict(download(self._run(get(asked, "ticket")).trace()))
 
         def draw(asked: Asked) -> Any:
             return self._draw(asked)
@@ -64,7 +64,8 @@ class Answers:
             return self._example(get(asked, "name"))
 
         def runs(asked: Asked) -> Any:
-            return {"runs": [told(run) for run in self._runs(asked, LISTED)]}
+            found = ((ticket, self._desk.run(ticket)) for ticket in _tickets(asked, LISTED))
+            return {"runs": [told(ticket, run) for ticket, run in found if run is not None]}
 
         def measure(asked: Asked) -> Any:
             return measured(self._traces(asked))
@@ -85,8 +86,8 @@ class Answers:
 
     # ── one run ──────────────────────────────────────────────────────────────────────────────────
 
-    def _run(self, asked: Asked) -> Run:
-        run = self._desk.run(get(asked, "ticket"))
+    def _run(self, ticket: object) -> Run:
+        run = self._desk.run(ticket)
         if run is None:
             raise UserError(GONE["error"])
         return run
@@ -121,10 +122,9 @@ class Answers:
 
     # ── several ──────────────────────────────────────────────────────────────────────────────────
 
-    def _runs(self, asked: Asked, most: int = len(LETTERS)) -> list[Run]:
-        tickets = get(asked, "tickets")
-        some = tickets[:most] if isinstance(tickets, list) else []
-        return [run for ticket in some if (run := self._desk.run(ticket)) is not None]
+    def _runs(self, asked: Asked) -> list[Run]:
+        """Raises UserError where one is gone: the others would stand under its letter."""
+        return [self._run(ticket) for ticket in _tickets(asked, len(LETTERS))]
 
     def _traces(self, asked: Asked) -> dict[str, Trace]:
         """By letter. Raises UserError where a run is gone or has no round yet."""
@@ -144,21 +144,23 @@ class Answers:
         if not isinstance(cause, str) or unit not in ("nodes", "stops"):
             raise UserError("there is no such cause")
         kept = {name: value for name, value in where.items() if type(value) in (int, str)}
+        trace = self._run(get(asked, "ticket")).trace()
         try:
-            return {"examples": examples(self._run(asked).trace(), cause, str(unit), kept)}
+            return {"examples": examples(trace, cause, str(unit), kept)}
         except ValueError:
             raise UserError("there is no such cause") from None
 
 
-def told(run: Run) -> dict[str, Any]:
-    """One line about a run on view."""
+def told(ticket: object, run: Run) -> dict[str, Any]:
+    """One line about a run on view, by the ticket that was asked with: a link stays a link."""
     header = run.header
+    method = header.method if header else run.ask.method if run.ask else ""
     budget = header.settings.get("budget") if header else None
     return {
-        "ticket": run.ticket,
+        "ticket": ticket,
         "state": run.state,
         "rounds": len(run.rounds),
-        "method": visible(str(header.method if header else run.ask.method if run.ask else "")),
+        "method": visible(method_name(method)),
         "budget": budget if type(budget) is int else None,
         "prompt": flowing(header.prompt_text if header else "", 120),
     }
@@ -190,6 +192,11 @@ def parquet(asked: Asked) -> Any:
 
 def get(asked: object, name: str) -> object:
     return asked.get(name) if isinstance(asked, dict) else None
+
+
+def _tickets(asked: Asked, most: int) -> list[object]:
+    tickets = get(asked, "tickets")
+    return tickets[:most] if isinstance(tickets, list) else []
 
 
 def whole(value: object) -> int | None:

@@ -13,10 +13,12 @@ import secrets
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
+
+import numpy as np
 
 from app.studio.engine import AnyAsk, StudioEngine
 from app.view import header_view, round_view
@@ -30,7 +32,9 @@ WAITING, RUNNING, DONE, STOPPED, FAILED = "waiting", "running", "done", "stopped
 ENDED = (DONE, STOPPED, FAILED)
 
 LOST_AFTER = 150.0  # seconds without a question; browsers wake hidden pages once a minute
-KEPT_RUNS, KEPT_ROWS = 64, 500_000  # on view; about a third of a gigabyte, the longest unseen goes
+QUEUED = 32  # runs that may wait
+KEPT_RUNS, KEPT_BYTES = 64, 350 << 20  # on view; the longest unseen goes
+OBJECTS, VIEWED = 8_000, 250  # about the bytes of a round's objects, and of a node as it is drawn
 LONGEST = 1000  # characters of a sentence
 SOON = 5_000  # draft rows of a file that are read before it is shown
 BATCH = 1_500_000  # about this many characters of rounds in one answer
@@ -44,6 +48,7 @@ class Run:
     ticket: str
     ask: AnyAsk | None = None
     header: Header | None = None
+    footer: Mapping[str, Any] = field(default_factory=dict)  # what a file said beside its rounds
     rounds: list[Round] = field(default_factory=list)
     views: dict[int, dict[str, Any]] = field(default_factory=dict)  # of the rounds asked for so far
     state: str = WAITING
@@ -52,11 +57,15 @@ class Run:
     stop: threading.Event = field(default_factory=threading.Event)
     source: str = "live"
     link: str | None = None  # a ticket that only lets one look, once somebody has shared the run
+    weight: int = 0  # about its bytes in memory
+
+    def add(self, record: Round) -> None:
+        self.rounds.append(record)
+        self.weight += weight(record) + OBJECTS + VIEWED * len(record.draft)
 
     @property
-    def rows(self) -> int:
-        """What it weighs in memory, in draft rows."""
-        return sum(50 + len(record.draft) for record in list(self.rounds))
+    def nodes(self) -> int:
+        return sum(len(record.draft) for record in list(self.rounds))
 
     def view(self, at: int) -> dict[str, Any]:
         """Round number ``at`` as the page draws it, made when it is first asked for: decoding does
@@ -70,7 +79,7 @@ class Run:
         rounds = tuple(self.rounds)
         if self.header is None or not rounds:
             raise UserError("there is nothing to save yet")
-        return Trace(self.header, rounds, {} if self.state == DONE else None)
+        return Trace(self.header, rounds, self.footer if self.state == DONE else None)
 
 
 @dataclass(frozen=True)
@@ -119,14 +128,17 @@ class Desk:
 
     # ── what people do ───────────────────────────────────────────────────────────────────────────
 
-    def submit(self, ask: AnyAsk) -> str:
-        """Queue a run; returns its ticket."""
-        run = Run(_new_ticket(), ask)
+    def submit(self, *asks: AnyAsk) -> list[str]:
+        """Queue runs, all or none; returns their tickets. Raises UserError when too many wait."""
+        runs = [Run(_new_ticket(), ask) for ask in asks]
         with self._work:
-            self._keep(run)
-            self._queue.append(run)
+            if len(self._queue) + len(runs) > QUEUED:
+                raise UserError(f"{len(self._queue)} runs are waiting already: try again later")
+            for run in runs:
+                self._keep(run)
+            self._queue.extend(runs)
             self._work.notify_all()
-        return run.ticket
+        return [run.ticket for run in runs]
 
     def show(self, trace: Trace | TraceReader) -> str:
         """Put a trace on view; returns its ticket. Of one that is still to be read the first rounds
@@ -154,12 +166,13 @@ class Desk:
     ) -> bool:
         """Append about so many draft rows of a file; whether it is at its end."""
         for record in rounds:
-            run.rounds.append(record)
+            run.add(record)
             rows -= len(record.draft)
             if rows < 0 or run.stop.is_set():
                 return False
         interrupted = trace.footer is None
         run.message = "this trace was interrupted: it has no footer" if interrupted else ""
+        run.footer = trace.footer or {}
         run.state = STOPPED if interrupted else DONE
         return True
 
@@ -243,11 +256,11 @@ class Desk:
 
     def _keep(self, run: Run) -> None:
         self._runs[run.ticket] = run
-        rows = sum(r.rows for r in self._runs.values())
+        held = sum(r.weight for r in self._runs.values())
         for old in [r for r in self._runs.values() if r.state in ENDED and r is not run]:
-            if len(self._runs) <= KEPT_RUNS and rows <= KEPT_ROWS:
+            if len(self._runs) <= KEPT_RUNS and held <= KEPT_BYTES:
                 return
-            rows -= old.rows
+            held -= old.weight
             del self._runs[old.ticket]
             self._links.pop(old.link or "", None)
 
@@ -286,7 +299,7 @@ class Desk:
         if self.model.state == "failed":
             run.message, run.state = f"the model is not loaded: {self.model.message}", FAILED
             return
-        if run.stop.is_set() or self._is_lost(run):
+        if self._stops(run):
             run.state = STOPPED
             return
         assert run.ask is not None
@@ -297,10 +310,9 @@ class Desk:
             # Closing the generator is what stops a run.
             with closing(iter(started)) as rounds:
                 for record in rounds:
-                    run.rounds.append(record)
-                    if run.stop.is_set() or self._is_lost(run):
-                        run.state = STOPPED
-                        return
+                    run.add(record)
+                    if self._stops(run):
+                        break
             run.state = STOPPED if run.stop.is_set() else DONE
         except UserError as error:
             run.message, run.state = str(error), FAILED
@@ -309,8 +321,12 @@ class Desk:
             logging.getLogger(__name__).exception("a run broke")
             run.message, run.state = f"the run broke ({type(error).__name__})", FAILED
 
-    def _is_lost(self, run: Run) -> bool:
-        return time.monotonic() - run.seen > LOST_AFTER
+    def _stops(self, run: Run) -> bool:
+        """Whether somebody has stopped it, or nobody asks for it any more."""
+        if not run.stop.is_set() and time.monotonic() - run.seen > LOST_AFTER:
+            run.message = f"stopped: no page has asked for this run for {LOST_AFTER:.0f} seconds"
+            run.stop.set()
+        return run.stop.is_set()
 
 
 def _new_ticket() -> str:
@@ -320,6 +336,19 @@ def _new_ticket() -> str:
 def _plain(model: ModelState) -> dict[str, Any]:
     message = flowing(model.message, LONGEST)
     return {"state": model.state, "message": message, "fraction": model.fraction}
+
+
+def weight(held: object) -> int:
+    """About how many bytes the arrays and texts of a record take."""
+    if isinstance(held, np.ndarray):
+        return held.nbytes
+    if isinstance(held, str):
+        return len(held)
+    if is_dataclass(held):
+        return sum(weight(getattr(held, each.name)) for each in fields(held))
+    if isinstance(held, Mapping):
+        return sum(map(weight, held.values()))
+    return sum(map(weight, held)) if isinstance(held, (tuple, list)) else 0
 
 
 def _batch(run: Run, since: int) -> tuple[list[dict[str, Any]], bool]:

@@ -14,12 +14,13 @@ from typing import Any
 
 from app.denoised import denoising_title
 from app.visible import flowing, visible
+from core import ASSETS
 from core.diffusion.graph import PLAIN, SPIFFY
 from core.errors import UserError
 from core.methods import RECIPES
 from core.trace import Trace, read_trace
 
-TRACES = Path(__file__).resolve().parents[2] / "assets" / "traces"
+TRACES = ASSETS / "traces"
 ORDER = ("maths", "code", "chat")  # then whatever else lies there
 
 

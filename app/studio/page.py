@@ -12,7 +12,7 @@ from app.studio.context import Context
 from app.studio.desk import Desk
 from app.studio.engine import LiveEngine, ModelChoice
 from app.studio.scope import head
-from app.studio.upload import UPLOAD
+from app.studio.upload import LEFT, UPLOAD
 from app.studio.views import views
 from core import presets
 from core.errors import UserError
@@ -32,11 +32,11 @@ def build(desk: Desk, choices: Choices) -> gr.Blocks:
     """The page around a desk. Nothing is loaded here."""
     context = Context(desk, choices)
     with gr.Blocks(
-        title="Draftscope", fill_width=True, analytics_enabled=False, delete_cache=(600, 600)
+        title="Draftscope", fill_width=True, analytics_enabled=False, delete_cache=(LEFT, LEFT)
     ) as page:
         with gr.Row(elem_id="ds-head"):
             gr.HTML(BRAND, apply_default_css=False)
-            theme = gr.Button("◐", elem_id="ds-theme", size="sm", min_width=36, scale=0)
+            theme = gr.Button("Dark or light", elem_id="ds-theme", size="sm", min_width=36, scale=0)
             theme.click(None, js=THEME_JS)
         with gr.Tabs(elem_id="ds-views"):
             for name, view in views().items():
@@ -111,9 +111,14 @@ def serve(
 
 
 def _free_port(host: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return probe.getsockname()[1]
+    """Raises UserError for an address that this machine does not have."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family) as probe:
+            probe.bind((host, 0))
+            return probe.getsockname()[1]
+    except OSError as error:
+        raise UserError(f"no port can be had on {host}: {error.strerror or error}") from None
 
 
 def _theme() -> gr.themes.Base:

@@ -101,8 +101,7 @@ def asks(
     choices: Choices, prompt: Any, shared: Mapping[str, Any], chosen: Sequence[Chosen]
 ) -> list[Ask]:
     """What the inputs ask for; everything in them was written by a browser."""
-    if not (isinstance(prompt, str) and prompt.strip()):
-        raise UserError("write a prompt first")
+    prompt = checked_prompt(prompt)
     numbers = {name: _number(name, shared[name]) for name in SHARED}
     wanted = [slot for slot in chosen if slot.method not in (NONE, None) or len(chosen) == 1]
     if not wanted:
@@ -117,6 +116,15 @@ def asks(
         )
         for slot in wanted
     ]
+
+
+def checked_prompt(prompt: Any) -> str:
+    """Raises UserError for none, and for one that is too long."""
+    if not (isinstance(prompt, str) and prompt.strip()):
+        raise UserError("write a prompt first")
+    if len(prompt) > LONGEST_PROMPT:
+        raise UserError(f"the prompt is longer than {LONGEST_PROMPT} characters")
+    return prompt
 
 
 def _number(name: str, value: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 from app.studio.answers import GONE, Answers
 from app.studio.desk import Run
-from app.studio.upload import download, plain_name
+from app.studio.upload import download, saved_name
 from core.errors import UserError
 from core.trace import Trace
 from core.types import Round
@@ -48,7 +48,7 @@ class Saving(Answers):
             return of_round(record, form, _method(run))
         if form not in OF_RUN:
             raise UserError("there is no such file")
-        if run.rows > LARGEST:
+        if run.nodes > LARGEST:
             raise UserError(TOO_LARGE)
         data, kind = OF_RUN[form](run.trace())
         return _file(_method(run), OF_RUN_NAMES.get(form, form), data, kind)
@@ -68,7 +68,7 @@ def _method(run: Run) -> str:
 
 def _file(method: str, name: str, data: bytes, kind: str) -> dict[str, str]:
     encoded = base64.b64encode(data).decode("ascii")
-    return {"name": f"draftscope-{plain_name(method)}-{name}", "type": kind, "data": encoded}
+    return {"name": saved_name(method, name), "type": kind, "data": encoded}
 
 
 # ── the forms; what each needs is imported when it is first asked for ────────────────────────────

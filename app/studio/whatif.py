@@ -11,12 +11,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.studio.answers import Asked, get, parquet, whole
 from app.studio.choices import LABELS
 from app.view import round_view
 from app.visible import flowing, visible
+from core import ASSETS
 from core.errors import UserError
 from core.methods import BUILDERS, RECIPES, Value, recipe, settle
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from analysis.cost import Cost
     from analysis.whatif import Simulation, WhatIf
 
-SHIPPED = Path(__file__).resolve().parents[2] / "assets" / "collected"
+SHIPPED = ASSETS / "collected"
 KEPT_FILES, KEPT_RUNS = 12, 24
 BUDGETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 RANGES: dict[str, tuple[float, float, float]] = {
@@ -36,14 +37,36 @@ RANGES: dict[str, tuple[float, float, float]] = {
 }  # from, to, step of a knob; candidates and siblings go as far as the file
 
 
+Thing = TypeVar("Thing")
+
+
+class Kept(OrderedDict[Any, Thing]):
+    """The last ``most`` things that were used; the least recently used goes first."""
+
+    def __init__(self, most: int):
+        super().__init__()
+        self._most = most
+
+    def used(self, name: object) -> Thing | None:
+        if name in self:
+            self.move_to_end(name)
+        return self.get(name)
+
+    def keep(self, name: object, thing: Thing) -> Thing:
+        self[name] = thing
+        while len(self) > self._most:
+            self.popitem(last=False)
+        return thing
+
+
 class WhatIfs:
-    """Open files and the simulations made of them, the least recently used going first."""
+    """Open files and the simulations made of them."""
 
     def __init__(self, folder: Path = SHIPPED):
         self._folder, self._lock = folder, threading.Lock()
-        self._files: OrderedDict[str, Collected] = OrderedDict()
-        self._made: OrderedDict[tuple[Any, ...], Simulation] = OrderedDict()
-        self._costs: OrderedDict[str, Cost] = OrderedDict()
+        self._files: Kept[Collected] = Kept(KEPT_FILES)
+        self._made: Kept[Simulation] = Kept(KEPT_RUNS)
+        self._costs: Kept[Cost] = Kept(KEPT_FILES)
 
     def functions(self) -> list[Callable[[Asked], Any]]:
         def files(asked: Asked) -> Any:
@@ -73,9 +96,7 @@ class WhatIfs:
             raise UserError(str(error).replace(str(file), "this file")) from None
         name = secrets.token_urlsafe(12)
         with self._lock:
-            self._files[name] = opened
-            while len(self._files) > KEPT_FILES:
-                self._files.popitem(last=False)
+            self._files.keep(name, opened)
         return name
 
     def add_cost(self, file: Path) -> dict[str, str]:
@@ -89,9 +110,7 @@ class WhatIfs:
         title = recipe(cost.method).title
         name = secrets.token_urlsafe(12)
         with self._lock:
-            self._costs[name] = cost
-            while len(self._costs) > KEPT_FILES:
-                self._costs.popitem(last=False)
+            self._costs.keep(name, cost)
         return {"cost": name, "of": f"{title} on {visible(cost.model, 120)}"}
 
     # ── what there is ────────────────────────────────────────────────────────────────────────────
@@ -103,15 +122,26 @@ class WhatIfs:
         return [{"name": name, "title": name.replace("-", " ")} for name in self._shipped()]
 
     def _file(self, name: object) -> Collected:
-        if isinstance(name, str) and name in self._files:
-            return self._files[name]
-        path = self._shipped().get(name) if isinstance(name, str) else None
-        if path is None:
-            raise UserError("there is no such collected text")
         from analysis.collected import Collected
 
+        if not isinstance(name, str):
+            raise UserError("there is no such collected text")
         with self._lock:
-            return self._files.setdefault(str(name), Collected.load(path))
+            if (opened := self._files.used(name)) is not None:
+                return opened
+            if (path := self._shipped().get(name)) is None:
+                raise UserError("this collected text is no longer on the server: open it again")
+            return self._files.keep(name, Collected.load(path))
+
+    def _cost(self, name: object) -> Cost | None:
+        """The opened result of that name; None, and so the estimate, where none is named."""
+        if name is None:
+            return None
+        with self._lock:
+            cost = self._costs.used(name) if isinstance(name, str) else None
+        if cost is None:
+            raise UserError("this result of cost is no longer on the server: open it again")
+        return cost
 
     def _about(self, name: object) -> dict[str, Any]:
         """The text, and every method with its knobs."""
@@ -152,11 +182,8 @@ class WhatIfs:
         options = _options(str(method), get(asked, "options"))
         key = (get(asked, "file"), method, *sorted(options.items()))
         with self._lock:
-            made = self._made.pop(key, None) or Simulation(file, str(method), options)
-            self._made[key] = made
-            while len(self._made) > KEPT_RUNS:
-                self._made.popitem(last=False)
-        return made
+            made = self._made.used(key)
+            return made or self._made.keep(key, Simulation(file, str(method), options))
 
     def _simulate(self, asked: Asked) -> dict[str, Any]:
         """The run of one budget, and the round that stands at a place of the text."""
@@ -184,9 +211,8 @@ class WhatIfs:
         """τ of every budget, and the speed that may be expected of it."""
         from app.studio.costs import speeds
 
-        simulation, name = self._simulation(asked), get(asked, "cost")
+        simulation, measured = self._simulation(asked), self._cost(get(asked, "cost"))
         with self._lock:
-            measured = self._costs.get(name) if isinstance(name, str) else None
             runs = simulation.curve(BUDGETS)
             cost = speeds(simulation, runs, measured)
         return {"points": [_told(run) for run in runs], "cost": cost}

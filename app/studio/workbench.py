@@ -15,7 +15,7 @@ from app.studio.desk import Desk
 from app.studio.panel import QUIET, Panel
 from app.studio.saving import Saving
 from app.studio.scope import component
-from app.studio.upload import open_upload
+from app.studio.upload import open_upload, tidy
 from app.visible import flowing
 from core.errors import UserError
 
@@ -35,32 +35,43 @@ def workbench(context: Context, make: Callable[[Choices], Panel], prefix: str, n
     def submit(values: dict[Any, Any]) -> Any:
         """Queue the runs; what the scope shows is their tickets."""
         try:
-            return {"tickets": [desk.submit(ask) for ask in panel.asks(choices, values)]}
+            return {"tickets": desk.submit(*panel.asks(choices, values))}
         except UserError as error:
             return sentence(str(error))
 
     asked = [panel.start.click, panel.prompt.submit]
     gr.on(asked, submit, panel.components, view, **QUIET)  # type: ignore[arg-type]
-    panel.opened.upload(lambda paths: opened(desk, paths), panel.opened, view, **QUIET)
+    opens(panel.opened, view, lambda files: shown(desk, files, panel.opened))
     panel.stop.click(None, js=STOP_JS.format(prefix))
-    view.running(lambda: gr.update(interactive=True), None, panel.stop, **QUIET)
-    view.settled(lambda: gr.update(interactive=False), None, panel.stop, **QUIET)
+    stoppable(view, panel.stop)
 
 
-def opened(desk: Desk, paths: str | list[str] | None) -> Any:
-    """Put uploaded traces on view: one alone, several ("added") beside what is there."""
-    if not paths:
-        return gr.skip()
-    several = isinstance(paths, list)
-    files = [Path(path) for path in (paths if several else [paths])]
-    try:
-        tickets = [desk.show(open_upload(file)) for file in files]
-        return {"added" if several else "tickets": tickets}
-    except UserError as error:
-        return sentence(str(error))
-    finally:
-        for file in files:
-            file.unlink(missing_ok=True)
+def stoppable(view: gr.HTML, stop: gr.Button) -> None:
+    """Stop can be pressed while the view says that it works. Within the page: of two requests to
+    the server the second might be answered first."""
+    for event, on in ((view.running, "true"), (view.settled, "false")):
+        event(None, None, stop, js=f"() => ({{__type__: 'update', interactive: {on}}})", **QUIET)
+
+
+def shown(desk: Desk, files: list[Path], button: gr.UploadButton) -> dict[str, Any]:
+    """Put uploaded traces on view: of a button for several ("added") beside what is there."""
+    name = "tickets" if button.file_count == "single" else "added"
+    return {name: [desk.show(open_upload(file)) for file in files]}
+
+
+def opens(button: gr.UploadButton, view: gr.HTML, show: Callable[[list[Path]], Any]) -> None:
+    """What is uploaded there becomes the view's value by ``show``, or the sentence it raises."""
+
+    def opened(paths: str | list[str] | None) -> Any:
+        if not paths:
+            return gr.skip()
+        tidy(Path(button.GRADIO_CACHE))
+        try:
+            return show([Path(path) for path in ([paths] if isinstance(paths, str) else paths)])
+        except UserError as error:
+            return sentence(str(error))
+
+    button.upload(opened, button, view, **QUIET)
 
 
 def sentence(text: str) -> dict[str, str]:

@@ -88,6 +88,7 @@ class Calibration {
     this.begun = true;
     try {
       const { runs } = await this.source.runs({ tickets: shelved().slice(0, 4) }), done = runs.filter((run) => run.rounds);
+      if (this.choosing) return; // somebody was quicker
       if (done.length) this._take(done);
       else await this._example();
       await this.shelf.draw();
@@ -100,27 +101,31 @@ class Calibration {
   async _example() {
     const { ticket } = await this.source.example({ name: FIRST });
     const { runs } = await this.source.runs({ tickets: ticket ? [ticket] : [] });
-    this._take(runs, ticket);
+    if (!this.choosing) this._take(runs, ticket);
   }
 
-  async add(tickets) {
+  add(tickets) {
     this.begun = true;
-    const held = this.chosen.map((run) => run.ticket).filter((ticket) => ticket !== this.example), all = [...new Set([...held, ...tickets])].slice(-4);
-    try {
-      const { runs } = await this.source.runs({ tickets: all });
-      shelve(tickets);
-      this._take(runs.filter((run) => run.rounds));
-    } catch (error) {
-      this.complain("the server did not answer");
-    }
+    shelve(tickets);
+    const held = this.chosen.map((run) => run.ticket).filter((ticket) => ticket !== this.example);
+    return this._choose([...new Set([...held, ...tickets])].slice(-4));
   }
 
-  /** Measure these runs; `example` is the ticket of one that nobody chose. */
-  _take(runs, example) {
-    this.example = example;
+  /** Measure the runs of these tickets, as far as the server still has them. */
+  async _choose(tickets) {
+    this.choosing = tickets;
+    const answer = await answered(this.source.runs({ tickets }));
+    if (this.choosing !== tickets) return; // others were chosen meanwhile
+    if (answer.error) return this.complain(answer.error);
+    this._take(answer.runs.filter((run) => run.rounds), undefined, answer.runs.length < tickets.length ? "a run that was chosen is no longer on the server" : "");
+  }
+
+  /** Measure these runs; `example` is the ticket of one that nobody chose, `missing` says what is not there. */
+  _take(runs, example, missing) {
+    Object.assign(this, { example, missing });
     this.chosen = runs.map((run, at) => ({ ticket: run.ticket, title: run.method + (run.budget && run.method !== "ar" ? ` B ${run.budget}` : ""), letter: "ABCD"[at], prompt: run.prompt }));
     this.list.replaceChildren(...this.chosen.map((run) => h("span", { title: run.prompt }, h("i", { class: "ds-letter" }, run.letter), run.title,
-      button("×", { class: "ds-small", "aria-label": `Leave ${run.letter} out`, title: "Leave this run out" }, () => this._take(runs.filter((each) => each.ticket !== run.ticket))))));
+      button("×", { class: "ds-small", "aria-label": `Leave ${run.letter} out`, title: "Leave this run out" }, () => this._choose(this.chosen.map((each) => each.ticket).filter((ticket) => ticket !== run.ticket))))));
     this.empty.textContent = example ? `An example that ships: ${runs[0].method} on “${runs[0].prompt}”. Choose others below.` : runs.length ? "" : "Choose runs below.";
     this.empty.hidden = !this.empty.textContent;
     this.shelf.element.hidden = false;
@@ -129,18 +134,21 @@ class Calibration {
   }
 
   async _look() {
-    this.body.hidden = this.taus.hidden = !this.chosen.length;
-    if (!this.chosen.length) return;
-    this.busy = true;
-    this.reading.hidden = false;
-    this.scope.setAttribute("aria-busy", "true");
-    const answer = await answered(this.source.calibrate({ tickets: this.chosen.map((run) => run.ticket) }));
-    this.complain(answer.error);
-    if (!answer.error) this.found = answer;
-    if (!answer.error) this._draw();
-    this.busy = false;
-    this.reading.hidden = true;
-    this.scope.setAttribute("aria-busy", "false");
+    const { chosen, missing } = this;
+    this.found = null;
+    this._working(chosen.length > 0);
+    const answer = chosen.length ? await answered(this.source.calibrate({ tickets: chosen.map((run) => run.ticket) })) : null;
+    if (this.chosen !== chosen) return; // others were chosen meanwhile
+    this._working(false);
+    this.complain((answer && answer.error) || missing);
+    this.found = answer && !answer.error ? answer : null;
+    this.body.hidden = this.taus.hidden = !this.found;
+    if (this.found) this._draw();
+  }
+
+  _working(busy) {
+    this.reading.hidden = !busy;
+    this.scope.setAttribute("aria-busy", String(busy));
   }
 
   complain(sentence) {
@@ -228,6 +236,7 @@ class Calibration {
   _causes() {
     const run = this.chosen.find((each) => each.letter === this.who.value) || this.chosen[0];
     if (!run || !this.found) return;
+    this.finding = null;
     this.finds.replaceChildren();
     for (const [name, over, unit] of [["stops", "depth", "stops"], ["causes", "depth", "nodes"], ["sorts", "token_class", "stops"]]) {
       const rows = this.found[name].filter((row) => row.run === run.letter), xs = [...new Set(rows.map((row) => row[over]))];
@@ -250,7 +259,8 @@ class Calibration {
   }
 
   async _find(run, cause, unit, over, x) {
-    const answer = await answered(this.source.find({ ticket: run.ticket, cause, unit, [over]: x }));
+    const asked = (this.finding = { ticket: run.ticket, cause, unit, [over]: x }), answer = await answered(this.source.find(asked));
+    if (this.finding !== asked) return; // another part was picked meanwhile, or another run
     if (answer.error) return this.complain(answer.error);
     const go = (each) => goTo({ view: "run", ticket: run.ticket, round: each.round, row: unit === "stops" ? -1 : each.row });
     this.finds.replaceChildren(h("h4", { class: "ds-sub" }, `${cause}, ${over === "depth" ? "depth " + x : x}: `, h("small", { class: "ds-soft" }, `${plural(answer.examples.length, "example")}${answer.examples.length === 40 ? " (the first ones)" : ""}; each opens in Run`)),

@@ -65,21 +65,19 @@ class StageBar {
   }
 }
 
-/** τ, tokens per second and acceptance: one definition for live runs, traces and comparisons. */
+/** τ, tokens per second and acceptance of the rounds that added text, as core.trace.summary has them.
+ *  The prompt's own pass is timed nowhere here, so its token is none of those per second. */
 function summarise(rounds) {
-  let tokens = 0, seconds = 0, accepted = 0, drafted = 0, verified = 0;
-  for (const round of rounds) {
-    tokens += round.text.length;
-    seconds += STAGES.reduce((sum, name) => sum + round.times[name], 0);
-    drafted += round.y.length - 1;
-    if (round.text.length && round.ghost) {
-      accepted += round.accepted;
-      verified += 1;
-    }
-  }
-  const tau = verified ? 1 + accepted / verified : 1;
-  return { tokens, rounds: rounds.length, tau, speed: seconds > 0 ? tokens / seconds : null, accepted, drafted };
+  const sum = (values) => values.reduce((all, value) => all + value, 0), committed = (round) => round.text.filter(([, came]) => came !== "p").length;
+  const ran = rounds.filter(committed), seconds = sum(ran.flatMap((round) => STAGES.map((name) => round.times[name])));
+  const accepted = sum(ran.map((round) => round.accepted)), written = sum(ran.map(committed));
+  return {
+    tokens: sum(rounds.map((round) => round.text.length)), rounds: ran.length, tau: ran.length ? 1 + accepted / ran.length : 1,
+    speed: seconds > 0 ? written / seconds : null, accepted, drafted: sum(ran.map((round) => round.y.length - 1)),
+  };
 }
+
+const PACE = "tokens of the rounds by the seconds of their stages; the prompt's own pass with its token, observing and drawing stand outside";
 
 class Tiles {
   constructor() {
@@ -92,7 +90,7 @@ class Tiles {
       tile("τ", "block efficiency: accepted nodes + 1, mean over rounds"),
       tile("tokens", "new tokens so far"),
       tile("rounds", "rounds so far: one forward pass of the target each"),
-      tile("tokens/s", "new tokens by the seconds of all stages; observing and drawing stand outside"));
+      tile("tokens/s", PACE));
   }
 
   draw(sum) {

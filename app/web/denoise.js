@@ -344,7 +344,7 @@ class RankingTable {
 
 /** A probability in as few signs as a narrow column has. */
 function brief(odds) {
-  return odds === null ? "–" : odds < 0.01 ? "<1%" : Math.round(odds * 100) + "%";
+  return odds === null ? "–" : odds > 0 && odds < 0.01 ? "<1%" : Math.round(odds * 100) + "%";
 }
 
 // ── one draft ──────────────────────────────────────────────────────────────────────────────────
@@ -417,8 +417,7 @@ class DenoiseRun {
   }
 
   forget() {
-    this.feed.halt();
-    this.feed.forget();
+    this.feed.leave();
     this.steps = [];
     this.chip.hidden = true;
   }
@@ -509,7 +508,7 @@ class DenoiseView {
   }
 
   _text() {
-    this.strip = h("div", { class: "ds-strip dn-strip", role: "listbox", tabindex: 0, "aria-label": "The text so far" });
+    this.strip = h("div", { class: "ds-strip dn-strip", role: "listbox", tabindex: 0, "aria-multiselectable": "true", "aria-label": "The text so far" });
     this.strip.addEventListener("click", (event) => {
       const token = event.target.closest("[data-step]");
       if (token) this.go(Number(token.getAttribute("data-step")));
@@ -648,15 +647,21 @@ class DenoiseView {
     this._chip(run.chip, state, `${run.header ? run.title : "run " + run.letter}: ${words}`);
     if (state === "failed" || message) this.complain(message);
     this.runs.forEach((each, i) => (this.saves[i].hidden = !each.steps.length));
+    this._working();
+    if (ended && !this.busy) this.follow = false;
+    this._drawBar();
+  }
+
+  _working() {
     const busy = this.runs.some((each) => each.feed.active);
     if (busy !== this.busy) this.trigger((this.busy = busy) ? "running" : "settled");
     this.emptyTitle.textContent = busy ? "Waiting for the first model call…" : DN_EMPTY;
-    if (ended && !busy) this.follow = false;
-    this._drawBar();
   }
 
   _lost(run) {
     run.forget();
+    this.complain("this run is no longer on the server");
+    this._working();
     this.grids.forEach((grid) => grid.clear());
     if (!this.runs.some((each) => each.feed.run)) {
       this._remember([]);
@@ -829,13 +834,14 @@ class DenoiseView {
     this.strip.replaceChildren(...blocks.map((block, i) => h("span", { class: "dn-block" + (i === blocks.length - 1 ? " current" : "") }, block.map((cell, position) => {
       if (!cell) return h("span", { class: "dn-masked", title: `position ${position}: masked` }, "▢");
       const step = run.steps[cell.step], how = !step ? "" : step.free ? "accepted" : "bonus";
-      const token = h("span", { class: `ds-token ${how}${cell.step === this.place ? " here" : ""}`, role: "option", "data-step": cell.step, title: step ? `step ${cell.step + 1}, call ${step.at + 1}` : "given" });
+      const token = h("span", { class: `ds-token ${how}${cell.step === this.place ? " here" : ""}`, role: "option", "aria-selected": String(cell.step === this.place), "data-step": cell.step, title: step ? `step ${cell.step + 1}, call ${step.at + 1}` : "given" });
       cell.text.split("\n").forEach((line, at) => {
         if (at) token.append(h("span", { class: "ds-newline", "aria-hidden": "true" }, "⏎"), h("br"));
         if (line) token.append(line);
       });
       return token;
     }))));
+    pointAt(this.strip, this.strip.querySelector(".here"));
     this.strip.scrollTop = this.strip.scrollHeight;
   }
 
@@ -872,7 +878,7 @@ class DenoiseView {
       if (!this.scope.getClientRects().length || event.ctrlKey || event.metaKey || event.altKey) return;
       const target = event.target;
       if (target.closest("input:not(.ds-scrub), textarea, select, [contenteditable], dialog[open]")) return;
-      if (event.key === " " && target.closest("button")) return;
+      if (event.key === " " && target.closest("button, summary")) return;
       if (this._key(event)) event.preventDefault();
     };
     document.addEventListener("keydown", this.onKey);

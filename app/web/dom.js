@@ -52,11 +52,11 @@ function clear(node) {
   return node;
 }
 
-/** A probability, short: 87%, 4.2%, <0.1%. The same rule as app.render.percent. */
+/** A probability, short: 87%, 4.2%, <0.1%, 0%. The same rule as app.render.percent. */
 function percent(odds) {
   if (odds === null || odds === undefined) return "–";
-  if (odds < 0.001) return "<0.1%";
-  return odds < 0.0995 ? (odds * 100).toFixed(1) + "%" : Math.round(odds * 100) + "%";
+  if (odds > 0 && odds < 0.001) return "<0.1%";
+  return odds > 0 && odds < 0.0995 ? (odds * 100).toFixed(1) + "%" : Math.round(odds * 100) + "%";
 }
 
 /** A product of probabilities may be tiny: 3.1e-7 instead of <0.1%. */

@@ -1,6 +1,7 @@
 // One run on the server, asked for until it has ended. A live run and an opened trace are the same.
 
 const LIVE_EVERY = 110, SELDOM = 1000; // ms: at most about nine looks a second, at least one
+const FEEDS = new Set(); // all of the page that are not closed
 
 /** What the server answers; {error} when it does not. */
 async function answered(asked) {
@@ -13,6 +14,7 @@ class Feed {
     this.source = source;
     this.hear = hear;
     this.forget();
+    FEEDS.add(this);
   }
 
   get ticket() {
@@ -28,10 +30,9 @@ class Feed {
     return this.active && this.run.source !== "file";
   }
 
-  /** Ask for the run of a ticket from its first round on; an unfinished one before it is stopped. */
+  /** Ask for the run of a ticket from its first round on. */
   open(ticket) {
-    this.halt();
-    this.forget();
+    this.leave();
     this.run = { ticket, state: "waiting", more: false };
     this.wake();
   }
@@ -43,11 +44,21 @@ class Feed {
   }
 
   close() {
-    this.halt();
+    this.leave();
+    FEEDS.delete(this);
     this.closed = true;
     clearTimeout(this.timer);
   }
 
+  /** Let go of the run; once nobody on the page shows it any more, it is stopped. */
+  leave() {
+    const { ticket, active, source } = this, kept = () => [...FEEDS].some((feed) => feed.ticket === ticket);
+    this.forget();
+    // Not at once: what opens several runs may give this one to another of its feeds.
+    if (active) queueMicrotask(() => kept() || answered(source.halt({ ticket })));
+  }
+
+  /** Somebody pressed Stop. */
   halt() {
     if (this.active) this.source.halt({ ticket: this.ticket }).then(() => this.wake(), () => {});
   }
@@ -63,9 +74,9 @@ class Feed {
     this.again = false;
     let pause = null;
     try {
-      const ticket = this.ticket;
+      const { run, ticket } = this;
       const news = await this.source.news({ ticket, since: this.rounds.length });
-      if (!this.closed) pause = this._take(news, ticket);
+      if (!this.closed) pause = this._take(news, run);
     } catch (error) {
       this.hear.silent();
       pause = 2000;
@@ -75,11 +86,11 @@ class Feed {
     if (pause !== null && !this.closed) this.timer = setTimeout(() => this._poll(), pause);
   }
 
-  /** Take one answer; returns when to ask again, or null. */
-  _take(news, ticket) {
+  /** Take one answer to what was asked for `run`; returns when to ask again, or null. */
+  _take(news, run) {
     this.hear.model(news.model);
     const loading = news.model.state === "loading" ? 500 : null;
-    if (this.ticket !== ticket) return 0;
+    if (this.run !== run) return 0; // another was opened meanwhile, or this one anew
     if (!this.run) return loading;
     if (!news.run) {
       this.run = null;

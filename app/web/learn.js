@@ -394,11 +394,13 @@ class Learn {
     return found && [Number(found[1]) - 1, Number(found[2]) - 1];
   }
 
+  /** The address names the step, as long as the course is on view. */
   _remember() {
-    const hash = `#learn=${this.chapter + 1}.${this.step + 1}`;
-    if (window.location.hash === hash) return;
+    const shown = this.root.getClientRects().length, hash = shown ? `#learn=${this.chapter + 1}.${this.step + 1}` : "";
+    if (window.location.hash === hash || (!shown && !this._linked())) return;
+    const { pathname, search } = window.location;
     try {
-      window.history.replaceState(null, "", hash);
+      window.history.replaceState(null, "", hash || pathname + search);
     } catch (error) {
       // a sandboxed frame has no address of its own
     }
@@ -553,6 +555,7 @@ class Learn {
       if (linked) this.go(...linked);
     };
     window.addEventListener("hashchange", this.onHash);
+    new IntersectionObserver(() => this._remember()).observe(this.root);
     let x = null;
     this.text.addEventListener("touchstart", (event) => (x = event.touches[0].clientX), { passive: true });
     this.text.addEventListener("touchend", (event) => {

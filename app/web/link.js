@@ -49,7 +49,7 @@ class Permalink {
   async apply(state) {
     const { source } = this.studio;
     if ((state.view || "run") !== this.view) return false;
-    const wanted = state.round || state.node !== undefined ? state : null;
+    const wanted = this._place(state);
     let opened = true;
     if (state.trace && source.example) opened = await this._examples(state.trace.split(","));
     else if (state.run && source.share) this.studio.open(state.run, state.other, state.third, state.fourth);
@@ -59,10 +59,21 @@ class Permalink {
     return opened;
   }
 
+  /** The round and node that the page's address names for this view, if it does. */
+  get place() {
+    const state = readLink(window.location.hash);
+    return (state.view || "run") === this.view ? this._place(state) : null;
+  }
+
+  _place(state) {
+    return state.round || state.node !== undefined ? state : null;
+  }
+
   async _examples(names) {
-    const answers = await Promise.all(names.map((name) => this.studio.source.example({ name })));
-    const tickets = answers.map((answer) => answer.ticket);
-    if (!tickets.every(Boolean)) return false;
+    const answers = await Promise.all(names.map((name) => answered(this.studio.source.example({ name }))));
+    const tickets = answers.map((answer) => answer.ticket), failed = answers.find((answer) => answer.error);
+    if (failed) this.studio.complain(failed.error);
+    if (failed) return false;
     tickets.forEach((ticket, at) => this.names.set(ticket, names[at]));
     this.studio.open(...tickets);
     return true;
@@ -104,9 +115,10 @@ class Permalink {
   }
 
   _write() {
-    const { pathname, search, hash } = window.location, next = writeLink(this.state);
-    const { guide, panes } = this.studio;
-    if (guide.follow && panes[0].feed.active) return; // where a run is now is no place to link to
+    const { guide, panes } = this.studio, { pathname, search, hash } = window.location;
+    const following = guide.follow && panes[0].feed.active; // where a run is now is no place to link to
+    if (following && !this.place) return;
+    const next = writeLink(following ? { ...this.state, round: undefined, node: undefined } : this.state);
     if (next === hash || !this.studio.scope.getClientRects().length || panes[0].at < 0) return;
     try {
       window.history.replaceState(null, "", next || pathname + search);
@@ -117,15 +129,18 @@ class Permalink {
 
   /** Put a link on the clipboard; a live run gets a ticket that only lets one look. */
   async copy() {
-    const { panes, source } = this.studio, state = this.state;
+    const { panes, source } = this.studio, state = this.state, any = panes.some((pane) => pane.feed.run || pane.rounds.length);
     try {
-      if (!state.trace && source.share && panes[0].feed.ticket) {
-        const links = await Promise.all(panes.map((pane) => source.share({ ticket: pane.feed.ticket })));
+      if (!state.trace && source.share && any) {
+        const links = await Promise.all(panes.map((pane) => answered(source.share({ ticket: pane.feed.ticket }))));
+        const failed = links.find((answer) => answer.error);
+        if (failed) throw new Error(failed.error);
         ["run", "other", "third", "fourth"].forEach((name, at) => links[at] && (state[name] = links[at].link));
       }
       await toClipboard(window.location.href.split("#")[0] + writeLink(state));
       this._say("copied");
     } catch (error) {
+      this.studio.complain("the link is not copied: " + error.message);
       this._say("not copied");
     }
   }

@@ -65,7 +65,9 @@ class Pane {
     if (!on && this.shown) this.tree.frame(true);
   }
 
+  /** Show the run of a ticket; the one that is on view goes on. */
   open(ticket) {
+    if (ticket === this.feed.ticket) return;
     this.clear();
     this.feed.open(ticket);
   }

@@ -60,6 +60,7 @@ class Figure {
 
   /** Shares stacked to 1 at every x: parts [{name, style, values: Map x → {share, count}}]. onPick(name, x) when clicked. */
   stacks(parts, xs, onPick) {
+    this.svg.setAttribute("role", onPick ? "group" : "img"); // an image's parts are hidden from screen readers
     this._scale([{ x: 0, y: 0 }], { x: [0, Math.max(1, xs.length)], y: [0, 1], names: xs });
     const wide = (this.right - LEFT) / Math.max(1, xs.length), bars = [];
     xs.forEach((x, at) => {

@@ -8,22 +8,26 @@ const CAME_WORDS = {
   b: "bonus: the target's token where the walk stopped",
 };
 
+let pointedAt = 0; // options so far: their ids stay apart
+
+/** Tell screen readers which option of a list is the current one, if any is. */
+function pointAt(list, option) {
+  if (!option) return list.removeAttribute("aria-activedescendant");
+  option.id = option.id || `ds-option-${++pointedAt}`;
+  list.setAttribute("aria-activedescendant", option.id);
+}
+
 class Strip {
   /** onPick(roundNumber, row) when a token is clicked. */
   constructor(onPick) {
     this.bands = [];
     this.element = h("div", {
-      class: "ds-strip", role: "listbox", tabindex: 0, "aria-label": "The text, token by token",
+      class: "ds-strip", role: "listbox", tabindex: 0, "aria-multiselectable": "true", "aria-label": "The text, token by token",
     });
     this.element.addEventListener("click", (event) => {
       const token = event.target.closest(".ds-token");
       if (token) onPick(Number(token.getAttribute("data-round")), Number(token.getAttribute("data-row")));
     });
-  }
-
-  clear() {
-    this.bands = [];
-    clear(this.element);
   }
 
   /** Add the tokens of rounds, the first of them number `first`. The page is measured once: for each
@@ -58,6 +62,7 @@ class Strip {
       for (const token of this.current.children) token.setAttribute("aria-selected", "false");
     }
     this.current = this.bands[at];
+    pointAt(this.element, this.current && this.current.firstChild);
     if (!this.current) return;
     this.current.classList.add("current");
     for (const token of this.current.children) token.setAttribute("aria-selected", "true");

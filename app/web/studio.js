@@ -203,12 +203,13 @@ class Studio {
   // ── runs ───────────────────────────────────────────────────────────────────────────────────
 
   /** Show the run of a ticket, and beside it other ones. */
-  open(ticket, ...others) {
-    this._unpair();
-    const more = others.filter(Boolean).slice(0, this.where.places - 1);
+  open(...tickets) {
+    const [ticket, ...more] = tickets.filter(Boolean).slice(0, this.where.places), first = this.panes[0];
     this.banner.hidden = true;
-    this.empty.hidden = !!more.length;
-    this.panes[0].open(ticket);
+    if ([ticket, ...more].join() === this.panes.map((pane) => pane.feed.ticket).join()) return; // on view already
+    this._unpair();
+    first.open(ticket);
+    this.empty.hidden = !!more.length || !!first.rounds.length;
     more.forEach((other) => this._pair(other));
     this._began();
   }
@@ -230,6 +231,7 @@ class Studio {
     if (!this.panes.includes(this.active)) this.active = this.panes[0];
     this._arrange();
     this._describe();
+    this._cueKey();
     this._remember();
     if (!this.busy) this.trigger("settled");
   }
@@ -408,6 +410,7 @@ class Studio {
     window.addEventListener("draftscope-stop", this.onStop);
     this.onGoto = () => this._goto();
     window.addEventListener("draftscope-goto", this.onGoto);
+    new IntersectionObserver(() => this.link.moved()).observe(this.scope); // another tab had the address
   }
 
   /** Somebody on the page asked for a run, a round or a node of this view. */
@@ -493,7 +496,9 @@ class Studio {
 
   _lost(pane) {
     this._chip(pane.chip, "", "");
-    if (pane.rounds.length) this.complain("this run is no longer on the server: it can be looked at, but not inspected or saved");
+    const looked = pane.rounds.length ? ": it can be looked at, but not inspected or saved" : "";
+    this.complain("this run is no longer on the server" + looked);
+    this.empty.hidden = this.comparing || !!looked;
     this._remember();
     if (!this.busy) this.trigger("settled");
   }
@@ -522,9 +527,13 @@ class Studio {
   /** What a reload had on view, unless somebody asked for something else. */
   restore() {
     if (window.draftscopeGoto && window.draftscopeGoto.view === this.where.view) return this._goto();
+    const { place } = this.link, said = this.banner.hidden ? "" : this.banner.textContent;
     try {
       const tickets = (sessionStorage.getItem("draftscope-tickets-" + this.where.view) || "").split(" ").filter(Boolean);
-      if (tickets.length) this.open(...tickets);
+      if (!tickets.length) return;
+      this.open(...tickets);
+      if (place) this.link.seek(place);
+      if (said) this.complain(said); // of the link that was followed in vain
     } catch (error) {
       // as above
     }

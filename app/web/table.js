@@ -5,7 +5,7 @@ class NodeTable {
   constructor(onSelect) {
     this.body = h("tbody", {});
     const heads = [["depth", ""], ["token", ""], ["fate", ""], ["p", "the target's probability"], ["q", "the drafter's probability"], ["behind", "the tokens before it, from the root"]];
-    this.table = h("table", { "aria-label": "Nodes of this round" },
+    this.table = h("table", { role: "grid", "aria-label": "Nodes of this round" },
       h("thead", {}, h("tr", {}, heads.map(([name, title]) => h("th", { title, "data-of": name }, name)))), this.body);
     this.element = h("div", { class: "ds-nodes", hidden: true }, this.table);
     this.body.addEventListener("click", (event) => {
@@ -13,12 +13,23 @@ class NodeTable {
       if (line) onSelect(Number(line.getAttribute("data-row")));
     });
     this.body.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter") return;
+      const line = event.target.closest("tr"), { firstChild, lastChild } = this.body;
+      const to = { ArrowUp: line.previousSibling || line, ArrowDown: line.nextSibling || line, Home: firstChild, End: lastChild }[event.key];
+      if (!to && event.key !== "Enter") return;
       event.preventDefault();
       event.stopPropagation();
-      onSelect(Number(event.target.closest("tr").getAttribute("data-row")));
+      if (!to) return onSelect(Number(line.getAttribute("data-row")));
+      this._stop(to);
+      to.focus();
     });
     this.lines = new Map();
+  }
+
+  /** The one line that Tab stops at. */
+  _stop(line) {
+    if (this.stop) this.stop.setAttribute("tabindex", -1);
+    this.stop = line;
+    line.setAttribute("tabindex", 0);
   }
 
   clear() {
@@ -30,6 +41,7 @@ class NodeTable {
     this.lines.clear();
     const made = depthFirst(round).map((at) => this._line(round, at));
     this.body.replaceChildren(...made);
+    this._stop(made[0]);
     this.select(row);
   }
 
@@ -39,7 +51,7 @@ class NodeTable {
     const fate = ghost ? "◇ the target's token, " + round.ghost.why : row ? `${MARK[round.status[row]]} ${status}` : "● root";
     const depth = ghost ? round.depths[round.ghost.parent] + 1 : round.depths[row];
     const q = ghost || !row ? null : round.q[row], p = ghost ? round.ghost.p : row && round.p ? round.p[row] : null;
-    const line = h("tr", { class: status, "data-row": row, tabindex: 0, "aria-selected": "false" }, h("td", {}, String(depth)),
+    const line = h("tr", { class: status, "data-row": row, tabindex: -1, "aria-selected": "false" }, h("td", {}, String(depth)),
       h("th", {}, label), h("td", {}, fate), h("td", {}, percent(p)), h("td", {}, percent(q)), h("td", { class: "behind" }, behind(round, row)));
     line.lastChild.previousSibling.previousSibling.previousSibling.previousSibling.style.paddingLeft = `${8 + 10 * depth}px`;
     this.lines.set(row, line);
@@ -52,6 +64,7 @@ class NodeTable {
       line.setAttribute("aria-selected", String(at === row));
     }
     const line = row === null ? null : this.lines.get(row);
+    if (line) this._stop(line);
     if (line && !this.element.hidden) line.scrollIntoView({ block: "nearest" });
   }
 }

@@ -28,6 +28,7 @@ class Together {
 
   enter() {
     this.take();
+    this._share(); // the same rounds, but other runs beside them
   }
 
   _card() {
@@ -46,7 +47,7 @@ class Together {
         h("div", { class: "ds-lanes-box" }, this.lanes.element, this.scrub),
         h("div", { class: "ds-table" }, h("table", {},
           h("thead", {}, h("tr", {}, head("", ""), head("τ", "block efficiency: accepted nodes + 1, mean over rounds"),
-            head("tokens/s", "new tokens by the seconds of all stages"),
+            head("tokens/s", PACE),
             head("accepted", "accepted nodes by drafted nodes"), head("rounds", "one forward pass of the target each"),
             head("this token", "how the token at this place came"))),
           this.table),
@@ -147,13 +148,10 @@ class Together {
   async _ask() {
     if (this.cautions || !this.panes.every((pane) => pane.feed.header)) return;
     this.cautions = [];
-    try {
-      const answer = await this.source.compare({ tickets: this.panes.map((pane) => pane.feed.ticket) });
-      this.cautions = answer.cautions || [];
-      this.linkable = answer.linkable !== false;
-    } catch (error) {
-      this.cautions = ["the server did not say whether these runs can be compared"];
-    }
+    const answer = await answered(this.source.compare({ tickets: this.panes.map((pane) => pane.feed.ticket) }));
+    this.cautions = answer.error ? [`it is not known whether these runs can be compared: ${answer.error}`] : answer.cautions;
+    this.linkable = answer.linkable !== false;
+    this._share();
     this._note();
   }
 
@@ -316,6 +314,7 @@ class BandStrip {
       lines.forEach((line, side) => line.classList.toggle("current", rounds[side] >= 0 && roundAt(sides[side], at) === rounds[side]));
     });
     const here = this.tokens[place];
+    pointAt(this.element, here && here.box);
     if (!here) return;
     const top = here.box.offsetTop - this.element.offsetTop, view = this.element;
     if (top < view.scrollTop) view.scrollTop = top - 8;

@@ -23,7 +23,7 @@ class WhatIf {
     this.said = h("p", { class: "ds-banner", role: "alert", hidden: true });
     this.exact = h("span", { class: "ds-exact", role: "status" });
     this.tiles = h("div", { class: "ds-tiles" });
-    this.strip = h("div", { class: "ds-strip", role: "listbox", tabindex: 0, "aria-label": "The text, token by token" });
+    this.strip = h("div", { class: "ds-strip", role: "listbox", tabindex: 0, "aria-multiselectable": "true", "aria-label": "The text, token by token" });
     this.strip.addEventListener("click", (event) => {
       const token = event.target.closest("[data-place]");
       if (token) this.go(Number(token.getAttribute("data-place")));
@@ -83,8 +83,9 @@ class WhatIf {
   }
 
   async open(name, title) {
+    this.opening = name;
     const about = await this._ask("about", { file: name });
-    if (!about) return;
+    if (!about || this.opening !== name) return;
     if (title) {
       this.files.append(h("option", { value: name }, title));
       this.files.hidden = false;
@@ -98,8 +99,8 @@ class WhatIf {
     this.method.replaceChildren(...about.methods.map((each) => h("option", { value: each.name }, each.title)));
     this.tokens = about.text.map((text, place) => h("span", { class: "ds-token", role: "option", "data-place": place, "aria-selected": "false" }, text.replace(/\n/g, "⏎") || "∅"));
     this.strip.replaceChildren(...this.tokens);
-    this.place = 0;
-    this.pinned = [];
+    Object.assign(this, { place: 0, pinned: [], curve: null, found: null });
+    this.forget.hidden = true;
     const wanted = about.methods.find((each) => each.name === "ddtree") || about.methods[0];
     this.method.value = wanted.name;
     this._choose(wanted.name);
@@ -155,8 +156,8 @@ class WhatIf {
     this.busy = true;
     do {
       this.again = false;
-      const found = await this._ask("simulate", this.asked);
-      if (found) this._draw(found);
+      const asked = this.asked, found = await this._ask("simulate", asked);
+      if (found && asked.file === this.file) this._draw(found);
     } while (this.again);
     this.busy = false;
     clearTimeout(this.timer);
@@ -165,8 +166,8 @@ class WhatIf {
 
   async _curve() {
     this.fresh = false;
-    const asked = this.asked, name = this._name(), answer = await this._ask("curve", asked);
-    if (!answer || this.fresh) return;
+    const asked = (this.curving = this.asked), name = this._name(), answer = await this._ask("curve", asked);
+    if (!answer || this.fresh || this.curving !== asked) return;
     this.curve = { name, points: this._points(answer) };
     this._curves();
     this._speeds(name, answer.cost);
@@ -270,6 +271,7 @@ class WhatIf {
       token.className = `ds-token ${came[place] || "prefill"}${current ? " current" : ""}${place === here ? " root" : ""}`;
       token.setAttribute("aria-selected", String(current));
     });
+    pointAt(this.strip, this.tokens[this.place]);
   }
 
   /** One node in words. */

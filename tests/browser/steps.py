@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from playwright.sync_api import Locator, Page, expect
 
 if TYPE_CHECKING:
+    from gradio import Blocks
+
     from app.studio.desk import Desk
     from app.studio.engine import StudioEngine
 
@@ -33,16 +35,27 @@ def served(engine: StudioEngine, **options: Any) -> Iterator[str]:
 @contextmanager
 def serving(desk: Desk, **options: Any) -> Iterator[str]:
     """A studio around this desk; its address."""
-    from app.studio.page import launch
-
-    port = free_port()
-    page = launch(desk, "127.0.0.1", port, block=False, **options)
+    port, page = launched(desk, **options)
     desk.open()
     try:
         yield f"http://127.0.0.1:{port}"
     finally:
         desk.close()
         page.close(verbose=False)
+
+
+def launched(desk: Desk, tries: int = 5, **options: Any) -> tuple[int, Blocks]:
+    """A page and its port: somebody else may have taken a free one before it is listened to."""
+    from app.studio.page import launch
+    from core.errors import UserError
+
+    port = free_port()
+    try:
+        return port, launch(desk, "127.0.0.1", port, block=False, **options)
+    except UserError:
+        if tries == 1:
+            raise
+        return launched(desk, tries - 1, **options)
 
 
 def free_port() -> int:

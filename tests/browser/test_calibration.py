@@ -12,12 +12,14 @@ pytest.importorskip("playwright")
 pytest.importorskip("pandas")
 
 import pandas as pd
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from analysis.calibration import COVERED
+from app.studio.desk import Desk
 from core import ASSETS
 from core.trace import read_trace
-from tests.browser.steps import Open, at_round, open_file, tab, title
+from tests.browser.steps import Open, at_round, open_file, serving, tab, title
+from tests.fakes import FakeEngine
 
 SCOPE = "#ds-k-scope"
 
@@ -61,6 +63,49 @@ def test_other_runs_take_the_example_s_place(visit: Open):
     expect(runs(page)).to_have_count(3)
 
 
+def test_a_late_answer_is_no_other_run_s(visit: Open):
+    page = visit()
+    begin(page)
+    held: list[Route] = []  # the numbers of the first four come last
+
+    def asked(route: Route) -> None:
+        if not held and '"calibrate"' in (route.request.post_data or ""):
+            held.append(route)
+        else:
+            route.continue_()
+
+    page.route("**/component_server/**", asked)
+    with page.expect_request(lambda request: '"calibrate"' in (request.post_data or "")):
+        page.locator(f"{SCOPE} .ds-shelf").nth(1).get_by_text("All 4").first.click()
+    page.get_by_role("button", name="Leave A out").click()
+    expect(runs(page)).to_have_count(3)
+    right = runs(page).all_inner_texts()
+    with page.expect_response(lambda answer: '"calibrate"' in (answer.request.post_data or "")):
+        held[0].continue_()
+    figure(page, "Acceptance by depth").get_by_role("button", name="As a table").click()
+    assert runs(page).all_inner_texts() == right
+    expect(page.locator(f"{SCOPE} [role=status]", has_text="measuring")).to_be_hidden()
+
+
+def test_a_run_that_is_gone_leaves_the_others_their_numbers(browser: Browser):
+    desk = Desk(FakeEngine())
+    with serving(desk) as address:
+        page = browser.new_context(viewport={"width": 1400, "height": 900}).new_page()
+        page.goto(address)
+        expect(page.locator(".ds-scope")).to_be_visible()
+        begin(page)
+        page.locator(f"{SCOPE} .ds-shelf").nth(1).get_by_text("All 4").first.click()
+        expect(runs(page)).to_have_count(4)
+        names = [row.split()[1] for row in runs(page).all_inner_texts()]
+        kept = list(desk._runs)  # the example, then the four
+        del desk._runs[kept[2]]
+        page.get_by_role("button", name="Leave D out").click()
+        expect(runs(page)).to_have_count(2)
+        assert [row.split()[1] for row in runs(page).all_inner_texts()] == [names[0], names[2]]
+        expect(page.locator(f"{SCOPE} [role=alert]:visible")).to_contain_text("no longer on the")
+        page.context.close()
+
+
 def test_what_could_not_be_saved_is_said_beside_its_button(visit: Open):
     page = visit()
     begin(page)
@@ -86,6 +131,8 @@ def test_a_cause_of_death_leads_to_its_round(visit: Open):
     page = visit()
     begin(page)
     page.locator(f"{SCOPE} .ds-part[role=button]").first.press("Enter")
+    # a group: an image's parts would be hidden from screen readers
+    expect(page.get_by_role("group", name="Why the walk ended", exact=True)).to_be_visible()
     example = page.locator(f"{SCOPE} .ds-finds button").first
     number = int(example.inner_text().split()[1])
     example.press("Enter")

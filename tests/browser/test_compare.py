@@ -14,13 +14,26 @@ import pytest
 pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from app.scripts import WEB
+from app.studio.desk import Desk
 from core.trace import Trace, write_trace
-from tests.browser.steps import NODE, Open, at_round, compare, open_file, run, state, tab, title
-from tests.fakes import make_header, make_run
+from tests.browser.steps import (
+    NODE,
+    Open,
+    at_round,
+    compare,
+    open_file,
+    run,
+    serving,
+    state,
+    tab,
+    title,
+)
+from tests.fakes import FakeEngine, make_header, make_run
 
 pytestmark = pytest.mark.browser
 
-ALIGN = Path(__file__).resolve().parents[2] / "app" / "web" / "align.js"
+ALIGN = WEB / "align.js"
 
 
 # ── the alignment ────────────────────────────────────────────────────────────────────────────────
@@ -224,6 +237,43 @@ def test_both_runs_survive_a_reload_and_the_comparison_can_be_ended(visit: Open)
     expect(title(page)).to_have_text(at_round(1))
 
 
+def test_a_run_goes_on_as_long_as_a_tab_shows_it(visit: Open, engine: FakeEngine, tmp_path: Path):
+    page = visit()
+    run(page, "slow", wait="running")
+    expect(page.locator("#ds-scope .ds-band").nth(1)).to_be_visible()
+    page.get_by_role("button", name="Compare…").click()
+    expect(state(page)).to_have_attribute("data-state", "running")
+    open_file(page, trace(tmp_path / "a.jsonl", 1), "#ds-c-open")
+    expect(state(page)).to_have_count(2)
+    page.get_by_role("button", name="Take run A out").click()
+    expect(state(page)).to_have_text("trace")
+    tab(page, "run")
+    bands = page.locator("#ds-scope .ds-band")
+    expect(bands.nth(bands.count() + 1)).to_be_visible()
+    expect(state(page)).to_have_attribute("data-state", "running")
+    closed = engine.closed
+    open_file(page, trace(tmp_path / "b.jsonl", 2))  # now no tab shows it
+    expect(state(page)).to_have_text("trace")
+    run(page, "hello")  # which the worker only comes to when that one has stopped
+    expect(state(page)).to_have_text("done")
+    assert engine.closed == closed + 2
+
+
+def test_numbers_of_a_run_that_is_gone_are_no_other_s(browser: Browser):
+    desk = Desk(FakeEngine())
+    with serving(desk) as address:
+        page = browser.new_context().new_page()
+        page.goto(address)
+        expect(page.locator(".ds-scope")).to_be_visible()
+        compare(page, "hello", "DDTree", "DART")
+        desk._runs.popitem(last=False)
+        page.locator("#ds-c-scope .ds-measures").scroll_into_view_if_needed()
+        said = page.locator("#ds-c-scope .ds-measures [role=status]")
+        expect(said).to_have_text("this run is no longer on the server")
+        expect(page.locator("#ds-c-scope .ds-measures tbody tr")).to_have_count(0)
+        page.context.close()
+
+
 def test_stop_stops_both(visit: Open):
     page = visit()
     compare(page, "slow", "DDTree", "DART", wait="")
@@ -254,6 +304,9 @@ def test_four_methods_with_linked_nodes(visit: Open):
     expect(page.locator("#ds-c-scope .ds-letter").first).to_have_text("A")
     names = page.locator(".ds-run-name:visible")
     expect(names).to_have_text(["ddtree B 16", "dart B 16", "ar"])
+    shared = page.locator("#ds-c-scope .ds-shared")
+    expect(shared.first).to_have_text(re.compile(r"^of its nodes \d+ in B, \d+ in C$"))
+    expect(page.locator("#ds-c-scope .ds-cue-key")).not_to_contain_text("q′")
 
 
 # ── traces ───────────────────────────────────────────────────────────────────────────────────────

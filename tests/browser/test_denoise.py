@@ -13,10 +13,11 @@ import pandas as pd
 import pytest
 
 pytest.importorskip("gradio")
-from playwright.sync_api import Download, Locator, Page, expect
+from playwright.sync_api import Browser, Download, Locator, Page, expect
 
+from app.studio.desk import Desk
 from core.trace import Trace, write_trace
-from tests.browser.steps import Open, open_file, state, tab
+from tests.browser.steps import Open, open_file, serving, state, tab
 from tests.denoised_fakes import DenoiseEngine, traces
 from tests.fakes import make_header, make_run
 
@@ -226,6 +227,35 @@ def test_live_runs_are_followed_stopped_and_fail_with_a_sentence(page: Page):
     run(page, "fail", "none")
     expect(page.locator(".dn-scope .ds-banner")).to_contain_text("no denoiser ships")
     expect(page.locator(".dn-scope .dn-empty")).to_be_visible()
+
+
+def test_space_opens_the_words_and_plays_nothing(page: Page):
+    example(page)
+    words = page.locator(".dn-explained")
+    words.locator("summary").focus()
+    page.keyboard.press("Space")
+    expect(words).to_have_attribute("open", "")
+    expect(named(page, "Play")).to_be_visible()
+    strip = page.get_by_role("listbox", name="The text so far")
+    here = strip.locator(".here").first.get_attribute("id")
+    expect(strip).to_have_attribute("aria-activedescendant", here or "–")
+
+
+def test_a_run_that_is_gone_is_said_and_can_no_longer_be_stopped(browser: Browser):
+    desk = Desk(DenoiseEngine())
+    with serving(desk) as address:
+        page = browser.new_context(viewport={"width": 1400, "height": 900}).new_page()
+        page.goto(address)
+        expect(page.locator(".ds-scope")).to_be_visible()
+        tab(page, "denoise")
+        run(page, "slow", "none")
+        expect(page.locator("#ds-d-stop")).to_be_enabled()
+        desk._runs.clear()
+        expect(page.locator(".dn-scope .ds-banner")).to_have_text(
+            "this run is no longer on the server"
+        )
+        expect(page.locator("#ds-d-stop")).to_be_disabled()
+        page.context.close()
 
 
 def test_traces_open_and_others_are_refused(page: Page, tmp_path: Path):

@@ -11,9 +11,12 @@ import pytest
 pytest.importorskip("gradio")
 pytest.importorskip("playwright")
 
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
+from app.scripts import STUDIO, script
+from app.view import round_view
 from tests.browser.steps import NODE, Open, open_file, tab
+from tests.fakes import make_round
 
 SCOPE = "#ds-w-scope"
 
@@ -146,6 +149,44 @@ def test_what_comes_later_moves_no_button(visit: Open):
     held[0].continue_()
     expect(best).to_contain_text("Best budget")
     assert saves.bounding_box() == before
+
+
+FAKE = """(round) => {
+  const texts = { one: "the first text", two: "the second text" }, held = (window.held = []);
+  const methods = [{ name: "ddtree", title: "DDTree", budget: 16, knobs: [] }];
+  const told = (budget) => ({ budget, tau: 2, rounds: 2, lengths: [2, 2], tokens: 5, exact: true, note: "" });
+  const late = (name, answer) => (window.late === name ? new Promise((done) => held.push(() => done(answer))) : answer);
+  window.draftscope.whatif({
+    element: document.querySelector("main"), props: {}, watch: () => {},
+    server: {
+      files: async () => ({ files: Object.keys(texts).map((name) => ({ name, title: name })) }),
+      about: async ({ file }) => late(file, { model: "fake", prompt: texts[file], text: ["a", "b", "c", "d", "e"], methods }),
+      simulate: async ({ budget }) => ({ ...told(budget), round, starts: [0, 2] }),
+      curve: async () => ({ points: [told(1), told(16)], cost: null }),
+    },
+  });
+}"""  # noqa: E501
+
+
+def test_an_opened_text_takes_the_other_s_curves_away(browser: Browser):
+    page = browser.new_page()
+    page.set_content(f"<main></main><script>{script(STUDIO)}</script>")
+    page.evaluate(FAKE, round_view(make_round(), first=True))
+    forget = page.get_by_role("button", name="Forget kept curves")
+    page.get_by_role("button", name="All methods").click()
+    expect(forget).to_be_visible()
+    files = page.get_by_label("Collected text", exact=True).and_(page.locator("select"))
+    files.select_option("two")
+    expect(page.get_by_text("fake: the second text")).to_be_visible()
+    expect(forget).to_be_hidden()
+    page.evaluate("window.late = 'one'")  # asked for first, and answered last
+    files.select_option("one")
+    files.select_option("two")
+    page.wait_for_function("window.held.length === 1")
+    page.evaluate("window.held[0]()")
+    expect(page.get_by_text("fake: the second text")).to_be_visible()
+    expect(files).to_have_value("two")
+    page.close()
 
 
 def test_the_simulated_draft_is_a_picture_and_a_graph(shown: Page):

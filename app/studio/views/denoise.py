@@ -25,11 +25,11 @@ from app.studio.answers import get, whole
 from app.studio.context import Context
 from app.studio.desk import Desk, Run
 from app.studio.engine import DenoiseAsk
-from app.studio.panel import LONGEST_PROMPT, QUIET, example_prompts, go_buttons
+from app.studio.panel import QUIET, checked_prompt, example_prompts, go_buttons
 from app.studio.saving import Saving
 from app.studio.scope import component
 from app.studio.upload import open_upload
-from app.studio.workbench import STOP_JS, sentence
+from app.studio.workbench import STOP_JS, opens, sentence, stoppable
 from core.diffusion.calibrate import BUDGETS
 from core.diffusion.graph import Pace
 from core.errors import UserError
@@ -58,15 +58,14 @@ def build(context: Context) -> None:
         """Queue Spiffy and plain denoising of one prompt; what the view shows is their tickets."""
         try:
             asked = asks({name: values[part] for name, part in inputs.items()})
-            return {"tickets": [desk.submit(ask) for ask in asked]}
+            return {"tickets": desk.submit(*asked)}
         except UserError as error:
             return sentence(str(error))
 
     gr.on([start.click], submit, set(inputs.values()), view, **QUIET)
-    opened.upload(lambda paths: show(desk, paths), opened, view, **QUIET)
+    opens(opened, view, lambda files: show(desk, files))
     stop.click(None, js=STOP_JS.format("ds-d"))
-    view.running(lambda: gr.update(interactive=True), None, stop, **QUIET)
-    view.settled(lambda: gr.update(interactive=False), None, stop, **QUIET)
+    stoppable(view, stop)
 
 
 # ── the inputs ───────────────────────────────────────────────────────────────────────────────────
@@ -120,11 +119,7 @@ def asks(values: Mapping[str, Any]) -> list[DenoiseAsk]:
 
     Raises UserError with a sentence about what is amiss.
     """
-    prompt = values["prompt"]
-    if not (isinstance(prompt, str) and prompt.strip()):
-        raise UserError("write a prompt first")
-    if len(prompt) > LONGEST_PROMPT:
-        raise UserError(f"the prompt is longer than {LONGEST_PROMPT} characters")
+    prompt = checked_prompt(values["prompt"])
     sure = values["mode"] == SURE
     pace = Pace(threshold=_number(values, "threshold")) if sure else Pace(_whole(values, "tokens"))
     pace.check()
@@ -152,18 +147,9 @@ def _whole(values: Mapping[str, Any], name: str) -> int:
     return int(value)
 
 
-def show(desk: Desk, paths: list[str] | None) -> Any:
-    """Put one uploaded trace on view, or two side by side; the uploads are not kept."""
-    if not paths:
-        return gr.skip()
-    files = [Path(path) for path in paths]
-    try:
-        return {"tickets": [desk.show(denoised(open_upload(file).trace())) for file in files[:2]]}
-    except UserError as error:
-        return sentence(str(error))
-    finally:
-        for file in files:
-            file.unlink(missing_ok=True)
+def show(desk: Desk, files: list[Path]) -> dict[str, Any]:
+    """Put one uploaded trace on view, or two side by side."""
+    return {"tickets": [desk.show(denoised(open_upload(file).trace())) for file in files[:2]]}
 
 
 def denoised(trace: Trace) -> Trace:

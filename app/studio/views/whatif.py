@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import gradio as gr
 
 from app.studio.context import Context
-from app.studio.panel import QUIET
 from app.studio.scope import component
 from app.studio.whatif import WhatIfs
-from app.studio.workbench import sentence
-from core.errors import UserError
+from app.studio.workbench import opens
 
 TITLE = "What-if"
 
@@ -30,19 +24,5 @@ def build(context: Context) -> None:
         file_count="single",
     )  # fmt: skip
     view = component("whatif", "ds-w-scope", whatifs.functions())
-    opened.upload(lambda path: added(path, lambda file: {"file": whatifs.add(file)}), opened, view,
-                  **QUIET)  # fmt: skip
-    cost.upload(lambda path: added(path, whatifs.add_cost), cost, view, **QUIET)
-
-
-def added(path: str | None, add: Callable[[Path], dict[str, str]]) -> Any:
-    """Open an uploaded file; on the disk it is not kept."""
-    if path is None:
-        return gr.skip()
-    file = Path(path)
-    try:
-        return add(file)
-    except UserError as error:
-        return sentence(str(error))
-    finally:
-        file.unlink(missing_ok=True)
+    opens(opened, view, lambda files: {"file": whatifs.add(files[0])})
+    opens(cost, view, lambda files: whatifs.add_cost(files[0]))
