@@ -77,6 +77,19 @@ def test_variants_are_trained_judged_alike_and_not_trained_again(folder, command
     assert capsys.readouterr().out == printed
 
 
+def test_a_row_that_was_cut_short_is_made_again(tmp_path):
+    rows = [ablate.Row(name, 1.0, 2, 3, 0.5, ["new"], {ablate.CHAIN: [[1, 2]]}) for name in "abc"]
+    table = tmp_path / "table.jsonl"
+    assert ablate.read_rows(table) == {}
+    for row in rows[:2]:
+        ablate.add_row(table, row)
+    table.write_text(table.read_text()[:-20])  # as a kill leaves it
+    assert list(ablate.read_rows(table)) == ["a"]
+    ablate.add_row(table, rows[2])
+    assert ablate.read_rows(table) == {"a": rows[0], "c": rows[2]}
+    assert [path.name for path in tmp_path.iterdir()] == ["table.jsonl"]
+
+
 def test_what_cannot_be_is_said(command, folder):
     with pytest.raises(UserError, match="no variant 'thicker'"):
         command("--only", "base", "thicker")
@@ -84,6 +97,11 @@ def test_what_cannot_be_is_said(command, folder):
         command("--only", "base")
         with pytest.raises(UserError, match="of other minutes or prompts"):
             command("--only", "base", *words)
+    for words in (("--minutes", "nan"), ("--every", "0")):
+        with pytest.raises(SystemExit):
+            command(*words)
+    with pytest.raises(UserError, match=r"gone\.jsonl cannot be read"):
+        command("--prompts", str(folder / "gone.jsonl"))
     for name, why in (("run", "holds no training text"), ("target", "is not training text")):
         with pytest.raises(UserError, match=why):
             command("--shards", str(folder / name), "--work", str(folder / "other"))
@@ -119,17 +137,20 @@ def test_learning_by_token_asks_for_the_token_that_stands_there(folder):
     assert made[1].weight[1].count_nonzero() == 1 < made[0].weight[1].count_nonzero() == 2
 
 
+def prompts(documents):
+    return {tuple(d.tokens[: d.answer].tolist()) for d in documents}
+
+
 def test_a_mixture_is_a_folder_of_shards_and_leaves_out_what_is_held_out(folder, tmp_path, command):
     shards = folder / "run" / "shards"
     few, corpus = tmp_path / "few", Corpus(shards, 2)
     few.mkdir()
     for path in shard_paths(shards)[:1]:
         (few / path.name).symlink_to(path)
-    held_out = {tuple(d.tokens.tolist()) for d in corpus.test}
+    held_out = prompts(corpus.test)
     mixed = ablate.corpus_of(ablate.Variant("few", text=few), shards, 2)
-    named = {tuple(d.tokens.tolist()) for d in mixed.train}
-    there = {tuple(d.tokens.tolist()) for d in Corpus(few, 0).train}
-    assert named == there - held_out and there & held_out
+    there = prompts(Corpus(few, 0).train)
+    assert prompts(mixed.train) == there - held_out and there & held_out
     assert [len(d) for d in mixed.test] == [len(d) for d in corpus.test]
     command("--texts", str(few), "--only", "base", "text: few")
     assert ablate.read_rows(folder / "work" / "table.jsonl")["text: few"].steps > 0
@@ -145,5 +166,4 @@ def test_greedy_and_drawn_answers_are_told_apart(folder):
     )
     assert len(greedy) + len(drawn) == len(whole)
     assert all(map(ablate.is_greedy, greedy)) and not any(map(ablate.is_greedy, drawn))
-    prompts = [{tuple(d.tokens[: d.answer].tolist()) for d in some} for some in (greedy, whole)]
-    assert prompts[0] == prompts[1], "every prompt was answered greedily, too"
+    assert prompts(greedy) == prompts(whole), "every prompt was answered greedily, too"

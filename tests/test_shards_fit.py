@@ -1,7 +1,10 @@
 """Training data and the fit: what is stored is what the target said, and a killed run goes on."""
 
 import copy
+import json
 from dataclasses import replace
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +14,15 @@ from core.errors import UserError
 from core.train import fit as fitting
 from core.train.collect import Collector, CollectSettings, collect
 from core.train.fit import Corpus, Fit, FitSettings, draw_blocks
-from core.train.shards import TOP_K, Document, read_shard, shard_layers, shard_paths, write_shard
+from core.train.shards import (
+    TOP_K,
+    Document,
+    folder_layers,
+    read_shard,
+    shard_layers,
+    shard_paths,
+    write_shard,
+)
 from core.train.students import (
     Blocks,
     DartStudent,
@@ -60,10 +71,19 @@ def test_an_interrupted_shard_is_no_shard(tmp_path, monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("core.train.shards.os.replace", stop)
+    monkeypatch.setattr("os.replace", stop)
     with pytest.raises(KeyboardInterrupt):
         write_shard(tmp_path / "a-00000.safetensors", [document(0)], (0,))
-    assert shard_paths(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_shards_with_different_layers_is_refused(tmp_path):
+    write_shard(tmp_path / "a-00000.safetensors", [document(0)], (0, 2))
+    write_shard(tmp_path / "a-00001.safetensors", [document(1)], (0, 2))
+    assert folder_layers(tmp_path) == Corpus(tmp_path, 0).layers == (0, 2)
+    write_shard(tmp_path / "b-00000.safetensors", [document(2)], (1, 2))
+    with pytest.raises(UserError, match="different layers"):
+        _ = Corpus(tmp_path, 0).layers
 
 
 # ── collecting ───────────────────────────────────────────────────────────────────────────────────
@@ -129,6 +149,54 @@ def test_read_documents_hold_what_a_plain_forward_says(eager, collector):
         check_document(eager, found)
 
 
+def test_an_answer_that_is_read_in_part_does_not_end(collector):
+    longest = 2 * collector.settings.max_new_tokens
+    whole, cut = (Sample("hi", "a" * n) for n in (longest, longest + 1))
+    found = [d.tokens[d.answer :].tolist() for d in collector.read([whole, cut])]
+    eos = toys.tokenizer().eos_token_id
+    assert found[0] == [*found[1], eos] and len(found[1]) == longest
+
+
+def test_a_looping_answer_is_cut_where_it_is_to_be_learnt_only(owner, monkeypatch):
+    monkeypatch.setattr("core.train.collect.is_loop", lambda *_, **__: True)
+    settings = CollectSettings(FEATURES, (0.0,), max_new_tokens=70)
+    made = {}
+    for cut in (True, False):
+        collector = Collector(owner, toys.tokenizer(), replace(settings, cut_loops=cut))
+        collector.stop = set()
+        (made[cut],) = collector.answer([collector.chat("hi")], seed=0)
+    assert len(made[True]) - made[True].answer == 64
+    assert len(made[False]) - made[False].answer == 70
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_the_last_answers_of_a_batch_are_cut_where_that_may_be(eager, owner, monkeypatch, cut):
+    """One of five goes on when the others have ended at their first token."""
+    settings = CollectSettings(FEATURES, (0.0,) * 5, max_new_tokens=12, cut_last=cut)
+    collector = Collector(owner, toys.tokenizer(), settings)
+    stop, other = toys.tokenizer().eos_token_id, 65
+
+    def drawn(best, *_):
+        return torch.tensor([other, *[stop] * (len(best) - 1)])
+
+    monkeypatch.setattr("core.train.collect._draw", drawn)
+    collector.stop = {stop}
+    documents = collector.answer([collector.chat("hi")], seed=0)
+    answers = [d.tokens[d.answer :].tolist() for d in documents]
+    assert answers == [[other] * (1 if cut else 12), *[[stop]] * 4]
+    for found in documents:
+        check_document(eager, found)
+
+
+def test_a_target_that_ends_no_user_turn_is_one_sentence(owner, monkeypatch):
+    monkeypatch.setattr("core.train.collect._user_turn_head", lambda _: [65, 66])
+    settings = CollectSettings(FEATURES, (1.0,) * 64, max_new_tokens=7)
+    author = Collector(owner, toys.tokenizer(), settings)
+    author.stop = set()
+    with pytest.raises(UserError, match="ends no user turn"):
+        author.synthesise(3, seed=0)
+
+
 def test_the_same_seed_generates_the_same_text(collector):
     prompts = [collector.chat(PROMPTS[0])]
     one, two = (collector.answer(prompts, seed=5)[1].tokens for _ in "ab")
@@ -153,6 +221,10 @@ ENDLESS = FitSettings(
     minutes=1e6, sequences=3, anchors=6, warmup=1, lr=3e-3, frequent=64, sampled=32,
     save_every=10**9, held_out=1, gamma=3.0,
 )  # fmt: skip
+
+
+def killed(*_, **__):
+    raise KeyboardInterrupt
 
 
 @pytest.fixture(scope="module")
@@ -215,6 +287,24 @@ def test_a_resumed_fit_goes_on_exactly(owner, shards, tmp_path, kind):
         assert torch.equal(whole.average[name], second.average[name]), name
 
 
+def test_the_schedule_of_a_resumed_fit_follows_the_clock_it_had(
+    owner, shards, tmp_path, monkeypatch
+):
+    """A step takes a second of this clock; the learning rate falls to zero in 20 of them."""
+    clock = SimpleNamespace(perf_counter=map(float, count()).__next__)
+    monkeypatch.setattr(fitting, "time", clock)
+    settings = replace(ENDLESS, minutes=20 / 60, save_every=6)
+    expected = losses(a_fit(owner, shards, tmp_path / "whole", settings), 99)
+    assert len(expected) == 20
+    first = a_fit(owner, shards, tmp_path / "cut", settings)
+    assert losses(first, 14) == expected[:14]
+    second = a_fit(owner, shards, tmp_path / "cut", settings)
+    assert (second.step, second.seconds) == (12, 12.0)
+    assert losses(second, 99) == expected[12:]
+    whole, cut = (tmp_path / name / "checkpoint/model.safetensors" for name in ("whole", "cut"))
+    assert whole.read_bytes() == cut.read_bytes()
+
+
 def test_what_lies_outside_the_folder_is_written_at_every_checkpoint(owner, shards, tmp_path):
     """So a joint training killed midway leaves a backbone and a head that belong together."""
     written = []
@@ -261,16 +351,60 @@ def test_an_interrupted_save_keeps_the_last_one(owner, shards, tmp_path, monkeyp
     fit = a_fit(owner, shards, tmp_path)
     losses(fit, 2)
     fit.save()
-    before = (tmp_path / "state.safetensors").read_bytes()
+
+    def files():
+        return {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+
+    before = files()
     losses(fit, 2)
-
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(fitting.os, "replace", stop)
+    monkeypatch.setattr("os.replace", killed)
     with pytest.raises(KeyboardInterrupt):
         fit.save()
-    assert (tmp_path / "state.safetensors").read_bytes() == before
+    assert files() == before
+
+
+FINISHED = replace(ENDLESS, minutes=1e-9)  # after one step
+
+
+def test_a_fit_killed_in_its_last_save_is_not_done(owner, shards, tmp_path, monkeypatch):
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("core.drafters.checkpoint.save_file", killed)
+        losses(a_fit(owner, shards, tmp_path, FINISHED), 9)
+    again = a_fit(owner, shards, tmp_path, FINISHED)
+    assert len(losses(again, 9)) == again.step == 1
+    loaded("dflash", tmp_path / "checkpoint")
+
+
+def test_a_finished_fit_that_is_resumed_has_its_checkpoint(owner, shards, tmp_path):
+    losses(a_fit(owner, shards, tmp_path, FINISHED), 9)
+    path = tmp_path / "checkpoint" / "model.safetensors"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:100])  # as a version before this one left it when it was killed
+    assert losses(a_fit(owner, shards, tmp_path, FINISHED), 9) == []
+    assert path.read_bytes() == whole
+
+
+def test_a_fit_that_is_refused_leaves_the_folder_as_it_was(owner, shards, tmp_path):
+    fit = a_fit(owner, shards, tmp_path)
+    fit.save()
+    before = (tmp_path / "recipe.json").read_bytes()
+    with pytest.raises(UserError, match="other parts"):
+        a_fit(owner, shards, tmp_path, replace(ENDLESS, lr=1.0), kind="dart")
+    assert (tmp_path / "recipe.json").read_bytes() == before
+    assert json.loads(before)["lr"] == ENDLESS.lr
+
+
+def test_a_step_with_nothing_to_learn_keeps_the_weights_whole(owner, shards, tmp_path, monkeypatch):
+    fit = a_fit(owner, shards, tmp_path)
+    taught = fit.student.lesson
+
+    def empty(*given):
+        lesson = taught(*given)
+        return replace(lesson, weight=torch.zeros_like(lesson.weight))
+
+    monkeypatch.setattr(fit.student, "lesson", empty)
+    assert losses(fit, 2) == [0.0, 0.0]
+    assert all(p.isfinite().all() for p in fit.student.trained().values())
 
 
 def test_the_target_is_never_trained(owner, shards, tmp_path):
@@ -279,11 +413,61 @@ def test_the_target_is_never_trained(owner, shards, tmp_path):
     assert all(torch.equal(tensor, before[name]) for name, tensor in owner.state_dict().items())
 
 
-def test_held_out_documents_are_not_trained_on(shards):
-    corpus = Corpus(shards, 2)
-    assert len(corpus.test) == 2 and len(corpus.train) == 4
-    held = {tuple(d.tokens.tolist()) for d in corpus.test}
-    assert not held & {tuple(d.tokens.tolist()) for d in corpus.train}
+def prompt_of(document):
+    return tuple(document.tokens[: document.answer].tolist())
+
+
+def answers(prompts, copies=2):
+    """Documents as a batch of prompts is answered, each so many times."""
+    made = []
+    for seed in prompts:
+        prompt = document(seed, 4).tokens[:3]
+        for copy_of in range(copies):
+            one = document(1000 * seed + copy_of, 30)
+            made.append(replace(one, tokens=torch.cat([prompt, one.tokens[3:]])))
+    return made
+
+
+@pytest.fixture
+def answered(tmp_path):
+    """Two kinds of shards, 60 prompts of each, two answers to a prompt."""
+    for kind, name in enumerate("ab"):
+        for number in range(3):
+            first = kind * 60 + number * 20
+            made = answers(range(first, first + 20))
+            write_shard(tmp_path / f"{name}-{number:05d}.safetensors", made, (0,))
+    return tmp_path
+
+
+def test_no_answer_to_a_held_out_prompt_is_trained_on(answered):
+    corpus = Corpus(answered, 8)
+    held = {prompt_of(d) for d in corpus.test}
+    assert len(held) == len(corpus.test) == 8
+    assert not held & {prompt_of(d) for d in corpus.train}
+    assert len(corpus.train) == 2 * (120 - 8)
+    assert all(corpus.holds_out(d) for d in corpus.test)
+    assert not any(corpus.holds_out(d) for d in corpus.train)
+
+
+def test_what_is_held_out_is_of_every_kind_and_the_same_in_every_run(answered):
+    corpus, again = Corpus(answered, 10), Corpus(answered, 10)
+    assert [prompt_of(d) for d in corpus.test] == [prompt_of(d) for d in again.test]
+    of_a = {prompt_of(d) for p in answered.glob("a-*") for d in read_shard(p)}
+    assert 2 <= sum(prompt_of(d) in of_a for d in corpus.test) <= 8
+
+
+def test_at_most_a_twelfth_is_held_out(answered):
+    assert len(Corpus(answered, 48).test) == 10
+
+
+def test_shards_that_appear_later_leave_what_is_held_out_as_it_is(answered):
+    corpus = Corpus(answered, 8)
+    held, before = [prompt_of(d) for d in corpus.test], len(corpus.train)
+    number = next(n for n in range(120) if prompt_of(answers([n], 1)[0]) in held)
+    write_shard(answered / "c-00000.safetensors", answers([number, *range(200, 230)]), (0,))
+    corpus.refresh()
+    assert [prompt_of(d) for d in corpus.test] == held
+    assert len(corpus.train) == before + 2 * 30
 
 
 # ── students ─────────────────────────────────────────────────────────────────────────────────────

@@ -27,6 +27,7 @@ from core.train.run import Texts, _samples
 from core.train.ship import Gain, better, ship
 from core.train.simulate import Contender, Score, accepted, score
 from core.train.students import Blocks, DartStudent, DFlashStudent, TargetParts, TreeFlashStudent
+from core.train.texts import read_samples
 from core.types import Sampling
 from tests import toys
 from tests.test_cli import save_toys
@@ -189,11 +190,15 @@ def test_a_trained_drafter_decodes(words, folder, backbone, kind, capsys):
     "more",
     [["--minutes", "0"], ["--draft-layers", "99"], ["--prompts", "--asks", "0"],
      ["--draft-length", "0"], ["--block-size", "1"], ["--temperatures", "0", "-1"],
-     ["--temperatures", "nan"], ["--asks", "-1"], ["--gamma", "0"], ["--gamma", "nan"]],
+     ["--temperatures", "nan"], ["--asks", "-1"], ["--gamma", "0"], ["--gamma", "nan"],
+     ["--minutes", "nan"], ["--minutes", "inf"], ["--sequences", "0"], ["--anchors", "0"],
+     ["--per-file", "-1"], ["--synthesise", "-1"], ["--batch", "0"], ["--lr", "nan"],
+     ["--rank", "0"], ["--seed", "x"]],
 )  # fmt: skip
 def test_train_refuses_what_cannot_be(words, folder, more, capsys):
     assert cli.main([*words, "--out", str(folder / "other"), *more]) == 2
     assert "Traceback" not in capsys.readouterr().err
+    assert not (folder / "other" / "dflash").exists()
 
 
 def test_train_refuses_an_unknown_kind_and_a_missing_backbone(words, folder, backbone, capsys):
@@ -263,7 +268,8 @@ def shipping(words, run, into, *more):
     """Ship the run's drafters and return the gains that were judged."""
     prompts = words[words.index("--held-out") + 1]
     language = load_language(words[2], "cpu", pack=False)
-    return {g.kind: g for g in ship(language, run, Path(prompts), into, *more or (False,))}
+    held_out = read_samples(Path(prompts))
+    return {g.kind: g for g in ship(language, run, held_out, into, *more or (False,))}
 
 
 def test_what_is_better_ships_and_what_is_not_stays(words, trained, tmp_path, capsys):

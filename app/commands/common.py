@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 from analysis.prompts import Prompt
 from app.terminal import Progress
 from core import presets
+from core.embedded import NAME as EMBEDDED
 from core.errors import UserError
 from core.methods import RECIPES, Value, recipe
+from core.train.texts import read_lines
 
 if TYPE_CHECKING:
     from core.session import Engine, RunRequest
 
-EMBEDDED = "smollm2-135m"
 LONGEST_PROMPT_FILE = 64 << 20  # bytes
 
 
@@ -147,7 +148,10 @@ def chosen_prompts(args: argparse.Namespace, default: tuple[str, ...] = ()) -> l
         return read_prompts(args.prompts)
     if args.prompt is None:
         return list(default)
-    text = sys.stdin.read() if args.prompt == "-" else args.prompt
+    try:
+        text = sys.stdin.read() if args.prompt == "-" else args.prompt
+    except UnicodeDecodeError:
+        raise UserError("what stdin brings is no text in UTF-8") from None
     return [checked_prompt(text, "the prompt")]
 
 
@@ -162,16 +166,7 @@ def read_sourced(path: Path) -> list[Prompt]:
 
     Raises UserError naming the file and the line.
     """
-    try:
-        if path.stat().st_size > LONGEST_PROMPT_FILE:
-            raise UserError(f"{path} is larger than {LONGEST_PROMPT_FILE >> 20} MiB")
-        # Only a newline ends a line: a prompt may hold U+2028 and its like.
-        lines = path.read_text("utf-8-sig").split("\n")
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is not UTF-8 text") from None
-    numbered = [(n, line.strip()) for n, line in enumerate(lines, 1) if line.strip()]
+    numbered = read_lines(path, LONGEST_PROMPT_FILE)
     if not numbered:
         raise UserError(f"{path} holds no prompt")
     if path.suffix != ".jsonl":

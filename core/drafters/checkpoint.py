@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,11 +15,23 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from core.drafters.compact import compress, expand, expanded_shapes
-from core.errors import UserError
+from core.errors import UserError, first_line
 
 Shapes = Mapping[str, tuple[int, ...]]
 T = TypeVar("T")
 Model = TypeVar("Model", bound=nn.Module)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Where to write what shall stand at ``path``: it takes that place when the block is done, so
+    that a kill leaves the old file or the new one, never half of it."""
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        yield partial
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def write(
@@ -40,8 +53,9 @@ def write(
     }
     weights = compress(weights) if small else weights
     contiguous = {name: t.contiguous() for name, t in weights.items()}
-    save_file(contiguous, folder / name, metadata={"format": "pt"})
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    with replacing(folder / name) as tensors, replacing(folder / "config.json") as described:
+        save_file(contiguous, tensors, metadata={"format": "pt"})
+        described.write_text(json.dumps(config, indent=2) + "\n")
 
 
 def read_config(folder: Path, kind: str) -> dict[str, Any]:
@@ -75,8 +89,7 @@ def understood(folder: Path, kind: str) -> Iterator[None]:
     try:
         yield
     except (AttributeError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as e:
-        first = str(e).strip().partition("\n")[0]
-        raise UserError(f"{folder} holds no {kind} checkpoint: {first}") from None
+        raise UserError(f"{folder} holds no {kind} checkpoint: {first_line(e)}") from None
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -98,7 +111,10 @@ def read_state(folder: Path) -> dict[str, Tensor]:
             state |= load_file(file)
         except Exception as error:  # safetensors raises its own untyped errors
             raise UserError(f"{file} cannot be read: {error}") from None
-    return expand(state)
+    try:
+        return expand(state)
+    except (KeyError, RuntimeError) as error:
+        raise UserError(f"{folder}: its int8 weights and exponents do not fit: {error}") from None
 
 
 def fill(outline: Model, state: dict[str, Tensor], folder: Path) -> Model:

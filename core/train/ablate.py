@@ -24,16 +24,19 @@ from typing import Any
 import torch
 
 from core import builders, embedded
+from core.drafters.checkpoint import replacing
 from core.drafters.dflash import DFlashConfig, DFlashModel
 from core.errors import UserError, as_script
 from core.models import Language, load_language
 from core.stats import difference
 from core.train.fit import Corpus, Fit, FitSettings
+from core.train.options import positive, whole
 from core.train.report import Text, evaluation_texts
 from core.train.run import dflash_config, run_fit
-from core.train.shards import Document, shard_layers, shard_paths
+from core.train.shards import Document, folder_layers
 from core.train.simulate import Contender, loss, score
 from core.train.students import Blocks, DFlashStudent, Lesson, TargetParts, initial_dflash
+from core.train.texts import read_samples
 
 BUDGET = 64
 HELD_OUT = 16  # documents of the shards that the KL is measured on
@@ -160,11 +163,10 @@ def corpus_of(variant: Variant, shards: Path, held_out: int) -> Corpus:
     """What the variant trains on; what is held out is of the base's shards, for all the same."""
     corpus = Corpus(shards, held_out)
     if variant.text:
-        kept = {tuple(d.tokens.tolist()) for d in corpus.test}
         others = Corpus(variant.text, 0)
         if others.layers != corpus.layers:
             raise UserError(f"{variant.text} holds no text with the features of {shards}")
-        corpus.train = [d for d in others.train if tuple(d.tokens.tolist()) not in kept]
+        corpus.train = [d for d in others.train if not corpus.holds_out(d)]
     if variant.greedy is not None:
         corpus.train = [d for d in corpus.train if is_greedy(d) == variant.greedy]
     corpus.train = corpus.train[:: variant.share]
@@ -203,9 +205,17 @@ def judge(variant: Variant, fit: Fit, texts: Sequence[Text]) -> Row:
 
 
 def read_rows(path: Path) -> dict[str, Row]:
-    lines = path.read_text().splitlines() if path.exists() else []
+    """The rows of a table by name. What stands behind its last newline was cut short: no row."""
+    lines = path.read_text().split("\n")[:-1] if path.exists() else []
     rows = [Row(**json.loads(line)) for line in lines]
     return {row.name: row for row in rows}
+
+
+def add_row(path: Path, row: Row) -> None:
+    """Write the table with one row more, whole: a line that was cut short goes."""
+    rows = [*read_rows(path).values(), row]
+    with replacing(path) as partial:
+        partial.write_text("".join(json.dumps(asdict(row)) + "\n" for row in rows))
 
 
 def print_table(rows: Sequence[Row]) -> None:
@@ -231,8 +241,8 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--shards", type=Path, required=True, help="text of the train command")
     parser.add_argument("--prompts", type=Path, required=True, help="held out from training")
     parser.add_argument("--work", type=Path, required=True, help="reused to resume")
-    parser.add_argument("--minutes", type=float, default=6, help="of training, each variant")
-    parser.add_argument("--every", type=int, default=4, help="judge on every n-th prompt only")
+    parser.add_argument("--minutes", type=positive, default=6, help="of training, each variant")
+    parser.add_argument("--every", type=whole(1), default=4, help="judge on every n-th prompt only")
     parser.add_argument(
         "--texts", type=Path, nargs="*", default=[], metavar="FOLDER",
         help="shards to train on instead: one more variant each, named after its folder",
@@ -252,13 +262,10 @@ def main() -> None:
     if unknown := set(args.only or ()) - set(known):
         raise UserError(f"no variant {sorted(unknown)[0]!r}: choose of {', '.join(known)}")
     chosen = [known[name] for name in args.only or known]
-    table = args.work / "table.jsonl"
+    table, prompts = args.work / "table.jsonl", read_samples(args.prompts)
+    layers, *_ = [folder_layers(folder) for folder in (args.shards, *args.texts)]
     language = load_language(args.model, args.device, pack=False)
-    for folder in (args.shards, *args.texts):
-        if not shard_paths(folder):
-            raise UserError(f"{folder} holds no training text: name the shards of a run")
-    layers = shard_layers(shard_paths(args.shards)[0])
-    texts = evaluation_texts(language, layers, args.prompts, args.work / "evaluation", ("greedy",))
+    texts = evaluation_texts(language, layers, prompts, args.work / "evaluation", ("greedy",))
     texts = texts[:: args.every]
     if any(not row.beside(args.minutes, len(texts)) for row in read_rows(table).values()):
         raise UserError(f"{table} is of other minutes or prompts: name another --work")
@@ -269,8 +276,7 @@ def main() -> None:
         print(variant.name, file=sys.stderr, flush=True)
         folder = args.work / variant.folder
         row = judge(variant, train(variant, language, args.shards, recipe, folder), texts)
-        with table.open("a") as file:
-            file.write(json.dumps(asdict(row)) + "\n")
+        add_row(table, row)
     rows = read_rows(table)
     in_order = [name for name in known if name in rows]
     print_table([rows[name] for name in dict.fromkeys([*in_order, *rows])])

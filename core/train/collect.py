@@ -22,6 +22,7 @@ from core.target import stop_ids
 from core.train.shards import TOP_K, Document, write_shard
 from core.train.texts import Sample, is_loop
 
+_PATIENCE = 512  # user turns the target may write without ending one
 _AT_ONCE = 256  # positions whose logits [N, V] exist together; each such batch reads the head once
 
 
@@ -32,6 +33,8 @@ class CollectSettings:
     temperatures  one continuation of each prompt per entry, 0 = greedy
     batch         prompts per shard
     top_k         sampling is among the target's best tokens only; 0 = the whole vocabulary
+    cut_loops     an answer that ends in a short cycle keeps 64 tokens: more teaches only looping
+    cut_last      a batch ends when fewer than a quarter of its answers go on, to save their time
     """
 
     layers: tuple[int, ...]
@@ -41,6 +44,8 @@ class CollectSettings:
     max_prompt_tokens: int = 256
     top_k: int = 50
     seed: int = 0
+    cut_loops: bool = True
+    cut_last: bool = True
 
 
 @dataclass(frozen=True)
@@ -71,12 +76,12 @@ class Collector:
     def read(self, samples: Sequence[Sample]) -> list[Document]:
         """Teacher-force finished answers, one batch of right-aligned rows."""
         rows, answers = [], []
-        eos = self.tokenizer.eos_token_id
-        end = [] if eos is None else [eos]
+        eos, longest = self.tokenizer.eos_token_id, self.settings.max_new_tokens * 2
         for sample in samples:
             prompt = self.chat(sample.user)[-self.settings.max_prompt_tokens :]
             reply = self.tokenizer(sample.answer or "", add_special_tokens=False).input_ids
-            rows.append(prompt + reply[: self.settings.max_new_tokens * 2] + end)
+            whole = eos is not None and len(reply) <= longest  # an answer that is cut does not end
+            rows.append(prompt + reply[:longest] + ([eos] if whole else []))
             answers.append(len(prompt))
         forward, pad = self._prefill(rows, extra=0)[:2]
         return [
@@ -100,22 +105,23 @@ class Collector:
         position = keep[:, :width].sum(1)
         sequences = [list(p) for p in prompts for _ in range(copies)]
         alive = torch.ones(len(sequences), dtype=torch.bool)
+        fewest = len(sequences) / 4 if settings.cut_last else 1
         parts = []
         for step in range(steps):
             token = _draw(best, best_ids, temperature, noise)
             for row in alive.nonzero().flatten().tolist():
                 sequences[row].append(int(token[row]))
                 alive[row] = int(token[row]) not in self.stop
-            if int(alive.sum()) * 4 < len(sequences):
-                break  # the few unfinished rows are kept as they are: unfinished
             mask = _additive(keep[:, None, None, : width + step + 1], self.model.dtype)
             part = self._forward(token[:, None], mask, position[:, None], cache)
             parts.append(part)
             best, best_ids, position = part.best, part.best_ids, position + 1
+            if int(alive.sum()) < fewest:
+                break  # the few unfinished rows are kept as they are: unfinished
         documents = []
         for row, sequence in enumerate(sequences):
             prompt = prompts[row // copies]
-            if is_loop(sequence[len(prompt) :], period=12, repeats=5):
+            if settings.cut_loops and is_loop(sequence[len(prompt) :], period=12, repeats=5):
                 sequence = sequence[: len(prompt) + 64]
             whole = _join(first, parts, row, row // copies)
             shift = pad[row // copies]
@@ -123,14 +129,20 @@ class Collector:
         return documents
 
     def synthesise(self, count: int, seed: int) -> list[str]:
-        """Prompts the target itself writes: begin the user turn, sample until it ends."""
+        """Prompts the target itself writes: begin the user turn, sample until it ends.
+
+        Raises UserError for a target that does not end it.
+        """
         head = _user_turn_head(self.tokenizer)
         texts: list[str] = []
+        wasted = 0  # turns without an end since the last that had one
         while len(texts) < count:
-            for document in self.answer([head], seed):
-                tokens = document.tokens[len(head) :].tolist()
-                if len(tokens) > 5 and tokens[-1] in self.stop:
-                    texts.append(str(self.tokenizer.decode(tokens[:-1])))
+            written = [d.tokens[len(head) :].tolist() for d in self.answer([head], seed)]
+            ended = [t[:-1] for t in written if len(t) > 5 and t[-1] in self.stop]
+            texts += [str(self.tokenizer.decode(t)) for t in ended]
+            wasted = 0 if ended else wasted + len(written)
+            if wasted >= _PATIENCE:
+                raise UserError("the target ends no user turn, so it cannot write prompts")
             seed += 1
         return texts[:count]
 
@@ -179,13 +191,12 @@ class Collector:
     def _document(
         self, tokens: list[int], answer: int, rows: _Rows, row: int, pad: int
     ) -> Document:
-        """The row's positions without padding; a last token never fed has no features yet."""
+        """The row's positions without padding."""
         kept = slice(pad, pad + len(tokens))
-        features = rows.features[row, kept]
         return Document(
-            torch.tensor(tokens[: len(features)], dtype=torch.int32),
+            torch.tensor(tokens, dtype=torch.int32),
             answer,
-            features.contiguous(),
+            rows.features[row, kept].contiguous(),
             rows.top_ids[row, kept].contiguous(),
             rows.top_logp[row, kept].contiguous(),
         )

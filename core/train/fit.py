@@ -13,9 +13,9 @@ a killed run needs to go on.
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -27,8 +27,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from core.drafters.checkpoint import replacing
 from core.errors import UserError
-from core.train.shards import Document, read_shard, shard_layers, shard_paths
+from core.train.shards import Document, folder_layers, read_shard, shard_paths
 from core.train.students import Blocks, Student
 
 
@@ -49,7 +50,7 @@ class FitSettings:
     average: float = 0.995
     seed: int = 0
     save_every: int = 100  # steps
-    held_out: int = 48  # documents never trained on
+    held_out: int = 48  # prompts never trained on, but at most a twelfth of all
 
 
 @dataclass(frozen=True)
@@ -62,36 +63,60 @@ class FitStatus:
 
 
 class Corpus:
-    """The documents of a shard folder, some of them held out (by a fixed stride, greedy first)."""
+    """The documents of a shard folder; those of some prompts are held out.
+
+    ``test`` has one document of each of these (the first: greedy, where there is one), ``train``
+    none: a prompt's answers resemble each other too much to learn from one and judge by another.
+    """
 
     def __init__(self, folder: Path, held_out: int):
-        self.folder, self._held = folder, held_out
+        self.folder, self._count = folder, held_out
         self._read: set[Path] = set()
+        self._held: dict[bytes, Document] = {}
         self.train: list[Document] = []
-        self.test: list[Document] = []
         self.refresh()
 
     @property
     def layers(self) -> tuple[int, ...]:
         """The feature layers of its shards."""
-        paths = shard_paths(self.folder)
-        return shard_layers(paths[0]) if paths else ()
+        return folder_layers(self.folder)
+
+    @property
+    def test(self) -> list[Document]:
+        return list(self._held.values())
 
     def refresh(self) -> None:
         """Take in shards that have appeared since: collecting and fitting may run side by side."""
-        for path in shard_paths(self.folder):
-            if path in self._read:
-                continue
-            self._read.add(path)
-            for index, document in enumerate(read_shard(path)):
-                if len(document) - document.answer < 16:
-                    continue
-                fresh = len(self.test) < self._held and index % 12 == 0
-                (self.test if fresh else self.train).append(document)
+        fresh = [path for path in shard_paths(self.folder) if path not in self._read]
+        self._read.update(fresh)
+        documents = [d for path in fresh for d in read_shard(path) if len(d) - d.answer >= 16]
+        keyed = [(_prompt_key(d), d) for d in documents]
+        if not self._held:  # only once: what has been trained on is not held out any more
+            self._held = _hold_out(keyed, self._count)
+        self.train += [d for key, d in keyed if key not in self._held]
+
+    def holds_out(self, document: Document) -> bool:
+        """Whether it answers a prompt that is held out."""
+        return _prompt_key(document) in self._held
 
     @property
     def tokens(self) -> int:
         return sum(len(d) - d.answer for d in self.train)
+
+
+def _hold_out(documents: list[tuple[bytes, Document]], count: int) -> dict[bytes, Document]:
+    """The first document of so many prompts, by their keys. The least keys are those of prompts
+    of all shards alike, and the same in every run."""
+    first: dict[bytes, Document] = {}
+    for key, document in documents:
+        first.setdefault(key, document)
+    count = min(count, math.ceil(len(first) / 12))
+    return {key: first[key] for key in sorted(first)[:count]}
+
+
+def _prompt_key(document: Document) -> bytes:
+    prompt = document.tokens.numpy()[: document.answer].tobytes()
+    return hashlib.blake2b(prompt, digest_size=8).digest()
 
 
 def draw_blocks(
@@ -156,12 +181,14 @@ class Fit:
             student.trained().values(), settings.lr, betas=(0.9, 0.95), weight_decay=0.0
         )
         self.step, self.seconds = 0, 0.0
+        self._resume()
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "recipe.json").write_text(json.dumps(asdict(settings), indent=1))
-        self._resume()
 
     def steps(self) -> Iterator[FitStatus]:
         settings = self.settings
+        if self.done >= 1:  # an earlier version killed in its last save left no whole checkpoint
+            self.averaged().save(self.folder / "checkpoint")
         vocabulary = Vocabulary(self.corpus.train, self.student.vocabulary, settings)
         while self.done < 1:
             began = time.perf_counter()
@@ -189,7 +216,8 @@ class Fit:
         ids, add, column = vocabulary.sample(needed, rng)
         device = self.parts.head.device
         head, add = self.parts.head[ids.to(device)], add.to(device)
-        whole = sum(float(x.weight.sum()) for x in lessons)
+        # 1 where nothing is learnt: a denoiser's few states may all lie behind texts that were cut
+        whole = sum(float(x.weight.sum()) for x in lessons) or 1.0
         total = 0.0
         for lesson in lessons:
             rows, p = student.taught_rows(lesson.blocks), lesson.p.to(device)
@@ -223,22 +251,21 @@ class Fit:
         return twin
 
     def save(self) -> None:
-        """Checkpoint for resuming, and the averaged weights in the official format."""
+        """The averaged weights in the official format, and the checkpoint for resuming: last, so
+        that a fit which is done has written all else."""
+        averaged = self.averaged()
+        averaged.save(self.folder / "checkpoint")
+        if self._on_checkpoint:
+            self._on_checkpoint(averaged)
         state = {f"model.{n}": p.detach() for n, p in self.student.trained().items()}
         state |= {f"average.{n}": p for n, p in self.average.items()}
         for index, values in self.optimizer.state_dict()["state"].items():
             for key, value in values.items():
                 state[f"optimizer.{index}.{key}"] = torch.as_tensor(value).clone()
-        partial = self.folder / "state.partial"
         contiguous = {n: t.contiguous() for n, t in state.items()}
-        save_file(
-            contiguous, partial, metadata={"step": str(self.step), "seconds": str(self.seconds)}
-        )
-        os.replace(partial, self.folder / "state.safetensors")
-        averaged = self.averaged()
-        averaged.save(self.folder / "checkpoint")
-        if self._on_checkpoint:
-            self._on_checkpoint(averaged)
+        about = {"step": str(self.step), "seconds": str(self.seconds)}
+        with replacing(self.folder / "state.safetensors") as partial:
+            save_file(contiguous, partial, metadata=about)
 
     def _resume(self) -> None:
         path = self.folder / "state.safetensors"

@@ -2,8 +2,8 @@
 
     python -m core.train.report --prompts prompts-eval.jsonl --work runs/evaluation
 
-The texts are made once, greedy and at T = 1, 128 new tokens, and kept in ``--work``; after that a
-drafter is judged in minutes. The intervals are 95 % bootstrap intervals over prompts.
+The texts are made once, greedy and at T = 1, up to 128 new tokens, and kept in ``--work``; after
+that a drafter is judged in minutes. The intervals are 95 % bootstrap intervals over prompts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import reduce
 from itertools import chain
 from operator import add
@@ -29,10 +29,18 @@ from core.methods import load_builder, recipe, settle
 from core.models import Language, load_language
 from core.stats import bootstrap
 from core.train.collect import Collector, CollectSettings, batches, collect
-from core.train.shards import Document, read_shard, shard_layers, shard_paths
+from core.train.options import whole
+from core.train.shards import (
+    Document,
+    check_record,
+    folder_layers,
+    read_shard,
+    shard_paths,
+    write_record,
+)
 from core.train.simulate import Contender, Score, score
 from core.train.students import KINDS, Student, load_student
-from core.train.texts import Sample, read_samples
+from core.train.texts import Sample, digest, read_samples
 
 NEW_TOKENS = 128
 BUDGETS = (16, 64)
@@ -52,29 +60,51 @@ class Text:
 
 
 def evaluation_texts(
-    language: Language, layers: tuple[int, ...], prompts: Path, folder: Path, names: Sequence[str]
+    language: Language,
+    layers: tuple[int, ...],
+    prompts: Sequence[Sample],
+    folder: Path,
+    names: Sequence[str],
 ) -> list[Text]:
-    """The target's own texts on the prompts by the named samplings; made once, then read."""
+    """The target's own texts on the prompts by the named samplings; made once, then read.
+
+    Raises UserError where a folder holds texts made otherwise.
+    """
     texts = []
     for name in names:
-        settings = CollectSettings(
-            layers,
-            (SAMPLINGS[name],),
-            max_new_tokens=NEW_TOKENS + LONGEST_BLOCK,
-            top_k=0,
-            max_prompt_tokens=1 << 20,
-        )
-        collector = Collector(language.model, language.tokenizer, settings)
-        samples = [Sample(s.user, None, s.source) for s in read_samples(prompts)]
-        order = batches(settings, samples)
-        bar = progress_bar(len(order), f"evaluation texts ({name})", "batch")
-        for _ in collect(collector, samples, folder / name, "text"):
-            bar.update()
-        bar.close()
-        documents = [d for path in shard_paths(folder / name) for d in read_shard(path)]
-        sources = [sample.source for batch in order for sample in batch]
-        texts += [Text(name, s, d, layers) for s, d in zip(sources, documents, strict=True)]
+        texts += _texts(language, layers, prompts, folder / name, name)
     return texts
+
+
+def _texts(
+    language: Language, layers: tuple[int, ...], prompts: Sequence[Sample], folder: Path, name: str
+) -> list[Text]:
+    settings = CollectSettings(
+        layers,
+        (SAMPLINGS[name],),
+        max_new_tokens=NEW_TOKENS + LONGEST_BLOCK,
+        top_k=0,
+        max_prompt_tokens=1 << 20,
+        cut_loops=False,  # a text to judge on is what a run would write
+        cut_last=False,
+    )
+    samples = [Sample(s.user, None, s.source) for s in prompts]
+    made_of = {"model": language.name, "prompts": digest(samples), **asdict(settings)}
+    if shard_paths(folder):
+        check_record(folder, made_of)
+    else:
+        write_record(folder, made_of)
+    collector = Collector(language.model, language.tokenizer, settings)
+    order = batches(settings, samples)
+    bar = progress_bar(len(order), f"evaluation texts ({name})", "batch")
+    for _ in collect(collector, samples, folder, "text"):
+        bar.update()
+    bar.close()
+    documents = [d for path in shard_paths(folder) for d in read_shard(path)]
+    sources = [sample.source for batch in order for sample in batch]
+    if len(documents) != len(sources) or folder_layers(folder) != layers:  # older than records
+        raise UserError(f"{folder} holds texts of other prompts or layers: name another folder")
+    return [Text(name, s, d, layers) for s, d in zip(sources, documents, strict=True)]
 
 
 def contenders(
@@ -170,20 +200,19 @@ def main() -> None:
     parser.add_argument("--methods", nargs="*", default=METHODS)
     parser.add_argument("--drafter", type=Path, help="checkpoint folder (default: the shipped one)")
     parser.add_argument("--sampling", nargs="*", default=list(SAMPLINGS), choices=list(SAMPLINGS))
-    parser.add_argument("--budget", type=int, nargs="*", default=BUDGETS)
-    parser.add_argument("--layers", type=int, nargs="*", help="feature layers of new texts")
-    parser.add_argument("--every", type=int, default=1, help="judge on every n-th text only")
+    parser.add_argument("--budget", type=whole(1), nargs="*", default=BUDGETS)
+    parser.add_argument("--layers", type=whole(0), nargs="*", help="feature layers of new texts")
+    parser.add_argument("--every", type=whole(1), default=1, help="judge on every n-th text only")
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a method's option"
     )
     parser.add_argument("--json", type=Path, help="also write the rows here")
     parser.add_argument("--device", default="auto")
     args = parser.parse_args()
+    prompts = read_samples(args.prompts)
     language = load_language(args.model, args.device, pack=False)
     layers = tuple(args.layers or ()) or _layers(args.work, language)
-    texts = evaluation_texts(language, layers, args.prompts, args.work, args.sampling)[
-        :: args.every
-    ]
+    texts = evaluation_texts(language, layers, prompts, args.work, args.sampling)[:: args.every]
     options = dict(pair.partition("=")[::2] for pair in args.set)
     found = []
     for kind, methods in by_drafter(args.methods).items():
@@ -199,9 +228,9 @@ def main() -> None:
 
 def _layers(work: Path, language: Language) -> tuple[int, ...]:
     """The feature layers of texts already made, else those of the shipped DFlash drafter."""
-    made = [path for name in SAMPLINGS for path in shard_paths(work / name)]
+    made = [work / name for name in SAMPLINGS if shard_paths(work / name)]
     if made:
-        return shard_layers(made[0])
+        return folder_layers(made[0])
     from core.drafters.dflash import load_config
 
     if (folder := shipped("dflash", language.name)) is None:

@@ -9,19 +9,19 @@
 Everything lies in the ``--out`` folder: ``shards/`` (what the target said, shared by all), and a
 folder for each kind with its state, the averaged ``checkpoint/`` in its official format and a
 report. The same command again goes on where it stopped; it uses a GPU when there is
-one.
+one. Text is made once: its options may be left out from then on, and others are refused.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import random
 import sys
 import time
+from argparse import SUPPRESS
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from transformers.utils import logging
 from core import builders, embedded
 from core.diffusion.adapter import AdapterConfig, load_adapter
 from core.drafters import dart, dflash, treeflash
+from core.drafters.checkpoint import replacing
 from core.drafters.dart import DartConfig
 from core.drafters.dflash import DFlashConfig, default_layer_ids
 from core.drafters.layers import Rope
@@ -43,6 +44,7 @@ from core.train.asks import chat_prompts, function_prompts
 from core.train.collect import Collector, CollectSettings, batches, collect, synthesis_settings
 from core.train.denoiser import DENOISER, DenoiserStudent
 from core.train.fit import Corpus, Fit, FitSettings
+from core.train.options import positive, temperature, whole
 from core.train.report import (
     BUDGETS,
     evaluation_texts,
@@ -51,7 +53,14 @@ from core.train.report import (
     rows,
     score_by_source,
 )
-from core.train.shards import Document
+from core.train.shards import (
+    Document,
+    check_record,
+    folder_layers,
+    read_record,
+    shard_paths,
+    write_record,
+)
 from core.train.simulate import Contender, score
 from core.train.students import (
     KINDS,
@@ -64,20 +73,37 @@ from core.train.students import (
     initial_dflash,
     load_student,
 )
-from core.train.texts import Overlap, Sample, code_prompts, read_samples
+from core.train.texts import Overlap, Sample, code_prompts, digest, read_samples
+
+PLAN = "prompts.json"
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Where the training text comes from."""
+    """Where the training text comes from and how it is made: the options its shards depend on."""
 
     prompts: tuple[Path, ...] = ()
     code: tuple[Path, ...] = ()
     code_limit: int = 1000
+    per_file: int = 2000
     synthesise: int = 0
     asks: int = 0
     held_out: Path | None = None
-    per_file: int = 2000
+    temperatures: tuple[float, ...] = CollectSettings.temperatures
+    batch: int = CollectSettings.batch
+    seed: int = CollectSettings.seed
+
+    def record(self, model: str) -> dict[str, Any]:
+        """As the shards' record holds it: a file by what it says, wherever it lies.
+
+        Raises UserError for a file that cannot be read.
+        """
+        return asdict(self) | {
+            "model": model,
+            "prompts": [digest(read_samples(path)) for path in self.prompts],
+            "code": [str(folder.resolve()) for folder in self.code],
+            "held_out": self.held_out and digest(read_samples(self.held_out)),
+        }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,114 +120,160 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--model", default=embedded.NAME, help="the target: name, path or hub id")
     parser.add_argument("--device", default="auto")
-    parser.add_argument(
-        "--prompts", type=Path, nargs="*", default=[], metavar="FILE",
+    _add_text_options(parser)
+    _add_fit_options(parser)
+
+
+def _add_text_options(parser: argparse.ArgumentParser) -> None:
+    """The fields of ``Texts``: one that is not given is not there, and stays as it was."""
+    text = parser.add_argument_group(
+        "text", "made once; left out later, an option stays as it was", argument_default=SUPPRESS
+    )
+    text.add_argument(
+        "--prompts", type=Path, nargs="*", metavar="FILE",
         help=".jsonl with a prompt a line; lines that carry an answer are read, others answered",
     )  # fmt: skip
-    parser.add_argument(
-        "--code", type=Path, nargs="*", default=[], metavar="FOLDER",
+    text.add_argument(
+        "--code", type=Path, nargs="*", metavar="FOLDER",
         help="Python sources: documented functions become 'complete this' prompts",
     )  # fmt: skip
-    parser.add_argument("--code-limit", type=int, default=1000, help="at most so many of these")
-    parser.add_argument("--per-file", type=int, default=2000, help="prompts taken from each file")
-    parser.add_argument(
-        "--synthesise", type=int, default=0, metavar="N", help="prompts the target writes itself"
+    text.add_argument(
+        "--code-limit", type=whole(0), metavar="N",
+        help=f"at most so many of these (default {Texts.code_limit})",
+    )  # fmt: skip
+    text.add_argument(
+        "--per-file", type=whole(1), metavar="N",
+        help=f"prompts taken from each file (default {Texts.per_file})",
+    )  # fmt: skip
+    text.add_argument(
+        "--synthesise", type=whole(0), metavar="N", help="prompts the target writes itself"
     )
-    parser.add_argument(
-        "--asks", type=int, default=0, metavar="N",
+    text.add_argument(
+        "--asks", type=whole(0), metavar="N",
         help="prompts made of lists: up to N tasks about topics and N small functions to write",
     )  # fmt: skip
-    parser.add_argument(
-        "--temperatures", type=float, nargs="+", metavar="T",
-        default=list(CollectSettings.temperatures),
+    text.add_argument(
+        "--temperatures", type=temperature, nargs="+", metavar="T",
         help="each prompt is answered once at every one of these, 0 is greedy (default 0 0.8)",
     )  # fmt: skip
-    parser.add_argument(
+    text.add_argument(
         "--held-out", type=Path, metavar="FILE",
-        help="prompts to report on; texts sharing 13 words in a row with them are left out",
+        help="prompts to report on; texts sharing 13 words in a row with them, or all the words "
+        "of a shorter one, are left out",
     )  # fmt: skip
-    parser.add_argument(
-        "--batch", type=int, default=CollectSettings.batch, metavar="N",
-        help=f"prompts answered at once, a shard each (default {CollectSettings.batch})",
+    text.add_argument(
+        "--batch", type=whole(1), metavar="N",
+        help=f"prompts answered at once, a shard each (default {Texts.batch})",
     )  # fmt: skip
-    parser.add_argument("--minutes", type=float, default=90, help="of fitting, without collecting")
-    parser.add_argument(
+    text.add_argument(
+        "--seed", type=whole(0), metavar="N", help="of the text and the fit (default 0)"
+    )
+
+
+def _add_fit_options(parser: argparse.ArgumentParser) -> None:
+    fit = parser.add_argument_group("fit")
+    fit.add_argument("--minutes", type=positive, default=90, help="of fitting, without collecting")
+    fit.add_argument(
         "--start", metavar="FOLDER",
         help="checkpoint of this kind to go on from, or the word shipped (default: a start made "
         "of the target's own layers); its shape is then the checkpoint's",
     )  # fmt: skip
-    parser.add_argument("--draft-layers", type=int, default=3, help="of a DFlash drafter")
-    parser.add_argument("--block-size", type=int, default=8, help="DFlash drafts one token less")
-    parser.add_argument("--target-layers", type=int, nargs="*", help="feature layers of DFlash")
-    parser.add_argument("--rank", type=int, default=16, help="of the denoiser's adapter")
-    parser.add_argument("--draft-length", type=int, default=7, help="DART drafts one token more")
-    parser.add_argument(
+    fit.add_argument("--draft-layers", type=whole(1), default=3, help="of a DFlash drafter")
+    fit.add_argument("--block-size", type=whole(2), default=8, help="DFlash drafts one token less")
+    fit.add_argument("--target-layers", type=int, nargs="*", help="feature layers of DFlash")
+    fit.add_argument("--rank", type=whole(1), default=16, help="of the denoiser's adapter")
+    fit.add_argument("--draft-length", type=whole(1), default=7, help="DART drafts one token more")
+    fit.add_argument(
         "--backbone", type=Path, metavar="FOLDER",
         help="DFlash checkpoint under TreeFlash's head (default: the run's own, else the shipped)",
     )  # fmt: skip
-    parser.add_argument(
+    fit.add_argument(
         "--joint", action="store_true",
         help="TreeFlash's head and its backbone learn together; the run's DFlash becomes that one",
     )  # fmt: skip
-    parser.add_argument(
-        "--gamma", type=float, metavar="G",
+    fit.add_argument(
+        "--gamma", type=positive, metavar="G",
         help="depth k weighs exp(−(k − 1)/G) in the loss (default: as the drafter's paper)",
     )  # fmt: skip
-    parser.add_argument("--lr", type=float, default=FitSettings.lr)
-    parser.add_argument("--sequences", type=int, default=FitSettings.sequences)
-    parser.add_argument("--anchors", type=int, default=FitSettings.anchors)
-    parser.add_argument("--seed", type=int, default=0)
+    fit.add_argument("--lr", type=positive, default=FitSettings.lr)
+    fit.add_argument("--sequences", type=whole(1), default=FitSettings.sequences)
+    fit.add_argument("--anchors", type=whole(1), default=FitSettings.anchors)
 
 
 def main(args: argparse.Namespace) -> int:
     """Run the stages that are not finished. Returns the exit code."""
-    texts = Texts(
-        tuple(args.prompts), tuple(args.code), args.code_limit, args.synthesise, args.asks,
-        args.held_out, args.per_file,
-    )  # fmt: skip
-    sizes = (args.block_size - 1, args.draft_layers, args.draft_length, args.rank, args.batch)
-    if args.minutes <= 0 or min(sizes) < 1:
-        raise UserError(
-            "minutes, batch, draft layers, draft length, rank and block size − 1 must be positive"
-        )
-    if args.gamma is not None and not args.gamma > 0:
-        raise UserError("gamma is a positive number of depths")
-    if not all(0 <= t < math.inf for t in args.temperatures) or args.asks < 0:
-        raise UserError("a temperature is a number from 0 on, and so is the number of asks")
-    logging.disable_progress_bar()
+    shards, folder = args.out / "shards", args.out / args.kind
     if args.joint and args.kind != "treeflash":
         raise UserError(f"--joint is for TreeFlash's head, not for {args.kind}")
+    texts = chosen_texts(args, shards)
+    held_out = read_samples(texts.held_out) if texts.held_out else []
     args.start = starting_point(args.start, args.kind, args.model)
+    named = [folder for folder in (*texts.code, args.start, args.backbone) if folder]
+    if missing := [folder for folder in named if not folder.is_dir()]:
+        raise UserError(f"there is no folder {missing[0]}")
+    logging.disable_progress_bar()
     language = load_language(args.model, args.device, pack=False)
     if args.kind == "dflash" and args.start:
         config = dflash.load_config(args.start)
     else:
         config = dflash_config(language, args.draft_layers, args.block_size, args.target_layers)
-    shards, folder = args.out / "shards", args.out / args.kind
-    layers = sorted({*config.target_layer_ids, *dart.feature_layers(config.num_target_layers)})
     settings = CollectSettings(
-        tuple(layers), tuple(args.temperatures), batch=args.batch, seed=args.seed
-    )
+        feature_layers(args.kind, config, shards),
+        tuple(texts.temperatures), batch=texts.batch, seed=texts.seed,
+    )  # fmt: skip
     make_shards(language, settings, texts, shards)
     recipe = FitSettings(
         minutes=args.minutes, lr=args.lr, sequences=args.sequences, anchors=args.anchors,
-        seed=args.seed, gamma=args.gamma,
+        seed=texts.seed, gamma=args.gamma,
     )  # fmt: skip
     corpus = Corpus(shards, recipe.held_out)
     if not corpus.train:
         raise UserError(f"{shards} holds no training documents")
-    torch.manual_seed(args.seed)
+    torch.manual_seed(texts.seed)
     student = make_student(args, language, config, corpus)
     fit = Fit(student, corpus, recipe, folder, partial(keep_backbone, args.out))
     run_fit(fit)
     if args.kind == DENOISER:
-        texts = own_texts(language, args.held_out, corpus, args.out)
-        found = denoiser_report(folder / "checkpoint", args, texts)
+        own = own_texts(language, held_out, corpus, args.out)
+        found = denoiser_report(folder / "checkpoint", args, own)
     else:
-        found = report(fit.averaged(), language, args.held_out, corpus, args.out)
+        found = report(fit.averaged(), language, held_out, corpus, args.out)
     numbers = {"recipe": asdict(recipe), "steps": fit.step, "tokens": corpus.tokens}
     (folder / "report.json").write_text(json.dumps(numbers | {"scores": found}, indent=1))
     return 0
+
+
+def chosen_texts(args: argparse.Namespace, shards: Path) -> Texts:
+    """What the options say; what they leave open is as the folder's text was made.
+
+    Raises UserError for what cannot be read, and where they ask for other text than is there.
+    """
+    given = {field.name: getattr(args, field.name) for field in fields(Texts) if field.name in args}
+    texts = Texts(**given)
+    record = texts.record(args.model)
+    if not (shards / PLAN).exists():
+        return texts
+    check_record(shards, {name: record[name] for name in ("model", *given)})
+    kept = read_record(shards)
+    settled = {name: kept[name] for name in ("temperatures", "batch", "seed") if name in kept}
+    return replace(texts, **settled)
+
+
+def feature_layers(kind: str, config: DFlashConfig, shards: Path) -> tuple[int, ...]:
+    """The layers whose features new shards hold: as those already there, else all that drafters
+    of the target may read. Raises UserError when those there lack some that this kind reads."""
+    read = {
+        "dflash": config.target_layer_ids,
+        "dart": dart.feature_layers(config.num_target_layers),
+    }
+    if not shard_paths(shards):
+        return tuple(sorted({layer for layers in read.values() for layer in layers}))
+    layers = folder_layers(shards)
+    if missing := set(read.get(kind, ())) - set(layers):
+        raise UserError(
+            f"the text in {shards} holds no features of layer {min(missing)}: name another folder"
+        )
+    return layers
 
 
 def starting_point(named: str | None, kind: str, target: str) -> Path | None:
@@ -281,7 +353,7 @@ def make_denoiser(args: argparse.Namespace, language: Language, mask: int) -> De
 
 
 def report(
-    student: Student, language: Language, held_out: Path | None, corpus: Corpus, out: Path
+    student: Student, language: Language, held_out: Sequence[Sample], corpus: Corpus, out: Path
 ) -> list[dict]:
     """τ of the averaged drafter on the held-out prompts, or on held-out documents without them.
 
@@ -290,7 +362,7 @@ def report(
     field = [Contender(f"best-first {b}", builders.best_first, b) for b in BUDGETS]
     if student.kind == "dflash":
         field.insert(0, Contender("chain", builders.chain, student.depths))
-    if held_out is None:
+    if not held_out:
         found = list(rows("held out", "documents", score(student, corpus.test, field)))
     else:
         names = ("greedy", "T=1")
@@ -302,10 +374,10 @@ def report(
 
 
 def own_texts(
-    language: Language, held_out: Path | None, corpus: Corpus, out: Path
+    language: Language, held_out: Sequence[Sample], corpus: Corpus, out: Path
 ) -> dict[str, list[Document]]:
     """The target's own texts, by how they were drawn: what a denoiser's are compared with."""
-    if held_out is None:
+    if not held_out:
         return {"held-out documents": corpus.test}
     names = ("greedy", "T=1")
     texts = evaluation_texts(language, corpus.layers, held_out, out / "evaluation", names)
@@ -381,15 +453,16 @@ def _mask_token(language: Language) -> int:
 
 def make_shards(language: Language, settings: CollectSettings, texts: Texts, folder: Path) -> None:
     """The collecting stage. The list of prompts is kept, so that a resumed run continues it."""
-    plan = folder / "prompts.json"
+    plan = folder / PLAN
     if plan.exists():
         samples = [Sample(*pair) for pair in json.loads(plan.read_text())]
     else:
-        folder.mkdir(parents=True, exist_ok=True)
         samples = _samples(language, settings, texts)
         if not samples:
             raise UserError("no training text: give --prompts, --code, --asks or --synthesise")
-        plan.write_text(json.dumps([(s.user, s.answer) for s in samples]))
+        write_record(folder, texts.record(language.name))
+        with replacing(plan) as path:
+            path.write_text(json.dumps([(s.user, s.answer) for s in samples]))
     collector = Collector(language.model, language.tokenizer, settings)
     read = [s for s in samples if s.answer is not None]
     answered = [s for s in samples if s.answer is None]

@@ -10,23 +10,27 @@ A shard is one safetensors file holding some documents back to back:
     top_logp  fp16   [N, K]     their log-probabilities (full-vocabulary softmax)
 
 Files appear under their final name only when complete, so a killed run resumes by counting them.
+``made-of.json`` beside them says what they were made of: going on with anything else is refused.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from core.drafters.checkpoint import replacing
 from core.errors import UserError
 
 TOP_K = 16
+RECORD = "made-of.json"
 
 
 @dataclass(frozen=True)
@@ -54,9 +58,8 @@ def write_shard(path: Path, documents: list[Document], layers: tuple[int, ...]) 
         "top_logp": torch.cat([d.top_logp for d in documents]),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    save_file(tensors, partial, metadata={"layers": ",".join(map(str, layers))})
-    os.replace(partial, path)
+    with replacing(path) as partial:
+        save_file(tensors, partial, metadata={"layers": ",".join(map(str, layers))})
 
 
 def read_shard(path: Path) -> Iterator[Document]:
@@ -85,3 +88,44 @@ def shard_layers(path: Path) -> tuple[int, ...]:
 
 def shard_paths(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.safetensors"))
+
+
+def folder_layers(folder: Path) -> tuple[int, ...]:
+    """The layers that the features of all its shards stand after.
+
+    Raises UserError for a folder without shards, and for one whose shards differ.
+    """
+    found = {shard_layers(path): path.name for path in shard_paths(folder)}
+    if not found:
+        raise UserError(f"{folder} holds no training text: name the shards of a run")
+    if len(found) > 1:
+        one, other, *_ = found.values()
+        raise UserError(f"{folder}: {one} and {other} hold the features of different layers")
+    return next(iter(found))
+
+
+def write_record(folder: Path, made_of: Mapping[str, Any]) -> None:
+    """Say beside the shards to come what they are made of."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / RECORD) as partial:
+        partial.write_text(json.dumps(made_of, indent=1))
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """What its shards are made of; empty where they are older than such records."""
+    path = folder / RECORD
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def check_record(folder: Path, made_of: Mapping[str, Any]) -> None:
+    """Raises UserError naming what differs from the record. Shards older than such records are
+    taken as they are."""
+    kept = read_record(folder)
+    asked = json.loads(json.dumps(made_of))  # as a record holds it: a tuple is a list there
+    other = [name for name, value in asked.items() if kept and kept.get(name) != value]
+    if other:
+        said = ", ".join(name.replace("_", "-") for name in other)
+        raise UserError(
+            f"the text in {folder} was made with other values of {said}: "
+            "repeat those, or name another folder"
+        )

@@ -15,6 +15,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -22,13 +23,15 @@ import torch
 
 from core import ASSETS, builders, embedded
 from core.drafters import dart, dflash, treeflash
+from core.drafters.checkpoint import replacing
 from core.errors import UserError, as_script
 from core.models import Language, load_language
 from core.stats import difference
 from core.train.report import Text, evaluation_texts, progress_bar
-from core.train.shards import shard_layers, shard_paths
+from core.train.shards import folder_layers, shard_paths
 from core.train.simulate import Contender, Score, score
 from core.train.students import load_student
+from core.train.texts import Sample, read_samples
 
 BUDGET = 64
 FIELD = (Contender("best-first", builders.best_first, BUDGET),)
@@ -89,9 +92,11 @@ def judge(kind: str, folder: Path, language: Language, texts: Sequence[Text]) ->
     return found
 
 
-def ship(language: Language, run: Path, prompts: Path, into: Path, dry: bool) -> list[Gain]:
+def ship(
+    language: Language, run: Path, prompts: Sequence[Sample], into: Path, dry: bool
+) -> list[Gain]:
     """Judge every drafter the run has, and put the better ones in place. Prints as it goes."""
-    layers = shard_layers(shard_paths(run / "shards")[0])
+    layers = folder_layers(run / "shards")
     texts = evaluation_texts(language, layers, prompts, run / "evaluation", ("greedy",))
     found = []
     with tempfile.TemporaryDirectory(dir=run) as made:
@@ -104,9 +109,8 @@ def ship(language: Language, run: Path, prompts: Path, into: Path, dry: bool) ->
                     before = judge(kind, old, language, texts) if old.is_dir() else None
                     gains.append(gain(kind, before, judge(kind, new, language, texts)))
                     print(_said(gains[-1]), flush=True)
-            for kind in trained if better(gains) and not dry else ():
-                shutil.copytree(Path(made) / kind, into / kind, dirs_exist_ok=True)
-                print(f"{kind}: replaced in {into}", flush=True)
+            if better(gains) and not dry:
+                put(trained, Path(made), into)
             found += gains
     return found
 
@@ -120,6 +124,18 @@ def renewed(unit: Sequence[str], run: Path, into: Path, made: Path) -> list[str]
         elif (into / kind).is_dir():
             shutil.copytree(into / kind, made / kind)
     return trained
+
+
+def put(kinds: Sequence[str], made: Path, into: Path) -> None:
+    """Replace these drafters by those in ``made``, together: every file is copied beside its place
+    first, so that a kill or a full disk leaves the old ones."""
+    with ExitStack() as places:
+        for file in (file for kind in kinds for file in (made / kind).iterdir()):
+            place = into / file.relative_to(made)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, places.enter_context(replacing(place)))
+    for kind in kinds:
+        print(f"{kind}: replaced in {into}", flush=True)
 
 
 def _said(gain: Gain) -> str:
@@ -146,8 +162,9 @@ def main() -> None:
     if args.into is None and args.model != embedded.NAME:
         raise UserError("say with --into which folder's drafters are to be replaced")
     into = args.into or ASSETS / "models" / embedded.NAME
+    prompts = read_samples(args.prompts)
     language = load_language(args.model, args.device, pack=False)
-    found = ship(language, args.run, args.prompts, into, args.dry)
+    found = ship(language, args.run, prompts, into, args.dry)
     if args.json:
         args.json.write_text(json.dumps([asdict(g) for g in found], indent=1))
 

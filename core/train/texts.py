@@ -9,11 +9,12 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import math
 import random
 import re
 import textwrap
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from core.errors import UserError
@@ -38,25 +39,51 @@ class Sample:
     source: str = ""
 
 
+def read_lines(path: Path, most: float = math.inf) -> list[tuple[int, str]]:
+    """The lines of a text file that are not blank, each with its number from 1 on.
+
+    Only a newline ends one: a prompt may hold U+2028 and its like. A byte-order mark is no text.
+    Raises UserError for a file that is not there, not readable, not UTF-8 or of more than ``most``
+    bytes.
+    """
+    try:
+        if path.stat().st_size > most:
+            raise UserError(f"{path} is larger than {most / 2**20:.0f} MiB")
+        text = path.read_text("utf-8-sig")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not UTF-8 text") from None
+    lines = ((number, line.strip()) for number, line in enumerate(text.split("\n"), 1))
+    return [(number, line) for number, line in lines if line]
+
+
 def read_samples(path: Path) -> list[Sample]:
     """Samples from a ``.jsonl`` file: {user|prompt|question…, assistant|answer…?} a line.
 
-    Raises UserError naming the first line that has no user turn.
+    Raises UserError for a file that cannot be read or is empty, and naming the first line that
+    has no user turn.
     """
     samples = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        if not line.strip():
-            continue
+    for number, line in read_lines(path):
         try:
             row = json.loads(line)
             user = next(row[f] for f in QUESTION_FIELDS if isinstance(row.get(f), str))
-        except (ValueError, AttributeError, StopIteration):
+        except (ValueError, AttributeError, StopIteration, RecursionError):
             raise UserError(f"{path}:{number} is not a JSON object with a prompt") from None
         answer = next((row[f] for f in ANSWER_FIELDS if isinstance(row.get(f), str)), None)
         if answer is not None:
             answer = without_marks(answer)
         samples.append(Sample(user, answer, str(row.get("source", ""))))
+    if not samples:
+        raise UserError(f"{path} holds no prompt")
     return samples
+
+
+def digest(samples: Iterable[Sample]) -> str:
+    """Tells some samples from any others, wherever the file of them lies."""
+    said = json.dumps([astuple(sample) for sample in samples])
+    return hashlib.blake2b(said.encode(), digest_size=16).hexdigest()
 
 
 def without_marks(answer: str) -> str:
@@ -86,7 +113,7 @@ def _stubs(file: Path) -> Iterator[str]:
         tree = ast.parse(source)
     except (OSError, ValueError, SyntaxError):
         return
-    lines = source.splitlines()
+    lines = source.split("\n")  # as the parser counts them: a form feed ends no line
     for node in ast.walk(tree):
         if not isinstance(node, ast.FunctionDef) or len(node.body) < 2:
             continue
@@ -108,17 +135,36 @@ def is_loop(tokens: list[int], period: int = 24, repeats: int = 4) -> bool:
 
 
 class Overlap:
-    """Whether a text shares an n-gram of words with a held-out set (n = 13, as is customary)."""
+    """Whether a text shares words with a held-out set.
 
-    def __init__(self, held_out: Iterable[str], size: int = 13):
-        self.size = size
-        self.grams = {gram for text in held_out for gram in self._grams(text)}
+    Of a long held-out text any 13 words in a row are looked for, as is customary; of one with
+    fewer all its words in a row, wherever they stand in the text. Fewer than 5 are no more than a
+    phrase that any text may hold: so short a held-out text is only found as a whole text.
+    """
 
-    def _grams(self, text: str) -> Iterator[bytes]:
-        words = re.findall(r"\w+", text.lower())
-        for start in range(max(1, len(words) - self.size + 1)):
-            gram = " ".join(words[start : start + self.size])
-            yield hashlib.blake2b(gram.encode(), digest_size=8).digest()
+    SIZE, PHRASE = 13, 5
+
+    def __init__(self, held_out: Iterable[str]):
+        self._grams: dict[int, set[bytes]] = {}  # by how many words they have
+        for words in filter(None, map(_words, held_out)):
+            size = min(self.SIZE, len(words))
+            self._grams.setdefault(size, set()).update(_word_grams(words, size))
 
     def __contains__(self, text: str) -> bool:
-        return any(gram in self.grams for gram in self._grams(text))
+        words = _words(text)
+        return any(
+            gram in grams
+            for size, grams in self._grams.items()
+            if size >= self.PHRASE or size == len(words)
+            for gram in _word_grams(words, size)
+        )
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
+
+
+def _word_grams(words: list[str], size: int) -> Iterator[bytes]:
+    for start in range(len(words) - size + 1):
+        gram = " ".join(words[start : start + size])
+        yield hashlib.blake2b(gram.encode(), digest_size=8).digest()

@@ -16,9 +16,10 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from core.accept import until_stop
 from core.diffusion.denoise import Denoising, denoise
 from core.diffusion.models import DiffusionLanguage, load_diffusion
-from core.diffusion.steps import until_stop, written
+from core.diffusion.steps import written
 from core.models import load_language
 from core.train.shards import Document
 

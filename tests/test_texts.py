@@ -1,0 +1,90 @@
+"""Prompt files and code as training text, and what of it overlaps with what is held out."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from core.errors import UserError
+from core.train.texts import Overlap, Sample, code_prompts, digest, read_lines, read_samples
+
+TWELVE = "one two three four five six seven eight nine ten eleven twelve"
+
+
+def test_only_a_newline_ends_a_line(tmp_path):
+    path = tmp_path / "a.jsonl"
+    odd = ["a\u2028b", "c\u0085d\x0be", "f"]
+    rows = [json.dumps({"prompt": text}, ensure_ascii=False) for text in odd]
+    path.write_bytes(b"\xef\xbb\xbf" + "\r\n\n".join(rows).encode())
+    assert [sample.user for sample in read_samples(path)] == odd
+    assert [number for number, _ in read_lines(path)] == [1, 3, 5]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "cannot be read: No such file"),
+        (b"\xff\xfe", "is not UTF-8"),
+        (b"\n \n", "holds no prompt"),
+        (b'{"prompt": "x"}\n\n[1]', "a.jsonl:3 is not a JSON object with a prompt"),
+        (b"[" * 100_000, "a.jsonl:1 is not a JSON object with a prompt"),
+    ],
+)
+def test_a_file_without_prompts_is_one_sentence(tmp_path, content, why):
+    path = tmp_path / "a.jsonl"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=why):
+        read_samples(path)
+
+
+def test_a_file_may_be_too_large(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("a" * 2**21)
+    assert read_lines(path, 2**21) == [(1, "a" * 2**21)]
+    with pytest.raises(UserError, match="is larger than 1 MiB"):
+        read_lines(path, 2**20)
+
+
+def test_a_digest_is_of_what_the_samples_say():
+    some = [Sample("a", "b"), Sample("c")]
+    assert digest(some) == digest(list(some)) != digest(some[:1])
+    assert len({digest([s]) for s in (Sample("a"), Sample("a", ""), Sample("a", None, "x"))}) == 3
+
+
+def test_a_form_feed_in_a_source_moves_no_function(tmp_path):
+    doc = "Give back what was given, whatever it may have been before."
+    source = f'X = 1\n\x0c\ndef same(x):\n    """{doc}"""\n    y = x\n    return y\n'
+    (tmp_path / "a.py").write_text(source)
+    (found,) = code_prompts([tmp_path], 9)
+    assert f'def same(x):\n    """{doc}"""\n' in found.user
+
+
+# ── what is held out ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("held_out", "text", "expected"),
+    [
+        (f"{TWELVE} thirteen fourteen", f"Say {TWELVE} thirteen!", True),
+        (f"{TWELVE} thirteen fourteen", f"Say {TWELVE} 13!", False),
+        (TWELVE, f"Say {TWELVE}, please, and then say it again.", True),  # a short one, inside
+        ("What is the capital of Peru?", "Q: what is the capital of peru? A: Lima.", True),
+        ("What is the capital of Peru?", "What is the capital of Chile?", False),
+        ("the capital of Peru", "What is the capital of Peru?", False),  # a phrase
+        ("the capital of Peru", "The capital of Peru?", True),
+        ("Hello!", "hello", True),
+        ("Hello!", "Hello there", False),
+        (TWELVE, "one two three four five", False),
+        ("???", "", False),  # without words there is nothing to find
+    ],
+)
+def test_what_overlaps(held_out, text, expected):
+    assert (text in Overlap([held_out])) is expected
+
+
+def test_held_out_texts_of_all_lengths_are_looked_for_together():
+    overlap = Overlap(["Who are you now, friend?", "Hi", f"{TWELVE} thirteen fourteen"])
+    found = [t in overlap for t in ("who are you now friend of mine", "hi", "hi you", "", TWELVE)]
+    assert found == [True, True, False, False, False]

@@ -1,0 +1,259 @@
+"""Text once made is gone on with as it was made, or not at all."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from app import cli
+from core.errors import UserError
+from core.models import load_language
+from core.train import report, run, ship
+from core.train.collect import CollectSettings
+from core.train.shards import RECORD, check_record, read_record, read_shard, shard_paths
+from core.train.texts import read_samples
+from tests.test_cli import save_toys
+
+SHORT = CollectSettings((0, 1), (0.0, 0.7), batch=2, max_new_tokens=6, cut_last=False)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A target and files of prompts."""
+    folder = tmp_path_factory.mktemp("record")
+    save_toys(folder)
+    for name, word in (("prompts", "ships"), ("other", "boats"), ("held-out", "rafts")):
+        lines = [{"prompt": f"Say {i} words about {word}.", "source": word} for i in range(7)]
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    (folder / "code").mkdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def language(place):
+    return load_language(str(place / "target"), "cpu", pack=False)
+
+
+def arguments(place, *words):
+    """The train command's, beside those it always needs."""
+    parser = argparse.ArgumentParser()
+    run.add_arguments(parser)
+    usual = ("--out", place / "run", "--model", place / "target")
+    return parser.parse_args([str(word) for word in (*usual, *words)])
+
+
+def words_for(place):
+    return ["--prompts", place / "prompts.jsonl", "--batch", 2, "--temperatures", 0, 0.7,
+            "--held-out", place / "held-out.jsonl"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(place, language):
+    """The shards of a run."""
+    shards = place / "run" / "shards"
+    texts = run.chosen_texts(arguments(place, *words_for(place)), shards)
+    run.make_shards(language, SHORT, texts, shards)
+    return shards
+
+
+# ── training text ────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--prompts", "other.jsonl"], "prompts"),
+        (["--prompts", "prompts.jsonl", "other.jsonl"], "prompts"),
+        (["--held-out", "other.jsonl"], "held-out"),
+        (["--asks", "3"], "asks"),
+        (["--synthesise", "3"], "synthesise"),
+        (["--code", "code"], "code"),
+        (["--per-file", "3"], "per-file"),
+        (["--batch", "8"], "batch"),
+        (["--temperatures", "0"], "temperatures"),
+        (["--seed", "3"], "seed"),
+        (["--model", "drafter"], "model"),
+        (["--model", "drafter", "--seed", "3"], "model, seed"),
+    ],
+)
+def test_other_text_than_is_there_is_refused(place, made, words, named):
+    here = [place / word if (place / word).exists() else word for word in words]
+    with pytest.raises(UserError, match=f"made with other values of {named}: "):
+        run.chosen_texts(arguments(place, *here), made)
+
+
+def test_what_is_left_out_is_as_it_was(place, made):
+    found = run.chosen_texts(arguments(place), made)
+    assert (found.batch, list(found.temperatures), found.seed) == (2, [0.0, 0.7], 0)
+    again = run.chosen_texts(arguments(place, *words_for(place), "--seed", 0), made)
+    assert again.batch == 2 and again.held_out == place / "held-out.jsonl"
+
+
+def test_a_file_is_known_by_what_it_says(place, made):
+    shutil.copy(place / "prompts.jsonl", place / "moved.jsonl")
+    run.chosen_texts(arguments(place, "--prompts", place / "moved.jsonl"), made)
+
+
+def test_a_folder_older_than_records_is_taken_as_it_is(place, made, tmp_path):
+    shutil.copytree(made, tmp_path / "old")
+    (tmp_path / "old" / RECORD).unlink()
+    words = ["--prompts", place / "other.jsonl", "--batch", 8]
+    assert run.chosen_texts(arguments(place, *words), tmp_path / "old").batch == 8
+    assert not (tmp_path / "old" / RECORD).exists()
+
+
+def test_held_out_prompts_given_later_to_text_made_without_are_refused(place, language, tmp_path):
+    first = run.chosen_texts(arguments(place, *words_for(place)[:-2]), tmp_path)
+    run.make_shards(language, SHORT, first, tmp_path)
+    with pytest.raises(UserError, match="held-out"):
+        run.chosen_texts(arguments(place, *words_for(place)), tmp_path)
+
+
+def test_a_resumed_collection_makes_every_text_once(place, language, tmp_path):
+    texts = run.chosen_texts(arguments(place, *words_for(place)), tmp_path)
+    run.make_shards(language, SHORT, texts, tmp_path)
+    for path in shard_paths(tmp_path)[2:]:
+        path.unlink()  # as if it had been killed behind the second shard
+    again = run.chosen_texts(arguments(place, "--held-out", place / "held-out.jsonl"), tmp_path)
+    settings = replace(SHORT, batch=again.batch, temperatures=tuple(again.temperatures))
+    run.make_shards(language, settings, again, tmp_path)
+    documents = [d for path in shard_paths(tmp_path) for d in read_shard(path)]
+    prompts = Counter(tuple(d.tokens[: d.answer].tolist()) for d in documents)
+    assert len(prompts) == 7 and set(prompts.values()) == {2}
+
+
+def test_new_shards_hold_the_features_of_those_already_there(place, language, made, tmp_path):
+    config = run.dflash_config(language, 1, 4, (0, 1))
+    other = run.dflash_config(language, 1, 4, (0, 2))
+    assert run.feature_layers("dflash", other, tmp_path) == (0, 1, 2)
+    assert run.feature_layers("dflash", config, made) == (0, 1)
+    assert run.feature_layers("treeflash", other, made) == (0, 1)
+    with pytest.raises(UserError, match="no features of layer 2"):
+        run.feature_layers("dflash", other, made)
+
+
+def test_a_plan_killed_half_written_is_none(place, language, tmp_path, monkeypatch):
+    texts = run.chosen_texts(arguments(place, *words_for(place)), tmp_path)
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("os.replace", killed)
+        run.make_shards(language, SHORT, texts, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+# ── the texts that drafters are judged on ────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def evaluated(language, place, tmp_path, monkeypatch):
+    """Make or read the texts in a folder: (prompts, layers) → texts."""
+    monkeypatch.setattr(report, "NEW_TOKENS", 4)
+    monkeypatch.setattr(report, "LONGEST_BLOCK", 2)
+
+    def texts(name="prompts", layers=(0, 1), language=language):
+        prompts = read_samples(place / f"{name}.jsonl")
+        return report.evaluation_texts(language, layers, prompts, tmp_path, ("greedy",))
+
+    return texts
+
+
+def test_texts_are_made_once_and_read_again(evaluated, tmp_path):
+    first = evaluated()
+    (path,) = shard_paths(tmp_path / "greedy")
+    before = path.stat().st_mtime_ns
+    again = evaluated()
+    assert path.stat().st_mtime_ns == before and len(first) == len(again) == 7
+    assert {t.source for t in again} == {"ships"}
+
+
+def test_texts_made_otherwise_are_refused(evaluated, language):
+    evaluated()
+    with pytest.raises(UserError, match="other values of prompts: "):
+        evaluated("other")
+    with pytest.raises(UserError, match="other values of layers: "):
+        evaluated(layers=(0, 2))
+    with pytest.raises(UserError, match="other values of model: "):
+        evaluated(language=replace(language, name="another"))
+
+
+def test_texts_older_than_records_are_taken_if_they_can_be(evaluated, place, tmp_path):
+    evaluated()
+    (tmp_path / "greedy" / RECORD).unlink()
+    assert len(evaluated()) == 7
+    assert not (tmp_path / "greedy" / RECORD).exists()
+    with pytest.raises(UserError, match="other prompts or layers"):
+        evaluated(layers=(1, 2))
+    lines = (place / "prompts.jsonl").read_text().splitlines()
+    (place / "few.jsonl").write_text("\n".join(lines[:5]))
+    with pytest.raises(UserError, match="other prompts or layers"):
+        evaluated("few")
+
+
+def test_texts_to_judge_on_are_not_cut(evaluated, tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "NEW_TOKENS", 68)
+    monkeypatch.setattr("core.train.collect.is_loop", lambda *_, **__: True)
+    assert {len(t.document) - t.document.answer for t in evaluated()} == {70}
+    kept = read_record(tmp_path / "greedy")
+    assert kept["cut_loops"] is kept["cut_last"] is False
+
+
+def test_a_record_is_compared_as_it_is_kept(tmp_path):
+    check_record(tmp_path, {"layers": (0, 1)})  # nothing is there to differ from
+    (tmp_path / RECORD).write_text(json.dumps({"layers": [0, 1], "seed": 0}))
+    check_record(tmp_path, {"layers": (0, 1)})
+    with pytest.raises(UserError, match="of layers, top-k"):
+        check_record(tmp_path, {"layers": (1,), "seed": 0, "top_k": 3})
+
+
+# ── said before anything heavy is done ───────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def no_model(monkeypatch):
+    def loaded(*_, **__):
+        raise AssertionError("the model is loaded")
+
+    for module in (run, report, ship):
+        monkeypatch.setattr(module, "load_language", loaded)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--prompts", "gone.jsonl"],
+        ["--held-out", "gone.jsonl"],
+        ["--code", "gone"],
+        ["--start", "gone"],
+        ["--backbone", "gone"],
+    ],
+)
+def test_train_says_what_is_missing_before_it_loads(place, no_model, tmp_path, words, capsys):
+    named = [words[0], str(tmp_path / words[1])]
+    assert cli.main(["train", "--out", str(tmp_path), *named]) == 2
+    said = capsys.readouterr().err
+    assert str(tmp_path / "gone") in said and len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("script", [report, ship])
+def test_the_scripts_say_what_is_missing_before_they_load(
+    made, no_model, script, tmp_path, monkeypatch
+):
+    where = {report: "--work", ship: "--run"}[script]
+    words = [where, str(made.parent), "--prompts", str(tmp_path / "gone.jsonl")]
+    monkeypatch.setattr("sys.argv", ["script", *words])
+    with pytest.raises(UserError, match="cannot be read"):
+        script.main()
+
+
+def test_no_training_text_is_said(place, language, tmp_path):
+    with pytest.raises(UserError, match="no training text"):
+        run.make_shards(language, SHORT, run.Texts(), tmp_path)
+    assert list(tmp_path.iterdir()) == []
