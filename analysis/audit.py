@@ -128,11 +128,13 @@ def margin(seen: Seen) -> Margin:
         noise = gumbel_noise(sampling.seed, seen.position + 1, len(row)).to(row.device)
         scores, scale = seen.rule.filtered(row[None])[0] + noise, sampling.temperature
     best, second = scores.topk(2).values.tolist()
-    return Margin(best - second, tie_bound(float(row.abs().max()), row.dtype) / scale)
+    return Margin(best - second, tie_bound(float(row.max()), row.dtype) / scale)
 
 
 def tie_bound(logit: float, dtype: torch.dtype) -> float:
-    """``TIE_ULPS`` units in the last place of a logit of this size; 0 from float32 on."""
-    if dtype not in (torch.bfloat16, torch.float16) or logit <= 0:
+    """``TIE_ULPS`` units in the last place of a logit of this size; 0 from float32 on, and for one
+    that is not finite."""
+    if dtype not in (torch.bfloat16, torch.float16) or not math.isfinite(logit):
         return 0.0
-    return TIE_ULPS * torch.finfo(dtype).eps * 2.0 ** math.floor(math.log2(logit))
+    size = max(abs(logit), torch.finfo(dtype).tiny)  # from there down all steps are equal
+    return TIE_ULPS * torch.finfo(dtype).eps * 2.0 ** math.floor(math.log2(size))

@@ -57,7 +57,7 @@ class Plan:
 class Timing:
     """One decoding.
 
-    tau      None for generate, which does not tell its rounds
+    lengths  accepted + 1 of every round; None for generate, which does not tell its rounds
     passes   its forwards; None where they are not known (prompt lookup)
     rounds   seconds of its rounds, without prefill; None where they are not told
     """
@@ -66,7 +66,7 @@ class Timing:
     prompt: int
     seconds: float
     tokens: tuple[int, ...]
-    tau: float | None
+    lengths: tuple[int, ...] | None
     passes: Passes | None = None
     rounds: float | None = None
 
@@ -75,6 +75,7 @@ class Timing:
 class Row:
     """One contestant's result: medians over repeats, then over prompts.
 
+    tau  Σ acceptance lengths ÷ rounds, of all runs together; None where they are not told
     plain_ratio, generate_ratio  how many times its tokens/s is that of plain / of generate, the
     median over prompts of the ratios of medians. same, prompts  on how many prompts the tokens
     equal plain decoding's in every repeat
@@ -197,8 +198,8 @@ def _decode(ring: _Ring, contestant: Contestant, request: RunRequest) -> Timing:
     drafter = ring.engine.method(contestant.method, dict(contestant.options)).drafter
     counted = passes_of(ring.forward, Drafting.of(drafter), len(run.header.prompt_ids), rounds)
     return Timing(
-        contestant, 0, seconds, tuple(new_tokens(rounds)), summary(rounds)["tau"],
-        counted, sum(r.times.total for r in rounds),
+        contestant, 0, seconds, tuple(new_tokens(rounds)),
+        tuple(summary(rounds)["acceptance_lengths"]), counted, sum(r.times.total for r in rounds),
     )  # fmt: skip
 
 
@@ -261,12 +262,12 @@ def rows(timings: Sequence[Timing], field: Sequence[Contestant]) -> list[Row]:
 
     def row(contestant: Contestant) -> Row:
         prompts, own = by[contestant], pace[contestant]
-        taus = [t.tau for ts in prompts.values() for t in ts if t.tau is not None]
+        lengths = [n for ts in prompts.values() for t in ts for n in t.lengths or ()]
         return Row(
             name=contestant.name,
             method=contestant.method or GENERATE,
             budget=contestant.budget,
-            tau=sum(taus) / len(taus) if taus else None,
+            tau=sum(lengths) / len(lengths) if lengths else None,
             seconds=median(median(t.seconds for t in ts) for ts in prompts.values()),
             tokens_per_second=median(own.values()),
             plain_ratio=median(own[p] / pace[plain][p] for p in own),

@@ -39,7 +39,7 @@ class Plan:
 
     anchors        in all, spread over the prompts and over the seeds
     continuations  N of each anchor
-    seeds          repetitions with other anchors and continuations, whose spread is the band
+    seeds          repetitions with other anchors and continuations
     depths         how deep; None: as deep as the deepest drafter
     """
 
@@ -91,7 +91,8 @@ def calibrate(
     texts = _texts(source, prompts, folder, plan, report)
     depths = plan.depths or max(d.depths for d in source.drafters.values())
     bench = _Bench(source, depths, plan.continuations)
-    todo = anchors(plan, [(len(p), len(t)) for p, t in zip(prompts, texts, strict=True)])
+    stops = source.facts.stop_ids
+    todo = anchors(plan, [_places(len(p), t, stops) for p, t in zip(prompts, texts, strict=True)])
     found = []
     for anchor in todo:
         path = parts / f"{anchor.number:04}.parquet"
@@ -106,23 +107,33 @@ def calibrate(
     return table
 
 
-def anchors(plan: Plan, texts: Sequence[tuple[int, int]]) -> list[Anchor]:
-    """Random roots in the new parts of texts given as (prompt length, whole length), seed by seed
-    and prompt by prompt in turn; as few twice as there are places."""
+def anchors(plan: Plan, places: Sequence[range]) -> list[Anchor]:
+    """Random roots in the ``places`` of every prompt, seed by seed and prompt by prompt in turn; as
+    few twice as there are places. A prompt without any is left out.
+
+    Raises UserError when all are.
+    """
+    usable = [prompt for prompt, some in enumerate(places) if some]
+    if not usable:
+        raise UserError("every text ends with its first token: there is nothing to measure")
     found = []
     for seed in range(plan.seeds):
         rng = np.random.default_rng([seed, 1])
-        ends = [max(answer + 1, whole - 1) for answer, whole in texts]  # not behind the end
-        orders = [
-            rng.permutation(np.arange(answer, end))
-            for (answer, _), end in zip(texts, ends, strict=True)
-        ]
+        orders = [rng.permutation(np.array(places[prompt])) for prompt in usable]
         numbers = range(seed, plan.anchors, plan.seeds)
         for n, number in enumerate(numbers):
-            prompt, turn = n % len(texts), n // len(texts)
-            place = int(orders[prompt][turn % len(orders[prompt])])
-            found.append(Anchor(number, seed, prompt, place))
+            which, turn = n % len(usable), n // len(usable)
+            place = int(orders[which][turn % len(orders[which])])
+            found.append(Anchor(number, seed, usable[which], place))
     return sorted(found, key=lambda a: a.number)
+
+
+def _places(answer: int, text: Array, stops: frozenset[int]) -> range:
+    """Where an anchor can stand: at the text's new tokens but the last, or at that one if it is
+    alone; nowhere in a text that is stopped at once, behind which nothing is said."""
+    if int(text[answer]) in stops:
+        return range(0)
+    return range(answer, max(answer + 1, len(text) - 1))
 
 
 # ── one anchor ───────────────────────────────────────────────────────────────────────────────────

@@ -18,6 +18,7 @@ from pathlib import Path
 import pandas as pd
 
 from core.errors import UserError
+from core.stats import Z
 
 MARGINAL = "marginal"
 COVERED = tuple(f"coverage_{k}" for k in range(1, 17))
@@ -28,23 +29,24 @@ TABLE, CURVES = "calibration", "curves"
 def curves(table: pd.DataFrame) -> pd.DataFrame:
     """Means over anchors by series and depth, in the columns the figures read.
 
-    A band is ± one standard deviation over the seeds' means, as in the paper; with one seed ± one
-    standard error over its anchors. ``observed`` counts anchors.
+    ``observed`` counts anchors. ``tvd_low`` and ``tvd_high`` are a 95 % interval, as in
+    ``online.per_depth``: the mean ± 1.96 standard errors, within [0, 1], anchors taken as
+    independent. ``…_sd`` is the paper's band, the standard deviation over the seeds' means. NaN
+    where there is but one anchor, or one seed.
     """
     by = ["series", "depth"]
     measured = ["tvd", *COVERED]
     grouped = table.groupby(by, sort=False)
     means = pd.DataFrame(grouped[measured].mean())
-    errors = pd.DataFrame(grouped[measured].sem()).fillna(0.0)
-    if len(set(table["seed"])) > 1:
-        of_seeds = pd.DataFrame(table.groupby([*by, "seed"], sort=False)[measured].mean())
-        errors = pd.DataFrame(of_seeds.groupby(by, sort=False).std(ddof=1)).fillna(0.0)
+    of_seeds = pd.DataFrame(table.groupby([*by, "seed"], sort=False)[measured].mean())
+    spread = pd.DataFrame(of_seeds.groupby(by, sort=False).std(ddof=1))
+    error = Z * grouped["tvd"].sem()
     found = means.assign(
         observed=grouped.size(),
-        tvd_sd=errors["tvd"],
-        tvd_low=(means["tvd"] - errors["tvd"]).clip(lower=0),
-        tvd_high=(means["tvd"] + errors["tvd"]).clip(upper=1),
-        coverage_1_sd=errors["coverage_1"],
+        tvd_sd=spread["tvd"],
+        tvd_low=(means["tvd"] - error).clip(0, 1),
+        tvd_high=(means["tvd"] + error).clip(0, 1),
+        coverage_1_sd=spread["coverage_1"],
     )
     columns = ["observed", "tvd", "tvd_sd", "tvd_low", "tvd_high", "coverage_1_sd", *COVERED]
     return found[columns].reset_index()

@@ -30,7 +30,7 @@ from core import VERSION
 from core.decode import Drafter, Method, Proposal, Settings, decode
 from core.errors import UserError
 from core.methods import TargetFacts, Value, recipe, settle
-from core.session import Engine
+from core.session import Engine, RunRequest
 from core.target import Target
 from core.types import GREEDY, Array, Sampling
 
@@ -65,6 +65,7 @@ class Source:
 
     drafters  by the name they have in the file; ``options``: those each was made with
     target    a Target that keeps the features this drafter reads (None: any)
+    about     which target and which weights these are; kept work is only gone on with by the same
     """
 
     facts: TargetFacts
@@ -81,7 +82,7 @@ def source_of(engine: Engine, methods: Sequence[str], given: Mapping[str, Value]
 
     Raises UserError for a method without a drafter or an option that no drafter has.
     """
-    language, drafters, options = engine.prepare(), {}, {}
+    language, drafters, options, weights = engine.prepare(), {}, {}, {}
     unused = set(given)
     for method in methods:
         key, chosen = drafter_key(method), recipe(method)
@@ -89,13 +90,20 @@ def source_of(engine: Engine, methods: Sequence[str], given: Mapping[str, Value]
         unused -= set(own)
         name = f"{key}+chain" if isinstance(chosen.drafter, str) else method
         settled = settle(name, own)
-        drafter = engine.method(name, settled).drafter
-        assert drafter is not None
-        drafters[key] = drafter
+        made = engine.method(name, settled)
+        assert made.drafter is not None
+        drafters[key] = made.drafter
         options[key] = {k: settled[k] for k in chosen.drafter_options}
+        weights[key] = engine.identity(name, made)
     if unused:
         raise UserError(f"no drafter here has the option {sorted(unused)[0]!r}")
-    about = {"tokenizer_hash": language.tokenizer_hash, "dtype": str(language.model.dtype)[6:]}
+    plain = engine.start(RunRequest("", "ar")).header  # it says which target this is
+    about = {
+        "tokenizer_hash": plain.tokenizer_hash,
+        "dtype": plain.dtype,
+        "model": dict(plain.model),
+        "weights": weights,
+    }
 
     def target(drafter: Drafter | None) -> Target:
         return engine.target(Method("", drafter))
@@ -159,7 +167,7 @@ def collect(
 # ── the text ─────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Endless(Target):
+class Endless(Target):
     """The target without stop tokens: a last round's draft is walked beyond the end of the text."""
 
     @property
@@ -170,7 +178,7 @@ class _Endless(Target):
 def _text(source: Source, prompt: Sequence[int], plan: Plan) -> dict[str, Array]:
     """Plain decoding: tokens, what stands behind the end, and the target's best along it."""
     shared, tail = source.target(None), 1 + max(d.depths for d in source.drafters.values())
-    target = _Endless(shared.model)
+    target = Endless(shared.model)
     room = shared.context_limit - len(prompt) - plan.new_tokens
     settings = Settings(1, plan.new_tokens + max(0, min(tail, room)), plan.sampling, timed=False)
     tokens, end, best = list(prompt), len(prompt) + plan.new_tokens, []

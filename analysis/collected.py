@@ -32,7 +32,8 @@ from safetensors.numpy import save_file
 from core.errors import UserError
 from core.mapped import read_mapped
 from core.methods import RECIPES, Value, recipe
-from core.types import Array, Candidates, Transitions
+from core.ngram.store import MAX_VOCABULARY
+from core.types import Array, Candidates, Sampling, Transitions
 
 FORMAT, VERSION = "draftscope-collected", 1
 _FLOATS, _WHOLE = ("float32",), ("uint16", "int32", "int64")
@@ -105,14 +106,21 @@ class CollectedHeader:
         whole = [self.vocabulary, self.answer, self.end, *self.stops]
         for limits in self.drafters.values():
             sizes = [limits.depths, limits.kept, limits.least]
+            if limits.candidates:
+                sizes.append(limits.siblings)
             whole += [*sizes, limits.candidates, limits.siblings]
             if min(sizes) < 1 or not isinstance(limits.options, dict):
                 raise ValueError("a drafter's sizes")
         fits = all(isinstance(n, int) and 0 <= n < 1 << 31 for n in whole)
         texts = isinstance(self.name, str) and isinstance(self.prompt_text, str)
-        if not (fits and texts and 1 <= self.answer < self.end - 1 and self.vocabulary):
+        if not (fits and texts and 1 <= self.answer < self.end - 1):
             raise ValueError("its sizes")
-        if not (isinstance(self.sampling, dict) and isinstance(self.about, dict)):
+        if not 1 <= self.vocabulary <= MAX_VOCABULARY:  # arrays are made of this length
+            raise ValueError("its vocabulary")
+        rule = asdict(Sampling(**self.sampling))
+        if not all(isinstance(n, (int, float)) and abs(n) < 1e300 for n in rule.values()):
+            raise ValueError("its sampling")
+        if not isinstance(self.about, dict):
             raise ValueError("its settings")
 
 

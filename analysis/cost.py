@@ -10,17 +10,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import combinations
+from itertools import combinations, islice
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from analysis.whatif import Simulation, WhatIf
-from core.builders import best_first, width_for
+from core.builders import best_first
 from core.errors import UserError
-from core.simulate import verdict
-from core.types import Array, Candidates, Draft, Times
+from core.types import Array, Candidates, Draft, Sampling, Times
 
 if TYPE_CHECKING:
     from core.decode import Method
@@ -117,13 +116,18 @@ def _predict(form: str, terms: Sequence[float], sizes: Sequence[int], rows: int)
 
 @dataclass(frozen=True)
 class Stage:
-    """Seconds of a method's round besides the verification, at one budget."""
+    """Seconds of a method's round besides the verification, at one budget.
+
+    draft   with what the drafter does first: it takes in what was committed before
+    commit  the walk, the target's cache and what the drafter does with the committed tokens
+    rows    mean rows of its drafts, root included
+    """
 
     budget: int
     draft: float
     build: float
     commit: float
-    rows: float  # mean rows of its drafts, root included
+    rows: float
 
     @property
     def seconds(self) -> float:
@@ -181,6 +185,7 @@ def best(found: Sequence[Expected]) -> Expected:
 
 FORMAT, VERSION = "draftscope-cost", 1
 LARGEST = 4096  # points of a fit, stages; nobody measures as many
+ROUNDS = 8  # of a decoding that times the stages, at least
 
 
 @dataclass(frozen=True)
@@ -274,9 +279,10 @@ def verify_times(
     """Seconds of one scoring forward behind ``text`` at each size; the order changes every time, so
     that a slow moment of the machine hits all sizes alike."""
     from analysis.roofline import seconds_of
+    from core.fixed import bucket
 
     drafts = {n: bushy(n, target.vocabulary, int(text[-1])) for n in sizes}
-    target.prefill(list(text), max(sizes) + 1)
+    target.prefill(list(text), bucket(max(sizes)))  # room for a padded forward
     for draft in drafts.values():
         target.score(draft)  # the first of a size pays for its memory
     taken: dict[int, list[float]] = {n: [] for n in sizes}
@@ -293,38 +299,36 @@ def verify_times(
 def stages(
     simulation: Simulation, method: Method, target: Target, budgets: Sequence[int], repeats: int
 ) -> Iterator[Stage]:
-    """Drafting, building and the walk in the middle of the collected text, by budget."""
-    assert method.drafter is not None
-    collected = simulation.collected
-    middle = collected.positions[len(collected.positions) // 2]
-    before = collected.tokens[:middle].tolist()
-    features = target.prefill(before, 2).features
-    method.drafter.reset(len(before) + 1)
-    method.drafter.extend(before, features)
+    """Drafting, building and committing by budget: medians of as many real rounds as there are
+    repeats, in the middle of the collected text and behind it."""
+    from analysis.collect import Endless
+
+    endless = Endless(target.model, target.layers)  # or a short text would hold too few rounds
     for budget in budgets:
-        turns = [_stages_once(simulation, method, target, budget) for _ in range(repeats + 1)]
-        of = {n: median(getattr(t, n) for t in turns[1:]) for n in ("draft", "build", "commit")}
+        times = list(islice(_rounds(simulation, method, endless, budget), repeats))
+        of = {n: median(getattr(t, n) for t in times) for n in ("draft", "build", "commit")}
         rows = np.mean([simulation.draft(p, budget).nodes for p in _some(simulation)])
         yield Stage(budget, **of, rows=1 + float(rows))
 
 
-def _stages_once(simulation: Simulation, method: Method, target: Target, budget: int) -> Times:
-    from core.decode import Stopwatch
+def _rounds(
+    simulation: Simulation, method: Method, endless: Target, budget: int
+) -> Iterator[Times]:
+    """Stage times of a decoding's rounds, one decoding after the other.
 
-    drafter, builder = method.drafter, method.builder
-    assert drafter is not None and builder is not None
-    positions = simulation.collected.positions
-    middle = positions[len(positions) // 2]
-    text = simulation.collected.tokens[: middle + 1].tolist()
-    behind = simulation.behind(middle)
-    watch = Stopwatch(target.device, timed=True)
-    proposal = drafter.propose(text[-1], width_for(builder, budget))
-    watch.lap("draft")
-    draft = builder(proposal.candidates, text, budget)
-    watch.lap("build")
-    verdict(draft, behind)
-    watch.lap("commit")
-    return watch.times
+    The first round of each takes in the whole text before it, and in the second a GPU may capture
+    its graphs: no other round is like them, and they are left out.
+    """
+    from core.decode import Settings, decode
+
+    collected = simulation.collected
+    most = 1 + ROUNDS * (simulation.limits.depths + 1)
+    middle = collected.positions[len(collected.positions) // 2]
+    text = collected.tokens[: max(1, min(middle, endless.context_limit - most))].tolist()
+    settings = Settings(budget, most, Sampling(**collected.header.sampling))
+    while True:
+        rounds = decode(endless, method, text, settings)
+        yield from (record.times for record in islice(rounds, 2, None))
 
 
 def _some(simulation: Simulation) -> Sequence[int]:
@@ -346,16 +350,18 @@ class Checked:
 
 
 def check(engine: Engine, simulation: Simulation, budget: int, repeats: int = 3) -> Checked:
-    """Decode the collected text once more, timed from its first round's end to its last: the
-    fastest of the repeats' medians would flatter, so it is the median."""
+    """Decode the collected text ``repeats`` times more and compare its rounds with the simulated.
+
+    Tokens/s are those behind a run's first round, whose end starts the clock. They are the median
+    of the repeats, for the fastest would flatter.
+    """
     from core.session import RunRequest
 
     header = simulation.collected.header
     run = simulation.run(budget)
     request = RunRequest(
-        header.prompt_text, simulation.method, budget, run.new_tokens,
-        **{k: header.sampling[k] for k in ("temperature", "top_k", "top_p", "seed")},
-        timed=False, options=tuple(simulation.options.items()),
+        header.prompt_text, simulation.method, budget, run.new_tokens, timed=False,
+        **asdict(Sampling(**header.sampling)), options=tuple(simulation.options.items()),
     )  # fmt: skip
     rates, equal, rounds = [], True, 0
     for _ in range(repeats):

@@ -106,8 +106,8 @@ def acceptance_histogram(tables: Tables, by: By = "method") -> pd.DataFrame:
 def tau(tables: Tables, by: By = "method", draws: int = 2000, seed: int = 0) -> pd.DataFrame:
     """Block efficiency τ with its 95 % bootstrap interval, and speed.
 
-    Whole texts are drawn anew when there are several (a text: one target, prompt, sampling and
-    seed), else single rounds, as if they were independent: that interval holds for this text only.
+    Whole texts are drawn anew when there are several (``text`` in the table of runs), else single
+    rounds, as if they were independent: that interval holds for this text only.
 
     method             the label
     runs               traces

@@ -1,7 +1,8 @@
 """Methods against each other on the same texts: what may be compared, and the paired difference.
 
-Two runs are a pair when target, tokenizer, prompt and the target's sampling rule with its seed are
-the same: decoding is lossless, so they write one text, and their difference is the drafting's.
+Two runs are a pair when all that decides the text is the same (``analysis.tables.text_key``):
+decoding is lossless, so they write one text, and their difference is the drafting's. An interrupted
+run wrote only a part of its text and is no pair of any.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 
-from analysis.tables import Frame, Tables, documented
+from analysis.tables import INTERRUPTED, Frame, Tables, documented
 from core.stats import difference
 
 
@@ -53,8 +54,9 @@ def paired(tables: Tables, draws: int = 2000, seed: int = 0) -> pd.DataFrame:
 
 
 def _by_text(tables: Tables) -> dict[str, Frame]:
-    """By method: Σ (accepted + 1) and rounds of every text, in the order of the texts' keys."""
-    runs = tables.runs[tables.runs["rounds"] > 0]
+    """By method: Σ (accepted + 1) and rounds of every whole text, in the order of their keys."""
+    whole = (tables.runs["rounds"] > 0) & (tables.runs["ended"] != INTERRUPTED)
+    runs = tables.runs[whole]
     length = runs["accepted"] + runs["rounds"]
     found = {}
     for name, part in runs.assign(length=length).groupby("method", observed=True):

@@ -42,11 +42,12 @@ def _beliefs(seen: Seen) -> Beliefs:
         top_log_p.append(best.values)
         # exp(−inf)·(−inf) would be NaN; such tokens carry no entropy
         entropy.append(-(slab.exp() * slab.clamp_min(-1e9)).sum(-1))
-        rows = ((parents >= low) & (parents < low + _SLAB)).nonzero().flatten()
-        above = slab[parents[rows] - low]
-        own = above.gather(1, tokens[rows, None])
-        log_p[rows] = own.squeeze(1)
-        rank[rows] = (above > own).sum(1, dtype=torch.int32) + 1
+        below = ((parents >= low) & (parents < low + _SLAB)).nonzero().flatten()
+        for rows in below.split(_SLAB):  # a few rows may have all the children
+            above = slab[parents[rows] - low]
+            own = above.gather(1, tokens[rows, None])
+            log_p[rows] = own.squeeze(1)
+            rank[rows] = (above > own).sum(1, dtype=torch.int32) + 1
     return Beliefs(
         log_p=_array(log_p),
         rank=_array(rank),

@@ -16,7 +16,7 @@ import hashlib
 import inspect
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, wraps
 from itertools import pairwise
@@ -49,7 +49,7 @@ STAGES = tuple(f.name for f in fields(Times))
 WIDEST = 16  # coverage C_K, K = 1 … 16
 COVERAGE = tuple(f"coverage_{k}" for k in range(1, WIDEST + 1))
 STOPPED, LIMITED, INTERRUPTED = "stop token", "token limit", "interrupted"
-_LABEL = 80  # characters a label may take
+_LABEL, _PROMPT = 60, 80  # characters that a label takes, and a prompt's beginning
 
 P = ParamSpec("P")
 
@@ -192,6 +192,7 @@ def method_labels(headers: Mapping[str, Header]) -> dict[str, str]:
     """A label for each run: method and budget, and of the rest what its method's runs differ in.
 
     Runs with one label are put together by tables over methods; they differ in the prompt and seed.
+    Labels that would be the same only because they are cut short are numbered.
     """
     told = {name: _setting(header) for name, header in headers.items()}
     shared: dict[str, set[tuple[str, str]]] = {}  # by method: what all of its runs have
@@ -206,8 +207,24 @@ def method_labels(headers: Mapping[str, Header]) -> dict[str, str]:
             f"{key}={value}" for key, value in setting.items()
             if key not in ("method", "B") and (key, value) not in shared[setting["method"]]
         ]  # fmt: skip
-        labels[name] = " ".join(" ".join(words)[:_LABEL].split())
-    return labels
+        labels[name] = " ".join(" ".join(words).split())
+    short = _cut(dict.fromkeys(labels.values()))
+    return {name: short[label] for name, label in labels.items()}
+
+
+def _cut(labels: Iterable[str]) -> dict[str, str]:
+    """Each label in at most ``_LABEL`` characters, and no two the same."""
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for label in sorted(labels, key=lambda label: len(label) > _LABEL):  # whole ones as they are
+        short, number = label[:_LABEL].rstrip(), 1
+        while short in taken:
+            number += 1
+            ending = f" #{number}"
+            short = label[: _LABEL - len(ending)].rstrip() + ending
+        taken.add(short)
+        found[label] = short
+    return found
 
 
 def _setting(header: Header) -> dict[str, str]:
@@ -226,9 +243,10 @@ def _setting(header: Header) -> dict[str, str]:
 
 
 def sampling(header: Header) -> dict[str, Any]:
-    """The rule for the target's own tokens: at temperature 0 nothing but that decides."""
-    given = header.settings.get("sampling")
-    given = given if isinstance(given, dict) else {}
+    """The rule for the target's own tokens: at temperature 0 nothing but that decides. A denoising
+    run has it among its settings."""
+    given = header.settings.get("sampling", header.settings)
+    given = given if isinstance(given, Mapping) else {}
     warm = _number(given.get("temperature"))
     if not warm:
         return {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "seed": 0}
@@ -246,13 +264,23 @@ def _number(value: Any) -> float:
 
 
 def text_key(header: Header) -> str:
-    """Short name of the text a run writes: two runs with one key write the same text, however they
-    draft. Target, tokenizer, prompt and the sampling rule with its seed decide it."""
+    """Short name of the text a run writes, if nobody interrupts it: two runs with one key write the
+    same text, however they draft. Target, tokenizer, prompt, how many tokens are wanted, and the
+    sampling rule with its seed decide it; so does what they are computed in and on, for the two
+    best tokens may nearly tie; and of a denoising run in which steps it goes."""
+    settings = header.settings
     parts = [
         header.model.get("name"), header.model.get("revision"), header.tokenizer_hash,
-        header.prompt_text, header.prompt_ids, sampling(header),
+        header.prompt_text, header.prompt_ids, sampling(header), _limit(header),
+        header.dtype, header.device.partition(":")[0],
+        [settings.get(name) for name in ("block", "pace", "go_on")],
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:12]
+
+
+def _limit(header: Header) -> Any:
+    """The most new tokens the text may have; a denoising run calls it the text's length."""
+    return header.settings.get("max_new_tokens", header.settings.get("length"))
 
 
 @documented
@@ -261,7 +289,8 @@ def _runs(tables: Tables) -> pd.DataFrame:
 
     run                the name it was given
     method             method, budget and what else tells these runs apart
-    text               key of the text: equal for runs of one target, prompt, sampling and seed
+    text               key of the text that a whole run writes: equal for runs of one target,
+        prompt, token limit, sampling, seed, dtype and kind of device
     prompt             the prompt's first 80 characters
     temperature        of the target's rule; 0 is greedy
     seed               of the target's rule; 0 when greedy, where it decides nothing
@@ -285,7 +314,7 @@ def _runs(tables: Tables) -> pd.DataFrame:
     headers = [trace.header for trace in tables.traces.values()]
     rules = [sampling(header) for header in headers]
     frame["text"] = _text([text_key(header) for header in headers])
-    frame["prompt"] = _text([header.prompt_text[:_LABEL] for header in headers])
+    frame["prompt"] = _text([header.prompt_text[:_PROMPT] for header in headers])
     frame["temperature"] = [float(rule["temperature"]) for rule in rules]
     frame["seed"] = [int(rule["seed"]) for rule in rules]
     frame["ended"] = _text([_ended(trace) for trace in tables.traces.values()])
@@ -313,7 +342,7 @@ def _tokens(trace: Trace) -> int:
 def _ended(trace: Trace) -> str:
     if not trace.complete:
         return INTERRUPTED
-    return LIMITED if _tokens(trace) == trace.header.settings.get("max_new_tokens") else STOPPED
+    return LIMITED if _tokens(trace) == _limit(trace.header) else STOPPED
 
 
 def _wall(trace: Trace) -> float:

@@ -8,14 +8,14 @@ path that stand among its first b. Light: numpy and numba, never torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from analysis.collected import Collected, Limits, drafter_key
-from core.builders import MAX_BUDGET, width_for
+from core.builders import MAX_BUDGET, reads, width_for
 from core.errors import UserError
 from core.methods import BUILDERS, Options, Value, load_builder, recipe, settle
 from core.simulate import lengths, verdict
@@ -121,7 +121,8 @@ class Simulation:
         the accepted path is not known (choices −1), nor any probability of its."""
         candidates, draft = self._drafted(position, budget)
         decided = verdict(draft, self.behind(position))
-        committed = (*draft.tokens[list(decided.path[1:])].tolist(), decided.bonus)
+        accepted = draft.tokens[list(decided.path[1:])].tolist()
+        committed = tuple(t for t in (*accepted, decided.bonus) if t >= 0)  # −1: a full context
         mentioned = {*draft.tokens.tolist(), *candidates.ids[:, :64].ravel().tolist(), *committed}
         if draft.offers is not None:
             mentioned |= set(draft.offers.ids.ravel().tolist())
@@ -131,7 +132,7 @@ class Simulation:
             draft=draft,
             verdict=decided,
             committed=committed,
-            candidates=replace(candidates, transitions=None),
+            candidates=replace(candidates, transitions=None, read=reads(self.builder)),
             texts={t: self.collected.piece(t) for t in sorted(mentioned) if t >= 0},
         )
 
@@ -153,8 +154,8 @@ class Simulation:
         return replace(cut, transitions=_narrowed(whole.transitions, *kept))
 
     def behind(self, position: int) -> list[int]:
-        """The target's tokens behind a root, as far as any draft reaches."""
-        return self.collected.tokens[position + 1 : position + 1 + self.limits.depths].tolist()
+        """The target's tokens behind a root, as far as any draft reaches, and the bonus behind."""
+        return self.collected.tokens[position + 1 :][: self.limits.depths + 1].tolist()
 
     def _at(self, position: int, budget: int) -> _Walked:
         if not self.nested:
@@ -178,13 +179,14 @@ class Simulation:
         A token behind the last of a list is no better than that one, so the best-first order is
         right until the last one is drafted. Other builders must be given all that they read.
         """
-        limits = self.limits
-        if offered.transitions is not None and not hasattr(self.builder, "width"):
+        limits, own = self.limits, reads(self.builder)
+        conditioned = draft.offers is not None or own is None  # not so if it reads plain q alone
+        if offered.transitions is not None and conditioned:
             if int(self.options["candidates"]) > limits.candidates:
                 return 0
             kept, wanted = limits.siblings, int(self.options["siblings"])
         else:
-            wanted = width_for(self.builder, budget)
+            wanted = budget if own is None else own
             kept = wanted if limits.complete else limits.kept
         if wanted <= kept:
             return NEVER
@@ -223,24 +225,6 @@ def simulate(
 ) -> WhatIf:
     """One run; who asks again keeps a ``Simulation``. ``budget`` None is the method's default."""
     return Simulation(collected, method, options).run(budget, new_tokens)
-
-
-def budget_curve(
-    collected: Collected, method: str, budgets: Sequence[int], options: Options | None = None
-) -> list[WhatIf]:
-    """A run for each budget."""
-    return Simulation(collected, method, options).curve(budgets)
-
-
-def draft_at(
-    collected: Collected,
-    position: int,
-    method: str,
-    budget: int | None = None,
-    options: Options | None = None,
-) -> Draft:
-    """What a round with its root at ``position`` drafts."""
-    return Simulation(collected, method, options).draft(position, budget)
 
 
 def check_budget(budget: int) -> None:

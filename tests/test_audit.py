@@ -93,6 +93,23 @@ def test_no_tie_is_allowed_in_float32_nor_without_a_gap():
     assert not Difference(0, 1, 2, Margin(math.nan, 0.5)).tied
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_bound_is_of_the_best_logits_size_whatever_else_stands_there(dtype):
+    info = torch.finfo(dtype)
+    assert tie_bound(-17.0, dtype) == tie_bound(17.0, dtype) > 0
+    assert 0 < tie_bound(0.0, dtype) <= 4 * info.tiny
+    assert tie_bound(-math.inf, dtype) == tie_bound(math.nan, dtype) == 0
+    for rest in (-math.inf, info.min, -500.0):  # a cold or a padded vocabulary
+        for best in (3.0, 0.0, -3.0):
+            logits = torch.full((1, 30), rest, dtype=dtype)
+            logits[0, 4], logits[0, 9] = best, best - 4
+            rule = TargetRule(Sampling())
+            seen = SimpleNamespace(logits=logits, rule=rule, position=9, draft=Draft.root_only(0))
+            found = audit.margin(seen)  # type: ignore[arg-type]
+            assert found == Margin(4.0, tie_bound(best, dtype))
+            assert not Difference(3, 4, 9, found).tied
+
+
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.7, seed=3)])
 def test_the_margin_is_that_of_the_scores_the_rule_compares(sampling):
     logits = torch.randn(1, 30, generator=torch.Generator().manual_seed(1)) * 5
@@ -176,14 +193,15 @@ def test_the_order_changes_and_everybody_runs_equally_often():
 def test_ratios_are_medians_over_prompts_and_other_tokens_show():
     plain, fast = Contestant("plain", "ar"), Contestant("fast", "ddtree", 8)
     timings = [
-        Timing(plain, 0, 2.0, (1, 2), 1.0),
-        Timing(plain, 0, 2.0, (1, 2), 1.0),
-        Timing(plain, 1, 4.0, (1, 2), 1.0),
-        Timing(fast, 0, 1.0, (1, 2), 3.0),
-        Timing(fast, 0, 1.0, (1, 2), 3.0),
-        Timing(fast, 1, 1.0, (1, 9), 1.0),
+        Timing(plain, 0, 2.0, (1, 2), (1,)),
+        Timing(plain, 0, 2.0, (1, 2), (1,)),
+        Timing(plain, 1, 4.0, (1, 2), (1,)),
+        Timing(fast, 0, 1.0, (1, 2), (5,)),
+        Timing(fast, 0, 1.0, (1, 2), (5,)),
+        Timing(fast, 1, 1.0, (1, 9), (1, 1, 2)),
     ]
     base, row = rows(timings, (plain, fast))
     assert base.identical and base.plain_ratio == 1 and base.tokens_per_second == 0.75
     assert row.plain_ratio == 3.0 and row.tokens_per_second == 2.0
+    assert base.tau == 1 and row.tau == (5 + 5 + 1 + 1 + 2) / 5  # τ of all rounds, not of runs
     assert (row.same, row.prompts, row.identical) == (1, 2, False)

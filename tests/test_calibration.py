@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
+from analysis import collect as collecting
 from analysis.calibrate import Plan, anchors, averaged, calibrate, continuations, marginal
 from analysis.calibration import COVERED, curves, read_table
+from core.drafters.dflash import save_model
 from core.errors import UserError
+from core.session import Engine
 from tests import toys
+from tests.test_cli import BYTES, save_toys
 from tests.test_whatif import source
 
 PLAN = Plan(anchors=6, continuations=5, seeds=2, new_tokens=12)
@@ -72,8 +78,6 @@ def test_a_continuation_is_followed_no_further_than_a_stop_token():
 def test_the_numbers_are_those_of_independent_passes(measured, tmp_path):
     """TVD and coverage of each drafter at one anchor, drafter and target asked afresh."""
     table, folder = measured
-    import json
-
     texts = json.loads((folder / "texts.json").read_text())
     line = table[table["number"] == 3].iloc[0]
     text, at = texts[line["prompt"]], int(line["position"])
@@ -119,6 +123,41 @@ def test_it_goes_on_where_it_was_and_is_the_same(measured, tmp_path):
         calibrate(source(), PROMPTS, tmp_path, Plan(7, 5, 2, 12))
 
 
+def test_other_weights_are_another_measurement(tmp_path):
+    """Work that is kept is one drafter's, as its weights stand; a file tells which they were."""
+    target, drafter = save_toys(tmp_path)
+    asked = Plan(2, 2, 1, 8)
+
+    def source():
+        return collecting.source_of(Engine(str(target), "cpu", drafter), ["dflash"], {})
+
+    first = source()
+    calibrate(first, PROMPTS, tmp_path / "measured", asked)
+    calibrate(source(), PROMPTS, tmp_path / "measured", asked)  # the same, whoever loaded it
+    path = tmp_path / "x.safetensors"
+    with pytest.raises(KeyboardInterrupt):
+        collecting.collect(first, PROMPTS[1], path, collecting.Plan(40, 8), report=interrupted)
+    assert (tmp_path / "x.safetensors.partial").is_dir()
+    save_model(
+        toys.dflash_model(7, torch.float32, mask_token_id=BYTES - 1, vocab_size=BYTES), drafter
+    )
+    with pytest.raises(UserError, match="another measurement"):
+        calibrate(source(), PROMPTS, tmp_path / "measured", asked)
+    trained = source()
+    made = collecting.collect(trained, PROMPTS[1], path, collecting.Plan(40, 8))
+    alone = collecting.collect(
+        trained, PROMPTS[1], tmp_path / "y.safetensors", collecting.Plan(40, 8)
+    )
+    np.testing.assert_array_equal(made.arrays["dflash.ids"], alone.arrays["dflash.ids"])
+    old, new = (s.about["weights"]["dflash"]["sha256"] for s in (first, trained))
+    assert made.header.about["weights"]["dflash"]["sha256"] == new != old
+
+
+def interrupted(done, what):
+    if done > 0.5:
+        raise KeyboardInterrupt
+
+
 def test_files_and_figures_are_written_and_read_again(measured, tmp_path):
     table, folder = measured
     pd.testing.assert_frame_equal(read_table(folder), table)
@@ -135,7 +174,7 @@ def test_files_and_figures_are_written_and_read_again(measured, tmp_path):
         assert "\n" not in str(error.value)
 
 
-def test_curves_are_means_with_the_deviation_over_seeds(measured):
+def test_curves_are_means_with_intervals_and_the_deviation_over_seeds(measured):
     table, _ = measured
     drawn = curves(table)
     assert list(dict.fromkeys(drawn["series"])) == ["marginal", "dflash", "treeflash", "dart"]
@@ -144,16 +183,40 @@ def test_curves_are_means_with_the_deviation_over_seeds(measured):
     assert line["observed"] == len(own) and line["tvd"] == pytest.approx(own["tvd"].mean())
     means = [own[own["seed"] == seed]["tvd"].mean() for seed in (0, 1)]
     assert line["tvd_sd"] == pytest.approx(np.std(means, ddof=1))
+    half = 1.959964 * own["tvd"].std(ddof=1) / np.sqrt(len(own))
+    assert line["tvd_low"] == pytest.approx(line["tvd"] - half)
+    assert line["tvd_high"] == pytest.approx(min(1, line["tvd"] + half))
+    alone = curves(table[table["seed"] == 0])
+    assert alone["tvd_sd"].isna().all() and alone["coverage_1_sd"].isna().all()
+    assert (alone["tvd_low"] <= alone["tvd"]).all()
     assert (drawn[list(COVERED)].diff(axis=1).iloc[:, 1:] >= -1e-6).all().all()
 
 
 def test_anchors_are_spread_over_seeds_and_prompts():
-    found = anchors(Plan(9, 4, 3), [(8, 20), (3, 9)])
+    places = [range(8, 19), range(3, 8)]
+    found = anchors(Plan(9, 4, 3), places)
     assert [a.number for a in found] == list(range(9))
     assert [a.seed for a in found] == [0, 1, 2] * 3
     assert {a.prompt for a in found} == {0, 1}
     assert all((8, 3)[a.prompt] <= a.position < (19, 8)[a.prompt] for a in found)
-    assert found == anchors(Plan(9, 4, 3), [(8, 20), (3, 9)])
+    assert found == anchors(Plan(9, 4, 3), places)
+
+
+def test_a_text_that_ends_at_once_has_no_anchor(tmp_path):
+    """Behind a stop token the target says nothing that anybody would decode."""
+    texts = [calibrated(prompt, tmp_path / str(n)) for n, prompt in enumerate(PROMPTS)]
+    stop = texts[1][len(PROMPTS[1])]
+    assert stop not in texts[0][len(PROMPTS[0]) :]
+    table = calibrate(source(stop=[stop]), PROMPTS, tmp_path / "both", PLAN)
+    assert set(table["prompt"]) == {0} and set(table["number"]) == set(range(6))
+    with pytest.raises(UserError, match="ends with its first token"):
+        calibrate(source(stop=[stop]), PROMPTS[1:], tmp_path / "one", PLAN)
+
+
+def calibrated(prompt, folder):
+    """The target's own text on a prompt."""
+    calibrate(source(), [prompt], folder, Plan(1, 1, 1, 12))
+    return json.loads((folder / "texts.json").read_text())[0]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analysis.collect import Plan, collect
 from analysis.cost import (
     PIECEWISE,
     QUADRATIC,
@@ -27,8 +28,9 @@ from analysis.cost import (
 from analysis.whatif import Simulation, WhatIf
 from core.decode import Method
 from core.errors import UserError
+from core.target import Target
 from tests import toys
-from tests.test_whatif import collected, grams  # noqa: F401  (fixtures)
+from tests.test_whatif import collected, grams, source  # noqa: F401  (fixtures)
 
 SIZES = (1, 2, 3, 5, 9, 17, 33, 65, 129, 257)
 
@@ -102,6 +104,47 @@ def test_measuring_a_toy(collected):  # noqa: F811
     runs = simulation.curve([2, 8])
     rates = [e.tokens_per_second for e in expected(fit(found), staged, runs)]
     assert np.isfinite(rates).all() and best(expected(fit(found), staged, runs)).budget in (2, 8)
+
+
+@pytest.mark.parametrize("kind", ["dflash", "treeflash"])
+def test_the_stages_that_are_timed_are_a_real_rounds(kind, collected, monkeypatch):  # noqa: F811
+    """With fixed forwards too: the drafter replays its pass on what the round before committed."""
+    simulation = Simulation(collected, kind, {"candidates": 4} if kind == "treeflash" else {})
+    drafter = {"dflash": toys.dflash_drafter, "treeflash": toys.treeflash_drafter}[kind]()
+    drafter._fixed = True
+    replayed, committed = [], []
+    draft, commit = drafter._fixed_hidden, Target.commit
+    monkeypatch.setattr(
+        drafter, "_fixed_hidden", lambda root: replayed.append(draft(root)) or replayed[-1]
+    )
+    monkeypatch.setattr(
+        Target, "commit", lambda self, verdict: committed.append(verdict) or commit(self, verdict)
+    )
+    method = Method(kind, drafter, simulation.builder)
+    (staged,) = stages(simulation, method, toys.target(layers=drafter.layers), [8], 20)
+    decodings = sum(rows is None for rows in replayed)
+    assert len(replayed) - 2 * decodings == 20 and len(committed) == len(replayed)
+    assert 1 <= decodings <= 5 and min(staged.draft, staged.build, staged.commit) > 0
+
+
+def test_a_text_of_one_round_can_be_timed(tmp_path):
+    made = collect(source(), toys.PROMPT, tmp_path / "x.safetensors", Plan(2, 48))
+    simulation, drafter = Simulation(made, "ddtree"), toys.dflash_drafter()
+    method = Method("ddtree", drafter, simulation.builder)
+    (staged,) = stages(simulation, method, toys.target(layers=drafter.layers), [64], 3)
+    assert min(staged.draft, staged.build, staged.commit) > 0
+
+
+@pytest.mark.parametrize("rows", [10, 66])
+def test_verifying_is_timed_in_the_forward_that_a_run_takes(rows):
+    """A padded one, where forwards are fixed: the cache has room for it."""
+    target = Target(toys.model(), fixed=True)
+    text = [token % 48 for token in range(255 - rows)]
+    target.prefill(text, rows + 1)
+    assert not target._fixed_forward(rows).fits  # what the size alone leaves room for
+    target = Target(toys.model(), fixed=True)
+    verify_times(target, text, [rows], 1, lambda done, what: None)
+    assert target._fixed_forward(rows).fits
 
 
 # ── kept in a file ───────────────────────────────────────────────────────────────────────────────

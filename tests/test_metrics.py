@@ -462,6 +462,24 @@ def test_the_seed_matters_only_above_temperature_zero():
     assert key(1, 0) != key(1, 0.7)
 
 
+def test_the_text_hangs_on_all_that_decides_it():
+    header = fakes.make_header()
+    others = [
+        fakes.make_header(max_new_tokens=31), replace(header, dtype="bfloat16"),
+        replace(header, device="cuda:0"), replace(header, prompt_ids=(1, 2)),
+    ]  # fmt: skip
+    assert len({text_key(h) for h in (header, *others)}) == 5
+    assert text_key(replace(header, device="cuda:1")) == text_key(others[2])
+    assert text_key(fakes.make_header(method="dart", budget=8)) == text_key(header)
+
+
+def test_an_interrupted_run_is_no_pair_of_any():
+    whole, other = fake_trace(prompt="a"), fake_trace("dart", prompt="a")
+    assert len(paired.paired(Tables.of([whole, other]))) == 1
+    tables = Tables.of([whole, replace(other, footer=None)])
+    assert paired.paired(tables).empty and tables.runs["ended"].tolist()[1] == "interrupted"
+
+
 def test_labels_tell_apart_what_differs_and_nothing_else():
     traces = [
         fake_trace(budget=8), fake_trace(budget=16), fake_trace(budget=16, prompt="b"),
@@ -472,6 +490,33 @@ def test_labels_tell_apart_what_differs_and_nothing_else():
         "ddtree B=8", "ddtree B=16", "ddtree B=16", "dart B=24 ngram_weight=0.5",
         "dart B=24 ngram_weight=0.0",
     ]  # fmt: skip
+
+
+def test_labels_too_long_to_show_whole_stay_apart():
+    traces = [fake_trace("dart", options={"ngram": "/data/" + 80 * "x" + end}) for end in "abb"]
+    one, two, three = Tables.of(traces).labels.values()
+    assert one != two == three and max(map(len, (one, two))) <= 60
+    assert Tables.of(traces).runs["method"].nunique() == 2
+
+
+SHIPPED = Path(__file__).resolve().parent.parent / "assets" / "traces"
+
+
+def test_a_denoising_run_says_how_it_was_sampled_and_ended():
+    """Its header has a length, and the rule among its settings."""
+    trace = read_trace(SHIPPED / "code-denoise.jsonl.gz")
+    warm = {**trace.header.settings, "temperature": 0.7, "seed": 3}
+    short = {**trace.header.settings, "length": 96}
+    tables = Tables.of([
+        trace, replace(trace, header=replace(trace.header, settings=warm)),
+        replace(trace, header=replace(trace.header, settings=short)),
+        read_trace(SHIPPED / "code-spiffy-10.jsonl.gz"),
+    ])  # fmt: skip
+    runs = tables.runs
+    assert runs["temperature"].tolist() == [0.0, 0.7, 0.0, 0.0]
+    assert runs["seed"].tolist() == [0, 3, 0, 0]
+    assert runs["ended"].tolist() == ["token limit", "token limit", "stop token", "token limit"]
+    assert runs["text"].nunique() == 3 and runs["text"][0] == runs["text"][3]
 
 
 # ── sorts of tokens, figures ─────────────────────────────────────────────────────────────────────

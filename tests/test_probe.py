@@ -1,8 +1,11 @@
 """The probe against naive numpy."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from analysis.probe import observe
 from core.decode import Proposal, Seen
@@ -100,6 +103,38 @@ def test_drafts_around_and_beyond_a_slab(rows):
     found = observe(seen)
     check_beliefs(seen, found.beliefs)
     check_probe(seen, found.probe)
+
+
+class Largest(TorchDispatchMode):
+    """The most numbers that any tensor made within had."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        made = out if isinstance(out, (list, tuple)) else [out]
+        self.count = max(self.count, *(t.numel() for t in made if isinstance(t, torch.Tensor)), 0)
+        return out
+
+
+def test_no_more_than_a_slab_of_rows_is_worked_on_however_many_children_one_has():
+    """All but the first rows of a draft hang on one slab; the numbers are those of any other."""
+    vocabulary = 300
+    seen = seen_round(rows=700, vocabulary=vocabulary, path_length=1)
+    rng = np.random.default_rng(1)
+    parents = np.append([-1], np.minimum(np.arange(699), rng.integers(0, 100, 699)))
+    object.__setattr__(seen, "draft", toys.draft_of(parents, seen.draft.tokens))
+    object.__setattr__(seen, "verdict", replace(seen.verdict, choices=np.zeros(700, np.int64)))
+    with Largest() as largest:
+        found = observe(seen)
+    assert largest.count <= 128 * vocabulary
+    check_beliefs(seen, found.beliefs)
+    log_p = seen.logits[:128].log_softmax(-1)[parents[1:]]
+    own = log_p.gather(1, torch.from_numpy(seen.draft.tokens[1:, None]))
+    np.testing.assert_array_equal(found.beliefs.log_p[1:], own[:, 0])
+    np.testing.assert_array_equal(found.beliefs.rank[1:], (log_p > own).sum(1) + 1)
 
 
 def test_impossible_tokens_give_numbers_and_not_nan():

@@ -216,7 +216,7 @@ def test_the_share_reached_is_the_floor_s_of_what_was_measured():
     plain, rival = Contestant("plain", "ar"), Contestant("generate", None)
     lookup = Contestant("generate + lookup", None, lookup=10)
     counted = Passes((Work(400, 0),), ((Work(200, 500),), (Work(100, 4000), Work(100, 0))), 5)
-    whole = Timing(plain, 0, 20.0, (1, 2), 1.0, counted, 14.0)
+    whole = Timing(plain, 0, 20.0, (1, 2), (1,), counted, 14.0)
     half = replace(whole, seconds=40.0, rounds=28.0)
     timings = [
         whole, half, half,

@@ -21,7 +21,7 @@ from safetensors.numpy import load_file, save_file
 
 from analysis.collect import Plan, Source, collect
 from analysis.collected import Collected, follows
-from analysis.whatif import Simulation, budget_curve, draft_at, simulate
+from analysis.whatif import Simulation, simulate
 from app.cli import main
 from core.builders import best_first, chain
 from core.continuity import ContinuitySearch, Weights
@@ -33,6 +33,7 @@ from core.types import Candidates
 from tests import toys
 
 NEW = 48
+ROOT = Path(__file__).resolve().parent.parent
 FACTS = SimpleNamespace(name="toy", vocabulary=toys.VOCABULARY, stop_ids=frozenset())
 
 
@@ -133,6 +134,29 @@ def test_a_simulated_run_is_the_real_one(method, budget, options, collected, gra
         assert mine.stop_reason == record.stop_reason
 
 
+def test_a_fully_accepted_path_still_asks_for_the_token_behind_it():
+    shipped = Collected.load(ROOT / "assets" / "collected" / "fibonacci.safetensors")
+    simulation = Simulation(shipped, "treeflash")
+    depths, full = shipped.limits("treeflash").depths, 0
+    for start in simulation.run(64).starts:
+        record = simulation.round(start, 64)
+        behind = shipped.tokens[start + 1 :][: record.accepted + 1].tolist()
+        assert list(record.committed) == behind and record.verdict.bonus == behind[-1]
+        full += record.accepted == depths
+    assert full == 2
+
+
+def test_where_the_context_is_full_nothing_is_made_up(collected):
+    """A file whose text ends with an accepted token: the bonus behind it is not known."""
+    simulation = Simulation(collected, "ddtree")
+    records = [simulation.round(start, 64) for start in simulation.run(64).starts]
+    whole = next(record for record in records if record.accepted)
+    end = whole.position + 1 + whole.accepted
+    short = replace(collected, arrays={**collected.arrays, "tokens": collected.tokens[:end]})
+    record = Simulation(short, "ddtree").round(whole.position, 64)
+    assert record.committed == whole.committed[:-1] and record.verdict.bonus == -1
+
+
 def test_every_listed_method_was_simulated():
     assert {m for m, *_ in CASES} >= {n for n, r in RECIPES.items() if r.drafter}
 
@@ -224,6 +248,27 @@ def test_more_candidates_or_siblings_than_the_file_has_are_said(collected):
     assert not simulate(collected, "treeflash", 300, {"candidates": 12, "siblings": 40}).exact
 
 
+def test_a_list_is_cut_only_where_the_builder_reads(tmp_path, collected):
+    """A chain reads the best token alone; a width of one's own says nothing about what stands
+    behind a candidate."""
+    made = collect(source(), toys.PROMPT, tmp_path / "x.safetensors", Plan(NEW, 1))
+    found = simulate(made, "dflash", 7)
+    assert found.exact and found.lengths == simulate(collected, "dflash", 7).lengths
+    assert not simulate(made, "ddtree", 7).exact
+    simulation = Simulation(collected, "treeflash", {"candidates": 13})
+    simulation.builder = Narrow()
+    assert not simulation.run(8).exact
+
+
+class Narrow:
+    """A builder of one's own that reads what is offered behind each of its candidates."""
+
+    width = 3
+
+    def __call__(self, candidates, text, budget):
+        return best_first(candidates, text, budget)
+
+
 class Lookup(toys.RandomDrafter):
     """A drafter of one's own, without a way to answer at many places at once."""
 
@@ -309,8 +354,8 @@ def test_follows_finds_the_place_among_the_chosen():
         (lambda c: simulate(c, "ddtree", 8, {"width": 3}), "no option"),
         (lambda c: simulate(c, "treeflash", 8, {"candidates": 0}), "candidates must be 1"),
         (lambda c: simulate(c, "ddtree", 8, new_tokens=999), "1 to 48"),
-        (lambda c: draft_at(c, 3, "ddtree"), "8 to 54, not at 3"),
-        (lambda c: budget_curve(c, "dart", [8]), "n-gram store"),
+        (lambda c: Simulation(c, "ddtree").draft(3), "8 to 54, not at 3"),
+        (lambda c: simulate(c, "dart", 8), "n-gram store"),
     ],
 )
 def test_a_question_without_answer_is_one_sentence(call, words, collected):
@@ -349,6 +394,8 @@ def corrupt(path, change):
         lambda a, h, m: h.update(surplus=1),
         lambda a, h, m: h["drafters"]["dart"].update(depths=10**9),
         lambda a, h, m: h["drafters"]["treeflash"].update(candidates=200),
+        lambda a, h, m: h.update(sampling={"temperature": "hot"}),
+        lambda a, h, m: h.update(sampling={"weather": 1}),
         lambda a, h, m: a.pop("tokens"),
         lambda a, h, m: a.pop("treeflash.next_log_q"),
         lambda a, h, m: a.update({"pieces": a["dart.ids"]}),
@@ -367,6 +414,24 @@ def test_a_damaged_file_is_one_sentence(change, tmp_path, collected):
         for method in ("ddtree", "treeflash", "dart+best-first"):
             simulate(made, method, 8)
     assert "\n" not in str(error.value)
+
+
+def without_siblings(arrays, header, metadata):
+    header["drafters"]["treeflash"].update(siblings=0)
+    for name in ("next_ids", "next_log_q", "next_marginal"):
+        arrays[f"treeflash.{name}"] = arrays[f"treeflash.{name}"][..., :0]
+
+
+@pytest.mark.parametrize(
+    "change", [lambda a, h, m: h.update(vocabulary=2**31 - 1), without_siblings]
+)
+def test_sizes_that_would_break_a_search_are_refused_before_one(change, tmp_path, collected):
+    """No array is made of a length that only the header claims, nor searched where it is empty."""
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(collected.path.read_bytes())
+    corrupt(path, change)
+    with pytest.raises(UserError, match="header cannot be read"):
+        Collected.load(path)
 
 
 @settings(max_examples=60)
@@ -411,10 +476,9 @@ def test_what_if_never_imports_torch(collected):
         "    s = Simulation(c, method, {})\n    s.curve([4, 16]), s.round(c.answer, 9)\n"
         "print(' '.join(sys.modules))"
     )
-    root = Path(__file__).resolve().parent.parent
     done = subprocess.run(
         [sys.executable, "-c", code, str(collected.path)],
-        cwd=root, capture_output=True, text=True, check=True,
+        cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert not {m.split(".")[0] for m in done.stdout.split()} & {"torch", "transformers", "gradio"}
 
@@ -453,6 +517,20 @@ def test_the_command_tells_the_same_numbers(collected):
 def test_a_bad_question_on_the_command_line_is_one_sentence(words, says, collected):
     code, _, err = command("whatif", collected.path, *words)
     assert code == 2 and says in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("content", [b"notes", None])
+def test_collecting_replaces_nothing_but_its_like(content, tmp_path, monkeypatch):
+    path = tmp_path / "x.safetensors"
+    if content is None:
+        save_file({"weight": np.zeros(2)}, path)
+    else:
+        path.write_bytes(content)
+    before = path.read_bytes()
+    monkeypatch.setattr("app.commands.common.load_engine", lambda *_: pytest.fail("too late"))
+    code, _, err = command("collect", path, "--prompt", "hi")
+    assert code == 2 and "exists and is no collected text" in err and err.count("\n") == 1
+    assert path.read_bytes() == before
 
 
 def test_a_missing_file_is_one_sentence(tmp_path):

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, default, about in (
         ("anchors", 64, "in all"),
         ("continuations", 16, "of each anchor"),
-        ("seeds", 3, "the anchors are spread over; their deviation is the band"),
+        ("seeds", 3, "the anchors are spread over"),
         ("max-new-tokens", 128, "of the texts the anchors lie in"),
     ):
         group.add_argument(
@@ -73,10 +73,11 @@ def main(args: argparse.Namespace) -> int:
 def _show(drawn: pd.DataFrame) -> None:
     rows = [
         (
-            str(row.series), str(row.depth), f"{row.tvd:.3f}", f"± {row.tvd_sd:.3f}",
+            str(row.series), str(row.depth), f"{row.tvd:.3f}",
+            f"[{row.tvd_low:.3f}, {row.tvd_high:.3f}]" if row.tvd_low == row.tvd_low else "–",
             f"{row.coverage_1:.3f}", f"{row.coverage_4:.3f}", f"{row.coverage_16:.3f}",
         )
         for row in drawn.itertuples()
     ]  # fmt: skip
-    columns = ("", "depth", "TVD", "", "top-1", "top-4", "top-16")
+    columns = ("", "depth", "TVD", "95 %", "top-1", "top-4", "top-16")
     console().print(table(columns, rows, left=("",)))

@@ -72,8 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
+    _check(args)
     prompts = common.read_prompts(args.prompts)[: args.count]
-    _check(args, prompts)
     asked_settings(args, args.length)
     language = load(args)
     settings = replace(asked_settings(args, language.block), width=RANKED)
@@ -108,8 +108,8 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check(args: argparse.Namespace, prompts: list[str]) -> None:
-    if not prompts:
+def _check(args: argparse.Namespace) -> None:
+    if args.count is not None and args.count < 1:
         raise UserError(f"--count must be at least 1, not {args.count}")
     if not 1 <= args.lookahead <= MAX_LOOKAHEAD:
         raise UserError(f"the look-ahead must be 1 to {MAX_LOOKAHEAD}, not {args.lookahead}")
@@ -125,6 +125,7 @@ def _collected(
 ) -> Iterator[tuple[Sets, int]]:
     """Each prompt's counts and steps: read where an earlier run wrote them, else made and kept."""
     from core.diffusion.denoise import denoise
+    from core.drafters.checkpoint import replacing
 
     key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]
     path = folder / f"collected-{about['pace']}-{key}.jsonl"
@@ -132,9 +133,10 @@ def _collected(
     yield from kept
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with path.open("w", encoding="utf-8") as file:
-            for sets, steps in kept:
+        with replacing(path) as whole, whole.open("w", encoding="utf-8") as file:
+            for sets, steps in kept:  # all but a last line cut short
                 _write(file, sets, steps)
+        with path.open("a", encoding="utf-8") as file:
             for prompt in prompts[len(kept) :]:
                 ids = language.encode_chat(prompt)
                 rounds = tuple(denoise(language.target, ids, settings))

@@ -50,8 +50,7 @@ def main(args: argparse.Namespace) -> int:
     prompts = common.chosen_prompts(args)
     if len(prompts) != 1:
         raise UserError(f"a collected file holds one text, not {len(prompts)}")
-    if not args.file.absolute().parent.is_dir():
-        raise UserError(f"there is no folder {args.file.absolute().parent}")
+    _check_file(args.file)
     from core.types import Sampling
 
     sampling = Sampling(args.temperature, args.top_k, args.top_p, args.seed)
@@ -72,3 +71,16 @@ def main(args: argparse.Namespace) -> int:
         f"{size:.1f} MB; whatif {args.file} shows what methods and budgets would do"
     )
     return 0
+
+
+def _check_file(path: Path) -> None:
+    """An existing file is only replaced by its like, so that a slip costs no model and no text."""
+    from analysis.collected import Collected
+
+    if not path.absolute().parent.is_dir():
+        raise UserError(f"there is no folder {path.absolute().parent}")
+    if path.exists():
+        try:
+            Collected.load(path)
+        except UserError:
+            raise UserError(f"{path} exists and is no collected text") from None

@@ -62,7 +62,7 @@ def main(args: argparse.Namespace) -> int:
         sizes = sizes_up_to(max(budgets) + 1)
         points = verify_times(target, text, sizes, args.repeats, progress.at)
         cost = fit(points)
-        progress.at(None, "draft and build")
+        progress.at(None, "draft, build and commit")
         staged = list(stages(simulation, method, target, budgets, args.repeats))
         found = expected(cost, staged, simulation.curve(budgets))
         named, plain, checks = best(found), 1 / points[0].seconds, []

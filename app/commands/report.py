@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 FORMATS = ("csv", "parquet", "json")
 MOST_CLASSES, MOST_RANKS, MOST_DEPTHS = 6, 8, 32
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -156,7 +155,7 @@ def _why_not(tables: Tables, one: str, other: str) -> str:
     """What the first runs of two methods do not share."""
     first = {label: tables.traces[run].header for run, label in reversed(tables.labels.items())}
     found = cautions(first[one], first[other])
-    return found[0] if found else "they share no text"
+    return found[0] if found else "they share no text (token limits, dtypes or devices may differ)"
 
 
 def _depths(tables: Tables) -> Iterator[tuple[str, Body]]:
@@ -311,7 +310,10 @@ def notes(tables: Tables) -> Iterator[str]:
             "they count above, and not in the column in text/round."
         )
     if broken := int((runs["ended"] == INTERRUPTED).sum()):
-        yield f"{broken} of {len(runs)} runs were interrupted: their whole rounds count."
+        yield (
+            f"{broken} of {len(runs)} runs were interrupted: their whole rounds count, "
+            "and they are compared with none."
+        )
     if left_out := int(runs["left_out"].sum()):
         yield f"{left_out} rounds are left out: denoising rounds, or texts that ended at once."
     if len(tables.rounds) and tables.positions["tvd"].isna().all():
@@ -360,15 +362,9 @@ def write_table(frame: Any, path: Path) -> None:
         made = {**frame.attrs.get("about", {}), "rows": rows}
         path.write_text(json.dumps(made, ensure_ascii=False), encoding="utf-8")
     else:
-        text = frame.select_dtypes(exclude=["number", "bool"]).columns
-        frame.assign(**{c: frame[c].astype(object).map(_plain) for c in text}).to_csv(
-            path, index=False, lineterminator="\n"
-        )
+        from app.tables import table_csv
 
-
-def _plain(value: object) -> object:
-    """A spreadsheet would run text that begins like a formula."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+        path.write_bytes(table_csv(frame))
 
 
 _PAGE = """<!doctype html>

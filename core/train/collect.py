@@ -109,9 +109,10 @@ class Collector:
         parts = []
         for step in range(steps):
             token = _draw(best, best_ids, temperature, noise)
+            drawn = token.tolist()  # a GPU is waited for once
             for row in alive.nonzero().flatten().tolist():
-                sequences[row].append(int(token[row]))
-                alive[row] = int(token[row]) not in self.stop
+                sequences[row].append(drawn[row])
+                alive[row] = drawn[row] not in self.stop
             mask = _additive(keep[:, None, None, : width + step + 1], self.model.dtype)
             part = self._forward(token[:, None], mask, position[:, None], cache)
             parts.append(part)
