@@ -39,6 +39,10 @@ def cautions(one: Header, other: Header) -> list[str]:
         found.append("the prompts differ: p and q answer different questions, even at equal tokens")
     if _differ(one.model.get("name"), other.model.get("name")):
         found.append("the targets differ: p is another model's")
+    if _differ(one.dtype, other.dtype):
+        found.append("the precisions differ: two tokens may tie in one and not in the other")
+    if _differ(_limit(one), _limit(other)):
+        found.append("the token limits differ: one text may end before the other")
     mine, theirs = _sampling(one), _sampling(other)
     return found + [f"the {name} differ" for name in mine if mine[name] != theirs[name]]
 
@@ -48,9 +52,15 @@ def _differ(one: object, other: object) -> bool:
     return bool(one) and bool(other) and one != other
 
 
+def _limit(header: Header) -> object:
+    """The most tokens the text may have; a denoising run calls it the text's length."""
+    return header.settings.get("max_new_tokens", header.settings.get("length"))
+
+
 def _sampling(header: Header) -> dict[str, Any]:
-    """What decides the target's own tokens; at temperature 0 nothing but that does."""
-    given = header.settings.get("sampling")
+    """What decides the target's own tokens; at temperature 0 nothing but that does. A denoising
+    run has its rule among its settings."""
+    given = header.settings.get("sampling", header.settings)
     given = given if isinstance(given, dict) else {}
     warm = bool(given.get("temperature"))
     return {

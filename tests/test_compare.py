@@ -32,6 +32,19 @@ def test_what_an_old_trace_does_not_say_is_no_difference():
     assert cautions(make_header(sampling="hostile"), make_header()) == []
 
 
+def test_precisions_and_limits_are_told_of():
+    one = replace(make_header("why?"), dtype="float32")
+    other = replace(one, dtype="bfloat16", settings=dict(one.settings) | {"max_new_tokens": 7})
+    found = cautions(one, other)
+    assert ["precisions" in found[0], "token limits" in found[1], len(found)] == [True, True, 2]
+
+
+def test_two_denoising_runs_say_what_they_drew_with():
+    one = replace(make_header("why?"), settings={"length": 64, "temperature": 0.7, "pace": "k1"})
+    other = replace(one, settings=dict(one.settings) | {"temperature": 0.0})
+    assert any("temperatures" in words for words in cautions(one, other))
+
+
 def test_of_more_than_two_it_is_said_which():
     one = make_header("a")
     other = make_header("b")

@@ -273,7 +273,7 @@ def _distances(found: Measured) -> Json:
         _figure(
             "TVD by depth", "depth", "TVD",
             f"½ Σ |q − p| along the target's own continuations of {anchors} anchors at "
-            "temperature 1; bands are ± 1 standard deviation over seeds.",
+            "temperature 1; bands are 95 % intervals of the means.",
             lines, {"y": [0, 1]},
         ),
         alt=f"TVD by depth, from the first to the last: {_ends(lines)}.",

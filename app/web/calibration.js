@@ -23,7 +23,7 @@ class Calibration {
       stops: figure("Why the walk ended", "One cause a round, by the depth where its walk stopped. Each part opens its rounds.", "depth", "share of rounds"),
       causes: figure("What became of drafted nodes", "All nodes by their depth; unreached ones are unobserved, never counted as rejected.", "depth", "share of nodes"),
       sorts: figure("Why the walk ended, by sort of token", "The same causes, by the sort of the token that the target wanted.", "token", "share of rounds"),
-      result: figure("Calibrate: TVD by depth", "½ Σ |q − p| along the target's own continuations: mean over anchors, band ± 1 standard deviation over seeds (one seed: ± 1 standard error).", "depth", "TVD"),
+      result: figure("Calibrate: TVD by depth", "½ Σ |q − p| along the target's own continuations: mean over anchors and its 95 % interval.", "depth", "TVD"),
       resultCover: figure("Calibrate: coverage by depth", "How much of p the K best tokens hold, along the target's own continuations.", "depth", "coverage"),
     };
     this._build(element);

@@ -6,6 +6,7 @@ python -m tests.bench.build
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 import time
 from collections.abc import Callable
@@ -62,6 +63,7 @@ def continuity() -> None:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
     print(f"L = {DEPTHS}, medians of {REPEATS} proposals, ms (goal at 1,024: {GOAL_MS} to build)")
     print(f"{'nodes':>6} {'search':>8} {'build':>8} {'mask':>8}")
     for budget in (16, 64, 256, 1024):

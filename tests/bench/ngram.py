@@ -5,7 +5,7 @@ python -m tests.bench.ngram [TOKENS]
 
 from __future__ import annotations
 
-import sys
+import argparse
 import tempfile
 import time
 from collections.abc import Callable
@@ -75,7 +75,9 @@ def seconds(action: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    count = int(sys.argv[1]) if sys.argv[1:] else 4_000_000
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("count", type=int, nargs="?", default=4_000_000, help="tokens to count")
+    count = parser.parse_args().count
     tokens = synthetic(count)
     with tempfile.TemporaryDirectory() as name:
         path, trie = Path(name) / "store.safetensors", Path(name) / "store.trie"

@@ -5,6 +5,7 @@ python -m tests.bench.packed
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import time
 
@@ -23,6 +24,7 @@ ROWS, REPEATS, LAYOUTS = (1, 5, 9, 17, 33, 65, 129), 9, (1, 8, 16, 64)
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
     if not can_pack(torch.float32, torch.device("cpu")):
         print("this machine has no oneDNN: nothing is packed here")
         return
