@@ -3,7 +3,8 @@
 From an anchor the target draws N continuations at temperature 1. Along each of them, p(· | true
 prefix) is compared with what every drafter said at the anchor: q of DFlash and DART, q′ of
 TreeFlash given the true token before. The reference is the *marginal* p̃, the mean of p over the
-continuations: no drafter that knows only the context can be closer to p than the true marginal.
+continuations: of all that know the context alone it is nearest to p in KL, and no list of K tokens
+holds more of p on average. In TVD it is a reference, no bound: a sharper q may come nearer.
 
 The continuations of an anchor are one tree, whose shared beginnings are scored once, so a depth of
 all N costs one forward. A continuation that ends the text is followed no further.
@@ -251,8 +252,8 @@ Numbers = dict[int, tuple[float, Array]]  # row → its TVD and coverage [16]
 def marginal(branches: Branches, depths: int) -> list[Numbers]:
     """The same of p̃_i, the mean of p over the continuations, each cut to its best 256 tokens.
 
-    p̃ is compared with the p it is the mean of, so a depth without choice has TVD 0; the mean
-    over the continuations is a lower bound of the true marginal's (Jensen).
+    p̃ is compared with the p it is the mean of, so a depth without choice has TVD 0; with few
+    continuations it looks nearer to p than a mean over all of them would be (Jensen).
     """
     found: list[Numbers] = []
     for depth in range(depths):

@@ -207,7 +207,8 @@ class Simulation:
             kept = f"{limits.kept} tokens per depth"
             if limits.candidates:
                 kept += f", {limits.candidates} candidates and {limits.siblings} siblings"
-            return False, f"not exact: in {bitten} rounds the file's {kept} may not be enough"
+            rounds = "1 round" if bitten == 1 else f"{bitten} rounds"
+            return False, f"not exact: in {rounds} the file's {kept} may not be enough"
         if sampling.get("temperature", 0):
             return True, (
                 f"exact for this text, sampled at T = {sampling['temperature']:g} with seed "

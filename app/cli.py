@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from core import VERSION
 from core.errors import UserError
@@ -42,7 +42,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
             "studio",
             "app.commands.studio",
             "open the studio in the browser (what no command at all does)",
-            ("studio", "studio --port 7861 --model Qwen/Qwen3-0.6B --device cuda"),
+            ("studio", "studio runs/s", "studio --port 7861 --model Qwen/Qwen3-0.6B --device cuda"),
         ),
         Command(
             "replay",
@@ -134,7 +134,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command(
             "calibrate",
             "app.commands.calibrate",
-            "TVD and coverage of drafters by depth, against the true marginal",
+            "TVD and coverage of drafters by depth, against the marginal",
             ("calibrate runs/calibration", "calibrate runs/c --anchors 192 --continuations 64"),
         ),
         Command(
@@ -281,10 +281,28 @@ def overview() -> str:
 
 
 def _prepare_streams() -> None:
-    """A terminal that cannot show a character gets an escape, never an exception."""
+    """A terminal that cannot show a character gets an escape, never an exception.
+
+    Python has no stream for one the shell closed: stdout is then one whose reader has gone, and
+    what stderr would be told, nobody hears (print would say it on stdout).
+    """
+    if sys.stdout is None:
+        sys.stdout = _broken_pipe()
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 – as long as we run
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def _broken_pipe() -> TextIO:
+    """A stream that ends who writes to it, as ``| head`` does in the end, at stdout's place."""
+    read, write = os.pipe()
+    os.close(read)
+    if write != 1:  # or the next file to be opened would be what libraries take for stdout
+        os.dup2(write, 1)
+        os.close(write)
+    return open(1, "w", encoding="utf-8", closefd=False)
 
 
 def _complain(sentence: str, code: int) -> int:

@@ -112,7 +112,7 @@ def dot_svg(record: Round) -> bytes:
 def _digraph(record: Round) -> graphviz.Digraph:
     graph = draft_graph(record)
     made = graphviz.Digraph(
-        f"round {record.index}",
+        f"round {record.number}",
         graph_attr={"rankdir": "LR"},
         node_attr={"shape": "box", "style": "rounded,filled", "fillcolor": "white",
                    "fontname": "monospace"},

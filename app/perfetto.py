@@ -37,7 +37,7 @@ def _events(rounds: tuple[Round, ...], name: str) -> Iterator[dict[str, Any]]:
     for record in rounds:
         stages = {k: min(v, LONGEST) * MICRO for k, v in asdict(record.times).items()}
         whole = sum(stages.values())
-        yield _at(start, "X", f"round {record.index}", dur=whole, cat="round", args=_told(record))
+        yield _at(start, "X", f"round {record.number}", dur=whole, cat="round", args=_told(record))
         at = start
         for stage, length in stages.items():
             yield _at(at, "X", stage, dur=length, cat="stage")

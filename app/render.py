@@ -57,7 +57,7 @@ def _headline(record: Round) -> str:
     nodes = record.draft.nodes
     drafted = f"{nodes} node{'' if nodes == 1 else 's'} drafted"
     milliseconds = f"{record.times.total * 1e3:.0f} ms"
-    return f"round {record.index} · {drafted} · {record.accepted} accepted + 1 · {milliseconds}"
+    return f"round {record.number} · {drafted} · {record.accepted} accepted + 1 · {milliseconds}"
 
 
 def _node_line(record: Round, row: int, marked: Cues) -> str:

@@ -7,12 +7,14 @@ search. The loops are numba: with Python's heapq 1,024 nodes cost 4 ms, here a f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numba
 import numpy as np
 
+from core.errors import UserError
 from core.types import Array, Candidates, Draft, Offers, Transitions
 
 MAX_BUDGET = 1024
@@ -150,6 +152,10 @@ class OptTree:
     """
 
     gain: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.gain < math.inf:  # nan is no gain either
+            raise UserError(f"the option gain must be 0 or a number above it, not {self.gain}")
 
     def __call__(self, candidates: Candidates, text: Sequence[int], budget: int) -> Draft:
         table = Table.of(candidates)

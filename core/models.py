@@ -167,8 +167,13 @@ def pick_device(wanted: str = "auto") -> torch.device:
     try:
         device = torch.device(wanted)
         torch.ones(1, device=device).item()  # "meta" has a name but holds no numbers
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(f"device {wanted!r} cannot be used here: {first_line(error)}") from None
+    except Exception as error:  # torch tells its developers' list, or lacks a module of its own
+        cards = [f"cuda:{n}" for n in range(torch.cuda.device_count())]
+        usable = ["auto", "cpu", *(["cuda", *cards] if cards else [])]
+        why = f"{first_line(error)}; " if wanted in usable else ""
+        raise UserError(
+            f"the device {wanted!r} cannot be used here: {why}choose of {', '.join(usable)}"
+        ) from None
     return device
 
 

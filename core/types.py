@@ -385,6 +385,11 @@ class Round:
     def accepted(self) -> int:
         return self.verdict.accepted
 
+    @property
+    def number(self) -> int:
+        """Which round it is, from 1: what people are shown and ask for. Files hold ``index``."""
+        return self.index + 1
+
     def text(self, token: int) -> str:
         return self.texts.get(token, f"⟨{token}⟩")
 

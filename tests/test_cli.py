@@ -12,6 +12,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -25,12 +26,14 @@ from transformers import PreTrainedTokenizerFast
 from app import cli
 from app.commands.run import numbered
 from app.terminal import GrowingText, bar
+from core.builders import MAX_BUDGET
 from core.cache import ATTENTION
 from core.drafters.dart import save_model as save_dart
 from core.drafters.dflash import save_model
 from core.drafters.treeflash import save_model as save_treeflash
 from core.methods import RECIPES, recipe
 from core.ngram import build_store
+from core.presets import shipped
 from core.trace import read_trace
 from tests import toys
 
@@ -220,7 +223,7 @@ def test_trace_holds_the_run_and_the_probe_changes_nothing(call, toy, tmp_path):
         assert (trace.rounds[0].beliefs is not None) == (not more)
         ids.append(done["token_ids"])
         assert call("validate", path)[0] == 0
-        code, tree, _ = call("replay", path, "--round", 0)
+        code, tree, _ = call("replay", path, "--round", 1)
         assert code == 0 and "●" in tree and not ESCAPES.search(tree)
         code, listing, _ = call("replay", path)
         assert code == 0 and "complete" in listing and not ESCAPES.search(listing)
@@ -292,9 +295,46 @@ BAD = {
     "prompts file binary": ("run", "ddtree", "--prompts", sys.executable),
     "prompts file empty": ("run", "ddtree", "--prompts", "/dev/null"),
     "prompts not JSON": ("run", "ddtree", "--prompts", "{prompts}"),
-    "trace is a folder": ("run", "ddtree", *PROMPT, "--trace", "/"),
+    "trace of no trace's name": ("run", "ddtree", *PROMPT, "--trace", "{empty}/precious.txt"),
+    "trace over no trace": ("run", "ddtree", *PROMPT, "--trace", "{prompts}"),
+    "denoise trace of no trace's name": ("denoise", *PROMPT, "--trace", "{empty}/precious.txt"),
+    "denoise trace over no trace": ("denoise", *PROMPT, "--trace", "{prompts}"),
+    "trace is a folder": ("run", "ddtree", *PROMPT, "--trace", "{folder}"),
     "trace below a file": ("run", "ddtree", *PROMPT, "--trace", "{prompts}/x.jsonl"),
     "drafter missing": ("run", "ddtree", *PROMPT, "--drafter", "/nowhere"),
+    "drafter missing at the root": (
+        "run",
+        "ddtree",
+        *PROMPT,
+        "--drafter",
+        "/nope",
+    ),
+    "drafter a bare word": ("run", "ddtree", *PROMPT, "--drafter", "nope"),
+    "studio drafter missing": ("studio", "--port", "0", "--drafter", "/nope"),
+    "fetch nothing": ("fetch", "nope"),
+    "fetch an empty folder": ("fetch", "{empty}"),
+    "doctor of nothing": ("doctor", "nope"),
+    "doctor of an empty folder": ("doctor", "{empty}"),
+    "ngram memory": ("ngram", "{empty}/x.safetensors", "{prompts}", "--memory", "9" * 20),
+    "ngram count": ("ngram", "{empty}/x.safetensors", "{prompts}", "--min-count", "9" * 20),
+    "denoise length 0": ("denoise", *PROMPT, "--length", "0"),
+    "denoise length below 0": ("denoise", *PROMPT, "--length", "-5"),
+    "denoise length huge": ("denoise", *PROMPT, "--length", "99999999"),
+    "denoise real": ("denoise", *PROMPT, "--table", "--real", "-1"),
+    "set gain": (
+        "run",
+        "dflash+opt-tree",
+        *PROMPT,
+        "--model",
+        "{target}",
+        "--drafter",
+        "{drafter}",
+        "--set",
+        "gain=nan",
+    ),
+    "export nowhere": ("export-checkpoint", "/proc/x", "--drafter", "{drafter}"),
+    "preset budget": ("run", "ar", *PROMPT, "--model", "{preset}"),
+    "device of another kind": ("run", "ar", *PROMPT, "--model", "{target}", "--device", "tpu"),
     "drafter empty": ("run", "ddtree", *PROMPT, "--model", "{target}", "--drafter", "{empty}"),
     "drafter broken": ("run", "ddtree", *PROMPT, "--model", "{target}", "--drafter", "{broken}"),
     "no drafter ships": ("run", "ddtree", *PROMPT, "--model", "{target}"),
@@ -309,7 +349,7 @@ BAD = {
     "replay a folder": ("replay", "/"),
     "replay binary": ("replay", sys.executable),
     "replay round": ("replay", GOLDEN, "--round", "999"),
-    "replay round below 0": ("replay", GOLDEN, "--round", "-1"),
+    "replay round below 1": ("replay", GOLDEN, "--round", "0"),
     "validate empty": ("validate", "/dev/null"),
     "validate no trace": ("validate", "{prompts}"),
     "method twice": ("run", "ddtree", *PROMPT, "--method", "dflash"),
@@ -430,7 +470,10 @@ def test_bad_input_is_one_sentence_and_exit_code_2(call, toy, tmp_path, words):
     (tmp_path / "nothing.py").write_text("METHOD = 3\n")
     places = {"{prompts}": tmp_path / "prompts.jsonl", "{empty}": tmp_path / "empty"}
     places |= {"{broken}": broken, "{target}": Path(toy[1]), "{drafter}": Path(toy[3])}
-    places |= {"{nothing}": tmp_path / "nothing.py"}
+    (tmp_path / "preset.toml").write_text('[x]\ntarget = "a/b"\nbudgets = { ddtree = 5000 }\n')
+    (tmp_path / "folder.jsonl").mkdir()
+    places |= {"{nothing}": tmp_path / "nothing.py", "{preset}": tmp_path / "preset.toml"}
+    places |= {"{folder}": tmp_path / "folder.jsonl"}
     filled = []
     for word in words:
         for mark, path in places.items():
@@ -440,6 +483,69 @@ def test_bad_input_is_one_sentence_and_exit_code_2(call, toy, tmp_path, words):
     assert code == 2, err
     assert is_one_sentence(err), err
     assert out == ""
+    assert (tmp_path / "prompts.jsonl").read_text() == "not JSON\n"
+
+
+SAID = {
+    ("run", "ar", *PROMPT, "--drafter", "/nope"): "there is no folder /nope",
+    ("run", "ar", *PROMPT, "--trace", "x.txt"): "must be named NAME.jsonl or NAME.jsonl.gz",
+    ("denoise", *PROMPT, "--length", "0"): "the length must be 1 to 16384 tokens, not 0",
+    ("denoise", *PROMPT, "--length", "99999999"): "the length must be 1 to 16384 tokens",
+    ("fetch", "nope"): "there is no preset, folder or model 'nope'",
+}
+
+
+@pytest.mark.parametrize("words", SAID, ids=" ".join)
+def test_bad_input_is_called_by_its_name(call, words):
+    code, _, err = call(*words)
+    assert code == 2 and SAID[words] in err
+
+
+def test_the_shipped_presets_are_within_range():
+    assert all(1 <= b <= MAX_BUDGET for p in shipped().values() for b in p.budgets.values())
+
+
+def test_a_preset_out_of_range_names_its_file(call, tmp_path):
+    path = tmp_path / "own.toml"
+    path.write_text('[x]\ntarget = "a/b"\nbudgets = { ddtree = 5000 }\n')
+    _, _, err = call("run", "ar", *PROMPT, "--model", path)
+    assert f"{path}, [x]: the budget of ddtree must be 1 to 1024, not 5000" in err
+
+
+@pytest.mark.parametrize("device", ["mps", "tpu"])
+def test_another_device_is_refused_with_those_there_are(call, toy, device):
+    code, _, err = call("run", "ar", *PROMPT, *toy[:2], "--device", device)
+    assert code == 2 and "choose of auto, cpu" in err and len(err) < 150
+
+
+def test_traces_of_several_prompts_replace_no_other_file(call, tmp_path, monkeypatch):
+    monkeypatch.setattr("app.commands.common.load_engine", lambda *_: pytest.fail("too late"))
+    (tmp_path / "p.txt").write_text("one\ntwo\n")
+    precious = tmp_path / "t-2.jsonl"
+    precious.write_text('{"prompt": "mine"}\n')
+    words = ("--prompts", tmp_path / "p.txt", "--trace", tmp_path / "t.jsonl")
+    code, _, err = call("run", "ar", *words)
+    assert code == 2 and "t-2.jsonl exists and is no trace" in err
+    assert precious.read_text() == '{"prompt": "mine"}\n'
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_is_one_sentence_from_the_first_line_on(call, toy, tmp_path):
+    (tmp_path / "t.jsonl").symlink_to("/dev/full")
+    words = ("--prompt", "x", "--max-new-tokens", 4, "--trace", tmp_path / "t.jsonl")
+    code, _, err = call("run", "ar", *words, *toy)
+    assert code == 2 and is_one_sentence(err) and "No space left" in err
+
+
+def test_a_port_that_is_taken_and_a_host_that_is_not_there(call):
+    with socket.socket() as mine:
+        mine.bind(("127.0.0.1", 0))
+        mine.listen()
+        port = mine.getsockname()[1]
+        code, _, err = call("studio", "--port", port)
+        assert code == 2 and f"port {port} is taken: choose another with --port" in err
+        code, _, err = call("studio", "--host", "203.0.113.7", "--port", port)
+        assert code == 2 and "cannot listen on 203.0.113.7: " in err and err.count("\n") == 1
 
 
 def test_hostile_file_names_and_headers_reach_no_terminal(call, tmp_path):
@@ -484,6 +590,30 @@ def test_a_reader_that_goes_away_is_no_traceback(toy, tmp_path):
     assert process.stderr is not None
     assert process.stderr.read() == ""
     assert process.wait(60) == 141
+
+
+@pytest.mark.parametrize("words", [("replay", GOLDEN), ("--version",), ("frobnicate",)])
+def test_a_closed_stdout_is_a_reader_that_has_gone(words):
+    line = " ".join([sys.executable, "-m", "app", *map(str, words), ">&-"])
+    done = subprocess.run(line, shell=True, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    if words[0] == "frobnicate":
+        assert done.returncode == 2 and is_one_sentence(done.stderr)
+    else:
+        assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_closed_stderr_says_nothing_on_stdout():
+    line = f"{sys.executable} -m app frobnicate 2>&-"
+    done = subprocess.run(line, shell=True, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_ctrl_c_ends_the_studio_as_it_ends_everything(tmp_path):
+    process = start("studio", "--port", 0, "--model", tmp_path)
+    assert process.stdout is not None and "Ctrl-C" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and err.splitlines()[-1] == "draftscope: stopped"
 
 
 def test_a_poor_terminal_gets_escapes_not_exceptions():

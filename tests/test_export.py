@@ -167,7 +167,7 @@ def test_every_form_is_written_beside_the_trace(trace_file: Path, capsys, to: st
 def test_a_round_and_a_table_are_chosen(trace_file: Path, tmp_path: Path, capsys):
     out = tmp_path / "x.csv"
     assert export(trace_file, "--to", "csv", "--table", "nodes", "--round", 2, "--out", out) == 0
-    assert set(pd.read_csv(out)["round"]) == {2}
+    assert set(pd.read_csv(out)["round"]) == {1}  # files count from 0, people from 1
     assert export(trace_file, "--to", "svg", "--round", 3, "--dark") == 0
     assert (tmp_path / "run-round-3.svg").read_text().startswith("<svg")
     assert (
@@ -181,6 +181,8 @@ def test_a_round_and_a_table_are_chosen(trace_file: Path, tmp_path: Path, capsys
     ("words", "sentence"),
     [
         (["--to", "svg", "--round", "9"], "no round 9"),
+        (["--to", "svg", "--round", "0"], "no round 0"),
+        (["--to", "csv", "--round", "1"], "a table of rounds has them all"),
         (["--to", "pdf"], "invalid choice"),
         (["--to", "html", "--out", "/nowhere/at/all.html"], "cannot be written"),
     ],

@@ -47,7 +47,7 @@ def small_round(bonus: int = 6, path: tuple[int, ...] = (0, 1, 3)) -> Round:
 
 def test_text_tree_is_what_it_is():
     assert text_tree(small_round()) == (
-        "round 4 · 5 nodes drafted · 2 accepted + 1 · 41 ms\n"
+        "round 5 · 5 nodes drafted · 2 accepted + 1 · 41 ms\n"
         "● The\n"
         "├─ ✓ ␣sky  q 60%  p 90%\n"
         "│  ├─ ✓ ␣is  q 50%  p 80%\n"

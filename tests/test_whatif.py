@@ -509,6 +509,11 @@ def test_the_command_tells_the_same_numbers(collected):
     [
         (("ddtree", "--budget", "0"), "1 to 1024"),
         (("ddtree", "--set", "beam=3"), "no option 'beam'"),
+        (("ddtree", "treeflash", "--set", "foo=1"), "none of these methods has an option 'foo'"),
+        (("--set", "foo=1"), "none of these methods has an option 'foo'"),
+        (("dflash+opt-tree", "--set", "gain=nan"), "the option gain"),
+        (("dflash+opt-tree", "--set", "gain=-1"), "the option gain"),
+        (("dflash+opt-tree", "--set", "gain=inf"), "the option gain"),
         (("nosuch",), "unknown method"),
         (("ar",), "plain decoding"),
         (("ddtree", "--max-new-tokens", "0"), "1 to 48 new tokens"),
@@ -531,6 +536,45 @@ def test_collecting_replaces_nothing_but_its_like(content, tmp_path, monkeypatch
     code, _, err = command("collect", path, "--prompt", "hi")
     assert code == 2 and "exists and is no collected text" in err and err.count("\n") == 1
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--prompt", "other"), "another prompt"),
+        (("--seed", "3"), "another sampling"),
+        (("--max-new-tokens", "49"), "another number of new tokens, 48"),
+        (("--max-new-tokens", "47"), "another number of new tokens, 48"),
+        (("--methods", "dflash", "dart"), "another set of drafters"),
+        (("--kept", "47"), "another number of tokens per depth, 48"),
+        (("--no-marginals",), "another choice of --no-marginals"),
+        (("--set", "siblings=15"), "another siblings, 14"),
+        ((), "loaded"),
+    ],
+)
+def test_a_finished_collection_is_only_replaced_by_the_same(words, says, collected, monkeypatch):
+    def load(*_):
+        raise UserError("loaded")
+
+    monkeypatch.setattr("app.commands.common.load_engine", load)
+    before = collected.path.read_bytes()
+    settings = ("--max-new-tokens", 48, "--kept", 48, "--set", "candidates=12", "--set")
+    asked = (*settings, "siblings=14", *words)
+    prompt = () if "--prompt" in words else ("--prompt", "hello")
+    code, _, err = command("collect", collected.path, *prompt, *asked)
+    assert code == 2 and says in err and err.count("\n") == 1
+    assert collected.path.read_bytes() == before
+
+
+def test_a_note_names_the_rows_it_is_about(tmp_path):
+    made = collect(source(), toys.PROMPT, tmp_path / "x.safetensors", Plan(NEW, 4))
+    words = ("ddtree", "dflash+opt-tree", "--set", "gain=0.1", "--budget", 2, 40)
+    code, _, err = command("whatif", made.path, *words)
+    assert code == 0
+    for line in err.splitlines():
+        if "not exact" in line:
+            assert line.startswith(("ddtree, budget ", "dflash+opt-tree, budget "))
+    assert "not exact" in err and " 1 rounds" not in err
 
 
 def test_a_missing_file_is_one_sentence(tmp_path):

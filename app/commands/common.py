@@ -15,6 +15,7 @@ from app.terminal import Progress
 from core import presets
 from core.embedded import NAME as EMBEDDED
 from core.errors import UserError
+from core.hub import Source
 from core.methods import RECIPES, Value, recipe
 from core.train.texts import read_lines
 
@@ -148,6 +149,8 @@ def chosen_prompts(args: argparse.Namespace, default: tuple[str, ...] = ()) -> l
         return read_prompts(args.prompts)
     if args.prompt is None:
         return list(default)
+    if args.prompt == "-" and sys.stdin is None:  # the shell closed it
+        raise UserError("there is no stdin to read the prompt from")
     try:
         text = sys.stdin.read() if args.prompt == "-" else args.prompt
     except UnicodeDecodeError:
@@ -225,9 +228,29 @@ def template(args: argparse.Namespace) -> dict[str, Value]:
 
 def checked_drafter(named: str | None) -> str | None:
     """A drafter's folder or hub id. Raises UserError for what can be neither."""
-    if named is not None and not Path(named).expanduser().is_dir() and named.count("/") != 1:
+    if named is not None and not there_or_on_hub(Source.typed(named)):
         raise UserError(f"there is no drafter folder {named}")
     return named
+
+
+def there_or_on_hub(source: Source) -> bool:
+    """Whether it is a folder here or ORG/NAME; a bare word is neither, though the hub has some."""
+    return source.folder is not None or "/" in source.name
+
+
+def named_preset(name: str) -> presets.Preset:
+    """What a command about a preset is asked about. Raises UserError for what is none, nor a model:
+    a folder without one, or a bare word."""
+    preset = presets.find(name)
+    target, folder = preset.target, preset.target.folder
+    if preset == presets.Preset(name, target) and not there_or_on_hub(target):
+        raise UserError(
+            f"there is no preset, folder or model {name!r} "
+            f"(presets: {', '.join(presets.shipped())}; a model of the hub is ORG/NAME)"
+        )
+    if target.name != EMBEDDED and folder and not (folder / "config.json").is_file():
+        raise UserError(f"the folder {target.name} holds no model: it has no config.json")
+    return preset
 
 
 def load_engine(args: argparse.Namespace, methods: Sequence[str] = ()) -> Engine:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.commands import common
-from app.commands.run import Clock, Log, check_writable, numbered, print_json
+from app.commands.run import Clock, Log, check_trace, numbered, print_json
 from app.terminal import Progress, console, one_line, say, table
 from core.accept import until_stop
 from core.diffusion.graph import Pace, find_graph
@@ -133,8 +133,10 @@ def load(args: argparse.Namespace) -> DiffusionLanguage:
 
 def asked_settings(args: argparse.Namespace, block: int) -> Denoising:
     """Raises UserError for settings out of range."""
-    from core.diffusion.denoise import Denoising
+    from core.diffusion.denoise import MAX_LENGTH, Denoising
 
+    if not 1 <= args.length <= MAX_LENGTH:  # first: until the model is here it is the block too
+        raise UserError(f"the length must be 1 to {MAX_LENGTH} tokens, not {args.length}")
     settings = Denoising(
         length=args.length,
         block=block if args.block is None else args.block,
@@ -152,8 +154,9 @@ def main(args: argparse.Namespace) -> int:
     asked_pace(args).check()
     if args.table and (args.trace is not None or args.spiffy):
         raise UserError("--table compares what --graphs names, and writes no trace")
-    if args.trace is not None:
-        check_writable(args.trace)
+    if args.real is not None and args.real < 0:
+        raise UserError(f"--real must be at least 0 prompts, not {args.real}")
+    check_trace(args.trace, len(prompts))
     asked_settings(args, args.length)  # a typo must not cost the time a model takes to load
     graph = find_graph(args.spiffy, args.model, asked_pace(args)) if args.spiffy else None
     language = load(args)

@@ -150,9 +150,9 @@ def _presets() -> Iterator[str]:
 
 
 def _preset(name: str) -> int:
-    from app.commands.common import quiet_libraries
+    from app.commands.common import named_preset, quiet_libraries
 
-    preset = presets.find(name)
+    preset = named_preset(name)
     quiet_libraries()
     from core.fetch import needs
 

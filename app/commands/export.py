@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.commands.common import EMBEDDED
-from core.errors import UserError
+from core.errors import UserError, first_line
 from core.methods import DRAFTERS
 
 if TYPE_CHECKING:
@@ -45,13 +47,26 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Raises UserError when files cannot be written; safetensors has an error of its own."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        why = (isinstance(error, OSError) and error.strerror) or first_line(error)
+        raise UserError(f"{folder} cannot be written: {why}") from None
+
+
 def _dflash(folder: Path, args: argparse.Namespace) -> nn.Module:
     import torch
 
     from core.drafters.dflash import load_model, save_model
 
     model = load_model(folder, torch.bfloat16, "cpu")
-    save_model(model, args.out)
+    with _writing(args.out):
+        save_model(model, args.out)
     return model
 
 
@@ -61,7 +76,8 @@ def _treeflash(folder: Path, args: argparse.Namespace) -> nn.Module:
     from core.drafters.treeflash import load_model, save_model
 
     model = load_model(folder, torch.bfloat16, "cpu")
-    save_model(model, args.out)
+    with _writing(args.out):
+        save_model(model, args.out)
     return model
 
 
@@ -78,5 +94,6 @@ def _dart(folder: Path, args: argparse.Namespace) -> nn.Module:
         raise UserError(f"{folder} has a head of its own: it is in the official format already")
     language = load_language(args.model, "cpu", pack=False)
     embedding = language.model.get_input_embeddings().weight
-    save_official(found.model, language.head.weight, embedding, args.out)
+    with _writing(args.out):
+        save_official(found.model, language.head.weight, embedding, args.out)
     return found.model

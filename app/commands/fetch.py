@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from app.commands.common import EMBEDDED
+from app.commands.common import EMBEDDED, named_preset
 from app.terminal import Progress
 from core import presets
 
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     from core import embedded
 
-    preset = presets.find(args.model)
+    preset = named_preset(args.model)
     if preset.target.name != embedded.NAME:
         with Progress(f"fetching {args.model}") as progress:
             progress.at(None, "loading libraries")

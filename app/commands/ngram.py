@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from core.ngram import NgramStore, Options
     from core.ngram.documents import Document, Encode
 
+MOST_COUNT = 1 << 40  # far above all text there is, and below what a count can hold
+MOST_MEMORY = 1 << 30  # MiB
 NAMED_SOURCES = 8  # how many files the store's metadata names
 
 
@@ -77,9 +79,12 @@ def _checked(args: argparse.Namespace) -> bool:
     """
     from core.ngram import NgramStore
 
-    for name, value in (("--min-count", args.min_count), ("--memory", args.memory)):
-        if value < 1:
-            raise UserError(f"{name} must be at least 1, not {value}")
+    for name, value, most in (
+        ("--min-count", args.min_count, MOST_COUNT),
+        ("--memory", args.memory, MOST_MEMORY),
+    ):
+        if not 1 <= value <= most:
+            raise UserError(f"{name} must be 1 to {most}, not {value}")
     kind = args.out.suffix.lower()
     as_trie = args.trie or kind == ".trie"
     if not as_trie and kind != ".safetensors":

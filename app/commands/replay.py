@@ -23,8 +23,9 @@ COLUMNS = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="a trace: .jsonl or .jsonl.gz")
     parser.add_argument(
-        "--round", type=whole, metavar="N", help="show round N's tree; without it, all rounds"
-    )
+        "--round", type=whole, metavar="N",
+        help="show the tree of round N, counted from 1; without it, all rounds",
+    )  # fmt: skip
 
 
 def main(args: argparse.Namespace) -> int:
@@ -42,15 +43,15 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def pick(trace: Trace, index: int | None) -> Round:
-    """The round with that index; None: the first. Raises UserError where there is none."""
+def pick(trace: Trace, number: int | None) -> Round:
+    """The round with that number; None: the first. Raises UserError where there is none."""
     for record in trace.rounds:
-        if index is None or record.index == index:
+        if number is None or record.number == number:
             return record
     if not trace.rounds:
         raise UserError("the trace holds no round: it was stopped before the first one")
-    first, last = trace.rounds[0].index, trace.rounds[-1].index
-    raise UserError(f"the trace has no round {index}: its rounds are {first} to {last}")
+    first, last = trace.rounds[0].number, trace.rounds[-1].number
+    raise UserError(f"the trace has no round {number}: its rounds are {first} to {last}")
 
 
 def _header(trace: Trace) -> Iterator[tuple[str, str]]:
@@ -86,7 +87,7 @@ def _row(record: Round) -> tuple[str, ...]:
     tvd = record.probe.tvd if record.probe is not None else np.empty(0)
     text = "".join(record.text(token) for token in record.committed)
     return (
-        str(record.index),
+        str(record.number),
         str(record.position),
         str(record.draft.nodes),
         str(record.accepted),

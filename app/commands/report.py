@@ -218,7 +218,7 @@ def _shares(causes: Any, over: str, most: int) -> Any:
         for n, place in enumerate(kept):
             some = part[part[over] == place].set_index("cause")
             share, at = some["observed_share"].to_dict(), some.loc[some["count"].idxmax()]
-            where = f"{at['example_run']}, round {at['example_round']}, row {at['example_row']}"
+            where = f"{at['example_run']}, round {at['example_round'] + 1}, row {at['example_row']}"
             rows.append((
                 _name(method) if n == 0 else "", str(place), str(counts[place]),
                 *(_number(share.get(c, 0.0)) for c in names), one_line(where, 60),

@@ -20,12 +20,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from app.commands import common
+from app.given import ENDINGS
 from app.terminal import GrowingText, Progress, bar, console, one_line, say, table
 from core.errors import UserError
-from core.trace import TraceWriter, summary
+from core.trace import TraceReader, TraceWriter, summary
 from core.types import Round
 
 if TYPE_CHECKING:
@@ -114,8 +115,7 @@ class Done:
 
 def main(args: argparse.Namespace) -> int:
     prompts = common.chosen_prompts(args)
-    if args.trace is not None:
-        check_writable(args.trace)
+    check_trace(args.trace, len(prompts))
     job = _job(args)
     if len(prompts) > 1:
         return _many(job, prompts, args.json)
@@ -234,10 +234,14 @@ class Log:
     def write(self, record: Round) -> None:
         if self._path is None:
             return
-        if self._writer is None:
-            self._writer = TraceWriter(self._path, self._run.header)
-        writer, texted = self._writer, self._run.texted(record)
-        self._guarded(lambda: writer.write(texted))
+        path, texted = self._path, self._run.texted(record)
+
+        def append() -> None:
+            if self._writer is None:
+                self._writer = TraceWriter(path, self._run.header)
+            self._writer.write(texted)
+
+        self._guarded(append)
 
     def finish(self, text: str, seconds: float, more: Mapping[str, Any] | None = None) -> None:
         """Write the footer: the text, its seconds, and ``more``."""
@@ -271,9 +275,32 @@ def unbroken() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def check_writable(path: Path) -> None:
+def check_trace(path: Path | None, prompts: int) -> None:
+    """Raises UserError for a trace, or a trace for each of several prompts, that cannot be written,
+    or would replace a file that is none: a slip costs no text."""
+    if path is None:
+        return
+    if not path.name.endswith(ENDINGS):
+        raise UserError(f"the trace {path} must be named NAME{' or NAME'.join(ENDINGS)}")
+    _check_place(path)
+    for number in range(1, prompts + 1):
+        _check_replaced(path if prompts == 1 else numbered(path, number))
+
+
+def _check_replaced(path: Path) -> None:
+    """Only its header is read. An empty file is what a run leaves that is killed before it."""
     if path.is_dir():
         raise UserError(f"the trace {path} cannot be written: it is a folder")
+    if not path.is_file() or not path.stat().st_size:
+        return
+    try:
+        with path.open("rb") as file:
+            TraceReader(file, path.name)
+    except (OSError, UserError):
+        raise UserError(f"{path} exists and is no trace") from None
+
+
+def _check_place(path: Path) -> None:
     above = path.absolute().parent
     while not above.exists():
         above = above.parent
@@ -394,6 +421,10 @@ def _line(index: int, done: Done) -> str:
     )
 
 
+@overload
+def numbered(path: None, index: int) -> None: ...
+@overload
+def numbered(path: Path, index: int) -> Path: ...
 def numbered(path: Path | None, index: int) -> Path | None:
     """run.jsonl.gz → run-3.jsonl.gz"""
     if path is None:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from pathlib import Path
 
+from app import given
 from app.commands.common import add_model_options, checked_drafter, method, template, whole
 from core.errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "traces", type=Path, nargs="*", metavar="TRACE",
+        help="traces (.jsonl or .jsonl.gz), or folders searched for them at any depth, such as a "
+        "sweep's: the page lists them above its examples",
+    )  # fmt: skip
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on (default: this machine only)"
     )
@@ -23,6 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     if not 0 <= args.port < 1 << 16:
         raise UserError(f"the port must be 0 to 65535, not {args.port}")
+    files = given.find(args.traces)
+    if files.note:
+        print(f"draftscope: the page lists {files.note}", file=sys.stderr, flush=True)
     try:
         from app.studio import serve
         from app.studio.engine import ModelChoice
@@ -31,5 +42,5 @@ def main(args: argparse.Namespace) -> int:
             raise
         raise UserError("the studio needs gradio: pip install -r requirements.txt") from None
     model = ModelChoice(args.model, args.device, checked_drafter(args.drafter), template(args))
-    serve(args.host, args.port, model, methods=args.methods)
-    return 0
+    serve(args.host, args.port, model, methods=args.methods, given=files)
+    raise KeyboardInterrupt  # the only end it has, which Gradio's own waiting swallows

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", required=True, choices=tuple(FORMS), help="what to write")
     parser.add_argument(
         "--round", type=whole, metavar="N",
-        help="the round of a tree or graph (default: the first), or the only one of a nodes table",
+        help="the round, from 1, of a tree or graph (default 1), or the only one of a nodes table",
     )  # fmt: skip
     parser.add_argument(
         "--table", choices=TABLES, default="rounds", help="for csv and parquet (default rounds)"
@@ -79,7 +79,7 @@ def main(args: argparse.Namespace) -> int:
 def _beside(path: Path, form: Form, args: argparse.Namespace) -> Path:
     """run.jsonl.gz → run.html, run-round-3.svg, run-nodes.csv."""
     stem = path.name.removesuffix(".gz").removesuffix(".jsonl")
-    part = f"-round-{args.round or 0}" if form.one_round else ""
+    part = f"-round-{args.round or 1}" if form.one_round else ""
     if args.to in ("csv", "parquet"):
         part = f"-{args.table}" + (f"-round-{args.round}" if args.round is not None else "")
     return path.with_name(f"{stem}{part}{form.ending}")
@@ -122,6 +122,8 @@ def _table(traces: list[Trace], args: argparse.Namespace) -> bytes:
     from app.tables import table_bytes
 
     if args.table == "rounds":
+        if args.round is not None:
+            raise UserError("a table of rounds has them all: --round is for --table nodes")
         return table_bytes(rounds_table(traces[0]), args.to)
     chosen = traces[0].rounds if args.round is None else [pick(traces[0], args.round)]
     return table_bytes(nodes_table(chosen), args.to)

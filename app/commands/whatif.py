@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,8 @@ from core.errors import UserError
 
 if TYPE_CHECKING:
     from analysis.collected import Collected
-    from analysis.whatif import WhatIf
+    from analysis.whatif import Simulation, WhatIf
+    from core.methods import Options
 
 BUDGETS = (8, 16, 32, 64, 128, 256, 1024)
 COLUMNS = ("method", "budget", "τ", "rounds", "", "exact")
@@ -38,19 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     from analysis.collected import Collected
-    from analysis.whatif import Simulation
-    from core.methods import settle
 
     collected = Collected.load(args.file)
     methods = [*args.methods, *args.named] or list(collected.methods)
-    simulations = []
-    for method in methods:
-        own = dict(args.set)
-        if len(methods) > 1:  # each method takes those that it has
-            own = {k: v for k, v in own.items() if k.replace("-", "_") in settle(method, {})}
-        simulations.append(Simulation(collected, method, own))
-    if not simulations:
+    if not methods:
         raise UserError(f"{args.file} holds no listed drafter: name a method")
+    simulations = _simulations(collected, methods, dict(args.set))
     found = [run for s in simulations for run in s.curve(args.budget, args.max_new_tokens)]
     if args.json:
         for run in found:
@@ -58,6 +53,17 @@ def main(args: argparse.Namespace) -> int:
         return 0
     _show(collected, found)
     return 0
+
+
+def _simulations(collected: Collected, methods: Sequence[str], given: Options) -> list[Simulation]:
+    """One a method. Each takes those of the options that it has; none that nobody has is left."""
+    from analysis.contestants import field_of
+    from analysis.whatif import Simulation
+
+    if len(methods) == 1:  # its own complaint names the options there are
+        return [Simulation(collected, methods[0], given)]
+    own = {c.method: dict(c.options) for c in field_of(methods, (1,), given) if c.method}
+    return [Simulation(collected, method, own[method]) for method in methods]
 
 
 def _facts(run: WhatIf) -> dict[str, object]:
@@ -81,5 +87,19 @@ def _show(collected: Collected, found: list[WhatIf]) -> None:
     header = collected.header
     out.print(f"{header.name} · {collected.end - collected.answer} new tokens", soft_wrap=True)
     out.print(table(COLUMNS, rows, left=("method", "")))
-    for note in dict.fromkeys(run.note for run in found):
+    for note in _notes(found):
         say(note)
+
+
+def _notes(found: Sequence[WhatIf]) -> list[str]:
+    """Each note once, with the rows it is about unless they are the exact ones, as the table has
+    it."""
+    rows: dict[str, dict[str, list[str]]] = {}
+    for run in found:
+        method = "" if run.exact else run.method
+        rows.setdefault(run.note, {}).setdefault(method, []).append(str(run.budget))
+    return [
+        f"{method}, budget {' '.join(budgets)}: {note}" if method else note
+        for note, methods in rows.items()
+        for method, budgets in methods.items()
+    ]

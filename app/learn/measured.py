@@ -29,7 +29,7 @@ SOURCES = {"gsm8k": "math", "humaneval": "code", "mt_bench": "chat"}
 NAMES = {"dflash": "DFlash", "ddtree": "DDTree", "treeflash": "TreeFlash", "dart": "DART"}
 TREES = ("ddtree", "treeflash", "dart")
 SERIES = {"dflash": "DFlash's q", "treeflash": "TreeFlash's q′", "dart": "DART's q",
-          "marginal": "the true marginal"}  # fmt: skip
+          "marginal": "the marginal"}  # fmt: skip
 PACES = {"k1": "one token a step", "k2": "two tokens a step", "t0.9": "all with p ≥ 0.9"}
 K = 8  # of the coverage shown
 
@@ -266,9 +266,9 @@ def _distances(found: Measured) -> Json:
             "depth: 0 is the same distribution, 1 has nothing in common.",
         ),
         para(
-            "The *marginal* is the best that a list can be that knows the "
-            "context only, not the tokens between. DFlash cannot pass it. TreeFlash's q′ knows "
-            "the token before, so it may.",
+            "The *marginal* is the mean of p over many continuations: what a drafter would say "
+            "that knew the target perfectly, and only the context, not the tokens between. It is "
+            "the mark for DFlash's q. TreeFlash's q′ knows the token before, so it may pass it.",
         ),
         _figure(
             "TVD by depth", "depth", "TVD",

@@ -115,10 +115,10 @@ class Answers:
             return GONE
         run, record = found
         svg = svg_tree(record, dark=get(asked, "dark") is True)
-        return dict(download_svg(svg, run.header.method, record.index))
+        return dict(download_svg(svg, run.header.method, record.number))
 
     def _example(self, name: object) -> dict[str, Any]:
-        return {"ticket": self._desk.show(self._gallery.trace(name))}
+        return {"ticket": self._desk.show(self._gallery.opened(name))}
 
     # ── several ──────────────────────────────────────────────────────────────────────────────────
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 from collections.abc import Mapping, Sequence
 
 import gradio as gr
 
+from app.given import Given
 from app.studio.choices import Choices
 from app.studio.context import Context
 from app.studio.desk import Desk
 from app.studio.engine import LiveEngine, ModelChoice
+from app.studio.gallery import Gallery
+from app.studio.listing import Listing, address_end
 from app.studio.scope import head
 from app.studio.upload import LEFT, UPLOAD
 from app.studio.views import views
 from core import presets
-from core.errors import UserError
+from core.errors import UserError, first_line
 
 PATIENCE = 5.0  # seconds the first visitor is waited for before the model takes every core
 
@@ -28,9 +33,9 @@ BRAND = """<div class="ds-brand"><svg viewBox="0 0 34 34" aria-hidden="true">
 <div><h1>Draftscope</h1><p>speculative decoding, tree by tree</p></div></div>"""
 
 
-def build(desk: Desk, choices: Choices) -> gr.Blocks:
-    """The page around a desk. Nothing is loaded here."""
-    context = Context(desk, choices)
+def build(desk: Desk, choices: Choices, given: Given | None = None) -> gr.Blocks:
+    """The page around a desk. Nothing is loaded here, nor are the given files read."""
+    context = Context(desk, choices, Gallery(listing=Listing(given)))
     with gr.Blocks(
         title="Draftscope", fill_width=True, analytics_enabled=False, delete_cache=(LEFT, LEFT)
     ) as page:
@@ -55,17 +60,19 @@ def launch(
     block: bool,
     methods: Sequence[str] = (),
     budgets: Mapping[str, int] | None = None,
+    given: Given | None = None,
 ) -> gr.Blocks:
-    """Serve the page of a desk, with methods beyond the listed ones and a preset's budgets.
+    """Serve the page of a desk, with methods beyond the listed ones, a preset's budgets and files
+    for its shelf.
 
     Raises UserError when the address cannot be had, or for a name that is no method.
     """
-    page = build(desk, Choices.of(methods, budgets))
+    page = build(desk, Choices.of(methods, budgets), given)
     page.queue(default_concurrency_limit=8, max_size=64, api_open=False)
     try:
         page.launch(
             server_name=host,
-            server_port=port or _free_port(host),
+            server_port=_port(host, port),
             prevent_thread_lock=not block,
             theme=_theme(),
             head=head(),
@@ -81,7 +88,8 @@ def launch(
             mcp_server=False,
         )
     except OSError as error:
-        raise UserError(f"the studio cannot listen on {host}:{port}: {error}") from None
+        why = first_line(error)
+        raise UserError(f"the studio cannot listen on {host}:{port}: {why}") from None
     return page
 
 
@@ -91,6 +99,7 @@ def serve(
     model: ModelChoice | None = None,
     *,
     methods: Sequence[str] = (),
+    given: Given | None = None,
 ) -> None:
     """Open the studio and stay until Ctrl-C. The page is there before the model is.
 
@@ -99,10 +108,10 @@ def serve(
     model = model or ModelChoice()
     budgets = presets.find(model.model).budgets
     desk = Desk(LiveEngine(model), PATIENCE)
-    port = port or _free_port(host)
-    page = launch(desk, host, port, block=False, methods=methods, budgets=budgets)
+    port = _port(host, port)
+    page = launch(desk, host, port, block=False, methods=methods, budgets=budgets, given=given)
     shown = "127.0.0.1" if host == "0.0.0.0" else host
-    print(f"Draftscope: http://{shown}:{port}  (Ctrl-C stops it)", flush=True)
+    print(f"Draftscope: http://{shown}:{port}{address_end(given)}  (Ctrl-C stops it)", flush=True)
     desk.open()
     try:
         page.block_thread()
@@ -110,15 +119,25 @@ def serve(
         desk.close()
 
 
-def _free_port(host: str) -> int:
-    """Raises UserError for an address that this machine does not have."""
+def _port(host: str, port: int) -> int:
+    """The port, or one that is free for 0.
+
+    Raises UserError for an address that cannot be had: the server behind would say so in many
+    lines, and Gradio in its own variables.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family) as probe:
-            probe.bind((host, 0))
+            if os.name == "posix":  # as servers do: what a studio left a minute ago is not taken
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host.strip("[]"), port))
             return probe.getsockname()[1]
-    except OSError as error:
-        raise UserError(f"no port can be had on {host}: {error.strerror or error}") from None
+    except (OSError, UnicodeError) as error:
+        known = isinstance(error, OSError)
+        if known and error.errno == errno.EADDRINUSE:
+            raise UserError(f"port {port} is taken: choose another with --port") from None
+        why = (known and error.strerror) or first_line(error)
+        raise UserError(f"the studio cannot listen on {host}: {why}") from None
 
 
 def _theme() -> gr.themes.Base:

@@ -59,7 +59,7 @@ def of_round(record: Round, form: object, method: str) -> dict[str, str]:
     if form not in OF_ROUND:
         raise UserError("there is no such file")
     data, kind = OF_ROUND[form](record)
-    return _file(method, f"round-{record.index + 1}.{form}", data, kind)
+    return _file(method, f"round-{record.number}.{form}", data, kind)
 
 
 def _method(run: Run) -> str:

@@ -1,6 +1,9 @@
-// The shelf: the example traces that ship, and the runs this browser tab has seen. One click opens.
+// The shelf: files given on the command line, the example traces that ship, and the runs this browser
+// tab has seen. One click opens.
 
 const SHELF = "draftscope-shelf", SHELVED = 24;
+const MANY_FILES = 12, TICKED = 4; // files that need no filter; files that are compared at once
+const AGAIN = 1500; // milliseconds between questions while the server is still reading the files
 
 /** Runs of this browser tab, by ticket, the newest first; storage may be forbidden. */
 function shelved() {
@@ -36,10 +39,28 @@ class Gallery {
   /** Show what there is; asked for anew each time, since runs come and go. */
   async draw() {
     const [examples, runs] = await Promise.all([this._ask("gallery"), this._ask("runs", { tickets: shelved() })]);
-    const sections = (examples.prompts || []).map((entry) => this._prompt(entry));
+    const sections = (examples.prompts || []).map((entry) => (entry.files ? this._given(entry) : this._prompt(entry)));
     const mine = (runs.runs || []).filter((run) => run.rounds);
     if (mine.length) sections.unshift(this._section("Runs of this tab", "", mine.map((run) => this._run(run))));
     this.element.replaceChildren(...sections);
+    this._follow(examples);
+  }
+
+  /** Ask again as long as the server reads on; what is filtered and ticked stays. */
+  _follow({ prompts = [] }) {
+    clearTimeout(this.timer);
+    if (!prompts.some((entry) => entry.reading)) return;
+    this.timer = setTimeout(async () => {
+      if (!this.element.isConnected) return;
+      const examples = await this._ask("gallery");
+      for (const file of (examples.prompts || []).flatMap((entry) => entry.files || [])) this._learn(file);
+      this._follow(examples);
+    }, AGAIN);
+  }
+
+  _learn({ name, words }) {
+    const card = this.given && this.given.get(name);
+    if (card) card.querySelector("span").textContent = words;
   }
 
   async _ask(name, asked) {
@@ -60,6 +81,51 @@ class Gallery {
     return this._section(topic[0].toUpperCase() + topic.slice(1), prompt, cards);
   }
 
+  /** Files given on the command line: a click opens one, and those that are ticked open together. */
+  _given({ topic, note, files }) {
+    const cards = files.map((file) => this._file(file)), list = h("div", { class: "ds-cards" }, cards.map((card) => card.element));
+    this.given = new Map(files.map((file, at) => [file.name, cards[at].open]));
+    Object.assign(list.style, { display: "grid", gridTemplateColumns: "repeat(auto-fill, minmax(min(100%, 260px), 1fr))", maxHeight: "min(40vh, 330px)", overflowY: "auto" });
+    const ticked = () => cards.filter((card) => card.tick && card.tick.checked).map((card) => card.name);
+    const together = button("", { class: "ds-button", hidden: true }, () => this._examples(ticked()));
+    list.addEventListener("change", () => {
+      const count = ticked().length;
+      together.hidden = count < 2;
+      together.textContent = `Compare the ${count} ticked`;
+      for (const { tick } of cards) if (tick) tick.disabled = count >= TICKED && !tick.checked;
+    });
+    const section = this._section(topic, note, []);
+    const tools = h("div", { class: "ds-cards" }, files.length > MANY_FILES ? this._filter(cards) : null, together);
+    tools.style.margin = "0 0 6px";
+    section.lastChild.replaceWith(tools, list);
+    return section;
+  }
+
+  _file({ name, label, words, prompt, opens }) {
+    const open = this._card(label, words, `${label}: ${prompt || words}`, () => this._examples([name]));
+    if (prompt) open.append(h("span", {}, prompt.length > 60 ? prompt.slice(0, 59) + "…" : prompt));
+    open.disabled = !opens;
+    Object.assign(open.style, { overflowWrap: "anywhere", alignContent: "start", flex: "1", minWidth: "0" });
+    const tick = this.all && opens ? h("input", { type: "checkbox", "aria-label": `Tick ${label}`, title: "Tick two to four to compare them" }) : null;
+    const element = tick ? h("span", { class: "ds-given" }, tick, open) : open;
+    if (tick) tick.style.appearance = "auto"; // Gradio's own mark is white on white here
+    if (tick) Object.assign(element.style, { display: "flex", alignItems: "center", gap: "6px" });
+    return { name, element, open, tick };
+  }
+
+  /** A box to type into: only files with all these words stay in sight. */
+  _filter(cards) {
+    const box = h("input", { type: "text", class: "ds-search", placeholder: "Filter", "aria-label": "Filter the files", autocomplete: "off", spellcheck: "false", maxlength: 80 });
+    box.addEventListener("input", () => {
+      const wanted = box.value.toLowerCase().split(" ");
+      for (const { element } of cards) {
+        const text = element.textContent.toLowerCase();
+        element.style.display = wanted.every((word) => text.includes(word)) ? (element.tagName === "SPAN" ? "flex" : "") : "none";
+      }
+    });
+    return box;
+  }
+
   _run(run) {
     const name = run.method + (run.budget ? `, B = ${run.budget}` : "");
     return this._card(name, plural(run.rounds, "round"), `${name}: ${run.prompt}`, () => this.onPick([run.ticket]));
@@ -75,7 +141,8 @@ class Gallery {
 
   async _examples(names) {
     const answers = await Promise.all(names.map((name) => this._ask("example", { name })));
-    const tickets = answers.map((answer) => answer.ticket).filter(Boolean);
-    if (tickets.length) this.onPick(tickets, names);
+    answers.forEach(({ error }, at) => error && this._learn({ name: names[at], words: error }));
+    const there = names.filter((name, at) => answers[at].ticket), tickets = answers.map((answer) => answer.ticket).filter(Boolean);
+    if (tickets.length) this.onPick(tickets, there);
   }
 }

@@ -125,7 +125,11 @@ def _blocks(pieces: Iterable[Array], room: int) -> Iterator[Array]:
 
     A block is only valid until the next one is asked for.
     """
-    block, filled = np.empty(room + 2, np.int64), 0
+    try:
+        block, filled = np.empty(room + 2, np.int64), 0
+    except (MemoryError, ValueError):  # ValueError: more than any machine can address
+        size = room * BYTES_PER_TOKEN >> 20
+        raise UserError(f"this machine has no {size:,} MiB of memory for sorting") from None
     for piece in pieces:
         while len(piece):
             taken = piece[: len(block) - filled]

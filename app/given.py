@@ -1,0 +1,124 @@
+"""Trace files given on the command line: found, named, counted. Never imports torch or Gradio."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+
+from core.errors import UserError
+from core.trace import Header, TraceReader
+
+ENDINGS = (".jsonl", ".jsonl.gz")
+MOST = 500  # files that are listed
+
+
+@dataclass(frozen=True)
+class GivenFile:
+    """A file, and its name as the folder it was found in has it: that is anybody's text."""
+
+    path: Path
+    label: str
+
+    @cached_property
+    def name(self) -> str:
+        """What a page asks for it by. It tells nothing of the path, and a link with it still means
+        this file when the studio was started anew."""
+        return f"file-{sha256(os.fsencode(self.path)).hexdigest()[:16]}"
+
+    def header(self) -> Header:
+        """Quick, whatever the size. Raises UserError for what is no trace."""
+        return _header(self.path)
+
+
+@dataclass(frozen=True)
+class Given:
+    """The files that are listed, and how many there are."""
+
+    files: tuple[GivenFile, ...] = ()
+    found: int = 0
+
+    @property
+    def note(self) -> str:
+        """A sentence where not all are listed."""
+        listed = len(self.files)
+        return f"the first {listed} of {self.found} files, by name" if listed < self.found else ""
+
+
+def find(paths: Sequence[Path]) -> Given:
+    """The traces at these paths, files or folders of any depth, sorted by name.
+
+    Raises UserError for a path that is not there or holds no trace. Of a folder's files only as
+    many are looked into as it takes to find one.
+    """
+    labels: dict[Path, str] = {}
+    for path in paths:
+        for file in _at(path):
+            label = file.name if file == path else file.relative_to(path).as_posix()
+            labels.setdefault(file.resolve(), label)
+    files = [GivenFile(path, label) for path, label in _apart(labels).items()]
+    files.sort(key=lambda file: _by_name(file.label))
+    return Given(tuple(files[:MOST]), len(files))
+
+
+def _at(path: Path) -> list[Path]:
+    try:
+        if path.is_file():
+            _header(path)
+            return [path]
+        if not path.is_dir():
+            raise UserError(f"there is no file or folder {path}")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+    files = _below(path)
+    if not any(map(_is_trace, files)):
+        raise UserError(f"the folder {path} holds no trace (.jsonl or .jsonl.gz)")
+    return files
+
+
+def _below(folder: Path) -> list[Path]:
+    """A folder's files by their endings. Links to folders are not followed: they may be circles."""
+    found = [Path(at) / name for at, _, names in os.walk(folder) for name in names]
+    return [file for file in found if file.name.endswith(ENDINGS) and file.is_file()]
+
+
+def _is_trace(file: Path) -> bool:
+    try:
+        _header(file)
+    except UserError:
+        return False
+    return True
+
+
+def _header(path: Path) -> Header:
+    try:
+        with path.open("rb") as file:
+            return TraceReader(file, path.name).header
+    except OSError as error:
+        raise UserError(f"{path.name} cannot be read: {error.strerror or error}") from None
+
+
+def _apart(labels: Mapping[Path, str]) -> dict[Path, str]:
+    """Labels that several files share, each with as many of its folders as tell them apart."""
+    apart = dict(labels)
+    while clash := _shared(apart):
+        for path in clash:
+            parts = len(Path(apart[path]).parts) + 1
+            apart[path] = Path(*path.parts[-parts:]).as_posix()
+    return apart
+
+
+def _shared(labels: Mapping[Path, str]) -> list[Path]:
+    counts = Counter(labels.values())
+    return [path for path, label in labels.items() if counts[label] > 1]
+
+
+def _by_name(label: str) -> list[str | int]:
+    """Numbers in a name are compared as numbers: B16 comes before B128."""
+    parts = re.split(r"([0-9]{1,18})", label.casefold())
+    return [int(part) if at % 2 else part for at, part in enumerate(parts)]

@@ -1,0 +1,88 @@
+"""The shelf with traces from the command line: one opens, two are compared, by hand or by link."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("gradio")
+pytest.importorskip("playwright")
+
+from playwright.sync_api import Page, expect
+
+from app.given import Given, find
+from core import ASSETS
+from tests.browser.steps import Open, served, state, tab
+from tests.fakes import FakeEngine
+
+HOSTILE = "<img src=x onerror=window.__pwned=1>.jsonl.gz"
+GROUP = "From the command line"
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> Given:
+    """A sweep's folder with two traces, one of them under a hostile name, and two broken files."""
+    folder = tmp_path_factory.mktemp("sweep")
+    (folder / "traces").mkdir()
+    for name, to in (("maths-ar", HOSTILE), ("maths-dart", "dart.jsonl.gz")):
+        shutil.copy(ASSETS / "traces" / f"{name}.jsonl.gz", folder / "traces" / to)
+    (folder / "prompts.jsonl").write_text('{"prompt": "x"}\n')
+    with gzip.open(ASSETS / "traces" / "maths-ar.jsonl.gz") as whole:
+        (folder / "broken.jsonl").write_bytes(whole.readline() + b'{"kind":"round"}\n')
+    return find([folder])
+
+
+@pytest.fixture(scope="module")
+def address(given: Given) -> Iterator[str]:
+    with served(FakeEngine(), given=given) as found:
+        yield found
+
+
+def test_one_opens_and_two_are_compared(visit: Open, given: Given):
+    page = visit()
+    group = page.get_by_role("region", name=GROUP).locator("visible=true")
+    names = ["broken.jsonl", "prompts.jsonl", f"traces/{HOSTILE}", "traces/dart.jsonl.gz"]
+    expect(group.locator(".ds-example b")).to_have_text(names)
+    expect(page.locator(".ds-shelf:visible h3").first).to_have_text(GROUP)  # above what ships
+    other, broken = group.locator(".ds-example").nth(1), group.locator(".ds-example").first
+    expect(other).to_be_disabled()
+    expect(other).to_contain_text("not a Draftscope trace")
+    expect(broken).to_contain_text("Plain · interrupted")
+    broken.click()
+    expect(broken).to_contain_text("broken.jsonl, line 2")  # and the shelf stays
+    expect(group).to_contain_text("DART, B = 16 · τ 2.68")  # τ comes when the file is read
+    group.get_by_role("button", name="onerror").click()
+    expect(state(page)).to_have_text("trace")
+    expect(page.locator(".ds-about:visible")).to_contain_text("ar")
+    opened = next(file.name for file in given.files if HOSTILE in file.label)
+    expect(page).to_have_url(f"{page.url.split('#')[0]}#trace={opened}&round=1")
+    _compare(page)
+    expect(page).to_have_url(re.compile(r"#trace=file-\w+,file-\w+&.*view=compare"))
+    page.reload()  # the address names both
+    expect(state(page)).to_have_text(["A: trace", "B: trace"])
+
+
+def _compare(page: Page) -> None:
+    """Both from the dialog of the tab Compare, which gives ticks."""
+    tab(page, "compare")
+    page.get_by_role("button", name="Examples", exact=True).locator("visible=true").click()
+    shelf = page.get_by_role("dialog", name="Examples and runs")
+    ticks = shelf.get_by_role("checkbox")
+    expect(ticks).to_have_count(3)
+    together = shelf.get_by_role("button", name="Compare the")
+    ticks.nth(1).check()
+    expect(together).to_have_count(0)
+    ticks.last.check()
+    together.click()
+    expect(shelf).to_be_hidden()
+    expect(state(page)).to_have_text(["A: trace", "B: trace"])
+
+
+def test_the_address_of_one_file_opens_it(visit: Open, address: str, given: Given):
+    page = visit(f"{address}/#trace={given.files[-1].name}")
+    expect(state(page)).to_have_text("trace")
+    expect(page.locator(".ds-about:visible")).to_contain_text("dart")

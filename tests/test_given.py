@@ -1,0 +1,215 @@
+"""Traces given to the studio on the command line: found, named, listed; and nothing else opens."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app import cli, given
+from app.given import Given, find
+from core.errors import UserError
+from core.trace import Header, Trace, TraceReader, write_trace
+from tests.fakes import FakeEngine, make_header, make_run
+
+HOSTILE = "<img src=x onerror=window.__pwned=1>\x1b]0;owned\x07\u202e.jsonl"
+
+
+def put(path: Path, header: Header | None = None, footer: dict[str, Any] | None = None) -> Path:
+    write_trace(path, Trace(header or make_header(), tuple(make_run(3)), {} | (footer or {})))
+    return path
+
+
+def labels(found: Given) -> list[str]:
+    return [file.label for file in found.files]
+
+
+# ── what is found ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_files_and_folders_of_any_depth_sorted_by_name(tmp_path: Path):
+    for name in ("s/traces/b-B128.jsonl.gz", "s/traces/b-B16.jsonl", "s/a.jsonl.gz", "one.jsonl"):
+        put(tmp_path / name)
+    (tmp_path / "s/sweep.json").write_text("{}")
+    (tmp_path / "s/empty").mkdir()
+    (tmp_path / "s/circle").symlink_to(tmp_path / "s")
+    (tmp_path / "s/gone.jsonl").symlink_to(tmp_path / "nowhere")
+    os.mkfifo(tmp_path / "s/pipe.jsonl")  # to open it would wait for ever
+    found = find([tmp_path / "s", tmp_path / "one.jsonl", tmp_path / "s/traces"])
+    assert labels(found) == [
+        "a.jsonl.gz", "one.jsonl", "traces/b-B16.jsonl", "traces/b-B128.jsonl.gz",
+    ]  # fmt: skip
+    assert found.found == 4 and found.note == ""
+    assert find([]) == Given()
+
+
+def test_names_that_several_files_share_get_their_folders(tmp_path: Path):
+    for name in ("x/s/t.jsonl", "y/s/t.jsonl", "y/s/u.jsonl"):
+        put(tmp_path / name)
+    found = find([tmp_path / "x/s", tmp_path / "y/s"])
+    assert labels(found) == ["u.jsonl", "x/s/t.jsonl", "y/s/t.jsonl"]
+
+
+def test_no_more_are_listed_than_there_is_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(given, "MOST", 2)
+    for number in (10, 9, 1):
+        put(tmp_path / f"{number}.jsonl")
+    found = find([tmp_path])
+    assert labels(found) == ["1.jsonl", "9.jsonl"]
+    assert found.note == "the first 2 of 3 files, by name"
+
+
+def test_a_path_without_a_trace_is_refused_in_a_sentence(tmp_path: Path):
+    put(tmp_path / "good.jsonl")
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none/x.jsonl").write_text("not JSON\n")
+    (tmp_path / "empty.jsonl").touch()
+    os.mkfifo(tmp_path / "pipe")
+    refused = {
+        "nowhere": "no file or folder", "none": "holds no trace", "none/x.jsonl": "not JSON",
+        "empty.jsonl": "is empty", "pipe": "no file or folder", "x" * 300: "x",
+        "good.jsonl/x": "no file or folder",
+    }  # fmt: skip
+    for name, sentence in refused.items():
+        with pytest.raises(UserError, match=sentence):
+            find([tmp_path / "good.jsonl", tmp_path / name])
+
+
+def test_the_command_refuses_before_anything_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr("app.commands.studio.checked_drafter", lambda _: pytest.fail("went on"))
+    assert cli.main(["studio", str(tmp_path / "nowhere.jsonl")]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("draftscope: there is no file") and err.count("\n") == 1
+
+
+def test_a_name_tells_nothing_of_the_path_and_stays(tmp_path: Path):
+    path = put(tmp_path / "secret.jsonl")
+    (one,), (again,) = find([path]).files, find([tmp_path]).files
+    assert one.name == again.name and one.name.startswith("file-")
+    assert "secret" not in one.name and set(one.name[5:]) <= set("0123456789abcdef")
+
+
+# ── what the page is told ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A good trace, a denoising one, one cut off, and some that are broken or hostile."""
+    pytest.importorskip("gradio")
+    put(tmp_path / "good.jsonl.gz", make_header("why?", "ddtree"))
+    put(tmp_path / "plain.jsonl", make_header("what?", "denoise"))
+    put(tmp_path / HOSTILE, make_header("<b>\x1b", "/home/ada/<i>mine.py", budget={"a": [1]}))
+    cut = put(tmp_path / "cut.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "cut.jsonl").write_bytes(b"".join(cut[:-1]))
+    (tmp_path / "later.jsonl").write_bytes(b"".join([*cut[:2], b"{broken}\n", *cut[2:]]))
+    odd = json.dumps({"kind": "footer", "tau": "<b>", "rounds": []}).encode() + b"\n"
+    (tmp_path / "odd.jsonl").write_bytes(b"".join([*cut[:-1], odd]))
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "x"}\n')
+    (tmp_path / "zip.jsonl.gz").write_bytes(gzip.compress(b"x" * 99)[:-20])
+    return tmp_path
+
+
+def told(listing: Any, denoised: bool = False) -> dict[str, Any]:
+    """The group once all is read; its files by label."""
+    end = time.monotonic() + 60
+    while (group := listing.group(denoised))[0]["reading"]:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    return group[0] | {file["label"]: file for file in group[0]["files"]}
+
+
+def test_every_file_is_listed_with_what_it_is_or_why_not(folder: Path):
+    from app.studio.listing import HEADING, Listing
+
+    listing = Listing(find([folder]))
+    group = told(listing)
+    assert group["topic"] == HEADING and len(group["files"]) == 7
+    assert group["good.jsonl.gz"]["words"].startswith("DDTree, B = 64 · τ ")
+    assert group["good.jsonl.gz"]["prompt"] == "why?" and group["good.jsonl.gz"]["opens"]
+    assert group["cut.jsonl"]["words"].endswith("interrupted") and group["cut.jsonl"]["opens"]
+    assert "line 3 is not JSON" in group["later.jsonl"]["words"] and group["later.jsonl"]["opens"]
+    assert group["odd.jsonl"]["words"].endswith("no τ")
+    for name in ("prompts.jsonl", "zip.jsonl.gz"):
+        assert not group[name]["opens"] and name in group[name]["words"]
+    denoised = told(listing, denoised=True)["files"]
+    assert [file["words"] for file in denoised] == ["Plain denoising · 3 model calls"]
+
+
+def test_hostile_names_and_headers_are_made_visible_and_no_path_is_told(folder: Path):
+    from app.studio.listing import Listing
+
+    told_of = str(told(Listing(find([folder]))))
+    assert "\x1b" not in told_of and "\u202e" not in told_of and "onerror" in told_of
+    assert str(folder) not in told_of and "/home/ada" not in told_of
+
+
+def test_no_list_no_group():
+    pytest.importorskip("gradio")
+    from app.studio.gallery import Gallery
+    from app.studio.listing import Listing
+
+    assert Listing().group(False) == Listing().group(True) == []
+    assert all("files" not in entry for entry in Gallery().shelf)
+
+
+# ── what opens ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_only_listed_files_open_by_their_names(folder: Path):
+    from app.studio.answers import Answers, said
+    from app.studio.desk import Desk
+    from app.studio.gallery import Gallery
+    from app.studio.listing import Listing
+
+    found, desk = find([folder / "good.jsonl.gz", folder / "cut.jsonl"]), Desk(FakeEngine())
+    gallery = Gallery(listing=Listing(found))
+    ask = {each.__name__: said(each) for each in Answers(desk, gallery).functions()}
+    assert [entry["topic"] for entry in ask["gallery"]({})["prompts"][:2]] == [
+        "From the command line", "maths",
+    ]  # fmt: skip
+    for file in found.files:
+        assert isinstance(gallery.opened(file.name), TraceReader)
+        run = desk.run(ask["example"]({"name": file.name})["ticket"])
+        assert run is not None and len(run.rounds) == 3
+    assert "ticket" in ask["example"]({"name": "maths-ar"})
+    other = find([folder / "later.jsonl"]).files[0].name
+    paths = [str(folder / "good.jsonl.gz"), "good.jsonl.gz", "../good", str(found.files[0].path)]
+    for name in (*paths, other, "", 0, 1, None, [], {"a": 1}, "file-0"):
+        assert ask["example"]({"name": name}) == {"error": "there is no such example"}
+
+
+def test_a_listed_file_that_is_gone_or_broken_is_a_sentence(folder: Path):
+    from app.studio.answers import Answers, said
+    from app.studio.desk import Desk
+    from app.studio.gallery import Gallery
+    from app.studio.listing import Listing
+
+    found = find([folder])
+    gallery = Gallery(listing=Listing(found))
+    ask = {f.__name__: said(f) for f in Answers(Desk(FakeEngine()), gallery).functions()}
+    (folder / "good.jsonl.gz").unlink()
+    names = {file.label: file.name for file in found.files}
+    for label, sentence in (("good.jsonl.gz", "cannot be read"), ("later.jsonl", "line 3"),
+                            ("prompts.jsonl", "not a Draftscope trace")):  # fmt: skip
+        answer = ask["example"]({"name": names[label]})
+        assert sentence in answer["error"] and str(folder) not in answer["error"]
+
+
+def test_the_address_opens_the_only_file_unless_it_is_a_denoising_run(folder: Path):
+    from app.studio.listing import address_end
+
+    one = find([folder / "good.jsonl.gz"])
+    assert address_end(one) == f"/#trace={one.files[0].name}"
+    assert (
+        address_end(find([folder / "plain.jsonl"]))
+        == address_end(find([folder]))
+        == address_end(None)
+        == ""
+    )
