@@ -1,4 +1,4 @@
-"""What the README shows is what is there."""
+"""What README and RESULTS show is what is there."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from core.methods import RECIPES
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
+RESULTS = (ROOT / "RESULTS.md").read_text("utf-8")
 
 
 def test_the_method_it_shows_is_the_file_it_names():
@@ -29,10 +30,16 @@ def test_it_names_every_command_and_method():
 
 
 def test_its_files_and_links_exist():
-    for path in re.findall(r"!\[[^]]*\]\(([^)]+)\)", README):
+    for path in re.findall(r"\[[^]]*\]\((?!https)([^)]+)\)", README + RESULTS):
         assert (ROOT / path).is_file(), path
-    for path in re.findall(r"`((?:core|app|analysis|assets|tests)/[\w./-]+)`", README):
+    for path in re.findall(r"`((?:core|app|analysis|assets|tests)/[\w./-]+)`", README + RESULTS):
         assert (ROOT / path).exists(), path
+
+
+def test_its_short_table_is_part_of_the_long_one():
+    (table,) = re.findall(r"\| greedy \|.*?\n\n", README, re.S)
+    rows = table.strip().splitlines()[2:]
+    assert len(rows) == 4 and all(row.rstrip() in RESULTS for row in rows)
 
 
 def measured(name):
@@ -50,7 +57,7 @@ def test_its_block_efficiencies_are_those_that_were_measured():
     shown = everywhere + [row for row in by_source if row["sampling"] == "greedy"]
     assert len(shown) >= 20
     for row in shown:
-        assert f"{row['tau']:.2f} [{row['low']:.2f}, {row['high']:.2f}]" in README, row["method"]
+        assert f"{row['tau']:.2f} [{row['low']:.2f}, {row['high']:.2f}]" in RESULTS, row["method"]
 
 
 def test_its_curves_are_those_that_were_measured():
@@ -59,7 +66,7 @@ def test_its_curves_are_those_that_were_measured():
     for series in ("marginal", "dflash", "treeflash", "dart"):
         for column in ("tvd", "coverage_16"):
             values = [f"{float(row[column]):.2f}" for row in lines if row["series"] == series]
-            assert f"| {' | '.join(values)} |" in README, (series, column)
+            assert f"| {' | '.join(values)} |" in RESULTS, (series, column)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +83,7 @@ def test_its_budget_curves_are_those_that_were_measured(name, method, sampling):
         for row in measured(name)
         if row["source"] == "all" and row["sampling"] == sampling and row["method"] != "dflash"
     ]
-    assert f"| {' | '.join(taus)} |" in README and len(taus) == 7
+    assert f"| {' | '.join(taus)} |" in RESULTS and len(taus) == 7
 
 
 @pytest.mark.parametrize(
@@ -90,4 +97,4 @@ def test_its_acceptance_lengths_are_those_that_were_measured(name, method):
         if (r["source"], r["sampling"], r["method"]) == ("all", "greedy", method)
     )  # fmt: skip
     shares = [str(round(100 * n / sum(row["lengths"]))) for n in row["lengths"][:8]]
-    assert f"| {' | '.join(shares)} |" in README
+    assert f"| {' | '.join(shares)} |" in RESULTS

@@ -1,6 +1,7 @@
 """Prompt lookup as a method of one's own: what followed the last two tokens may follow again.
 
-python -m app run --method assets/examples/prompt_lookup.py --prompt "Repeat: one two three one"
+python -m app run --method assets/examples/prompt_lookup.py \\
+    --prompt "Write a poem in which every line begins with the words In the morning."
 """
 
 from collections import Counter
