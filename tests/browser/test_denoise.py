@@ -236,9 +236,14 @@ def test_space_opens_the_words_and_plays_nothing(page: Page):
     page.keyboard.press("Space")
     expect(words).to_have_attribute("open", "")
     expect(named(page, "Play")).to_be_visible()
-    strip = page.get_by_role("listbox", name="The text so far")
-    here = strip.locator(".here").first.get_attribute("id")
-    expect(strip).to_have_attribute("aria-activedescendant", here or "–")
+    page.wait_for_function(  # the strip may be drawn anew meanwhile, and its parts with it
+        """() => {
+          const strips = [...document.querySelectorAll(".dn-strip")];
+          const strip = strips.find((each) => each.offsetParent);
+          const here = strip && strip.querySelector(".here");
+          return !!here && !!here.id && strip.getAttribute("aria-activedescendant") === here.id;
+        }"""
+    )
 
 
 def test_a_run_that_is_gone_is_said_and_can_no_longer_be_stopped(browser: Browser):

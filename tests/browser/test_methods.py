@@ -176,7 +176,7 @@ def test_the_tree_shown_is_saved_as_svg(visit: Open, tmp_path: Path, scheme: str
     page.keyboard.press("Home")
     with page.expect_download() as download:
         page.get_by_role("button", name="Save the tree as SVG").click()
-    assert download.value.suggested_filename == "draftscope-treeflash-round-1.svg"
+    assert download.value.suggested_filename == "draftscope-treeflash-round-2.svg"
     path = tmp_path / "tree.svg"
     download.value.save_as(path)
     text = path.read_text("utf-8")
