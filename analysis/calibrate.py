@@ -28,6 +28,7 @@ from analysis.collect import Report, Source
 from analysis.probe import coverage, tvd
 from core.decode import Drafter, Method, Settings, decode, new_tokens
 from core.errors import UserError
+from core.files import replacing
 from core.target import Target
 from core.types import GREEDY, Array, Draft
 
@@ -99,8 +100,8 @@ def calibrate(
         path = parts / f"{anchor.number:04}.parquet"
         if not path.exists():
             rows = pd.DataFrame(bench.measure(texts[anchor.prompt], anchor))
-            rows.to_parquet(path.with_suffix(".tmp"), index=False)
-            path.with_suffix(".tmp").replace(path)
+            with replacing(path) as unfinished:
+                rows.to_parquet(unfinished, index=False)
         found.append(pd.read_parquet(path))
         report((anchor.number + 1) / len(todo), f"anchor {anchor.number + 1} of {len(todo)}")
     table = pd.concat(found, ignore_index=True)
@@ -327,7 +328,6 @@ def _texts(
         report(0.0, f"the target's text {number} of {len(prompts)}")
         rounds = list(decode(source.target(None), Method("ar"), prompt, settings))
         texts.append([*prompt, *new_tokens(rounds)])
-    unfinished = path.with_suffix(".tmp")
-    unfinished.write_text(json.dumps([list(map(int, t)) for t in texts]), "utf-8")
-    unfinished.replace(path)
+    with replacing(path) as unfinished:
+        unfinished.write_text(json.dumps([list(map(int, t)) for t in texts]), "utf-8")
     return [np.array(t, np.int64) for t in texts]

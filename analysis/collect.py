@@ -29,6 +29,7 @@ from analysis.probe import observe
 from core import VERSION
 from core.decode import Drafter, Method, Proposal, Settings, decode
 from core.errors import UserError
+from core.files import replacing
 from core.methods import TargetFacts, Value, recipe, settle
 from core.session import Engine, RunRequest
 from core.target import Target
@@ -329,8 +330,8 @@ class _Work:
         """Arrays made now or in an earlier run."""
         path = self.folder / f"{name}.npz"
         if not path.exists():
-            np.savez(path.with_suffix(".tmp.npz"), **make())  # type: ignore[arg-type]
-            path.with_suffix(".tmp.npz").replace(path)
+            with replacing(path) as unfinished, unfinished.open("wb") as file:
+                np.savez(file, **make())  # type: ignore[arg-type]
         with np.load(path, allow_pickle=False) as found:
             return dict(found)
 
@@ -360,9 +361,8 @@ class _Work:
         self._save()
 
     def _save(self) -> None:
-        unfinished = self.folder / "state.tmp"
-        unfinished.write_text(json.dumps(self._state), "utf-8")
-        unfinished.replace(self.folder / "state.json")
+        with replacing(self.folder / "state.json") as unfinished:
+            unfinished.write_text(json.dumps(self._state), "utf-8")
 
 
 def _identity(source: Source) -> dict[str, Any]:

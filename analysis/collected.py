@@ -30,6 +30,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from core.errors import UserError
+from core.files import replacing
 from core.mapped import read_mapped
 from core.methods import RECIPES, Value, recipe
 from core.ngram.store import MAX_VOCABULARY
@@ -286,9 +287,9 @@ def follows(chosen: Array, ids: Array, vocabulary: int) -> Array:
 def write(path: Path, header: CollectedHeader, arrays: Mapping[str, Array]) -> None:
     """Write a file whole or not at all. Raises UserError when it cannot be written."""
     metadata = {"format": FORMAT, "version": str(VERSION), "header": header.to_json()}
-    unfinished = path.with_name(path.name + ".tmp")
+    whole = {n: np.ascontiguousarray(a) for n, a in arrays.items()}
     try:
-        save_file({n: np.ascontiguousarray(a) for n, a in arrays.items()}, unfinished, metadata)
-        unfinished.replace(path)
+        with replacing(path) as unfinished:
+            save_file(whole, unfinished, metadata)
     except (OSError, SafetensorError) as error:
         raise UserError(f"{path} cannot be written: {error}") from None

@@ -21,6 +21,7 @@ from typing import IO, Any
 
 from analysis.sweep import SCHEMA, Job, Plan, Row, compared, failed_row, results, row_of
 from core.errors import UserError
+from core.files import replacing
 from core.trace import read_ends
 
 PLAN, TABLE, FAILURES, LOCK = "sweep.json", "results.parquet", "failures.json", "sweep.lock"
@@ -107,7 +108,7 @@ class Folder:
 
     def write_table(self) -> None:
         """results.parquet, as things stand."""
-        with _writing(self.path), _whole(self.path / TABLE) as file:
+        with _writing(self.path), replacing(self.path / TABLE) as file:
             results(self.rows()).to_parquet(file, index=False, schema=SCHEMA)
 
     def _write_failures(self) -> None:
@@ -221,18 +222,8 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _write_json(path: Path, value: Mapping[str, Any]) -> None:
-    with _whole(path) as file:
+    with replacing(path) as file:
         file.write_text(json.dumps(value, indent=1), "utf-8")
-
-
-@contextmanager
-def _whole(path: Path) -> Iterator[Path]:
-    """A file to write that gets its name when all of it is on disk."""
-    unfinished = path.with_name(path.name + ".tmp")
-    yield unfinished
-    with unfinished.open("rb+") as file:
-        os.fsync(file.fileno())
-    unfinished.replace(path)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from core.builders import MAX_BUDGET, reads, width_for
 from core.errors import UserError
 from core.methods import BUILDERS, Options, Value, load_builder, recipe, settle
 from core.simulate import lengths, verdict
-from core.types import Array, Candidates, Draft, Round, Transitions
+from core.types import TEXTED, Array, Candidates, Draft, Round, Transitions
 
 if TYPE_CHECKING:
     from core.decode import Builder
@@ -123,7 +123,11 @@ class Simulation:
         decided = verdict(draft, self.behind(position))
         accepted = draft.tokens[list(decided.path[1:])].tolist()
         committed = tuple(t for t in (*accepted, decided.bonus) if t >= 0)  # −1: a full context
-        mentioned = {*draft.tokens.tolist(), *candidates.ids[:, :64].ravel().tolist(), *committed}
+        mentioned = {
+            *draft.tokens.tolist(),
+            *candidates.ids[:, :TEXTED].ravel().tolist(),
+            *committed,
+        }
         if draft.offers is not None:
             mentioned |= set(draft.offers.ids.ravel().tolist())
         return Round(

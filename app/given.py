@@ -12,9 +12,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from core.errors import UserError
-from core.trace import Header, TraceReader
+from core.trace import ENDINGS, Header, TraceReader
 
-ENDINGS = (".jsonl", ".jsonl.gz")
 MOST = 500  # files that are listed
 
 

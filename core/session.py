@@ -21,7 +21,7 @@ from core.methods import Recipe, Value, load_builder, load_drafter, recipe, sett
 from core.models import Language, load_language, target_config
 from core.target import Target
 from core.trace import Header
-from core.types import Round, Sampling
+from core.types import TEXTED, Round, Sampling
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,6 @@ def circumstances(language: Language) -> dict[str, Any]:
 
 
 T = TypeVar("T")
-TEXTED = 64  # candidates per depth whose text a round keeps: a list of more is never shown
 KEPT = 6  # drafters and builders in memory: options make new ones
 
 

@@ -39,6 +39,7 @@ from core.types import (
 )
 
 FORMAT = "draftscope-trace"
+ENDINGS = (".jsonl", ".jsonl.gz")
 VERSION = 1
 MAX_LINE = 64 << 20  # characters; a 1,024-node round takes about 0.3 million
 MAX_ROWS = 1 << 16

@@ -30,6 +30,8 @@ NO_DRAFT = "not drafted: this round drafted nothing"
 NOT_IN_GRAPH = "not drafted: not in the draft graph"
 BLOCK_DONE = "nothing left to draft: the block is finished"
 
+TEXTED = 64  # candidates per depth whose text a round keeps: a list of more is never shown
+
 MASKED = -1  # in a recorded block state: no token stands there yet
 
 

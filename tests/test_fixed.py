@@ -343,3 +343,17 @@ def test_what_a_capture_refuses_fails_there(kernels):
     kernels(torch.ones(3))
     with pytest.raises((RuntimeError, NotImplementedError)):
         kernels(torch.ones(3, device="meta"))
+
+
+def test_a_cache_much_too_large_for_the_next_text_is_given_up():
+    """A fixed forward reads all of it: a short text would pay for a long one before it."""
+    _, padded = pair()
+    padded.prefill(PROMPT, 3500)
+    large = padded._kv
+    padded.prefill(PROMPT, 200)
+    assert padded._kv is large, "4,096 rows are no burden"
+    padded.prefill(PROMPT, 6000)
+    padded.prefill(PROMPT, 2000)
+    assert padded._kv.capacity > 6000, "a third of it is used"
+    padded.prefill(PROMPT, 200)
+    assert padded._kv.capacity == 256

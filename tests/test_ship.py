@@ -40,7 +40,7 @@ def test_a_kill_while_copying_leaves_the_old_ones(folders, monkeypatch):
     before, copy = contents(into), shutil.copyfile
 
     def killed_at_the_last(source, place):
-        if len(list(into.rglob("*.partial"))) == 3:
+        if len(list(into.rglob("*.tmp"))) == 3:
             raise KeyboardInterrupt
         copy(source, place)
 

@@ -125,7 +125,7 @@ def _collected(
 ) -> Iterator[tuple[Sets, int]]:
     """Each prompt's counts and steps: read where an earlier run wrote them, else made and kept."""
     from core.diffusion.denoise import denoise
-    from core.drafters.checkpoint import replacing
+    from core.files import replacing
 
     key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]
     path = folder / f"collected-{about['pace']}-{key}.jsonl"

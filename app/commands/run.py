@@ -23,10 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from app.commands import common
-from app.given import ENDINGS
 from app.terminal import GrowingText, Progress, bar, console, one_line, say, table
 from core.errors import UserError
-from core.trace import TraceReader, TraceWriter, summary
+from core.trace import ENDINGS, TraceReader, TraceWriter, summary
 from core.types import Round
 
 if TYPE_CHECKING:

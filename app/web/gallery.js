@@ -83,9 +83,8 @@ class Gallery {
 
   /** Files given on the command line: a click opens one, and those that are ticked open together. */
   _given({ topic, note, files }) {
-    const cards = files.map((file) => this._file(file)), list = h("div", { class: "ds-cards" }, cards.map((card) => card.element));
+    const cards = files.map((file) => this._file(file)), list = h("div", { class: "ds-cards ds-given" }, cards.map((card) => card.element));
     this.given = new Map(files.map((file, at) => [file.name, cards[at].open]));
-    Object.assign(list.style, { display: "grid", gridTemplateColumns: "repeat(auto-fill, minmax(min(100%, 260px), 1fr))", maxHeight: "min(40vh, 330px)", overflowY: "auto" });
     const ticked = () => cards.filter((card) => card.tick && card.tick.checked).map((card) => card.name);
     const together = button("", { class: "ds-button", hidden: true }, () => this._examples(ticked()));
     list.addEventListener("change", () => {
@@ -95,8 +94,7 @@ class Gallery {
       for (const { tick } of cards) if (tick) tick.disabled = count >= TICKED && !tick.checked;
     });
     const section = this._section(topic, note, []);
-    const tools = h("div", { class: "ds-cards" }, files.length > MANY_FILES ? this._filter(cards) : null, together);
-    tools.style.margin = "0 0 6px";
+    const tools = h("div", { class: "ds-cards ds-given-tools" }, files.length > MANY_FILES ? this._filter(cards) : null, together);
     section.lastChild.replaceWith(tools, list);
     return section;
   }
@@ -105,11 +103,8 @@ class Gallery {
     const open = this._card(label, words, `${label}: ${prompt || words}`, () => this._examples([name]));
     if (prompt) open.append(h("span", {}, prompt.length > 60 ? prompt.slice(0, 59) + "…" : prompt));
     open.disabled = !opens;
-    Object.assign(open.style, { overflowWrap: "anywhere", alignContent: "start", flex: "1", minWidth: "0" });
     const tick = this.all && opens ? h("input", { type: "checkbox", "aria-label": `Tick ${label}`, title: "Tick two to four to compare them" }) : null;
-    const element = tick ? h("span", { class: "ds-given" }, tick, open) : open;
-    if (tick) tick.style.appearance = "auto"; // Gradio's own mark is white on white here
-    if (tick) Object.assign(element.style, { display: "flex", alignItems: "center", gap: "6px" });
+    const element = tick ? h("span", { class: "ds-tickable" }, tick, open) : open;
     return { name, element, open, tick };
   }
 
@@ -120,7 +115,7 @@ class Gallery {
       const wanted = box.value.toLowerCase().split(" ");
       for (const { element } of cards) {
         const text = element.textContent.toLowerCase();
-        element.style.display = wanted.every((word) => text.includes(word)) ? (element.tagName === "SPAN" ? "flex" : "") : "none";
+        element.hidden = !wanted.every((word) => text.includes(word));
       }
     });
     return box;

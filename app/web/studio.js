@@ -86,7 +86,7 @@ class Studio {
     this.about = h("span", { class: "ds-about" });
     this.chips = h("span", { class: "ds-chips" });
     this.banner = h("p", { class: "ds-banner", role: "alert", hidden: true });
-    this.examplesButton = button("Examples", { class: "ds-button", title: "Examples that ship, and runs of this tab (e)", hidden: !this.source.gallery }, () => this.showExamples());
+    this.examplesButton = button("Examples", { class: "ds-button", title: "Examples, files of the command line, and runs of this tab (e)", hidden: !this.source.gallery }, () => this.showExamples());
     this.compareButton = button("Compare…", { class: "ds-button", disabled: true, title: "Put this run into a comparison" }, () => goTo({ view: "compare", ticket: this.panes[0].feed.ticket }));
     this.compareButton.hidden = this.where.places > 1 || !this.source.gallery;
     this.saveButton = button("Save trace", { class: "ds-button", disabled: true, title: "Download this run as .jsonl.gz" }, () => this.panes[0].saveTrace());

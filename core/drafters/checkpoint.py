@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,22 +15,11 @@ from torch import Tensor, nn
 
 from core.drafters.compact import compress, expand, expanded_shapes
 from core.errors import UserError, first_line
+from core.files import replacing
 
 Shapes = Mapping[str, tuple[int, ...]]
 T = TypeVar("T")
 Model = TypeVar("Model", bound=nn.Module)
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Where to write what shall stand at ``path``: it takes that place when the block is done, so
-    that a kill leaves the old file or the new one, never half of it."""
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        yield partial
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def write(

@@ -24,9 +24,9 @@ from typing import Any
 import torch
 
 from core import builders, embedded
-from core.drafters.checkpoint import replacing
 from core.drafters.dflash import DFlashConfig, DFlashModel
 from core.errors import UserError, as_script
+from core.files import replacing
 from core.models import Language, load_language
 from core.stats import difference
 from core.train.fit import Corpus, Fit, FitSettings

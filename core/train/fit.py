@@ -27,8 +27,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from core.drafters.checkpoint import replacing
 from core.errors import UserError
+from core.files import replacing
 from core.train.shards import Document, folder_layers, read_shard, shard_paths
 from core.train.students import Blocks, Student
 

@@ -32,12 +32,12 @@ from transformers.utils import logging
 from core import builders, embedded
 from core.diffusion.adapter import AdapterConfig, load_adapter
 from core.drafters import dart, dflash, treeflash
-from core.drafters.checkpoint import replacing
 from core.drafters.dart import DartConfig
 from core.drafters.dflash import DFlashConfig, default_layer_ids
 from core.drafters.layers import Rope
 from core.drafters.load import shipped
 from core.errors import UserError
+from core.files import replacing
 from core.models import Language, load_language
 from core.train import written
 from core.train.asks import chat_prompts, function_prompts

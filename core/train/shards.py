@@ -26,8 +26,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from core.drafters.checkpoint import replacing
 from core.errors import UserError
+from core.files import replacing
 
 TOP_K = 16
 RECORD = "made-of.json"

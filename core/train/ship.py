@@ -23,8 +23,8 @@ import torch
 
 from core import ASSETS, builders, embedded
 from core.drafters import dart, dflash, treeflash
-from core.drafters.checkpoint import replacing
 from core.errors import UserError, as_script
+from core.files import replacing
 from core.models import Language, load_language
 from core.stats import difference
 from core.train.report import Text, evaluation_texts, progress_bar
