@@ -17,9 +17,9 @@ from itertools import zip_longest
 import torch
 
 from analysis.probe import observe
-from core.decode import Observation, Seen, new_tokens
-from core.sampling import gumbel_noise
-from core.session import Engine, RunRequest
+from core.decoding.decode import Observation, Seen, new_tokens
+from core.decoding.engine import Engine, RunRequest
+from core.verification.sampling import gumbel_noise
 
 TIE_ULPS = 4
 
@@ -87,7 +87,7 @@ def audit(engine: Engine, requests: Iterable[RunRequest]) -> Iterator[Finding]:
         reference = replace(request, method="ar", budget=1, options=())
         if reference not in known:
             known[reference] = plain(engine, reference)
-        rounds = list(engine.start(request).bare())
+        rounds = list(engine.start(request).rounds)
         expected, got = known[reference], new_tokens(rounds)
         difference = first_difference(expected, got)
         yield Finding(request, len(expected.tokens), len(rounds), difference)
@@ -96,7 +96,7 @@ def audit(engine: Engine, requests: Iterable[RunRequest]) -> Iterator[Finding]:
 def plain(engine: Engine, request: RunRequest) -> Plain:
     """Decode plainly and keep the margin of every choice."""
     watch = _MarginWatch()
-    tokens = new_tokens(list(engine.start(request, watch).bare()))
+    tokens = new_tokens(list(engine.start(request, watch).rounds))
     return Plain(tuple(tokens), tuple(watch.margins))
 
 

@@ -32,12 +32,12 @@ from analysis.roofline import (
     passes_of,
     plain_passes,
 )
-from core.decode import new_tokens
-from core.methods import Value
-from core.models import load_language
-from core.packed import can_pack
-from core.session import Engine, RunRequest
-from core.trace import summary
+from core.decoding.decode import new_tokens
+from core.decoding.engine import Engine, RunRequest
+from core.methods.registry import Value
+from core.models.language import load_language
+from core.models.packing import can_pack
+from core.traces.schema import summary
 
 GENERATE = "generate"
 LOOKUP = 10  # prompt_lookup_num_tokens, the value transformers' own documentation uses
@@ -193,7 +193,7 @@ def _decode(ring: _Ring, contestant: Contestant, request: RunRequest) -> Timing:
     )
     run = ring.engine.start(own)
     start = time.perf_counter()
-    rounds = list(run.bare())
+    rounds = list(run.rounds)
     seconds = time.perf_counter() - start
     drafter = ring.engine.method(contestant.method, dict(contestant.options)).drafter
     counted = passes_of(ring.forward, Drafting.of(drafter), len(run.header.prompt_ids), rounds)

@@ -26,11 +26,12 @@ from torch import Tensor
 from analysis.calibration import COVERED, MARGINAL, write_tables
 from analysis.collect import Report, Source
 from analysis.probe import coverage, tvd
-from core.decode import Drafter, Method, Settings, decode, new_tokens
+from core.decoding.decode import Drafter, Method, Settings, decode, new_tokens
 from core.errors import UserError
 from core.files import replacing
-from core.target import Target
-from core.types import GREEDY, Array, Draft
+from core.models.target import Target
+from core.rounds.draft import Array, Draft
+from core.rounds.round import GREEDY
 
 TRUNCATED = 256  # tokens of p that make the marginal, as in the paper
 

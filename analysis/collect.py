@@ -27,13 +27,14 @@ from analysis.collected import (
 )
 from analysis.probe import observe
 from core import VERSION
-from core.decode import Drafter, Method, Proposal, Settings, decode
+from core.decoding.decode import Drafter, Method, Proposal, Settings, decode
+from core.decoding.engine import Engine, RunRequest
 from core.errors import UserError
 from core.files import replacing
-from core.methods import TargetFacts, Value, recipe, settle
-from core.session import Engine, RunRequest
-from core.target import Target
-from core.types import GREEDY, Array, Sampling
+from core.methods.registry import TargetFacts, Value, recipe, settle
+from core.models.target import Target
+from core.rounds.draft import Array
+from core.rounds.round import GREEDY, Sampling
 
 AT_ONCE = 16  # positions that share a pass of a drafter
 Report = Callable[[float, str], None]  # (done of 1, what is being done)
@@ -186,8 +187,8 @@ def _text(source: Source, prompt: Sequence[int], plan: Plan) -> dict[str, Array]
     for record in decode(target, Method("ar"), prompt, settings, observe):
         if len(tokens) == len(prompt):
             tokens.append(int(record.draft.tokens[0]))
-        assert record.beliefs is not None
-        best.append((record.beliefs.top_ids[0], record.beliefs.top_log_p[0]))
+        assert record.target_probs is not None
+        best.append((record.target_probs.top_ids[0], record.target_probs.top_log_p[0]))
         tokens += record.committed
         stops = [i for i, t in enumerate(tokens[len(prompt) :]) if t in source.facts.stop_ids]
         if stops:

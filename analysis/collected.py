@@ -30,11 +30,11 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from core.errors import UserError
-from core.files import replacing
-from core.mapped import read_mapped
-from core.methods import RECIPES, Value, recipe
+from core.files import read_arrays, replacing
+from core.methods.registry import RECIPES, Value, recipe
 from core.ngram.store import MAX_VOCABULARY
-from core.types import Array, Candidates, Sampling, Transitions
+from core.rounds.draft import Array, Candidates, Transitions
+from core.rounds.round import Sampling
 
 FORMAT, VERSION = "draftscope-collected", 1
 _FLOATS, _WHOLE = ("float32",), ("uint16", "int32", "int64")
@@ -136,7 +136,7 @@ class Collected:
     @staticmethod
     def load(path: Path) -> Collected:
         """Map a file. Raises UserError when it is none, is damaged or cannot be read."""
-        metadata, arrays = read_mapped(Path(path), "collected text")
+        metadata, arrays = read_arrays(Path(path), "collected text")
         if metadata.get("format") != FORMAT:
             raise UserError(f"{path} is a safetensors file but no collected text")
         if metadata.get("version") != str(VERSION):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import UserError
-from core.methods import Value, recipe, settle
+from core.methods.registry import Value, recipe, settle
 
 PLAIN = "ar"
 

@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.whatif import Simulation, WhatIf
-from core.builders import best_first
+from core.drafting.builders import best_first
 from core.errors import UserError
-from core.types import Array, Candidates, Draft, Sampling, Times
+from core.rounds.draft import Array, Candidates, Draft
+from core.rounds.round import Sampling, Times
 
 if TYPE_CHECKING:
-    from core.decode import Method
-    from core.session import Engine
-    from core.target import Target
+    from core.decoding.decode import Method
+    from core.decoding.engine import Engine
+    from core.models.target import Target
 
 Report = Callable[[float, str], None]
 
@@ -279,7 +280,7 @@ def verify_times(
     """Seconds of one scoring forward behind ``text`` at each size; the order changes every time, so
     that a slow moment of the machine hits all sizes alike."""
     from analysis.roofline import seconds_of
-    from core.fixed import bucket
+    from core.models.cuda_graphs import bucket
 
     drafts = {n: bushy(n, target.vocabulary, int(text[-1])) for n in sizes}
     target.prefill(list(text), bucket(max(sizes)))  # room for a padded forward
@@ -319,7 +320,7 @@ def _rounds(
     The first round of each takes in the whole text before it, and in the second a GPU may capture
     its graphs: no other round is like them, and they are left out.
     """
-    from core.decode import Settings, decode
+    from core.decoding.decode import Settings, decode
 
     collected = simulation.collected
     most = 1 + ROUNDS * (simulation.limits.depths + 1)
@@ -355,7 +356,7 @@ def check(engine: Engine, simulation: Simulation, budget: int, repeats: int = 3)
     Tokens/s are those behind a run's first round, whose end starts the clock. They are the median
     of the repeats, for the fastest would flatter.
     """
-    from core.session import RunRequest
+    from core.decoding.engine import RunRequest
 
     header = simulation.collected.header
     run = simulation.run(budget)
@@ -366,7 +367,7 @@ def check(engine: Engine, simulation: Simulation, budget: int, repeats: int = 3)
     rates, equal, rounds = [], True, 0
     for _ in range(repeats):
         taken, stamps, tokens = [], [], []
-        for record in engine.start(request).bare():
+        for record in engine.start(request).rounds:
             stamps.append(time.perf_counter())
             taken.append(record.accepted + 1)
             tokens.append(len(record.committed))

@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from analysis.tables import FATES, By, Frame, Tables, documented
+from core.rounds.round import UNREACHED
 from core.stats import wilson
-from core.types import UNREACHED
 
 Unit = Literal["nodes", "stops"]
 Over = Literal["depth", "token_class"]

@@ -16,7 +16,7 @@ import plotly.graph_objects as go
 
 from analysis import deaths, online, reliability
 from analysis.tables import FATES, Frame, Tables
-from core.types import ACCEPTED, BEYOND, NO_DRAFT, OUTRANKED, OUTSIDE, PRUNED, UNREACHED
+from core.rounds.round import ACCEPTED, BEYOND, NO_DRAFT, OUTRANKED, OUTSIDE, PRUNED, UNREACHED
 
 Theme = Literal["auto", "light", "dark"]
 

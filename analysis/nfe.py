@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from core.diffusion.denoise import Denoising, DiffusionTarget, denoise
 from core.diffusion.graph import DraftGraph, Pace
 from core.diffusion.steps import Saved, by_block, saved, simulate, together, written
-from core.types import Round
+from core.rounds.round import Round
 
 
 @dataclass(frozen=True)

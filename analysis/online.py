@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from analysis.tables import COVERAGE, STAGES, By, Frame, Tables, documented
+from core.rounds.draft import Array
 from core.stats import Z, interval, resampled, wilson
-from core.types import Array
 
 
 @documented

@@ -1,4 +1,4 @@
-"""The probe: what target and drafter believed in one round, read off the logits before they die.
+"""The probe: p and q of one round, read off the logits before they are freed.
 
 It runs after the decision, outside every timed stage, on the device, and returns plain arrays.
 p is always softmax(logits) at temperature 1 over the full vocabulary, q the drafter's: the
@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from core.decode import Observation, Seen
-from core.types import Beliefs, Probe
+from core.decoding.decode import Observation, Scene
+from core.rounds.round import Probe, TargetProbs
 
 COVERAGE = 16  # K = 1 … 16
 TOP = 10  # of the target, after every row
@@ -20,15 +20,13 @@ _SLAB = 128  # rows of [N, V] worked on at a time: bounds the memory at large bu
 
 
 @torch.inference_mode()
-def observe(seen: Seen) -> Observation:
-    """Beliefs at every row, TVD and coverage at the observed depths (see ``core.types.Probe``)."""
-    beliefs = _beliefs(seen)
-    probe = _probe(seen) if seen.proposal is not None else None
-    return Observation(beliefs, probe, _choices(seen))
+def observe(scene: Scene) -> Observation:
+    """The target's probabilities at every row, TVD and coverage at the observed depths."""
+    return Observation(_target_probs(scene), _probe(scene), _target_tokens(scene))
 
 
-def _beliefs(seen: Seen) -> Beliefs:
-    draft, device = seen.draft, seen.logits.device
+def _target_probs(scene: Scene) -> TargetProbs:
+    draft, device = scene.draft, scene.logits.device
     parents = torch.from_numpy(draft.parents).to(device, torch.long)
     tokens = torch.from_numpy(draft.tokens).to(device)
     count = len(draft)
@@ -36,7 +34,7 @@ def _beliefs(seen: Seen) -> Beliefs:
     log_p = torch.full((count,), torch.nan, device=device)
     rank = torch.zeros(count, dtype=torch.int32, device=device)
     for low in range(0, count, _SLAB):
-        slab = seen.logits[low : low + _SLAB].float().log_softmax(-1)
+        slab = scene.logits[low : low + _SLAB].float().log_softmax(-1)
         best = slab.topk(min(TOP, slab.shape[-1]))
         top_ids.append(best.indices)
         top_log_p.append(best.values)
@@ -48,7 +46,7 @@ def _beliefs(seen: Seen) -> Beliefs:
             own = above.gather(1, tokens[rows, None])
             log_p[rows] = own.squeeze(1)
             rank[rows] = (above > own).sum(1, dtype=torch.int32) + 1
-    return Beliefs(
+    return TargetProbs(
         log_p=_array(log_p),
         rank=_array(rank),
         top_ids=_array(torch.cat(top_ids)),
@@ -57,16 +55,19 @@ def _beliefs(seen: Seen) -> Beliefs:
     )
 
 
-def _probe(seen: Seen) -> Probe | None:
+def _probe(scene: Scene) -> Probe | None:
     """Depth d compares q_d, given the accepted path above it, with p after that path's row."""
-    proposal, draft = seen.proposal, seen.draft
-    if proposal is None or proposal.along is None:
+    session, draft = scene.session, scene.draft
+    if session is None:
         return None
-    rows = list(seen.verdict.path[: len(proposal.candidates.ids)])
-    p = seen.logits[rows].float().softmax(-1)
-    log_q = proposal.along(draft.tokens[rows].tolist()).to(p.device)
+    rows = list(scene.verdict.path[: session.max_depth])
+    log_q = session.log_q(draft.tokens[rows].tolist())
+    if log_q is None:
+        return None
+    p = scene.logits[rows].float().softmax(-1)
+    log_q = log_q.to(p.device)
     q = log_q.exp()
-    own = torch.from_numpy(seen.verdict.choices[rows]).to(p.device)[:, None]
+    own = torch.from_numpy(scene.verdict.target_tokens[rows]).to(p.device)[:, None]
     return Probe(
         tvd=_array(tvd(q, p)),
         coverage=coverage(log_q, p),
@@ -90,16 +91,16 @@ def coverage(scores: Tensor, p: Tensor) -> np.ndarray:
     return found
 
 
-def _choices(seen: Seen) -> np.ndarray:
-    """The target's token after every row; where the walk asked, its answers stand."""
-    choices = seen.verdict.choices.copy()
-    rows = np.flatnonzero(choices < 0)
+def _target_tokens(scene: Scene) -> np.ndarray:
+    """The target's token behind every row; where the walk came, its answers stand."""
+    tokens = scene.verdict.target_tokens.copy()
+    rows = np.flatnonzero(tokens < 0)
     for low in range(0, len(rows), _SLAB):
         some = rows[low : low + _SLAB]
-        after = (seen.draft.depths[some] + seen.position + 1).tolist()
-        index = torch.from_numpy(some).to(seen.logits.device)
-        choices[some] = _array(seen.rule.choose(seen.logits[index], after))
-    return choices
+        after = (scene.draft.depths[some] + scene.position + 1).tolist()
+        index = torch.from_numpy(some).to(scene.logits.device)
+        tokens[some] = _array(scene.rule.sampler.choose(scene.logits[index], after))
+    return tokens
 
 
 def _array(tensor: Tensor) -> np.ndarray:

@@ -21,14 +21,15 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from core.decode import Drafter
-from core.drafters.dart import DartDrafter
-from core.drafters.dflash import DFlashDrafter
-from core.drafters.layers import Attention as DrafterAttention
-from core.drafters.layers import Shape
-from core.drafters.treeflash import TreeFlashDrafter
-from core.packed import PackedLinear
-from core.types import Draft, Round
+from core.decoding.decode import Drafter
+from core.methods.dart.drafter import DartDrafter
+from core.methods.dflash.drafter import DFlashDrafter
+from core.methods.treeflash.drafter import TreeFlashDrafter
+from core.models.layers import Attention as DrafterAttention
+from core.models.layers import Shape
+from core.models.packing import PackedLinear
+from core.rounds.draft import Draft
+from core.rounds.round import Round
 
 MEMORY, COMPUTE = "memory", "compute"
 

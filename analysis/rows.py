@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from core.trace import Trace
-from core.types import Array, Round
+from core.rounds.draft import Array
+from core.rounds.round import Round
+from core.traces.schema import Trace
 
 ROUND = (
     "round", "position", "nodes", "accepted", "committed", "bonus", "why_stopped", "text",
@@ -58,8 +59,8 @@ def nodes_table(rounds: Iterable[Round]) -> pd.DataFrame:
 
 
 def _nodes(record: Round) -> pd.DataFrame:
-    draft, beliefs, count = record.draft, record.beliefs, len(record.draft)
-    choices = record.verdict.choices.tolist()
+    draft, beliefs, count = record.draft, record.target_probs, len(record.draft)
+    choices = record.verdict.target_tokens.tolist()
     columns: dict[str, Any] = {
         "round": np.full(count, record.index),
         "row": np.arange(count),

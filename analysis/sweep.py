@@ -22,9 +22,9 @@ import pyarrow as pa
 from analysis.contestants import PLAIN, Contestant, field_of
 from analysis.prompts import Prompt
 from analysis.tables import STAGES, Frame, documented
-from core.methods import Value
+from core.methods.registry import Value
 from core.stats import bootstrap
-from core.trace import Header, Trace
+from core.traces.schema import Header, Trace
 
 Row = dict[str, Any]  # a line of the table, by column
 

@@ -22,7 +22,7 @@ from typing import IO, Any
 from analysis.sweep import SCHEMA, Job, Plan, Row, compared, failed_row, results, row_of
 from core.errors import UserError
 from core.files import replacing
-from core.trace import read_ends
+from core.traces.reader import read_ends
 
 PLAN, TABLE, FAILURES, LOCK = "sweep.json", "results.parquet", "failures.json", "sweep.lock"
 TRACES, UNFINISHED = "traces", "unfinished"

@@ -27,8 +27,8 @@ import numpy as np
 import pandas as pd
 
 from analysis.tokens import CLASSES, token_class
-from core.trace import Header, Trace
-from core.types import (
+from core.rounds.draft import Array
+from core.rounds.round import (
     ACCEPTED,
     BEYOND,
     NO_DRAFT,
@@ -36,11 +36,11 @@ from core.types import (
     OUTSIDE,
     PRUNED,
     UNREACHED,
-    Array,
     Probe,
     Round,
     Times,
 )
+from core.traces.schema import Header, Trace
 
 By = Literal["method", "run"]
 Frame = Any  # inside our functions: pandas has no types that a checker can follow
@@ -496,7 +496,7 @@ def _nodes(tables: Tables) -> pd.DataFrame:
     frame["q"] = np.exp(np.minimum(log_q, 0.0))
     frame["path_q"] = np.exp(np.minimum(_path_log_q(tables), 0.0))[behind]
     nothing = np.full(max((len(r.draft) for r in kept), default=0), np.nan)
-    log_p = [r.beliefs.log_p if r.beliefs else nothing[: len(r.draft)] for r in kept]
+    log_p = [r.target_probs.log_p if r.target_probs else nothing[: len(r.draft)] for r in kept]
     frame["p"] = np.exp(_joined(log_p, float)[behind])
     frame["reached"] = flat.accepted[flat.parent][behind]
     frame["accepted"] = flat.accepted[behind]

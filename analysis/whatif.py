@@ -1,6 +1,6 @@
 """What any builder, budget or option would have done on a collected text, without the model.
 
-A round's acceptance length follows from what is drafted at its root (``core.simulate``), so it is
+A round's acceptance length follows from what is drafted at its root (``core.verification.simulate``), so it is
 worked out once per position and kept. Where a smaller draft is the beginning of a larger one
 (``nested``), one search serves every budget: a draft of b nodes accepts the rows of the accepted
 path that stand among its first b. Light: numpy and numba, never torch.
@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from analysis.collected import Collected, Limits, drafter_key
-from core.builders import MAX_BUDGET, reads, width_for
+from core.drafting.builders import MAX_BUDGET, reads, width_for
 from core.errors import UserError
-from core.methods import BUILDERS, Options, Value, load_builder, recipe, settle
-from core.simulate import lengths, verdict
-from core.types import TEXTED, Array, Candidates, Draft, Round, Transitions
+from core.methods.registry import BUILDERS, Options, Value, load_builder, recipe, settle
+from core.rounds.draft import Array, Candidates, Draft, Transitions
+from core.rounds.round import TEXT_LIMIT, Round
+from core.verification.simulate import lengths, verdict
 
 if TYPE_CHECKING:
-    from core.decode import Builder
+    from core.decoding.decode import Builder
 
 NEVER = 1 << 30
 
@@ -125,7 +126,7 @@ class Simulation:
         committed = tuple(t for t in (*accepted, decided.bonus) if t >= 0)  # −1: a full context
         mentioned = {
             *draft.tokens.tolist(),
-            *candidates.ids[:, :TEXTED].ravel().tolist(),
+            *candidates.ids[:, :TEXT_LIMIT].ravel().tolist(),
             *committed,
         }
         if draft.offers is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from core.trace import Header
+from core.traces.schema import Header
 
 LETTERS = "ABCD"  # what runs on view are called
 

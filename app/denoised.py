@@ -18,19 +18,10 @@ from app.visible import PIECE, fitting, flowing, visible
 from core import ASSETS
 from core.diffusion.graph import FORMAT, VERSION, DraftGraph, Formula, graph_from_json, label
 from core.errors import UserError
-from core.trace import Header, Trace
-from core.types import (
-    ACCEPTED,
-    MASKED,
-    OUTRANKED,
-    REJECTED,
-    UNREACHED,
-    Block,
-    Draft,
-    Edit,
-    Ranking,
-    Round,
-)
+from core.rounds.blocks import MASKED, Block, Edit, Ranking
+from core.rounds.draft import Draft
+from core.rounds.round import ACCEPTED, OUTRANKED, REJECTED, UNREACHED, Round
+from core.traces.schema import Header, Trace
 
 CELLS = 7  # monospace cells of a token in a draft's box
 WIDE = 13  # … and of what stands over its lines

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from app.visible import visible
-from core.trace import Header
-from core.types import Array, Draft, Round
+from core.rounds.draft import Array, Draft
+from core.rounds.round import Round
+from core.traces.schema import Header
 
-# The names that core.builders and core.continuity write: importing them would import numba.
+# The names that core.drafting.builders and core.methods.dart.search write: importing them would import numba.
 MARGINAL, BEHIND = "log q (marginal)", "behind candidate"
 TERM_Q, TERM_NGRAM = "score: q term", "score: n-gram term"
 CONTEXT, COUNT = "n-gram context", "n-gram count"

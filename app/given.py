@@ -12,7 +12,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from core.errors import UserError
-from core.trace import ENDINGS, Header, TraceReader
+from core.traces.reader import TraceReader
+from core.traces.schema import ENDINGS, Header
 
 MOST = 500  # files that are listed
 

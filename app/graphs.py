@@ -19,7 +19,7 @@ from app.drafted import odds
 from app.view import drawable, stopped, target_odds
 from app.visible import flowing, visible
 from core.errors import UserError
-from core.types import ACCEPTED, REJECTED, UNREACHED, Round
+from core.rounds.round import ACCEPTED, REJECTED, UNREACHED, Round
 
 GHOST = "target"  # the node of the target's token where the walk stopped
 # The page's signs: outline and dash say what a colour says.
@@ -53,7 +53,7 @@ def draft_graph(record: Round) -> nx.DiGraph:
 
 
 def _node(record: Round, row: int) -> Iterator[tuple[str, Any]]:
-    draft, beliefs = record.draft, record.beliefs
+    draft, beliefs = record.draft, record.target_probs
     block = draft.edits and not row  # a denoised block's root is the block, not a token
     yield "text", "the block" if block else visible(record.text(int(draft.tokens[row])))
     yield "token", int(draft.tokens[row])

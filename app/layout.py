@@ -16,7 +16,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from core.types import Array, Draft
+from core.rounds.draft import Array, Draft
 
 SIBLING = 1.0  # between neighbours with one parent
 COUSIN = 1.3  # between neighbours of different families: families read as groups

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from app.offline import offline_page
 from core.errors import UserError
-from core.trace import Trace, read_trace
+from core.traces.reader import read_trace
+from core.traces.schema import Trace
 
 HEIGHT = 900  # pixels
 

@@ -23,8 +23,8 @@ from app.drafted import candidate_width
 from app.scripts import VIEW, WEB, css, script
 from app.view import GHOST, drawable, header_view, node_view, round_view, stopped
 from core.errors import UserError
-from core.trace import Trace
-from core.types import Round
+from core.rounds.round import Round
+from core.traces.schema import Trace
 
 EACH = 64  # rounds whose nodes' details are unpacked together
 DETAILED = 150_000  # nodes of a file that keep their details: about 60 MB unpacked

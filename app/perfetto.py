@@ -13,8 +13,8 @@ from typing import Any
 
 from app.view import header_view
 from app.visible import flowing
-from core.trace import Trace
-from core.types import Round
+from core.rounds.round import Round
+from core.traces.schema import Trace
 
 PROCESS, THREAD = 1, 1
 MICRO = 1e6
@@ -43,7 +43,7 @@ def _events(rounds: tuple[Round, ...], name: str) -> Iterator[dict[str, Any]]:
             yield _at(at, "X", stage, dur=length, cat="stage")
             at += length
         yield _at(start, "C", "accepted", args={"accepted": record.accepted})
-        if record.committed:  # τ so far, as core.trace.summary counts it
+        if record.committed:  # τ so far, as core.traces.reader.summary counts it
             lengths, ran = lengths + record.accepted + 1, ran + 1
             yield _at(start, "C", "τ", args={"τ": lengths / ran})
         start += whole

@@ -68,7 +68,7 @@ class Worker:
             from app.commands import common
 
             common.quiet_libraries()
-            from core.session import Engine
+            from core.decoding.engine import Engine
 
             engine = Engine(spec.model, spec.device, spec.drafter, spec.terms.template)
             engine.prepare()

@@ -10,7 +10,7 @@ from app.drafted import Cues, cues
 from app.layout import Layout, tidy
 from app.view import CELLS, drawable, stopped, target_odds
 from app.visible import fitting, visible
-from core.types import ACCEPTED, REJECTED, UNREACHED, Round
+from core.rounds.round import ACCEPTED, REJECTED, UNREACHED, Round
 
 __all__ = ["svg_tree", "text_tree", "visible"]
 
@@ -64,8 +64,8 @@ def _node_line(record: Round, row: int, marked: Cues) -> str:
     q = math.exp(min(0.0, float(record.draft.log_q[row])))
     line = f"{MARKS[record.status[row]]} {visible(record.text(int(record.draft.tokens[row])))}"
     line += f"  q {percent(q)}"
-    if record.beliefs is not None:
-        line += f"  p {percent(math.exp(min(0.0, float(record.beliefs.log_p[row]))))}"
+    if record.target_probs is not None:
+        line += f"  p {percent(math.exp(min(0.0, float(record.target_probs.log_p[row]))))}"
     return f"{line}  {marked.marks[row]}" if marked.told(row) else line
 
 
@@ -188,8 +188,8 @@ def _box(record: Round, layout: Layout, row: int, marked: Cues) -> str:
     ]
     if row:
         parts.append(_bar(8, "q", math.exp(min(0.0, float(record.draft.log_q[row])))))
-        if record.beliefs is not None:
-            p = math.exp(min(0.0, float(record.beliefs.log_p[row])))
+        if record.target_probs is not None:
+            p = math.exp(min(0.0, float(record.target_probs.log_p[row])))
             parts.append(_bar(8 + BAR + 6, "p", p))
     if told := marked.told(row):
         mark = f"<title>{_text(told)}</title>{_text(marked.marks[row])}"

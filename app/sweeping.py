@@ -12,7 +12,7 @@ from analysis.sweep import Job, Terms
 from core.errors import UserError
 
 if TYPE_CHECKING:
-    from core.session import Engine, RunRequest
+    from core.decoding.engine import Engine, RunRequest
 
 WARM = 4  # tokens a contestant decodes before its first run is timed
 LONGEST = 300  # characters of a failure's sentence
@@ -57,7 +57,7 @@ class Runner:
 
 def request_of(terms: Terms, job: Job) -> RunRequest:
     """The run as the engine takes it."""
-    from core.session import RunRequest
+    from core.decoding.engine import RunRequest
 
     one = job.contestant
     return RunRequest(

@@ -17,8 +17,9 @@ import numpy as np
 from app.drafted import cues, drafted_view, finite, odds, own_notes
 from app.layout import tidy
 from app.visible import PIECE, fitting, flowing, visible
-from core.trace import Header
-from core.types import ACCEPTED, REJECTED, UNREACHED, Array, Beliefs, Draft, Round, Verdict
+from core.rounds.draft import Array, Draft
+from core.rounds.round import ACCEPTED, REJECTED, UNREACHED, Round, TargetProbs, Verdict
+from core.traces.schema import Header
 
 GHOST = -1  # the row that stands for the target's token where the walk stopped
 DRAWN = 4096  # nodes a view draws; real rounds have at most 1,025
@@ -73,7 +74,7 @@ def round_view(record: Round, first: bool = False) -> dict[str, Any]:
         "labels": _labels(record),
         "short": _short(record),
         "q": _odds(draft.log_q),
-        "p": None if record.beliefs is None else _odds(record.beliefs.log_p),
+        "p": None if record.target_probs is None else _odds(record.target_probs.log_p),
         "status": "".join(_LETTER[s] for s in record.status),
         "path": list(verdict.path),
         "text": _pieces(record, first),
@@ -115,13 +116,13 @@ def drawable(record: Round, limit: int = DRAWN) -> Round:
         {name: values[take] for name, values in draft.notes.items()},
         draft.offers and replace(draft.offers, after=draft.offers.after[take]),
     )  # fmt: skip
-    verdict = Verdict(tuple(place[r] for r in path[:limit]), record.verdict.choices[take])
-    beliefs = record.beliefs and _taken(record.beliefs, take)
-    return replace(record, draft=small, verdict=verdict, beliefs=beliefs)
+    verdict = Verdict(tuple(place[r] for r in path[:limit]), record.verdict.target_tokens[take])
+    beliefs = record.target_probs and _taken(record.target_probs, take)
+    return replace(record, draft=small, verdict=verdict, target_probs=beliefs)
 
 
-def _taken(beliefs: Beliefs, rows: Array) -> Beliefs:
-    return Beliefs(
+def _taken(beliefs: TargetProbs, rows: Array) -> TargetProbs:
+    return TargetProbs(
         beliefs.log_p[rows], beliefs.rank[rows], beliefs.top_ids[rows],
         beliefs.top_log_p[rows], beliefs.entropy[rows],
     )  # fmt: skip
@@ -164,7 +165,7 @@ def node_view(record: Round, row: int, width: int | None = None) -> dict[str, An
         return _ghost_view(record)
     if not 0 <= row < len(record.draft):
         raise IndexError(f"round {record.index} has no row {row}")
-    draft, beliefs = record.draft, record.beliefs
+    draft, beliefs = record.draft, record.target_probs
     path = draft.path(row)
     view = _place_view(record, path[:-1], int(draft.tokens[row]))
     known = beliefs is not None and row > 0
@@ -189,7 +190,11 @@ def node_view(record: Round, row: int, width: int | None = None) -> dict[str, An
 def _ghost_view(record: Round) -> dict[str, Any]:
     """The target's token that was not drafted."""
     end, bonus = record.verdict.path[-1], record.verdict.bonus
-    path, beliefs, depth = record.draft.path(end), record.beliefs, int(record.draft.depths[end])
+    path, beliefs, depth = (
+        record.draft.path(end),
+        record.target_probs,
+        int(record.draft.depths[end]),
+    )
     view = _place_view(record, path, bonus)
     p = target_odds(record, end, bonus)
     above_q = _product(record.draft.log_q[list(path[1:])])
@@ -216,7 +221,7 @@ def _ghost_view(record: Round) -> dict[str, Any]:
 
 def _place_view(record: Round, above: Sequence[int], token: int) -> dict[str, Any]:
     """What is true of a place in the tree, whichever token stands there."""
-    depth, probe, beliefs = len(above), record.probe, record.beliefs
+    depth, probe, beliefs = len(above), record.probe, record.target_probs
     parent = above[-1] if above else None
     observed = parent is not None and parent in record.verdict.path
     measured = observed and probe is not None and depth <= len(probe.tvd)
@@ -239,11 +244,11 @@ def _place_view(record: Round, above: Sequence[int], token: int) -> dict[str, An
 
 
 def _target_list(record: Round, parent: int | None, own: int) -> list[dict[str, Any]]:
-    if record.beliefs is None or parent is None:
+    if record.target_probs is None or parent is None:
         return []
-    ids = record.beliefs.top_ids[parent][:TOP].tolist()
-    chances = _odds(record.beliefs.top_log_p[parent][:TOP])
-    chosen = int(record.verdict.choices[parent])
+    ids = record.target_probs.top_ids[parent][:TOP].tolist()
+    chances = _odds(record.target_probs.top_log_p[parent][:TOP])
+    chosen = int(record.verdict.target_tokens[parent])
     return [_entry(record, t, o, own, chosen) for t, o in zip(ids, chances, strict=True)]
 
 
@@ -267,16 +272,16 @@ def _entry(record: Round, token: int, chance: float | None, own: int, chosen: in
 
 
 def _choice_label(record: Round, row: int) -> str | None:
-    choice = int(record.verdict.choices[row])
+    choice = int(record.verdict.target_tokens[row])
     return visible(record.text(choice)) if choice >= 0 else None
 
 
 def target_odds(record: Round, row: int, token: int) -> float | None:
     """p of a token after a row, where the record keeps it."""
-    if record.beliefs is None:
+    if record.target_probs is None:
         return None
-    at = np.flatnonzero(record.beliefs.top_ids[row] == token)
-    return _odds(record.beliefs.top_log_p[row][at[:1]])[0] if len(at) else None
+    at = np.flatnonzero(record.target_probs.top_ids[row] == token)
+    return _odds(record.target_probs.top_log_p[row][at[:1]])[0] if len(at) else None
 
 
 # ── numbers ──────────────────────────────────────────────────────────────────────────────────────

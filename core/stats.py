@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from core.types import Array
+from core.rounds.draft import Array
 
 Z = 1.959963984540054  # the normal's 97.5 % point: every interval here is a 95 % one
 _AT_ONCE = 1 << 20  # units drawn at a time: bounds the memory

@@ -16,10 +16,12 @@ import numpy as np
 from app.studio.engine import DenoiseAsk
 from core.diffusion.graph import DraftGraph, Pace, graph_to_json, make_graph, pace_to_json
 from core.diffusion.steps import At, Walk, call_record, simulate
-from core.embedded import Progress
+from core.models.embedded import Progress
 from core.errors import UserError
-from core.trace import Header, Trace
-from core.types import MASKED, Draft, Ranking, Round, Step, Times
+from core.traces.schema import Header, Trace
+from core.rounds.blocks import MASKED, Ranking, Step
+from core.rounds.draft import Draft
+from core.rounds.round import Round, Times
 from tests.fakes import HOSTILE
 
 TEXT = (

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from core.diffusion.denoise import Denoising, denoise
 from core.diffusion.graph import DraftGraph, Pace, make_graph
-from core.sampling import gumbel_noise
-from core.types import Round
+from core.verification.sampling import gumbel_noise
+from core.rounds.round import Round
 
 VOCABULARY, MASK = 13, 12
 PROMPT = (3, 1, 4, 1, 5)

@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from core.embedded import Progress
+from core.models.embedded import Progress
 from core.errors import UserError
-from core.methods import settle
-from core.trace import Header
-from core.types import Beliefs, Candidates, Draft, Offers, Probe, Round, Times, Verdict
+from core.methods.registry import settle
+from core.traces.schema import Header
+from core.rounds.draft import Candidates, Draft, Offers
+from core.rounds.round import TargetProbs, Probe, Round, Times, Verdict
 
 WORDS = (
     " the", " tree", " grows", " one", " leaf", " at", " a", " time", ",", " and", " each",
@@ -82,7 +83,7 @@ def make_round(
     above = log_p_all[draft.parents[1:]]
     own[1:] = above[np.arange(len(above)), draft.tokens[1:]]
     rank[1:] = (above > own[1:, None]).sum(1) + 1
-    beliefs = Beliefs(
+    beliefs = TargetProbs(
         own,
         rank,
         top,

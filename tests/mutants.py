@@ -20,8 +20,10 @@ from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
 from core.errors import UserError
-from core.trace import Header, Trace, TraceReader, round_to_json, summary, write_trace
-from core.types import Round
+from core.traces.reader import TraceReader
+from core.traces.schema import Header, summary, Trace
+from core.traces.writer import round_to_json, write_trace
+from core.rounds.round import Round
 from tests.fakes import make_header, rounds_of
 
 # What takes the place of a value: numbers no array holds, other kinds, other depths, other texts.
@@ -45,7 +47,7 @@ def sound() -> list[bytes]:
     for seed, method in enumerate(("ddtree", "treeflash", "dart", "ar", "ddtree")):
         rounds = [_small(r) for r, _ in zip(rounds_of(3, seed == 4, seed, method), "ab")]  # noqa: B905
         made.append(Trace(make_header("why?", method), tuple(rounds), {}))
-    bare = replace(made[0].rounds[0], candidates=None, beliefs=None, probe=None, texts={})
+    bare = replace(made[0].rounds[0], candidates=None, target_probs=None, probe=None, texts={})
     made.append(Trace(Header("ddtree", {}, {}, "", ()), (bare,), None))
     made.append(Trace(made[0].header, denoised(), {}))
     return [as_file(trace) for trace in made]

@@ -18,7 +18,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from core.fixed import Replayed
+from core.models.cuda_graphs import Replayed
 
 aten = torch.ops.aten
 HERE = torch.device("meta")

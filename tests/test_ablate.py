@@ -9,7 +9,7 @@ import torch
 
 from app import cli
 from core.errors import UserError
-from core.models import load_language
+from core.models.language import load_language
 from core.train import ablate
 from core.train.fit import Corpus
 from core.train.shards import shard_paths

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.accept import walk
-from core.types import Draft
+from core.verification.walk import walk
+from core.rounds.draft import Draft
 from tests.toys import draft_of, random_parents
 
 #  root(9) ─┬─ 1(a=1) ─── 4(d=4)
@@ -51,7 +51,7 @@ def test_a_token_below_another_parent_is_not_accepted():
 
 def test_rows_never_asked_keep_minus_one():
     verdict, _ = walk_with({0: 2, 2: 5, 5: 7})
-    assert verdict.choices.tolist() == [2, -1, 5, -1, -1, 7, -1]
+    assert verdict.target_tokens.tolist() == [2, -1, 5, -1, -1, 7, -1]
 
 
 def test_a_root_alone_is_one_plain_step():

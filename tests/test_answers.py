@@ -23,7 +23,8 @@ from app.studio.upload import tidy
 from app.studio.views import denoise
 from app.studio.whatif import Kept, WhatIfs
 from core.errors import UserError
-from core.trace import Trace, write_trace
+from core.traces.schema import Trace
+from core.traces.writer import write_trace
 from tests.fakes import FakeEngine, make_header, make_run
 
 Asks = dict[str, Callable[[dict[str, Any]], Any]]

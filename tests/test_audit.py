@@ -14,12 +14,13 @@ from analysis import audit
 from analysis.audit import Difference, Margin, Plain, first_difference, tie_bound
 from analysis.bench import Contestant, Plan, Timing, _schedule, contestants, rows
 from app import cli
-from core import decode
-from core.accept import walk
+from core.decoding import decode
+from core.verification.walk import walk
 from core.errors import UserError
-from core.sampling import TargetRule
-from core.session import Engine, RunRequest
-from core.types import Draft, Sampling
+from core.verification.sampling import TargetSampler
+from core.decoding.engine import Engine, RunRequest
+from core.rounds.draft import Draft
+from core.rounds.round import Sampling
 from tests.test_cli import save_toys
 
 
@@ -103,7 +104,7 @@ def test_the_bound_is_of_the_best_logits_size_whatever_else_stands_there(dtype):
         for best in (3.0, 0.0, -3.0):
             logits = torch.full((1, 30), rest, dtype=dtype)
             logits[0, 4], logits[0, 9] = best, best - 4
-            rule = TargetRule(Sampling())
+            rule = TargetSampler(Sampling())
             seen = SimpleNamespace(logits=logits, rule=rule, position=9, draft=Draft.root_only(0))
             found = audit.margin(seen)  # type: ignore[arg-type]
             assert found == Margin(4.0, tie_bound(best, dtype))
@@ -113,7 +114,7 @@ def test_the_bound_is_of_the_best_logits_size_whatever_else_stands_there(dtype):
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.7, seed=3)])
 def test_the_margin_is_that_of_the_scores_the_rule_compares(sampling):
     logits = torch.randn(1, 30, generator=torch.Generator().manual_seed(1)) * 5
-    rule = TargetRule(sampling)
+    rule = TargetSampler(sampling)
     seen = SimpleNamespace(logits=logits, rule=rule, position=9, draft=Draft.root_only(0))
     found = audit.margin(seen)  # type: ignore[arg-type]
     best = int(rule.choose(logits, [10])[0])

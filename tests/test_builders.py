@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.builders import (
-    BEHIND,
-    MARGINAL,
-    OptTree,
-    Table,
+from core.drafting.builders import (
     ancestor_mask,
+    BEHIND,
     best_first,
     best_first_rows,
     chain,
     grown,
+    MARGINAL,
+    OptTree,
+    Table,
 )
-from core.types import Candidates, Transitions
+from core.rounds.draft import Candidates, Transitions
 from tests.toys import draft_of, random_parents
 
 

@@ -9,7 +9,7 @@ import torch
 from transformers import DynamicCache
 from transformers.models.llama.modeling_llama import eager_attention_forward
 
-from core.cache import StaticKV, folded, grouped_attention, make_kv, mask_value
+from core.models.cache import folded, grouped_attention, make_kv, mask_value, StaticKV
 from tests import toys
 
 

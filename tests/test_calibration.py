@@ -12,9 +12,9 @@ import torch
 from analysis import collect as collecting
 from analysis.calibrate import Plan, anchors, averaged, calibrate, continuations, marginal
 from analysis.calibration import COVERED, curves, read_table
-from core.drafters.dflash import save_model
+from core.methods.dflash.drafter import save_model
 from core.errors import UserError
-from core.session import Engine
+from core.decoding.engine import Engine
 from tests import toys
 from tests.test_cli import BYTES, save_toys
 from tests.test_whatif import source

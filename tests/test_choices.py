@@ -14,7 +14,7 @@ from app.studio.engine import Ask
 from app.studio.panel import NONE, Chosen, Options
 from app.studio.panel import asks as asked
 from core.errors import UserError
-from core.methods import BUILDERS, RECIPES, recipe, settle
+from core.methods.registry import BUILDERS, recipe, RECIPES, settle
 
 OWN_FILE = """
 from core.methods import Recipe

@@ -26,15 +26,15 @@ from transformers import PreTrainedTokenizerFast
 from app import cli
 from app.commands.run import numbered
 from app.terminal import GrowingText, bar
-from core.builders import MAX_BUDGET
-from core.cache import ATTENTION
-from core.drafters.dart import save_model as save_dart
-from core.drafters.dflash import save_model
-from core.drafters.treeflash import save_model as save_treeflash
-from core.methods import RECIPES, recipe
+from core.drafting.builders import MAX_BUDGET
+from core.models.cache import ATTENTION
+from core.methods.dart.drafter import save_model as save_dart
+from core.methods.dflash.drafter import save_model
+from core.methods.treeflash.drafter import save_model as save_treeflash
+from core.methods.registry import recipe, RECIPES
 from core.ngram import build_store
-from core.presets import shipped
-from core.trace import read_trace
+from core.models.presets import shipped
+from core.traces.reader import read_trace
 from tests import toys
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -220,7 +220,7 @@ def test_trace_holds_the_run_and_the_probe_changes_nothing(call, toy, tmp_path):
         done, trace = json.loads(out), read_trace(path)
         assert trace.complete and trace.footer["text"] == done["text"]
         assert len(trace.rounds) == done["rounds"]
-        assert (trace.rounds[0].beliefs is not None) == (not more)
+        assert (trace.rounds[0].target_probs is not None) == (not more)
         ids.append(done["token_ids"])
         assert call("validate", path)[0] == 0
         code, tree, _ = call("replay", path, "--round", 1)

@@ -4,10 +4,10 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-from core.cache import ATTENTION
-from core.decode import Method, Settings, decode, new_tokens
+from core.models.cache import ATTENTION
+from core.decoding.decode import decode, Method, new_tokens, Settings
 from core.errors import UserError
-from core.target import Target, obstacle
+from core.models.target import obstacle, Target
 from tests import toys
 
 PROMPT = [token % toys.VOCABULARY for token in range(3, 23)]

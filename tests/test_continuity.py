@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core import continuity
-from core.builders import best_first
-from core.continuity import NOTES, ContinuitySearch, Weights
-from core.decode import Method
+from core.methods.dart import search as continuity
+from core.drafting.builders import best_first
+from core.methods.dart.search import ContinuitySearch, NOTES, Weights
+from core.decoding.decode import Method
 from core.errors import UserError
 from core.ngram import NgramStore
-from core.types import Candidates
+from core.rounds.draft import Candidates
 from tests import toys
 
 VOCABULARY = 60

@@ -26,9 +26,9 @@ from analysis.cost import (
     verify_times,
 )
 from analysis.whatif import Simulation, WhatIf
-from core.decode import Method
+from core.decoding.decode import Method
 from core.errors import UserError
-from core.target import Target
+from core.models.target import Target
 from tests import toys
 from tests.test_whatif import collected, grams, source  # noqa: F401  (fixtures)
 

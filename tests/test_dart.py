@@ -10,18 +10,18 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from analysis.probe import observe
-from core.drafters import checkpoint
-from core.drafters.dart import (
+from core.models import checkpoint
+from core.methods.dart.drafter import (
     DartConfig,
     DartDrafter,
     DartModel,
-    Head,
     feature_layers,
+    Head,
     load_checkpoint,
     save_model,
     save_official,
 )
-from core.drafters.layers import Rope
+from core.models.layers import Rope
 from core.errors import UserError
 from tests import toys
 from tests.test_dflash import norm, numbers, rotate

@@ -9,12 +9,14 @@ import pytest
 import torch
 
 from analysis.probe import observe
-from core.builders import OptTree, best_first, chain
-from core.decode import MAX_BUDGET, Method, Settings, Stopwatch, decode, new_tokens
+from core.drafting.builders import best_first, chain, OptTree
+from core.decoding.decode import decode, MAX_BUDGET, Method, new_tokens, Settings, Stopwatch
 from core.errors import UserError
-from core.target import Target
-from core.trace import Header, Trace, read_trace, write_trace
-from core.types import NO_DRAFT, Sampling
+from core.models.target import Target
+from core.traces.reader import read_trace
+from core.traces.schema import Header, Trace
+from core.traces.writer import write_trace
+from core.rounds.round import NO_DRAFT, Sampling
 from tests import toys
 from tests.toys import AR, HOT, PROMPT, SAMPLED, line, plain, run, tree
 
@@ -225,7 +227,7 @@ def test_observing_any_method_changes_nothing(name):
     assert blind.tokens == seen.tokens == plain(STEPS, HOT)[:60]
     for a, b in zip(blind.rounds, seen.rounds, strict=True):
         np.testing.assert_array_equal(a.draft.tokens, b.draft.tokens)
-        assert b.beliefs is not None and len(b.probe.tvd) == min(a.accepted + 1, 7)
+        assert b.target_probs is not None and len(b.probe.tvd) == min(a.accepted + 1, 7)
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz"])
@@ -533,9 +535,9 @@ def test_observing_changes_nothing(make, rule):
     for a, b in zip(blind.rounds, seen.rounds, strict=True):
         assert a.verdict.path == b.verdict.path and a.committed == b.committed
         np.testing.assert_array_equal(a.draft.tokens, b.draft.tokens)
-        asked = a.verdict.choices >= 0
-        np.testing.assert_array_equal(a.verdict.choices[asked], b.verdict.choices[asked])
-        assert a.beliefs is None and b.beliefs is not None and b.probe is not None
+        asked = a.verdict.target_tokens >= 0
+        np.testing.assert_array_equal(a.verdict.target_tokens[asked], b.verdict.target_tokens[asked])
+        assert a.target_probs is None and b.target_probs is not None and b.probe is not None
 
 
 def test_observed_choices_are_what_plain_decoding_would_say_there():
@@ -546,7 +548,7 @@ def test_observed_choices_are_what_plain_decoding_would_say_there():
             path = record.draft.tokens[list(record.draft.path(row))].tolist()
             whole = [*text[: record.position], *path]
             logits = toys.full_forward(whole).logits[-1].numpy()
-            assert record.verdict.choices[row] == toys.own_choice(logits, HOT, len(whole))
+            assert record.verdict.target_tokens[row] == toys.own_choice(logits, HOT, len(whole))
 
 
 @pytest.mark.parametrize("method", [AR, tree(toys.RandomDrafter()), tree(toys.dflash_drafter())])

@@ -32,8 +32,11 @@ from app.studio.engine import DenoiseAsk, LiveEngine, ModelChoice
 from app.studio.gallery import Gallery
 from core.diffusion.graph import DraftGraph, Pace, make_graph
 from core.diffusion.steps import saved, written
-from core.trace import Trace, read_trace, write_trace
-from core.types import ACCEPTED, MASKED, REJECTED, UNREACHED, Round
+from core.traces.reader import read_trace
+from core.traces.schema import Trace
+from core.traces.writer import write_trace
+from core.rounds.blocks import MASKED
+from core.rounds.round import ACCEPTED, REJECTED, Round, UNREACHED
 from tests import fakes
 from tests.denoised_fakes import GRAPH, make_header, plain_rounds, spiffy_rounds, traces, walk
 from tests.test_view import plain_json

@@ -16,7 +16,9 @@ from app.studio import desk as desks
 from app.studio.desk import DONE, FAILED, RUNNING, STOPPED, Desk, weight
 from app.studio.engine import Ask
 from core.errors import UserError
-from core.trace import Trace, TraceReader, write_trace
+from core.traces.reader import TraceReader
+from core.traces.schema import Trace
+from core.traces.writer import write_trace
 from tests.fakes import FakeEngine, make_header, make_round, make_run, rounds_of
 
 LONG = 40
@@ -153,8 +155,8 @@ def test_a_heavy_run_makes_others_leave_and_stays(monkeypatch: pytest.MonkeyPatc
 
 def test_a_run_weighs_what_its_records_hold():
     record = make_round()
-    assert record.candidates is not None and record.beliefs is not None
-    arrays = record.candidates.log_q.nbytes + record.beliefs.top_ids.nbytes
+    assert record.candidates is not None and record.target_probs is not None
+    arrays = record.candidates.log_q.nbytes + record.target_probs.top_ids.nbytes
     texts = sum(map(len, record.texts.values()))
     assert arrays + texts < weight(record) < 40 * 1024
     bare = weight(replace(record, candidates=None))

@@ -9,16 +9,16 @@ from safetensors.torch import load_file, save_file
 from transformers import Qwen3Config
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer, Qwen3RotaryEmbedding
 
-from core.drafters.dflash import (
+from core.methods.dflash.drafter import (
+    default_layer_ids,
     DFlashConfig,
     DFlashDrafter,
     DFlashModel,
-    default_layer_ids,
     load_config,
     load_model,
     save_model,
 )
-from core.drafters.layers import LayerContext, Rope
+from core.models.layers import LayerContext, Rope
 from core.errors import UserError
 from tests import toys
 

@@ -27,7 +27,7 @@ from core.diffusion.denoise import Denoising
 from core.diffusion.graph import Pace
 from core.diffusion.steps import saved, written
 from core.errors import UserError
-from core.types import Ranking, Step
+from core.rounds.blocks import Ranking, Step
 from tests.diffusion_toys import ToyTarget, run
 
 ONE = Pace(1)

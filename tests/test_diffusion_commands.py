@@ -12,7 +12,7 @@ from app.commands import calibrate_graph
 from core.diffusion import models
 from core.diffusion.graph import read_graph, write_graph
 from core.diffusion.steps import written
-from core.trace import read_trace
+from core.traces.reader import read_trace
 from tests.diffusion_toys import ToyTarget, chain, grown
 
 

@@ -9,23 +9,23 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.accept import until_stop
+from core.verification.walk import until_stop
 from core.diffusion.denoise import Denoising, denoise
 from core.diffusion.graph import Pace, make_graph
 from core.diffusion.ranking import TokenRule, rank
 from core.diffusion.steps import saved, simulate, states_of, written
 from core.errors import UserError
-from core.trace import round_to_json, summary
-from core.types import (
+from core.traces.schema import summary
+from core.traces.writer import round_to_json
+from core.rounds.blocks import MASKED, Ranking
+from core.rounds.round import (
     ACCEPTED,
     BLOCK_DONE,
-    MASKED,
     NO_DRAFT,
     NOT_IN_GRAPH,
     REJECTED,
-    UNREACHED,
-    Ranking,
     Times,
+    UNREACHED,
 )
 from tests.diffusion_toys import (
     MASK,
@@ -127,7 +127,7 @@ def test_a_call_records_where_its_steps_came_from(target, s, graph):
             ranking = block.steps[k].ranking
             assert sorted(ranking.positions) == np.flatnonzero(before == MASKED).tolist()
             assert (np.diff(ranking.p[:, 0]) <= 0).all()
-            assert record.verdict.choices[row] == block.steps[k].tokens[0]
+            assert record.verdict.target_tokens[row] == block.steps[k].tokens[0]
             assert MASK not in ranking.ids
         assert record.committed == tuple(t for x in block.steps for t in x.tokens.tolist())
         assert record.accepted == block.saved

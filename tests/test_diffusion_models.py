@@ -11,15 +11,15 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaForCausalLM
 
-from core import embedded
+from core.models import embedded
 from core.diffusion import adapter as adapters
 from core.diffusion import models
 from core.diffusion.adapter import AdapterConfig, load_adapter, save_adapter
 from core.diffusion.models import llada_name, load_diffusion
 from core.diffusion.target import BidirectionalTarget, BlockCausalTarget, Layout
-from core.drafters import checkpoint
+from core.models import checkpoint
 from core.errors import UserError
-from core.hub import LIGHT, WEIGHTS, Source
+from core.models.hub import LIGHT, Source, WEIGHTS
 from tests import diffusion_reference as reference
 from tests import toys
 

@@ -17,7 +17,7 @@ from core.diffusion.graph import make_graph
 from core.diffusion.steps import written
 from core.diffusion.target import BidirectionalTarget, BlockCausalTarget, Layout
 from core.errors import UserError
-from core.types import MASKED
+from core.rounds.blocks import MASKED
 from tests import diffusion_reference as reference
 from tests import toys
 

@@ -12,15 +12,10 @@ from hypothesis import strategies as st
 from core.diffusion.denoise import Denoising
 from core.diffusion.graph import Pace
 from core.errors import UserError
-from core.trace import (
-    Header,
-    Trace,
-    read_trace,
-    round_from_json,
-    round_to_json,
-    write_trace,
-)
-from core.types import Round
+from core.traces.reader import read_trace, round_from_json
+from core.traces.schema import Header, Trace
+from core.traces.writer import round_to_json, write_trace
+from core.rounds.round import Round
 from tests.diffusion_toys import ToyTarget, chain, graphs, paces, run
 from tests.test_trace import mutated, opens_or_says_why
 

@@ -11,8 +11,10 @@ from app import drafted
 from app.drafted import candidate_width, cues, drafted_view, kind
 from app.render import svg_tree, text_tree
 from app.view import node_view, round_view
-from core import builders, continuity
-from core.types import Draft, Round
+from core.drafting import builders
+from core.methods.dart import search as continuity
+from core.rounds.draft import Draft
+from core.rounds.round import Round
 from tests.fakes import make_header, make_round
 from tests.test_render import small_round
 from tests.test_view import plain_json

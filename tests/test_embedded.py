@@ -5,15 +5,15 @@ import os
 import pytest
 import torch
 
-from core import embedded
-from core.continuity import shipped_store
-from core.decode import new_tokens
-from core.drafters.load import shipped
+from core.models import embedded
+from core.methods.dart.search import shipped_store
+from core.decoding.decode import new_tokens
+from core.methods.loading import shipped
 from core.errors import UserError
-from core.methods import RECIPES
-from core.sampling import TargetRule
-from core.session import Engine, RunRequest
-from core.types import Sampling
+from core.methods.registry import RECIPES
+from core.verification.sampling import TargetSampler
+from core.decoding.engine import Engine, RunRequest
+from core.rounds.round import Sampling
 
 pytestmark = pytest.mark.embedded
 
@@ -73,7 +73,7 @@ def test_plain_decoding_is_what_the_models_own_forward_says(engine, plain, tempe
     causal = torch.full((count, count), lowest).triu(1)[None, None]
     with torch.inference_mode():
         logits = language.model(ids, attention_mask=causal, use_cache=False).logits[0]
-    rule, told = TargetRule(Sampling(temperature, seed=3)), logits[len(prompt) - 1 : -1]
+    rule, told = TargetSampler(Sampling(temperature, seed=3)), logits[len(prompt) - 1 : -1]
     positions = list(range(len(prompt), len(prompt) + len(tokens)))
     assert rule.choose(told, positions).tolist() == tokens
 

@@ -17,8 +17,9 @@ from app.cli import main
 from app.commands.take import FORMS
 from app.perfetto import perfetto
 from app.tables import download_table, table_bytes, table_csv, table_parquet
-from core.trace import Trace, summary, write_trace
-from core.types import Times
+from core.traces.schema import summary, Trace
+from core.traces.writer import write_trace
+from core.rounds.round import Times
 from tests.fakes import HOSTILE, make_header, make_run
 from tests.test_imports import HEAVY, modules_after
 from tests.test_offline import made
@@ -69,7 +70,7 @@ def test_a_line_per_node_says_what_the_node_says():
                 assert line["parents"] == str(record.draft.parents[row])
                 assert line["q"] == pytest.approx(np.exp(float(record.draft.log_q[row])), rel=1e-5)
                 assert line["p"] == pytest.approx(
-                    np.exp(float(record.beliefs.log_p[row])), rel=1e-5
+                    np.exp(float(record.target_probs.log_p[row])), rel=1e-5
                 )
             else:
                 assert line["parents"] == "" and np.isnan(line["q"]) and np.isnan(line["p"])

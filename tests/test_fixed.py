@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from core.decode import Settings, decode, new_tokens
-from core.fixed import BUCKETS, CannotCapture, FixedPass, Replayed, bucket
-from core.target import Target, obstacle
-from core.types import Verdict
+from core.decoding.decode import decode, new_tokens, Settings
+from core.models.cuda_graphs import bucket, BUCKETS, CannotCapture, FixedPass, Replayed
+from core.models.target import obstacle, Target
+from core.rounds.round import Verdict
 from tests import toys
 
 FAMILIES = toys.FAMILIES

@@ -14,7 +14,9 @@ import pytest
 from app import cli, given
 from app.given import Given, find
 from core.errors import UserError
-from core.trace import Header, Trace, TraceReader, write_trace
+from core.traces.reader import TraceReader
+from core.traces.schema import Header, Trace
+from core.traces.writer import write_trace
 from tests.fakes import FakeEngine, make_header, make_run
 
 HOSTILE = "<img src=x onerror=window.__pwned=1>\x1b]0;owned\x07\u202e.jsonl"

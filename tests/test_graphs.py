@@ -16,7 +16,8 @@ from app import graphs
 from app.graphs import GHOST, dot, dot_svg, draft_graph, graphml
 from app.visible import visible
 from core.errors import UserError
-from core.types import ACCEPTED, Draft, Round
+from core.rounds.draft import Draft
+from core.rounds.round import ACCEPTED, Round
 from tests.fakes import HOSTILE, make_round
 from tests.test_render import small_round
 
@@ -71,7 +72,7 @@ def test_the_graph_holds_every_node_edge_and_number():
         told = graph.nodes[row]
         assert told["token"] == record.draft.tokens[row] and told["why"] == record.why(row)
         assert told["q"] == pytest.approx(np.exp(record.draft.log_q[row]), rel=1e-3)
-        assert told["p"] == pytest.approx(np.exp(record.beliefs.log_p[row]), rel=1e-3)
+        assert told["p"] == pytest.approx(np.exp(record.target_probs.log_p[row]), rel=1e-3)
         assert "note: log q (marginal)" in told
     walked = {e for e in graph.edges if graph.edges[e]["accepted"]}
     assert walked == set(zip(record.verdict.path, record.verdict.path[1:], strict=False))

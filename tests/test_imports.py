@@ -54,7 +54,7 @@ HEAVY = {"torch", "transformers", "numba", "safetensors"}
 
 def test_reading_a_trace_does_not_import_torch():
     reading = (
-        "import core.types\nfrom pathlib import Path\nfrom core.trace import read_trace\n"
+        "import core.types\nfrom pathlib import Path\nfrom core.traces.reader import read_trace\n"
         "t = read_trace(Path('tests/golden/trace-v1.jsonl'))\n"
         "[r.why(i) for r in t.rounds for i in range(len(r.draft))]"
     )
@@ -62,7 +62,7 @@ def test_reading_a_trace_does_not_import_torch():
 
 
 def test_the_decoding_core_loads_without_the_user_interface():
-    everything = "import core.session, core.methods, core.embedded, analysis.probe"
+    everything = "import core.decoding.engine, core.methods, core.models.embedded, analysis.probe"
     assert not modules_after(everything) & (UI | {"app"})
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.layout import COUSIN, SIBLING, tidy
-from core.types import Draft
+from core.rounds.draft import Draft
 from tests.fakes import make_round
 
 

@@ -20,10 +20,10 @@ from app.drafted import TERM_Q
 from app.learn import graph, measured, steps
 from app.learn.course import FOLDER, METHODS, Material, course
 from app.learn.words import para, told
-from core import builders
-from core.accept import walk
+from core.drafting import builders
+from core.verification.walk import walk
 from core.errors import UserError
-from core.types import Candidates
+from core.rounds.draft import Candidates
 from tests.test_imports import HEAVY, ROOT
 
 
@@ -75,7 +75,7 @@ def test_a_tree_of_marginals_is_nested(candidates: Candidates, budget: int):
 
 def test_noise_is_the_sampler_s():
     pytest.importorskip("torch")
-    from core.sampling import gumbel_noise
+    from core.verification.sampling import gumbel_noise
 
     for seed, position in ((0, 38), (7, 1), (2**63, 5)):
         whole = gumbel_noise(seed, position, 5000).numpy()
@@ -103,7 +103,7 @@ def test_the_runs_are_small_and_of_one_text(shipped: Material):
         trace, record = shipped.traces[name], shipped.first(name)
         assert trace.complete and trace.header.method == name
         assert record.position == len(trace.header.prompt_ids)
-        assert record.draft.nodes == shipped.budget and record.beliefs is not None
+        assert record.draft.nodes == shipped.budget and record.target_probs is not None
         texts.add((trace.header.prompt_text, *(t for r in trace.rounds for t in r.committed)))
     assert len(texts) == 1
 
@@ -120,7 +120,7 @@ def test_the_search_ends_in_the_very_tree_of_the_round(shipped: Material):
 def test_the_walk_told_is_the_verifier_s(shipped: Material):
     for name in METHODS:
         for record in shipped.traces[name].rounds:
-            choices = record.verdict.choices
+            choices = record.verdict.target_tokens
             verdict = walk(record.draft, lambda row, c=choices: int(c[row]))
             told_ = steps.visits(record)
             assert tuple(visit.row for visit in told_) == verdict.path == record.verdict.path
@@ -130,7 +130,7 @@ def test_the_walk_told_is_the_verifier_s(shipped: Material):
 
 def test_the_rows_kept_are_those_the_cache_keeps(shipped: Material):
     torch = pytest.importorskip("torch")
-    from core.cache import StaticKV
+    from core.models.cache import StaticKV
 
     record = shipped.record
     assert any(a != b for a, b in steps.moves(record))  # a path with a gap, or nothing to see

@@ -12,16 +12,16 @@ import torch
 from safetensors.torch import load_file
 
 from app import cli
-from core.builders import OptTree, best_first, chain
-from core.continuity import ContinuitySearch, Weights
-from core.drafters.dart import load_checkpoint
-from core.drafters.dart import save_model as save_dart
-from core.drafters.dflash import load_model
-from core.drafters.treeflash import save_model as save_treeflash
+from core.drafting.builders import best_first, chain, OptTree
+from core.methods.dart.search import ContinuitySearch, Weights
+from core.methods.dart.drafter import load_checkpoint
+from core.methods.dart.drafter import save_model as save_dart
+from core.methods.dflash.drafter import load_model
+from core.methods.treeflash.drafter import save_model as save_treeflash
 from core.errors import UserError
-from core.methods import BUILDERS, DRAFTERS, RECIPES, Recipe, recipe, settle
-from core.session import Engine, RunRequest
-from core.trace import read_trace
+from core.methods.registry import BUILDERS, DRAFTERS, Recipe, recipe, RECIPES, settle
+from core.decoding.engine import Engine, RunRequest
+from core.traces.reader import read_trace
 from tests import toys
 from tests.test_cli import options_for, save_toys
 
@@ -129,7 +129,7 @@ def test_a_request_is_checked_before_anything_is_loaded():
 
 DRAFTER = '''
 import numpy as np
-from core.decode import Proposal
+from core.decoding.decode import Proposal
 from core.methods import Recipe
 from core.types import Candidates
 
@@ -145,7 +145,7 @@ class Repeater:
         return Proposal(Candidates(np.tile([root, 0], (self.depths, 1)), log_q))
 '''
 BUILDER = '''
-from core.builders import grown
+from core.drafting.builders import grown
 from core.methods import Recipe
 
 def comb(candidates, text, budget):
@@ -230,7 +230,7 @@ def test_a_files_options_are_set_and_logged(call, toy, folder, tmp_path):
     assert trace.header.settings["options"] == {"depths": 2, "sure": 0.75}
     assert trace.header.drafter["kind"] == "Repeater" and trace.header.drafter["depths"] == 2
     assert max(int(r.draft.depths.max()) for r in trace.rounds) == 2
-    assert all(r.probe is None and r.beliefs is not None for r in trace.rounds)
+    assert all(r.probe is None and r.target_probs is not None for r in trace.rounds)
 
 
 def test_a_changed_file_is_read_again(tmp_path):
@@ -357,7 +357,7 @@ def test_a_dflash_drafter_is_exported_as_it_is(call, folder, tmp_path):
 def test_a_treeflash_drafter_is_exported_with_its_backbone(call, folder, tmp_path):
     model = toys.treeflash_model(2, dtype=torch.bfloat16)
     save_treeflash(model, tmp_path / "whole")
-    from core.drafters.dflash import save_model
+    from core.methods.dflash.drafter import save_model
 
     save_model(model.model, tmp_path / "dflash")
     save_treeflash(model, tmp_path / "treeflash", backbone="dflash")

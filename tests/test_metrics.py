@@ -18,8 +18,12 @@ from analysis import deaths, figures, metrics, online, paired, reliability
 from analysis.tables import Tables, text_key
 from analysis.tokens import CLASSES, token_class
 from core.stats import bootstrap, interval, resampled, wilson
-from core.trace import Trace, TraceWriter, read_trace
-from core.types import Beliefs, Block, Candidates, Draft, Round, Times, Verdict
+from core.traces.reader import read_trace
+from core.traces.schema import Trace
+from core.traces.writer import TraceWriter
+from core.rounds.blocks import Block
+from core.rounds.draft import Candidates, Draft
+from core.rounds.round import TargetProbs, Round, Times, Verdict
 from tests import fakes, raw_numbers
 
 GOLDEN = Path(__file__).parent / "golden" / "trace-v1.jsonl"
@@ -209,7 +213,7 @@ def test_the_golden_trace_which_a_limit_ended():
 def test_what_must_hold_of_any_rounds(seed, budget, method, count, probed):
     trace = fake_trace(method, seed, count, budget)
     if not probed:
-        bare = (replace(r, probe=None, beliefs=None) for r in trace.rounds)
+        bare = (replace(r, probe=None, target_probs=None) for r in trace.rounds)
         trace = Trace(trace.header, tuple(bare), None)
     tables = Tables.of(trace)
     positions, nodes, rounds = tables.positions, tables.nodes, tables.rounds
@@ -567,9 +571,9 @@ def test_examples_can_be_narrowed_and_refuse_what_is_not_there():
 
 def test_beliefs_are_read_where_they_are():
     trace = fake_trace(rounds=2)
-    with_p, without = trace.rounds[0], replace(trace.rounds[1], beliefs=None)
-    assert isinstance(with_p.beliefs, Beliefs)
+    with_p, without = trace.rounds[0], replace(trace.rounds[1], target_probs=None)
+    assert isinstance(with_p.target_probs, TargetProbs)
     nodes = Tables.of(Trace(trace.header, (with_p, without), None)).nodes
     assert nodes.groupby("round")["p"].apply(lambda p: p.notna().all()).tolist() == [True, False]
-    expected = np.exp(with_p.beliefs.log_p[1:])
+    expected = np.exp(with_p.target_probs.log_p[1:])
     assert np.allclose(nodes[nodes["round"] == 0]["p"], expected, rtol=1e-6)

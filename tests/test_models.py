@@ -11,18 +11,18 @@ from tokenizers import Tokenizer, decoders
 from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast
 
-from core import embedded, models
-from core.cache import StaticKV
-from core.drafters import load
-from core.drafters.dart import save_model as save_dart
-from core.drafters.dart import save_official as save_official_dart
-from core.drafters.dflash import save_model
-from core.drafters.treeflash import save_model as save_treeflash
+from core.models import embedded, language as models
+from core.models.cache import StaticKV
+from core.methods import load
+from core.methods.dart.drafter import save_model as save_dart
+from core.methods.dart.drafter import save_official as save_official_dart
+from core.methods.dflash.drafter import save_model
+from core.methods.treeflash.drafter import save_model as save_treeflash
 from core.errors import UserError
-from core.hub import Source
-from core.methods import RECIPES, recipe
-from core.models import Language, load_language, pick_device
-from core.session import Engine, RunRequest
+from core.models.hub import Source
+from core.methods.registry import recipe, RECIPES
+from core.models.language import Language, load_language, pick_device
+from core.decoding.engine import Engine, RunRequest
 from tests import toys
 
 
@@ -338,7 +338,7 @@ def test_every_method_writes_the_same_text_through_the_engine(engine, method, te
 def test_a_runs_rounds_carry_the_text_of_every_token_they_mention(engine):
     for record in engine.start(RunRequest("hello", "ddtree", 9, max_new_tokens=8)):
         mentioned = {*record.draft.tokens.tolist(), *record.committed}
-        mentioned |= {t for t in record.verdict.choices.tolist() if t >= 0}
+        mentioned |= {t for t in record.verdict.target_tokens.tolist() if t >= 0}
         assert mentioned <= record.texts.keys()
 
 

@@ -13,7 +13,7 @@ import pytest
 from app.studio import upload
 from app.studio.upload import open_upload
 from core.errors import UserError
-from core.trace import TraceReader
+from core.traces.reader import TraceReader
 from tests.mutants import NASTY, everything, measured, mutants, opened, shown, sound, taken
 
 

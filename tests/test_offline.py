@@ -20,7 +20,8 @@ from app.offline import EACH, Packer, offline_page
 from app.scripts import VIEW, WEB
 from app.view import GHOST, node_view, round_view, stopped
 from core.errors import UserError
-from core.trace import Trace, write_trace
+from core.traces.schema import Trace
+from core.traces.writer import write_trace
 from tests.fakes import HOSTILE, make_header, make_run
 
 

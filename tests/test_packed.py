@@ -13,7 +13,7 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeRMSNorm
 from transformers.models.smollm3.modeling_smollm3 import SmolLM3RMSNorm
 
-from core.packed import PLAIN_NORMS, PackedLinear, can_pack, fused, suit
+from core.models.packing import can_pack, fused, PackedLinear, PLAIN_NORMS, suit
 from tests import toys
 
 NORMS = [

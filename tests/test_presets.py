@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from core import fetch, hub, presets
-from core.drafters.dart import save_model as save_dart
-from core.drafters.dflash import save_model as save_dflash
-from core.drafters.treeflash import save_model as save_treeflash
+from core.models import presets
+from core.models import hub
+from core.methods.dart.drafter import save_model as save_dart
+from core.methods.dflash.drafter import save_model as save_dflash
+from core.methods.treeflash.drafter import save_model as save_treeflash
 from core.errors import UserError
-from core.hub import Source
-from core.methods import RECIPES
-from core.models import load_language
+from core.models.hub import Source
+from core.methods.registry import RECIPES
+from core.models.language import load_language
 from core.ngram import NgramStore, build_store, write_trie
-from core.session import Engine, RunRequest
+from core.decoding.engine import Engine, RunRequest
 from tests import toys
 from tests.test_models import one_sentence
 
@@ -168,7 +169,7 @@ def no_weights(monkeypatch):
     import safetensors.torch
     from transformers import AutoModelForCausalLM
 
-    from core.drafters import checkpoint
+    from core.models import checkpoint
 
     def refuse(*_args, **_kwargs):
         raise AssertionError("a weight was read")

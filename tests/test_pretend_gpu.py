@@ -14,12 +14,12 @@ from safetensors.numpy import load_file
 
 from analysis import calibrate, collect
 from analysis.probe import observe
-from core.decode import Settings, decode, new_tokens
+from core.decoding.decode import decode, new_tokens, Settings
 from core.diffusion.denoise import Denoising, denoise
 from core.diffusion.steps import written
-from core.target import Target
+from core.models.target import Target
 from core.train.collect import Collector
-from core.types import Verdict
+from core.rounds.round import Verdict
 from tests import toys
 from tests.pretend_gpu import HERE, asked, gpu
 from tests.test_diffusion_target import GRAPH, MAKERS, own_model
@@ -95,7 +95,7 @@ def test_a_run_is_the_cpus(kind, sampling, device):
     for one, two in zip(found, expected, strict=True):
         assert one.draft.tokens.tolist() == two.draft.tokens.tolist()
         assert one.verdict.path == two.verdict.path
-        np.testing.assert_allclose(one.beliefs.log_p, two.beliefs.log_p, **CLOSE)
+        np.testing.assert_allclose(one.target_probs.log_p, two.target_probs.log_p, **CLOSE)
         if two.probe is not None:
             np.testing.assert_allclose(one.probe.tvd, two.probe.tvd, **CLOSE)
     graphs = [forward._replayed._graph for forward in there._forwards.values()]

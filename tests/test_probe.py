@@ -8,9 +8,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from analysis.probe import observe
-from core.decode import Proposal, Seen
-from core.sampling import TargetRule
-from core.types import Candidates, Sampling
+from core.decoding.decode import Proposal, Seen
+from core.verification.sampling import TargetSampler
+from core.rounds.draft import Candidates
+from core.rounds.round import Sampling
 from tests import toys
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
@@ -39,7 +40,7 @@ def seen_round(
     log_q = q.log_softmax(-1)
     proposal = Proposal.factorised(log_q, 20)
     verdict = toys.verdict_of(draft, range(path_length), bonus=int(rng.integers(0, vocabulary)))
-    return Seen(draft, verdict, logits, proposal, TargetRule(sampling), position=40)
+    return Seen(draft, verdict, logits, proposal, TargetSampler(sampling), position=40)
 
 
 def whole(seen):
@@ -85,7 +86,7 @@ def check_probe(seen, probe):
         best = proposal.candidates.ids[depth]
         for k in range(16):
             assert probe.coverage[depth, k] == pytest.approx(p[best[: k + 1]].sum(), abs=1e-4)
-        own = q[seen.verdict.choices[path[depth]]]
+        own = q[seen.verdict.target_tokens[path[depth]]]
         assert probe.rank_q[depth] == 1 + (q > own).sum()
 
 
@@ -93,7 +94,7 @@ def check_probe(seen, probe):
 def test_beliefs_and_probe_equal_naive_numpy(seed):
     seen = seen_round(seed=seed)
     found = observe(seen)
-    check_beliefs(seen, found.beliefs)
+    check_beliefs(seen, found.target_probs)
     check_probe(seen, found.probe)
 
 
@@ -101,7 +102,7 @@ def test_beliefs_and_probe_equal_naive_numpy(seed):
 def test_drafts_around_and_beyond_a_slab(rows):
     seen = seen_round(rows=rows, path_length=min(3, rows))
     found = observe(seen)
-    check_beliefs(seen, found.beliefs)
+    check_beliefs(seen, found.target_probs)
     check_probe(seen, found.probe)
 
 
@@ -130,19 +131,19 @@ def test_no_more_than_a_slab_of_rows_is_worked_on_however_many_children_one_has(
     with Largest() as largest:
         found = observe(seen)
     assert largest.count <= 128 * vocabulary
-    check_beliefs(seen, found.beliefs)
+    check_beliefs(seen, found.target_probs)
     log_p = seen.logits[:128].log_softmax(-1)[parents[1:]]
     own = log_p.gather(1, torch.from_numpy(seen.draft.tokens[1:, None]))
-    np.testing.assert_array_equal(found.beliefs.log_p[1:], own[:, 0])
-    np.testing.assert_array_equal(found.beliefs.rank[1:], (log_p > own).sum(1) + 1)
+    np.testing.assert_array_equal(found.target_probs.log_p[1:], own[:, 0])
+    np.testing.assert_array_equal(found.target_probs.rank[1:], (log_p > own).sum(1) + 1)
 
 
 def test_impossible_tokens_give_numbers_and_not_nan():
     seen = seen_round(cold=(1, 5, 30), rows=140)
     found = observe(seen)
-    check_beliefs(seen, found.beliefs)
+    check_beliefs(seen, found.target_probs)
     check_probe(seen, found.probe)
-    assert np.isfinite(found.beliefs.entropy).all() and np.isfinite(found.probe.tvd).all()
+    assert np.isfinite(found.target_probs.entropy).all() and np.isfinite(found.probe.tvd).all()
     assert np.isfinite(found.probe.entropy_q).all()
 
 
@@ -156,7 +157,7 @@ def test_depths_are_observed_up_to_one_behind_the_accepted(path_length, observed
 def test_small_vocabularies_are_fully_covered(vocabulary):
     found = observe(seen_round(vocabulary=vocabulary))
     assert found.probe.coverage.shape == (3, 16)
-    assert found.beliefs.top_ids.shape[1] == min(10, vocabulary)
+    assert found.target_probs.top_ids.shape[1] == min(10, vocabulary)
     if vocabulary <= 16:
         np.testing.assert_allclose(found.probe.coverage[:, vocabulary - 1 :], 1, atol=1e-5)
 
@@ -173,7 +174,7 @@ def test_a_drafter_that_gives_no_distribution_is_not_probed():
     seen = seen_round()
     object.__setattr__(seen, "proposal", Proposal(seen.proposal.candidates))
     found = observe(seen)
-    assert found.probe is None and found.beliefs is not None
+    assert found.probe is None and found.target_probs is not None
 
 
 def test_q_is_asked_for_along_the_accepted_path_and_no_further():
@@ -213,8 +214,8 @@ def test_disjoint_distributions_are_at_distance_one():
 def test_every_row_gets_the_targets_token_and_asked_rows_keep_theirs(sampling):
     seen = seen_round(rows=150, sampling=sampling)
     choices = observe(seen).choices
-    asked = seen.verdict.choices >= 0
-    np.testing.assert_array_equal(choices[asked], seen.verdict.choices[asked])
+    asked = seen.verdict.target_tokens >= 0
+    np.testing.assert_array_equal(choices[asked], seen.verdict.target_tokens[asked])
     for row in np.flatnonzero(~asked):
         after = 40 + int(seen.draft.depths[row]) + 1
         assert choices[row] == toys.own_choice(seen.logits[row].numpy(), sampling, after)
@@ -222,26 +223,26 @@ def test_every_row_gets_the_targets_token_and_asked_rows_keep_theirs(sampling):
 
 def test_p_does_not_depend_on_the_sampling_temperature():
     one, two = observe(seen_round()), observe(seen_round(sampling=Sampling(0.2, 3, 0.5)))
-    np.testing.assert_array_equal(one.beliefs.log_p, two.beliefs.log_p)
+    np.testing.assert_array_equal(one.target_probs.log_p, two.target_probs.log_p)
     np.testing.assert_array_equal(one.probe.tvd, two.probe.tvd)
 
 
 def test_plain_decoding_has_beliefs_and_no_probe():
     found = toys.run(toys.AR, 5, observe=observe)
-    assert all(r.probe is None and r.beliefs is not None for r in found.rounds)
+    assert all(r.probe is None and r.target_probs is not None for r in found.rounds)
 
 
 def test_observing_leaves_what_it_saw_alone():
     seen = seen_round(rows=140)
-    before = seen.logits.clone(), whole(seen).clone(), seen.verdict.choices.copy()
+    before = seen.logits.clone(), whole(seen).clone(), seen.verdict.target_tokens.copy()
     observe(seen)
     assert torch.equal(seen.logits, before[0]) and torch.equal(whole(seen), before[1])
-    np.testing.assert_array_equal(seen.verdict.choices, before[2])
+    np.testing.assert_array_equal(seen.verdict.target_tokens, before[2])
 
 
 def test_numbers_are_plain_float32_and_int32_arrays():
     found = observe(seen_round())
-    assert {a.dtype for a in (found.beliefs.log_p, found.beliefs.entropy, found.probe.tvd)} == {
+    assert {a.dtype for a in (found.target_probs.log_p, found.target_probs.entropy, found.probe.tvd)} == {
         np.dtype(np.float32)
     }
-    assert found.beliefs.rank.dtype == found.probe.rank_q.dtype == np.int32
+    assert found.target_probs.rank.dtype == found.probe.rank_q.dtype == np.int32

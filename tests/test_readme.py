@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.cli import COMMANDS
-from core.methods import RECIPES
+from core.methods.registry import RECIPES
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text("utf-8")

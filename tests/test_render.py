@@ -10,7 +10,8 @@ import pytest
 
 from app.render import percent, svg_tree, text_tree
 from app.visible import fitting, flowing, visible
-from core.types import Beliefs, Candidates, Draft, Round, Times, Verdict
+from core.rounds.draft import Candidates, Draft
+from core.rounds.round import TargetProbs, Round, Times, Verdict
 from tests.fakes import make_round
 
 TEXTS = {0: "The", 1: " sky", 2: " sea", 3: " is", 4: "\n", 5: " was", 6: " blue"}
@@ -30,7 +31,7 @@ def small_round(bonus: int = 6, path: tuple[int, ...] = (0, 1, 3)) -> Round:
     choices = np.array([1, 3, 5, 0, 0, 0])
     choices[path[-1]] = bonus
     log_p = np.log(np.array([1, 0.9, 0.05, 0.8, 0.0004, 0.5], np.float32))
-    beliefs = Beliefs(
+    beliefs = TargetProbs(
         log_p=log_p,
         rank=np.array([0, 1, 2, 1, 5, 1], np.int32),
         top_ids=np.tile(np.array([bonus, 0]), (6, 1)),

@@ -16,7 +16,9 @@ from analysis import metrics
 from analysis.tables import Tables
 from app import cli
 from app.commands.report import html_page, write_table
-from core.trace import Trace, read_trace, write_trace
+from core.traces.reader import read_trace
+from core.traces.schema import Trace
+from core.traces.writer import write_trace
 from tests import fakes
 from tests.test_metrics import fake_trace, plain_round
 

@@ -23,8 +23,8 @@ from analysis.roofline import (
     passes_of,
     plain_passes,
 )
-from core.packed import can_pack, suit
-from core.types import Draft
+from core.models.packing import can_pack, suit
+from core.rounds.draft import Draft
 from tests import toys
 
 SIZES = {

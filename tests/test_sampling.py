@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.sampling import TargetRule, best, gumbel_noise
-from core.types import Sampling
+from core.verification.sampling import best, gumbel_noise, TargetSampler
+from core.rounds.round import Sampling
 from tests.toys import own_choice
 
 GOLDEN_NOISE = [-0.14801852, -0.6096015, 1.4367098, -0.6832656]
@@ -23,7 +23,7 @@ def logits_of(seed, rows=1, size=40, scale=2.0):
 
 def kept(sampling, logits):
     return [
-        row.isfinite().nonzero().flatten().tolist() for row in TargetRule(sampling).filtered(logits)
+        row.isfinite().nonzero().flatten().tolist() for row in TargetSampler(sampling).filtered(logits)
     ]
 
 
@@ -67,7 +67,7 @@ def test_noise_draws_nothing_from_global_generators():
     torch.manual_seed(5)
     np.random.seed(5)
     before = torch.get_rng_state().clone(), np.random.get_state()[1].copy()
-    TargetRule(Sampling(1.0)).choose(logits_of(0), [4])
+    TargetSampler(Sampling(1.0)).choose(logits_of(0), [4])
     assert torch.equal(before[0], torch.get_rng_state())
     np.testing.assert_array_equal(before[1], np.random.get_state()[1])
 
@@ -103,17 +103,17 @@ def test_large_seeds_do_not_collapse():
 
 def test_greedy_is_argmax_and_the_first_of_equals():
     logits = torch.tensor([[0.0, 3.0, 3.0, 1.0], [5.0, 5.0, 5.0, 5.0]])
-    assert TargetRule(Sampling()).choose(logits, []).tolist() == [1, 0]
+    assert TargetSampler(Sampling()).choose(logits, []).tolist() == [1, 0]
 
 
 def test_a_token_does_not_depend_on_how_its_position_was_reached():
     """Alone, in a batch, in any order, after other positions, in another rule object: the same."""
     sampling = Sampling(temperature=0.8, top_k=12, top_p=0.9, seed=3)
     logits, positions = logits_of(0, rows=30), list(range(100, 130))
-    rule = TargetRule(sampling)
+    rule = TargetSampler(sampling)
     together = rule.choose(logits, positions).tolist()
     alone = [
-        int(TargetRule(sampling).choose(logits[i : i + 1], [p])[0]) for i, p in enumerate(positions)
+        int(TargetSampler(sampling).choose(logits[i : i + 1], [p])[0]) for i, p in enumerate(positions)
     ]
     backwards = rule.choose(logits.flip(0), positions[::-1]).flip(0).tolist()
     assert together == alone == backwards
@@ -121,7 +121,7 @@ def test_a_token_does_not_depend_on_how_its_position_was_reached():
 
 
 def test_noise_forgotten_by_the_cache_comes_back_the_same():
-    rule, logits = TargetRule(Sampling(1.0, seed=2)), logits_of(1)
+    rule, logits = TargetSampler(Sampling(1.0, seed=2)), logits_of(1)
     first = [int(rule.choose(logits, [p])[0]) for p in range(300)]
     again = [int(rule.choose(logits, [p])[0]) for p in range(300)]
     assert first == again
@@ -131,8 +131,8 @@ def test_noise_forgotten_by_the_cache_comes_back_the_same():
 def test_choosing_leaves_the_logits_alone():
     logits = logits_of(2, rows=3)
     before = logits.clone()
-    TargetRule(Sampling(1.0)).choose(logits, [1, 2, 3])
-    TargetRule(Sampling(0.7, 5, 0.5)).choose(logits, [1, 2, 3])
+    TargetSampler(Sampling(1.0)).choose(logits, [1, 2, 3])
+    TargetSampler(Sampling(0.7, 5, 0.5)).choose(logits, [1, 2, 3])
     assert torch.equal(logits, before)
 
 
@@ -142,13 +142,13 @@ def test_choosing_leaves_the_logits_alone():
 )
 def test_the_rule_equals_its_transcription_in_numpy(sampling):
     logits = logits_of(7, rows=200)
-    chosen = TargetRule(sampling).choose(logits, list(range(200))).tolist()
+    chosen = TargetSampler(sampling).choose(logits, list(range(200))).tolist()
     assert chosen == [own_choice(logits[i].numpy(), sampling, i) for i in range(200)]
 
 
 def test_low_precision_logits_are_sampled_in_float32():
     logits = logits_of(3).bfloat16()
-    assert TargetRule(Sampling(1.0)).filtered(logits).dtype == torch.float32
+    assert TargetSampler(Sampling(1.0)).filtered(logits).dtype == torch.float32
 
 
 # ── top-k and top-p ──────────────────────────────────────────────────────────────────────────────
@@ -199,13 +199,13 @@ def test_the_best_token_always_survives(values, top_p, top_k, temperature):
     sampling = Sampling(temperature, top_k, top_p)
     survivors = kept(sampling, logits)[0]
     assert int(logits.argmax()) in survivors
-    assert int(TargetRule(sampling).choose(logits, [0])[0]) in survivors
+    assert int(TargetSampler(sampling).choose(logits, [0])[0]) in survivors
 
 
 def test_impossible_tokens_are_never_drawn():
     logits = torch.full((1, 10), -torch.inf)
     logits[0, 3], logits[0, 7] = 0.0, -2.0
-    rule = TargetRule(Sampling(2.0, top_p=0.99))
+    rule = TargetSampler(Sampling(2.0, top_p=0.99))
     assert {int(rule.choose(logits, [p])[0]) for p in range(300)} == {3, 7}
 
 
@@ -224,7 +224,7 @@ def chi_square(counts, expected):
 )
 def test_tokens_follow_the_filtered_softmax(sampling):
     logits = torch.tensor([[1.2, 0.3, -0.5, 2.0, 0.0, -1.0, 0.9, 0.31]])
-    rule = TargetRule(sampling)
+    rule = TargetSampler(sampling)
     p = rule.filtered(logits).softmax(-1)[0].double().numpy()
     drawn = rule.choose(logits.expand(DRAWS, -1), list(range(DRAWS)))
     counts = torch.bincount(drawn, minlength=8).numpy()
@@ -247,7 +247,7 @@ def test_two_step_texts_follow_the_chain_rule():
 
 
 def test_every_pair_of_neighbouring_positions_is_uncorrelated():
-    rule, logits = TargetRule(Sampling(1.0)), torch.zeros(1, 2)
+    rule, logits = TargetSampler(Sampling(1.0)), torch.zeros(1, 2)
     drawn = rule.choose(logits.expand(DRAWS, -1), list(range(DRAWS))).tolist()
     pairs = [drawn[i : i + 2] for i in range(DRAWS - 1)]
     for pair in itertools.product([0, 1], repeat=2):

@@ -9,7 +9,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from core.drafters import dart, dflash, treeflash
+from core.methods.dart import drafter as dart
+from core.methods.dflash import drafter as dflash
+from core.methods.treeflash import drafter as treeflash
 from core.errors import UserError
 from core.train import fit as fitting
 from core.train.collect import Collector, CollectSettings, collect
@@ -368,7 +370,7 @@ FINISHED = replace(ENDLESS, minutes=1e-9)  # after one step
 
 def test_a_fit_killed_in_its_last_save_is_not_done(owner, shards, tmp_path, monkeypatch):
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr("core.drafters.checkpoint.save_file", killed)
+        patched.setattr("core.models.checkpoint.save_file", killed)
         losses(a_fit(owner, shards, tmp_path, FINISHED), 9)
     again = a_fit(owner, shards, tmp_path, FINISHED)
     assert len(losses(again, 9)) == again.step == 1

@@ -40,7 +40,7 @@ from app import cli, ray_workers, sweeping
 from app.commands import common, sweep
 from app.ray_workers import Dealer, Died, Share
 from core.errors import UserError
-from core.trace import read_ends, read_trace
+from core.traces.reader import read_ends, read_trace
 from tests.test_cli import is_one_sentence, save_toys, start
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -163,7 +163,7 @@ def test_every_line_is_its_trace(whole):
         assert (row["method"], row["seed"]) == (header.method, header.seed)
         assert row["prompt_tokens"] == len(header.prompt_ids)
         assert (row["dtype"], row["device"], row["hardware"]) == ("float32", "cpu", "CPU")
-        assert trace.rounds[0].beliefs is not None
+        assert trace.rounds[0].target_probs is not None
 
 
 def test_it_says_what_report_says(call, words, whole):

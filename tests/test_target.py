@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from core import target as target_module
-from core.cache import mask_value
+from core.models import target as target_module
+from core.models.cache import mask_value
 from core.errors import UserError
-from core.types import Draft
+from core.rounds.draft import Draft
 from tests import toys
 
 CONTEXT = [5, 17, 3, 44, 9, 28, 3, 11, 40, 2]

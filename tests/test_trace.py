@@ -16,32 +16,11 @@ import numpy as np
 import pytest
 
 from core.errors import UserError
-from core.trace import (
-    FORMAT,
-    VERSION,
-    Header,
-    Trace,
-    TraceReader,
-    TraceWriter,
-    read_ends,
-    read_trace,
-    round_from_json,
-    round_to_json,
-    summary,
-    write_trace,
-)
-from core.types import (
-    OUTSIDE,
-    PRUNED,
-    Beliefs,
-    Candidates,
-    Draft,
-    Offers,
-    Probe,
-    Round,
-    Times,
-    Verdict,
-)
+from core.traces.reader import read_ends, read_trace, round_from_json, TraceReader
+from core.traces.schema import FORMAT, Header, summary, Trace, VERSION
+from core.traces.writer import round_to_json, TraceWriter, write_trace
+from core.rounds.draft import Candidates, Draft, Offers
+from core.rounds.round import TargetProbs, OUTSIDE, Probe, PRUNED, Round, Times, Verdict
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = Path(__file__).parent / "golden" / "trace-v1.jsonl"
@@ -85,7 +64,7 @@ def small_round(index=0, texts=None):
         verdict=Verdict((0, 2), np.array([2, 7, 8, -1])),
         committed=(2, 8),
         candidates=Candidates(rng.integers(0, 50, (2, 3)), f32(2, 3), read=2),
-        beliefs=Beliefs(
+        target_probs=TargetProbs(
             log_p, np.array([0, 1, 4, 2], np.int32), rng.integers(0, 50, (4, 2)), f32(4, 2), f32(4)
         ),
         probe=Probe(f32(2), f32(2, 16), f32(2), np.array([1, 30], np.int32)),
@@ -309,7 +288,8 @@ WRITE_FOR_EVER = """
 import sys
 from dataclasses import replace
 from pathlib import Path
-from core.trace import TraceWriter, read_trace
+from core.traces.reader import read_trace
+from core.traces.writer import TraceWriter
 source = read_trace(Path(sys.argv[1]))
 writer = TraceWriter(Path(sys.argv[2]), source.header)
 index = 0
@@ -619,7 +599,7 @@ def test_the_golden_version_1_trace_still_opens_and_says_the_same():
     assert first.draft.tokens.tolist() == [42, 2, 17, 39, 29, 22, 42]
     assert first.probe.coverage.shape == (len(first.probe.tvd), 16)
     assert first.text(int(first.draft.tokens[0])) == " t42"
-    assert math.isnan(first.beliefs.log_p[0])
+    assert math.isnan(first.target_probs.log_p[0])
     assert all(not r.draft.notes and r.draft.offers is None for r in trace.rounds)
     use(trace)
 

@@ -10,16 +10,16 @@ import pytest
 import torch
 
 from app import cli
-from core import builders
-from core.decode import Method, Settings, decode
-from core.drafters.checkpoint import read_state
-from core.drafters.dart import load_checkpoint as load_dart
-from core.drafters.dflash import load_config
-from core.drafters.dflash import load_model as load_dflash
-from core.drafters.dflash import save_model as save_dflash
-from core.drafters.treeflash import load_model as load_treeflash
+from core.drafting import builders
+from core.decoding.decode import decode, Method, Settings
+from core.models.checkpoint import read_state
+from core.methods.dart.drafter import load_checkpoint as load_dart
+from core.methods.dflash.drafter import load_config
+from core.methods.dflash.drafter import load_model as load_dflash
+from core.methods.dflash.drafter import save_model as save_dflash
+from core.methods.treeflash.drafter import load_model as load_treeflash
 from core.errors import UserError
-from core.models import load_language
+from core.models.language import load_language
 from core.stats import bootstrap
 from core.train.collect import Collector, CollectSettings
 from core.train.report import by_drafter, drafter_options
@@ -28,7 +28,7 @@ from core.train.ship import Gain, better, ship
 from core.train.simulate import Contender, Score, accepted, score
 from core.train.students import Blocks, DartStudent, DFlashStudent, TargetParts, TreeFlashStudent
 from core.train.texts import read_samples
-from core.types import Sampling
+from core.rounds.round import Sampling
 from tests import toys
 from tests.test_cli import save_toys
 

@@ -12,7 +12,7 @@ import pytest
 
 from app import cli
 from core.errors import UserError
-from core.models import load_language
+from core.models.language import load_language
 from core.train import report, run, ship
 from core.train.collect import CollectSettings
 from core.train.shards import RECORD, check_record, read_record, read_shard, shard_paths

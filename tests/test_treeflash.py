@@ -9,18 +9,19 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from analysis.probe import observe
-from core.builders import best_first
-from core.drafters import dflash, treeflash
-from core.drafters.load import digest
-from core.drafters.treeflash import (
+from core.drafting.builders import best_first
+from core.methods.dflash import drafter as dflash
+from core.methods.treeflash import drafter as treeflash
+from core.methods.loading import digest
+from core.methods.treeflash.drafter import (
     ArApproximation,
     Conditioner,
-    TreeFlashModel,
-    TreeFlashOptions,
     initial_model,
     load_model,
     save_model,
     top,
+    TreeFlashModel,
+    TreeFlashOptions,
 )
 from core.errors import UserError
 from tests import toys

@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core.types import (
+from core.rounds.draft import Candidates, Draft, Offers
+from core.rounds.round import (
     ACCEPTED,
     BEYOND,
     NO_DRAFT,
@@ -14,12 +15,9 @@ from core.types import (
     OUTSIDE,
     PRUNED,
     REJECTED,
-    UNREACHED,
-    Candidates,
-    Draft,
-    Offers,
     Round,
     Sampling,
+    UNREACHED,
     Verdict,
 )
 from tests.toys import draft_of, random_parents

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from app.view import GHOST, drawable, header_view, node_view, round_view, stopped
-from core.types import Beliefs, Draft, Probe, Round, Verdict
+from core.rounds.draft import Draft
+from core.rounds.round import TargetProbs, Probe, Round, Verdict
 from tests.fakes import make_header, make_round, make_run
 from tests.test_render import TEXTS, small_round
 
@@ -85,7 +86,7 @@ def test_the_inspector_s_target_list_is_after_the_parent():
     record = make_round(4, 64)
     row = int(np.flatnonzero(record.draft.depths == 2)[0])
     parent = int(record.draft.parents[row])
-    beliefs = record.beliefs
+    beliefs = record.target_probs
     assert beliefs is not None
     shown = [entry["odds"] for entry in node_view(record, row)["target"]]
     assert shown == pytest.approx(np.exp(beliefs.top_log_p[parent]), rel=1e-3)
@@ -133,9 +134,9 @@ def test_numbers_that_are_none_leave_as_null():
     record = small_round()
     nothing = np.full(6, np.nan, np.float32)
     draft = replace(record.draft, log_q=nothing, scores=np.full(6, np.inf, np.float32))
-    beliefs = record.beliefs
+    beliefs = record.target_probs
     assert beliefs is not None
-    broken = replace(record, draft=draft, beliefs=replace(beliefs, log_p=nothing, entropy=nothing))
+    broken = replace(record, draft=draft, target_probs=replace(beliefs, log_p=nothing, entropy=nothing))
     plain_json(round_view(broken))
     for row in (0, 3, GHOST):
         plain_json(node_view(broken, row))
@@ -144,7 +145,7 @@ def test_numbers_that_are_none_leave_as_null():
 def test_every_node_of_many_rounds_can_be_inspected():
     for record in make_run(6, 30, hostile=True):
         plain_json(round_view(record))
-        bare = replace(record, beliefs=None, probe=None, candidates=None)
+        bare = replace(record, target_probs=None, probe=None, candidates=None)
         plain_json(round_view(bare))
         for row in range(GHOST, len(record.draft)):
             plain_json(node_view(record, row))
@@ -159,7 +160,7 @@ def test_an_absurdly_large_round_is_drawn_in_part():
         int(record.draft.tokens[r]) for r in record.verdict.path
     ]
     assert all(p < row for row, p in enumerate(small.draft.parents.tolist()))
-    assert isinstance(small.beliefs, Beliefs)
+    assert isinstance(small.target_probs, TargetProbs)
     plain_json(round_view(small))
     deep = Draft(
         np.zeros(300, np.int64), np.arange(-1, 299, dtype=np.int32), np.arange(300, dtype=np.int32),

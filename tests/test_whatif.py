@@ -23,13 +23,13 @@ from analysis.collect import Plan, Source, collect
 from analysis.collected import Collected, follows
 from analysis.whatif import Simulation, simulate
 from app.cli import main
-from core.builders import best_first, chain
-from core.continuity import ContinuitySearch, Weights
-from core.decode import Method, Settings, decode, new_tokens
+from core.drafting.builders import best_first, chain
+from core.methods.dart.search import ContinuitySearch, Weights
+from core.decoding.decode import decode, Method, new_tokens, Settings
 from core.errors import UserError
-from core.methods import RECIPES, Recipe, load_builder, recipe, settle
+from core.methods.registry import load_builder, Recipe, recipe, RECIPES, settle
 from core.ngram import build_store
-from core.types import Candidates
+from core.rounds.draft import Candidates
 from tests import toys
 
 NEW = 48

@@ -31,17 +31,18 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
-from core.builders import best_first, chain
-from core.cache import ATTENTION
-from core.continuity import ContinuitySearch, Weights
-from core.decode import Method, Proposal, Settings, decode, new_tokens
-from core.drafters.dart import DartConfig, DartDrafter, DartModel, Head, feature_layers
-from core.drafters.dflash import DFlashConfig, DFlashDrafter, DFlashModel
-from core.drafters.treeflash import TreeFlashDrafter, TreeFlashModel, TreeFlashOptions
+from core.drafting.builders import best_first, chain
+from core.models.cache import ATTENTION
+from core.methods.dart.search import ContinuitySearch, Weights
+from core.decoding.decode import decode, Method, new_tokens, Proposal, Settings
+from core.methods.dart.drafter import DartConfig, DartDrafter, DartModel, feature_layers, Head
+from core.methods.dflash.drafter import DFlashConfig, DFlashDrafter, DFlashModel
+from core.methods.treeflash.drafter import TreeFlashDrafter, TreeFlashModel, TreeFlashOptions
 from core.ngram import NgramStore
-from core.sampling import gumbel_noise
-from core.target import Target
-from core.types import Candidates, Draft, Round, Sampling, Times, Transitions, Verdict
+from core.verification.sampling import gumbel_noise
+from core.models.target import Target
+from core.rounds.draft import Candidates, Draft, Transitions
+from core.rounds.round import Round, Sampling, Times, Verdict
 
 VOCABULARY = 48
 LAYERS = (0, 2)  # feature layers of every toy drafter
@@ -529,7 +530,7 @@ def committed_kv(where: Target) -> list[tuple[Tensor, Tensor]]:
 
 def as_logged(record: Round, number: int = 0) -> Round:
     """A round as a trace would hold it: with texts and (literal) stage times."""
-    ids = {*record.draft.tokens.tolist(), *record.verdict.choices.tolist(), *record.committed}
+    ids = {*record.draft.tokens.tolist(), *record.verdict.target_tokens.tolist(), *record.committed}
     texts = {token: f" t{token}" for token in sorted(ids) if token >= 0}
     times = Times(0.001 * (number + 1), 0.0001, 0.01, 0.0002)
     return replace(record, texts=texts, times=times)

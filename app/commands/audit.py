@@ -16,7 +16,7 @@ from app.terminal import Progress, one_line
 
 if TYPE_CHECKING:
     from analysis.audit import Finding
-    from core.session import RunRequest
+    from core.decoding.engine import RunRequest
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from app.commands import common
 from app.terminal import Progress, console, say, table
 from core.errors import UserError
-from core.methods import RECIPES
+from core.methods.registry import RECIPES
 
 if TYPE_CHECKING:
     from analysis.bench import Benched, Plan, Roof, Row
-    from core.session import Engine
+    from core.decoding.engine import Engine
 
 COLUMNS = ("", "τ", "s", "tokens/s", "× plain", "× generate", "tokens as plain")
 ROOFLINE = ("a round", "rows", "MB", "GFLOP", "floor ms", "bound", "ms", "reached", "whole run")
@@ -79,7 +79,7 @@ def _plan(args: argparse.Namespace) -> Plan:
     """Raises UserError for a setting out of range, before anything is loaded."""
     from analysis.bench import Plan
     from analysis.prompts import PROMPTS
-    from core.session import RunRequest
+    from core.decoding.engine import RunRequest
 
     request = replace(common.asked(args, "ar"), options=())  # each contestant has its own
     for budget in args.budget:

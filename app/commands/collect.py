@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from app.commands import common
 from app.terminal import Progress, say
 from core.errors import UserError
-from core.types import Sampling
+from core.rounds.round import Sampling
 
 if TYPE_CHECKING:
     from analysis.collected import Collected
-    from core.methods import Value
+    from core.methods.registry import Value
 
 DRAFTERS = ("dflash", "treeflash", "dart")
 WIDEST = {"candidates": 32, "siblings": 32}
@@ -141,7 +141,7 @@ def _other(
 
 def _options(method: str, given: Mapping[str, Value], vocabulary: int) -> dict[str, Value]:
     """The options of a method's drafter as a file says them: no list is longer than all tokens."""
-    from core.methods import recipe, settle
+    from core.methods.registry import recipe, settle
 
     names = recipe(method).drafter_options
     settled = settle(method, {k: v for k, v in given.items() if k in names})

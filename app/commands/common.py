@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 from analysis.prompts import Prompt
 from app.terminal import Progress
-from core import presets
-from core.embedded import NAME as EMBEDDED
 from core.errors import UserError
-from core.hub import Source
-from core.methods import RECIPES, Value, recipe
+from core.methods.registry import RECIPES, Value, recipe
+from core.models import presets
+from core.models.embedded import NAME as EMBEDDED
+from core.models.hub import Source
 from core.train.texts import read_lines
 
 if TYPE_CHECKING:
-    from core.session import Engine, RunRequest
+    from core.decoding.engine import Engine, RunRequest
 
 LONGEST_PROMPT_FILE = 64 << 20  # bytes
 
@@ -203,7 +203,7 @@ def checked_prompt(text: str, where: str) -> str:
 
 def asked(args: argparse.Namespace, method: str, budget: int | None = None) -> RunRequest:
     """The request the options describe, its prompt still to come."""
-    from core.session import RunRequest
+    from core.decoding.engine import RunRequest
 
     if budget is None:
         budget = presets.find(args.model).budgets.get(method)
@@ -262,7 +262,7 @@ def load_engine(args: argparse.Namespace, methods: Sequence[str] = ()) -> Engine
     with Progress("preparing " + args.model) as progress:
         progress.at(None, "loading libraries")
         quiet_libraries()
-        from core.session import Engine
+        from core.decoding.engine import Engine
 
         engine = Engine(args.model, args.device, drafter, template(args))
         engine.check(*methods)

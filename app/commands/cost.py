@@ -15,7 +15,7 @@ from core.errors import UserError
 if TYPE_CHECKING:
     from analysis.collected import Collected
     from analysis.cost import Checked, Expected, Fit
-    from core.session import Engine
+    from core.decoding.engine import Engine
 
 BUDGETS = (1, 2, 4, 8, 12, 16, 24, 32, 64, 128, 256)
 

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 from app.commands import common
 from app.commands.run import Clock, Log, check_trace, numbered, print_json
 from app.terminal import Progress, console, one_line, say, table
-from core.accept import until_stop
 from core.diffusion.graph import Pace, find_graph
 from core.diffusion.steps import Saved, saved, written
 from core.errors import UserError
-from core.trace import summary
-from core.types import MASKED, Round
+from core.rounds.blocks import MASKED
+from core.rounds.round import Round
+from core.traces.schema import summary
+from core.verification.walk import until_stop
 
 if TYPE_CHECKING:
     from analysis.nfe import Cell
@@ -242,7 +243,7 @@ def _denoise(
     from core.diffusion.run import DenoiseRequest, start
 
     run = start(language, DenoiseRequest(prompt, settings, graph))
-    clock, rounds, stops = Clock(run.bare(), None), list[Round](), language.target.stop_ids
+    clock, rounds, stops = Clock(run.rounds, None), list[Round](), language.target.stop_ids
     with Log(trace, run) as log, Progress("denoising", settings.length) as progress:
         for record in clock:
             rounds.append(record)

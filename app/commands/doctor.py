@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from app.commands.common import EMBEDDED
 from app.terminal import console, one_line
-from core import ASSETS, VERSION, embedded, presets
-from core.methods import RECIPES
+from core import ASSETS, VERSION
+from core.methods.registry import RECIPES
+from core.models import embedded, presets
 
 if TYPE_CHECKING:
-    from core.fetch import Needs
+    from core.methods.fetch import Needs
 
 NEEDED = ("torch", "transformers", "safetensors", "numpy", "numba", "rich")
 FOR_PREPARING = ("gguf", "accelerate")
@@ -154,7 +155,7 @@ def _preset(name: str) -> int:
 
     preset = named_preset(name)
     quiet_libraries()
-    from core.fetch import needs
+    from core.methods.fetch import needs
 
     found, out = needs(preset), console()
     out.print(one_line(f"{name} · {preset.about}" if preset.about else name, 200), style="bold")

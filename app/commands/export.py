@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from app.commands.common import EMBEDDED
 from core.errors import UserError, first_line
-from core.methods import DRAFTERS
+from core.methods.registry import DRAFTERS
 
 if TYPE_CHECKING:
     from torch import nn
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from core.drafters.load import shipped
+    from core.methods.loading import shipped
 
     folder = args.drafter or shipped(args.kind, args.model)
     if folder is None:
@@ -62,7 +62,7 @@ def _writing(folder: Path) -> Iterator[None]:
 def _dflash(folder: Path, args: argparse.Namespace) -> nn.Module:
     import torch
 
-    from core.drafters.dflash import load_model, save_model
+    from core.methods.dflash.drafter import load_model, save_model
 
     model = load_model(folder, torch.bfloat16, "cpu")
     with _writing(args.out):
@@ -73,7 +73,7 @@ def _dflash(folder: Path, args: argparse.Namespace) -> nn.Module:
 def _treeflash(folder: Path, args: argparse.Namespace) -> nn.Module:
     import torch
 
-    from core.drafters.treeflash import load_model, save_model
+    from core.methods.treeflash.drafter import load_model, save_model
 
     model = load_model(folder, torch.bfloat16, "cpu")
     with _writing(args.out):
@@ -85,8 +85,8 @@ def _dart(folder: Path, args: argparse.Namespace) -> nn.Module:
     import torch
 
     from app.commands.common import quiet_libraries
-    from core.drafters.dart import load_checkpoint, save_official
-    from core.models import load_language
+    from core.methods.dart.drafter import load_checkpoint, save_official
+    from core.models.language import load_language
 
     quiet_libraries()
     found = load_checkpoint(folder, torch.bfloat16, "cpu")

@@ -6,7 +6,7 @@ import argparse
 
 from app.commands.common import EMBEDDED, named_preset
 from app.terminal import Progress
-from core import presets
+from core.models import presets
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from core import embedded
+    from core.models import embedded
 
     preset = named_preset(args.model)
     if preset.target.name != embedded.NAME:
@@ -41,7 +41,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _fetch(preset: presets.Preset, progress: Progress) -> None:
     from app.commands.common import quiet_libraries
-    from core.fetch import fetch
+    from core.methods.fetch import fetch
 
     quiet_libraries()
     fetch(preset, lambda step: progress.at(step.fraction, step.stage))

@@ -16,7 +16,7 @@ from app.terminal import Progress, one_line
 from core.errors import UserError
 
 if TYPE_CHECKING:
-    from core.embedded import Report
+    from core.models.embedded import Report
     from core.ngram import NgramStore, Options
     from core.ngram.documents import Document, Encode
 
@@ -161,11 +161,11 @@ class Tokens:
 
 def _tokens(name: str, report: Report) -> Tokens:
     """The tokens of a model by name or path; its weights are not read."""
-    from core.embedded import Progress as Step
+    from core.models.embedded import Progress as Step
 
     report(Step("loading tokenizer", None))
     quiet_libraries()
-    from core.models import load_vocabulary
+    from core.models.language import load_vocabulary
 
     own = load_vocabulary(name, report)
 

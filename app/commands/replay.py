@@ -12,8 +12,9 @@ from app.commands.common import whole
 from app.render import text_tree
 from app.terminal import console, one_line, table
 from core.errors import UserError
-from core.trace import Trace, read_trace, summary
-from core.types import Round
+from core.rounds.round import Round
+from core.traces.reader import read_trace
+from core.traces.schema import Trace, summary
 
 COLUMNS = (
     "round", "position", "nodes", "accepted", "committed", "TVD₁", "ms", "why it stopped", "text",

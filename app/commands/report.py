@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from app.compare import cautions
 from app.terminal import Progress, bar, console, one_line, say, table
 from core.errors import UserError
-from core.trace import Trace, read_trace
+from core.traces.reader import read_trace
+from core.traces.schema import Trace
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -25,12 +25,14 @@ from typing import TYPE_CHECKING, Any, overload
 from app.commands import common
 from app.terminal import GrowingText, Progress, bar, console, one_line, say, table
 from core.errors import UserError
-from core.trace import ENDINGS, TraceReader, TraceWriter, summary
-from core.types import Round
+from core.rounds.round import Round
+from core.traces.reader import TraceReader
+from core.traces.schema import ENDINGS, summary
+from core.traces.writer import TraceWriter
 
 if TYPE_CHECKING:
-    from core.decode import Observation, Seen
-    from core.session import Engine, Run, RunRequest
+    from core.decoding.decode import Observation, Seen
+    from core.decoding.engine import Engine, Run, RunRequest
 
 Watch = Callable[[str, int], None]  # (the text so far, its tokens)
 
@@ -153,12 +155,12 @@ def decode(job: Job, prompt: str, watch: Watch = lambda *_: None) -> Done:
 
     Raises UserError when the prompt does not fit or the log cannot be written.
     """
-    from core.decode import new_tokens
+    from core.decoding.decode import new_tokens
 
     request = replace(job.request, prompt=prompt)
     observer = _Observer() if job.trace is not None and job.probe else None
     run = job.engine.start(request, observer)
-    clock, rounds, text = Clock(run.bare(), observer), list[Round](), ""
+    clock, rounds, text = Clock(run.rounds, observer), list[Round](), ""
     with Log(job.trace, run) as log:
         for record in clock:
             rounds.append(record)
@@ -233,7 +235,7 @@ class Log:
     def write(self, record: Round) -> None:
         if self._path is None:
             return
-        path, texted = self._path, self._run.texted(record)
+        path, texted = self._path, self._run.with_texts(record)
 
         def append() -> None:
             if self._writer is None:

@@ -20,7 +20,7 @@ from app.commands import common
 from app.commands.run import unbroken
 from app.terminal import Progress, console, one_line, say, table
 from core.errors import UserError
-from core.methods import RECIPES
+from core.methods.registry import RECIPES
 
 if TYPE_CHECKING:
     from analysis.contestants import Contestant

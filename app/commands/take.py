@@ -11,7 +11,8 @@ from pathlib import Path
 from app.commands.common import whole
 from app.commands.replay import pick
 from core.errors import UserError
-from core.trace import Trace, read_trace
+from core.traces.reader import read_trace
+from core.traces.schema import Trace
 
 TABLES = ("rounds", "nodes")
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from app.terminal import one_line
-from core.trace import read_trace
+from core.traces.reader import read_trace
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

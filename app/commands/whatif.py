@@ -15,7 +15,7 @@ from core.errors import UserError
 if TYPE_CHECKING:
     from analysis.collected import Collected
     from analysis.whatif import Simulation, WhatIf
-    from core.methods import Options
+    from core.methods.registry import Options
 
 BUDGETS = (8, 16, 32, 64, 128, 256, 1024)
 COLUMNS = ("method", "budget", "τ", "rounds", "", "exact")

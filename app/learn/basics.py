@@ -32,8 +32,8 @@ from app.learn.words import (
     tree,
 )
 from app.visible import flowing, visible
-from core.trace import summary
-from core.types import Candidates
+from core.rounds.draft import Candidates
+from core.traces.schema import summary
 
 SHOWN_DEPTHS, SHOWN_RANKS = 4, 6
 

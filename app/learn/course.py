@@ -16,8 +16,10 @@ from app.learn.steps import Search, considered, search, unjudged
 from app.learn.words import Json
 from app.view import round_view
 from core import ASSETS
-from core.trace import Trace, read_trace
-from core.types import Draft, Round
+from core.rounds.draft import Draft
+from core.rounds.round import Round
+from core.traces.reader import read_trace
+from core.traces.schema import Trace
 
 FOLDER = ASSETS / "learn"
 METHODS = ("ddtree", "treeflash", "dart")
@@ -75,7 +77,7 @@ class Material:
 
 def before(record: Round) -> Json:
     """A round as it is when only the drafter has spoken."""
-    silent = replace(record, verdict=unjudged(record.draft), beliefs=None, probe=None)
+    silent = replace(record, verdict=unjudged(record.draft), target_probs=None, probe=None)
     return {**round_view(silent), "status": "a" + "u" * record.draft.nodes, "untold": True}
 
 

@@ -25,7 +25,9 @@ from app.learn.words import (
 )
 from core.diffusion.graph import ONE_BY_ONE, DraftGraph
 from core.diffusion.steps import states_of, walk_states
-from core.types import MASKED, Array, Draft, Ranking, Round, Step
+from core.rounds.blocks import MASKED, Ranking, Step
+from core.rounds.draft import Array, Draft
+from core.rounds.round import Round
 
 # A worked example by hand, small enough to follow: tokens with odds at four masked positions, as
 # the model's last call left them. The graph, its parents and the walk are the product's own.

@@ -31,7 +31,7 @@ from app.learn.words import (
     tree,
 )
 from app.visible import visible
-from core.types import Round
+from core.rounds.round import Round
 
 LISTED = 4  # tokens of a child order
 

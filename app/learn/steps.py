@@ -1,6 +1,6 @@
 """What one round did, step by step: pure functions of a recorded round, for the course's figures.
 
-The product's own loops (``core.builders``, ``core.accept``, ``core.cache``) are compiled or run on
+The product's own loops (``core.drafting.builders``, ``core.verification.walk``, ``core.models.cache``) are compiled or run on
 tensors and tell nothing while they run. Here the same steps are told one at a time; tests hold that
 they end in the very draft, mask and cache rows that those make.
 """
@@ -14,7 +14,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from core.types import Array, Candidates, Draft, Offered, Round, Verdict
+from core.rounds.draft import Array, Candidates, Draft, Offered
+from core.rounds.round import Round, Verdict
 
 NOBODY = -1  # a verdict that was not given yet
 
@@ -60,7 +61,7 @@ class Search:
 
 
 def search(candidates: Candidates, budget: int) -> Search:
-    """Every pop of ``core.builders.best_first``, of a drafter that has one list per depth."""
+    """Every pop of ``core.drafting.builders.best_first``, of a drafter that has one list per depth."""
     log_q = candidates.log_q.astype(np.float64)
     entries = [Entry(-1, 1, 0, 0.0, float(log_q[0, 0]))] if log_q[0, 0] > -np.inf else []
     heap = [(-entry.score, number) for number, entry in enumerate(entries)]
@@ -137,7 +138,7 @@ class Visit:
 
 def visits(record: Round) -> tuple[Visit, ...]:
     """The walk of a round, the stop last."""
-    path, choices = record.verdict.path, record.verdict.choices
+    path, choices = record.verdict.path, record.verdict.target_tokens
     steps = [Visit(row, int(choices[row]), child) for row, child in pairwise(path)]
     return (*steps, Visit(path[-1], int(choices[path[-1]]), None))
 
@@ -188,7 +189,7 @@ def first(offered: Offered | None, count: int) -> list[tuple[int, float]]:
 
 
 def noise(seed: int, position: int, tokens: Sequence[int]) -> list[float]:
-    """The Gumbel noise that ``core.sampling`` adds to these tokens at a position."""
+    """The Gumbel noise that ``core.verification.sampling`` adds to these tokens at a position."""
     key = np.array([seed % 2**64, position], np.uint64)
     uniform = np.random.Generator(np.random.Philox(key=key)).random(max(tokens) + 1) + 2.0**-54
     return [float(np.float32(-np.log(-np.log(uniform[token])))) for token in tokens]

@@ -30,7 +30,7 @@ from app.learn.words import (
 )
 from app.render import percent
 from app.visible import flowing, visible
-from core.types import OUTRANKED
+from core.rounds.round import OUTRANKED
 
 TOP = 5
 SEEDS = (9, 17, 12)  # seeds whose real runs take these very tokens
@@ -246,7 +246,7 @@ def _mask_words(given: Material) -> str:
 
 
 def _p(given: Material, row: int) -> str:
-    beliefs = given.record.beliefs
+    beliefs = given.record.target_probs
     assert beliefs is not None, "a shipped trace keeps p"
     return percent(math.exp(float(beliefs.log_p[row])))
 
@@ -416,7 +416,7 @@ def _visit(given: Material, number: int, visit: Visit) -> Json:
 
 def _beliefs(given: Material, visit: Visit) -> Json:
     """The target's list after a row; marked what was drafted there and what was chosen."""
-    record, beliefs = given.record, given.record.beliefs
+    record, beliefs = given.record, given.record.target_probs
     assert beliefs is not None
     pairs = zip(beliefs.top_ids[visit.row][:TOP], beliefs.top_log_p[visit.row][:TOP], strict=True)
     items = [
@@ -436,7 +436,7 @@ def _beliefs(given: Material, visit: Visit) -> Json:
 
 
 def _choice_p(given: Material, visit: Visit) -> str:
-    beliefs = given.record.beliefs
+    beliefs = given.record.target_probs
     assert beliefs is not None
     at = beliefs.top_ids[visit.row].tolist().index(visit.choice)
     return share(math.exp(float(beliefs.top_log_p[visit.row][at])))
@@ -506,7 +506,7 @@ def _race(given: Material) -> Json:
 
 def _noise(given: Material) -> Json:
     """log p + g of the target's likeliest tokens after the root, for some seeds."""
-    record, beliefs = given.record, given.record.beliefs
+    record, beliefs = given.record, given.record.target_probs
     assert beliefs is not None
     ids = beliefs.top_ids[0][:TOP].tolist()
     logs = beliefs.top_log_p[0][:TOP].tolist()

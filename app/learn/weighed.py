@@ -36,7 +36,8 @@ from app.learn.words import (
     tree,
 )
 from app.visible import visible
-from core.types import Candidates, Round
+from core.rounds.draft import Candidates
+from core.rounds.round import Round
 
 
 def two_scores(given: Material) -> Json:

@@ -13,7 +13,8 @@ from typing import Any
 
 from app.render import percent
 from app.visible import visible
-from core.types import Draft, Round
+from core.rounds.draft import Draft
+from core.rounds.round import Round
 
 Span = str | dict[str, str]
 Json = dict[str, Any]

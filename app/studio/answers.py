@@ -17,8 +17,8 @@ from app.studio.upload import download, download_svg
 from app.view import method_name, node_view
 from app.visible import flowing, visible
 from core.errors import UserError
-from core.trace import Trace
-from core.types import Round
+from core.rounds.round import Round
+from core.traces.schema import Trace
 
 GONE = {"error": "this run is no longer on the server"}
 LISTED = 24  # runs a page may ask about at once

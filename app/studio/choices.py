@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.errors import UserError
-from core.methods import BUILDERS, RECIPES, Recipe, Value, recipe
+from core.methods.registry import BUILDERS, RECIPES, Recipe, Value, recipe
 
 BUDGETS = (1, 4, 16, 64, 256, 1024)
 OWN = "own"  # the method's own builder

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from analysis.cost import Cost, Fit, Stage, Timed, best, cost_from_json, expected, fit
 from app.studio.gallery import Gallery
 from core.errors import UserError
-from core.methods import built_in, recipe
+from core.methods.registry import built_in, recipe
 
 if TYPE_CHECKING:
     from analysis.whatif import Simulation, WhatIf
-    from core.types import Round
+    from core.rounds.round import Round
 
 SIZES = ("maths-ar", "maths-dflash", "maths-ddtree-16", "maths-ddtree-64")  # 1, 8, 17, 65 rows
 DRAFTERS = {"dflash": "maths-ddtree-16", "treeflash": "maths-treeflash", "dart": "maths-dart"}

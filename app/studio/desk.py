@@ -23,10 +23,11 @@ import numpy as np
 from app.studio.engine import AnyAsk, StudioEngine
 from app.view import header_view, round_view
 from app.visible import flowing
-from core.embedded import Progress
 from core.errors import UserError
-from core.trace import Header, Trace, TraceReader
-from core.types import Round
+from core.models.embedded import Progress
+from core.rounds.round import Round
+from core.traces.reader import TraceReader
+from core.traces.schema import Header, Trace
 
 WAITING, RUNNING, DONE, STOPPED, FAILED = "waiting", "running", "done", "stopped", "failed"
 ENDED = (DONE, STOPPED, FAILED)

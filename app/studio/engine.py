@@ -8,24 +8,24 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from app.commands.common import quiet_libraries
-from core import presets
 from core.diffusion.graph import ONE_BY_ONE, PLAIN, SPIFFY, Pace
-from core.embedded import NAME, Progress
 from core.errors import UserError
-from core.methods import Value
-from core.trace import Header
-from core.types import Round
+from core.methods.registry import Value
+from core.models import presets
+from core.models.embedded import NAME, Progress
+from core.rounds.round import Round
+from core.traces.schema import Header
 
 if TYPE_CHECKING:
+    from core.decoding.engine import Run
     from core.diffusion.models import DiffusionLanguage
-    from core.session import Run
 
 Report = Callable[[Progress], None]
 
 
 @dataclass(frozen=True)
 class Ask:
-    """One run, as the page asks for it; ``core.session.RunRequest`` without torch.
+    """One run, as the page asks for it; ``core.decoding.engine.RunRequest`` without torch.
 
     options  (name, value) pairs of the method's own options
     """
@@ -86,7 +86,7 @@ class StudioEngine(Protocol):
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """What the studio decodes with, as ``core.session.Engine`` takes it.
+    """What the studio decodes with, as ``core.decoding.engine.Engine`` takes it.
 
     A diffusion model's preset takes the embedded denoiser's place in Denoise; nothing else runs.
     """
@@ -102,7 +102,7 @@ class ModelChoice:
 
 
 class LiveEngine:
-    """``core.session.Engine`` with the probe watching; torch is imported by ``prepare``."""
+    """``core.decoding.engine.Engine`` with the probe watching; torch is imported by ``prepare``."""
 
     def __init__(self, choice: ModelChoice):
         self._choice = choice
@@ -112,7 +112,7 @@ class LiveEngine:
     def prepare(self, report: Report) -> None:
         report(Progress("starting torch", None))
         quiet_libraries()
-        from core.session import Engine
+        from core.decoding.engine import Engine
 
         choice = self._choice
         if choice.denoiser == choice.model != NAME:
@@ -130,7 +130,7 @@ class LiveEngine:
 
     def start(self, ask: AnyAsk) -> Started:
         from analysis.probe import observe
-        from core.session import RunRequest
+        from core.decoding.engine import RunRequest
 
         if isinstance(ask, DenoiseAsk):
             return _LiveRun(self._denoise(ask))
@@ -166,6 +166,6 @@ class _LiveRun:
         self._run, self.header = run, run.header
 
     def __iter__(self) -> Generator[Round, None, None]:
-        with closing(self._run.bare()) as rounds:  # type: ignore[type-var]
+        with closing(self._run.rounds) as rounds:  # type: ignore[type-var]
             for record in rounds:
-                yield self._run.texted(record)
+                yield self._run.with_texts(record)

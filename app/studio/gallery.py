@@ -17,8 +17,9 @@ from app.studio.listing import Listing, OpenFile, is_denoising, title_of
 from app.visible import flowing, visible
 from core import ASSETS
 from core.errors import UserError
-from core.methods import RECIPES
-from core.trace import Trace, TraceReader, read_trace
+from core.methods.registry import RECIPES
+from core.traces.reader import TraceReader, read_trace
+from core.traces.schema import Trace
 
 TRACES = ASSETS / "traces"
 ORDER = ("maths", "code", "chat")  # then whatever else lies there

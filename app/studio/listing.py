@@ -21,9 +21,9 @@ from app.view import method_name
 from app.visible import flowing, visible
 from core.diffusion.graph import PLAIN, SPIFFY
 from core.errors import UserError
-from core.methods import RECIPES
-from core.trace import TraceReader, read_ends
-from core.types import Round
+from core.methods.registry import RECIPES
+from core.rounds.round import Round
+from core.traces.reader import TraceReader, read_ends
 
 HEADING = "From the command line"
 LABEL, PROMPT, TROUBLE = 160, 120, 200  # characters that are shown of each

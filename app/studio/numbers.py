@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import UserError
-from core.trace import Trace
+from core.traces.schema import Trace
 
 if TYPE_CHECKING:
     import pandas as pd

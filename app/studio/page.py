@@ -19,8 +19,8 @@ from app.studio.listing import Listing, address_end
 from app.studio.scope import head
 from app.studio.upload import LEFT, UPLOAD
 from app.studio.views import views
-from core import presets
 from core.errors import UserError, first_line
+from core.models import presets
 
 PATIENCE = 5.0  # seconds the first visitor is waited for before the model takes every core
 

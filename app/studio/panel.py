@@ -16,7 +16,7 @@ from app.studio.choices import BUDGETS, OWN, Choices, Field
 from app.studio.engine import Ask
 from app.studio.prompts import EXAMPLES
 from core.errors import UserError
-from core.methods import BUILDERS
+from core.methods.registry import BUILDERS
 
 LONGEST_PROMPT = 40_000  # characters
 NONE = ""  # no method in this place of a comparison

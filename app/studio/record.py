@@ -16,11 +16,12 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.embedded import NAME
-from core.trace import Trace, write_trace
+from core.models.embedded import NAME
+from core.traces.schema import Trace
+from core.traces.writer import write_trace
 
 if TYPE_CHECKING:
-    from core.session import Run
+    from core.decoding.engine import Run
 
 Wanted = Callable[[str], bool]  # by file name
 
@@ -51,7 +52,7 @@ DIGITS = 3  # decimals kept of the log-probabilities in lists of candidates: 0.0
 def drafted(names: Wanted) -> Iterator[tuple[str, Run]]:
     """(file name without ending, run) of every method on every prompt."""
     from analysis.probe import observe
-    from core.session import Engine, RunRequest
+    from core.decoding.engine import Engine, RunRequest
 
     engine = Engine()
     for topic, prompt in PROMPTS.items():

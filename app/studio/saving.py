@@ -13,8 +13,8 @@ from app.studio.answers import GONE, Answers
 from app.studio.desk import Run
 from app.studio.upload import download, saved_name
 from core.errors import UserError
-from core.trace import Trace
-from core.types import Round
+from core.rounds.round import Round
+from core.traces.schema import Trace
 
 LARGEST = 200_000  # nodes of a run that are made into one file here; larger ones: the command line
 TOO_LARGE = "this run is too large for the page: save its trace and use the export command"

@@ -19,7 +19,9 @@ from typing import Any, cast
 
 from app.view import method_name
 from core.errors import UserError
-from core.trace import Trace, TraceReader, write_trace
+from core.traces.reader import TraceReader
+from core.traces.schema import Trace
+from core.traces.writer import write_trace
 
 UPLOAD = 64 << 20  # bytes of a file
 UNPACKED = 512 << 20  # bytes of what a gzip file may unpack to

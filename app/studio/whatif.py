@@ -19,7 +19,7 @@ from app.view import round_view
 from app.visible import flowing, visible
 from core import ASSETS
 from core.errors import UserError
-from core.methods import BUILDERS, RECIPES, Value, recipe, settle
+from core.methods.registry import BUILDERS, RECIPES, Value, recipe, settle
 
 if TYPE_CHECKING:
     from analysis.collected import Collected

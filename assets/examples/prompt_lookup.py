@@ -8,9 +8,9 @@ from collections import Counter
 
 import numpy as np
 
-from core.decode import Proposal
-from core.methods import Recipe
-from core.types import Candidates
+from core.decoding.decode import Proposal
+from core.methods.registry import Recipe
+from core.rounds.draft import Candidates
 
 
 class PromptLookup:

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from core.drafters import checkpoint
 from core.errors import UserError
+from core.models import checkpoint
 
 FORMAT = "draftscope-denoiser"
 PARTS = {

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from core.diffusion.graph import MAX_TOKEN_RANK, DraftGraph, Formula, Pace, make_graph
 from core.diffusion.steps import by_block
 from core.errors import UserError
-from core.types import Ranking, Round, Step
+from core.rounds.blocks import Ranking, Step
+from core.rounds.round import Round
 
 LOOKAHEAD = 10
 KEPT_SETS = 3  # per look-ahead, as in the paper

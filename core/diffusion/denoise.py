@@ -14,14 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from core.decode import Stopwatch, check_prompt
+from core.decoding.decode import Stopwatch, check_prompt
 from core.diffusion.graph import ONE_BY_ONE, DraftGraph, Pace
 from core.diffusion.ranking import TokenRule, rank
 from core.diffusion.steps import At, Walk, call_record, draft_for, states_of, walk_states
 from core.errors import UserError
-from core.sampling import check_temperature
-from core.trace import MAX_BLOCK
-from core.types import MASKED, Array, Draft, Ranking, Round, Step
+from core.rounds.blocks import BlockDraft, MASKED, Ranking, Step
+from core.rounds.draft import Array
+from core.rounds.round import Round
+from core.traces.schema import MAX_BLOCK
+from core.decoding.request import check_temperature
 
 
 class DiffusionTarget(Protocol):
@@ -156,7 +158,7 @@ class _Text:
 
     def call(
         self, start: int, state: Array, left: Ranking | None, clock: Stopwatch
-    ) -> tuple[Draft, Walk]:
+    ) -> tuple[BlockDraft, Walk]:
         """One model call on the block that begins at ``start``, and the steps it decides."""
         target, pace = self.target, self.settings.pace
         draft = draft_for(self.graph, state, left, pace, target.mask_id)

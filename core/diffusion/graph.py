@@ -20,10 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from core import ASSETS, embedded
+from core import ASSETS
 from core.errors import UserError
-from core.trace import MAX_STATES
-from core.types import MASKED, Array, Draft, Edit, Ranking
+from core.models import embedded
+from core.rounds.blocks import BlockDraft, Edit, MASKED, Ranking
+from core.rounds.draft import Array
+from core.traces.schema import MAX_STATES
 
 FORMAT = "draftscope-graph"
 VERSION = 1
@@ -136,7 +138,7 @@ class DraftGraph:
                 "one step's tokens, or a parent in the graph with one step's fewer"
             )
 
-    def outline(self) -> Draft:
+    def outline(self) -> BlockDraft:
         """The graph on its own, as the draft of a block in which every token's id is its rank."""
         widest = max(max(len(f), max(i for i, _ in f)) for f in self.formulas)
         step = self.pace.tokens if self.pace.threshold is None else 1
@@ -145,7 +147,7 @@ class DraftGraph:
         ranking = Ranking(np.arange(block, dtype=np.int32), ids, np.ones(ids.shape, np.float32))
         return self.draft(np.full(block, MASKED, np.int64), ranking, self.pace, 0)
 
-    def draft(self, state: Array, left: Ranking, pace: Pace, root: int) -> Draft:
+    def draft(self, state: Array, left: Ranking, pace: Pace, root: int) -> BlockDraft:
         """The drafts of block ``state`` [L]: the formulas read off ``left``.
 
         ``left`` ranks exactly the state's masked positions by the last known distribution; ``root``
@@ -187,7 +189,7 @@ class _Rows:
             self.depths.append(depth)
             self.links.append(tuple(parents))
 
-    def as_draft(self, left: Ranking, root: int) -> Draft:
+    def as_draft(self, left: Ranking, root: int) -> BlockDraft:
         count = len(self.sets)
         parents = np.full(count, -1, np.int32)
         tokens, ranks = np.full(count, root, np.int64), np.zeros(count, np.int32)
@@ -203,7 +205,10 @@ class _Rows:
             scores[row] = _log_p(left, self.sets[row])
         depths = np.array(self.depths, np.int32)
         links, shown = tuple(self.links), tuple(edits)
-        return Draft(tokens, parents, depths, ranks, log_q, scores, links=links, edits=shown)
+        return BlockDraft(
+            tokens=tokens, parents=parents, depths=depths, ranks=ranks, log_q=log_q,
+            scores=scores, links=links, edits=shown,
+        )  # fmt: skip
 
 
 def _edit(left: Ranking, i: int, j: int) -> Edit:

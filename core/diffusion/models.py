@@ -34,14 +34,13 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from core import embedded, presets
 from core.diffusion import adapter as adapters
 from core.diffusion.target import BidirectionalTarget, BlockCausalTarget, Layout
-from core.drafters import checkpoint
-from core.drafters.load import shipped
 from core.errors import UserError
-from core.hub import WEIGHTS, Source
-from core.models import (
+from core.methods.loading import shipped
+from core.models import checkpoint, embedded, presets
+from core.models.hub import WEIGHTS, Source
+from core.models.language import (
     SPLIT,
     Language,
     cannot_load,
@@ -49,7 +48,7 @@ from core.models import (
     load_language,
     pick_device,
 )
-from core.packed import suit
+from core.models.packing import suit
 
 BLOCK = 32  # both public families were trained, or are evaluated, with blocks of 32
 

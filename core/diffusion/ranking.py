@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from core.sampling import Noise
-from core.types import Array, Ranking
+from core.rounds.blocks import Ranking
+from core.rounds.draft import Array
+from core.verification.sampling import Noise
 
 
 class TokenRule:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from core.decoding.engine import Run, environment
 from core.diffusion.denoise import Denoising, denoise
 from core.diffusion.graph import PLAIN, SPIFFY, DraftGraph, graph_to_json, pace_to_json
 from core.diffusion.models import DiffusionLanguage
-from core.session import Run, circumstances
-from core.trace import Header
+from core.traces.schema import Header
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def _header(language: DiffusionLanguage, request: DenoiseRequest, prompt: list[i
         prompt_text=request.prompt,
         prompt_ids=tuple(prompt),
         seed=request.settings.seed,
-        **circumstances(language),
+        **environment(language),
     )
 
 

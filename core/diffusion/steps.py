@@ -14,13 +14,15 @@ import numpy as np
 
 from core.diffusion.graph import DraftGraph, Pace
 from core.errors import UserError
-from core.types import MASKED, Array, Block, Draft, Ranking, Round, Step, Times, Verdict
+from core.rounds.blocks import Block, BlockDraft, MASKED, Ranking, Step
+from core.rounds.draft import Array
+from core.rounds.round import Round, Times, Verdict
 
 # (row of the draft, its block state) → the step which that row's distribution decides
 Decide = Callable[[int, Array], Step]
 
 
-def states_of(draft: Draft, state: Array) -> Array:
+def states_of(draft: BlockDraft, state: Array) -> Array:
     """The block states of a draft's rows, int64 [S, L]; row 0 is ``state`` itself."""
     states = np.tile(state, (len(draft), 1))
     for row, edits in enumerate(draft.edits):
@@ -57,7 +59,7 @@ def walk_states(states: Array, decide: Decide) -> Walk:
 
 def draft_for(
     graph: DraftGraph | None, state: Array, left: Ranking | None, pace: Pace, root: int
-) -> Draft:
+) -> BlockDraft:
     """The graph's draft; without a graph, or before a first distribution, the block alone."""
     if graph is None or left is None:
         return _NOTHING.draft(state, _UNKNOWN, pace, root)
@@ -79,16 +81,16 @@ class At:
     step: int
 
 
-def call_record(at: At, draft: Draft, state: Array, walk: Walk, times: Times) -> Round:
+def call_record(at: At, draft: BlockDraft, state: Array, walk: Walk, times: Times) -> Round:
     """The Round of one model call on the block ``state``."""
-    choices = np.full(len(draft), -1, np.int64)
+    target_tokens = np.full(len(draft), -1, np.int64)
     for row, step in zip(walk.path, walk.steps, strict=True):
-        choices[row] = step.tokens[0]
+        target_tokens[row] = step.tokens[0]
     return Round(
         index=at.call,
         position=at.position,
         draft=draft,
-        verdict=Verdict(walk.path, choices),
+        verdict=Verdict(walk.path, target_tokens),
         committed=tuple(int(token) for step in walk.steps for token in step.tokens),
         times=times,
         block=Block(at.block, at.step, state, walk.steps),

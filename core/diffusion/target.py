@@ -27,10 +27,10 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
 
-from core.cache import StaticKV, make_kv, mask_value
 from core.errors import UserError
-from core.target import PREFILL_CHUNK, context_limit, stop_ids
-from core.types import Array
+from core.models.cache import StaticKV, make_kv, mask_value
+from core.models.target import PREFILL_CHUNK, context_limit, stop_ids
+from core.rounds.draft import Array
 
 BLOCKS = "draftscope_blocks"
 BATCH_ROWS = 8192  # rows of one batch of whole sequences: bounds the memory of activations

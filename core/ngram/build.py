@@ -18,8 +18,8 @@ from pathlib import Path
 import numba
 import numpy as np
 
-from core.embedded import Progress, Report
 from core.errors import UserError
+from core.models.embedded import Progress, Report
 from core.ngram.store import (
     CODE_BITS,
     TENSORS,
@@ -30,7 +30,7 @@ from core.ngram.store import (
     pack_nodes,
     saturated,
 )
-from core.types import Array
+from core.rounds.draft import Array
 
 BYTES_PER_TOKEN = 60  # what sorting needs for a token of a chunk
 BYTES_PER_ROW = 200  # what merging needs for a row of the windows

@@ -29,8 +29,8 @@ import numba
 import numpy as np
 
 from core.errors import UserError
-from core.mapped import TYPES, read_mapped
-from core.types import Array
+from core.files import TYPES, read_arrays
+from core.rounds.draft import Array
 
 FORMAT = "draftscope-ngram"
 VERSION = 1
@@ -186,7 +186,7 @@ class NgramStore:
     def open(path: Path | str) -> NgramStore:
         """Map a store's file. Raises UserError when it is none, is damaged or cannot be read."""
         path = Path(path)
-        metadata, arrays = read_mapped(path, "n-gram store")
+        metadata, arrays = read_arrays(path, "n-gram store")
         vocabulary = _checked_metadata(path, metadata)
         tensors = _tensors(path, arrays)
         _check_sizes(path, tensors)

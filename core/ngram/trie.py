@@ -19,11 +19,11 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from core.embedded import Progress, Report
 from core.errors import UserError
+from core.models.embedded import Progress, Report
 from core.ngram.build import DEFAULTS, Levels, Options, merged, save_run, summed, workshop
 from core.ngram.store import CODE_BITS, MAX_VOCABULARY, ORDER, NgramStore, check_vocabulary
-from core.types import Array
+from core.rounds.draft import Array
 
 HEADER, NODE, CHILD = 4, 6, 3  # words
 _LARGEST_COUNT = (1 << 31) - 1

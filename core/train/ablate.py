@@ -23,11 +23,12 @@ from typing import Any
 
 import torch
 
-from core import builders, embedded
-from core.drafters.dflash import DFlashConfig, DFlashModel
+from core.drafting import builders
 from core.errors import UserError, as_script
 from core.files import replacing
-from core.models import Language, load_language
+from core.methods.dflash.drafter import DFlashConfig, DFlashModel
+from core.models import embedded
+from core.models.language import Language, load_language
 from core.stats import difference
 from core.train.fit import Corpus, Fit, FitSettings
 from core.train.options import positive, whole

@@ -15,10 +15,10 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from core.cache import StaticKV, make_kv, mask_value
 from core.errors import UserError
-from core.models import encode_chat
-from core.target import stop_ids
+from core.models.cache import StaticKV, make_kv, mask_value
+from core.models.language import encode_chat
+from core.models.target import stop_ids
 from core.train.shards import TOP_K, Document, write_shard
 from core.train.texts import Sample, is_loop
 

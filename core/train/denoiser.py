@@ -21,10 +21,10 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import DynamicCache
 
-from core.cache import mask_value
 from core.diffusion.adapter import MASK, PARTS, AdapterConfig, save_adapter
 from core.diffusion.adapter import Adapter as Saved
 from core.errors import UserError
+from core.models.cache import mask_value
 from core.train.students import Blocks, Lesson, Student, TargetParts
 
 DENOISER = "denoiser"

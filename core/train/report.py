@@ -22,11 +22,12 @@ from typing import Any
 
 from tqdm import tqdm
 
-from core import builders, embedded
-from core.drafters.load import check_temperature, shipped
+from core.drafting import builders
 from core.errors import UserError, as_script
-from core.methods import load_builder, recipe, settle
-from core.models import Language, load_language
+from core.methods.loading import check_temperature, shipped
+from core.methods.registry import load_builder, recipe, settle
+from core.models import embedded
+from core.models.language import Language, load_language
 from core.stats import bootstrap
 from core.train.collect import Collector, CollectSettings, batches, collect
 from core.train.options import whole
@@ -231,7 +232,7 @@ def _layers(work: Path, language: Language) -> tuple[int, ...]:
     made = [work / name for name in SAMPLINGS if shard_paths(work / name)]
     if made:
         return folder_layers(made[0])
-    from core.drafters.dflash import load_config
+    from core.methods.dflash.drafter import load_config
 
     if (folder := shipped("dflash", language.name)) is None:
         raise UserError("name the feature layers of the texts with --layers")

@@ -29,16 +29,19 @@ from typing import Any
 import torch
 from transformers.utils import logging
 
-from core import builders, embedded
 from core.diffusion.adapter import AdapterConfig, load_adapter
-from core.drafters import dart, dflash, treeflash
-from core.drafters.dart import DartConfig
-from core.drafters.dflash import DFlashConfig, default_layer_ids
-from core.drafters.layers import Rope
-from core.drafters.load import shipped
+from core.drafting import builders
 from core.errors import UserError
 from core.files import replacing
-from core.models import Language, load_language
+from core.methods.dart import drafter as dart
+from core.methods.dart.drafter import DartConfig
+from core.methods.dflash import drafter as dflash
+from core.methods.dflash.drafter import DFlashConfig, default_layer_ids
+from core.methods.loading import shipped
+from core.methods.treeflash import drafter as treeflash
+from core.models import embedded
+from core.models.language import Language, load_language
+from core.models.layers import Rope
 from core.train import written
 from core.train.asks import chat_prompts, function_prompts
 from core.train.collect import Collector, CollectSettings, batches, collect, synthesis_settings

@@ -21,11 +21,15 @@ from pathlib import Path
 
 import torch
 
-from core import ASSETS, builders, embedded
-from core.drafters import dart, dflash, treeflash
+from core import ASSETS
+from core.drafting import builders
 from core.errors import UserError, as_script
 from core.files import replacing
-from core.models import Language, load_language
+from core.methods.dart import drafter as dart
+from core.methods.dflash import drafter as dflash
+from core.methods.treeflash import drafter as treeflash
+from core.models import embedded
+from core.models.language import Language, load_language
 from core.stats import difference
 from core.train.report import Text, evaluation_texts, progress_bar
 from core.train.shards import folder_layers, shard_paths

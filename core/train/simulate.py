@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 
 import torch
 
-from core.builders import width_for
-from core.decode import Builder
-from core.simulate import accepted, lengths
+from core.decoding.decode import Builder
+from core.drafting.builders import width_for
+from core.rounds.draft import Candidates
 from core.train.shards import Document
 from core.train.students import Blocks, Student
-from core.types import Candidates
+from core.verification.simulate import accepted, lengths
 
 _AT_ONCE = 16  # anchors that share a pass
 

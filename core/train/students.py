@@ -16,13 +16,15 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from core.drafters import dart, dflash, treeflash
-from core.drafters.dart import DartConfig, DartModel
-from core.drafters.dflash import DFlashConfig, DFlashModel
-from core.drafters.treeflash import TreeFlashModel, TreeFlashOptions
 from core.errors import UserError
+from core.methods.dart import drafter as dart
+from core.methods.dart.drafter import DartConfig, DartModel
+from core.methods.dflash import drafter as dflash
+from core.methods.dflash.drafter import DFlashConfig, DFlashModel
+from core.methods.treeflash import drafter as treeflash
+from core.methods.treeflash.drafter import TreeFlashModel, TreeFlashOptions
+from core.rounds.draft import Candidates
 from core.train.shards import Document
-from core.types import Candidates
 
 M = TypeVar("M", bound=nn.Module)
 KINDS = ("dflash", "treeflash", "dart")

@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from core.accept import until_stop
 from core.diffusion.denoise import Denoising, denoise
 from core.diffusion.models import DiffusionLanguage, load_diffusion
 from core.diffusion.steps import written
-from core.models import load_language
+from core.models.language import load_language
 from core.train.shards import Document
+from core.verification.walk import until_stop
 
 NEW_TOKENS = 128
 

@@ -28,7 +28,9 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from app.offline import offline_page
 from app.studio.desk import DONE, ENDED, Desk
 from app.studio.engine import Ask, LiveEngine, ModelChoice
-from core.trace import Trace, read_trace, write_trace
+from core.traces.reader import read_trace
+from core.traces.schema import Trace
+from core.traces.writer import write_trace
 from tests.browser.conftest import CHROMIUM, FLAGS
 from tests.browser.steps import free_port, open_file, run, served, serving, state
 from tests.fakes import FakeEngine, make_header, make_run, rounds_of

@@ -15,10 +15,10 @@ from statistics import median
 
 import numpy as np
 
-from core.builders import Table, ancestor_mask, best_first, best_first_rows
-from core.continuity import ContinuitySearch, Weights
+from core.drafting.builders import ancestor_mask, best_first, best_first_rows, Table
+from core.methods.dart.search import ContinuitySearch, Weights
 from core.ngram import build_store
-from core.types import Candidates
+from core.rounds.draft import Candidates
 
 DEPTHS, VOCABULARY, REPEATS = 15, 4096, 300
 GOAL_MS = 0.5  # for 1,024 nodes

@@ -28,11 +28,11 @@ from analysis.cost import bushy
 from analysis.roofline import Forward, Gauge, seconds_of
 from app.commands import common
 from app.terminal import Progress, console, table
-from core.builders import ancestor_mask
+from core.drafting.builders import ancestor_mask
 from core.errors import UserError
-from core.session import Engine
-from core.target import PREFILL_CHUNK, Target
-from core.types import Draft
+from core.decoding.engine import Engine
+from core.models.target import PREFILL_CHUNK, Target
+from core.rounds.draft import Draft
 from tests.bench.growth import long_text
 
 ROWS, CONTEXTS = (17, 65, 257), (256, 512, 1024, 2048, 4096)

@@ -36,15 +36,16 @@ from transformers import AttentionInterface
 from analysis.roofline import Drafting, Forward, Gauge, Machine, Work, round_passes
 from app.commands import common
 from app.terminal import Progress, console, table
-from core.builders import width_for
-from core.cache import ATTENTION
-from core.decode import Method, Proposal, Settings, decode
-from core.drafters import layers
+from core.drafting.builders import width_for
+from core.models.cache import ATTENTION
+from core.decoding.decode import decode, Method, Proposal, Settings
+from core.models import layers
 from core.errors import UserError
-from core.models import Language
-from core.session import Engine
-from core.target import Target
-from core.types import Candidates, Draft, Round
+from core.models.language import Language
+from core.decoding.engine import Engine
+from core.models.target import Target
+from core.rounds.draft import Candidates, Draft
+from core.rounds.round import Round
 from tests.bench.rounds import Inside
 
 LICENCE = Path(__file__).parents[2] / "LICENSE"

@@ -17,7 +17,7 @@ import numba
 import numpy as np
 
 from core.ngram import NgramStore, Options, build_store, lookup, lookup_each, read_trie, write_trie
-from core.types import Array
+from core.rounds.draft import Array
 
 VOCABULARY, CANDIDATES = 49_152, 25
 BATCHES, PER_BATCH = 400, 100

@@ -24,12 +24,14 @@ from typing import Any
 
 from analysis.prompts import PROMPTS
 from app.commands import common
-from core.builders import best_first
-from core.decode import Method, Settings, decode
-from core.drafters import dflash, load, treeflash
+from core.drafting.builders import best_first
+from core.decoding.decode import decode, Method, Settings
+from core.methods import load
+from core.methods.dflash import drafter as dflash
+from core.methods.treeflash import drafter as treeflash
 from core.errors import UserError
-from core.session import Engine, RunRequest
-from core.types import Round, Times
+from core.decoding.engine import Engine, RunRequest
+from core.rounds.round import Round, Times
 
 GOAL = 0.03
 TREEFLASH_GOAL = 0.15
@@ -77,7 +79,7 @@ def watch(engine: Engine) -> Inside:
 
 def rounds(engine: Engine, inside: Inside, request: RunRequest) -> Iterator[Measured]:
     """The run's rounds but the first, which carries prefill and its projection."""
-    records = engine.start(request).bare()
+    records = engine.start(request).rounds
     next(records, None)
     while True:
         start, before = time.perf_counter(), inside.seconds

@@ -21,14 +21,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from core import embedded
+from core.models import embedded
 from core.diffusion.graph import Pace, find_graph
 from core.diffusion.models import load_diffusion
 from core.diffusion.steps import simulate
 from core.diffusion.target import BidirectionalTarget, BlockCausalTarget, Layout
-from core.drafters.load import shipped
-from core.models import load_language
-from core.trace import read_trace
+from core.methods.loading import shipped
+from core.models.language import load_language
+from core.traces.reader import read_trace
 
 DRAFTS = (0, 3, 5, 8, 10)
 TRACES = (Path(__file__).parents[2] / "assets" / "traces").glob("*-denoise.jsonl.gz")

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 from analysis.calibration import COVERED
 from app.studio.desk import Desk
 from core import ASSETS
-from core.trace import read_trace
+from core.traces.reader import read_trace
 from tests.browser.steps import Open, at_round, open_file, serving, tab, title
 from tests.fakes import FakeEngine
 

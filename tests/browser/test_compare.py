@@ -16,7 +16,8 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from app.scripts import WEB
 from app.studio.desk import Desk
-from core.trace import Trace, write_trace
+from core.traces.schema import Trace
+from core.traces.writer import write_trace
 from tests.browser.steps import (
     NODE,
     Open,

@@ -16,7 +16,8 @@ pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Download, Locator, Page, expect
 
 from app.studio.desk import Desk
-from core.trace import Trace, write_trace
+from core.traces.schema import Trace
+from core.traces.writer import write_trace
 from tests.browser.steps import Open, open_file, serving, state, tab
 from tests.denoised_fakes import DenoiseEngine, traces
 from tests.fakes import make_header, make_run

@@ -11,7 +11,9 @@ import pytest
 pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Page, expect
 
-from core.trace import Trace, read_trace, write_trace
+from core.traces.reader import read_trace
+from core.traces.schema import Trace
+from core.traces.writer import write_trace
 from tests.browser.steps import (
     NODE,
     PROMPT,

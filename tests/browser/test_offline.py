@@ -18,7 +18,8 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from app.notebook import View
 from app.offline import offline_page
-from core.trace import Trace, read_trace
+from core.traces.reader import read_trace
+from core.traces.schema import Trace
 from tests.browser.steps import NODE, Open, at_round, run, state, title
 from tests.fakes import make_header, make_run
 

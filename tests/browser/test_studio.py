@@ -21,7 +21,9 @@ from playwright.sync_api import Browser, Page, expect
 from app.scripts import WEB
 from app.studio.desk import Desk
 from app.view import round_view
-from core.trace import Trace, read_trace, summary, write_trace
+from core.traces.reader import read_trace
+from core.traces.schema import summary, Trace
+from core.traces.writer import write_trace
 from tests.browser.steps import (
     NODE,
     PROMPT,

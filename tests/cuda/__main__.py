@@ -25,8 +25,9 @@ from pathlib import Path
 
 import torch
 
-from core import ASSETS, embedded
-from core.drafters.load import shipped
+from core import ASSETS
+from core.models import embedded
+from core.methods.loading import shipped
 from core.errors import UserError, as_script
 from core.train.students import KINDS
 

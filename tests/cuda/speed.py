@@ -23,13 +23,13 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from analysis.cost import bushy
 from analysis.roofline import Drafting, Forward, Gauge, Machine, Work, round_passes, seconds_of
-from core.builders import best_first
-from core.cache import ATTENTION
-from core.decode import Method, Settings, decode
-from core.drafters.dflash import DFlashConfig, DFlashDrafter, DFlashModel, default_layer_ids
-from core.packed import suit
-from core.target import Target
-from core.types import Round
+from core.drafting.builders import best_first
+from core.models.cache import ATTENTION
+from core.decoding.decode import decode, Method, Settings
+from core.methods.dflash.drafter import default_layer_ids, DFlashConfig, DFlashDrafter, DFlashModel
+from core.models.packing import suit
+from core.models.target import Target
+from core.rounds.round import Round
 
 ROUNDS = 8  # timed in a row
 QWEN3_4B = {

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from core.decode import Settings, decode, new_tokens
-from core.target import Target
-from core.types import Verdict
+from core.decoding.decode import decode, new_tokens, Settings
+from core.models.target import Target
+from core.rounds.round import Verdict
 from tests import toys
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")

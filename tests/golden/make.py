@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 from analysis.probe import observe
-from core.trace import Header, Trace, write_trace
+from core.traces.schema import Header, Trace
+from core.traces.writer import write_trace
 from tests import toys
 
 

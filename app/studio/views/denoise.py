@@ -33,7 +33,7 @@ from app.studio.workbench import STOP_JS, opens, sentence, stoppable
 from core.diffusion.calibrate import BUDGETS
 from core.diffusion.graph import Pace
 from core.errors import UserError
-from core.trace import Trace
+from core.traces.schema import Trace
 
 TITLE = "Denoise"
 FIXED, SURE = "k tokens", "all with p ≥ t"

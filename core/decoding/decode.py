@@ -1,0 +1,227 @@
+"""The decoding loop. One generator serves every autoregressive method, live and logged alike."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from core.decoding.request import Settings
+from core.drafting.session import (
+    Builder,
+    Children,
+    Drafter,
+    DraftSession,
+    DrawsTokens,
+    LearnsFromVerdicts,
+    width_for,
+)
+from core.errors import UserError
+from core.models.cuda_graphs import bucket
+from core.models.target import Target
+from core.rounds.draft import Array, Candidates, Draft
+from core.rounds.round import Probe, Round, Sampling, TargetProbs, Times, Verdict
+from core.verification.rules import TargetTokens, VerificationRule
+from core.verification.walk import until_stop
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A loaded method: a drafter, a builder and a verification rule. Without a drafter it is plain
+    decoding."""
+
+    name: str
+    drafter: Drafter | None = None
+    builder: Builder | None = None
+    rule: Callable[[Sampling], VerificationRule] = TargetTokens
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """What an observer may look at: one decided round, while its logits are alive."""
+
+    draft: Draft
+    verdict: Verdict
+    logits: Tensor  # [N, V]
+    session: DraftSession | None
+    rule: VerificationRule
+    position: int  # absolute, of the root
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """What an observer read off a round: numbers only, nothing on a device."""
+
+    target_probs: TargetProbs
+    probe: Probe | None
+    target_tokens: Array  # behind every row, also where the walk never came
+
+
+Observer = Callable[[Scene], Observation]
+
+
+def decode(
+    target: Target,
+    method: Decoder,
+    prompt: Sequence[int],
+    settings: Settings,
+    observe: Observer | None = None,
+) -> Iterator[Round]:
+    """Decode ``prompt`` (token ids), yielding every round as it is finished.
+
+    The new text is the first round's root token, then every round's ``committed`` (see
+    ``new_tokens``). It ends at a stop token, wherever in an accepted path that stands, or after
+    exactly ``max_new_tokens``. Closing the generator stops the run. ``observe`` never changes what
+    is decoded; it runs after the decision and outside every timed stage.
+
+    Raises UserError for settings out of range or a prompt that does not fit the context.
+    """
+    settings.check()
+    _check_fit(target, prompt, settings)
+    drafter, builder, rule = method.drafter, method.builder, method.rule(settings.sampling)
+    if isinstance(builder, DrawsTokens):
+        builder = builder.for_sampling(settings.sampling)
+    reserve = settings.max_new_tokens + bucket(settings.budget + 1)
+    prefilled = target.prefill(list(prompt), reserve)
+    root = int(rule.sampler.choose(prefilled.logits, [len(prompt)])[0])
+    left = settings.max_new_tokens - 1
+    if left == 0 or root in target.stop_ids:
+        yield _text_of_one_token(root, len(prompt))
+        return
+    if drafter is not None:
+        drafter.reset(len(prompt) + reserve)
+        drafter.extend(prompt, prefilled.features)
+    del prefilled  # the prompt's features are the drafter's now
+    text, run = [*prompt, root], target.texts
+    for index in count():
+        if target.texts != run:
+            raise RuntimeError("another run has begun on this target: one text at a time")
+        position, clock = target.length, Stopwatch(target.device, settings.timed)
+        session, draft = None, Draft.root_only(root)
+        if drafter is not None and builder is not None:
+            session = drafter.begin(root, width_for(builder, settings.budget))
+            clock.lap("draft")
+            draft = builder(TimedSession(session, clock), text, settings.budget)
+            clock.lap("build")
+        scores = target.score(draft)
+        clock.lap("verify")
+        verdict = rule.verify(draft, scores.logits, position, session)
+        path = target.commit(verdict)
+        if drafter is not None:
+            if isinstance(drafter, LearnsFromVerdicts):
+                drafter.observe(draft, verdict)
+            drafter.extend(draft.tokens[list(verdict.path)].tolist(), scores.features[path])
+        committed = _cut(draft, verdict, left, target.stop_ids)
+        clock.lap("commit")
+        record = Round(index, position, draft, verdict, committed, times=clock.times)
+        if observe is not None:
+            scene = Scene(draft, verdict, scores.logits, session, rule, position)
+            record = _with_observation(record, observe(scene))
+            del scene
+        del scores, path, session  # or the logits would live on beside those of the next forward
+        yield record
+        left -= len(committed)
+        if left == 0 or committed[-1] in target.stop_ids:
+            return
+        text += committed
+        root = verdict.bonus
+
+
+def new_tokens(rounds: Sequence[Round]) -> list[int]:
+    """The new text's token ids: what prefill gave, then what every round committed."""
+    if not rounds:
+        return []
+    return [int(rounds[0].draft.tokens[0]), *(t for r in rounds for t in r.committed)]
+
+
+class Stopwatch:
+    """Stage times of one round; laps of one stage add up.
+
+    On a GPU a lap waits for the device only when ``timed``.
+    """
+
+    def __init__(self, device: torch.device, timed: bool):
+        self._device, self._wait = device, timed and device.type == "cuda"
+        self._laps: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, stage: str) -> None:
+        if self._wait:
+            torch.cuda.synchronize(self._device)
+        now = time.perf_counter()
+        self._laps[stage] = self._laps.get(stage, 0.0) + now - self._last
+        self._last = now
+
+    @property
+    def times(self) -> Times:
+        return Times(**self._laps)
+
+
+class TimedSession:
+    """A session whose answers count as drafting while a builder runs."""
+
+    def __init__(self, session: DraftSession, clock: Stopwatch):
+        self._session, self._clock = session, clock
+
+    @property
+    def max_depth(self) -> int:
+        return self._session.max_depth
+
+    @property
+    def by_depth(self) -> Candidates | None:
+        return self._session.by_depth
+
+    @property
+    def factorised(self) -> bool:
+        return self._session.factorised
+
+    def expand(self, states: Array) -> Children:
+        self._clock.lap("build")
+        children = self._session.expand(states)
+        self._clock.lap("draft")
+        return children
+
+    def log_q(self, path: Sequence[int]) -> Tensor | None:
+        self._clock.lap("build")
+        log_q = self._session.log_q(path)
+        self._clock.lap("draft")
+        return log_q
+
+
+def check_prompt(prompt: Sequence[int], vocabulary: int) -> None:
+    """Raises UserError for token ids that no model of this vocabulary reads."""
+    if not prompt:
+        raise UserError("the prompt has no tokens")
+    if not all(0 <= token < vocabulary for token in prompt):
+        raise UserError("the prompt holds token ids outside the model's vocabulary")
+
+
+def _check_fit(target: Target, prompt: Sequence[int], settings: Settings) -> None:
+    check_prompt(prompt, target.vocabulary)
+    wanted, limit = len(prompt) + settings.max_new_tokens, target.context_limit
+    if wanted > limit:
+        raise UserError(
+            f"the prompt's {len(prompt)} tokens and {settings.max_new_tokens} new ones "
+            f"do not fit the model's context of {limit} tokens"
+        )
+
+
+def _cut(draft: Draft, verdict: Verdict, left: int, stop: frozenset[int]) -> tuple[int, ...]:
+    """Accepted tokens and the bonus, as far as a stop token or the limit lets them stand."""
+    tokens = [*draft.tokens[list(verdict.path[1:])].tolist(), verdict.bonus]
+    return tuple(until_stop(tokens[:left], stop))
+
+
+def _text_of_one_token(root: int, position: int) -> Round:
+    """The record of a text that ended with prefill's own token: nothing was drafted or verified."""
+    return Round(0, position, Draft.root_only(root), Verdict((0,), np.array([-1])), committed=())
+
+
+def _with_observation(record: Round, seen: Observation) -> Round:
+    verdict = replace(record.verdict, target_tokens=seen.target_tokens)
+    return replace(record, verdict=verdict, target_probs=seen.target_probs, probe=seen.probe)

@@ -1,0 +1,267 @@
+"""A loaded engine and its runs: what the command line and the studio both start rounds with."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from core import VERSION
+from core.decoding.decode import Decoder, Observer, decode
+from core.decoding.request import RunRequest
+from core.drafting import builders
+from core.drafting.session import Builder, Drafter
+from core.methods import loading
+from core.methods.fetch import ngram_store
+from core.methods.method import DrafterInfo, Method, lazy
+from core.methods.registry import check_preset, find
+from core.models import embedded, presets
+from core.models.hub import Source
+from core.models.language import Language, load_language, target_config
+from core.models.presets import Value
+from core.models.target import Target
+from core.rounds.blocks import BlockDraft
+from core.rounds.round import TEXT_LIMIT, Round
+from core.traces.schema import Header
+from core.verification.rules import TargetTokens
+
+T = TypeVar("T")
+LOADED = 6  # drafters and builders kept in memory: each set of options makes new ones
+
+
+class Run:
+    """One started run: its header, and its rounds with the text of every token they mention.
+
+    ``rounds`` are the same without texts: nothing but decoding happens between two of them.
+    """
+
+    def __init__(self, header: Header, rounds: Iterator[Round], language: Language):
+        self.header, self.rounds, self._language = header, rounds, language
+
+    def __iter__(self) -> Iterator[Round]:
+        return map(self.with_texts, self.rounds)
+
+    def with_texts(self, record: Round) -> Round:
+        """The round with the text of every token it mentions, as a trace or a view needs it."""
+        return record.with_texts(_texts(record, self._language))
+
+    def text(self, tokens: list[int]) -> str:
+        return self._language.text(tokens)
+
+
+class Engine:
+    """A target with its drafters, loaded once. One run at a time: callers queue.
+
+    model     a preset's name (``core.models.presets``), a folder or a hub id
+    drafter   a checkpoint, by folder or hub id, in place of the preset's or the shipped one
+    template  variables of the chat template, beside the preset's
+    """
+
+    def __init__(
+        self,
+        model: str = embedded.NAME,
+        device: str = "auto",
+        drafter: Path | str | None = None,
+        template: Mapping[str, Value] | None = None,
+    ):
+        self.model, self.device = model, device
+        self.preset = presets.find(model)
+        check_preset(self.preset)
+        self.template = {**self.preset.template, **(template or {})}
+        self._drafter = Source.of(drafter) if drafter is not None else None
+        self._folders: dict[str, Path] = {}  # of drafters by kind, once fetched
+        self._digests: dict[str, str] = {}  # of their weights
+        self._lock = threading.Lock()
+        self._language: Language | None = None
+        self._drafters: Recent[Drafter] = Recent(LOADED)  # by drafter and options
+        self._builders: Recent[Builder] = Recent(LOADED)  # by method and options
+        self._targets: dict[tuple[int, ...], Target] = {}
+
+    def prepare(self, report: embedded.Report = lambda _: None) -> Language:
+        """Load the target if it is not loaded yet; safe to call from several threads."""
+        with self._lock:
+            if self._language is None:
+                builders.warm_up()
+                self._language = load_language(
+                    self.model, self.device, report, template=self.template
+                )
+                report(embedded.Progress("ready", 1.0))
+            return self._language
+
+    def check(self, *methods: str) -> None:
+        """Compare the methods' drafters with the target by their small files: no weight is read.
+
+        Raises UserError for one that is none, is another target's, or was trained with another
+        chat template.
+        """
+        config = None
+        for name in methods:
+            info = find(name).drafter_info
+            source = self.checkpoint(info) if info is not None else None
+            if info is not None and source is not None:
+                presets.trained_with(source, self.template)
+                config = config or target_config(self.model)
+                if config is not None:
+                    loading.check(info.name, source, self.model, config)
+
+    def checkpoint(self, drafter: DrafterInfo) -> Source | None:
+        """Where a drafter's weights come from: as asked, as the preset says, or as it ships."""
+        if drafter.checkpoint is None:
+            return None
+        named = self._drafter or self.preset.drafters.get(drafter.name)
+        folder = loading.shipped(drafter.name, self.model) if named is None else None
+        return Source(str(folder)) if folder is not None else named
+
+    def method(self, name: str, options: Mapping[str, Value] | None = None) -> Decoder:
+        """The method, loaded. A drafter that serves several methods is loaded once."""
+        method, language = find(name), self.prepare()
+        values = method.resolve(options or {})
+        info, rule = method.drafter_info, lazy(method.rule) if method.rule else TargetTokens
+        if info is None:
+            return Decoder(name)
+        own = {o.name: values[o.name] for o in method.drafter_options}
+        with self._lock:
+            made = info.options(**own) if info.options else None
+            drafter = self._drafters.get(
+                (info, tuple(own.items())),
+                lambda: lazy(info.load)(language, self._folder(info), made),
+            )
+            builder = self._builders.get(
+                (method, tuple(values.items())), lambda: self._builder(method, values, language)
+            )
+            return Decoder(name, drafter, builder, rule)
+
+    def _builder(self, method: Method, values: dict[str, Value], language: Language) -> Builder:
+        info = method.builder_info
+        if info is None:
+            return method.builder  # type: ignore[return-value]
+        own = {o.name: values[o.name] for o in method.builder_options}
+        if "ngram" in info.files and not own["ngram"] and self.preset.ngram:
+            own["ngram"] = str(ngram_store(self.model, self.preset.ngram))
+        return lazy(info.make)(language, info.options(**own) if info.options else None)
+
+    def target(self, method: Decoder) -> Target:
+        """The target keeping the features this method's drafter needs."""
+        layers = method.drafter.layers if method.drafter else ()
+        with self._lock:
+            if layers not in self._targets:
+                assert self._language is not None
+                self._targets[layers] = Target(self._language.model, layers)
+            return self._targets[layers]
+
+    def start(self, request: RunRequest, observe: Observer | None = None) -> Run:
+        """Check and begin a run; nothing is computed until it is iterated.
+
+        Raises UserError for a bad request before any round.
+        """
+        settings, language = request.settings(), self.prepare()
+        options = find(request.method).resolve(dict(request.options))
+        method = self.method(request.method, options)
+        prompt = language.encode_chat(request.prompt)
+        rounds = decode(self.target(method), method, prompt, settings, observe)
+        header = Header(
+            method=request.method,
+            settings=asdict(settings) | ({"options": options} if options else {}),
+            model=_model_identity(language),
+            drafter=self.identity(request.method, method),
+            prompt_text=request.prompt,
+            prompt_ids=tuple(prompt),
+            seed=request.seed,
+            **environment(language),
+        )
+        return Run(header, rounds, language)
+
+    def identity(self, name: str, method: Decoder) -> dict[str, Any]:
+        """What a header says of a method's drafter: kind, depths, feature layers and a hash of its
+        weights; nothing for plain decoding."""
+        drafter, info = method.drafter, find(name).drafter_info
+        if drafter is None or info is None:
+            return {}
+        found = {
+            "kind": info.name,
+            "depths": drafter.max_depth,
+            "layers": list(drafter.layers),
+        }
+        if name.endswith(".py"):
+            return found | {"sha256": own_digest(name)}
+        folder = self._folder(info)
+        if folder is None:
+            return found
+        if info.name not in self._digests:
+            self._digests[info.name] = loading.digest(info.name, folder)
+        return found | {"sha256": self._digests[info.name]}
+
+    def _folder(self, drafter: DrafterInfo) -> Path | None:
+        """The folder of a drafter's weights, fetched if it is not here."""
+        source = self.checkpoint(drafter)
+        if source is not None and drafter.name not in self._folders:
+            presets.trained_with(source, self.template)
+            self._folders[drafter.name] = source.whole()
+        return self._folders.get(drafter.name)
+
+
+class Recent(Generic[T]):
+    """What was made last, by key; the least recently used goes first."""
+
+    def __init__(self, size: int):
+        self._size, self._made = size, dict[Any, T]()
+
+    def get(self, key: Any, make: Callable[[], T]) -> T:
+        """What was made for ``key``, or is made now."""
+        self._made[key] = self._made.pop(key) if key in self._made else make()
+        while len(self._made) > self._size:
+            del self._made[next(iter(self._made))]
+        return self._made[key]
+
+
+def own_digest(path: str) -> str:
+    """A hash of a method's own file; what it reads beside that it alone knows."""
+    return hashlib.sha256(Path(path).expanduser().read_bytes()).hexdigest()[:16]
+
+
+def environment(language: Language) -> dict[str, Any]:
+    """What a header says of the place and time of a run."""
+    return {
+        "tokenizer_hash": language.tokenizer_hash,
+        "dtype": str(language.model.dtype).removeprefix("torch."),
+        "device": str(language.device),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "creator": {"name": "draftscope", "version": VERSION},
+        "libraries": {n: metadata.version(n) for n in ("torch", "transformers", "numpy")},
+    }
+
+
+def _model_identity(language: Language) -> dict[str, Any]:
+    """Name, what tells one version from another (a hub commit, or the wheel's hash), template."""
+    found: dict[str, Any] = {"name": language.name}
+    if language.template:
+        found["template"] = dict(language.template)
+    if commit := getattr(language.model.config, "_commit_hash", None):
+        found["revision"] = commit
+    if language.name == embedded.NAME:
+        found["revision"] = f"{embedded.PACKAGE} {embedded.VERSION} {embedded.WHEEL_SHA256[:16]}"
+    return found
+
+
+def _texts(record: Round, language: Language) -> dict[int, str]:
+    """The text of every token the round mentions; of the lists only the first tokens."""
+    draft = record.draft
+    ids = {*draft.tokens.tolist(), *record.verdict.target_tokens.tolist(), *record.committed}
+    ids.add(record.verdict.bonus)
+    if (proposal := record.proposal) is not None:
+        ids |= set(proposal.lists.ids[:, :TEXT_LIMIT].flatten().tolist())
+        if proposal.by_depth is not None:
+            ids |= set(proposal.by_depth.ids[:, :TEXT_LIMIT].flatten().tolist())
+    if record.block is not None:
+        ids |= {*record.block.state.tolist()}
+        ids |= {t for step in record.block.steps for t in step.ranking.ids.flatten().tolist()}
+    if isinstance(draft, BlockDraft):
+        ids |= {edit.token for edits in draft.edits for edit in edits}
+    if record.target_probs is not None:
+        ids |= set(record.target_probs.top_ids.flatten().tolist())
+    return {token: language.piece(token) for token in sorted(ids) if token >= 0}

@@ -1,0 +1,76 @@
+"""What a person asks for: one run's settings, as plain data. Light: never torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core.errors import UserError
+from core.methods.method import Value
+from core.methods.registry import find
+from core.rounds.draft import MAX_BUDGET
+from core.rounds.round import GREEDY, Sampling
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One run's settings. ``timed`` synchronises the device after every stage."""
+
+    budget: int = 64
+    max_new_tokens: int = 128
+    sampling: Sampling = GREEDY
+    timed: bool = True
+
+    def check(self) -> None:
+        """Raises UserError with one sentence when a value is out of range."""
+        s = self.sampling
+        check_budget(self.budget)
+        if self.max_new_tokens < 1:
+            raise UserError(f"max new tokens must be at least 1, not {self.max_new_tokens}")
+        check_temperature(s.temperature)
+        if s.top_k < 0:
+            raise UserError(f"top-k must be 0 (off) or more, not {s.top_k}")
+        if not 0 < s.top_p <= 1:
+            raise UserError(f"top-p must be above 0 and at most 1, not {s.top_p}")
+
+
+def check_budget(budget: int) -> None:
+    """Raises UserError for a draft budget no run can have."""
+    if not 1 <= budget <= MAX_BUDGET:
+        raise UserError(f"the budget must be 1 to {MAX_BUDGET}, not {budget}")
+
+
+def check_temperature(temperature: float) -> None:
+    """Raises UserError for a temperature that no logits can be divided by."""
+    if temperature != 0 and not 1e-3 <= temperature <= 1e3:
+        raise UserError(
+            f"the temperature must be 0 (greedy) or from 0.001 to 1000, not {temperature}"
+        )
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """One run. ``budget`` None is the method's default.
+
+    options  (name, value) pairs of the method's own options
+    """
+
+    prompt: str
+    method: str = "ddtree"
+    budget: int | None = None
+    max_new_tokens: int = 128
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+    timed: bool = True
+    options: tuple[tuple[str, Value], ...] = ()
+
+    def settings(self) -> Settings:
+        """Raises UserError for an unknown method or a value out of range."""
+        method = find(self.method)
+        budget = method.budget if self.budget is None else self.budget
+        sampling = Sampling(self.temperature, self.top_k, self.top_p, self.seed)
+        settings = Settings(budget, self.max_new_tokens, sampling, self.timed)
+        settings.check()
+        method.resolve(dict(self.options))
+        return settings

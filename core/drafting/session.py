@@ -1,0 +1,257 @@
+"""The seam between drafters and builders.
+
+At the start of a round the drafter opens a ``DraftSession``. The builder pulls from it: it asks
+what may follow some *states*, and the session answers with the best tokens behind each and the
+state that each token leads to. What a state is depends on the drafter: a depth (DFlash), a depth
+and the token before (TreeFlash), or a node of the tree (EAGLE-3, Hydra, a draft language model).
+
+States are numbers that the session gives; state 0 stands behind the root.
+
+Shapes: R states, S tokens listed behind a state, L drafted depths, V vocabulary, T context tokens,
+F·h width of the target's features.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from core.rounds.draft import Array, Candidates, Draft
+from core.rounds.round import Sampling, Verdict
+
+ROOT_STATE = 0
+NO_STATE = -1  # a token behind which nothing is drafted
+MIN_LISTED = 16  # tokens a list holds at least: what coverage and the inspector show
+
+
+@dataclass(frozen=True, eq=False)
+class Children:
+    """What may follow some states: the S best tokens behind each, best first.
+
+    states  int32   [R]
+    ids     int64   [R, S]
+    log_q   float32 [R, S]  −inf marks a place without a token; such places come last
+    next    int32   [R, S]  the state each token leads to; ``NO_STATE``: it can have no children
+    notes   name → float32 [R, S]: what else the drafter knows of each (see ``Draft.notes``)
+    """
+
+    states: Array
+    ids: Array
+    log_q: Array
+    next: Array
+    notes: Mapping[str, Array] = field(default_factory=dict)
+
+
+class DraftSession(Protocol):
+    """One round's drafting. S is the same in every answer of a session."""
+
+    @property
+    def max_depth(self) -> int:
+        """L, the deepest depth this drafter drafts."""
+        ...
+
+    @property
+    def by_depth(self) -> Candidates | None:
+        """The best tokens at each depth whatever stands before [L, K]; None: it has no such."""
+        ...
+
+    @property
+    def factorised(self) -> bool:
+        """Whether q depends on the depth alone: ``expand`` then answers what ``by_depth`` lists."""
+        ...
+
+    def expand(self, states: Array) -> Children:
+        """What may follow these states (int32 [R], distinct, none expanded before), in one batch.
+
+        The answer may bring more states than were asked for, when they cost nothing extra.
+        """
+        ...
+
+    def log_q(self, path: Sequence[int]) -> Tensor | None:
+        """log q over the full vocabulary along a path, [d, V], on the drafter's device.
+
+        Row i is given the tokens path[0 … i]; path[0] is the root. None: it cannot be told. Only
+        probes and speculative sampling ask for it, outside the drafting stage.
+        """
+        ...
+
+
+class Drafter(Protocol):
+    """Drafts from the target's features of the context and the bonus token."""
+
+    @property
+    def max_depth(self) -> int:
+        """L, the deepest depth it drafts."""
+        ...
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The target layers whose hidden states it reads; () for none."""
+        ...
+
+    def reset(self, capacity: int) -> None:
+        """Forget the text and make room for ``capacity`` context tokens."""
+        ...
+
+    def extend(self, tokens: Sequence[int], features: Tensor) -> None:
+        """Take in newly committed context: tokens [T] and their features [T, F·h]."""
+        ...
+
+    def begin(self, root: int, width: int) -> DraftSession:
+        """Open a round's session behind ``root``, with at least ``width`` tokens listed behind
+        each state if the drafter has so many."""
+        ...
+
+
+@runtime_checkable
+class BatchDrafter(Drafter, Protocol):
+    """A drafter that can open sessions at many places of a known text in one pass."""
+
+    def begin_each(
+        self, tokens: Tensor, features: Tensor, anchors: Tensor, width: int
+    ) -> Iterator[DraftSession]:
+        """A session for each root at ``anchors`` int64 [A], ascending, of the text ``tokens`` [T]
+        with ``features`` [T, F·h]. The drafter's own text stays as it is."""
+        ...
+
+
+@runtime_checkable
+class LearnsFromVerdicts(Drafter, Protocol):
+    """A drafter that reads more than the accepted tokens (Lookahead's window)."""
+
+    def observe(self, draft: Draft, verdict: Verdict) -> None:
+        """Called after every verification, before ``extend``."""
+        ...
+
+
+class Builder(Protocol):
+    """Turns a session into a draft of at most ``budget`` nodes; a pure function of its arguments.
+
+    A builder may state ``reads``: how many tokens behind a state it looks at whatever its budget
+    (default: as many as the budget). ``text`` ends with the root.
+    """
+
+    def __call__(self, session: DraftSession, text: Sequence[int], budget: int) -> Draft: ...
+
+
+@runtime_checkable
+class DrawsTokens(Protocol):
+    """A builder that draws tokens at random; ``decode`` tells it the run's sampling."""
+
+    def for_sampling(self, sampling: Sampling) -> Builder: ...
+
+
+def reads(builder: object) -> int | None:
+    """How many tokens behind a state a builder looks at; None: as many as its budget."""
+    return getattr(builder, "reads", None)
+
+
+def width_for(builder: object, budget: int) -> int:
+    """How many tokens a session must list behind a state for this builder and budget."""
+    return reads(builder) or budget
+
+
+class FactorisedSession:
+    """A session whose states are depths: one list per depth, all known from the start.
+
+    ``along`` gives log q over the full vocabulary for d depths, [d, V]; None: it is not kept.
+    """
+
+    factorised = True
+
+    def __init__(self, by_depth: Candidates, along: Callable[[int], Tensor] | None = None):
+        self.by_depth, self._along = by_depth, along
+
+    @staticmethod
+    def of(log_q: Tensor, width: int) -> FactorisedSession:
+        """From log q [L, V] on the drafter's device: its ``width`` best at each depth."""
+        best = log_q.topk(min(width, log_q.shape[-1]))
+        lists = Candidates(best.indices.cpu().numpy(), best.values.cpu().numpy())
+        return FactorisedSession(lists, lambda depths: log_q[:depths])
+
+    @property
+    def max_depth(self) -> int:
+        return len(self.by_depth.ids)
+
+    def expand(self, states: Array) -> Children:
+        """Everything: the lists are there already."""
+        ids, log_q = self.by_depth.ids, self.by_depth.log_q
+        depths = np.arange(len(ids), dtype=np.int32)
+        leads = np.where(depths + 1 < len(ids), depths + 1, NO_STATE).astype(np.int32)
+        return Children(depths, ids, log_q, np.broadcast_to(leads[:, None], ids.shape))
+
+    def log_q(self, path: Sequence[int]) -> Tensor | None:
+        return None if self._along is None else self._along(len(path))
+
+
+class PathSession(ABC):
+    """Base of sessions whose states are nodes: q of a token depends on the whole path before it.
+
+    A subclass says what stands behind a batch of nodes (``score``). Numbering the states and
+    sorting the lists is done here.
+    """
+
+    by_depth = None
+    factorised = False
+
+    def __init__(self, root: int, max_depth: int, width: int):
+        """``width``: how many tokens are listed behind each node, at most."""
+        self.root, self._max_depth, self._width = root, max_depth, width
+        self._ids: list[Array] = []  # of every scored node: the tokens listed behind it [S]
+        self._log_q: list[Tensor] = []  # and log q behind it [V]
+        self._depths: list[int] = []
+        self._number: dict[int, int] = {}  # state → number of the scored node
+
+    @property
+    def max_depth(self) -> int:
+        return self._max_depth
+
+    @abstractmethod
+    def score(self, tokens: list[int], parents: list[int]) -> Tensor:
+        """log q [R, V] behind R nodes, which are numbered on in this order, the first being 0.
+
+        tokens   [R] the token of each node; the root's is the first of all
+        parents  [R] the number of the scored node before it; −1 for the root
+        """
+
+    def expand(self, states: Array) -> Children:
+        """Score the nodes of these states in one batch."""
+        first, nodes = len(self._ids), [self._node(state) for state in states.tolist()]
+        log_q = self.score([token for token, _ in nodes], [parent for _, parent in nodes])
+        best = log_q.topk(min(self._width, log_q.shape[-1]))
+        ids, odds = best.indices.cpu().numpy(), best.values.float().cpu().numpy()
+        self._ids += list(ids)
+        self._log_q += list(log_q)
+        self._depths += [self._depths[parent] + 1 if parent >= 0 else 0 for _, parent in nodes]
+        numbers = np.arange(first, len(self._ids))
+        self._number |= zip(states.tolist(), numbers.tolist(), strict=True)
+        size = ids.shape[1]
+        leads = (1 + numbers[:, None] * size + np.arange(size)).astype(np.int32)
+        leads[np.array(self._depths[first:]) + 1 >= self._max_depth] = NO_STATE
+        return Children(states, ids, odds, leads)
+
+    def log_q(self, path: Sequence[int]) -> Tensor:
+        """log q [d, V] along a path; a node on it that was never scored is scored now."""
+        state, rows = ROOT_STATE, []
+        for token in (*path[1:], None):
+            if state not in self._number:
+                self.expand(np.array([state], np.int32))
+            number = self._number[state]
+            rows.append(self._log_q[number])
+            if token is not None:
+                rank = int(np.flatnonzero(self._ids[number] == token)[0])
+                state = 1 + number * len(self._ids[number]) + rank
+        return torch.stack(rows)
+
+    def _node(self, state: int) -> tuple[int, int]:
+        """A state's token and the number of the scored node before it."""
+        if state == ROOT_STATE:
+            return self.root, -1
+        parent, rank = divmod(state - 1, len(self._ids[0]))
+        return int(self._ids[parent][rank]), parent

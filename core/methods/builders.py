@@ -1,0 +1,43 @@
+"""The builders that belong to no method: what they are and their options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core.methods.method import BuilderInfo, Range, TargetFacts, option
+
+
+@dataclass(frozen=True)
+class OptTreeOptions:
+    gain: float = option(
+        0.0, "a level that adds less expected length is the last", Range(0, step=0.01),
+        label="gain a level must add",
+    )  # fmt: skip
+
+
+def chain(facts: TargetFacts, options: None):
+    from core.drafting.builders import Chain
+
+    return Chain()
+
+
+def best_first(facts: TargetFacts, options: None):
+    from core.drafting.builders import best_first
+
+    return best_first
+
+
+def opt_tree(facts: TargetFacts, options: OptTreeOptions):
+    from core.drafting.builders import OptTree
+
+    return OptTree(options.gain)
+
+
+CHAIN = BuilderInfo("chain", "the best token after the best token", chain, nested=True)
+BEST_FIRST = BuilderInfo(
+    "best-first", "the B most probable prefixes, popped from a heap", best_first, nested=True
+)
+OPT_TREE = BuilderInfo(
+    "opt-tree", "the same, level by level; ends where a level gains too little", opt_tree,
+    OptTreeOptions,
+)  # fmt: skip

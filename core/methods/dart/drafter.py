@@ -1,0 +1,162 @@
+"""The DART drafter at work: the network with the target's embedding and a head, on one text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from core.drafting.session import MIN_LISTED, DraftSession, FactorisedSession
+from core.methods.dart import DartOptions
+from core.methods.dart.model import DartModel, Head, Prefix, feature_layers, load_checkpoint
+from core.methods.loading import check_fits, drafter_folder
+from core.models.cuda_graphs import CannotCapture, FixedPass, Fresh
+from core.models.language import Language
+from core.models.layers import LayerContext
+from core.models.packing import suit
+
+
+def load(language: Language, folder: Path | None, options: DartOptions) -> DartDrafter:
+    """The DART drafter in ``folder`` (None: the one that ships) on the target's device.
+
+    Raises UserError when there is none or it was made for another target.
+    """
+    folder = drafter_folder("dart", language, folder)
+    found = load_checkpoint(folder, language.model.dtype, language.device)
+    check_fits(folder, language, found.model.config.of_target)
+    head = Head(language.head)
+    if found.head is not None:
+        module = nn.Linear(*reversed(found.head.shape), bias=False, device="meta")
+        module.weight = nn.Parameter(found.head, requires_grad=False)
+        wrapped = nn.ModuleList([module])
+        suit(wrapped, language.model.dtype, language.device)
+        head = Head(wrapped[0], found.ids)
+    suit(found.model, language.model.dtype, language.device)
+    layers = feature_layers(language.model.config.get_text_config().num_hidden_layers)
+    return DartDrafter(found.model, language.embedding, head, layers, options.temperature)
+
+
+class DartDrafter:
+    """The network with the target's embedding, a head, and one text's projected prefix.
+
+    A prefix row needs the token behind it, so a committed token's feature waits for the next one.
+    ``fixed``: draft in shapes that never change, as DFlash's does.
+    """
+
+    def __init__(
+        self,
+        model: DartModel,
+        embedding: nn.Module,
+        head: Head,
+        layers: tuple[int, ...],
+        temperature: float = 1.0,
+        fixed: bool | None = None,
+    ):
+        self.model, self.embedding, self.head = model, embedding, head
+        self.layers, self.temperature = layers, temperature
+        self._fixed = model.norm.weight.device.type == "cuda" if fixed is None else fixed
+        self._context: LayerContext | None = None
+        self._pass: FixedPass | None = None  # on this context
+        self._forget()
+
+    def _forget(self) -> None:
+        self._waiting: list[Tensor] = []
+        self._tokens: list[int] = []
+        self._length = 0  # prefix rows that are final
+
+    @property
+    def max_depth(self) -> int:
+        return self.model.config.max_depth
+
+    def reset(self, capacity: int) -> None:
+        """Forget the text. Memory of the last text is used again if it is enough."""
+        if self._context is None or self._context.rows < capacity:
+            shape, like = self.model.config.shape, self.model.norm.weight
+            self._context = LayerContext.empty(shape, -(-capacity // 256) * 256, like)
+            self._pass = None
+        self._forget()
+
+    def extend(self, tokens: Sequence[int], features: Tensor) -> None:
+        """Newly committed tokens [T] and their features [T, 3h]."""
+        self._tokens += tokens
+        self._waiting.append(features)
+
+    @torch.inference_mode()
+    def begin(self, root: int, width: int) -> DraftSession:
+        """One pass over the waiting prefix rows and the masks."""
+        return self._session(self._rows(root), width)
+
+    @torch.inference_mode()
+    def begin_each(
+        self, tokens: Tensor, features: Tensor, anchors: Tensor, width: int
+    ) -> Iterator[DraftSession]:
+        """Sessions with roots at A places of one text, from one pass."""
+        features = features.to(self.model.norm.weight.dtype)
+        for rows in self.model.rows_at(self.embedding, tokens, features, anchors):
+            yield self._session(rows, width)
+
+    def _session(self, rows: Tensor, width: int) -> DraftSession:
+        """The session of rows [L, h]."""
+        logits = self.head.module(rows).float() / self.temperature
+        log_q, covered = logits.log_softmax(-1), logits.shape[-1]
+        if self.head.ids is not None:  # what the head does not cover has q = 0
+            whole = log_q.new_full((len(log_q), self.model.config.vocab_size), -torch.inf)
+            log_q = whole.index_copy_(1, self.head.ids, log_q)
+        return FactorisedSession.of(log_q, min(max(width, MIN_LISTED), covered))
+
+    def _rows(self, root: int) -> Tensor:
+        """Rows [L, h] for the head; prefix rows whose next token is committed join the context.
+
+        The last one stays: until ``root`` is committed it is only supposed to be the next token.
+        """
+        assert self._context is not None, "reset comes first"
+        features = torch.cat(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
+        behind = [*self._tokens[1:], root]
+        rows = self._fixed_rows(features, behind) if self._fixed else None
+        if rows is None:
+            rows = self._plain_rows(features, behind, self._context)
+        self._length += len(behind) - 1
+        self._waiting, self._tokens = [features[-1:]], self._tokens[-1:]
+        return rows
+
+    def _plain_rows(self, features: Tensor, behind: list[int], context: LayerContext) -> Tensor:
+        like = self.model.norm.weight
+        ids = torch.tensor(behind, device=like.device)
+        prefix = self.model.prefix(features.to(like.dtype), self.embedding(ids).to(like.dtype))
+        positions = torch.arange(len(ids), device=like.device) + self._length
+        context.write(self._length, self.model.project(prefix, positions))
+        last = Prefix(prefix.inputs[-1:], prefix.residual[-1:])
+        return self.model(last, positions[-1:], context.first(self._length + len(ids) - 1))[0]
+
+    def _fixed_rows(self, features: Tensor, behind: list[int]) -> Tensor | None:
+        """The same by a fixed pass; None when this round's context does not fit one."""
+        if self._pass is None:
+            self._pass = self._new_pass()
+        if not self._pass.fits(self._length, len(behind)):
+            return None
+        try:
+            return self._pass(features, self._length, behind)
+        except CannotCapture:
+            self._fixed = False
+            return None
+
+    def _new_pass(self) -> FixedPass:
+        """At most the deepest path, the bonus token and the row that waits are taken in."""
+        assert self._context is not None
+        features = (self.max_depth + 2, self.model.fc.in_features)
+        ids = torch.zeros(self.max_depth + 2, dtype=torch.long)
+        return FixedPass(self._run, features, ids, self._context.rows, self.model.norm.weight)
+
+    def _run(self, fresh: Fresh) -> Tensor:
+        """A fixed pass: all context rows are read, behind a mask."""
+        assert self._context is not None
+        embedded = self.embedding(fresh.ids).to(fresh.features.dtype)
+        prefix = self.model.prefix(fresh.features, embedded)
+        self._context.put(fresh.slots, self.model.project(prefix, fresh.slots))
+        end = (fresh.count - 1)[None]
+        last = Prefix(prefix.inputs.index_select(0, end), prefix.residual.index_select(0, end))
+        where = fresh.known + end
+        columns = torch.arange(self._context.rows, device=where.device)
+        return self.model(last, where, self._context, columns[None] < where[:, None])[0]

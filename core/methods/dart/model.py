@@ -1,0 +1,291 @@
+"""The DART network (arXiv 2601.19278): one causal layer that predicts a few shifted positions.
+
+A prefix row joins the target's feature of one token with the embedding of the *next*; masks stand
+behind the last. Row n − 1 predicts depth 1, the masks the depths behind it. Parameter names are
+those of the published checkpoints.
+
+Shapes: T prefix tokens, h hidden width, A blocks, L drafted depths (one more than the masks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from core.errors import UserError
+from core.models import checkpoint
+from core.models.layers import (
+    MLP,
+    PLAIN_ROPE,
+    Attention,
+    LayerContext,
+    RMSNorm,
+    Rope,
+    Rotary,
+    Shape,
+)
+
+# What a published file holds beside the network: a head and its token maps, and the target's
+# embedding, which was frozen in training.
+BESIDE = ("lm_head.weight", "d2t", "t2d", "embed_tokens.weight")
+Embed = Callable[[Tensor], Tensor]  # token ids [...] → the target's embeddings [..., h]
+
+
+@dataclass(frozen=True)
+class DartConfig:
+    """The fields of a published ``config.json`` that decide the drafter's shape.
+
+    draft_length      masks behind the prefix; the drafted depths are one more
+    draft_vocab_size  tokens its head covers (``d2t`` maps them to the target's)
+    """
+
+    hidden_size: int
+    intermediate_size: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    vocab_size: int
+    draft_vocab_size: int
+    draft_length: int = 7
+    target_hidden_size: int = 0
+    rms_norm_eps: float = 1e-6
+    rope: Rope = PLAIN_ROPE
+    max_position_embeddings: int = 2048
+
+    @property
+    def max_depth(self) -> int:
+        """L, the number of drafted depths."""
+        return self.draft_length + 1
+
+    @property
+    def of_target(self) -> dict[str, int]:
+        """What the target must be like."""
+        hidden = self.target_hidden_size or self.hidden_size
+        return {"hidden size": hidden, "vocabulary size": self.vocab_size}
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of its layer: attention reads an embedding beside a feature, causally."""
+        return Shape.of(self, 2 * self.hidden_size, qk_norm=False, causal=True)
+
+    @staticmethod
+    def from_json(raw: dict[str, Any]) -> DartConfig:
+        """Read a published config. Raises UserError when a needed field is missing or unknown."""
+        try:
+            heads, hidden = raw["num_attention_heads"], raw["hidden_size"]
+            return DartConfig(
+                hidden_size=hidden,
+                intermediate_size=raw["intermediate_size"],
+                num_attention_heads=heads,
+                num_key_value_heads=raw.get("num_key_value_heads") or heads,
+                head_dim=raw.get("head_dim") or hidden // heads,
+                vocab_size=raw["vocab_size"],
+                draft_vocab_size=raw.get("draft_vocab_size") or raw["vocab_size"],
+                draft_length=int(raw["draft_length"]),
+                target_hidden_size=raw.get("target_hidden_size") or hidden,
+                rms_norm_eps=raw.get("rms_norm_eps", 1e-6),
+                rope=Rope.of(raw),
+                max_position_embeddings=raw.get("max_position_embeddings", 2048),
+            )
+        except KeyError as missing:
+            raise UserError(f"the DART config has no field {missing}") from None
+
+    def to_json(self) -> dict[str, Any]:
+        """The published form: a Llama config with DART's own fields."""
+        plain = asdict(self)
+        del plain["rope"]
+        return {
+            "architectures": ["LlamaForCausalLMDart"],
+            "model_type": "llama",
+            "num_hidden_layers": 1,
+            "hidden_act": "silu",
+            "attention_bias": False,
+            "pretraining_tp": 1,
+            "tie_word_embeddings": False,
+            "dtype": "bfloat16",
+            "rope_theta": self.rope.theta,
+            **({"rope_scaling": dict(self.rope.scaling)} if self.rope.scaling else {}),
+            **plain,
+        }
+
+
+def feature_layers(num_target_layers: int) -> tuple[int, int, int]:
+    """The layers *after* which DART reads: states entering layers 2, n//2 and n − 3."""
+    return 1, num_target_layers // 2 - 1, num_target_layers - 4
+
+
+class DartLayer(nn.Module):
+    def __init__(self, config: DartConfig):
+        super().__init__()
+        width, eps = config.hidden_size, config.rms_norm_eps
+        self.mask_rep = nn.Parameter(torch.randn(2 * width))
+        self.self_attn = Attention(config.shape)
+        self.mlp = MLP(config.shape)
+        self.hidden_norm = RMSNorm(width, eps)
+        self.input_layernorm = RMSNorm(width, eps)
+        self.post_attention_layernorm = RMSNorm(width, eps)
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """Prefix rows: what attention reads [T, 2h] and the residual [T, h]."""
+
+    inputs: Tensor
+    residual: Tensor
+
+
+class DartModel(nn.Module):
+    """The network without embedding and head: features and embeddings in, rows for the head out."""
+
+    def __init__(self, config: DartConfig):
+        super().__init__()
+        self.config = config
+        of_target = 3 * (config.target_hidden_size or config.hidden_size)
+        self.fc = nn.Linear(of_target, config.hidden_size, bias=False)
+        self.midlayer = DartLayer(config)
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+    def rotary(self, positions: Tensor, dtype: torch.dtype) -> Rotary:
+        return Rotary.at(positions, self.config.head_dim, self.config.rope, dtype)
+
+    def prefix(self, features: Tensor, next_embeddings: Tensor) -> Prefix:
+        """Features [T, 3h] of tokens and the embeddings [T, h] of the tokens behind them."""
+        layer, x = self.midlayer, self.fc(features)
+        embedded = layer.input_layernorm(next_embeddings)
+        return Prefix(torch.cat([embedded, layer.hidden_norm(x)], -1), x)
+
+    def project(self, prefix: Prefix, positions: Tensor) -> LayerContext:
+        """Prefix rows at positions [T] → keys and values."""
+        rotary = self.rotary(positions, prefix.inputs.dtype)
+        return self.midlayer.self_attn.keys_values(prefix.inputs, rotary)
+
+    def forward(
+        self,
+        last: Prefix,
+        positions: Tensor,
+        context: LayerContext,
+        visible: Tensor | None = None,
+    ) -> Tensor:
+        """The last prefix row of each block (A of them, at positions [A]) with the masks behind it
+        → rows [A, L, h] for the head. The context is every prefix row before the last.
+
+        The final norm is applied *twice*, as released inference does.
+        """
+        layer, masks = self.midlayer, self.config.draft_length
+        blocks, width = last.residual.shape
+        rep = layer.mask_rep.to(last.inputs.dtype)
+        inputs = torch.cat([last.inputs[:, None], rep.expand(blocks, masks, -1)], 1)
+        residual = torch.cat([last.residual[:, None], rep[:width].expand(blocks, masks, -1)], 1)
+        where = positions[:, None] + torch.arange(masks + 1, device=positions.device)
+        rotary = self.rotary(where.reshape(-1), inputs.dtype)
+        x = residual + layer.self_attn(inputs, context, rotary, visible)
+        x = x + layer.mlp(layer.post_attention_layernorm(x))
+        return self.norm(self.norm(x))
+
+    def rows_at(self, embed: Embed, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor:
+        """Rows [A, L, h] for the head, for roots at A places (≥ 1) of one text.
+
+        tokens [T] and features [≥ the last anchor, 3h] of the text; every block sees the prefix
+        rows before its own last one, which carries its root's embedding.
+        """
+        last = int(anchors.max())
+        behind = embed(tokens[1 : last + 1]).to(features.dtype)
+        prefix = self.prefix(features[:last], behind)
+        positions = torch.arange(last, device=tokens.device)
+        context, ends = self.project(prefix, positions), anchors - 1
+        own = Prefix(prefix.inputs[ends], prefix.residual[ends])
+        return self(own, ends, context, positions[None] < ends[:, None])
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """The drafter's head: its own matrix, or the target's module; and what its rows stand for.
+
+    ids  int64 [C]: the target's token of each row, None when it is the same
+    """
+
+    module: nn.Module
+    ids: Tensor | None = None
+
+
+def save_model(model: DartModel, folder: Path, small: bool = False) -> None:
+    """Write the network alone; its embedding and head are the target's (see ``save_official``)."""
+    checkpoint.write(folder, model.config.to_json(), dict(model.state_dict()), small)
+
+
+def save_official(model: DartModel, head: Tensor, embedding: Tensor, folder: Path) -> None:
+    """Write the published form: with the embedding [V, h], the head [C, h] and its token maps."""
+    size, covered = embedding.shape[0], head.shape[0]
+    if covered != size:
+        raise UserError("only a head over the whole vocabulary can be written")
+    maps = {
+        "d2t": torch.zeros(covered, dtype=torch.int64),
+        "t2d": torch.ones(size, dtype=torch.bool),
+    }
+    weights = {"embed_tokens.weight": embedding, "lm_head.weight": head.clone()}
+    checkpoint.write(
+        folder, model.config.to_json(), {**model.state_dict(), **weights, **maps}, False
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class DartCheckpoint:
+    """A loaded folder. ``head`` [C, h] and ``ids`` [C] are None where the target's head serves."""
+
+    model: DartModel
+    head: Tensor | None
+    ids: Tensor | None
+
+
+def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the network's tensors, from the files' headers. Raises UserError."""
+    return {n: s for n, s in checkpoint.read_shapes(folder).items() if n not in BESIDE}
+
+
+def folders(folder: Path) -> list[Path]:
+    """Every folder that holds the checkpoint's weights."""
+    return [folder]
+
+
+def load_config(folder: Path) -> DartConfig:
+    """Raises UserError when the folder holds no readable DART config."""
+    return checkpoint.load_config(folder, "DART", DartConfig.from_json)
+
+
+def outline(folder: Path) -> DartModel:
+    """The network a folder's config describes, without weights. Raises UserError."""
+    config = load_config(folder)
+    with checkpoint.outlined(folder, "DART"):
+        return DartModel(config)
+
+
+def load_checkpoint(folder: Path, dtype: torch.dtype, device: torch.device | str) -> DartCheckpoint:
+    """Load a published checkpoint or one of ours, checking every name and shape.
+
+    Raises UserError when a tensor is missing, surplus or of another shape, or when the head's
+    token map leaves the vocabulary.
+    """
+    model = outline(folder)
+    config, state = model.config, checkpoint.read_state(folder)
+    beside = {name: state.pop(name, None) for name in BESIDE}
+    head, d2t = beside["lm_head.weight"], beside["d2t"]
+    model = checkpoint.fill(model, state, folder).to(device=device, dtype=dtype).eval()
+    if head is None:
+        return DartCheckpoint(model, None, None)
+    if head.shape != (config.draft_vocab_size, config.hidden_size):
+        raise UserError(f"{folder}: tensor lm_head.weight has shape {tuple(head.shape)}")
+    ids = torch.arange(len(head))
+    if d2t is not None:
+        if d2t.shape != ids.shape or d2t.is_floating_point():
+            raise UserError(f"{folder}: the token map d2t does not fit the head")
+        ids = ids + d2t
+    if not bool(((ids >= 0) & (ids < config.vocab_size)).all()):
+        raise UserError(f"{folder}: the token map d2t does not fit the vocabulary")
+    same = len(ids) == config.vocab_size and torch.equal(ids, torch.arange(len(ids)))
+    head = head.to(device=device, dtype=dtype)
+    return DartCheckpoint(model, head, None if same else ids.to(device))

@@ -1,0 +1,33 @@
+"""DFlash (arXiv 2602.06036): one pass of a block-diffusion drafter; its argmax chain is verified.
+
+Light. ``model`` is the network and its checkpoint form, ``drafter`` the network at work,
+``training`` how it is trained.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core.methods.method import Checkpoint, DrafterInfo, Method, Range, option
+
+TEMPERATURE = Range(1e-3, 1e3, step=0.05)
+
+
+@dataclass(frozen=True)
+class DFlashOptions:
+    temperature: float = option(
+        1.0, "the logits of q are divided by it", TEMPERATURE, label="temperature of q"
+    )
+
+
+DRAFTER = DrafterInfo(
+    "dflash",
+    "q for every depth from one pass",
+    "core.methods.dflash.drafter:load",
+    DFlashOptions,
+    checkpoint=Checkpoint("core.methods.dflash.model", "core.methods.dflash.model:export"),
+    training="core.methods.dflash.training:TRAINING",
+)
+METHOD = Method(
+    "DFlash", "dflash", "chain", 64, "the drafter's argmax chain", paper="arXiv 2602.06036"
+)

@@ -1,0 +1,163 @@
+"""The DFlash drafter at work: the network with the target's embedding and head, on one text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from core.drafting.session import MIN_LISTED, DraftSession, FactorisedSession
+from core.methods.dflash import DFlashOptions
+from core.methods.dflash.model import DFlashModel, load_model
+from core.methods.loading import check_fits, drafter_folder
+from core.models.cuda_graphs import CannotCapture, FixedPass, Fresh
+from core.models.language import Language
+from core.models.layers import LayerContext
+from core.models.packing import suit
+
+
+def load(language: Language, folder: Path | None, options: DFlashOptions) -> DFlashDrafter:
+    """The DFlash drafter in ``folder`` (None: the one that ships) on the target's device.
+
+    Raises UserError when there is none or it was made for another target.
+    """
+    folder = drafter_folder("dflash", language, folder)
+    model = load_model(folder, language.model.dtype, language.device)
+    check_fits(folder, language, model.config.of_target)
+    suit(model, language.model.dtype, language.device)
+    return DFlashDrafter(model, language.embedding, language.head, options.temperature)
+
+
+class DFlashDrafter:
+    """The network with the target's embedding and head, and one text's projected context.
+
+    Context keys and values are kept across rounds: each round projects only what was committed.
+    ``temperature`` divides the logits of q; the published methods use 1. ``fixed``: draft in shapes
+    that never change, which a GPU replays as a CUDA graph (the default there).
+    """
+
+    def __init__(
+        self,
+        model: DFlashModel,
+        embedding: nn.Module,
+        head: nn.Module,
+        temperature: float = 1.0,
+        fixed: bool | None = None,
+    ):
+        self.model, self.embedding, self.head = model, embedding, head
+        self.temperature = temperature
+        self._fixed = model.norm.weight.device.type == "cuda" if fixed is None else fixed
+        self._waiting: list[Tensor] = []
+        self._context: list[LayerContext] = []
+        self._pass: FixedPass | None = None  # on this context
+        self._length = 0
+
+    @property
+    def max_depth(self) -> int:
+        return self.model.config.max_depth
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        return self.model.config.target_layer_ids
+
+    def reset(self, capacity: int) -> None:
+        """Forget the text. Memory of the last text is used again if it is enough."""
+        if not self._context or self._context[0].rows < capacity:
+            shape, like = self.model.config.shape, self.model.norm.weight
+            rows = -(-capacity // 256) * 256
+            self._context = [LayerContext.empty(shape, rows, like) for _ in self.model.layers]
+            self._pass = None
+        self._waiting, self._length = [], 0
+
+    def extend(self, tokens: Sequence[int], features: Tensor) -> None:
+        """Features [T, F·h] of newly committed tokens; projected when the next round drafts."""
+        self._waiting.append(features)
+
+    @torch.inference_mode()
+    def begin(self, root: int, width: int) -> DraftSession:
+        """One pass over [root, mask × L]; everything a round asks for follows from it."""
+        return self.session(self.hidden(root), root, width)
+
+    @torch.inference_mode()
+    def begin_each(
+        self, tokens: Tensor, features: Tensor, anchors: Tensor, width: int
+    ) -> Iterator[DraftSession]:
+        """Sessions with roots at A places of one text, from one pass."""
+        features = features.to(self.model.norm.weight.dtype)
+        rows = self.model.rows_at(self.embedding, tokens, features, anchors)
+        for hidden, root in zip(rows, tokens[anchors].tolist(), strict=True):
+            yield self.session(hidden, root, width)
+
+    def session(self, hidden: Tensor, root: int, width: int) -> DraftSession:
+        """The session of a pass's residual rows [L, h]."""
+        log_q = self.log_softmax(self.head(self.model.norm(hidden)))
+        return FactorisedSession.of(log_q, max(width, MIN_LISTED))
+
+    def log_softmax(self, logits: Tensor) -> Tensor:
+        """log q [L, V] in float32, at the drafter's temperature."""
+        return (logits.float() / self.temperature).log_softmax(-1)
+
+    def hidden(self, root: int) -> Tensor:
+        """The residual stream of the masked rows, [L, h]; takes in the waiting context first."""
+        if self._fixed and (rows := self._fixed_hidden(root)) is not None:
+            return rows
+        self._project()
+        config, like = self.model.config, self.model.norm.weight
+        ids = torch.full((1, config.block_size), config.mask_token_id, device=like.device)
+        ids[0, 0] = root
+        where = torch.arange(config.block_size, device=like.device)[None] + self._length
+        seen = [layer.first(self._length) for layer in self._context]
+        return self.model(self.embedding(ids).to(like.dtype), where, seen)[0, 1:]
+
+    def _fixed_hidden(self, root: int) -> Tensor | None:
+        """The same by a fixed pass; None when this round's context does not fit one."""
+        count = sum(map(len, self._waiting))
+        if self._pass is None:
+            self._pass = self._new_pass()
+        if not self._pass.fits(self._length, count):
+            return None
+        features = self._taken() if count else self._pass.fresh.features[:0]
+        try:
+            rows = self._pass(features, self._length, (root,))
+        except CannotCapture:
+            self._fixed, self._waiting = False, [features]
+            return None
+        self._length += count
+        return rows
+
+    def _new_pass(self) -> FixedPass:
+        """At most a block of tokens is taken in; behind the root stand masks."""
+        config, rows = self.model.config, self._context[0].rows
+        features = (config.block_size, self.model.fc.in_features)
+        block = torch.full((config.block_size,), config.mask_token_id)
+        return FixedPass(self._run, features, block, rows, self.model.norm.weight)
+
+    def _run(self, fresh: Fresh) -> Tensor:
+        """A fixed pass: all context rows are read, behind a mask."""
+        projected = self.model.project(fresh.features, fresh.slots)
+        for kept, new in zip(self._context, projected, strict=True):
+            kept.put(fresh.slots, new)
+        length = fresh.known + fresh.count
+        columns = torch.arange(self._context[0].rows, device=length.device)
+        block = self.embedding(fresh.ids[None]).to(fresh.features.dtype)
+        where = (length + fresh.offsets)[None]
+        return self.model(block, where, self._context, (columns < length)[None])[0, 1:]
+
+    def _taken(self) -> Tensor:
+        """The waiting features [T, F·h], which wait no longer."""
+        features = torch.cat(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
+        self._waiting = []
+        return features
+
+    def _project(self) -> None:
+        if not self._waiting:
+            return
+        features = self._taken()
+        start, end = self._length, self._length + len(features)
+        positions = torch.arange(start, end, device=features.device)
+        fresh = self.model.project(features.to(self.model.norm.weight.dtype), positions)
+        for kept, new in zip(self._context, fresh, strict=True):
+            kept.write(start, new)
+        self._length = end

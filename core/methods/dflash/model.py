@@ -1,0 +1,252 @@
+"""The DFlash network (arXiv 2602.06036): q for L future tokens from one pass.
+
+Parameter names are those of the published checkpoints, so ``load``/``save`` need no mapping. The
+embedding and the head are the target's; a checkpoint holds neither.
+
+Shapes: T context tokens, F feature layers, h hidden width, A blocks ("anchors"; 1 when decoding),
+b block size (L = b − 1 drafted depths), H query heads, G key/value heads, D head width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from core.errors import UserError
+from core.models import checkpoint
+from core.models.layers import (
+    MLP,
+    PLAIN_ROPE,
+    Attention,
+    LayerContext,
+    RMSNorm,
+    Rope,
+    Rotary,
+    Shape,
+)
+
+Embed = Callable[[Tensor], Tensor]  # token ids [...] → the target's embeddings [..., h]
+
+
+@dataclass(frozen=True)
+class DFlashConfig:
+    """The fields of a published ``config.json`` that decide the drafter's shape."""
+
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    vocab_size: int
+    block_size: int
+    num_target_layers: int
+    target_layer_ids: tuple[int, ...]
+    mask_token_id: int
+    rms_norm_eps: float = 1e-6
+    rope: Rope = PLAIN_ROPE
+    attention_bias: bool = False
+    max_position_embeddings: int = 40960
+    extra: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    @property
+    def max_depth(self) -> int:
+        """L, the number of drafted depths."""
+        return self.block_size - 1
+
+    @property
+    def of_target(self) -> dict[str, int]:
+        """What the target must be like."""
+        return {
+            "hidden size": self.hidden_size,
+            "vocabulary size": self.vocab_size,
+            "layer count": self.num_target_layers,
+        }
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of its layers."""
+        return Shape.of(self, self.hidden_size, bias=self.attention_bias)
+
+    @staticmethod
+    def from_json(raw: dict[str, Any]) -> DFlashConfig:
+        """Read a published config, with the reference's defaults for absent optional fields.
+
+        Raises UserError when a field that has no default is missing, or for a layer of another
+        kind: it would draft, but not what it was trained to.
+        """
+        inner = raw.get("dflash_config") or {}
+        _check_layers(raw, inner)
+        try:
+            heads, layers = raw["num_attention_heads"], raw["num_hidden_layers"]
+            of_target = raw["num_target_layers"]
+            return DFlashConfig(
+                hidden_size=raw["hidden_size"],
+                intermediate_size=raw["intermediate_size"],
+                num_hidden_layers=layers,
+                num_attention_heads=heads,
+                num_key_value_heads=raw.get("num_key_value_heads") or heads,
+                head_dim=raw.get("head_dim") or raw["hidden_size"] // heads,
+                vocab_size=raw["vocab_size"],
+                block_size=raw["block_size"],
+                num_target_layers=of_target,
+                target_layer_ids=tuple(
+                    inner.get("target_layer_ids") or default_layer_ids(of_target, layers)
+                ),
+                mask_token_id=inner["mask_token_id"],
+                rms_norm_eps=raw.get("rms_norm_eps", 1e-6),
+                rope=Rope.of(raw),
+                attention_bias=raw.get("attention_bias", False),
+                max_position_embeddings=raw.get("max_position_embeddings", 40960),
+            )
+        except KeyError as missing:
+            raise UserError(f"the DFlash config has no field {missing}") from None
+
+    def to_json(self) -> dict[str, Any]:
+        """The published form: a Qwen3 config with DFlash's own fields."""
+        plain = asdict(self)
+        extra, _ = plain.pop("extra"), plain.pop("rope")
+        inner = {
+            "target_layer_ids": list(plain.pop("target_layer_ids")),
+            "mask_token_id": plain.pop("mask_token_id"),
+        }
+        return {
+            "architectures": ["DFlashDraftModel"],
+            "model_type": "qwen3",
+            "hidden_act": "silu",
+            "attention_dropout": 0.0,
+            "layer_types": ["full_attention"] * self.num_hidden_layers,
+            "tie_word_embeddings": False,
+            "use_sliding_window": False,
+            "dtype": "bfloat16",
+            "rope_parameters": self.rope.to_json(),
+            "rope_theta": self.rope.theta,
+            **plain,
+            "dflash_config": inner,
+            **extra,
+        }
+
+
+def _check_layers(raw: dict[str, Any], inner: dict[str, Any]) -> None:
+    """Raises UserError for layers other than full attention and SiLU."""
+    kinds = set(raw.get("layer_types") or ())
+    if kinds - {"full_attention"} or raw.get("use_sliding_window") or inner.get("use_swa"):
+        raise UserError("a DFlash drafter whose layers see a sliding window is not supported")
+    if (act := raw.get("hidden_act", "silu")) != "silu":
+        raise UserError(f"a DFlash drafter with the activation {act!r} is not supported")
+
+
+def default_layer_ids(num_target_layers: int, num_draft_layers: int) -> tuple[int, ...]:
+    """Feature layers when a config names none: evenly spaced from 1 to num_target_layers − 3."""
+    if num_draft_layers == 1:
+        return (num_target_layers // 2,)
+    step = (num_target_layers - 4) / (num_draft_layers - 1)
+    return tuple(round(1 + i * step) for i in range(num_draft_layers))
+
+
+class Layer(nn.Module):
+    def __init__(self, config: DFlashConfig):
+        super().__init__()
+        self.self_attn = Attention(config.shape)
+        self.mlp = MLP(config.shape)
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+    def forward(
+        self, x: Tensor, context: LayerContext, rotary: Rotary, visible: Tensor | None
+    ) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), context, rotary, visible)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class DFlashModel(nn.Module):
+    """The network alone: features and block embeddings in, hidden rows for the head out."""
+
+    def __init__(self, config: DFlashConfig):
+        super().__init__()
+        self.config = config
+        c = config
+        self.layers = nn.ModuleList(Layer(c) for _ in range(c.num_hidden_layers))
+        self.norm = RMSNorm(c.hidden_size, c.rms_norm_eps)
+        self.fc = nn.Linear(len(c.target_layer_ids) * c.hidden_size, c.hidden_size, bias=False)
+        self.hidden_norm = RMSNorm(c.hidden_size, c.rms_norm_eps)
+
+    def rotary(self, positions: Tensor, dtype: torch.dtype) -> Rotary:
+        return Rotary.at(positions, self.config.head_dim, self.config.rope, dtype)
+
+    def project(self, features: Tensor, positions: Tensor) -> list[LayerContext]:
+        """Context features [T, F·h] at their positions → every layer's keys and values."""
+        x = self.hidden_norm(self.fc(features))
+        rotary = self.rotary(positions, x.dtype)
+        return [layer.self_attn.keys_values(x, rotary) for layer in self.layers]  # type: ignore[operator, union-attr]
+
+    def forward(
+        self,
+        block: Tensor,
+        positions: Tensor,
+        context: list[LayerContext],
+        visible: Tensor | None = None,
+    ) -> Tensor:
+        """Block embeddings [A, b, h] at positions [A, b] → the residual stream [A, b, h].
+
+        ``norm`` is not applied: TreeFlash's head reads the stream before and after it.
+        """
+        rotary = self.rotary(positions.reshape(-1), block.dtype)
+        x = block
+        for layer, far in zip(self.layers, context, strict=True):
+            x = layer(x, far, rotary, visible)
+        return x
+
+    def rows_at(self, embed: Embed, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor:
+        """The masked positions' residual stream [A, L, h] for roots at A places of one text.
+
+        tokens [T] and features [≥ the last anchor, F·h] of the text; every block sees what stands
+        before its own root, and no other block.
+        """
+        last, config, where = int(anchors.max()), self.config, tokens.device
+        positions = torch.arange(last, device=where)
+        context = self.project(features[:last], positions)
+        ids = torch.full((len(anchors), config.block_size), config.mask_token_id, device=where)
+        ids[:, 0] = tokens[anchors]
+        own = anchors[:, None] + torch.arange(config.block_size, device=where)
+        visible = positions[None] < anchors[:, None]
+        return self(embed(ids).to(features.dtype), own, context, visible)[:, 1:]
+
+
+def save_model(model: DFlashModel, folder: Path, small: bool = False) -> None:
+    """Write the official form, or with ``small`` its int8 one (see ``checkpoint.write``)."""
+    checkpoint.write(folder, model.config.to_json(), model.state_dict(), small)
+
+
+def load_config(folder: Path) -> DFlashConfig:
+    """Raises UserError when the folder holds no readable DFlash config."""
+    return checkpoint.load_config(folder, "DFlash", DFlashConfig.from_json)
+
+
+def outline(folder: Path) -> DFlashModel:
+    """The model a folder's config describes, without weights. Raises UserError."""
+    config = load_config(folder)
+    with checkpoint.outlined(folder, "DFlash"):
+        return DFlashModel(config)
+
+
+read_shapes = checkpoint.read_shapes  # a file holds the network and nothing beside it
+
+
+def folders(folder: Path) -> list[Path]:
+    """Every folder that holds the checkpoint's weights."""
+    return [folder]
+
+
+def load_model(folder: Path, dtype: torch.dtype, device: torch.device | str) -> DFlashModel:
+    """Load a checkpoint folder (single file or sharded), checking every name and shape.
+
+    Raises UserError when a tensor is missing, surplus or of another shape.
+    """
+    model = checkpoint.fill(outline(folder), checkpoint.read_state(folder), folder)
+    return model.to(device=device, dtype=dtype).eval()

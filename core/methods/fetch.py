@@ -1,0 +1,185 @@
+"""What a preset needs on this machine: how much of it, and fetching it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from core.errors import UserError
+from core.models import embedded
+from core.models.embedded import Progress, Report, cache_root
+from core.models.hub import LIGHT, WEIGHTS, Source
+from core.models.presets import Ngram, Preset
+
+STORED = 2  # bytes a parameter takes as published: bfloat16
+
+
+def ngram_store(name: str, ngram: Ngram) -> Path:
+    """The preset's n-gram store, ready to be mapped. Raises UserError when it is not made yet."""
+    if not _is_made(ngram):
+        raise UserError(
+            f"the n-gram store of {name} is not here yet: python -m app fetch {name} gets it, "
+            "or do without: --set ngram_weight=0"
+        )
+    return _store_path(ngram)
+
+
+def fetch(preset: Preset, report: Report = lambda _: None) -> None:
+    """Bring everything of a preset here; what is here already is left alone. Raises UserError."""
+    if preset.target.name == embedded.NAME:
+        embedded.prepare(report)
+        return
+    for what, source in _checkpoints(preset):
+        report(Progress(f"fetching {what} {source}", None))
+        source.whole()
+    if preset.ngram is not None and not _is_made(preset.ngram):
+        _make_store(preset, preset.ngram, report)
+
+
+def _checkpoints(preset: Preset) -> Iterator[tuple[str, Source]]:
+    yield "target", preset.target
+    yield from preset.drafters.items()
+
+
+def _store_path(ngram: Ngram) -> Path:
+    """Where the store is, or will be once it is converted."""
+    folder = ngram.source.folder
+    if folder is not None and not ngram.file.endswith(".trie"):
+        return folder / ngram.file
+    safe = re.sub(r"[^\w.@-]+", "--", f"{ngram.source}/{ngram.file}").strip("-.")
+    return cache_root() / "ngram" / f"{Path(safe).stem}.safetensors"
+
+
+def _is_made(ngram: Ngram) -> bool:
+    """Whether the store is there, and no older than the file on this machine it was made from."""
+    made, folder = _store_path(ngram), ngram.source.folder
+    source = folder / ngram.file if folder is not None else made
+    if not (made.is_file() and source.is_file()):
+        return made.is_file()
+    return made.stat().st_mtime_ns >= source.stat().st_mtime_ns
+
+
+def _make_store(preset: Preset, ngram: Ngram, report: Report) -> None:
+    """Fetch the file and convert it as a stream; the store appears when it is whole."""
+    from core.models.language import load_vocabulary
+    from core.ngram import Options, read_trie
+
+    report(Progress(f"fetching ngram {ngram.source}", None))
+    folder = ngram.source.folder or ngram.source.fetch((ngram.file,))
+    path, final = folder / ngram.file, _store_path(ngram)
+    if not path.is_file():
+        raise UserError(f"{ngram.source} holds no file {ngram.file}")
+    final.parent.mkdir(parents=True, exist_ok=True)
+    own = load_vocabulary(str(preset.target))
+    options = Options(tokenizer=own.identity, sources=f"{Path(ngram.source.name).name}/{path.name}")
+    read_trie(path, final, own.size, options, report)
+
+
+# ── how much it is ───────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Part:
+    """One thing a preset needs. size: bytes to fetch; None: unknown, the hub cannot be asked."""
+
+    what: str
+    source: str
+    here: bool
+    size: int | None
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a preset takes.
+
+    parts       what is fetched
+    parameters  of the target; None: unknown
+    context     numbers that are kept for a token of context: keys and values of every layer;
+                None: unknown
+    """
+
+    parts: tuple[Part, ...]
+    parameters: int | None
+    context: int | None
+
+    @property
+    def missing(self) -> int | None:
+        """Bytes still to fetch; None where one part's size is unknown."""
+        sizes = [part.size for part in self.parts if not part.here]
+        return None if None in sizes else sum(size or 0 for size in sizes)
+
+    def weights(self, width: int) -> int | None:
+        """Bytes of the target's weights at ``width`` bytes a parameter."""
+        return None if self.parameters is None else self.parameters * width
+
+
+def needs(preset: Preset, ask: Callable[[Source], dict[str, int]] = Source.sizes) -> Needs:
+    """What the preset needs, asking the hub for sizes where it can be reached."""
+    parts = [_part(what, source, (*LIGHT, *WEIGHTS), ask) for what, source in _checkpoints(preset)]
+    if preset.target.name == embedded.NAME:
+        ready = embedded.is_ready()
+        parts = [Part("target", str(preset.target), ready, embedded.WHEEL_BYTES)]
+    elif preset.target.folder is None and parts[0].size is None and preset.parameters:
+        parts[0] = Part("target", parts[0].source, parts[0].here, preset.parameters * STORED)
+    if preset.ngram is not None:
+        parts.append(_ngram_part(preset.ngram, ask))
+    return Needs(tuple(parts), preset.parameters or _counted(preset.target), _context(preset))
+
+
+def _part(
+    what: str, source: Source, patterns: tuple[str, ...], ask: Callable[[Source], dict[str, int]]
+) -> Part:
+    here = source.folder is not None or source.cached("config.json")
+    try:
+        sizes = {n: s for n, s in ask(source).items() if any(fnmatch(n, p) for p in patterns)}
+    except UserError:
+        return Part(what, str(source), here, None)
+    return Part(what, str(source), here, sum(sizes.values()))
+
+
+def _ngram_part(ngram: Ngram, ask: Callable[[Source], dict[str, int]]) -> Part:
+    found = _part("ngram", ngram.source, (ngram.file,), ask)
+    return Part("ngram", f"{ngram.source}/{ngram.file}", _is_made(ngram), found.size)
+
+
+def _counted(target: Source) -> int | None:
+    """A local model's parameters, from its files' headers."""
+    from math import prod
+
+    from core.models.checkpoint import read_shapes
+
+    if target.folder is None:
+        return None
+    try:
+        return sum(prod(shape) for shape in read_shapes(target.folder).values())
+    except UserError:
+        return None
+
+
+def _context(preset: Preset) -> int | None:
+    """``Needs.context``, from a config that is here."""
+    config = _config(preset)
+    if config is None:
+        return None
+    config = config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return 2 * config.num_hidden_layers * heads * width
+
+
+def _config(preset: Preset) -> Any:
+    """The target's config if it is here: only what is already fetched is read."""
+    from core.models.language import target_config
+
+    target = preset.target
+    here = target.name == embedded.NAME or target.folder or target.cached("config.json")
+    if not here or preset.diffusion:
+        return None
+    try:
+        return target_config(preset.name if target.name == embedded.NAME else str(target))
+    except UserError:
+        return None

@@ -1,0 +1,86 @@
+"""From a checkpoint folder to a drafter: what every drafter's ``load`` shares."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedConfig
+
+from core import ASSETS
+from core.errors import UserError
+from core.methods.method import DrafterInfo, lazy
+from core.methods.registry import find_drafter
+from core.models import checkpoint, embedded
+from core.models.hub import WEIGHTS, Source
+from core.models.language import Language
+
+
+def shipped(kind: str, target: str) -> Path | None:
+    """The checkpoint of this kind that ships for the target of this name, if one does."""
+    if target != embedded.NAME:  # other names are paths and hub ids: never joined to ours
+        return None
+    folder = ASSETS / "models" / target / kind
+    return folder if (folder / "config.json").is_file() else None
+
+
+def drafter_folder(kind: str, language: Language, folder: Path | None) -> Path:
+    """``folder``, or the shipped one. Raises UserError when there is none."""
+    folder = folder or shipped(kind, language.name)
+    if folder is None:
+        raise UserError(
+            f"no {kind} drafter ships for {language.name!r}: name a checkpoint with --drafter"
+        )
+    return folder
+
+
+def check(kind: str, source: Source, name: str, target: PreTrainedConfig) -> None:
+    """Check a checkpoint of this kind against the target ``name``, by configs and file headers.
+
+    No weight is read, and of a hub's repository only its small files are fetched. Raises UserError
+    for one that is no such checkpoint or was made for another target.
+    """
+    folder, module = source.light(), form(find_drafter(kind))
+    _check_sizes(str(source), name, target, module.load_config(folder).of_target)
+    if any(folder.glob(WEIGHTS[0])):
+        made = checkpoint.shapes(module.outline(folder))
+        checkpoint.check_shapes(made, module.read_shapes(folder), folder)
+
+
+def check_fits(folder: Path, language: Language, sizes: Mapping[str, int]) -> None:
+    """Raises UserError for a drafter that was made for a target of other sizes."""
+    _check_sizes(str(folder), language.name, language.model.config, sizes)
+
+
+def digest(kind: str, folder: Path) -> str:
+    """A hash of the checkpoint's weight files, in every folder that holds some."""
+    whole = hashlib.sha256()
+    for part in form(find_drafter(kind)).folders(folder):
+        for file in checkpoint.weight_files(part):
+            with file.open("rb") as weights:
+                whole.update(hashlib.file_digest(weights, "sha256").digest())
+    return whole.hexdigest()[:16]
+
+
+def form(drafter: DrafterInfo) -> Any:
+    """The module of the drafter's checkpoint form. Raises UserError for one without weights."""
+    if drafter.checkpoint is None:
+        raise UserError(f"the drafter {drafter.name} has no weights")
+    return lazy(drafter.checkpoint.module)
+
+
+def _check_sizes(where: str, name: str, config: PreTrainedConfig, sizes: Mapping[str, int]) -> None:
+    config = config.get_text_config()
+    of_target = {
+        "hidden size": config.hidden_size,
+        "vocabulary size": config.vocab_size,
+        "layer count": config.num_hidden_layers,
+    }
+    for what, mine in sizes.items():
+        if mine != of_target[what]:
+            raise UserError(
+                f"the drafter in {where} is for a target of {what} {mine}, "
+                f"but {name!r} has {of_target[what]}"
+            )

@@ -1,0 +1,332 @@
+"""What a method says of itself, as plain data. Light: never torch.
+
+A method is a drafter, a builder and a verification rule. Each states its options once, as a frozen
+dataclass whose fields carry defaults, ranges and help (``option``). Heavy parts are lazy references
+("package.module:name"), so that help texts and the first page never wait for torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from core.errors import UserError
+from core.models.presets import Value
+
+Options = Mapping[str, Value]
+
+
+# ── options ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Range:
+    """What a number may be, and the step a slider takes.
+
+    ``above``: the lower bound itself is excluded; ``below``: the upper one is.
+    """
+
+    low: float
+    high: float = math.inf
+    step: float = 1
+    above: bool = False
+    below: bool = False
+    log: bool = False  # a slider moves in powers of ten
+
+    def holds(self, value: float) -> bool:
+        low = value > self.low if self.above else value >= self.low
+        high = value < self.high if self.below else value <= self.high
+        return low and high
+
+    def __str__(self) -> str:
+        if self.high == math.inf:
+            return f"above {self.low:g}" if self.above else f"{self.low:g} or a number above it"
+        if self.above or self.below:
+            return f"between {self.low:g} and {self.high:g}"
+        return f"{self.low:g} to {self.high:g}"
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option: its name, default, range and help.
+
+    label  what a form shows; ``help`` one sentence
+    fixed  a recorded file fixes its value, since it changes what the drafter says
+    """
+
+    name: str
+    default: Value
+    label: str
+    help: str
+    range: Range | None = None
+
+    @property
+    def type(self) -> type:
+        return type(self.default)
+
+    def read(self, value: Value) -> Value:
+        """A value given as text or number, in the default's type. Raises UserError."""
+        typed = self._typed(value)
+        if self.range is not None and not self.range.holds(float(typed)):
+            raise UserError(f"the option {self.name} must be {self.range}, not {typed}")
+        return typed
+
+    def _typed(self, value: Value) -> Value:
+        kind = self.type
+        if kind is bool:
+            word = str(value).lower()
+            if word not in ("true", "false", "yes", "no", "1", "0"):
+                raise UserError(f"the option {self.name} is yes or no, not {value!r}")
+            return word in ("true", "yes", "1")
+        try:
+            if kind is int and float(value) != int(value):
+                raise ValueError
+            return kind(value)
+        except (ValueError, OverflowError):
+            what = "a whole number" if kind is int else "a number"
+            raise UserError(f"the option {self.name} is {what}, not {value!r}") from None
+
+
+def option(default: Any, help: str, range: Range | None = None, label: str = "") -> Any:
+    """A field of an options dataclass."""
+    return field(default=default, metadata={"help": help, "range": range, "label": label})
+
+
+def options_of(kind: type | None) -> tuple[Option, ...]:
+    """The options that an options dataclass declares; none for None."""
+    if kind is None:
+        return ()
+    return tuple(
+        Option(
+            f.name,
+            cast(Value, f.default),
+            f.metadata.get("label") or f.name.replace("_", " "),
+            f.metadata.get("help", ""),
+            f.metadata.get("range"),
+        )
+        for f in dataclasses.fields(kind)
+    )
+
+
+def read_options(options: tuple[Option, ...], name: str, values: Options) -> dict[str, Value]:
+    """Defaults with ``values`` put in. Raises UserError for an unknown option or a bad value."""
+    found = {o.name: o.default for o in options}
+    by_name = {o.name: o for o in options}
+    for key, value in values.items():
+        key = key.replace("-", "_")
+        if key not in by_name:
+            known = ", ".join(by_name) or "none"
+            raise UserError(f"{name} has no option {key!r} (its options: {known})")
+        found[key] = by_name[key].read(value)
+    return found
+
+
+# ── what a node's notes are ──────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Note:
+    """How one of a draft's notes is shown.
+
+    name   its key in ``Draft.notes``
+    label  what stands before the value
+    form   "probability" (the note is a log-probability), "number", "signed" or "count"
+    help   one sentence
+    """
+
+    name: str
+    label: str
+    form: str = "number"
+    help: str = ""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A quiet mark in a node's box: ``sign`` where ``low`` ≤ value < ``high``.
+
+    value  the note ``note``, or log q less it where ``against_q``
+    """
+
+    sign: str
+    note: str
+    help: str
+    low: float = -math.inf
+    high: float = math.inf
+    against_q: bool = False
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """How a node's section "why it was drafted" is drawn for a drafter or a builder.
+
+    layout  "path" (Π q along the path), "versus" (q beside the note ``versus``) or "terms" (the
+            score as a sum of the notes ``terms``)
+    lead    one sentence with {rank}, {depth}, {parent} and note names as fields
+    """
+
+    layout: str = "path"
+    lead: str = "The drafter's {rank} token at depth {depth}, whatever stands before it."
+    versus: str = ""
+    terms: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    closing: str = ""
+
+
+# ── drafters, builders, methods ──────────────────────────────────────────────────────────────────
+
+BY_DEPTH, BY_PREVIOUS, BY_PATH = "depth", "token before", "path"
+
+
+class TargetFacts(Protocol):
+    """What a builder may need to know of a target."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def vocabulary(self) -> int: ...
+
+    @property
+    def stop_ids(self) -> frozenset[int]: ...
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """How a drafter's checkpoint folders are read, for checks that load no weight.
+
+    module  its functions: load_config(folder) (with ``of_target``: what the target must be like),
+            outline(folder) → module on the meta device, read_shapes(folder),
+            folders(folder) → every folder that holds its weights
+    export  (folder, language) → writes the official form; see ``export-checkpoint``
+    """
+
+    module: str
+    export: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class DrafterInfo:
+    """A drafter before anything heavy is loaded.
+
+    load        lazy reference or function: (language, folder or None, options) → Drafter
+    options     its options dataclass
+    states      what its q depends on: BY_DEPTH, BY_PREVIOUS or BY_PATH. What-if and calibration
+                can list the states of the first two; of the third there are too many.
+    checkpoint  None: it has no weights
+    training    lazy reference to its ``Training`` (``core.train.student``); "" when it is not
+                trained here
+    recorded    lazy reference: (collected arrays, position, options, width) → DraftSession, for a
+                drafter whose states are BY_PREVIOUS
+    """
+
+    name: str
+    about: str
+    load: str | Callable[..., Any]
+    options: type | None = None
+    states: str = BY_DEPTH
+    checkpoint: Checkpoint | None = None
+    training: str = ""
+    recorded: str = ""
+    explain: Explanation = Explanation()
+
+
+@dataclass(frozen=True, eq=False)
+class BuilderInfo:
+    """A builder before anything heavy is loaded.
+
+    make    lazy reference or function: (target facts, options) → Builder
+    nested  whether a draft of b nodes is the first b rows of any larger one
+    files   options that name a file which a preset of the target may provide
+    """
+
+    name: str
+    about: str
+    make: str | Callable[..., Any]
+    options: type | None = None
+    nested: bool = False
+    explain: Explanation | None = None
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Method:
+    """A drafter, a builder and a verification rule, with the defaults that make them one method.
+
+    drafter  its name in the registry, or a ``DrafterInfo``; None: plain decoding
+    builder  its name in the registry, a ``BuilderInfo``, or a builder itself
+    rule     lazy reference to a verification rule; "": the target's own token
+    options  defaults that differ from those of the parts
+    """
+
+    title: str
+    drafter: str | DrafterInfo | None = None
+    builder: str | BuilderInfo | Callable[..., Any] | None = None
+    budget: int = 64
+    about: str = ""
+    rule: str = ""
+    options: Options = field(default_factory=dict)
+    paper: str = ""
+
+    @cached_property
+    def drafter_info(self) -> DrafterInfo | None:
+        from core.methods.registry import find_drafter
+
+        return find_drafter(self.drafter) if isinstance(self.drafter, str) else self.drafter
+
+    @cached_property
+    def builder_info(self) -> BuilderInfo | None:
+        """None for plain decoding and for a builder that declares nothing."""
+        from core.methods.registry import find_builder
+
+        if isinstance(self.builder, str):
+            return find_builder(self.builder)
+        return self.builder if isinstance(self.builder, BuilderInfo) else None
+
+    @cached_property
+    def drafter_options(self) -> tuple[Option, ...]:
+        info = self.drafter_info
+        return self._with_defaults(options_of(info.options)) if info is not None else ()
+
+    @cached_property
+    def builder_options(self) -> tuple[Option, ...]:
+        info = self.builder_info
+        return self._with_defaults(options_of(info.options)) if info is not None else ()
+
+    @property
+    def all_options(self) -> tuple[Option, ...]:
+        return self.drafter_options + self.builder_options
+
+    @property
+    def explain(self) -> Explanation:
+        """The builder's explanation of a node, else the drafter's."""
+        if self.builder_info is not None and self.builder_info.explain is not None:
+            return self.builder_info.explain
+        return self.drafter_info.explain if self.drafter_info is not None else Explanation()
+
+    def resolve(self, values: Options) -> dict[str, Value]:
+        """Every option with its value. Raises UserError for an unknown option or a bad value."""
+        return read_options(self.all_options, self.title, values)
+
+    def _with_defaults(self, options: tuple[Option, ...]) -> tuple[Option, ...]:
+        own = self.options
+        return tuple(dataclasses.replace(o, default=own.get(o.name, o.default)) for o in options)
+
+
+def lazy(reference: str | Callable[..., Any]) -> Any:
+    """What a lazy reference "package.module:name" names; anything else is itself."""
+    if not isinstance(reference, str):
+        return reference
+    module, _, name = reference.partition(":")
+    return getattr(import_module(module), name) if name else import_module(module)
+
+
+def file_name(method: str) -> str:
+    """The name of a method given as a file."""
+    return Path(method).stem

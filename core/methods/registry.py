@@ -1,0 +1,128 @@
+"""The list of methods, drafters and builders, and how a name becomes a method. Light: never torch.
+
+Wherever a method is asked for, three kinds of names serve: a listed one ("treeflash"), any drafter
+with any builder ("dflash+opt-tree"), and the path of a Python file whose ``METHOD`` is a ``Method``.
+To add a method, write its home and add its references here.
+"""
+
+from __future__ import annotations
+
+import runpy
+from functools import cache, lru_cache
+from pathlib import Path
+
+from core.errors import UserError
+from core.methods.method import BuilderInfo, DrafterInfo, Method, lazy
+from core.models.presets import Preset
+
+METHODS = {
+    "ar": "core.methods.plain:METHOD",
+    "dflash": "core.methods.dflash:METHOD",
+    "ddtree": "core.methods.ddtree:METHOD",
+    "treeflash": "core.methods.treeflash:METHOD",
+    "dart": "core.methods.dart:METHOD",
+}
+DRAFTERS = {
+    "dflash": "core.methods.dflash:DRAFTER",
+    "treeflash": "core.methods.treeflash:DRAFTER",
+    "dart": "core.methods.dart:DRAFTER",
+}
+BUILDERS = {
+    "chain": "core.methods.builders:CHAIN",
+    "best-first": "core.methods.builders:BEST_FIRST",
+    "opt-tree": "core.methods.builders:OPT_TREE",
+    "continuity": "core.methods.dart:BUILDER",
+}
+
+
+def find(name: str) -> Method:
+    """The method of a name: listed, "drafter+builder", or a file's own.
+
+    Raises UserError for a name that is no method, or a file that defines none.
+    """
+    if (found := built_in(name)) is not None:
+        return found
+    if name.endswith(".py"):
+        path = Path(name).expanduser()
+        if not path.is_file():
+            raise UserError(f"there is no method file {path}")
+        return _from_file(path, path.stat().st_mtime_ns)
+    raise UserError(
+        f"unknown method {name!r}: choose one of {', '.join(METHODS)}, a drafter and a builder as "
+        f"in {next(iter(DRAFTERS))}+best-first (drafters: {', '.join(DRAFTERS)}; builders: "
+        f"{', '.join(BUILDERS)}), or your own .py file"
+    )
+
+
+def built_in(name: str) -> Method | None:
+    """The same without files, for names that come from others: no program of theirs is run."""
+    drafter, plus, builder = name.partition("+")
+    if plus and drafter in DRAFTERS and builder in BUILDERS:
+        return _pair(drafter, builder)
+    return _listed(name) if name in METHODS else None
+
+
+def listed() -> dict[str, Method]:
+    """Every listed method by name."""
+    return {name: _listed(name) for name in METHODS}
+
+
+@cache
+def _listed(name: str) -> Method:
+    return lazy(METHODS[name])
+
+
+@cache
+def find_drafter(name: str) -> DrafterInfo:
+    """Raises UserError for a name that is not listed."""
+    if name not in DRAFTERS:
+        raise UserError(f"unknown drafter {name!r}: choose of {', '.join(DRAFTERS)}")
+    return lazy(DRAFTERS[name])
+
+
+@cache
+def find_builder(name: str) -> BuilderInfo:
+    """Raises UserError for a name that is not listed."""
+    if name not in BUILDERS:
+        raise UserError(f"unknown builder {name!r}: choose of {', '.join(BUILDERS)}")
+    return lazy(BUILDERS[name])
+
+
+@cache
+def _pair(drafter: str, builder: str) -> Method:
+    """One object per pair, so that an engine finds again what it has loaded for it."""
+    about = f"{find_drafter(drafter).about}; {find_builder(builder).about}"
+    return Method(f"{drafter}+{builder}", drafter, builder, 64, about)
+
+
+@lru_cache(maxsize=32)
+def _from_file(path: Path, _changed: int) -> Method:
+    """The file's ``METHOD``. The file is the user's own program, run because it was named."""
+    try:
+        found = runpy.run_path(str(path)).get("METHOD")
+        if isinstance(found, Method):
+            _ = found.drafter_info, found.builder_info  # names that are not listed show now
+    except UserError as error:
+        raise UserError(f"the method file {path}: {error}") from None
+    except (Exception, SystemExit) as error:
+        raise UserError(f"the method file {path} fails: {type(error).__name__}: {error}") from error
+    if not isinstance(found, Method):
+        raise UserError(f"the method file {path} defines no METHOD = Method(…)")
+    if (found.drafter is None) != (found.builder is None):
+        raise UserError(
+            f"the method file {path}: a drafter needs a builder and a builder a drafter"
+        )
+    return found
+
+
+def check_preset(preset: Preset) -> None:
+    """Raises UserError for a preset that names drafters or methods that are not listed."""
+    for field, names, known in (
+        ("drafters", preset.drafters, DRAFTERS),
+        ("budgets", preset.budgets, METHODS),
+    ):
+        for name in names:
+            if name not in known:
+                raise UserError(
+                    f"preset [{preset.name}]: {field} has no {name!r} (choose of {', '.join(known)})"
+                )

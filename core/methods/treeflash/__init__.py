@@ -1,0 +1,74 @@
+"""TreeFlash (arXiv 2606.03819): DFlash and a head that sees the token before: q′.
+
+Light. ``model`` is the network and its checkpoint form, ``drafter`` the network at work,
+``training`` how it is trained, ``recorded`` how a collected file answers for it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from core.methods.method import (
+    BY_PREVIOUS,
+    Checkpoint,
+    DrafterInfo,
+    Explanation,
+    Mark,
+    Method,
+    Note,
+    Range,
+    option,
+)
+
+MARGINAL, BEHIND = "log q (marginal)", "behind candidate"  # notes of a node
+STRONG = math.log(2)  # from here on q′ and q differ strongly
+
+
+@dataclass(frozen=True)
+class TreeFlashOptions:
+    """Inference parameters M and S, and q's temperature."""
+
+    candidates: int = option(
+        16, "tokens per depth behind which q′ is known (M)", Range(1, 1024),
+        label="candidates per depth (M)",
+    )  # fmt: skip
+    siblings: int = option(
+        16, "children a node may have (S)", Range(1, 1024), label="siblings per candidate (S)"
+    )
+    temperature: float = option(
+        1.0, "the logits of q and q′ are divided by it", Range(1e-3, 1e3, step=0.05),
+        label="temperature of q",
+    )  # fmt: skip
+
+
+EXPLAIN = Explanation(
+    "versus",
+    "The drafter's {rank} token behind {parent}, its parent.",
+    versus=MARGINAL,
+    notes=(
+        Note(MARGINAL, "q at this depth", "probability", "plain q, whatever stands before"),
+        Note(BEHIND, "parent is candidate", "count", "q′ is known behind the candidates only"),
+    ),
+    marks=(
+        Mark("▲", MARGINAL, "q′ is at least twice q: likelier after this parent", low=STRONG,
+             against_q=True),
+        Mark("▼", MARGINAL, "q′ is at most half of q: less likely after this parent",
+             high=-STRONG, against_q=True),
+    ),
+)  # fmt: skip
+DRAFTER = DrafterInfo(
+    "treeflash",
+    "the same pass, and q′ behind every candidate",
+    "core.methods.treeflash.drafter:load",
+    TreeFlashOptions,
+    states=BY_PREVIOUS,
+    checkpoint=Checkpoint("core.methods.treeflash.model", "core.methods.treeflash.model:export"),
+    training="core.methods.treeflash.training:TRAINING",
+    recorded="core.methods.treeflash.recorded:session",
+    explain=EXPLAIN,
+)
+METHOD = Method(
+    "TreeFlash", "treeflash", "best-first", 64, "a tree that knows the token before",
+    paper="arXiv 2606.03819",
+)  # fmt: skip

@@ -1,0 +1,296 @@
+"""Loading targets and drafters, without remote code and with one sentence when something is off."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from core.errors import UserError, first_line
+from core.models import embedded, presets
+from core.models.cache import ATTENTION, placed
+from core.models.hub import Source
+from core.models.packing import suit
+from core.models.presets import Value
+from core.models.target import home, stop_ids
+
+
+@dataclass(frozen=True, eq=False)
+class Language:
+    """A loaded target with its tokenizer: text in, ids out, and each id's text for a view.
+
+    template  variables of the chat template, such as ``enable_thinking``
+    """
+
+    name: str
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    folder: Path | None
+    template: Mapping[str, Value] = field(default_factory=dict, kw_only=True)
+    _pieces: dict[int, str] = field(default_factory=dict, init=False)
+
+    @property
+    def device(self) -> torch.device:
+        return home(self.model)
+
+    @property
+    def embedding(self) -> nn.Module:
+        """The target's input embedding: ids [...] → [..., h]."""
+        return self.model.get_input_embeddings()
+
+    @property
+    def head(self) -> nn.Module:
+        """The target's head: rows [..., h] → logits [..., V], on the device the rows come from."""
+        head = self.model.get_output_embeddings()
+        assert head is not None, "a causal LM has a head"
+        return Returning(head) if placed(self.model) else head
+
+    @property
+    def vocabulary(self) -> int:
+        """V, how many token ids the model knows."""
+        return self.model.config.get_text_config().vocab_size
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        """Tokens that end the text, from the model's generation config."""
+        return stop_ids(self.model)
+
+    def encode_chat(self, prompt: str) -> list[int]:
+        """Ids of one user turn in the model's chat template, or of the bare text without one."""
+        return encode_chat(self.tokenizer, prompt, **self.template)
+
+    def text(self, tokens: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
+
+    def piece(self, token: int) -> str:
+        """One token's text; bytes that are no character on their own show as ``‹e2 82›``."""
+        if token not in self._pieces:
+            self._pieces[token] = self._piece(token)
+        return self._pieces[token]
+
+    @cached_property
+    def _anchor(self) -> list[int]:
+        """An ordinary token: behind one, a decoder that takes the blank off a text's first word
+        (SentencePiece's) leaves it where it is."""
+        return list(self.tokenizer("a", add_special_tokens=False).input_ids[-1:])
+
+    def _piece(self, token: int) -> str:
+        before = str(self.tokenizer.decode(self._anchor))
+        text = str(self.tokenizer.decode([*self._anchor, token]))
+        if text.startswith(before):
+            text = text.removeprefix(before)
+        else:
+            text = str(self.tokenizer.decode([token]))
+        if "\ufffd" not in text:
+            return text
+        raw = self.tokenizer.convert_ids_to_tokens(token)
+        codes = [_BYTE_OF.get(c) for c in raw] if isinstance(raw, str) else []
+        if isinstance(raw, str) and (byte := re.fullmatch(r"<0x([0-9A-Fa-f]{2})>", raw)):
+            codes = [int(byte[1], 16)]  # how SentencePiece spells one
+        if not codes or None in codes:
+            return text
+        return "‹" + " ".join(f"{code:02x}" for code in codes) + "›"
+
+    @cached_property
+    def tokenizer_hash(self) -> str:
+        return tokenizer_hash(self.tokenizer)
+
+
+class Returning(nn.Module):
+    """A module that may be on another device; what it gives comes back to its input's."""
+
+    def __init__(self, inner: nn.Module):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x).to(x.device)
+
+
+def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
+    """SHA-256 over the vocabulary: traces with the same one speak of the same tokens."""
+    vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda kv: kv[1])
+    return hashlib.sha256(json.dumps(vocabulary).encode()).hexdigest()[:16]
+
+
+def encode_chat(tokenizer: PreTrainedTokenizerBase, prompt: str, **options: Any) -> list[int]:
+    """Ids of one user turn in the chat template, or of the bare text without a template.
+
+    Special-token text typed by a user stays text: the turn is encoded apart from its frame.
+    ``options`` are the template's own variables (``enable_thinking=False``).
+    """
+    if not tokenizer.chat_template:
+        return tokenizer(prompt, split_special_tokens=True).input_ids
+    marker = "\ue000"
+    frame = tokenizer.apply_chat_template(
+        [{"role": "user", "content": marker}], add_generation_prompt=True, tokenize=False, **options
+    )
+    before, _, after = str(frame).partition(marker)
+    return [
+        *tokenizer(before, add_special_tokens=False).input_ids,
+        *tokenizer(prompt, add_special_tokens=False, split_special_tokens=True).input_ids,
+        *tokenizer(after, add_special_tokens=False).input_ids,
+    ]
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """GPT-2's printable stand-ins for bytes, as byte-level BPE vocabularies spell them."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    rest = [b for b in range(256) if b not in plain]
+    return {chr(b): b for b in plain} | {chr(256 + i): b for i, b in enumerate(rest)}
+
+
+_BYTE_OF = _byte_alphabet()
+SPLIT = "split"  # the device's name for all GPUs together
+
+
+def pick_device(wanted: str = "auto") -> torch.device:
+    """Raises UserError for a device this machine does not have."""
+    if wanted in ("auto", SPLIT):
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(wanted)
+        torch.ones(1, device=device).item()  # "meta" has a name but holds no numbers
+    except Exception as error:  # torch tells its developers' list, or lacks a module of its own
+        cards = [f"cuda:{n}" for n in range(torch.cuda.device_count())]
+        usable = ["auto", "cpu", *(["cuda", *cards] if cards else [])]
+        why = f"{first_line(error)}; " if wanted in usable else ""
+        raise UserError(
+            f"the device {wanted!r} cannot be used here: {why}choose of {', '.join(usable)}"
+        ) from None
+    return device
+
+
+def compute_dtype(device: torch.device) -> torch.dtype:
+    """The CPU computes in float32, a GPU in bfloat16."""
+    return torch.float32 if device.type == "cpu" else torch.bfloat16
+
+
+def placement(device: str) -> dict[str, Any]:
+    """How ``from_pretrained`` spreads a model: "split" fills the GPUs one after the other, and then
+    the CPU's memory, by accelerate's own plan."""
+    return {"device_map": "auto"} if device == SPLIT else {}
+
+
+def cannot_load(name: str, error: Exception) -> UserError:
+    """Whatever loading a model raised, as one sentence."""
+    return UserError(f"the model {name!r} cannot be loaded: {first_line(error)}")
+
+
+def target_config(name: str) -> PreTrainedConfig | None:
+    """The config of a target by name, fetched at most; None: the embedded one is not made yet.
+
+    Raises UserError when it cannot be read.
+    """
+    if name == embedded.NAME and not embedded.is_ready():
+        return None
+    try:
+        return _config_of(_source(name, embedded.embedded_path))
+    except UserError:
+        raise
+    except Exception as error:
+        raise cannot_load(name, error) from error
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """A target's tokens without its weights: the tokenizer, and how many ids the head has."""
+
+    tokenizer: PreTrainedTokenizerBase
+    size: int
+
+    @property
+    def identity(self) -> str:
+        return tokenizer_hash(self.tokenizer)
+
+
+def load_vocabulary(name: str, report: embedded.Report = lambda _: None) -> Vocabulary:
+    """The tokens of the target of this name. Raises UserError when they cannot be read."""
+    source = _source(name, lambda: embedded.prepare(report))
+    try:
+        size = _config_of(source).get_text_config().vocab_size
+        return Vocabulary(_tokenizer_of(source), size)
+    except Exception as error:
+        raise cannot_load(name, error) from error
+
+
+def _config_of(source: Source) -> PreTrainedConfig:
+    return AutoConfig.from_pretrained(
+        source.reference, revision=source.revision, trust_remote_code=False
+    )
+
+
+def _tokenizer_of(source: Source) -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(
+        source.reference, revision=source.revision, trust_remote_code=False
+    )
+
+
+def _source(name: str, embedded_folder: Callable[[], Path]) -> Source:
+    """Where the target of this name is. Raises UserError for what only ``denoise`` decodes."""
+    if name == embedded.NAME:
+        return Source(str(embedded_folder()))
+    preset = presets.find(name)
+    if preset.diffusion:
+        raise UserError(f"{name!r} is a diffusion model: `denoise` decodes it")
+    return preset.target
+
+
+def load_language(
+    name: str = embedded.NAME,
+    device: str = "auto",
+    report: embedded.Report = lambda _: None,
+    pack: bool = True,
+    template: Mapping[str, Value] | None = None,
+) -> Language:
+    """Load a target: the embedded one or a preset by name, any other causal LM by path or hub id.
+
+    The CPU computes in float32, a GPU in bfloat16. ``device`` "split" spreads a model that is too
+    large for one GPU over all. ``pack`` lays a CPU's weights out for speed; training, which needs
+    them as they are, turns it off. ``template``: variables of the chat template beside the
+    preset's. Raises UserError when loading fails.
+    """
+    where = pick_device(device)
+    source = _source(name, lambda: embedded.prepare(report))
+    report(embedded.Progress("loading weights", None))
+    dtype = compute_dtype(where)
+    try:
+        config, tokenizer = _config_of(source), _tokenizer_of(source)
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            source.reference,
+            output_loading_info=True,
+            config=config,
+            dtype=dtype,
+            attn_implementation=ATTENTION,
+            use_safetensors=True,
+            revision=source.revision,
+            trust_remote_code=False,
+            **placement(device),
+        )
+    except Exception as error:  # a broken checkpoint makes its libraries raise anything at all
+        raise cannot_load(name, error) from error
+    model, loading = loaded
+    if missing := sorted(loading["missing_keys"]):
+        raise UserError(f"the model {name!r} lacks the tensor {missing[0]} (and its text is noise)")
+    whole = not placed(model)
+    model = (model.to(where) if whole else model).eval().requires_grad_(False)
+    if whole and pack:
+        suit(model, dtype, where)
+    words = {**presets.find(name).template, **(template or {})}
+    return Language(name, model, tokenizer, source.folder, template=words)

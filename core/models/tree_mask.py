@@ -1,0 +1,26 @@
+"""Which rows of a draft may see each other."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from core.rounds.draft import Array, Draft
+
+
+def ancestor_mask(draft: Draft) -> Array:
+    """bool [N, N]: row i may see row j when j is i or one of its ancestors."""
+    return _ancestors(draft.parents)
+
+
+@numba.njit(cache=True)
+def _ancestors(parents):
+    count = len(parents)
+    allowed = np.zeros((count, count), np.bool_)
+    allowed[0, 0] = True
+    for row in range(1, count):
+        above = parents[row]
+        for column in range(above + 1):
+            allowed[row, column] = allowed[above, column]
+        allowed[row, row] = True
+    return allowed

@@ -1,0 +1,157 @@
+"""A draft: the nodes that one target forward scores.
+
+Shapes: N rows of a draft, row 0 being the root (the bonus token, depth 0); L drafted depths; S
+tokens listed behind one state of the drafter; R such lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+Array = np.ndarray
+
+ROOT = 0
+MAX_BUDGET = 1024  # the largest draft budget B
+CHILDLESS, NOT_ASKED = -1, -2  # rows behind which no list stands (see ``Proposal.after``)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DraftRows:
+    """What every draft has. Parents stand before their children.
+
+    tokens   int64   [N]  token ids; the root's is the bonus token
+    parents  int32   [N]  row of the parent (of the first parent in a block draft); −1: the root
+    depths   int32   [N]  0 for the root
+    ranks    int32   [N]  1 = the drafter's best token at that place; 0 for the root
+    log_q    float32 [N]  log q of the token at its place; 0 for the root
+    scores   float32 [N]  what the builder ranked by (best-first: Σ log q along the path)
+    """
+
+    tokens: Array
+    parents: Array
+    depths: Array
+    ranks: Array
+    log_q: Array
+    scores: Array
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def nodes(self) -> int:
+        """Drafted nodes. The root does not count toward the draft budget B."""
+        return len(self.tokens) - 1
+
+    @cached_property
+    def sources(self) -> tuple[tuple[int, ...], ...]:
+        """Rows of each row's parents: one in a tree, any number in a graph, none for the root."""
+        return tuple((p,) if p >= 0 else () for p in self.parents.tolist())
+
+    @cached_property
+    def children(self) -> tuple[tuple[int, ...], ...]:
+        """Rows of each row's children, in row order."""
+        below: list[list[int]] = [[] for _ in range(len(self))]
+        for row, parents in enumerate(self.sources):
+            for parent in parents:
+                below[parent].append(row)
+        return tuple(map(tuple, below))
+
+    def path(self, row: int) -> tuple[int, ...]:
+        """Rows from the root to ``row``, both included."""
+        rows = [row]
+        while (row := int(self.parents[row])) >= 0:
+            rows.append(row)
+        return tuple(reversed(rows))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Draft(DraftRows):
+    """A draft tree of tokens.
+
+    notes  name → float32 [N]: what the drafter and the builder know of each node beside q. A name
+           that begins with "log " is a log-probability and is shown as a probability.
+    side   rows that the target scores and that are never accepted (Lookahead's window). A side
+           row's descendants are side rows.
+    proposal  what the drafter proposed behind these rows, if it is recorded
+    """
+
+    notes: Mapping[str, Array] = field(default_factory=dict)
+    side: frozenset[int] = frozenset()
+    proposal: Proposal | None = None
+
+    def child(self, row: int, token: int) -> int | None:
+        """The child of ``row`` that carries ``token`` and may be accepted, if it was drafted."""
+        return next(
+            (c for c in self.children[row] if self.tokens[c] == token and c not in self.side), None
+        )
+
+    @staticmethod
+    def root_only(token: int) -> Draft:
+        """A draft without drafted nodes: verifying it is one step of plain decoding."""
+        return Draft.chain([token])
+
+    @staticmethod
+    def chain(tokens: Sequence[int], log_q: Sequence[float] | Array | None = None) -> Draft:
+        """A chain. ``tokens`` [N] begin with the root; ``log_q`` [N − 1] are those of the rest."""
+        count = len(tokens)
+        rows = np.arange(count, dtype=np.int32)
+        odds = np.zeros(count, np.float32)
+        if log_q is not None:
+            odds[1:] = log_q
+        return Draft(
+            tokens=np.asarray(tokens, np.int64),
+            parents=rows - 1,
+            depths=rows,
+            ranks=np.minimum(rows, 1),
+            log_q=odds,
+            scores=np.cumsum(odds, dtype=np.float32),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """A drafter's best tokens at some places, best first: ids [..., S] and log q [..., S]."""
+
+    ids: Array
+    log_q: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Proposal:
+    """What the drafter proposed in one round, as far as the round asked.
+
+    lists      [R, S], one list per drafter state that stands behind some row of the draft
+    after      int32 [N], which list stands behind each row; ``CHILDLESS`` or ``NOT_ASKED``: none
+    max_depth  L, the drafter's last depth
+    by_depth   [L, K], log q at each depth whatever tokens stand before; None for a drafter that
+               always conditions on the path. For a factorised drafter these are the lists.
+    read       how many tokens of a list the builder looks at whatever its budget; None: as many as
+               the budget lets it
+    """
+
+    lists: Candidates
+    after: Array
+    max_depth: int
+    by_depth: Candidates | None = None
+    read: int | None = None
+
+    @staticmethod
+    def factorised(by_depth: Candidates, depths: Array, read: int | None = None) -> Proposal:
+        """Of a drafter whose lists depend on the depth alone; ``depths`` [N] of the draft's rows."""
+        last = len(by_depth.ids)
+        after = np.where(depths < last, depths, CHILDLESS).astype(np.int32)
+        return Proposal(by_depth, after, last, by_depth, read)
+
+    @property
+    def factorised_lists(self) -> bool:
+        """Whether the lists depend on the depth alone."""
+        return self.lists is self.by_depth
+
+    def behind(self, row: int) -> Candidates | None:
+        """The list behind a row; None where there is none."""
+        at = int(self.after[row])
+        return Candidates(self.lists.ids[at], self.lists.log_q[at]) if at >= 0 else None

@@ -1,0 +1,220 @@
+"""A round: what the decoder yields, what a trace stores and what every view draws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from core.rounds.blocks import Block, BlockDraft
+from core.rounds.draft import NOT_ASKED, Array, Candidates, Draft, Proposal
+
+ACCEPTED, REJECTED, UNREACHED, SIDE = "accepted", "rejected", "unreached", "side"
+
+# Causes: why a branch ended, by the names used everywhere (see ``Round.why``).
+OUTRANKED = "outranked"
+PRUNED = "not drafted: pruned by budget"
+OUTSIDE = "not drafted: outside the candidates"
+BEYOND = "not drafted: beyond the last depth"
+NO_DRAFT = "not drafted: this round drafted nothing"
+NOT_IN_GRAPH = "not drafted: not in the draft graph"
+BLOCK_DONE = "nothing left to draft: the block is finished"
+REFUSED = "refused by speculative sampling"
+
+TEXT_LIMIT = 64  # tokens of each list whose text a round keeps: longer lists are never shown whole
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """What the target said to a draft.
+
+    path           accepted rows, the root first: [0, …]
+    target_tokens  int64 [N], the target's own token behind every row (argmax, or its sample);
+                   −1 where it was not computed
+    bonus_token    the next round's root where it is not the target's own token behind the path's
+                   last row: speculative sampling draws it from the residual distribution
+    """
+
+    path: tuple[int, ...]
+    target_tokens: Array
+    bonus_token: int | None = None
+
+    @property
+    def accepted(self) -> int:
+        """Accepted drafted nodes."""
+        return len(self.path) - 1
+
+    @property
+    def bonus(self) -> int:
+        """The bonus token: the next round's root."""
+        if self.bonus_token is not None:
+            return self.bonus_token
+        return int(self.target_tokens[self.path[-1]])
+
+
+@dataclass(frozen=True, eq=False)
+class TargetProbs:
+    """The target's probabilities at every row of a draft, at temperature 1.
+
+    log_p      float32 [N]     log p of the row's token given its path (NaN for the root)
+    rank       int32   [N]     the token's rank under p, 1 = the most probable (0: root)
+    top_ids    int64   [N, J]  the J most probable next tokens behind the row
+    top_log_p  float32 [N, J]
+    entropy    float32 [N]     entropy of p behind the row, nats
+    """
+
+    log_p: Array
+    rank: Array
+    top_ids: Array
+    top_log_p: Array
+    entropy: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Probe:
+    """Drafter against target at the depths this round observed (d = 1 … accepted + 1, at most L).
+
+    A depth is observed when its parent was accepted. All others are unobserved, not rejected.
+
+    tvd        float32 [d]      ½ Σ_v |q_d(v) − p(v | true prefix)|, full vocabulary
+    coverage   float32 [d, 16]  C_K(d) = Σ_{l≤K} p(x̂_d^(l) | true prefix), x̂ the drafter's K best
+    entropy_q  float32 [d]      entropy of q_d, nats
+    rank_q     int32   [d]      rank of the target's own token under q_d, 1 = best
+    """
+
+    tvd: Array
+    coverage: Array
+    entropy_q: Array
+    rank_q: Array
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds spent in each stage of a round. What is outside the forwards is build + commit."""
+
+    draft: float = 0.0
+    build: float = 0.0
+    verify: float = 0.0
+    commit: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.draft + self.build + self.verify + self.commit
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """The target's rule for its own token. Temperature 0 is greedy."""
+
+    temperature: float = 0.0
+    top_k: int = 0  # 0 = off
+    top_p: float = 1.0
+    seed: int = 0
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+
+GREEDY = Sampling()
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """One round, as plain data.
+
+    index      0, 1, 2 … within the run
+    position   absolute position of the root token (prompt tokens come first)
+    committed  tokens this round added to the text, cut at stop tokens and limits
+    texts      token id → text, for every id a view shows (of long lists the first ones)
+    block      a denoising call's block; then the draft is a ``BlockDraft``, ``position`` that of
+               the block's first token, and ``committed`` in the order of unmasking
+    """
+
+    index: int
+    position: int
+    draft: Draft | BlockDraft
+    verdict: Verdict
+    committed: tuple[int, ...]
+    target_probs: TargetProbs | None = None
+    probe: Probe | None = None
+    times: Times = Times()
+    texts: Mapping[int, str] = field(default_factory=dict)
+    block: Block | None = None
+
+    @property
+    def accepted(self) -> int:
+        return self.verdict.accepted
+
+    @property
+    def number(self) -> int:
+        """Which round it is, from 1, as people are shown it. Files hold ``index``."""
+        return self.index + 1
+
+    @property
+    def proposal(self) -> Proposal | None:
+        """What the drafter proposed; None for plain decoding, denoising, or when not recorded."""
+        return self.draft.proposal if isinstance(self.draft, Draft) else None
+
+    @property
+    def by_depth(self) -> Candidates | None:
+        """The drafter's best tokens at each depth whatever stands before, if it has such."""
+        return None if self.proposal is None else self.proposal.by_depth
+
+    @property
+    def max_depth(self) -> int:
+        """L, the drafter's last depth; 0 when nothing was proposed."""
+        return 0 if self.proposal is None else self.proposal.max_depth
+
+    def text(self, token: int) -> str:
+        return self.texts.get(token, f"⟨{token}⟩")
+
+    @cached_property
+    def status(self) -> tuple[str, ...]:
+        """accepted, rejected (its parent was accepted), unreached or side, for every row."""
+        accepted = set(self.verdict.path)
+        side = self.draft.side if isinstance(self.draft, Draft) else frozenset()
+
+        def of(row: int, parents: tuple[int, ...]) -> str:
+            if row in side:
+                return SIDE
+            if row in accepted:
+                return ACCEPTED
+            return UNREACHED if accepted.isdisjoint(parents) else REJECTED
+
+        return tuple(of(row, parents) for row, parents in enumerate(self.draft.sources))
+
+    def candidates_behind(self, row: int) -> Candidates | None:
+        """The drafter's best tokens behind a row, if the round recorded them."""
+        return None if self.proposal is None else self.proposal.behind(row)
+
+    @cached_property
+    def stop_reason(self) -> str:
+        """Why the walk ended where it did: why the token there was not drafted or not accepted."""
+        row = self.verdict.path[-1]
+        if self.block is not None and self.block.finished:
+            return BLOCK_DONE
+        if self.draft.nodes == 0:
+            return NO_DRAFT
+        if self.block is not None:
+            return NOT_IN_GRAPH
+        if self.proposal is None or self.draft.depths[row] >= self.max_depth:
+            return BEYOND
+        if self.proposal.after[row] == NOT_ASKED:
+            return PRUNED
+        listed = self.proposal.behind(row)
+        read = listed.ids[: self.proposal.read] if listed is not None else ()
+        return PRUNED if self.verdict.bonus in read else OUTSIDE
+
+    def why(self, row: int) -> str:
+        """Why this row's branch lived or died, in the project's fixed words."""
+        status = self.status[row]
+        if status != REJECTED:
+            return status
+        behind = self.verdict.path[:-1]  # accepted, and so was a child of it
+        if not set(behind).isdisjoint(self.draft.sources[row]):
+            return OUTRANKED
+        return REFUSED if self.verdict.bonus_token is not None else self.stop_reason
+
+    def with_texts(self, texts: Mapping[int, str]) -> Round:
+        return replace(self, texts=texts)
