@@ -58,7 +58,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         ),
         Command(
             "export",
-            "app.commands.take",
+            "app.commands.export",
             "write a trace as an offline page, picture, graph, table or timeline",
             (
                 "export run.jsonl --to html",
@@ -159,13 +159,13 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         ),
         Command(
             "calibrate-graph",
-            "app.commands.calibrate_graph",
+            "app.commands.find_graph",
             "find the draft graphs that save a diffusion model most calls (resumable)",
             ("calibrate-graph graphs --prompts questions.jsonl --count 50",),
         ),
         Command(
             "export-checkpoint",
-            "app.commands.export",
+            "app.commands.export_checkpoint",
             "write a drafter in the official DFlash format",
             ("export-checkpoint runs/drafter-official",),
         ),
@@ -307,7 +307,7 @@ def _broken_pipe() -> TextIO:
 
 def _complain(sentence: str, code: int) -> int:
     """Say one line on stderr. It may quote a file or a trace, so it is made safe to show."""
-    from app.visible import flowing
+    from app.view.text import flowing
 
     try:
         sys.stdout.flush()

@@ -13,7 +13,7 @@ from functools import cached_property
 from html import escape
 from pathlib import Path
 
-from app.offline import offline_page
+from app.export.offline import offline_page
 from core.errors import UserError
 from core.traces.reader import read_trace
 from core.traces.schema import Trace

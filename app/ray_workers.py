@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from analysis.sweep import Job, Terms
-from app.sweeping import Outcome, Report, Runner, sentence
+from app.sweep_runner import Outcome, Report, Runner, sentence
 from core import ASSETS
 from core.errors import UserError
 

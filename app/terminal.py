@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from app.visible import flowing
+from app.view.text import flowing
 
 BAR = 24  # characters of the longest bar
 EIGHTHS = " ▏▎▍▌▋▊▉█"

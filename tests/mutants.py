@@ -20,10 +20,10 @@ from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
 from core.errors import UserError
-from core.traces.reader import TraceReader
-from core.traces.schema import Header, summary, Trace
-from core.traces.writer import round_to_json, write_trace
 from core.rounds.round import Round
+from core.traces.reader import TraceReader
+from core.traces.schema import Header, Trace, summary
+from core.traces.writer import round_to_json, write_trace
 from tests.fakes import make_header, rounds_of
 
 # What takes the place of a value: numbers no array holds, other kinds, other depths, other texts.
@@ -249,16 +249,16 @@ def everything(trace: Trace) -> None:
 
 def shown(trace: Trace) -> None:
     """What the page, the terminal and a comparison show."""
-    from app.compare import cautions
-    from app.drafted import candidate_width
-    from app.render import svg_tree, text_tree
-    from app.view import GHOST, header_view, node_view, round_view, stopped
+    from app.view.comparison import cautions
+    from app.view.explanation import candidate_width
+    from app.view.rounds import GHOST, has_stop, header_view, node_view, round_view
+    from app.view.tree import svg_tree, text_tree
 
     cautions(trace.header, make_header())
     strict = [header_view(trace.header), summary(trace.rounds)]
     for at, record in enumerate(trace.rounds):
         strict += [round_view(record, first=at == 0), round_to_json(record)]
-        rows = [*range(len(record.draft)), *([GHOST] if stopped(record) else [])]
+        rows = [*range(len(record.draft)), *([GHOST] if has_stop(record) else [])]
         strict += [node_view(record, row, candidate_width(trace.header)) for row in rows[:12]]
         assert text_tree(record) and svg_tree(record, dark=at % 2 == 1)
     for value in strict:
@@ -268,10 +268,10 @@ def shown(trace: Trace) -> None:
 def taken(trace: Trace) -> None:
     """What can be taken away."""
     from analysis.rows import nodes_table, rounds_table
-    from app.graphs import dot, graphml
-    from app.offline import offline_page
-    from app.perfetto import perfetto
-    from app.tables import table_csv, table_parquet
+    from app.export.graphs import dot, graphml
+    from app.export.offline import offline_page
+    from app.export.tables import table_csv, table_parquet
+    from app.export.timeline import perfetto
 
     json.loads(perfetto(trace))
     for table in (rounds_table(trace), nodes_table(trace.rounds)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.compare import apart, cautions, linkable
+from app.view.comparison import cautions, differences, same_tokens
 from tests.fakes import make_header
 
 
@@ -48,8 +48,8 @@ def test_two_denoising_runs_say_what_they_drew_with():
 def test_of_more_than_two_it_is_said_which():
     one = make_header("a")
     other = make_header("b")
-    assert apart([one]) == [] and apart([one, other]) == cautions(one, other)
-    (told,) = apart([one, other, one, other])
+    assert differences([one]) == [] and differences([one, other]) == cautions(one, other)
+    (told,) = differences([one, other, one, other])
     assert told.startswith("A against B and D: the prompts differ")
-    assert linkable([one, other])
-    assert not linkable([replace(one, tokenizer_hash="1"), replace(other, tokenizer_hash="2")])
+    assert same_tokens([one, other])
+    assert not same_tokens([replace(one, tokenizer_hash="1"), replace(other, tokenizer_hash="2")])

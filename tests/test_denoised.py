@@ -14,29 +14,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.denoised import (
-    calibrated,
-    calibrated_dot,
-    calibrated_view,
-    call_view,
-    draft_view,
-    graph_view,
-    is_denoised,
-    last_known,
-    run_view,
-    unlike,
-)
-from app.graphs import dot
-from app.layout import layered
+from app.export.graphs import dot
 from app.studio.engine import DenoiseAsk, LiveEngine, ModelChoice
 from app.studio.gallery import Gallery
+from app.view.denoise import (
+    call_view,
+    differences,
+    draft_view,
+    graph_of,
+    graph_view,
+    is_denoising,
+    last_known,
+    outline_dot,
+    outline_view,
+    run_view,
+)
+from app.view.layout import layered
 from core.diffusion.graph import DraftGraph, Pace, make_graph
 from core.diffusion.steps import saved, written
+from core.rounds.blocks import MASKED
+from core.rounds.round import ACCEPTED, REJECTED, UNREACHED, Round
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
-from core.rounds.blocks import MASKED
-from core.rounds.round import ACCEPTED, REJECTED, Round, UNREACHED
 from tests import fakes
 from tests.denoised_fakes import GRAPH, make_header, plain_rounds, spiffy_rounds, traces, walk
 from tests.test_view import plain_json
@@ -197,22 +197,22 @@ def test_a_run_s_words():
 
 def test_what_two_runs_do_not_share():
     one, other = make_header(GRAPH), make_header()
-    assert unlike(one, other) == []
-    assert unlike(one, make_header(seed=3)) == []  # greedy: the seed says nothing
-    assert unlike(one, make_header(seed=3, temperature=1.0)) == [
+    assert differences(one, other) == []
+    assert differences(one, make_header(seed=3)) == []  # greedy: the seed says nothing
+    assert differences(one, make_header(seed=3, temperature=1.0)) == [
         "the temperatures differ",
         "the seeds differ",
     ]
-    assert unlike(one, make_header(pace=Pace(2))) == ["the tokens per step differ"]
+    assert differences(one, make_header(pace=Pace(2))) == ["the tokens per step differ"]
 
 
 def test_a_trace_opens_as_it_was_live(tmp_path: Path):
     live, _ = traces(block=16)
     write_trace(tmp_path / "t.jsonl.gz", live)
     read = read_trace(tmp_path / "t.jsonl.gz")
-    assert is_denoised(read) and views(read.rounds)[3] == views(live.rounds)[3]
-    assert not is_denoised(Trace(fakes.make_header(), (fakes.make_round(),), {}))
-    assert not is_denoised(Trace(live.header, (), {}))
+    assert is_denoising(read) and views(read.rounds)[3] == views(live.rounds)[3]
+    assert not is_denoising(Trace(fakes.make_header(), (fakes.make_round(),), {}))
+    assert not is_denoising(Trace(live.header, (), {}))
 
 
 @pytest.mark.parametrize("pace", [Pace(1), Pace(3), Pace(threshold=0.6)])
@@ -237,7 +237,7 @@ def test_numbers_that_are_none_leave_as_null():
 
 
 def test_a_calibrated_graph_counts_what_became_of_its_formulas():
-    view = calibrated_view(GRAPH, SPIFFY)
+    view = outline_view(GRAPH, SPIFFY)
     plain_json(view)
     assert all(type(key) is str for key in view["labels"])  # the server refuses others
     assert len(view["nodes"]) == len(GRAPH) + 1 and view["sources"][0] == []
@@ -252,7 +252,7 @@ def test_a_calibrated_graph_counts_what_became_of_its_formulas():
     assert third["why"].startswith(
         "sets the surest position to its best token, the 3rd surest position to its best token."
     )
-    text = calibrated_dot(GRAPH)
+    text = outline_dot(GRAPH)
     assert text.count("->") == sum(map(len, view["sources"])) and "c₁₁ c₂₁ c₃₁" in text
 
 
@@ -266,9 +266,9 @@ def test_a_call_s_dot_names_every_edit_and_pathway():
 
 
 def test_a_header_s_graph_comes_back_as_it_was():
-    graph = calibrated(make_header(GRAPH).settings)
+    graph = graph_of(make_header(GRAPH).settings)
     assert graph is not None and graph.formulas == GRAPH.formulas and graph.name == GRAPH.name
-    assert calibrated(make_header().settings) is None
+    assert graph_of(make_header().settings) is None
 
 
 def test_the_gallery_keeps_denoising_runs_apart():
@@ -279,8 +279,8 @@ def test_the_gallery_keeps_denoising_runs_apart():
     assert usual and not set(usual) & set(denoised)
     for entry in gallery.denoised:
         plain, spiffy = (gallery.trace(run["name"]) for run in entry["runs"])
-        assert is_denoised(plain) and is_denoised(spiffy)
-        assert unlike(plain.header, spiffy.header) == []
+        assert is_denoising(plain) and is_denoising(spiffy)
+        assert differences(plain.header, spiffy.header) == []
         assert np.array_equal(written(plain.rounds), written(spiffy.rounds))
 
 
@@ -295,4 +295,4 @@ def test_the_live_engine_starts_both_denoising_runs():
     )  # fmt: skip
     spiffy, plain = (engine.start(DenoiseAsk("p", 16, nodes=nodes)).header for nodes in (3, None))
     assert (spiffy.method, plain.method) == ("spiffy", "denoise")
-    assert calibrated(spiffy.settings).name == "k1-d3" and spiffy.settings["block"] == 8
+    assert graph_of(spiffy.settings).name == "k1-d3" and spiffy.settings["block"] == 8

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from app import drafted
-from app.drafted import candidate_width, cues, drafted_view, kind
-from app.render import svg_tree, text_tree
-from app.view import node_view, round_view
+from app.view.explanation import candidate_width, cues, drafted_view, kind
+from app.view.rounds import node_view, round_view
+from app.view.tree import svg_tree, text_tree
 from core.drafting import builders
 from core.methods.dart import search as continuity
 from core.rounds.draft import Draft

@@ -14,12 +14,12 @@ import pytest
 
 from analysis.rows import NODE, ROUND, nodes_table, rounds_table
 from app.cli import main
-from app.commands.take import FORMS
-from app.perfetto import perfetto
-from app.tables import download_table, table_bytes, table_csv, table_parquet
-from core.traces.schema import summary, Trace
-from core.traces.writer import write_trace
+from app.commands.export import FORMS
+from app.export.tables import download_table, table_bytes, table_csv, table_parquet
+from app.export.timeline import perfetto
 from core.rounds.round import Times
+from core.traces.schema import Trace, summary
+from core.traces.writer import write_trace
 from tests.fakes import HOSTILE, make_header, make_run
 from tests.test_imports import HEAVY, modules_after
 from tests.test_offline import made
@@ -204,8 +204,8 @@ def test_a_trace_is_never_overwritten(trace_file: Path, capsys):
 
 def test_exports_never_import_torch():
     code = (
-        "import app.offline, app.graphs, app.perfetto, app.notebook, app.tables, analysis.rows, "
-        "app.commands.take"
+        "import app.export.offline, app.export.graphs, app.export.timeline, app.notebook, app.export.tables, analysis.rows, "
+        "app.commands.export"
     )
     assert not modules_after(code) & (HEAVY | {"gradio"})
 

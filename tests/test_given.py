@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from app import cli, given
-from app.given import Given, find
+from app.trace_files import TraceFiles, find
 from core.errors import UserError
 from core.traces.reader import TraceReader
 from core.traces.schema import Header, Trace
@@ -27,7 +27,7 @@ def put(path: Path, header: Header | None = None, footer: dict[str, Any] | None 
     return path
 
 
-def labels(found: Given) -> list[str]:
+def labels(found: TraceFiles) -> list[str]:
     return [file.label for file in found.files]
 
 
@@ -47,7 +47,7 @@ def test_files_and_folders_of_any_depth_sorted_by_name(tmp_path: Path):
         "a.jsonl.gz", "one.jsonl", "traces/b-B16.jsonl", "traces/b-B128.jsonl.gz",
     ]  # fmt: skip
     assert found.found == 4 and found.note == ""
-    assert find([]) == Given()
+    assert find([]) == TraceFiles()
 
 
 def test_names_that_several_files_share_get_their_folders(tmp_path: Path):

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from app import graphs
-from app.graphs import GHOST, dot, dot_svg, draft_graph, graphml
-from app.visible import visible
+from app.export.graphs import GHOST, dot, dot_svg, draft_graph, graphml
+from app.view.text import visible
 from core.errors import UserError
 from core.rounds.draft import Draft
 from core.rounds.round import ACCEPTED, Round

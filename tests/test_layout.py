@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.layout import COUSIN, SIBLING, tidy
+from app.view.layout import COUSIN, SIBLING, tidy
 from core.rounds.draft import Draft
 from tests.fakes import make_round
 

@@ -16,14 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.drafted import TERM_Q
 from app.learn import graph, measured, steps
 from app.learn.course import FOLDER, METHODS, Material, course
 from app.learn.words import para, told
 from core.drafting import builders
-from core.verification.walk import walk
 from core.errors import UserError
+from core.methods.dart import TERM_Q
 from core.rounds.draft import Candidates
+from core.verification.walk import walk
 from tests.test_imports import HEAVY, ROOT
 
 

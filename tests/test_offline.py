@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.drafted import candidate_width
+from app.export.offline import EACH, Packer, offline_page
 from app.notebook import View, show
-from app.offline import EACH, Packer, offline_page
-from app.scripts import VIEW, WEB
-from app.view import GHOST, node_view, round_view, stopped
+from app.page_files import VIEW, WEB
+from app.view.explanation import candidate_width
+from app.view.rounds import GHOST, has_stop, node_view, round_view
 from core.errors import UserError
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
@@ -85,7 +85,7 @@ def test_the_file_holds_exactly_what_the_server_would_answer(plain: bool, hostil
     width = candidate_width(trace.header)
     for at, record in enumerate(trace.rounds):
         packed = block(page, f"ds-nodes-0-{at // EACH}")
-        rows = [*range(len(record.draft)), *([GHOST] if stopped(record) else [])]
+        rows = [*range(len(record.draft)), *([GHOST] if has_stop(record) else [])]
         told = [unfold(packed, place) for place in packed["rounds"][at % EACH]]
         assert told == json.loads(json.dumps([node_view(record, row, width) for row in rows]))
 

@@ -8,10 +8,10 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from app.render import percent, svg_tree, text_tree
-from app.visible import fitting, flowing, visible
+from app.view.text import fitting, flowing, visible
+from app.view.tree import percent, svg_tree, text_tree
 from core.rounds.draft import Candidates, Draft
-from core.rounds.round import TargetProbs, Round, Times, Verdict
+from core.rounds.round import Round, TargetProbs, Times, Verdict
 from tests.fakes import make_round
 
 TEXTS = {0: "The", 1: " sky", 2: " sea", 3: " is", 4: "\n", 5: " was", 6: " blue"}

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from app.view import GHOST, drawable, header_view, node_view, round_view, stopped
+from app.view.rounds import GHOST, drawable, has_stop, header_view, node_view, round_view
 from core.rounds.draft import Draft
-from core.rounds.round import TargetProbs, Probe, Round, Verdict
+from core.rounds.round import Probe, Round, TargetProbs, Verdict
 from tests.fakes import make_header, make_round, make_run
 from tests.test_render import TEXTS, small_round
 
@@ -124,7 +124,7 @@ def test_rows_that_are_not_there():
 def test_a_text_of_one_token_has_no_ghost():
     alone = Round(0, 3, Draft.root_only(1), Verdict((0,), np.array([-1])), (), texts=TEXTS)
     view = round_view(alone, first=True)
-    assert not stopped(alone) and "ghost" not in view and view["text"] == [[" sky", "p", 0]]
+    assert not has_stop(alone) and "ghost" not in view and view["text"] == [[" sky", "p", 0]]
     assert node_view(alone, 0)["next"] is None
     with pytest.raises(IndexError):
         node_view(alone, GHOST)

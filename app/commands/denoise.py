@@ -260,7 +260,7 @@ def _denoise(
 
 
 def _print(done: Done) -> None:
-    from app.visible import flowing
+    from app.view.text import flowing
 
     out = console()
     print(f"{flowing(done.text)}\n")

@@ -1,99 +1,147 @@
-"""``export-checkpoint``: a shipped drafter (or another) in its official format."""
+"""``export``: a trace as a file for elsewhere. Never imports torch."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from app.commands.common import EMBEDDED
-from core.errors import UserError, first_line
-from core.methods.registry import DRAFTERS
+from app.commands.common import whole
+from app.commands.replay import pick
+from core.errors import UserError
+from core.traces.reader import read_trace
+from core.traces.schema import Trace
 
-if TYPE_CHECKING:
-    from torch import nn
+TABLES = ("rounds", "nodes")
+
+
+@dataclass(frozen=True)
+class Form:
+    """What an export writes. ``one_round``: it shows a single round, by default the first."""
+
+    make: Callable[[list[Trace], argparse.Namespace], bytes]
+    ending: str
+    one_round: bool = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Write a drafter as an official checkpoint: config.json and bf16 model.safetensors, which\n"
-        "the reference implementation loads. A shipped file holds int8 weights with power-of-two\n"
-        "scales; what they stand for are bf16 numbers, so this loses nothing. A TreeFlash one is\n"
-        "joined with its backbone; a DART one with the target's embedding and head."
+        "Write a trace as a file for elsewhere:\n"
+        "  html      one file that replays the run offline; of two traces, side by side\n"
+        "  svg       one round's tree        dot, graphml   one round's draft as a graph\n"
+        "  csv, parquet   a table: its rounds, or every node\n"
+        "  perfetto  stage times and τ for ui.perfetto.dev or chrome://tracing"
     )
-    parser.add_argument("out", type=Path, metavar="FOLDER", help="a new or empty folder")
+    parser.add_argument("file", type=Path, nargs="+", metavar="TRACE", help=".jsonl or .jsonl.gz")
+    parser.add_argument("--to", required=True, choices=tuple(FORMS), help="what to write")
     parser.add_argument(
-        "--kind", default="dflash", choices=tuple(DRAFTERS), help="which drafter (default dflash)"
-    )
+        "--round", type=whole, metavar="N",
+        help="the round, from 1, of a tree or graph (default 1), or the only one of a nodes table",
+    )  # fmt: skip
     parser.add_argument(
-        "--model", default=EMBEDDED, metavar="NAME", help=f"whose drafter (default {EMBEDDED})"
+        "--table", choices=TABLES, default="rounds", help="for csv and parquet (default rounds)"
     )
-    parser.add_argument("--drafter", type=Path, metavar="FOLDER", help="another checkpoint folder")
+    parser.add_argument("--dark", action="store_true", help="svg: on a dark ground")
+    parser.add_argument(
+        "--layout", choices=("tidy", "dot"), default="tidy",
+        help="svg: Draftscope's own layout (default), or that of graphviz's dot program",
+    )  # fmt: skip
+    parser.add_argument("--plain", action="store_true", help="html: not compressed, for browsers "
+                        "of before 2023")  # fmt: skip
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="where to (default: beside the trace; -: stdout)"
+    )
 
 
 def main(args: argparse.Namespace) -> int:
-    from core.methods.loading import shipped
-
-    folder = args.drafter or shipped(args.kind, args.model)
-    if folder is None:
-        raise UserError(f"no {args.kind} drafter ships for {args.model!r}")
-    if args.out.exists() and (not args.out.is_dir() or any(args.out.iterdir())):
-        raise UserError(f"{args.out} exists and is not an empty folder")
-    model = {"dflash": _dflash, "treeflash": _treeflash, "dart": _dart}[args.kind](folder, args)
-    count = sum(p.numel() for p in model.parameters())
-    print(f"{args.out}: {count / 1e6:.1f} million parameters, bf16, official {args.kind} format")
+    form = FORMS[args.to]
+    if len(args.file) > (2 if args.to == "html" else 1):
+        raise UserError(
+            f"--to {args.to} takes {'at most two traces' if args.to == 'html' else 'one trace'}"
+        )
+    data = form.make([read_trace(path) for path in args.file], args)
+    out = args.out or _beside(args.file[0], form, args)
+    if str(out) == "-":
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        return 0
+    if any(out.exists() and path.samefile(out) for path in args.file):
+        raise UserError(f"{out} is the trace itself: name another file with --out")
+    try:
+        out.write_bytes(data)
+    except OSError as error:
+        raise UserError(f"{out} cannot be written: {error.strerror or error}") from None
+    print(f"{out}: {len(data):,} bytes")
     return 0
 
 
-@contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    """Raises UserError when files cannot be written; safetensors has an error of its own."""
-    from safetensors import SafetensorError
-
-    try:
-        yield
-    except (OSError, SafetensorError) as error:
-        why = (isinstance(error, OSError) and error.strerror) or first_line(error)
-        raise UserError(f"{folder} cannot be written: {why}") from None
+def _beside(path: Path, form: Form, args: argparse.Namespace) -> Path:
+    """run.jsonl.gz → run.html, run-round-3.svg, run-nodes.csv."""
+    stem = path.name.removesuffix(".gz").removesuffix(".jsonl")
+    part = f"-round-{args.round or 1}" if form.one_round else ""
+    if args.to in ("csv", "parquet"):
+        part = f"-{args.table}" + (f"-round-{args.round}" if args.round is not None else "")
+    return path.with_name(f"{stem}{part}{form.ending}")
 
 
-def _dflash(folder: Path, args: argparse.Namespace) -> nn.Module:
-    import torch
-
-    from core.methods.dflash.drafter import load_model, save_model
-
-    model = load_model(folder, torch.bfloat16, "cpu")
-    with _writing(args.out):
-        save_model(model, args.out)
-    return model
+# ── what each writes; imports are made when needed, a trace to CSV needs no networkx ─────────────
 
 
-def _treeflash(folder: Path, args: argparse.Namespace) -> nn.Module:
-    import torch
+def _html(traces: list[Trace], args: argparse.Namespace) -> bytes:
+    from app.export.offline import offline_page
 
-    from core.methods.treeflash.drafter import load_model, save_model
-
-    model = load_model(folder, torch.bfloat16, "cpu")
-    with _writing(args.out):
-        save_model(model, args.out)
-    return model
+    return offline_page(traces, plain=args.plain).encode()
 
 
-def _dart(folder: Path, args: argparse.Namespace) -> nn.Module:
-    import torch
+def _svg(traces: list[Trace], args: argparse.Namespace) -> bytes:
+    record = pick(traces[0], args.round)
+    if args.layout == "dot":
+        from app.export.graphs import dot_svg
 
-    from app.commands.common import quiet_libraries
-    from core.methods.dart.drafter import load_checkpoint, save_official
-    from core.models.language import load_language
+        return dot_svg(record)
+    from app.view.tree import svg_tree
 
-    quiet_libraries()
-    found = load_checkpoint(folder, torch.bfloat16, "cpu")
-    if found.head is not None:
-        raise UserError(f"{folder} has a head of its own: it is in the official format already")
-    language = load_language(args.model, "cpu", pack=False)
-    embedding = language.model.get_input_embeddings().weight
-    with _writing(args.out):
-        save_official(found.model, language.head.weight, embedding, args.out)
-    return found.model
+    return svg_tree(record, dark=args.dark).encode()
+
+
+def _dot(traces: list[Trace], args: argparse.Namespace) -> bytes:
+    from app.export.graphs import dot
+
+    return dot(pick(traces[0], args.round)).encode()
+
+
+def _graphml(traces: list[Trace], args: argparse.Namespace) -> bytes:
+    from app.export.graphs import graphml
+
+    return graphml(pick(traces[0], args.round))
+
+
+def _table(traces: list[Trace], args: argparse.Namespace) -> bytes:
+    from analysis.rows import nodes_table, rounds_table
+    from app.export.tables import table_bytes
+
+    if args.table == "rounds":
+        if args.round is not None:
+            raise UserError("a table of rounds has them all: --round is for --table nodes")
+        return table_bytes(rounds_table(traces[0]), args.to)
+    chosen = traces[0].rounds if args.round is None else [pick(traces[0], args.round)]
+    return table_bytes(nodes_table(chosen), args.to)
+
+
+def _perfetto(traces: list[Trace], args: argparse.Namespace) -> bytes:
+    from app.export.timeline import perfetto
+
+    return perfetto(traces[0]).encode()
+
+
+FORMS = {
+    "html": Form(_html, ".html"),
+    "svg": Form(_svg, ".svg", one_round=True),
+    "dot": Form(_dot, ".dot", one_round=True),
+    "graphml": Form(_graphml, ".graphml", one_round=True),
+    "csv": Form(_table, ".csv"),
+    "parquet": Form(_table, ".parquet"),
+    "perfetto": Form(_perfetto, ".perfetto.json"),
+}

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from app.commands.common import whole
-from app.render import text_tree
 from app.terminal import console, one_line, table
+from app.view.tree import text_tree
 from core.errors import UserError
 from core.rounds.round import Round
 from core.traces.reader import read_trace

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.compare import cautions
 from app.terminal import Progress, bar, console, one_line, say, table
+from app.view.comparison import cautions
 from core.errors import UserError
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
@@ -363,7 +363,7 @@ def write_table(frame: Any, path: Path) -> None:
         made = {**frame.attrs.get("about", {}), "rows": rows}
         path.write_text(json.dumps(made, ensure_ascii=False), encoding="utf-8")
     else:
-        from app.tables import table_csv
+        from app.export.tables import table_csv
 
         path.write_bytes(table_csv(frame))
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from app import given
+from app import trace_files
 from app.commands.common import add_model_options, checked_drafter, method, template, whole
 from core.errors import UserError
 
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     if not 0 <= args.port < 1 << 16:
         raise UserError(f"the port must be 0 to 65535, not {args.port}")
-    files = given.find(args.traces)
+    files = trace_files.find(args.traces)
     if files.note:
         print(f"draftscope: the page lists {files.note}", file=sys.stderr, flush=True)
     try:

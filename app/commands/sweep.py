@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from analysis.prompts import Prompt
     from analysis.sweep import Job, Plan, Score
     from analysis.sweep_folder import Folder
-    from app.sweeping import Outcome, Report
+    from app.sweep_runner import Outcome, Report
 
 COLUMNS = ("", "τ", "95 %", "texts", "runs", "failed", "tokens/s", "tokens as plain")
 FRESH = 60.0  # seconds a table may lag behind the runs
@@ -110,7 +110,7 @@ def _check_place(args: argparse.Namespace) -> None:
 def _plan(args: argparse.Namespace) -> Plan:
     """Raises UserError for a setting out of range, before anything is loaded."""
     from analysis.sweep import Job, Plan, Terms, gridded
-    from app.sweeping import request_of
+    from app.sweep_runner import request_of
 
     methods = [*args.methods, *args.named] or list(RECIPES)
     field = gridded(methods, args.budget, args.set)
@@ -204,7 +204,7 @@ def _run(folder: Folder, args: argparse.Namespace) -> None:
 def _outcomes(
     folder: Folder, left: list[Job], args: argparse.Namespace, report: Report
 ) -> Iterator[Outcome]:
-    from app.sweeping import Runner, run_here
+    from app.sweep_runner import Runner, run_here
 
     terms = folder.plan.terms
     if args.ray is None:

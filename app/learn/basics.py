@@ -31,7 +31,7 @@ from app.learn.words import (
     told,
     tree,
 )
-from app.visible import flowing, visible
+from app.view.text import flowing, visible
 from core.rounds.draft import Candidates
 from core.traces.schema import summary
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from app.learn.steps import Search, considered, search, unjudged
 from app.learn.words import Json
-from app.view import round_view
+from app.view.rounds import round_view
 from core import ASSETS
 from core.rounds.draft import Draft
 from core.rounds.round import Round

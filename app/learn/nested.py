@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from app.drafted import MARGINAL
 from app.learn.course import Material
 from app.learn.steps import (
     first,
@@ -30,7 +29,8 @@ from app.learn.words import (
     told,
     tree,
 )
-from app.visible import visible
+from app.view.text import visible
+from core.methods.treeflash import MARGINAL
 from core.rounds.round import Round
 
 LISTED = 4  # tokens of a child order

@@ -28,8 +28,8 @@ from app.learn.words import (
     told,
     tree,
 )
-from app.render import percent
-from app.visible import flowing, visible
+from app.view.text import flowing, visible
+from app.view.tree import percent
 from core.rounds.round import OUTRANKED
 
 TOP = 5

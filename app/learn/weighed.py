@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from app.drafted import CONTEXT, COUNT, TERM_NGRAM, TERM_Q
 from app.learn.course import Material
 from app.learn.steps import (
     first,
@@ -35,7 +34,8 @@ from app.learn.words import (
     told,
     tree,
 )
-from app.visible import visible
+from app.view.text import visible
+from core.methods.dart import CONTEXT, COUNT, TERM_NGRAM, TERM_Q
 from core.rounds.draft import Candidates
 from core.rounds.round import Round
 

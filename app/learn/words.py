@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from app.render import percent
-from app.visible import visible
+from app.view.text import visible
+from app.view.tree import percent
 from core.rounds.draft import Draft
 from core.rounds.round import Round
 

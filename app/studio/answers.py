@@ -7,15 +7,15 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from app.compare import LETTERS, apart, linkable
-from app.drafted import candidate_width
-from app.render import svg_tree
 from app.studio.desk import Desk, Run
 from app.studio.gallery import Gallery
 from app.studio.numbers import as_parquet, calibrated, examples, measured
 from app.studio.upload import download, download_svg
-from app.view import method_name, node_view
-from app.visible import flowing, visible
+from app.view.comparison import LETTERS, differences, same_tokens
+from app.view.explanation import candidate_width
+from app.view.rounds import method_name, node_view
+from app.view.text import flowing, visible
+from app.view.tree import svg_tree
 from core.errors import UserError
 from core.rounds.round import Round
 from core.traces.schema import Trace
@@ -135,7 +135,7 @@ class Answers:
         headers = [run.header for run in self._runs(asked) if run.header is not None]
         if len(headers) < 2:
             return {"cautions": [], "linkable": False}
-        return {"cautions": apart(headers), "linkable": linkable(headers)}
+        return {"cautions": differences(headers), "linkable": same_tokens(headers)}
 
     def _find(self, asked: Asked) -> dict[str, Any]:
         """Examples of one cause of death in one run."""

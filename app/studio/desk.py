@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from app.studio.engine import AnyAsk, StudioEngine
-from app.view import header_view, round_view
-from app.visible import flowing
+from app.view.rounds import header_view, round_view
+from app.view.text import flowing
 from core.errors import UserError
 from core.models.embedded import Progress
 from core.rounds.round import Round

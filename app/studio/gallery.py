@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from app.studio.listing import Listing, OpenFile, is_denoising, title_of
-from app.visible import flowing, visible
+from app.view.text import flowing, visible
 from core import ASSETS
 from core.errors import UserError
 from core.methods.registry import RECIPES

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from app.denoised import denoising_title
-from app.given import Given, GivenFile
-from app.view import method_name
-from app.visible import flowing, visible
+from app.trace_files import TraceFile, TraceFiles
+from app.view.denoise import run_title
+from app.view.rounds import method_name
+from app.view.text import flowing, visible
 from core.diffusion.graph import PLAIN, SPIFFY
 from core.errors import UserError
 from core.methods.registry import RECIPES
@@ -36,7 +36,7 @@ def is_denoising(method: object) -> bool:
 def title_of(method: str, settings: Mapping[str, Any]) -> str:
     """A run in a few words: its method, and the budget where the method has one."""
     if is_denoising(method):
-        return visible(denoising_title(settings))
+        return visible(run_title(settings))
     recipe, budget = RECIPES.get(method), settings.get("budget")
     budgeted = method != "dflash" and (recipe is None or recipe.drafter is not None)
     title = recipe.title if recipe else method_name(method)
@@ -61,8 +61,8 @@ class Told:
 class Listing:
     """The files by the names that a page asks for them by; no other file is ever opened."""
 
-    def __init__(self, given: Given | None = None):
-        given = given or Given()
+    def __init__(self, given: TraceFiles | None = None):
+        given = given or TraceFiles()
         self._files = {file.name: file for file in given.files}
         self._note = given.note
         self._told: dict[str, Told] = {}
@@ -77,10 +77,10 @@ class Listing:
         group = {"topic": HEADING, "note": self._note, "files": files}
         return [group | {"reading": self._reader.is_alive()}] if files else []
 
-    def file(self, name: object) -> GivenFile | None:
+    def file(self, name: object) -> TraceFile | None:
         return self._files.get(name) if isinstance(name, str) else None
 
-    def _entry(self, file: GivenFile, told: Told) -> dict[str, Any]:
+    def _entry(self, file: TraceFile, told: Told) -> dict[str, Any]:
         return {
             "name": file.name,
             "label": visible(file.label, LABEL),
@@ -103,7 +103,7 @@ class Listing:
                 self._told[name] = replace(told, result=_result(self._files[name], told.denoised))
 
 
-def _about(file: GivenFile) -> Told:
+def _about(file: TraceFile) -> Told:
     try:
         header = file.header()
         title = title_of(header.method, header.settings)
@@ -112,7 +112,7 @@ def _about(file: GivenFile) -> Told:
         return Told(trouble=_reason(error))
 
 
-def _result(file: GivenFile, denoised: bool) -> str:
+def _result(file: TraceFile, denoised: bool) -> str:
     try:
         footer = read_ends(file.path).footer
     except Exception as error:
@@ -133,7 +133,7 @@ def _reason(error: Exception) -> str:
     return f"this file could not be read ({type(error).__name__})"
 
 
-def address_end(given: Given | None) -> str:
+def address_end(given: TraceFiles | None) -> str:
     """What the page's address ends with to open the only given file at once; the tab of denoising
     runs has no links."""
     files = given.files if given else ()

@@ -83,8 +83,8 @@ def as_parquet(name: object, rows: object) -> dict[str, str]:
     """A page's own records as a Parquet file. Raises UserError when they are no table."""
     import pandas as pd
 
+    from app.export.tables import PARQUET, download_table
     from app.studio.upload import plain_name
-    from app.tables import PARQUET, download_table
 
     good = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
     if not good or not rows or sum(map(len, rows)) > MOST_CELLS:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 
 import gradio as gr
 
-from app.given import Given
 from app.studio.choices import Choices
 from app.studio.context import Context
 from app.studio.desk import Desk
@@ -19,6 +18,7 @@ from app.studio.listing import Listing, address_end
 from app.studio.scope import head
 from app.studio.upload import LEFT, UPLOAD
 from app.studio.views import views
+from app.trace_files import TraceFiles
 from core.errors import UserError, first_line
 from core.models import presets
 
@@ -33,7 +33,7 @@ BRAND = """<div class="ds-brand"><svg viewBox="0 0 34 34" aria-hidden="true">
 <div><h1>Draftscope</h1><p>speculative decoding, tree by tree</p></div></div>"""
 
 
-def build(desk: Desk, choices: Choices, given: Given | None = None) -> gr.Blocks:
+def build(desk: Desk, choices: Choices, given: TraceFiles | None = None) -> gr.Blocks:
     """The page around a desk. Nothing is loaded here, nor are the given files read."""
     context = Context(desk, choices, Gallery(listing=Listing(given)))
     with gr.Blocks(
@@ -60,7 +60,7 @@ def launch(
     block: bool,
     methods: Sequence[str] = (),
     budgets: Mapping[str, int] | None = None,
-    given: Given | None = None,
+    given: TraceFiles | None = None,
 ) -> gr.Blocks:
     """Serve the page of a desk, with methods beyond the listed ones, a preset's budgets and files
     for its shelf.
@@ -99,7 +99,7 @@ def serve(
     model: ModelChoice | None = None,
     *,
     methods: Sequence[str] = (),
-    given: Given | None = None,
+    given: TraceFiles | None = None,
 ) -> None:
     """Open the studio and stay until Ctrl-C. The page is there before the model is.
 

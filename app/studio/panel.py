@@ -11,10 +11,10 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from app.compare import LETTERS
 from app.studio.choices import BUDGETS, OWN, Choices, Field
 from app.studio.engine import Ask
 from app.studio.prompts import EXAMPLES
+from app.view.comparison import LETTERS
 from core.errors import UserError
 from core.methods.registry import BUILDERS
 

@@ -75,25 +75,25 @@ def _file(method: str, name: str, data: bytes, kind: str) -> dict[str, str]:
 
 
 def _dot(record: Round) -> Made:
-    from app.graphs import dot
+    from app.export.graphs import dot
 
     return dot(record).encode(), "text/vnd.graphviz"
 
 
 def _graphml(record: Round) -> Made:
-    from app.graphs import graphml
+    from app.export.graphs import graphml
 
     return graphml(record), "application/graphml+xml"
 
 
 def _html(trace: Trace) -> Made:
-    from app.offline import offline_page
+    from app.export.offline import offline_page
 
     return offline_page([trace]).encode(), "text/html"
 
 
 def _perfetto(trace: Trace) -> Made:
-    from app.perfetto import perfetto
+    from app.export.timeline import perfetto
 
     return perfetto(trace).encode(), "application/json"
 
@@ -101,7 +101,7 @@ def _perfetto(trace: Trace) -> Made:
 def _table(name: str, form: str) -> Callable[[Trace], Made]:
     def make(trace: Trace) -> Made:
         from analysis.rows import nodes_table, rounds_table
-        from app.tables import TYPES, table_bytes
+        from app.export.tables import TYPES, table_bytes
 
         table = rounds_table(trace) if name == "rounds" else nodes_table(trace.rounds)
         return table_bytes(table, form), TYPES[form]

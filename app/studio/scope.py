@@ -12,7 +12,7 @@ from typing import Any
 
 import gradio as gr
 
-from app.scripts import STUDIO, css, script
+from app.page_files import STUDIO, css, script
 from app.studio.answers import said
 
 TABS = ("learn.css", "denoise.css")  # stylesheets of the page's other views

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
-from app.view import method_name
+from app.view.rounds import method_name
 from core.errors import UserError
 from core.traces.reader import TraceReader
 from core.traces.schema import Trace

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.studio.answers import Asked, get, parquet, whole
 from app.studio.choices import LABELS
-from app.view import round_view
-from app.visible import flowing, visible
+from app.view.rounds import round_view
+from app.view.text import flowing, visible
 from core import ASSETS
 from core.errors import UserError
 from core.methods.registry import BUILDERS, RECIPES, Value, recipe, settle

@@ -16,7 +16,7 @@ from app.studio.panel import QUIET, Panel
 from app.studio.saving import Saving
 from app.studio.scope import component
 from app.studio.upload import open_upload, tidy
-from app.visible import flowing
+from app.view.text import flowing
 from core.errors import UserError
 
 STOP_JS = "() => {{ window.dispatchEvent(new CustomEvent('draftscope-stop', {{detail: '{0}'}})); }}"

@@ -52,7 +52,7 @@ function clear(node) {
   return node;
 }
 
-/** A probability, short: 87%, 4.2%, <0.1%, 0%. The same rule as app.render.percent. */
+/** A probability, short: 87%, 4.2%, <0.1%, 0%. The same rule as analysis.numbers.percent. */
 function percent(odds) {
   if (odds === null || odds === undefined) return "–";
   if (odds > 0 && odds < 0.001) return "<0.1%";

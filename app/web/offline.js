@@ -13,7 +13,7 @@ async function block(id) {
   return JSON.parse(await new Response(stream).text());
 }
 
-/** The inverse of app/offline.py's Packer: what stands at a place of its table. */
+/** The inverse of app/export/offline.py's Packer: what stands at a place of its table. */
 function unfold(packed, place) {
   const entry = packed.table[place];
   if (!Array.isArray(entry)) return entry;

@@ -1,8 +1,8 @@
-// The draft tree: one SVG. Positions come from Python (app/layout.py); selecting, searching and
+// The draft tree: one SVG. Positions come from Python (app/view/layout.py); selecting, searching and
 // zooming only toggle classes and one transform. Boxes are made when they first come into sight;
 // zoomed far out, one path per status stands for all of them. So 1,024 nodes stay fluid.
 
-const BOX_W = 116, BOX_H = 40, STEP_X = 160, STEP_Y = 46, BAR = 45; // as in app/render.py
+const BOX_W = 116, BOX_H = 40, STEP_X = 160, STEP_Y = 46, BAR = 45; // as in app/view/tree.py
 const EDIT_W = 126, EDIT_H = 16, EDIT_GAP = 34; // a draft graph's box, and a line in it
 const MARK = { a: "✓", r: "×", u: "·" };
 const STATUS = { a: "accepted", r: "rejected", u: "unreached" };

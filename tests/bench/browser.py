@@ -25,7 +25,7 @@ from tempfile import TemporaryDirectory
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from app.offline import offline_page
+from app.export.offline import offline_page
 from app.studio.desk import DONE, ENDED, Desk
 from app.studio.engine import Ask, LiveEngine, ModelChoice
 from core.traces.reader import read_trace

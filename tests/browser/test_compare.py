@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from app.scripts import WEB
+from app.page_files import WEB
 from app.studio.desk import Desk
 from core.traces.schema import Trace
 from core.traces.writer import write_trace

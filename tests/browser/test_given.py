@@ -14,7 +14,7 @@ pytest.importorskip("playwright")
 
 from playwright.sync_api import Page, expect
 
-from app.given import Given, find
+from app.trace_files import TraceFiles, find
 from core import ASSETS
 from tests.browser.steps import Open, served, state, tab
 from tests.fakes import FakeEngine
@@ -24,7 +24,7 @@ GROUP = "From the command line"
 
 
 @pytest.fixture(scope="module")
-def given(tmp_path_factory: pytest.TempPathFactory) -> Given:
+def given(tmp_path_factory: pytest.TempPathFactory) -> TraceFiles:
     """A sweep's folder with two traces, one of them under a hostile name, and two broken files."""
     folder = tmp_path_factory.mktemp("sweep")
     (folder / "traces").mkdir()
@@ -37,12 +37,12 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Given:
 
 
 @pytest.fixture(scope="module")
-def address(given: Given) -> Iterator[str]:
+def address(given: TraceFiles) -> Iterator[str]:
     with served(FakeEngine(), given=given) as found:
         yield found
 
 
-def test_one_opens_and_two_are_compared(visit: Open, given: Given):
+def test_one_opens_and_two_are_compared(visit: Open, given: TraceFiles):
     page = visit()
     group = page.get_by_role("region", name=GROUP).locator("visible=true")
     names = ["broken.jsonl", "prompts.jsonl", f"traces/{HOSTILE}", "traces/dart.jsonl.gz"]
@@ -82,7 +82,7 @@ def _compare(page: Page) -> None:
     expect(state(page)).to_have_text(["A: trace", "B: trace"])
 
 
-def test_the_address_of_one_file_opens_it(visit: Open, address: str, given: Given):
+def test_the_address_of_one_file_opens_it(visit: Open, address: str, given: TraceFiles):
     page = visit(f"{address}/#trace={given.files[-1].name}")
     expect(state(page)).to_have_text("trace")
     expect(page.locator(".ds-about:visible")).to_contain_text("dart")

@@ -15,7 +15,7 @@ pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Page, expect
 
 from app.learn.course import course
-from app.scripts import STUDIO, css, script
+from app.page_files import STUDIO, css, script
 from tests.browser.steps import Open
 
 pytestmark = pytest.mark.browser

@@ -16,8 +16,8 @@ import pytest
 pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from app.export.offline import offline_page
 from app.notebook import View
-from app.offline import offline_page
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from tests.browser.steps import NODE, Open, at_round, run, state, title

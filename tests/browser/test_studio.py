@@ -18,11 +18,11 @@ import pytest
 pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Page, expect
 
-from app.scripts import WEB
+from app.page_files import WEB
 from app.studio.desk import Desk
-from app.view import round_view
+from app.view.rounds import round_view
 from core.traces.reader import read_trace
-from core.traces.schema import summary, Trace
+from core.traces.schema import Trace, summary
 from core.traces.writer import write_trace
 from tests.browser.steps import (
     NODE,

@@ -13,8 +13,8 @@ pytest.importorskip("playwright")
 
 from playwright.sync_api import Browser, Page, Route, expect
 
-from app.scripts import STUDIO, script
-from app.view import round_view
+from app.page_files import STUDIO, script
+from app.view.rounds import round_view
 from tests.browser.steps import NODE, Open, open_file, tab
 from tests.fakes import make_round
 

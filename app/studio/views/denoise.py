@@ -11,16 +11,6 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from app.denoised import (
-    DENOISER,
-    calibrated,
-    calibrated_dot,
-    calibrated_view,
-    call_view,
-    is_denoised,
-    run_view,
-    unlike,
-)
 from app.studio.answers import get, whole
 from app.studio.context import Context
 from app.studio.desk import Desk, Run
@@ -30,6 +20,16 @@ from app.studio.saving import Saving
 from app.studio.scope import component
 from app.studio.upload import open_upload
 from app.studio.workbench import STOP_JS, opens, sentence, stoppable
+from app.view.denoise import (
+    DENOISER,
+    call_view,
+    differences,
+    graph_of,
+    is_denoising,
+    outline_dot,
+    outline_view,
+    run_view,
+)
 from core.diffusion.calibrate import BUDGETS
 from core.diffusion.graph import Pace
 from core.errors import UserError
@@ -154,7 +154,7 @@ def show(desk: Desk, files: list[Path]) -> dict[str, Any]:
 
 def denoised(trace: Trace) -> Trace:
     """The trace, if it is of a denoising run. Raises UserError."""
-    if not is_denoised(trace):
+    if not is_denoising(trace):
         raise UserError(NOT_DENOISED)
     return trace
 
@@ -173,7 +173,7 @@ def functions(context: Context) -> list[Callable[[dict[str, Any]], Any]]:
         tickets = get(asked, "tickets")
         runs = [desk.run(t) for t in tickets[:2]] if isinstance(tickets, list) else []
         headers = [run.header for run in runs if run is not None and run.header is not None]
-        return {"unlike": unlike(*headers) if len(headers) == 2 else [], "known": len(headers) == 2}
+        return {"unlike": differences(*headers) if len(headers) == 2 else [], "known": len(headers) == 2}
 
     def formulas(asked: dict[str, Any]) -> Any:
         return whole_graph(desk.run(get(asked, "ticket")))
@@ -189,10 +189,10 @@ def functions(context: Context) -> list[Callable[[dict[str, Any]], Any]]:
 
 def whole_graph(run: Run | None) -> dict[str, Any]:
     """The calibrated graph of a run, drawn and as DOT, with what became of its formulas so far."""
-    graph = calibrated(run.header.settings) if run is not None and run.header else None
+    graph = graph_of(run.header.settings) if run is not None and run.header else None
     if run is None or graph is None:
         return {"error": "this run has no draft graph"}
-    return {"graph": calibrated_view(graph, tuple(run.rounds)), "dot": calibrated_dot(graph)}
+    return {"graph": outline_view(graph, tuple(run.rounds)), "dot": outline_dot(graph)}
 
 
 def denoise_news(desk: Desk, ticket: object, since: int) -> dict[str, Any]:

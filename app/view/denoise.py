@@ -2,7 +2,7 @@
 
 One call's payload holds what it decided: its steps with their whole rankings, which of them were
 saved by an accepted draft, and the draft graph in the form that the tree component draws, with what
-became of every draft. Light: numpy only. All token text leaves through ``app.visible``.
+became of every draft. Light: numpy only. All token text leaves through ``app.view.text``.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from app.drafted import finite, odds
-from app.layout import Layout, layered
-from app.visible import PIECE, fitting, flowing, visible
+from app.view.explanation import finite, odds
+from app.view.layout import Layout, layered
+from app.view.text import PIECE, fitting, flowing, visible
 from core import ASSETS
 from core.diffusion.graph import FORMAT, VERSION, DraftGraph, Formula, graph_from_json, label
 from core.errors import UserError
@@ -33,17 +33,17 @@ _LETTER = {ACCEPTED: "a", REJECTED: "r", UNREACHED: "u"}
 # ── the run ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def is_denoised(trace: Trace) -> bool:
+def is_denoising(trace: Trace) -> bool:
     """Whether every round of the trace denoised a block."""
     return bool(trace.rounds) and all(record.block is not None for record in trace.rounds)
 
 
 def run_view(header: Header) -> dict[str, Any]:
     """What the page says about a denoising run."""
-    graph = calibrated(header.settings)
+    graph = graph_of(header.settings)
     return {
         "method": visible(header.method),
-        "title": denoising_title(header.settings),
+        "title": run_title(header.settings),
         "drafts": graph is not None,
         "graph": visible(graph.name or "of its own") if graph else "",
         "facts": [visible(fact, 80) for fact in _facts(header)],
@@ -51,13 +51,13 @@ def run_view(header: Header) -> dict[str, Any]:
     }
 
 
-def denoising_title(settings: Mapping[str, Any]) -> str:
+def run_title(settings: Mapping[str, Any]) -> str:
     """A run's name: plain denoising, or Spiffy with D drafts a call."""
-    graph = calibrated(settings)
+    graph = graph_of(settings)
     return f"Spiffy, D = {len(graph)}" if graph else "Plain denoising"
 
 
-def calibrated(settings: Mapping[str, Any]) -> DraftGraph | None:
+def graph_of(settings: Mapping[str, Any]) -> DraftGraph | None:
     """The draft graph that a header names; None for none, and for what is no graph."""
     graph = settings.get("graph")
     if not isinstance(graph, dict):
@@ -97,7 +97,7 @@ SAME = {"prompt": "prompts", "block": "blocks", "pace": "tokens per step",
         "temperature": "temperatures", "seed": "seeds", "model": "targets"}  # fmt: skip
 
 
-def unlike(one: Header, other: Header) -> list[str]:
+def differences(one: Header, other: Header) -> list[str]:
     """What two denoising runs do not share, in sentences; then their steps say little together."""
     return [f"the {words} differ" for name, words in SAME.items()
             if _asked(one)[name] != _asked(other)[name]]  # fmt: skip
@@ -181,7 +181,7 @@ def last_known(record: Round | None) -> Ranking | None:
 
 
 def _block(record: Round) -> Block:
-    assert record.block is not None, "is_denoised has seen to that"
+    assert record.block is not None, "is_denoising has seen to that"
     return record.block
 
 
@@ -262,7 +262,7 @@ def _chance(edit: Edit, left: Ranking | None) -> float | None:
     return finite(float(left.p[i, j])) if named == (edit.position, edit.token) else None
 
 
-def calibrated_view(graph: DraftGraph, rounds: Sequence[Round]) -> dict[str, Any]:
+def outline_view(graph: DraftGraph, rounds: Sequence[Round]) -> dict[str, Any]:
     """A draft graph on its own, as the tree component draws it: a box per formula, and in how many
     of these calls each was drafted and accepted."""
     outline = graph.outline()
@@ -318,7 +318,7 @@ def _nth(number: int) -> str:
     return "" if number == 1 else f"{number}{end} "
 
 
-def calibrated_dot(graph: DraftGraph) -> str:
+def outline_dot(graph: DraftGraph) -> str:
     """A draft graph's formulas and pathways as DOT source."""
     import graphviz
 

@@ -19,7 +19,7 @@ MOST = 500  # files that are listed
 
 
 @dataclass(frozen=True)
-class GivenFile:
+class TraceFile:
     """A file, and its name as the folder it was found in has it: that is anybody's text."""
 
     path: Path
@@ -37,10 +37,10 @@ class GivenFile:
 
 
 @dataclass(frozen=True)
-class Given:
+class TraceFiles:
     """The files that are listed, and how many there are."""
 
-    files: tuple[GivenFile, ...] = ()
+    files: tuple[TraceFile, ...] = ()
     found: int = 0
 
     @property
@@ -50,7 +50,7 @@ class Given:
         return f"the first {listed} of {self.found} files, by name" if listed < self.found else ""
 
 
-def find(paths: Sequence[Path]) -> Given:
+def find(paths: Sequence[Path]) -> TraceFiles:
     """The traces at these paths, files or folders of any depth, sorted by name.
 
     Raises UserError for a path that is not there or holds no trace. Of a folder's files only as
@@ -61,9 +61,9 @@ def find(paths: Sequence[Path]) -> Given:
         for file in _at(path):
             label = file.name if file == path else file.relative_to(path).as_posix()
             labels.setdefault(file.resolve(), label)
-    files = [GivenFile(path, label) for path, label in _apart(labels).items()]
+    files = [TraceFile(path, label) for path, label in _apart(labels).items()]
     files.sort(key=lambda file: _by_name(file.label))
-    return Given(tuple(files[:MOST]), len(files))
+    return TraceFiles(tuple(files[:MOST]), len(files))
 
 
 def _at(path: Path) -> list[Path]:

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
-from app.drafted import Cues, cues
-from app.layout import Layout, tidy
-from app.view import CELLS, drawable, stopped, target_odds
-from app.visible import fitting, visible
+from app.view.explanation import Cues, cues
+from app.view.layout import Layout, tidy
+from app.view.rounds import CELLS, drawable, has_stop, target_odds
+from app.view.text import fitting, visible
 from core.rounds.round import ACCEPTED, REJECTED, UNREACHED, Round
 
 __all__ = ["svg_tree", "text_tree", "visible"]
@@ -30,7 +30,7 @@ def text_tree(record: Round) -> str:
     marked = cues(record)
     lines = [_headline(record), f"● {visible(record.text(int(record.draft.tokens[0])))}"]
     end = record.verdict.path[-1]
-    shows_stop = stopped(record)
+    shows_stop = has_stop(record)
     order = [list(rows) for rows in record.draft.children]
     # An explicit stack: a chain may be deeper than Python's recursion allows.
     stack = [(row, "", False) for row in reversed(order[0])]
@@ -116,7 +116,7 @@ def svg_tree(record: Round, dark: bool = False) -> str:
     """The whole tree as a standalone SVG file; all model text is escaped character data."""
     record = drawable(record)
     end = record.verdict.path[-1]
-    layout = tidy(record.draft, record.verdict.path, stopped(record))
+    layout = tidy(record.draft, record.verdict.path, has_stop(record))
     colours = DARK if dark else LIGHT
     deepest = float(layout.x.max())
     if layout.ghost is not None:

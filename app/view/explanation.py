@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from app.visible import visible
+from app.view.text import visible
 from core.rounds.draft import Array, Draft
 from core.rounds.round import Round
 from core.traces.schema import Header

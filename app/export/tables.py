@@ -8,7 +8,7 @@ import re
 
 import pandas as pd
 
-from app.visible import flowing
+from app.view.text import flowing
 
 CSV, PARQUET = "csv", "parquet"
 TYPES = {CSV: "text/csv", PARQUET: "application/vnd.apache.parquet"}

@@ -14,7 +14,7 @@ from core.traces.schema import Header
 LETTERS = "ABCD"  # what runs on view are called
 
 
-def apart(headers: Sequence[Header]) -> list[str]:
+def differences(headers: Sequence[Header]) -> list[str]:
     """What the runs do not share with the first of them; of more than two it is said which."""
     if len(headers) < 3:
         return cautions(*headers) if len(headers) == 2 else []
@@ -25,7 +25,7 @@ def apart(headers: Sequence[Header]) -> list[str]:
     return [f"A against {' and '.join(letters)}: {words}" for words, letters in told.items()]
 
 
-def linkable(headers: Sequence[Header]) -> bool:
+def same_tokens(headers: Sequence[Header]) -> bool:
     """Whether a token id means the same token in all of them."""
     return not any(_differ(headers[0].tokenizer_hash, other.tokenizer_hash) for other in headers)
 

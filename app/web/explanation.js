@@ -1,5 +1,5 @@
 // "Why it was drafted": one section of the inspector, for each of the three kinds of drafts that
-// app/drafted.py tells apart.
+// app/view/explanation.py tells apart.
 
 const CHAIN = 6; // factors of a path that are written out
 

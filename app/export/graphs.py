@@ -1,7 +1,7 @@
 """A draft as a graph for other programs: DOT (graphviz) and GraphML (networkx, Gephi, yEd).
 
 A tree is a graph whose nodes have one parent: both are written from ``Draft.sources``. Nodes keep
-the draft's row numbers. Model text is shown as the page shows it (``app.visible``), so it can end
+the draft's row numbers. Model text is shown as the page shows it (``app.view.text``), so it can end
 no string, name no attribute and hold no character that XML forbids.
 """
 
@@ -15,9 +15,9 @@ from typing import Any
 import graphviz
 import networkx as nx
 
-from app.drafted import odds
-from app.view import drawable, stopped, target_odds
-from app.visible import flowing, visible
+from app.view.explanation import odds
+from app.view.rounds import drawable, has_stop, target_odds
+from app.view.text import flowing, visible
 from core.errors import UserError
 from core.rounds.round import ACCEPTED, REJECTED, UNREACHED, Round
 
@@ -43,7 +43,7 @@ def draft_graph(record: Round) -> nx.DiGraph:
         for row, parents in enumerate(record.draft.sources)
         for above in parents
     )
-    if stopped(record):
+    if has_stop(record):
         end, bonus = record.verdict.path[-1], record.verdict.bonus
         told = {"text": visible(record.text(bonus)), "token": bonus, "status": GHOST}
         told |= {"p": target_odds(record, end, bonus), "why": record.stop_reason}

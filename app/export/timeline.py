@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from app.view import header_view
-from app.visible import flowing
+from app.view.rounds import header_view
+from app.view.text import flowing
 from core.rounds.round import Round
 from core.traces.schema import Trace
 

@@ -1,7 +1,7 @@
 """One HTML file that replays one run, or two side by side, from disk and without any network.
 
-It holds the view's own scripts (``app.scripts``) and what the studio's server would answer: each
-round's view and each node's, made here by ``app.view``, so no number has a second definition.
+It holds the view's own scripts (``app.page_files``) and what the studio's server would answer: each
+round's view and each node's, made here by ``app.view.rounds``, so no number has a second definition.
 
 A trace is hostile: its text stands in data blocks only, as JSON without ``<``, or gzipped in
 base64. The page's policy lets two things run, this very script and this very stylesheet (by their
@@ -18,10 +18,10 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
-from app.compare import cautions
-from app.drafted import candidate_width
-from app.scripts import VIEW, WEB, css, script
-from app.view import GHOST, drawable, header_view, node_view, round_view, stopped
+from app.page_files import VIEW, WEB, css, script
+from app.view.comparison import cautions
+from app.view.explanation import candidate_width
+from app.view.rounds import GHOST, drawable, has_stop, header_view, node_view, round_view
 from core.errors import UserError
 from core.rounds.round import Round
 from core.traces.schema import Trace
@@ -92,7 +92,7 @@ def _details(rounds: Sequence[Round], width: int | None) -> dict[str, Any]:
     packer = Packer()
     places = []
     for record in map(drawable, rounds):
-        rows = [*range(len(record.draft)), *([GHOST] if stopped(record) else [])]
+        rows = [*range(len(record.draft)), *([GHOST] if has_stop(record) else [])]
         places.append([packer.put(node_view(record, row, width)) for row in rows])
     return {"rounds": places, "table": packer.table, "shapes": packer.shapes}
 

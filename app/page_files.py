@@ -11,7 +11,7 @@ from pathlib import Path
 
 WEB = Path(__file__).resolve().parent / "web"
 VIEW = (
-    "dom.js", "tree.js", "strip.js", "charts.js", "drafted.js", "inspector.js", "align.js",
+    "dom.js", "tree.js", "strip.js", "charts.js", "explanation.js", "inspector.js", "align.js",
     "feed.js", "save.js", "link.js", "gallery.js", "table.js", "plots.js", "measures.js",
     "pane.js", "alone.js", "together.js", "studio.js",
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 A round's payload is lean (about 40 KB at 1,024 nodes): positions, token, q, p and status per node.
 What the inspector tells about one node (two top-10 lists among it) is asked for when it is opened.
-All token text leaves through ``app.visible``; numbers that are not finite leave as null.
+All token text leaves through ``app.view.text``; numbers that are not finite leave as null.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from app.drafted import cues, drafted_view, finite, odds, own_notes
-from app.layout import tidy
-from app.visible import PIECE, fitting, flowing, visible
+from app.view.explanation import cues, drafted_view, finite, odds, own_notes
+from app.view.layout import tidy
+from app.view.text import PIECE, fitting, flowing, visible
 from core.rounds.draft import Array, Draft
 from core.rounds.round import ACCEPTED, REJECTED, UNREACHED, Round, TargetProbs, Verdict
 from core.traces.schema import Header
@@ -61,7 +61,7 @@ def round_view(record: Round, first: bool = False) -> dict[str, Any]:
     """Everything the page draws of one round. ``first``: the run's first text token is its root."""
     record = drawable(record)
     draft, verdict = record.draft, record.verdict
-    end, has_ghost = verdict.path[-1], stopped(record)
+    end, has_ghost = verdict.path[-1], has_stop(record)
     layout, marked = tidy(draft, verdict.path, has_ghost), cues(record)
     payload: dict[str, Any] = {
         "index": record.index,
@@ -96,7 +96,7 @@ def round_view(record: Round, first: bool = False) -> dict[str, Any]:
     return payload
 
 
-def stopped(record: Round) -> bool:
+def has_stop(record: Round) -> bool:
     """Whether the round says which token the target wanted where the walk stopped."""
     return record.verdict.bonus >= 0
 
@@ -158,10 +158,10 @@ def node_view(record: Round, row: int, width: int | None = None) -> dict[str, An
     """What the inspector tells about a row, or about the target's token at the stop (GHOST).
 
     The target's list is p after the *parent*: what this node competed with. ``width`` is M, the
-    candidates per depth, which a round does not hold (``app.drafted.candidate_width``).
+    candidates per depth, which a round does not hold (``app.view.explanation.candidate_width``).
     """
     record = drawable(record)
-    if row == GHOST and stopped(record):
+    if row == GHOST and has_stop(record):
         return _ghost_view(record)
     if not 0 <= row < len(record.draft):
         raise IndexError(f"round {record.index} has no row {row}")
