@@ -1,0 +1,1 @@
+"""Traces as files for elsewhere: offline pages, graphs, tables, timelines."""
