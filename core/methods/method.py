@@ -137,7 +137,7 @@ class Note:
     name   its key in ``Draft.notes``
     label  what stands before the value
     form   "probability" (the note is a log-probability), "number", "signed" or "count"
-    help   one sentence
+    help   one sentence; may name options as fields, as in {width}
     """
 
     name: str
@@ -165,9 +165,11 @@ class Mark:
 class Explanation:
     """How a node's section "why it was drafted" is drawn for a drafter or a builder.
 
-    layout  "path" (Π q along the path), "versus" (q beside the note ``versus``) or "terms" (the
-            score as a sum of the notes ``terms``)
-    lead    one sentence with {rank}, {depth}, {parent} and note names as fields
+    layout     "path" (Π q along the path), "versus" (q beside the note ``versus``) or "terms" (the
+               score as a sum of the notes ``terms``)
+    lead       one sentence, with {rank}, {depth}, {parent} and the method's options as fields
+    childless  one sentence, with the same fields, for a node that can have no children although
+               it is not at the last depth
     """
 
     layout: str = "path"
@@ -176,6 +178,7 @@ class Explanation:
     terms: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
     marks: tuple[Mark, ...] = ()
+    childless: str = "It can have no children: the drafter lists nothing behind it."
     closing: str = ""
 
 

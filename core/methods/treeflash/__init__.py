@@ -48,7 +48,10 @@ EXPLAIN = Explanation(
     versus=MARGINAL,
     notes=(
         Note(MARGINAL, "q at this depth", "probability", "plain q, whatever stands before"),
-        Note(BEHIND, "parent is candidate", "count", "q′ is known behind the candidates only"),
+        Note(
+            BEHIND, "parent is candidate", "count",
+            "of M = {candidates} at its depth; q′ is known behind those only",
+        ),
     ),
     marks=(
         Mark("▲", MARGINAL, "q′ is at least twice q: likelier after this parent", low=STRONG,
@@ -56,6 +59,8 @@ EXPLAIN = Explanation(
         Mark("▼", MARGINAL, "q′ is at most half of q: less likely after this parent",
              high=-STRONG, against_q=True),
     ),
+    childless="It can have no children: its token is not among the M = {candidates} candidates of "
+    "depth {depth}.",
 )  # fmt: skip
 DRAFTER = DrafterInfo(
     "treeflash",
