@@ -1,6 +1,6 @@
 """End-to-end comparison of methods and budgets, on the same prompts in one run.
 
-Contestants are plain decoding with our engine, Hugging Face's ``generate`` on the same weights
+Variants are plain decoding with our engine, Hugging Face's ``generate`` on the same weights
 (with its own SDPA attention, cache and layers) without and with prompt lookup, and every
 method × budget. On every prompt and repeat each decodes once, in an order that changes every time,
 so that a slow minute of the machine hits all of them. Timers never wait for the device between
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from analysis.contestants import PLAIN, Contestant, field_of
+from analysis.variants import PLAIN, Variant, variants_of
 from analysis.roofline import (
     Drafting,
     Forward,
@@ -62,7 +62,7 @@ class Timing:
     rounds   seconds of its rounds, without prefill; None where they are not told
     """
 
-    contestant: Contestant
+    variant: Variant
     prompt: int
     seconds: float
     tokens: tuple[int, ...]
@@ -73,7 +73,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Row:
-    """One contestant's result: medians over repeats, then over prompts.
+    """One variant's result: medians over repeats, then over prompts.
 
     tau  Σ acceptance lengths ÷ rounds, of all runs together; None where they are not told
     plain_ratio, generate_ratio  how many times its tokens/s is that of plain / of generate, the
@@ -99,7 +99,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Roof:
-    """A contestant beside the machine's limits; numbers of a round are means over its rounds.
+    """A variant beside the machine's limits; numbers of a round are means over its rounds.
 
     rows     that the target scored, root included
     bytes, flops  of a round's forwards, the drafter's included
@@ -120,21 +120,21 @@ class Roof:
     whole: float
 
 
-def contestants(
+def with_baselines(
     methods: Sequence[str], budgets: Sequence[int], options: Mapping[str, Value] | None = None
-) -> tuple[Contestant, ...]:
-    """Baselines first, then every method × budget (``field_of``, which raises UserError)."""
+) -> tuple[Variant, ...]:
+    """Baselines first, then every method × budget (``variants_of``, which raises UserError)."""
     baselines = (
-        Contestant("plain", PLAIN),
-        Contestant("generate", None),
-        Contestant("generate + lookup", None, lookup=LOOKUP),
+        Variant("plain", PLAIN),
+        Variant("generate", None),
+        Variant("generate + lookup", None, lookup=LOOKUP),
     )
     drafting = [name for name in methods if name != PLAIN]
-    return baselines + field_of(drafting, budgets, options)
+    return baselines + variants_of(drafting, budgets, options)
 
 
 @dataclass(frozen=True)
-class Benched:
+class Result:
     """What a benchmark measured."""
 
     timings: list[Timing]
@@ -151,62 +151,62 @@ class _Ring:
 
 
 def bench(
-    engine: Engine, plan: Plan, field: Sequence[Contestant], report: Report = lambda *_: None
-) -> Benched:
+    engine: Engine, plan: Plan, variants: Sequence[Variant], report: Report = lambda *_: None
+) -> Result:
     """All timings, in the order they were taken. The first decoding of each is not counted."""
     ring = _Ring(engine, as_transformers_runs_it(engine), Forward.of(engine.prepare().model))
-    for contestant in field:
-        report(0, f"warming up {contestant.name}")
+    for variant in variants:
+        report(0, f"warming up {variant.name}")
         short = replace(plan.request, prompt=plan.prompts[0], max_new_tokens=4)
-        _decode(ring, contestant, short)
+        _decode(ring, variant, short)
     language = engine.prepare()
     gauge, timings = Gauge(language.device, language.model.dtype), []
-    for turn, (prompt, contestant) in enumerate(_schedule(plan, field)):
-        report(turn, contestant.name)
-        if turn % len(field) == 0:
+    for turn, (prompt, variant) in enumerate(_schedule(plan, variants)):
+        report(turn, variant.name)
+        if turn % len(variants) == 0:
             gauge.sample()
         request = replace(plan.request, prompt=plan.prompts[prompt])
-        timings.append(replace(_decode(ring, contestant, request), prompt=prompt))
-    return Benched(timings, gauge.machine)
+        timings.append(replace(_decode(ring, variant, request), prompt=prompt))
+    return Result(timings, gauge.machine)
 
 
-def _schedule(plan: Plan, field: Sequence[Contestant]) -> Iterator[tuple[int, Contestant]]:
+def _schedule(plan: Plan, variants: Sequence[Variant]) -> Iterator[tuple[int, Variant]]:
     """Every prompt in every repeat; the order rotates from one to the next and turns around."""
     turn = 0
     for _ in range(plan.repeats):
         for prompt in range(len(plan.prompts)):
-            start = turn // 2 % len(field)
-            order = [*field[start:], *field[:start]]
+            start = turn // 2 % len(variants)
+            order = [*variants[start:], *variants[:start]]
             yield from ((prompt, c) for c in (order if turn % 2 == 0 else reversed(order)))
             turn += 1
 
 
-def _decode(ring: _Ring, contestant: Contestant, request: RunRequest) -> Timing:
-    if contestant.method is None:
-        return _generate(ring, contestant, request)
+def _decode(ring: _Ring, variant: Variant, request: RunRequest) -> Timing:
+    if variant.method is None:
+        return _generate(ring, variant, request)
     own = replace(
         request,
-        method=contestant.method,
-        budget=contestant.budget,
-        options=contestant.options,
+        method=variant.method,
+        budget=variant.budget,
+        options=variant.options,
         timed=False,
     )
     run = ring.engine.start(own)
     start = time.perf_counter()
     rounds = list(run.rounds)
     seconds = time.perf_counter() - start
-    drafter = ring.engine.method(contestant.method, dict(contestant.options)).drafter
+    drafter = ring.engine.method(variant.method, dict(variant.options)).drafter
     counted = passes_of(ring.forward, Drafting.of(drafter), len(run.header.prompt_ids), rounds)
     return Timing(
-        contestant, 0, seconds, tuple(new_tokens(rounds)),
+        variant, 0, seconds, tuple(new_tokens(rounds)),
         tuple(summary(rounds)["acceptance_lengths"]), counted, sum(r.times.total for r in rounds),
     )  # fmt: skip
 
 
-def _generate(ring: _Ring, contestant: Contestant, request: RunRequest) -> Timing:
+def _generate(ring: _Ring, variant: Variant, request: RunRequest) -> Timing:
     rival, language = ring.rival, ring.engine.prepare()
     ids = torch.tensor([language.encode_chat(request.prompt)], device=rival.device)
-    more: dict[str, Any] = {"prompt_lookup_num_tokens": LOOKUP} if contestant.lookup else {}
+    more: dict[str, Any] = {"prompt_lookup_num_tokens": LOOKUP} if variant.lookup else {}
     if request.temperature > 0:
         more |= {"do_sample": True, "temperature": request.temperature}
         more |= {"top_k": request.top_k, "top_p": request.top_p}
@@ -226,9 +226,9 @@ def _generate(ring: _Ring, contestant: Contestant, request: RunRequest) -> Timin
     tokens = tuple(out[0, ids.shape[1] :].tolist())  # this waits for the device
     seconds = time.perf_counter() - start
     counted = None
-    if not contestant.lookup:
+    if not variant.lookup:
         counted = plain_passes(ring.forward, ids.shape[1], len(tokens))
-    return Timing(contestant, 0, seconds, tokens, None, counted)
+    return Timing(variant, 0, seconds, tokens, None, counted)
 
 
 def as_transformers_runs_it(engine: Engine) -> PreTrainedModel:
@@ -247,11 +247,11 @@ def as_transformers_runs_it(engine: Engine) -> PreTrainedModel:
     return rival
 
 
-def rows(timings: Sequence[Timing], field: Sequence[Contestant]) -> list[Row]:
-    """The table, in the order of ``field``."""
-    by: dict[Contestant, dict[int, list[Timing]]] = {}
+def rows(timings: Sequence[Timing], variants: Sequence[Variant]) -> list[Row]:
+    """The table, in the order of ``variants``."""
+    by: dict[Variant, dict[int, list[Timing]]] = {}
     for timing in timings:
-        by.setdefault(timing.contestant, {}).setdefault(timing.prompt, []).append(timing)
+        by.setdefault(timing.variant, {}).setdefault(timing.prompt, []).append(timing)
     pace = {
         c: {p: median(len(t.tokens) / t.seconds for t in ts) for p, ts in prompts.items()}
         for c, prompts in by.items()
@@ -260,13 +260,13 @@ def rows(timings: Sequence[Timing], field: Sequence[Contestant]) -> list[Row]:
     generate = next((c for c in by if c.method is None and not c.lookup), plain)
     texts = {p: ts[0].tokens for p, ts in by[plain].items()}
 
-    def row(contestant: Contestant) -> Row:
-        prompts, own = by[contestant], pace[contestant]
+    def row(variant: Variant) -> Row:
+        prompts, own = by[variant], pace[variant]
         lengths = [n for ts in prompts.values() for t in ts for n in t.lengths or ()]
         return Row(
-            name=contestant.name,
-            method=contestant.method or GENERATE,
-            budget=contestant.budget,
+            name=variant.name,
+            method=variant.method or GENERATE,
+            budget=variant.budget,
             tau=sum(lengths) / len(lengths) if lengths else None,
             seconds=median(median(t.seconds for t in ts) for ts in prompts.values()),
             tokens_per_second=median(own.values()),
@@ -276,24 +276,24 @@ def rows(timings: Sequence[Timing], field: Sequence[Contestant]) -> list[Row]:
             prompts=len(prompts),
         )
 
-    return [row(contestant) for contestant in field]
+    return [row(variant) for variant in variants]
 
 
-def roofs(benched: Benched, field: Sequence[Contestant]) -> list[Roof]:
+def roofs(result: Result, variants: Sequence[Variant]) -> list[Roof]:
     """The roofline beside ``rows``, for those whose forwards are known."""
     found = []
-    for contestant in field:
+    for variant in variants:
         own = [
             (timing, timing.passes)
-            for timing in benched.timings
-            if timing.contestant == contestant and timing.passes and timing.passes.rounds
+            for timing in result.timings
+            if timing.variant == variant and timing.passes and timing.passes.rounds
         ]
         if own:
-            found.append(_roof(contestant, own, benched.machine))
+            found.append(_roof(variant, own, result.machine))
     return found
 
 
-def _roof(contestant: Contestant, own: Sequence[tuple[Timing, Passes]], machine: Machine) -> Roof:
+def _roof(variant: Variant, own: Sequence[tuple[Timing, Passes]], machine: Machine) -> Roof:
     rounds = [r for _, passes in own for r in passes.rounds]
     total = sum((passes.total for _, passes in own), Work())
 
@@ -309,7 +309,7 @@ def _roof(contestant: Contestant, own: Sequence[tuple[Timing, Passes]], machine:
 
     timed = all(timing.rounds for timing, _ in own)
     return Roof(
-        name=contestant.name,
+        name=variant.name,
         rows=sum(passes.rows for _, passes in own) / len(rounds),
         bytes=total.bytes / len(rounds),
         flops=total.flops / len(rounds),

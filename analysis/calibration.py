@@ -30,7 +30,7 @@ def curves(table: pd.DataFrame) -> pd.DataFrame:
     """Means over anchors by series and depth, in the columns the figures read.
 
     ``observed`` counts anchors. ``tvd_low`` and ``tvd_high`` are a 95 % interval, as in
-    ``online.per_depth``: the mean ± 1.96 standard errors, within [0, 1], anchors taken as
+    ``acceptance.per_depth``: the mean ± 1.96 standard errors, within [0, 1], anchors taken as
     independent. ``…_sd`` is the paper's band, the standard deviation over the seeds' means. NaN
     where there is but one anchor, or one seed.
     """

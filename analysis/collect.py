@@ -1,4 +1,4 @@
-"""Make a collected file (``analysis.collected``): the drafters run once at every token of one text.
+"""Make a collected file (``analysis.collection``): the drafters run once at every token of one text.
 
 The text is the target's own, by the target's rule; its features come from one forward over it. What
 is finished is kept in a folder beside the file, so an interrupted collection goes on where it was.
@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from analysis.collected import (
-    Collected,
-    CollectedHeader,
+from analysis.collection import (
+    Collection,
+    CollectionHeader,
     Limits,
     drafter_key,
     drafter_shapes,
@@ -120,7 +120,7 @@ def collect(
     plan: Plan = Plan(),
     prompt_text: str = "",
     report: Report = lambda done, what: None,
-) -> Collected:
+) -> Collection:
     """Collect the target's text on ``prompt`` (token ids) into ``path``; resumes its own work.
 
     Raises UserError for a plan out of range, a prompt that does not fit the context, or a text
@@ -144,7 +144,7 @@ def collect(
         place = _Place(source, name, drafter, text["tokens"][: end - 1], answer)
         limits[name] = _gather(place, work, plan, tell)
         arrays |= work.arrays(name)
-    header = CollectedHeader(
+    header = CollectionHeader(
         name=source.facts.name,
         vocabulary=source.facts.vocabulary,
         stops=tuple(sorted(source.facts.stop_ids)),
@@ -163,7 +163,7 @@ def collect(
     arrays["pieces"] = _pieces(arrays, source.piece)
     write(path, header, arrays)
     work.end()
-    return Collected.load(path)
+    return Collection.load(path)
 
 
 # ── the text ─────────────────────────────────────────────────────────────────────────────────────

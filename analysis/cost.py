@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.whatif import Simulation, WhatIf
+from analysis.whatif import Simulation, SimulatedRun
 from core.drafting.builders import best_first
 from core.errors import UserError
 from core.rounds.draft import Array, Candidates, Draft
@@ -31,7 +31,7 @@ Report = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)
-class Timed:
+class Point:
     """Seconds at some sizes: the median of the repeats, and the middle half of them."""
 
     size: int
@@ -68,7 +68,7 @@ class Fit:
 QUADRATIC, PIECEWISE = "a + b·n + c·n²", "piecewise"
 
 
-def fit(points: Sequence[Timed]) -> Fit:
+def fit(points: Sequence[Point]) -> Fit:
     """The form that predicts left-out points best. Raises UserError for fewer than three."""
     if len(points) < 3:
         raise UserError("a fit of verify time needs at least three sizes")
@@ -136,7 +136,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Expected:
+class Estimate:
     """One budget: new tokens per round, seconds of a round and of its parts, tokens/s behind the
     prompt."""
 
@@ -153,7 +153,7 @@ class Expected:
         return self.tokens_per_round / self.seconds
 
 
-def expected(cost: Fit, stages: Sequence[Stage], runs: Sequence[WhatIf]) -> list[Expected]:
+def estimate(cost: Fit, stages: Sequence[Stage], runs: Sequence[SimulatedRun]) -> list[Estimate]:
     """Tokens/s of each simulated run whose budget was timed, in the runs' order."""
     timed = {stage.budget: stage for stage in stages}
     found = []
@@ -162,7 +162,7 @@ def expected(cost: Fit, stages: Sequence[Stage], runs: Sequence[WhatIf]) -> list
             continue
         verify = cost.seconds(round(stage.rows))
         found.append(
-            Expected(
+            Estimate(
                 budget=run.budget,
                 tokens_per_round=(run.new_tokens - 1) / run.rounds,
                 seconds=stage.seconds + verify,
@@ -175,7 +175,7 @@ def expected(cost: Fit, stages: Sequence[Stage], runs: Sequence[WhatIf]) -> list
     return found
 
 
-def best(found: Sequence[Expected]) -> Expected:
+def best(found: Sequence[Estimate]) -> Estimate:
     """The budget of most tokens/s; of equal ones the smallest."""
     if not found:
         raise UserError("no budget was measured")
@@ -276,7 +276,7 @@ def bushy(rows: int, vocabulary: int, root: int = 0) -> Draft:
 
 def verify_times(
     target: Target, text: Sequence[int], sizes: Sequence[int], repeats: int, report: Report
-) -> list[Timed]:
+) -> list[Point]:
     """Seconds of one scoring forward behind ``text`` at each size; the order changes every time, so
     that a slow moment of the machine hits all sizes alike."""
     from analysis.roofline import seconds_of
@@ -293,7 +293,7 @@ def verify_times(
         for n in rng.permutation(list(sizes)).tolist():
             taken[n].append(seconds_of(target.device, lambda n=n: target.score(drafts[n])))
     return [
-        Timed(n, median(taken[n]), *np.quantile(taken[n], [0.25, 0.75]).tolist()) for n in sizes
+        Point(n, median(taken[n]), *np.quantile(taken[n], [0.25, 0.75]).tolist()) for n in sizes
     ]
 
 
@@ -338,7 +338,7 @@ def _some(simulation: Simulation) -> Sequence[int]:
 
 
 @dataclass(frozen=True)
-class Checked:
+class RealRun:
     """A real run beside what was expected of it.
 
     rounds_equal  whether it took exactly the simulated rounds
@@ -350,7 +350,7 @@ class Checked:
     rounds_equal: bool
 
 
-def check(engine: Engine, simulation: Simulation, budget: int, repeats: int = 3) -> Checked:
+def check(engine: Engine, simulation: Simulation, budget: int, repeats: int = 3) -> RealRun:
     """Decode the collected text ``repeats`` times more and compare its rounds with the simulated.
 
     Tokens/s are those behind a run's first round, whose end starts the clock. They are the median
@@ -374,4 +374,4 @@ def check(engine: Engine, simulation: Simulation, budget: int, repeats: int = 3)
         rounds, equal = len(taken), equal and tuple(taken) == run.lengths
         if rounds > 1:
             rates.append(sum(tokens[1:]) / (stamps[-1] - stamps[0]))
-    return Checked(budget, median(rates) if rates else float("nan"), rounds, equal)
+    return RealRun(budget, median(rates) if rates else float("nan"), rounds, equal)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import plotly.graph_objects as go
 
-from analysis import deaths, online, reliability
+from analysis import acceptance, causes, reliability
 from analysis.tables import FATES, Frame, Tables
 from core.rounds.round import ACCEPTED, BEYOND, NO_DRAFT, OUTRANKED, OUTSIDE, PRUNED, UNREACHED
 
@@ -116,7 +116,7 @@ def reliability_curve(curve: Frame, theme: Theme = "auto") -> go.Figure:
     return figure
 
 
-def causes_of_death(causes: Frame, theme: Theme = "auto", observed: bool = True) -> go.Figure:
+def cause_bars(causes: Frame, theme: Theme = "auto", observed: bool = True) -> go.Figure:
     """Shares of the causes, stacked, by depth or sort of token; a group of bars per method.
 
     ``observed`` leaves the unreached nodes out: nobody knows what would have become of them.
@@ -168,13 +168,13 @@ def expected_against_accepted(surrogate_curve: Frame, theme: Theme = "auto") -> 
 
 
 FIGURES: Mapping[str, Callable[[Tables, Theme], go.Figure]] = {
-    "acceptance-by-depth": lambda t, theme: acceptance_by_depth(online.per_depth(t), theme),
-    "tvd-by-depth": lambda t, theme: tvd_by_depth(online.per_depth(t), theme),
-    "coverage-by-depth": lambda t, theme: coverage_by_depth(online.per_depth(t), theme),
-    "lengths": lambda t, theme: lengths(online.acceptance_histogram(t), theme),
-    "causes-by-depth": lambda t, theme: causes_of_death(deaths.causes(t), theme),
-    "stops-by-token": lambda t, theme: causes_of_death(
-        deaths.causes(t, "stops", "token_class"), theme
+    "acceptance-by-depth": lambda t, theme: acceptance_by_depth(acceptance.per_depth(t), theme),
+    "tvd-by-depth": lambda t, theme: tvd_by_depth(acceptance.per_depth(t), theme),
+    "coverage-by-depth": lambda t, theme: coverage_by_depth(acceptance.per_depth(t), theme),
+    "lengths": lambda t, theme: lengths(acceptance.acceptance_histogram(t), theme),
+    "causes-by-depth": lambda t, theme: cause_bars(causes.cause_shares(t), theme),
+    "stops-by-token": lambda t, theme: cause_bars(
+        causes.cause_shares(t, "stops", "token_class"), theme
     ),
     "reliability-path": lambda t, theme: reliability_curve(reliability.reliability(t), theme),
     "reliability-step": lambda t, theme: reliability_curve(

@@ -6,24 +6,24 @@ from collections.abc import Callable, Mapping
 
 import pandas as pd
 
-from analysis import deaths, online, paired, reliability
+from analysis import acceptance, causes, comparison, reliability
 from analysis.tables import Tables
 
 REPORT: Mapping[str, Callable[[Tables], pd.DataFrame]] = {
     "runs": lambda t: t.runs,
-    "tau": online.tau,
-    "paired": paired.paired,
-    "per-depth": online.per_depth,
-    "per-depth-by-run": lambda t: online.per_depth(t, by="run"),
-    "acceptance-histogram": online.acceptance_histogram,
-    "stages": online.stages,
-    "causes-by-depth": deaths.causes,
-    "causes-by-token": lambda t: deaths.causes(t, over="token_class"),
-    "stops-by-depth": lambda t: deaths.causes(t, "stops"),
-    "stops-by-token": lambda t: deaths.causes(t, "stops", "token_class"),
-    "first-mismatches": deaths.first_mismatches,
-    "after-sibling": deaths.after_sibling,
-    "after-sibling-by-depth": lambda t: deaths.after_sibling(t, per_depth=True),
+    "tau": acceptance.tau,
+    "paired": comparison.compare,
+    "per-depth": acceptance.per_depth,
+    "per-depth-by-run": lambda t: acceptance.per_depth(t, by="run"),
+    "acceptance-histogram": acceptance.acceptance_histogram,
+    "stages": acceptance.stages,
+    "causes-by-depth": causes.cause_shares,
+    "causes-by-token": lambda t: causes.cause_shares(t, over="token_class"),
+    "stops-by-depth": lambda t: causes.cause_shares(t, "stops"),
+    "stops-by-token": lambda t: causes.cause_shares(t, "stops", "token_class"),
+    "first-mismatches": causes.first_mismatches,
+    "after-sibling": causes.after_sibling,
+    "after-sibling-by-depth": lambda t: causes.after_sibling(t, per_depth=True),
     "calibration-error": reliability.calibration_error,
     "calibration-error-by-depth": lambda t: reliability.calibration_error(t, per_depth=True),
     "reliability-path": reliability.reliability,

@@ -2,7 +2,7 @@
 
 One plain run of a prompt records its rankings; what every graph would have needed follows from
 them exactly (``core.diffusion.steps.simulate``). Real runs stand beside it: their seconds, whether
-they wrote the same text, and whether they needed the calls that the record foretold.
+they wrote the same text, and whether they needed the calls that the record predicted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from core.rounds.round import Round
 
 
 @dataclass(frozen=True)
-class Parting:
+class Divergence:
     """Where a run left plain denoising: the first block whose tokens differ, and how many do."""
 
     block: int
@@ -26,15 +26,15 @@ class Parting:
 
 
 @dataclass(frozen=True)
-class Ran:
-    """One prompt with one graph: foretold calls, and the real run if there was one."""
+class PromptRun:
+    """One prompt with one graph: predicted calls, and the real run if there was one."""
 
     saved: Saved
     seconds: float | None = None  # of the real run
     plain_seconds: float | None = None  # of plain denoising, the same text
     identical: bool | None = None  # the real run wrote what plain denoising wrote
-    foretold: bool | None = None  # and needed the calls that the simulation says
-    parting: Parting | None = None  # where it left what plain denoising wrote
+    predicted: bool | None = None  # and needed the calls that the simulation says
+    divergence: Divergence | None = None  # where it left what plain denoising wrote
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class Cell:
 
     pace: Pace
     graph: DraftGraph
-    runs: tuple[Ran, ...]
+    runs: tuple[PromptRun, ...]
 
     @property
     def saved(self) -> Saved:
         return together([run.saved for run in self.runs])
 
     @property
-    def real(self) -> tuple[Ran, ...]:
+    def real(self) -> tuple[PromptRun, ...]:
         return tuple(run for run in self.runs if run.identical is not None)
 
     @property
@@ -59,8 +59,8 @@ class Cell:
         return sum(r.seconds or 0 for r in self.real), sum(r.plain_seconds or 0 for r in self.real)
 
     @property
-    def partings(self) -> tuple[Parting, ...]:
-        return tuple(run.parting for run in self.runs if run.parting is not None)
+    def divergences(self) -> tuple[Divergence, ...]:
+        return tuple(run.divergence for run in self.runs if run.divergence is not None)
 
     @property
     def speedup(self) -> float:
@@ -92,7 +92,7 @@ def measure(
     ``report`` is told (prompts done, what runs now).
     """
     settings = replace(settings, width=max([settings.width, *(g.width for g in graphs)]))
-    runs: list[list[Ran]] = [[] for _ in graphs]
+    runs: list[list[PromptRun]] = [[] for _ in graphs]
     for number, prompt in enumerate(prompts):
         report(number, "plain")
         plain, plain_seconds = timed(target, prompt, settings, None)
@@ -100,19 +100,19 @@ def measure(
             which = (turn + number) % len(graphs)
             graph = graphs[which]
             told = saved(simulate(plain, graph, settings.pace), target.stop_ids)
-            ran = Ran(told)
+            ran = PromptRun(told)
             if real is None or number < real:
                 report(number, graph.name)
                 rounds, seconds = timed(target, prompt, settings, graph)
-                left = parting(plain, rounds)
+                left = divergence(plain, rounds)
                 calls = saved(rounds, target.stop_ids) == told
-                ran = Ran(told, seconds, plain_seconds, left is None, calls, left)
+                ran = PromptRun(told, seconds, plain_seconds, left is None, calls, left)
             runs[which].append(ran)
     for graph, own in zip(graphs, runs, strict=True):
         yield Cell(settings.pace, graph, tuple(own))
 
 
-def parting(plain: Sequence[Round], other: Sequence[Round]) -> Parting | None:
+def divergence(plain: Sequence[Round], other: Sequence[Round]) -> Divergence | None:
     """None when both wrote the same text: for a target that is not exact, counted and shown."""
     both = written(plain), written(other)
     if both[0] == both[1]:
@@ -122,5 +122,5 @@ def parting(plain: Sequence[Round], other: Sequence[Round]) -> Parting | None:
     for mine, theirs in zip(by_block(plain), by_block(other), strict=False):
         a, b = mine[-1].block, theirs[-1].block
         if a is not None and b is not None and (a.after() != b.after()).any():
-            return Parting(a.index, differing)
-    return Parting(min(plain[-1].block.index, other[-1].block.index) + 1, differing)  # type: ignore[union-attr]
+            return Divergence(a.index, differing)
+    return Divergence(min(plain[-1].block.index, other[-1].block.index) + 1, differing)  # type: ignore[union-attr]

@@ -20,7 +20,7 @@ import pandas as pd
 
 from analysis.tables import By, Frame, Tables, documented
 from core.rounds.draft import Array
-from core.stats import Z, interval, resampled, wilson
+from core.stats import Z, interval, resample, wilson
 
 Event = Literal["path", "step"]
 Bins = Literal["mass", "width"]
@@ -164,7 +164,7 @@ def surrogate(tables: Tables, by: By = "method", seed: int = 0) -> pd.DataFrame:
     for name, part in rounds.groupby(by, observed=True):
         expected, accepted = part["surrogate"].to_numpy(), part["accepted"].to_numpy(float)
         gap = expected - accepted
-        low, high = interval(resampled(gap, np.ones(len(gap)), seed=seed))
+        low, high = interval(resample(gap, np.ones(len(gap)), seed=seed))
         varied = len(gap) > 1 and expected.std() > 1e-12 and accepted.std() > 0
         rows.append({
             by: name, "rounds": len(gap), "expected": float(expected.mean()),

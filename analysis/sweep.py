@@ -19,7 +19,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from analysis.contestants import PLAIN, Contestant, field_of
+from analysis.variants import PLAIN, Variant, variants_of
 from analysis.prompts import Prompt
 from analysis.tables import STAGES, Frame, documented
 from core.methods.registry import Value
@@ -45,9 +45,9 @@ class Terms:
 
 @dataclass(frozen=True)
 class Job:
-    """One run: a contestant on a prompt with a seed. ``number`` is the prompt's in the plan."""
+    """One run: a variant on a prompt with a seed. ``number`` is the prompt's in the plan."""
 
-    contestant: Contestant
+    variant: Variant
     prompt: Prompt
     number: int
     seed: int
@@ -55,7 +55,7 @@ class Job:
     @cached_property
     def name(self) -> str:
         """A file name: method and budget, and hashes of what no file name can hold."""
-        one, method = self.contestant, str(self.contestant.method)
+        one, method = self.variant, str(self.variant.method)
         stem = PurePath(method).stem if method.endswith(".py") else method
         own = f"-{_hash([method, one.options])[:6]}" if one.options or stem != method else ""
         words = re.sub(r"[^A-Za-z0-9+_-]", "_", stem)[:40]
@@ -71,7 +71,7 @@ class Job:
 
     @property
     def title(self) -> str:
-        return f"{label(self.contestant)}, prompt {self.number + 1}, seed {self.seed}"
+        return f"{label(self.variant)}, prompt {self.number + 1}, seed {self.seed}"
 
 
 def _hash(value: Any) -> str:
@@ -80,31 +80,31 @@ def _hash(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run; contestants, prompts and seeds are each there once.
+    """What is run; variants, prompts and seeds are each there once.
 
     files  (name, SHA-256) of the user's own files that decide runs: methods, weights, stores
     """
 
     terms: Terms
-    field: tuple[Contestant, ...]
+    variants: tuple[Variant, ...]
     prompts: tuple[Prompt, ...]
     seeds: tuple[int, ...] = (0,)
     files: tuple[tuple[str, str], ...] = ()
 
     def jobs(self) -> list[Job]:
-        """Every run once. The contestants follow each other on every prompt: a slow hour of the
+        """Every run once. The variants follow each other on every prompt: a slow hour of the
         machine hits all of them, and half a sweep compares as well as a whole one."""
         return [
-            Job(contestant, prompt, number, seed)
+            Job(variant, prompt, number, seed)
             for seed in self.seeds
             for number, prompt in enumerate(self.prompts)
-            for contestant in self.field
+            for variant in self.variants
         ]
 
     def as_json(self) -> dict[str, Any]:
         """Plain data, as a JSON file gives it back."""
         field = [
-            {"method": c.method, "budget": c.budget, "options": dict(c.options)} for c in self.field
+            {"method": c.method, "budget": c.budget, "options": dict(c.options)} for c in self.variants
         ]
         return {
             "terms": asdict(self.terms),
@@ -115,24 +115,24 @@ class Plan:
         }
 
 
-def gridded(
+def grid(
     methods: Sequence[str], budgets: Sequence[int], options: Sequence[tuple[str, Value]]
-) -> tuple[Contestant, ...]:
-    """``field_of`` for every combination of the options' values: one named twice has two.
+) -> tuple[Variant, ...]:
+    """``variants_of`` for every combination of the options' values: one named twice has two.
 
-    Raises UserError as ``field_of`` does.
+    Raises UserError as ``variants_of`` does.
     """
     values: dict[str, list[Value]] = {}
     for name, value in options:
         values.setdefault(name.replace("-", "_"), []).append(value)
     combinations = [dict(zip(values, some, strict=True)) for some in product(*values.values())]
-    found = [field_of(methods, budgets, some) for some in combinations]
-    return tuple(dict.fromkeys(contestant for field in found for contestant in field))
+    found = [variants_of(methods, budgets, some) for some in combinations]
+    return tuple(dict.fromkeys(variant for some in found for variant in some))
 
 
-def label(contestant: Contestant) -> str:
-    """The contestant's name with the options it was given."""
-    return " ".join([contestant.name, *(f"{key}={value}" for key, value in contestant.options)])
+def label(variant: Variant) -> str:
+    """The variant's name with the options it was given."""
+    return " ".join([variant.name, *(f"{key}={value}" for key, value in variant.options)])
 
 
 # ── the table ────────────────────────────────────────────────────────────────────────────────────
@@ -209,7 +209,7 @@ def row_of(job: Job, ends: Trace) -> Row | None:
     """The line of a finished run, or None for a trace that is not this run's or not whole."""
     header, footer = ends.header, ends.footer
     told = (header.method, header.prompt_text, header.seed)
-    if footer is None or told != (job.contestant.method, job.prompt.text, job.seed):
+    if footer is None or told != (job.variant.method, job.prompt.text, job.seed):
         return None
     try:
         return {
@@ -228,7 +228,7 @@ def failed_row(job: Job, terms: Terms, sentence: str) -> Row:
 
 
 def _asked(job: Job) -> Row:
-    one = job.contestant
+    one = job.variant
     return {
         "run": job.name, "method": one.method, "options": json.dumps(dict(one.options)),
         "budget": one.budget, "seed": job.seed, "prompt": job.number, "source": job.prompt.source,
@@ -272,7 +272,7 @@ def _circumstances(header: Header, footer: Mapping[str, Any]) -> Row:
     }  # fmt: skip
 
 
-def compared(rows: Sequence[Row]) -> list[Row]:
+def with_same_as_plain(rows: Sequence[Row]) -> list[Row]:
     """The lines with ``same_as_plain``: token for token, on the same prompt with the same seed."""
     plain = {
         (row["prompt_hash"], row["seed"]): row["token_ids"]
@@ -293,12 +293,12 @@ def _same(row: Row, plain: Mapping[tuple[str, int], list[int]]) -> bool | None:
 
 @dataclass(frozen=True)
 class Score:
-    """A contestant over all of its runs.
+    """A variant over all of its runs.
 
     texts        different ones: prompts, or prompts × seeds where the seed decides
     tau          Σ acceptance lengths ÷ rounds, with its 95 % bootstrap interval ``low``, ``high``:
                  whole texts are drawn anew, or single rounds when there is but one text
-    same         runs with plain decoding's tokens, of ``judged`` that could be compared
+    same         runs with plain decoding's tokens, of ``judged`` that could be with_same_as_plain
     """
 
     name: str
@@ -314,17 +314,17 @@ class Score:
 
 
 def scores(plan: Plan, rows: Sequence[Row]) -> list[Score]:
-    """A score per contestant of the plan, in its order. The rows are those of ``compared``."""
+    """A score per variant of the plan, in its order. The rows are those of ``with_same_as_plain``."""
     by: dict[tuple[str, int, str], list[Row]] = {}
     for row in rows:
         by.setdefault((row["method"], row["budget"], row["options"]), []).append(row)
     return [
         _score(plan, one, by.get((str(one.method), one.budget, json.dumps(dict(one.options))), []))
-        for one in plan.field
+        for one in plan.variants
     ]
 
 
-def _score(plan: Plan, contestant: Contestant, rows: Sequence[Row]) -> Score:
+def _score(plan: Plan, variant: Variant, rows: Sequence[Row]) -> Score:
     good = [row for row in rows if row["error"] is None]
     texts: dict[tuple[str, int], list[int]] = {}
     for row in good:
@@ -338,7 +338,7 @@ def _score(plan: Plan, contestant: Contestant, rows: Sequence[Row]) -> Score:
     tokens, seconds = sum(row["tokens"] for row in good), sum(row["seconds"] for row in good)
     judged = [row["same_as_plain"] for row in good if row["same_as_plain"] is not None]
     return Score(
-        label(contestant), len(good), len(rows) - len(good), len(texts),
+        label(variant), len(good), len(rows) - len(good), len(texts),
         total / rounds if rounds else None, low, high,
         tokens / seconds if seconds > 0 else None, sum(judged), len(judged),
     )  # fmt: skip

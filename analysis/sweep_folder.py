@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from analysis.sweep import SCHEMA, Job, Plan, Row, compared, failed_row, results, row_of
+from analysis.sweep import SCHEMA, Job, Plan, Row, with_same_as_plain, failed_row, results, row_of
 from core.errors import UserError
 from core.files import replacing
 from core.traces.reader import read_ends
@@ -51,7 +51,7 @@ class Folder:
         """Run → sentence, in the plan's order."""
         return {name: self._failures[name] for name in self._jobs if name in self._failures}
 
-    def left(self) -> list[Job]:
+    def remaining(self) -> list[Job]:
         """Runs that have no whole trace: never begun, interrupted, or failed."""
         return [job for name, job in self._jobs.items() if name not in self._rows]
 
@@ -63,7 +63,7 @@ class Folder:
                 found.append(self._rows[name])
             elif name in self._failures:
                 found.append(failed_row(job, terms, self._failures[name]))
-        return compared(found)
+        return with_same_as_plain(found)
 
     def read(self, report: Report = lambda done: None) -> None:
         """Find what earlier calls finished; a trace that is broken or another's is made again."""
@@ -74,7 +74,7 @@ class Folder:
             if (row := _row(job, self.path / TRACES / job.file)) is not None:
                 self._rows[job.name] = row
         told = _json(self.path / FAILURES)
-        left = {job.name for job in self.left()}
+        left = {job.name for job in self.remaining()}
         self._failures = {k: v for k, v in told.items() if k in left and isinstance(v, str)}
         if self._failures != told:  # mended just before a kill, or of a plan that is gone
             self._write_failures()
@@ -83,7 +83,7 @@ class Folder:
         """Where the run's trace is to be written."""
         return self.path / UNFINISHED / job.file
 
-    def keep(self, job: Job) -> None:
+    def finish(self, job: Job) -> None:
         """The run is done and its trace written: from now on it counts.
 
         Raises UserError for a trace that is not this run's, or not whole.
@@ -128,7 +128,7 @@ def _row(job: Job, path: Path) -> Row | None:
 
 
 @contextmanager
-def opened(path: Path, plan: Plan) -> Iterator[Folder]:
+def open_folder(path: Path, plan: Plan) -> Iterator[Folder]:
     """The sweep's folder, made if need be, for this process alone.
 
     A plan that holds all of the plan there, on the same terms, extends it. Raises UserError for a

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analysis.collected import Collected, Limits, drafter_key
+from analysis.collection import Collection, Limits, drafter_key
 from core.drafting.builders import MAX_BUDGET, reads, width_for
 from core.errors import UserError
 from core.methods.registry import BUILDERS, Options, Value, load_builder, recipe, settle
@@ -29,7 +29,7 @@ NEVER = 1 << 30
 
 
 @dataclass(frozen=True)
-class WhatIf:
+class SimulatedRun:
     """One simulated run.
 
     lengths  acceptance lengths (accepted + 1), round by round; ``starts``: their roots' positions
@@ -78,7 +78,7 @@ class Simulation:
     Raises UserError for an unknown option, or a drafter or temperature that the file does not have.
     """
 
-    def __init__(self, collected: Collected, method: str, options: Options | None = None):
+    def __init__(self, collected: Collection, method: str, options: Options | None = None):
         self.collected, self.method = collected, method
         self.options = settle(method, options or {})
         self.limits = collected.limits(method)
@@ -90,7 +90,7 @@ class Simulation:
         self._walked: dict[int, _Walked] = {}
         self._single: dict[tuple[int, int], _Walked] = {}
 
-    def run(self, budget: int | None = None, new_tokens: int | None = None) -> WhatIf:
+    def run(self, budget: int | None = None, new_tokens: int | None = None) -> SimulatedRun:
         """The whole run of one budget, or its beginning of at most ``new_tokens`` tokens."""
         budget = self.default_budget if budget is None else budget
         check_budget(budget)
@@ -103,11 +103,11 @@ class Simulation:
         starts = tuple(np.cumsum([answer, *taken[:-1]]).tolist()) if taken else ()
         bitten = sum(self._at(at, budget).bites <= budget for at in starts)
         exact, note = self._honest(bitten)
-        return WhatIf(
+        return SimulatedRun(
             self.method, budget, self.options, taken, starts, wanted, exact, note
         )  # fmt: skip
 
-    def curve(self, budgets: Iterable[int], new_tokens: int | None = None) -> list[WhatIf]:
+    def curve(self, budgets: Iterable[int], new_tokens: int | None = None) -> list[SimulatedRun]:
         """A run for each budget; the largest goes first, so that its searches serve the others."""
         wanted = list(budgets)
         found = {b: self.run(b, new_tokens) for b in sorted(set(wanted), reverse=True)}
@@ -223,12 +223,12 @@ class Simulation:
 
 
 def simulate(
-    collected: Collected,
+    collected: Collection,
     method: str,
     budget: int | None = None,
     options: Options | None = None,
     new_tokens: int | None = None,
-) -> WhatIf:
+) -> SimulatedRun:
     """One run; who asks again keeps a ``Simulation``. ``budget`` None is the method's default."""
     return Simulation(collected, method, options).run(budget, new_tokens)
 

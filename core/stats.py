@@ -24,7 +24,7 @@ def wilson(successes: Array | int, trials: Array | int) -> tuple[Array, Array]:
     return np.where(n > 0, low, np.nan), np.where(n > 0, high, np.nan)
 
 
-def resampled(sums: Sequence[float] | Array, counts: Sequence[float] | Array,
+def resample(sums: Sequence[float] | Array, counts: Sequence[float] | Array,
               draws: int = 2000, seed: int = 0) -> Array:  # fmt: skip
     """Bootstrap draws [draws] of Σ sums ÷ Σ counts when whole units are drawn anew.
 
@@ -61,11 +61,11 @@ def difference(
 ) -> tuple[float, float]:  # fmt: skip
     """95 % interval of one ratio Σ sums ÷ Σ counts less another, on the same units, drawn alike."""
     mine, theirs = (
-        resampled(a, b, draws, seed) for a, b in ((sums, counts), (other_sums, other_counts))
+        resample(a, b, draws, seed) for a, b in ((sums, counts), (other_sums, other_counts))
     )
     return interval(mine - theirs)
 
 
 def bootstrap(runs: Sequence[Sequence[int]], draws: int = 2000) -> tuple[float, float]:
     """95 % interval of τ = Σ lengths ÷ Σ rounds when whole prompts are drawn anew."""
-    return interval(resampled([sum(run) for run in runs], [len(run) for run in runs], draws))
+    return interval(resample([sum(run) for run in runs], [len(run) for run in runs], draws))

@@ -11,7 +11,7 @@ import pandas as pd
 
 from analysis.tables import COVERAGE, STAGES, By, Frame, Tables, documented
 from core.rounds.draft import Array
-from core.stats import Z, interval, resampled, wilson
+from core.stats import Z, interval, resample, wilson
 
 
 @documented
@@ -126,7 +126,7 @@ def tau(tables: Tables, by: By = "method", draws: int = 2000, seed: int = 0) -> 
     for name, runs in tables.runs.groupby(by, observed=True):
         own = tables.rounds[tables.rounds[by] == name]
         rounds, timed = len(own), runs[runs["wall_seconds"].notna()]
-        low, high = interval(resampled(*_units(own, runs), draws, seed)) if rounds else _NONE
+        low, high = interval(resample(*_units(own, runs), draws, seed)) if rounds else _NONE
         rows.append({
             by: name, "runs": len(runs), "texts": runs["text"].nunique(), "rounds": rounds,
             "tokens": int(runs["tokens"].sum()),

@@ -63,7 +63,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class CollectedHeader:
+class CollectionHeader:
     """Where a file comes from. It answers as a target does where a builder asks for one.
 
     end      index behind the last new token; ``answer``: of the first
@@ -93,12 +93,12 @@ class CollectedHeader:
         return json.dumps(asdict(self), ensure_ascii=False)
 
     @staticmethod
-    def from_json(text: str) -> CollectedHeader:
+    def from_json(text: str) -> CollectionHeader:
         """Raises ValueError, TypeError or KeyError for anything that is no header."""
         raw = json.loads(text)
         drafters = {str(k): Limits(**v) for k, v in raw.pop("drafters").items()}
         raw["stops"] = tuple(int(t) for t in raw["stops"])
-        made = CollectedHeader(drafters=drafters, **raw)
+        made = CollectionHeader(drafters=drafters, **raw)
         made.check()
         return made
 
@@ -126,15 +126,15 @@ class CollectedHeader:
 
 
 @dataclass(frozen=True, eq=False)
-class Collected:
+class Collection:
     """An opened file. Positions are indices into ``tokens``."""
 
     path: Path
-    header: CollectedHeader
+    header: CollectionHeader
     arrays: Mapping[str, Array]
 
     @staticmethod
-    def load(path: Path) -> Collected:
+    def load(path: Path) -> Collection:
         """Map a file. Raises UserError when it is none, is damaged or cannot be read."""
         metadata, arrays = read_arrays(Path(path), "collected text")
         if metadata.get("format") != FORMAT:
@@ -145,10 +145,10 @@ class Collected:
                 f"this program reads version {VERSION}"
             )
         try:
-            header = CollectedHeader.from_json(metadata["header"])
+            header = CollectionHeader.from_json(metadata["header"])
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise UserError(_DAMAGED.format(path, "its header cannot be read")) from None
-        made = Collected(Path(path), header, arrays)
+        made = Collection(Path(path), header, arrays)
         made._check()
         return made
 
@@ -284,7 +284,7 @@ def follows(chosen: Array, ids: Array, vocabulary: int) -> Array:
     return found
 
 
-def write(path: Path, header: CollectedHeader, arrays: Mapping[str, Array]) -> None:
+def write(path: Path, header: CollectionHeader, arrays: Mapping[str, Array]) -> None:
     """Write a file whole or not at all. Raises UserError when it cannot be written."""
     metadata = {"format": FORMAT, "version": str(VERSION), "header": header.to_json()}
     whole = {n: np.ascontiguousarray(a) for n, a in arrays.items()}

@@ -13,7 +13,7 @@ PLAIN = "ar"
 
 
 @dataclass(frozen=True)
-class Contestant:
+class Variant:
     """One way of decoding. ``method`` None is transformers' generate; ``lookup`` 0 is off."""
 
     name: str
@@ -23,9 +23,9 @@ class Contestant:
     options: tuple[tuple[str, Value], ...] = ()
 
 
-def field_of(
+def variants_of(
     methods: Sequence[str], budgets: Sequence[int], options: Mapping[str, Value] | None = None
-) -> tuple[Contestant, ...]:
+) -> tuple[Variant, ...]:
     """Every method with every budget, each once, in this order. A method that cannot use a budget
     (a chain, plain decoding) runs once, at its own.
 
@@ -33,7 +33,7 @@ def field_of(
     unknown method, or an option that none has.
     """
     unused = set(options or {})
-    made: list[Contestant] = []
+    made: list[Variant] = []
     for name in methods:
         own = {k: v for k, v in (options or {}).items() if _key(k) in recipe(name).defaults}
         settled = settle(name, own)
@@ -44,14 +44,14 @@ def field_of(
     return tuple(dict.fromkeys(made))
 
 
-def _sized(name: str, budgets: Sequence[int], options: Mapping[str, Value]) -> Iterator[Contestant]:
+def _sized(name: str, budgets: Sequence[int], options: Mapping[str, Value]) -> Iterator[Variant]:
     own, pairs = recipe(name), tuple(options.items())
     if name == PLAIN:
-        yield Contestant("plain", PLAIN)
+        yield Variant("plain", PLAIN)
         return
     title = Path(name).stem if name.endswith(".py") else name
     for size in budgets if own.builder not in (None, "chain") else (own.budget,):
-        yield Contestant(f"{title} B={size}", name, size, options=pairs)
+        yield Variant(f"{title} B={size}", name, size, options=pairs)
 
 
 def _key(option: str) -> str:

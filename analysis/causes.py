@@ -3,7 +3,7 @@
 Two things can die. A *node* (``fate``): accepted; outranked, a sibling was the target's token;
 rejected where the walk ended, for the reason it ended there; unreached, so unobserved. And the
 *walk* of a round (``stop``): it ends once, at the place where the target's token was not drafted.
-Runs that never draft (plain decoding) have no deaths.
+Runs that never draft (plain decoding) have no causes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SPINE, SIBLING, LATER = "along the spine", "after a sibling", "further behind a 
 
 
 @documented
-def causes(
+def cause_shares(
     tables: Tables, unit: Unit = "nodes", over: Over = "depth", by: By = "method"
 ) -> pd.DataFrame:
     """Causes of death, as shares per depth or per sort of token, each with an example.

@@ -17,7 +17,7 @@ from core.stats import difference
 
 
 @documented
-def paired(tables: Tables, draws: int = 2000, seed: int = 0) -> pd.DataFrame:
+def compare(tables: Tables, draws: int = 2000, seed: int = 0) -> pd.DataFrame:
     """τ of every two methods on the texts both have, and its difference.
 
     Texts are drawn anew, the same for both; one text gives a difference but no interval. Several
