@@ -19,7 +19,6 @@ from core.drafting.states import Rows, StateTable
 from core.errors import UserError
 from core.rounds.draft import Array, Candidates, Draft
 from core.rounds.round import GREEDY, Sampling
-from core.verification.sampling import DRAFT_STREAM, TargetSampler
 
 
 @dataclass(frozen=True)
@@ -61,6 +60,8 @@ class SampledChain:
         return replace(self, sampling=sampling)
 
     def __call__(self, session: DraftSession, text: Sequence[int], budget: int) -> Draft:
+        from core.verification.sampling import DRAFT_STREAM, TargetSampler  # torch: only here
+
         sampler, path = TargetSampler(self.sampling, DRAFT_STREAM), [text[-1]]
         log_q: list[float] = []
         for depth in range(min(budget, session.max_depth)):

@@ -7,6 +7,8 @@ and the token before (TreeFlash), or a node of the tree (EAGLE-3, Hydra, a draft
 
 States are numbers that the session gives; state 0 stands behind the root.
 
+Light: torch is imported only where a tensor is made.
+
 Shapes: R states, S tokens listed behind a state, L drafted depths, V vocabulary, T context tokens,
 F·h width of the target's features.
 """
@@ -16,14 +18,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from core.rounds.draft import Array, Candidates, Draft
 from core.rounds.round import Sampling, Verdict
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 ROOT_STATE = 0
 NO_STATE = -1  # a token behind which nothing is drafted
@@ -79,6 +82,20 @@ class DraftSession(Protocol):
         Row i is given the tokens path[0 … i]; path[0] is the root. None: it cannot be told. Only
         probes and speculative sampling ask for it, outside the drafting stage.
         """
+        ...
+
+
+@runtime_checkable
+class ListableSession(DraftSession, Protocol):
+    """A session whose states are a depth and the token before, and can all be listed.
+
+    State 0 stands behind the root; state 1 + (d − 1)·M + m behind the m-th best token (from 0) of
+    depth d = 1 … L − 1, by ``by_depth``.
+    """
+
+    @property
+    def state_count(self) -> int:
+        """1 + (L − 1)·M."""
         ...
 
 
@@ -204,9 +221,10 @@ class PathSession(ABC):
         """``width``: how many tokens are listed behind each node, at most."""
         self.root, self._max_depth, self._width = root, max_depth, width
         self._ids: list[Array] = []  # of every scored node: the tokens listed behind it [S]
-        self._log_q: list[Tensor] = []  # and log q behind it [V]
+        self._best: list[Array] = []  # their log q [S]
+        self._log_q: list[Tensor] = []  # and all of log q behind it [V]
         self._depths: list[int] = []
-        self._number: dict[int, int] = {}  # state → number of the scored node
+        self._number: dict[tuple[int, int], int] = {}  # (its parent's number, token) → its number
 
     @property
     def max_depth(self) -> int:
@@ -222,36 +240,40 @@ class PathSession(ABC):
 
     def expand(self, states: Array) -> Children:
         """Score the nodes of these states in one batch."""
-        first, nodes = len(self._ids), [self._node(state) for state in states.tolist()]
-        log_q = self.score([token for token, _ in nodes], [parent for _, parent in nodes])
-        best = log_q.topk(min(self._width, log_q.shape[-1]))
-        ids, odds = best.indices.cpu().numpy(), best.values.float().cpu().numpy()
-        self._ids += list(ids)
-        self._log_q += list(log_q)
-        self._depths += [self._depths[parent] + 1 if parent >= 0 else 0 for _, parent in nodes]
-        numbers = np.arange(first, len(self._ids))
-        self._number |= zip(states.tolist(), numbers.tolist(), strict=True)
+        numbers = np.array(self._scored([self._node(state) for state in states.tolist()]))
+        ids = np.stack([self._ids[number] for number in numbers])
+        odds = np.stack([self._best[number] for number in numbers])
         size = ids.shape[1]
         leads = (1 + numbers[:, None] * size + np.arange(size)).astype(np.int32)
-        leads[np.array(self._depths[first:]) + 1 >= self._max_depth] = NO_STATE
+        leads[np.array(self._depths)[numbers] + 1 >= self._max_depth] = NO_STATE
         return Children(states, ids, odds, leads)
 
     def log_q(self, path: Sequence[int]) -> Tensor:
-        """log q [d, V] along a path; a node on it that was never scored is scored now."""
-        state, rows = ROOT_STATE, []
-        for token in (*path[1:], None):
-            if state not in self._number:
-                self.expand(np.array([state], np.int32))
-            number = self._number[state]
+        """log q [d, V] along any path; a node on it that was never scored is scored now."""
+        import torch
+
+        number, rows = -1, []
+        for token in path:
+            (number,) = self._scored([(number, token)])
             rows.append(self._log_q[number])
-            if token is not None:
-                rank = int(np.flatnonzero(self._ids[number] == token)[0])
-                state = 1 + number * len(self._ids[number]) + rank
         return torch.stack(rows)
 
+    def _scored(self, nodes: list[tuple[int, int]]) -> list[int]:
+        """The numbers of nodes (their parent's number, their token); new ones are scored."""
+        fresh = [node for node in nodes if node not in self._number]
+        if fresh:
+            log_q = self.score([token for _, token in fresh], [parent for parent, _ in fresh])
+            best = log_q.topk(min(self._width, log_q.shape[-1]))
+            self._number |= {node: len(self._ids) + i for i, node in enumerate(fresh)}
+            self._ids += list(best.indices.cpu().numpy())
+            self._best += list(best.values.float().cpu().numpy())
+            self._log_q += list(log_q)
+            self._depths += [self._depths[p] + 1 if p >= 0 else 0 for p, _ in fresh]
+        return [self._number[node] for node in nodes]
+
     def _node(self, state: int) -> tuple[int, int]:
-        """A state's token and the number of the scored node before it."""
+        """The number of the scored node before a state, and the state's token."""
         if state == ROOT_STATE:
-            return self.root, -1
+            return -1, self.root
         parent, rank = divmod(state - 1, len(self._ids[0]))
-        return int(self._ids[parent][rank]), parent
+        return parent, int(self._ids[parent][rank])
