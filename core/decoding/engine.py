@@ -18,15 +18,14 @@ from core.drafting import builders
 from core.drafting.session import Builder, Drafter
 from core.methods import loading
 from core.methods.fetch import ngram_store
-from core.methods.method import DrafterInfo, Method, lazy
+from core.methods.method import DrafterInfo, Method, lazy, made_options
 from core.methods.registry import check_preset, find
 from core.models import embedded, presets
 from core.models.hub import Source
 from core.models.language import Language, load_language, target_config
 from core.models.presets import Value
 from core.models.target import Target
-from core.rounds.blocks import BlockDraft
-from core.rounds.round import TEXT_LIMIT, Round
+from core.rounds.round import Round
 from core.traces.schema import Header
 from core.verification.rules import TargetTokens
 
@@ -48,7 +47,7 @@ class Run:
 
     def with_texts(self, record: Round) -> Round:
         """The round with the text of every token it mentions, as a trace or a view needs it."""
-        return record.with_texts(_texts(record, self._language))
+        return record.with_texts({t: self._language.piece(t) for t in record.mentioned})
 
     def text(self, tokens: list[int]) -> str:
         return self._language.text(tokens)
@@ -126,7 +125,7 @@ class Engine:
             return Decoder(name)
         own = {o.name: values[o.name] for o in method.drafter_options}
         with self._lock:
-            made = info.options(**own) if info.options else None
+            made = made_options(info.options, own)
             drafter = self._drafters.get(
                 (info, tuple(own.items())),
                 lambda: lazy(info.load)(language, self._folder(info), made),
@@ -138,12 +137,10 @@ class Engine:
 
     def _builder(self, method: Method, values: dict[str, Value], language: Language) -> Builder:
         info = method.builder_info
-        if info is None:
-            return method.builder  # type: ignore[return-value]
-        own = {o.name: values[o.name] for o in method.builder_options}
-        if "ngram" in info.files and not own["ngram"] and self.preset.ngram:
-            own["ngram"] = str(ngram_store(self.model, self.preset.ngram))
-        return lazy(info.make)(language, info.options(**own) if info.options else None)
+        files = info.files if info is not None else ()
+        if "ngram" in files and not values["ngram"] and self.preset.ngram:
+            values = values | {"ngram": str(ngram_store(self.model, self.preset.ngram))}
+        return method.make_builder(language, values)
 
     def target(self, method: Decoder) -> Target:
         """The target keeping the features this method's drafter needs."""
@@ -246,22 +243,3 @@ def _model_identity(language: Language) -> dict[str, Any]:
     if language.name == embedded.NAME:
         found["revision"] = f"{embedded.PACKAGE} {embedded.VERSION} {embedded.WHEEL_SHA256[:16]}"
     return found
-
-
-def _texts(record: Round, language: Language) -> dict[int, str]:
-    """The text of every token the round mentions; of the lists only the first tokens."""
-    draft = record.draft
-    ids = {*draft.tokens.tolist(), *record.verdict.target_tokens.tolist(), *record.committed}
-    ids.add(record.verdict.bonus)
-    if (proposal := record.proposal) is not None:
-        ids |= set(proposal.lists.ids[:, :TEXT_LIMIT].flatten().tolist())
-        if proposal.by_depth is not None:
-            ids |= set(proposal.by_depth.ids[:, :TEXT_LIMIT].flatten().tolist())
-    if record.block is not None:
-        ids |= {*record.block.state.tolist()}
-        ids |= {t for step in record.block.steps for t in step.ranking.ids.flatten().tolist()}
-    if isinstance(draft, BlockDraft):
-        ids |= {edit.token for edits in draft.edits for edit in edits}
-    if record.target_probs is not None:
-        ids |= set(record.target_probs.top_ids.flatten().tolist())
-    return {token: language.piece(token) for token in sorted(ids) if token >= 0}

@@ -35,9 +35,10 @@ def opt_tree(facts: TargetFacts, options: OptTreeOptions):
 
 CHAIN = BuilderInfo("chain", "the best token after the best token", chain, nested=True)
 BEST_FIRST = BuilderInfo(
-    "best-first", "the B most probable prefixes, popped from a heap", best_first, nested=True
-)
+    "best-first", "the B most probable prefixes, popped from a heap", best_first, nested=True,
+    optimal=lambda options: True,
+)  # fmt: skip
 OPT_TREE = BuilderInfo(
     "opt-tree", "the same, level by level; ends where a level gains too little", opt_tree,
-    OptTreeOptions,
+    OptTreeOptions, optimal=lambda options: options.gain == 0,
 )  # fmt: skip

@@ -56,8 +56,10 @@ class Range:
 class Option:
     """One option: its name, default, range and help.
 
-    label  what a form shows; ``help`` one sentence
-    fixed  a recorded file fixes its value, since it changes what the drafter says
+    label    what a form shows; ``help`` one sentence
+    collect  the value ``collect`` uses by default, for an option that only says how many states or
+             tokens a drafter lists: a collected file then serves every smaller value. None: what
+             the drafter says depends on it, and a collected file fixes its value
     """
 
     name: str
@@ -65,6 +67,7 @@ class Option:
     label: str
     help: str
     range: Range | None = None
+    collect: Value | None = None
 
     @property
     def type(self) -> type:
@@ -93,9 +96,16 @@ class Option:
             raise UserError(f"the option {self.name} is {what}, not {value!r}") from None
 
 
-def option(default: Any, help: str, range: Range | None = None, label: str = "") -> Any:
-    """A field of an options dataclass."""
-    return field(default=default, metadata={"help": help, "range": range, "label": label})
+def option(
+    default: Any,
+    help: str,
+    range: Range | None = None,
+    label: str = "",
+    collect: Value | None = None,
+) -> Any:
+    """A field of an options dataclass; see ``Option``."""
+    about = {"help": help, "range": range, "label": label, "collect": collect}
+    return field(default=default, metadata=about)
 
 
 def options_of(kind: type | None) -> tuple[Option, ...]:
@@ -109,6 +119,7 @@ def options_of(kind: type | None) -> tuple[Option, ...]:
             f.metadata.get("label") or f.name.replace("_", " "),
             f.metadata.get("help", ""),
             f.metadata.get("range"),
+            f.metadata.get("collect"),
         )
         for f in dataclasses.fields(kind)
     )
@@ -125,6 +136,11 @@ def read_options(options: tuple[Option, ...], name: str, values: Options) -> dic
             raise UserError(f"{name} has no option {key!r} (its options: {known})")
         found[key] = by_name[key].read(value)
     return found
+
+
+def made_options(kind: type | None, values: Options) -> Any:
+    """The options dataclass with its own of these values; None for None."""
+    return None if kind is None else kind(**{o.name: values[o.name] for o in options_of(kind)})
 
 
 # ── what a node's notes are ──────────────────────────────────────────────────────────────────────
@@ -225,8 +241,8 @@ class DrafterInfo:
     checkpoint  None: it has no weights
     training    lazy reference to its ``Training`` (``core.train.student``); "" when it is not
                 trained here
-    recorded    lazy reference: (collected arrays, position, options, width) → DraftSession, for a
-                drafter whose states are BY_PREVIOUS
+    recorded    lazy reference: (lists by depth, tables, options) → ``RecordedSession``, for a
+                drafter whose states are BY_PREVIOUS (see ``analysis.collection``)
     """
 
     name: str
@@ -246,6 +262,8 @@ class BuilderInfo:
 
     make    lazy reference or function: (target facts, options) → Builder
     nested  whether a draft of b nodes is the first b rows of any larger one
+    optimal whether a draft holds the most probable prefixes of all that is listed: a function of
+            the options, or None for a builder that never promises it
     files   options that name a file which a preset of the target may provide
     """
 
@@ -254,6 +272,7 @@ class BuilderInfo:
     make: str | Callable[..., Any]
     options: type | None = None
     nested: bool = False
+    optimal: Callable[[Any], bool] | None = None
     explain: Explanation | None = None
     files: tuple[str, ...] = ()
 
@@ -312,6 +331,13 @@ class Method:
         if self.builder_info is not None and self.builder_info.explain is not None:
             return self.builder_info.explain
         return self.drafter_info.explain if self.drafter_info is not None else Explanation()
+
+    def make_builder(self, facts: TargetFacts, values: Options) -> Any:
+        """The builder for a target; ``values`` holds every option of the method."""
+        info = self.builder_info
+        if info is None:
+            return self.builder
+        return lazy(info.make)(facts, made_options(info.options, values))
 
     def resolve(self, values: Options) -> dict[str, Value]:
         """Every option with its value. Raises UserError for an unknown option or a bad value."""

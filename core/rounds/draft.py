@@ -17,6 +17,7 @@ Array = np.ndarray
 ROOT = 0
 MAX_BUDGET = 1024  # the largest draft budget B
 CHILDLESS, NOT_ASKED = -1, -2  # rows behind which no list stands (see ``Proposal.after``)
+MARGINAL = "log q (marginal)"  # a note: log q at the token's depth, whatever stands before it
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -216,5 +216,24 @@ class Round:
             return OUTRANKED
         return REFUSED if self.verdict.bonus_token is not None else self.stop_reason
 
+    @property
+    def mentioned(self) -> list[int]:
+        """Every token id that a view shows, ascending; of each list its first ``TEXT_LIMIT``."""
+        draft = self.draft
+        ids = {*draft.tokens.tolist(), *self.verdict.target_tokens.tolist(), *self.committed}
+        ids.add(self.verdict.bonus)
+        if (proposal := self.proposal) is not None:
+            for lists in (proposal.lists, proposal.by_depth):
+                if lists is not None:
+                    ids |= set(lists.ids[:, :TEXT_LIMIT].flatten().tolist())
+        if self.block is not None:
+            ids |= set(self.block.state.tolist())
+            ids |= {t for step in self.block.steps for t in step.ranking.ids.flatten().tolist()}
+        if isinstance(draft, BlockDraft):
+            ids |= {edit.token for edits in draft.edits for edit in edits}
+        if self.target_probs is not None:
+            ids |= set(self.target_probs.top_ids.flatten().tolist())
+        return sorted(token for token in ids if token >= 0)
+
     def with_texts(self, texts: Mapping[int, str]) -> Round:
         return replace(self, texts=texts)

@@ -20,8 +20,9 @@ from core.methods.method import (
     Range,
     option,
 )
+from core.rounds.draft import MARGINAL
 
-MARGINAL, BEHIND = "log q (marginal)", "behind candidate"  # notes of a node
+BEHIND = "behind candidate"  # a note: which of its depth's best tokens the parent is, from 1
 STRONG = math.log(2)  # from here on q′ and q differ strongly
 
 
@@ -31,11 +32,12 @@ class TreeFlashOptions:
 
     candidates: int = option(
         16, "tokens per depth behind which q′ is known (M)", Range(1, 1024),
-        label="candidates per depth (M)",
+        label="candidates per depth (M)", collect=32,
     )  # fmt: skip
     siblings: int = option(
-        16, "children a node may have (S)", Range(1, 1024), label="siblings per candidate (S)"
-    )
+        16, "children a node may have (S)", Range(1, 1024), label="siblings per candidate (S)",
+        collect=32,
+    )  # fmt: skip
     temperature: float = option(
         1.0, "the logits of q and q′ are divided by it", Range(1e-3, 1e3, step=0.05),
         label="temperature of q",

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from core.drafting.session import MIN_LISTED, NO_STATE, ROOT_STATE, Children
 from core.methods.dflash.drafter import DFlashDrafter
 from core.methods.loading import check_fits, drafter_folder
-from core.methods.treeflash import BEHIND, MARGINAL, TreeFlashOptions
+from core.methods.treeflash import BEHIND, TreeFlashOptions
 from core.methods.treeflash.model import TreeFlashModel, load_model
 from core.models.language import Language
 from core.models.packing import suit
-from core.rounds.draft import Array, Candidates
+from core.rounds.draft import MARGINAL, Array, Candidates
 
 
 def load(language: Language, folder: Path | None, options: TreeFlashOptions) -> TreeFlashDrafter:
