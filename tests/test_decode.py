@@ -9,14 +9,16 @@ import pytest
 import torch
 
 from analysis.probe import observe
-from core.drafting.builders import best_first, chain, OptTree
-from core.decoding.decode import decode, MAX_BUDGET, Method, new_tokens, Settings, Stopwatch
+from core.decoding.decode import Decoder, Stopwatch, decode, new_tokens
+from core.decoding.request import Settings
+from core.drafting.builders import Chain, OptTree, best_first
 from core.errors import UserError
 from core.models.target import Target
+from core.rounds.draft import MAX_BUDGET
+from core.rounds.round import NO_DRAFT, Sampling
 from core.traces.reader import read_trace
 from core.traces.schema import Header, Trace
 from core.traces.writer import write_trace
-from core.rounds.round import NO_DRAFT, Sampling
 from tests import toys
 from tests.toys import AR, HOT, PROMPT, SAMPLED, line, plain, run, tree
 
@@ -79,7 +81,7 @@ def test_a_tree_of_1024_nodes_writes_plain_decodings_text(name, rule):
     """Fifteen depths and half-right guesses, so that 200 tokens take few of these large rounds."""
     sampling = RULES[rule]
     if name == "noisy":
-        drafter, steps = toys.NoisyOracle(known_text(sampling), depths=15, boost=5.0), STEPS
+        drafter, steps = toys.NoisyOracle(known_text(sampling), max_depth=15, boost=5.0), STEPS
     else:
         drafter, steps = drafter_named(name, sampling), 12
     found = run(tree(drafter), steps, sampling, 1024)
@@ -134,21 +136,23 @@ def method_named(name, sampling):
         "noisy": lambda: toys.NoisyOracle(text),
         "conditional": lambda: toys.ConditionalDrafter(text),
         "adversarial conditional": lambda: toys.ConditionalDrafter(text, adversarial=True),
+        "path": lambda: toys.PathDrafter(text),
     }
     builders = {
         "best-first": best_first,
-        "chain": chain,
+        "chain": Chain(),
         "opt-tree": OptTree(),
         "opt-tree 0.3": OptTree(0.3),
         "continuity": toys.continuity(text[:150]),
         "continuity without grams": toys.continuity(ngram_weight=0.0, width=5, beam=3),
     }
-    return Method(name, drafters[part](), builders[builder])
+    return Decoder(name, drafters[part](), builders[builder])
 
 
 METHODS = (
     "treeflash+best-first", "dart+continuity", "dflash+continuity", "dart+best-first",
     "treeflash+chain", "treeflash+opt-tree", "dart+opt-tree", "conditional+best-first",
+    "path+best-first", "path+opt-tree", "path+chain",
 )  # fmt: skip
 OTHERS = (
     "noisy+continuity", "noisy+continuity without grams", "conditional+chain",
@@ -242,12 +246,11 @@ def test_what_a_method_notes_of_its_nodes_survives_a_trace(name, suffix, tmp_pat
         assert one.draft.notes.keys() == two.draft.notes.keys() != set()
         for key, values in one.draft.notes.items():
             np.testing.assert_array_equal(values, two.draft.notes[key])
-        assert (one.draft.offers is None) == (two.draft.offers is None) == ("dart" in name)
         assert [one.why(r) for r in range(len(one.draft))] == [
             two.why(r) for r in range(len(two.draft))
         ]
         for row in range(len(one.draft)):
-            a, b = one.offered(row), two.offered(row)
+            a, b = one.candidates_behind(row), two.candidates_behind(row)
             assert (a is None) == (b is None)
             if a is not None:
                 np.testing.assert_array_equal(a.ids, b.ids)
@@ -333,9 +336,9 @@ class Speechless(toys.ToyDrafter):
         return log_q if len(text) % 2 else torch.full_like(log_q, -torch.inf)
 
 
-@pytest.mark.parametrize("builder", [best_first, chain, OptTree(), OptTree(0.2)])
+@pytest.mark.parametrize("builder", [best_first, Chain(), OptTree(), OptTree(0.2)])
 def test_a_round_without_drafted_nodes_is_a_step_of_plain_decoding(builder):
-    found = run(Method("m", Speechless(), builder), 60, HOT, 9)
+    found = run(Decoder("m", Speechless(), builder), 60, HOT, 9)
     assert found.tokens == plain(STEPS, HOT)[:60]
     empty = [r for r in found.rounds if r.draft.nodes == 0]
     assert empty and len(empty) < len(found.rounds)
@@ -350,7 +353,7 @@ def test_rounds_say_where_they_stand():
         assert record.draft.tokens[0] == text[record.position]
         after = text[record.position + 1 : record.position + 1 + len(record.committed)]
         assert record.committed == after
-        assert record.draft.nodes == 24 and record.candidates is not None
+        assert record.draft.nodes == 24 and record.proposal is not None
         assert min(record.times.draft, record.times.build, record.times.verify) >= 0
 
 
@@ -536,7 +539,9 @@ def test_observing_changes_nothing(make, rule):
         assert a.verdict.path == b.verdict.path and a.committed == b.committed
         np.testing.assert_array_equal(a.draft.tokens, b.draft.tokens)
         asked = a.verdict.target_tokens >= 0
-        np.testing.assert_array_equal(a.verdict.target_tokens[asked], b.verdict.target_tokens[asked])
+        np.testing.assert_array_equal(
+            a.verdict.target_tokens[asked], b.verdict.target_tokens[asked]
+        )
         assert a.target_probs is None and b.target_probs is not None and b.probe is not None
 
 

@@ -31,18 +31,32 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
-from core.drafting.builders import best_first, chain
+from core.decoding.decode import Decoder, decode, new_tokens
+from core.decoding.request import Settings
+from core.drafting.builders import Chain, best_first
+from core.drafting.session import (
+    MIN_LISTED,
+    NO_STATE,
+    Children,
+    DraftSession,
+    FactorisedSession,
+    PathSession,
+)
+from core.methods.dart import ContinuityOptions
+from core.methods.dart.drafter import DartDrafter
+from core.methods.dart.model import DartConfig, DartModel, Head, feature_layers
+from core.methods.dart.search import ContinuitySearch
+from core.methods.dflash.drafter import DFlashDrafter
+from core.methods.dflash.model import DFlashConfig, DFlashModel
+from core.methods.treeflash import TreeFlashOptions
+from core.methods.treeflash.drafter import TreeFlashDrafter
+from core.methods.treeflash.model import TreeFlashModel
 from core.models.cache import ATTENTION
-from core.methods.dart.search import ContinuitySearch, Weights
-from core.decoding.decode import decode, Method, new_tokens, Proposal, Settings
-from core.methods.dart.drafter import DartConfig, DartDrafter, DartModel, feature_layers, Head
-from core.methods.dflash.drafter import DFlashConfig, DFlashDrafter, DFlashModel
-from core.methods.treeflash.drafter import TreeFlashDrafter, TreeFlashModel, TreeFlashOptions
-from core.ngram import NgramStore
-from core.verification.sampling import gumbel_noise
 from core.models.target import Target
-from core.rounds.draft import Candidates, Draft, Transitions
+from core.ngram import NgramStore
+from core.rounds.draft import Candidates, Draft
 from core.rounds.round import Round, Sampling, Times, Verdict
+from core.verification.sampling import gumbel_noise
 
 VOCABULARY = 48
 LAYERS = (0, 2)  # feature layers of every toy drafter
@@ -168,14 +182,14 @@ class ToyDrafter:
 
     layers = LAYERS
 
-    def __init__(self, depths: int = 7, vocabulary: int = VOCABULARY):
-        self.depths, self.vocabulary = depths, vocabulary
+    def __init__(self, max_depth: int = 7, vocabulary: int = VOCABULARY):
+        self.max_depth, self.vocabulary = max_depth, vocabulary
         self.context: list[int] = []
         self.features: list[Tensor] = []
         self.room = 0
 
-    def reset(self, rows: int) -> None:
-        self.context, self.features, self.room = [], [], rows
+    def reset(self, capacity: int) -> None:
+        self.context, self.features, self.room = [], [], capacity
 
     def extend(self, tokens: Sequence[int], features: Tensor) -> None:
         assert len(tokens) == len(features)
@@ -183,8 +197,8 @@ class ToyDrafter:
         self.features.append(features)
         assert len(self.context) <= self.room
 
-    def propose(self, root: int, width: int) -> Proposal:
-        return Proposal.factorised(self.log_q([*self.context, root]), max(width, 16))
+    def begin(self, root: int, width: int) -> DraftSession:
+        return FactorisedSession.of(self.log_q([*self.context, root]), max(width, MIN_LISTED))
 
     def log_q(self, text: list[int]) -> Tensor:
         """[L, V] for the positions behind ``text``, whose last token is the root."""
@@ -192,7 +206,7 @@ class ToyDrafter:
 
     def noise(self, text: list[int], seed: int = 0) -> Tensor:
         generator = torch.Generator().manual_seed(seed * 7919 + len(text))
-        return torch.randn(self.depths, self.vocabulary, generator=generator)
+        return torch.randn(self.max_depth, self.vocabulary, generator=generator)
 
 
 class RandomDrafter(ToyDrafter):
@@ -205,32 +219,32 @@ class RandomDrafter(ToyDrafter):
 class OracleDrafter(ToyDrafter):
     """Knows the text to come, and says it with log q = 0: probability exactly one."""
 
-    def __init__(self, text: Sequence[int], depths: int = 7):
-        super().__init__(depths)
+    def __init__(self, text: Sequence[int], max_depth: int = 7):
+        super().__init__(max_depth)
         self.text = list(text)  # prompt and continuation
 
     def future(self, text: list[int]) -> list[int]:
         """The true tokens behind ``text``, wrapped at the end of what is known."""
         assert text == self.text[: len(text)], "the loop left the target's own text"
-        ahead = self.text[len(text) : len(text) + self.depths]
-        return ahead + [0] * (self.depths - len(ahead))
+        ahead = self.text[len(text) : len(text) + self.max_depth]
+        return ahead + [0] * (self.max_depth - len(ahead))
 
     def log_q(self, text: list[int]) -> Tensor:
-        log_q = torch.full((self.depths, self.vocabulary), -torch.inf)
-        log_q[torch.arange(self.depths), torch.tensor(self.future(text))] = 0.0
+        log_q = torch.full((self.max_depth, self.vocabulary), -torch.inf)
+        log_q[torch.arange(self.max_depth), torch.tensor(self.future(text))] = 0.0
         return log_q
 
 
 class NoisyOracle(OracleDrafter):
     """Right now and then: the true token stands at changing ranks, so paths skip rows."""
 
-    def __init__(self, text: Sequence[int], depths: int = 7, boost: float = 2.5):
-        super().__init__(text, depths)
+    def __init__(self, text: Sequence[int], max_depth: int = 7, boost: float = 2.5):
+        super().__init__(text, max_depth)
         self.boost = boost
 
     def log_q(self, text: list[int]) -> Tensor:
         logits = 1.5 * self.noise(text, seed=3)
-        logits[torch.arange(self.depths), torch.tensor(self.future(text))] += self.boost
+        logits[torch.arange(self.max_depth), torch.tensor(self.future(text))] += self.boost
         return logits.log_softmax(-1)
 
 
@@ -239,62 +253,119 @@ class AdversarialDrafter(OracleDrafter):
 
     def log_q(self, text: list[int]) -> Tensor:
         logits = self.noise(text, seed=4)
-        logits[torch.arange(self.depths), torch.tensor(self.future(text))] = -30.0
+        logits[torch.arange(self.max_depth), torch.tensor(self.future(text))] = -30.0
         return logits.log_softmax(-1)
 
 
 class RightUntil(OracleDrafter):
     """Sure and right for the first ``right`` depths, sure and wrong behind them."""
 
-    def __init__(self, text: Sequence[int], right: int, depths: int = 7):
-        super().__init__(text, depths)
+    def __init__(self, text: Sequence[int], right: int, max_depth: int = 7):
+        super().__init__(text, max_depth)
         self.right = right
 
     def log_q(self, text: list[int]) -> Tensor:
         tokens = torch.tensor(self.future(text))
         tokens[self.right :] = (tokens[self.right :] + 1) % self.vocabulary
         logits = 0.1 * self.noise(text)
-        logits[torch.arange(self.depths), tokens] = 12.0
+        logits[torch.arange(self.max_depth), tokens] = 12.0
         return logits.log_softmax(-1)
 
 
 class SameForever(ToyDrafter):
     """Always proposes one token, at every depth."""
 
-    def __init__(self, token: int, depths: int = 7):
-        super().__init__(depths)
+    def __init__(self, token: int, max_depth: int = 7):
+        super().__init__(max_depth)
         self.token = token
 
     def log_q(self, text: list[int]) -> Tensor:
-        logits = torch.zeros(self.depths, self.vocabulary)
+        logits = torch.zeros(self.max_depth, self.vocabulary)
         logits[:, self.token] = 9.0
         return logits.log_softmax(-1)
 
 
-def transitions_of(
-    log_q: Tensor,
-    behind: Callable[[int, int], Tensor],
-    root: int,
-    candidates: int,
-    siblings: int,
-) -> Transitions:
-    """Tables the slow way, one pair at a time: ``behind(depth, token)`` is log q′ [V] at a 0-based
-    depth given the token before it; log q [L, V] is the plain one."""
-    depths, vocabulary = log_q.shape
-    count, kept = min(candidates, vocabulary), min(siblings, vocabulary)
-    chosen = [log_q[depth].topk(count).indices.tolist() for depth in range(depths)]
-    ids, odds = np.zeros((depths, count, kept), np.int64), np.zeros((depths, count, kept))
-    marginal, follow = odds.copy(), np.full(odds.shape, -1, np.int32)
-    for depth, row in itertools.product(range(depths), range(count)):
-        best = behind(depth, chosen[depth - 1][row] if depth else root).topk(kept)
-        for place, (token, value) in enumerate(
-            zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        ):
-            ids[depth, row, place], odds[depth, row, place] = token, value
-            marginal[depth, row, place] = log_q[depth, token]
-            if token in chosen[depth]:
-                follow[depth, row, place] = chosen[depth].index(token)
-    return Transitions(ids, odds.astype(np.float32), marginal.astype(np.float32), follow)
+class TableSession:
+    """States are a depth and the token before, told the slow way: ``behind(depth, token)`` is
+    log q′ [V] at a 0-based depth given the token before it; log q [L, V] is the plain one."""
+
+    factorised = False
+
+    def __init__(
+        self,
+        log_q: Tensor,
+        behind: Callable[[int, int], Tensor],
+        root: int,
+        candidates: int,
+        siblings: int,
+        width: int = 16,
+        eager: bool = False,
+    ):
+        best = log_q.topk(min(max(width, MIN_LISTED), log_q.shape[-1]))
+        self.by_depth = Candidates(best.indices.numpy(), best.values.numpy())
+        self.behind, self.siblings, self.eager = behind, min(siblings, log_q.shape[-1]), eager
+        count = min(candidates, log_q.shape[-1])
+        self.chosen = [log_q[depth].topk(count).indices.tolist() for depth in range(len(log_q))]
+        self.root, self.count, self.asked = root, count, list[int]()
+
+    @property
+    def max_depth(self) -> int:
+        return len(self.chosen)
+
+    @property
+    def state_count(self) -> int:
+        return 1 + (self.max_depth - 1) * self.count
+
+    def expand(self, states: np.ndarray) -> Children:
+        if self.eager:
+            states = np.arange(self.state_count, dtype=np.int32)
+        assert not set(self.asked) & set(states.tolist()), "a state is expanded once"
+        self.asked += states.tolist()
+        ids, odds, leads = [], [], []
+        for state in states.tolist():
+            depth, row = (0, -1) if state == 0 else (1 + (state - 1) // self.count, 0)
+            token = self.root
+            if state:
+                row = (state - 1) % self.count
+                token = self.chosen[depth - 1][row]
+            best = self.behind(depth, token).topk(self.siblings)
+            ids.append(best.indices.tolist())
+            odds.append(best.values.tolist())
+            leads.append([self._state(depth, token) for token in ids[-1]])
+        return Children(
+            states,
+            np.array(ids, np.int64),
+            np.array(odds, np.float32),
+            np.array(leads, np.int32),
+        )
+
+    def _state(self, depth: int, token: int) -> int:
+        """The state behind a token at a 0-based depth."""
+        if depth + 1 == self.max_depth or token not in self.chosen[depth]:
+            return NO_STATE
+        return 1 + depth * self.count + self.chosen[depth].index(token)
+
+    def log_q(self, path: Sequence[int]) -> Tensor:
+        return torch.stack([self.behind(depth, token) for depth, token in enumerate(path)])
+
+
+class FunctionSession(PathSession):
+    """q depends on the whole path: ``behind(path)`` is log q [V] behind the tokens of a path, the
+    root among them."""
+
+    def __init__(self, behind, root: int, max_depth: int, width: int):
+        super().__init__(root, max_depth, width)
+        self.behind, self.paths, self.batches = behind, list[tuple[int, ...]](), 0
+
+    def score(self, tokens: list[int], parents: list[int]) -> Tensor:
+        self.batches += 1
+        paths = [
+            (*(self.paths[parent] if parent >= 0 else ()), token)
+            for token, parent in zip(tokens, parents, strict=True)
+        ]
+        assert not set(paths) & set(self.paths), "a node is scored once"
+        self.paths += paths
+        return torch.stack([self.behind(path) for path in paths])
 
 
 class ConditionalDrafter(OracleDrafter):
@@ -302,14 +373,18 @@ class ConditionalDrafter(OracleDrafter):
     and nowhere else. The plain q, which the candidates are read off, likes the true token."""
 
     def __init__(
-        self, text: Sequence[int], depths: int = 7, adversarial: bool = False, candidates: int = 5
+        self,
+        text: Sequence[int],
+        max_depth: int = 7,
+        adversarial: bool = False,
+        candidates: int = 5,
     ):
-        super().__init__(text, depths)
+        super().__init__(text, max_depth)
         self.adversarial, self.candidates = adversarial, candidates
 
     def log_q(self, text: list[int]) -> Tensor:
         logits = self.noise(text, seed=6)
-        logits[torch.arange(self.depths), torch.tensor(self.future(text))] += 3.0
+        logits[torch.arange(self.max_depth), torch.tensor(self.future(text))] += 3.0
         return logits.log_softmax(-1)
 
     def behind(self, text: list[int], depth: int, token: int) -> Tensor:
@@ -321,17 +396,36 @@ class ConditionalDrafter(OracleDrafter):
             logits[future[depth + 1]] += -30.0 if self.adversarial else 2.5
         return logits.log_softmax(-1)
 
-    def propose(self, root: int, width: int) -> Proposal:
+    def begin(self, root: int, width: int) -> TableSession:
         text = [*self.context, root]
-        log_q = self.log_q(text)
-        best = log_q.topk(min(max(width, 16), self.vocabulary))
-        tables = transitions_of(
-            log_q, lambda depth, token: self.behind(text, depth, token), root, self.candidates, 9
-        )
-        return Proposal(
-            Candidates(best.indices.numpy(), best.values.numpy(), tables),
-            lambda path: torch.stack([self.behind(text, i, t) for i, t in enumerate(path)]),
-        )
+
+        def behind(depth: int, token: int) -> Tensor:
+            return self.behind(text, depth, token)
+
+        return TableSession(self.log_q(text), behind, root, self.candidates, 9, width)
+
+
+class PathDrafter(OracleDrafter):
+    """q depends on the whole path: right behind the true path, noise elsewhere."""
+
+    def __init__(self, text: Sequence[int], max_depth: int = 5, boost: float = 3.0):
+        super().__init__(text, max_depth)
+        self.boost = boost
+
+    def begin(self, root: int, width: int) -> FunctionSession:
+        text = [*self.context, root]
+        future = [root, *self.future(text)]
+
+        def behind(path: tuple[int, ...]) -> Tensor:
+            seed = hash((len(text), path)) % (1 << 31)
+            logits = 1.5 * torch.randn(
+                self.vocabulary, generator=torch.Generator().manual_seed(seed)
+            )
+            if list(path) == future[: len(path)]:
+                logits[future[len(path)]] += self.boost
+            return logits.log_softmax(-1)
+
+        return FunctionSession(behind, root, self.max_depth, width)
 
 
 def dflash_config(**changes) -> DFlashConfig:
@@ -461,24 +555,24 @@ def ngram_store(text: Sequence[int], vocabulary: int = VOCABULARY) -> NgramStore
 def continuity(text: Sequence[int] = (), stops: Sequence[int] = (), **weights) -> ContinuitySearch:
     """DART's search over the grams of a text."""
     store = ngram_store(text) if text else NgramStore.empty(VOCABULARY)
-    return ContinuitySearch(store, np.array(sorted(stops), np.int64), Weights(**weights))
+    return ContinuitySearch(store, np.array(sorted(stops), np.int64), ContinuityOptions(**weights))
 
 
 # ── runs and drafts ──────────────────────────────────────────────────────────────────────────────
 
 
-AR = Method("ar")
+AR = Decoder("ar")
 
 
-def tree(drafter) -> Method:
-    return Method("ddtree", drafter, best_first)
+def tree(drafter) -> Decoder:
+    return Decoder("ddtree", drafter, best_first)
 
 
-def line(drafter) -> Method:
-    return Method("dflash", drafter, chain)
+def line(drafter) -> Decoder:
+    return Decoder("dflash", drafter, Chain())
 
 
-def run(method: Method, count: int = 40, sampling: Sampling = GREEDY, budget: int = 16, **more):
+def run(method: Decoder, count: int = 40, sampling: Sampling = GREEDY, budget: int = 16, **more):
     """Every round of one run on a fresh toy target: (rounds, new tokens, target)."""
     layers = method.drafter.layers if method.drafter else LAYERS
     where = more.pop("target", None) or target(
@@ -512,11 +606,11 @@ def draft_of(parents: Sequence[int], tokens: Sequence[int]) -> Draft:
 
 
 def verdict_of(draft: Draft, path: Sequence[int], bonus: int = 0) -> Verdict:
-    choices = np.full(len(draft), -1, np.int64)
+    tokens = np.full(len(draft), -1, np.int64)
     for above, below in itertools.pairwise(path):
-        choices[above] = draft.tokens[below]
-    choices[path[-1]] = bonus
-    return Verdict(tuple(path), choices)
+        tokens[above] = draft.tokens[below]
+    tokens[path[-1]] = bonus
+    return Verdict(tuple(path), tokens)
 
 
 def committed_kv(where: Target) -> list[tuple[Tensor, Tensor]]:
