@@ -36,7 +36,7 @@ from core.decoding.decode import new_tokens
 from core.decoding.engine import Engine, RunRequest
 from core.methods.registry import Value
 from core.models.language import load_language
-from core.models.packing import can_pack
+from core.models.fast_layers import can_pack
 from core.traces.schema import summary
 
 GENERATE = "generate"
@@ -238,7 +238,7 @@ def as_transformers_runs_it(engine: Engine) -> PreTrainedModel:
     """
     language = engine.prepare()
     if can_pack(language.model.dtype, language.device):
-        rival = load_language(engine.model, engine.device, pack=False).model
+        rival = load_language(engine.model, engine.device, fast=False).model
         rival.set_attn_implementation("sdpa")
         return rival
     shared = {id(t): t for t in (*language.model.parameters(), *language.model.buffers())}

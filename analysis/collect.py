@@ -1,7 +1,7 @@
-"""Make a collected file (``analysis.collection``): the drafters run once at every token of one text.
+"""Make a collected file (``analysis.collection``): each drafter runs at every token of one text.
 
-The text is the target's own, by the target's rule; its features come from one forward over it. What
-is finished is kept in a folder beside the file, so an interrupted collection goes on where it was.
+The text is the target's own, by the run's sampling; its features come from one forward over it.
+Finished work is kept in a folder beside the file, so an interrupted collection continues.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from analysis.collection import (
     Collection,
@@ -23,17 +25,21 @@ from analysis.collection import (
     Limits,
     drafter_key,
     drafter_shapes,
+    not_listable,
     write,
 )
 from analysis.probe import observe
 from core import VERSION
-from core.decoding.decode import Drafter, Method, Proposal, Settings, decode
-from core.decoding.engine import Engine, RunRequest
+from core.decoding.decode import Decoder, decode
+from core.decoding.engine import Engine, environment, model_identity
+from core.decoding.request import Settings
+from core.drafting.session import BatchDrafter, Drafter, DraftSession, ListableSession
 from core.errors import UserError
 from core.files import replacing
-from core.methods.registry import TargetFacts, Value, recipe, settle
+from core.methods.method import TargetFacts, Value
+from core.methods.registry import PLAIN, find
 from core.models.target import Target
-from core.rounds.draft import Array
+from core.rounds.draft import MARGINAL, MAX_BUDGET, Array
 from core.rounds.round import GREEDY, Sampling
 
 AT_ONCE = 16  # positions that share a pass of a drafter
@@ -44,11 +50,11 @@ Report = Callable[[float, str], None]  # (done of 1, what is being done)
 class Plan:
     """What is collected.
 
-    kept  tokens per depth at most; 1,024 is enough for every budget
+    width  tokens listed per depth at most; 1,024 is enough for every budget
     """
 
     new_tokens: int = 256
-    kept: int = 1024
+    width: int = MAX_BUDGET
     sampling: Sampling = GREEDY
     marginals: bool = True
 
@@ -57,8 +63,10 @@ class Plan:
         Settings(1, self.new_tokens, self.sampling).check()
         if self.new_tokens < 2:
             raise UserError("collecting needs at least 2 new tokens")
-        if not 1 <= self.kept <= 1024:
-            raise UserError(f"the tokens kept per depth must be 1 to 1024, not {self.kept}")
+        if not 1 <= self.width <= MAX_BUDGET:
+            raise UserError(
+                f"the tokens kept per depth must be 1 to {MAX_BUDGET}, not {self.width}"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +75,7 @@ class Source:
 
     drafters  by the name they have in the file; ``options``: those each was made with
     target    a Target that keeps the features this drafter reads (None: any)
-    about     which target and which weights these are; kept work is only gone on with by the same
+    about     which target and weights these are; only the same ones continue unfinished work
     """
 
     facts: TargetFacts
@@ -77,40 +85,59 @@ class Source:
     options: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def max_depth(self) -> int:
+        """Of the deepest drafter."""
+        return max(drafter.max_depth for drafter in self.drafters.values())
 
-def source_of(engine: Engine, methods: Sequence[str], given: Mapping[str, Value]) -> Source:
-    """The engine's target with the drafters of these methods, each made with those of the
-    ``given`` options that it has.
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What must be the same for unfinished work to continue."""
+        return {
+            "model": self.facts.name,
+            "drafters": {n: [d.max_depth, list(d.layers)] for n, d in self.drafters.items()},
+            "options": {name: dict(own) for name, own in self.options.items()},
+            "about": dict(self.about),
+        }
+
+
+def source_of(engine: Engine, methods: Sequence[str], values: Mapping[str, Value]) -> Source:
+    """The engine's target with the drafters of these methods, each with its own of the options.
 
     Raises UserError for a method without a drafter or an option that no drafter has.
     """
     language, drafters, options, weights = engine.prepare(), {}, {}, {}
-    unused = set(given)
+    unused = set(values)
     for method in methods:
-        key, chosen = drafter_key(method), recipe(method)
-        own = {k: v for k, v in given.items() if k in chosen.drafter_options}
+        key, names = drafter_key(method), [o.name for o in find(method).drafter_options]
+        own = {name: values[name] for name in names if name in values}
         unused -= set(own)
-        name = f"{key}+chain" if isinstance(chosen.drafter, str) else method
-        settled = settle(name, own)
-        made = engine.method(name, settled)
-        assert made.drafter is not None
-        drafters[key] = made.drafter
-        options[key] = {k: settled[k] for k in chosen.drafter_options}
-        weights[key] = engine.identity(name, made)
+        drafter = engine.drafter(method, own)
+        assert drafter is not None  # drafter_key refuses plain decoding
+        drafters[key] = drafter
+        resolved = find(method).resolve(own)
+        options[key] = {name: resolved[name] for name in names}
+        weights[key] = engine.identity(method, Decoder(method, drafter))
     if unused:
         raise UserError(f"no drafter here has the option {sorted(unused)[0]!r}")
-    plain = engine.start(RunRequest("", "ar")).header  # it says which target this is
+    place = environment(language)
     about = {
-        "tokenizer_hash": plain.tokenizer_hash,
-        "dtype": plain.dtype,
-        "model": dict(plain.model),
+        "tokenizer_hash": place["tokenizer_hash"],
+        "dtype": place["dtype"],
+        "model": model_identity(language),
         "weights": weights,
     }
 
     def target(drafter: Drafter | None) -> Target:
-        return engine.target(Method("", drafter))
+        return engine.target(Decoder("", drafter))
 
     return Source(language, language.piece, drafters, target, options, about)
+
+
+def widest(methods: Sequence[str]) -> dict[str, Value]:
+    """The options that ``collect`` sets by default, so that smaller values can be simulated."""
+    options = (option for method in methods for option in find(method).drafter_options)
+    return {option.name: option.collect for option in options if option.collect is not None}
 
 
 def collect(
@@ -121,21 +148,20 @@ def collect(
     prompt_text: str = "",
     report: Report = lambda done, what: None,
 ) -> Collection:
-    """Collect the target's text on ``prompt`` (token ids) into ``path``; resumes its own work.
+    """Collect the target's text on ``prompt`` (token ids) into ``path``; continues its own work.
 
-    Raises UserError for a plan out of range, a prompt that does not fit the context, or a text
-    that ends with its first token.
+    Raises UserError for a plan out of range, a prompt that does not fit the context, a text that
+    ends with its first token, or a drafter whose states cannot be listed.
     """
     plan.check()
-    work = _Work(path, {**_identity(source), "plan": asdict(plan), "prompt": list(prompt)})
+    work = _Work(path, {**source.identity, "plan": asdict(plan), "prompt": list(prompt)})
     work.begin()
     report(0.0, "the target's text")
     text = work.once("text", lambda: _text(source, prompt, plan))
-    answer, end = len(prompt), int(text["end"])
+    answer, end = len(prompt), int(text.pop("end"))
     if end - answer < 2:
         raise UserError("the text ends with its first token: no round would start in it")
-    arrays = {k: v for k, v in text.items() if k != "end"}
-    limits = {}
+    arrays, limits = dict(text), {}
     for number, (name, drafter) in enumerate(source.drafters.items()):
 
         def tell(done: float, name: str = name, number: int = number) -> None:
@@ -169,8 +195,8 @@ def collect(
 # ── the text ─────────────────────────────────────────────────────────────────────────────────────
 
 
-class Endless(Target):
-    """The target without stop tokens: a last round's draft is walked beyond the end of the text."""
+class EndlessTarget(Target):
+    """The target without stop tokens: text goes on where a last round's draft reaches."""
 
     @property
     def stop_ids(self) -> frozenset[int]:
@@ -178,13 +204,12 @@ class Endless(Target):
 
 
 def _text(source: Source, prompt: Sequence[int], plan: Plan) -> dict[str, Array]:
-    """Plain decoding: tokens, what stands behind the end, and the target's best along it."""
-    shared, tail = source.target(None), 1 + max(d.depths for d in source.drafters.values())
-    target = Endless(shared.model)
+    """Plain decoding: tokens, some more behind the end, and the target's best along them."""
+    shared, tail = source.target(None), 1 + source.max_depth
     room = shared.context_limit - len(prompt) - plan.new_tokens
     settings = Settings(1, plan.new_tokens + max(0, min(tail, room)), plan.sampling, timed=False)
     tokens, end, best = list(prompt), len(prompt) + plan.new_tokens, []
-    for record in decode(target, Method("ar"), prompt, settings, observe):
+    for record in decode(EndlessTarget(shared.model), Decoder(PLAIN), prompt, settings, observe):
         if len(tokens) == len(prompt):
             tokens.append(int(record.draft.tokens[0]))
         assert record.target_probs is not None
@@ -199,7 +224,7 @@ def _text(source: Source, prompt: Sequence[int], plan: Plan) -> dict[str, Array]
         "tokens": np.array(tokens, np.int32),
         "end": np.array(min(end, len(tokens))),
         "target.ids": np.array([ids for ids, _ in best], np.int32),
-        "target.log_p": np.array([odds for _, odds in best], np.float32),
+        "target.log_p": np.array([log_p for _, log_p in best], np.float32),
     }
 
 
@@ -220,88 +245,101 @@ class _Place:
     def starts(self) -> int:
         return len(self.tokens) - self.answer
 
-    def proposals(self, first: int, width: int) -> Iterator[Proposal]:
-        """At every start from the ``first`` on, in order."""
-        if first >= self.starts:
-            return
-        target = self.source.target(self.drafter)
-        features = target.prefill(self.tokens.tolist(), 0).features
-        each = getattr(self.drafter, "propose_each", None)
-        if each is None:
-            yield from self._one_by_one(features, first, width)
-            return
-        tokens = torch.from_numpy(self.tokens.astype(np.int64)).to(target.device)
-        anchors = torch.arange(self.answer + first, len(self.tokens), device=target.device)
-        for some in anchors.split(AT_ONCE):
-            yield from each(tokens, features, some, width)
+    @cached_property
+    def features(self) -> Tensor:
+        return self.source.target(self.drafter).prefill(self.tokens.tolist(), 0).features
 
-    def _one_by_one(self, features: torch.Tensor, first: int, width: int) -> Iterator[Proposal]:
-        """As decoding would ask it, one committed token after the other."""
+    def sessions(self, first: int, width: int) -> Iterator[DraftSession]:
+        """At every start from the ``first`` on, in order."""
+        if not isinstance(self.drafter, BatchDrafter):
+            yield from self._one_by_one(first, width)
+            return
+        device = self.features.device
+        tokens = torch.from_numpy(self.tokens.astype(np.int64)).to(device)
+        anchors = torch.arange(self.answer + first, len(self.tokens), device=device)
+        for some in anchors.split(AT_ONCE) if len(anchors) else ():
+            yield from self.drafter.begin_each(tokens, self.features, some, width)
+
+    def _one_by_one(self, first: int, width: int) -> Iterator[DraftSession]:
+        """As a decoding does, one committed token after the other."""
         known = self.answer + first
         self.drafter.reset(len(self.tokens) + 1)
-        self.drafter.extend(self.tokens[:known].tolist(), features[:known])
+        self.drafter.extend(self.tokens[:known].tolist(), self.features[:known])
         for at in range(known, len(self.tokens)):
-            yield self.drafter.propose(int(self.tokens[at]), width)
-            self.drafter.extend([int(self.tokens[at])], features[at : at + 1])
+            yield self.drafter.begin(int(self.tokens[at]), width)
+            self.drafter.extend([int(self.tokens[at])], self.features[at : at + 1])
 
 
 def _gather(place: _Place, work: _Work, plan: Plan, report: Callable[[float], None]) -> Limits:
-    """All of one drafter's proposals, into the work's arrays."""
+    """All that one drafter proposes, into the work's arrays."""
     limits = work.limits(place.name)
     if limits is None:
         limits = _limits(place, plan)
         work.allocate(place.name, place.starts, limits, plan.marginals)
     arrays, first = work.arrays(place.name), work.done(place.name)
-    for at, proposal in enumerate(place.proposals(first, plan.kept), first):
+    for at, session in enumerate(place.sessions(first, plan.width), first):
         if at % AT_ONCE == 0:
             work.advance(place.name, at)
             report(at / place.starts)
-        _put(place.name, arrays, at, proposal)
+        for name, values in _listed(session, limits).items():
+            if f"{place.name}.{name}" in arrays:
+                arrays[f"{place.name}.{name}"][at] = values
     work.advance(place.name, place.starts)
     return limits
 
 
 def _limits(place: _Place, plan: Plan) -> Limits:
     """What the file will hold, read off the drafter's first two answers."""
-    small, wide = (next(place.proposals(0, w)).candidates for w in (1, plan.kept))
-    offered, next_ids = wide.ids.shape[1], wide.transitions and wide.transitions.ids
-    kept = min(offered, plan.kept)
-    options = dict(place.source.options.get(place.name, {}))
-    sizes = {} if next_ids is None else dict(zip(_SIZES, next_ids.shape[1:], strict=True))
+    narrow, wide = (next(place.sessions(0, width)) for width in (1, plan.width))
+    listable = isinstance(wide, ListableSession)
+    if narrow.by_depth is None or wide.by_depth is None or not (wide.factorised or listable):
+        raise UserError(not_listable(place.name))
+    offered = wide.by_depth.ids.shape[1]
+    width, sizes = min(offered, plan.width), {}
+    if listable:
+        _, candidates, siblings = _tables(wide)["next_ids"].shape
+        sizes = {"candidates": candidates, "siblings": siblings}
+    options = place.source.options.get(place.name, {})
     return Limits(
-        depths=len(wide.ids),
-        kept=kept,
-        least=small.ids.shape[1],
-        complete=offered < plan.kept or kept == place.source.facts.vocabulary,
-        options={k: v for k, v in options.items() if k not in _SIZES},
+        max_depth=wide.max_depth,
+        width=width,
+        min_width=narrow.by_depth.ids.shape[1],
+        complete=offered < plan.width or width == place.source.facts.vocabulary,
+        options={name: value for name, value in options.items() if name not in sizes},
         **sizes,
     )
 
 
-_SIZES = ("candidates", "siblings")
+def _listed(session: DraftSession, limits: Limits) -> dict[str, Array]:
+    """One position's arrays, by their names in the file."""
+    assert session.by_depth is not None
+    ids = np.zeros((limits.max_depth, limits.width), np.int64)
+    log_q = np.full(ids.shape, -np.inf, np.float32)
+    width = min(limits.width, session.by_depth.ids.shape[1])
+    ids[:, :width] = session.by_depth.ids[:, :width]
+    log_q[:, :width] = session.by_depth.log_q[:, :width]
+    tables = _tables(session) if isinstance(session, ListableSession) else {}
+    return {"ids": ids, "log_q": log_q, **tables}
 
 
-def _put(name: str, arrays: Mapping[str, Array], at: int, proposal: Proposal) -> None:
-    found = proposal.candidates
-    kept = arrays[f"{name}.ids"].shape[-1]
-    width = min(kept, found.ids.shape[1])
-    arrays[f"{name}.ids"][at, :, :width] = found.ids[:, :width]
-    arrays[f"{name}.log_q"][at] = -np.inf
-    arrays[f"{name}.log_q"][at, :, :width] = found.log_q[:, :width]
-    if (t := found.transitions) is None:
-        return
-    t.need_all()
-    arrays[f"{name}.next_ids"][at] = t.ids
-    arrays[f"{name}.next_log_q"][at] = t.log_q
-    if f"{name}.next_marginal" in arrays:
-        arrays[f"{name}.next_marginal"][at] = t.marginal
+def _tables(session: ListableSession) -> dict[str, Array]:
+    """What stands behind every state, [L, M, S]; behind the root M times the same."""
+    found = session.expand(np.arange(session.state_count, dtype=np.int32))
+    depths = session.max_depth
+    count = (session.state_count - 1) // max(1, depths - 1) or 1
+    states = np.concatenate([np.zeros(count, int), np.arange(1, session.state_count)])
+    rows = np.argsort(found.states)[states].reshape(depths, count)
+    tables = {"next_ids": found.ids[rows], "next_log_q": found.log_q[rows]}
+    if MARGINAL in found.notes:
+        tables["next_marginal"] = found.notes[MARGINAL][rows]
+    return tables
 
 
 # ── unfinished work ──────────────────────────────────────────────────────────────────────────────
 
 
 class _Work:
-    """A folder beside the file, with arrays that are filled in place and how far they are."""
+    """A folder beside the file: arrays that are filled in place, and how far they are."""
 
     def __init__(self, path: Path, identity: Mapping[str, Any]):
         self.folder = path.with_name(path.name + ".partial")
@@ -309,7 +347,7 @@ class _Work:
         self._state: dict[str, Any] = {}
 
     def begin(self) -> None:
-        """Go on with what is there if it is the same work, else start anew."""
+        """Continue what is there if it is the same work, else start anew."""
         try:
             self._state = json.loads((self.folder / "state.json").read_text("utf-8"))
         except (OSError, ValueError):
@@ -364,14 +402,6 @@ class _Work:
     def _save(self) -> None:
         with replacing(self.folder / "state.json") as unfinished:
             unfinished.write_text(json.dumps(self._state), "utf-8")
-
-
-def _identity(source: Source) -> dict[str, Any]:
-    """What must be the same for work to go on."""
-    drafters = {name: [d.depths, list(d.layers)] for name, d in source.drafters.items()}
-    own = {name: dict(o) for name, o in source.options.items()}
-    about = dict(source.about)
-    return {"model": source.facts.name, "drafters": drafters, "options": own, "about": about}
 
 
 def _small(array: Array, vocabulary: int) -> Array:

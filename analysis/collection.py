@@ -1,4 +1,4 @@
-"""What a drafter says at every token of one text, in one file: what-if needs no model.
+"""What drafters propose at every token of one text, in one file, so that what-if needs no model.
 
 A collected file is ``.safetensors`` with a JSON header, memory-mapped, never executed:
 
@@ -7,9 +7,9 @@ A collected file is ``.safetensors`` with a JSON header, memory-mapped, never ex
     target.log_p      [T − a − 1, J]
     NAME.ids          [P, L, K]     a drafter's best tokens per depth, best first, for a round whose
     NAME.log_q        [P, L, K]     root is the n-th token of the new text
-    NAME.next_ids     [P, L, M, S]  the same behind each of its M best tokens (q′)
-    NAME.next_log_q   [P, L, M, S]
-    NAME.next_marginal [P, L, M, S] plain log q of these tokens; may be absent
+    NAME.next_ids     [P, L, M, S]  of a drafter whose states are a depth and the token before: its
+    NAME.next_log_q   [P, L, M, S]  best tokens behind each of the M best tokens of the depth before
+    NAME.next_marginal [P, L, M, S] log q of these tokens whatever stands before; may be absent
     pieces            [bytes]       JSON: token id → text
 
 a is the prompt's length, P the rounds' possible starts. Ids are uint16 or int32, the rest float32.
@@ -31,12 +31,14 @@ from safetensors.numpy import save_file
 
 from core.errors import UserError
 from core.files import read_arrays, replacing
-from core.methods.registry import RECIPES, Value, recipe
+from core.methods.method import BY_PATH, BY_PREVIOUS, Value
+from core.methods.registry import find, listed
 from core.ngram.store import MAX_VOCABULARY
-from core.rounds.draft import Array, Candidates, Transitions
+from core.rounds.draft import Array, Candidates
 from core.rounds.round import Sampling
 
 FORMAT, VERSION = "draftscope-collected", 1
+TABLES = ("next_ids", "next_log_q", "next_marginal")
 _FLOATS, _WHOLE = ("float32",), ("uint16", "int32", "int64")
 _DAMAGED = "{} is a damaged collected file: {}"
 
@@ -45,21 +47,50 @@ _DAMAGED = "{} is a damaged collected file: {}"
 class Limits:
     """How much a file holds of one drafter.
 
-    depths       L
-    kept         K tokens per depth; ``complete`` when the drafter offers no more of them
-    least        candidates per depth its proposals hold at any budget
-    candidates   M, tokens per depth with a q′ behind them; 0: the drafter has no q′
-    siblings     S, the tokens kept behind each
-    options      the drafter's other options, which the file fixes
+    max_depth   L
+    width       K, tokens listed per depth; ``complete``: the drafter has no more of them
+    min_width   tokens the drafter lists per depth at any budget
+    candidates  M, tokens per depth with a list behind each; 0: the drafter's states are depths
+    siblings    S, tokens listed behind each of them
+    options     the drafter's other options when it was collected
     """
 
-    depths: int
-    kept: int
-    least: int
+    max_depth: int
+    width: int
+    min_width: int
     complete: bool
     candidates: int = 0
     siblings: int = 0
     options: Mapping[str, Value] = field(default_factory=dict)
+
+    def setting(self, option: str) -> Value | None:
+        """An option's value when the drafter was collected; None where the file does not say."""
+        sizes = {"candidates": self.candidates, "siblings": self.siblings}
+        return {**sizes, **self.options}.get(option)
+
+    def to_json(self) -> dict[str, Any]:
+        return {_KEYS.get(name, name): value for name, value in asdict(self).items()}
+
+    @staticmethod
+    def from_json(raw: Mapping[str, Any]) -> Limits:
+        names = {key: name for name, key in _KEYS.items()}
+        return Limits(**{names.get(key, key): value for key, value in raw.items()})
+
+    def check(self) -> None:
+        """Raises ValueError for numbers that cannot be."""
+        sizes = [self.max_depth, self.width, self.min_width]
+        sizes += [self.siblings] if self.candidates else []
+        _check_whole([*sizes, self.candidates, self.siblings])
+        if min(sizes) < 1 or not isinstance(self.options, dict):
+            raise ValueError("a drafter's sizes")
+
+
+_KEYS = {"max_depth": "depths", "width": "kept", "min_width": "least"}  # names in the file
+
+
+def _check_whole(numbers: list[int]) -> None:
+    if not all(isinstance(n, int) and 0 <= n < 1 << 31 for n in numbers):
+        raise ValueError("its sizes")
 
 
 @dataclass(frozen=True)
@@ -90,13 +121,14 @@ class CollectionHeader:
         return self.end - 1 - self.answer
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), ensure_ascii=False)
+        drafters = {name: limits.to_json() for name, limits in self.drafters.items()}
+        return json.dumps({**asdict(self), "drafters": drafters}, ensure_ascii=False)
 
     @staticmethod
     def from_json(text: str) -> CollectionHeader:
         """Raises ValueError, TypeError or KeyError for anything that is no header."""
         raw = json.loads(text)
-        drafters = {str(k): Limits(**v) for k, v in raw.pop("drafters").items()}
+        drafters = {str(k): Limits.from_json(v) for k, v in raw.pop("drafters").items()}
         raw["stops"] = tuple(int(t) for t in raw["stops"])
         made = CollectionHeader(drafters=drafters, **raw)
         made.check()
@@ -104,17 +136,11 @@ class CollectionHeader:
 
     def check(self) -> None:
         """Raises ValueError for numbers that cannot be."""
-        whole = [self.vocabulary, self.answer, self.end, *self.stops]
+        _check_whole([self.vocabulary, self.answer, self.end, *self.stops])
         for limits in self.drafters.values():
-            sizes = [limits.depths, limits.kept, limits.least]
-            if limits.candidates:
-                sizes.append(limits.siblings)
-            whole += [*sizes, limits.candidates, limits.siblings]
-            if min(sizes) < 1 or not isinstance(limits.options, dict):
-                raise ValueError("a drafter's sizes")
-        fits = all(isinstance(n, int) and 0 <= n < 1 << 31 for n in whole)
+            limits.check()
         texts = isinstance(self.name, str) and isinstance(self.prompt_text, str)
-        if not (fits and texts and 1 <= self.answer < self.end - 1):
+        if not (texts and 1 <= self.answer < self.end - 1):
             raise ValueError("its sizes")
         if not 1 <= self.vocabulary <= MAX_VOCABULARY:  # arrays are made of this length
             raise ValueError("its vocabulary")
@@ -177,10 +203,11 @@ class Collection:
     @property
     def methods(self) -> tuple[str, ...]:
         """The listed methods whose drafter is here."""
-        return tuple(name for name, r in RECIPES.items() if r.drafter in self.header.drafters)
+        return tuple(name for name, m in listed().items() if m.drafter in self.header.drafters)
 
     def limits(self, method: str) -> Limits:
         """What the file holds of the method's drafter. Raises UserError when that is nothing."""
+        check_listable(method)
         key = drafter_key(method)
         if key not in self.header.drafters:
             raise UserError(
@@ -189,8 +216,8 @@ class Collection:
             )
         return self.header.drafters[key]
 
-    def candidates(self, drafter: str, position: int) -> Candidates:
-        """The drafter's K best at a position, with all q′ the file has of it.
+    def lists(self, drafter: str, position: int) -> Candidates:
+        """The drafter's K best tokens at each depth for a root at ``position``, [L, K].
 
         Raises UserError for a position outside the new text or numbers that cannot be.
         """
@@ -198,17 +225,20 @@ class Collection:
             first, last = self.positions[0], self.positions[-1]
             raise UserError(f"a round can start at {first} to {last}, not at {position}")
         at = position - self.answer
-        ids, log_q = self._read(f"{drafter}.ids", at), self._read(f"{drafter}.log_q", at)
-        if f"{drafter}.next_ids" not in self.arrays:
-            return Candidates(ids, log_q)
-        next_ids = self._read(f"{drafter}.next_ids", at)
-        next_log_q = self._read(f"{drafter}.next_log_q", at)
-        has = f"{drafter}.next_marginal" in self.arrays
-        marginal = self._read(f"{drafter}.next_marginal", at) if has else None
-        follow = follows(ids[:, : next_ids.shape[1]], next_ids, self.header.vocabulary)
-        if marginal is None:
-            marginal = np.full(next_log_q.shape, np.nan, np.float32)
-        return Candidates(ids, log_q, Transitions(next_ids, next_log_q, marginal, follow))
+        return Candidates(self._read(f"{drafter}.ids", at), self._read(f"{drafter}.log_q", at))
+
+    def tables(self, drafter: str, position: int) -> dict[str, Array]:
+        """What stands behind each of a depth's best tokens, [L, M, S]: ids, log_q and, if the file
+        holds it, marginal. Empty for a drafter whose states are depths. Raises as ``lists``."""
+        if not self.header.drafters[drafter].candidates:
+            return {}
+        at = position - self.answer
+        names = {table: f"{drafter}.{table}" for table in TABLES}
+        return {
+            table.removeprefix("next_"): self._read(name, at)
+            for table, name in names.items()
+            if name in self.arrays
+        }
 
     def _read(self, name: str, at: int) -> Array:
         """One position's numbers, checked: a search indexes arrays by them."""
@@ -257,30 +287,36 @@ class Collection:
 
 def drafter_key(method: str) -> str:
     """The name a method's drafter has in a file: as listed, or its own file's name."""
-    drafter = recipe(method).drafter
+    drafter = find(method).drafter
     if drafter is None:
         raise UserError("plain decoding drafts nothing: there is nothing to collect or simulate")
     return drafter if isinstance(drafter, str) else Path(method).stem
 
 
+def check_listable(method: str) -> None:
+    """Raises UserError for a method whose drafter's states a file cannot hold."""
+    info = find(method).drafter_info
+    if info is not None and info.states == BY_PATH:
+        raise UserError(not_listable(method))
+    if info is not None and info.states == BY_PREVIOUS and not info.recorded:
+        raise UserError(f"the drafter of {method} does not say how a collected file answers for it")
+
+
+def not_listable(name: str) -> str:
+    """Why a drafter can be neither collected nor simulated, in one sentence."""
+    return (
+        f"{name} cannot be collected or simulated: its drafter depends on the whole path before a "
+        "token, and there are too many paths to list (calibrate works)"
+    )
+
+
 def drafter_shapes(name: str, starts: int, limits: Limits) -> dict[str, tuple[int, ...]]:
     """The arrays a drafter must have in a file."""
-    plain = (starts, limits.depths, limits.kept)
+    plain = (starts, limits.max_depth, limits.width)
     found = {f"{name}.ids": plain, f"{name}.log_q": plain}
     if limits.candidates:
-        tables = (starts, limits.depths, limits.candidates, limits.siblings)
+        tables = (starts, limits.max_depth, limits.candidates, limits.siblings)
         found |= {f"{name}.next_ids": tables, f"{name}.next_log_q": tables}
-    return found
-
-
-def follows(chosen: Array, ids: Array, vocabulary: int) -> Array:
-    """Which of its depth's chosen tokens [L, M] each token of ids [L, M, S] is; −1: none. int32."""
-    places = np.full(vocabulary, -1, np.int32)
-    found = np.empty(ids.shape, np.int32)
-    for depth, row in enumerate(chosen):
-        places[row[::-1]] = np.arange(len(row), dtype=np.int32)[::-1]
-        found[depth] = places[ids[depth]]
-        places[row] = -1
     return found
 
 

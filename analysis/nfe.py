@@ -1,7 +1,7 @@
 """What Spiffy saves: model calls and seconds over many prompts, graphs and paces (paper §5).
 
 One plain run of a prompt records its rankings; what every graph would have needed follows from
-them exactly (``core.diffusion.steps.simulate``). Real runs stand beside it: their seconds, whether
+them exactly (``core.diffusion.nfe.simulate``). Real runs stand beside it: their seconds, whether
 they wrote the same text, and whether they needed the calls that the record predicted.
 """
 
@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from core.diffusion.denoise import Denoising, DiffusionTarget, denoise
-from core.diffusion.graph import DraftGraph, Pace
-from core.diffusion.steps import Saved, by_block, saved, simulate, together, written
+from core.diffusion.denoise import DiffusionTarget, denoise
+from core.diffusion.draft_graph import DraftGraph
+from core.diffusion.nfe import NfeCounts, by_block, count_nfe, denoised_tokens, simulate
+from core.diffusion.request import DenoiseSettings, Pace
 from core.rounds.round import Round
 
 
@@ -29,7 +30,7 @@ class Divergence:
 class PromptRun:
     """One prompt with one graph: predicted calls, and the real run if there was one."""
 
-    saved: Saved
+    saved: NfeCounts
     seconds: float | None = None  # of the real run
     plain_seconds: float | None = None  # of plain denoising, the same text
     identical: bool | None = None  # the real run wrote what plain denoising wrote
@@ -46,8 +47,8 @@ class Cell:
     runs: tuple[PromptRun, ...]
 
     @property
-    def saved(self) -> Saved:
-        return together([run.saved for run in self.runs])
+    def saved(self) -> NfeCounts:
+        return NfeCounts.total([run.saved for run in self.runs])
 
     @property
     def real(self) -> tuple[PromptRun, ...]:
@@ -70,7 +71,7 @@ class Cell:
 
 
 def timed(
-    target: DiffusionTarget, prompt: Sequence[int], settings: Denoising, graph: DraftGraph | None
+    target: DiffusionTarget, prompt: Sequence[int], settings: DenoiseSettings, graph: DraftGraph | None
 ) -> tuple[tuple[Round, ...], float]:
     """A run's rounds and its seconds, the prompt's encoding included."""
     start = time.perf_counter()
@@ -81,7 +82,7 @@ def timed(
 def measure(
     target: DiffusionTarget,
     prompts: Sequence[Sequence[int]],
-    settings: Denoising,
+    settings: DenoiseSettings,
     graphs: Sequence[DraftGraph],
     real: int | None = None,
     report: Callable[[int, str], None] = lambda *_: None,
@@ -99,13 +100,13 @@ def measure(
         for turn in range(len(graphs)):
             which = (turn + number) % len(graphs)
             graph = graphs[which]
-            told = saved(simulate(plain, graph, settings.pace), target.stop_ids)
+            told = count_nfe(simulate(plain, graph, settings.pace), target.stop_ids)
             ran = PromptRun(told)
             if real is None or number < real:
                 report(number, graph.name)
                 rounds, seconds = timed(target, prompt, settings, graph)
                 left = divergence(plain, rounds)
-                calls = saved(rounds, target.stop_ids) == told
+                calls = count_nfe(rounds, target.stop_ids) == told
                 ran = PromptRun(told, seconds, plain_seconds, left is None, calls, left)
             runs[which].append(ran)
     for graph, own in zip(graphs, runs, strict=True):
@@ -114,7 +115,7 @@ def measure(
 
 def divergence(plain: Sequence[Round], other: Sequence[Round]) -> Divergence | None:
     """None when both wrote the same text: for a target that is not exact, counted and shown."""
-    both = written(plain), written(other)
+    both = denoised_tokens(plain), denoised_tokens(other)
     if both[0] == both[1]:
         return None
     longest, shared = max(map(len, both)), min(map(len, both))

@@ -27,7 +27,7 @@ from core.methods.dflash.drafter import DFlashDrafter
 from core.methods.treeflash.drafter import TreeFlashDrafter
 from core.models.layers import Attention as DrafterAttention
 from core.models.layers import Shape
-from core.models.packing import PackedLinear
+from core.models.fast_layers import PackedLinear
 from core.rounds.draft import Draft
 from core.rounds.round import Round
 

@@ -1,15 +1,13 @@
-"""Who runs when several methods, budgets and options are compared. Light: never torch."""
+"""The ways of decoding that are compared: methods, budgets and options. Light: never torch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from core.errors import UserError
-from core.methods.registry import Value, recipe, settle
-
-PLAIN = "ar"
+from core.methods.method import Value, file_name
+from core.methods.registry import find
 
 
 @dataclass(frozen=True)
@@ -29,30 +27,24 @@ def variants_of(
     """Every method with every budget, each once, in this order. A method that cannot use a budget
     (a chain, plain decoding) runs once, at its own.
 
-    Each method takes those of the options that it has, in their own types. Raises UserError for an
-    unknown method, or an option that none has.
+    Each method takes its own of the options. Raises UserError for an unknown method, or an option
+    that no method has.
     """
-    unused = set(options or {})
-    made: list[Variant] = []
+    values = {name.replace("-", "_"): value for name, value in (options or {}).items()}
+    unused, made = set(values), list[Variant]()
     for name in methods:
-        own = {k: v for k, v in (options or {}).items() if _key(k) in recipe(name).defaults}
-        settled = settle(name, own)
-        unused -= set(own)
-        made += _sized(name, budgets, {_key(k): settled[_key(k)] for k in own})
+        method = find(name)
+        own = {o.name for o in method.all_options} & set(values)
+        resolved = method.resolve({key: values[key] for key in own})
+        pairs = tuple((key, resolved[key]) for key in values if key in own)
+        unused -= own
+        if method.drafter_info is None:
+            made.append(Variant("plain", name))
+            continue
+        title = file_name(name) if name.endswith(".py") else name
+        one_size = method.builder_info is not None and method.builder_info.chain
+        for size in (method.budget,) if one_size else budgets:
+            made.append(Variant(f"{title} B={size}", name, size, options=pairs))
     if unused:
         raise UserError(f"none of these methods has an option {sorted(unused)[0]!r}")
     return tuple(dict.fromkeys(made))
-
-
-def _sized(name: str, budgets: Sequence[int], options: Mapping[str, Value]) -> Iterator[Variant]:
-    own, pairs = recipe(name), tuple(options.items())
-    if name == PLAIN:
-        yield Variant("plain", PLAIN)
-        return
-    title = Path(name).stem if name.endswith(".py") else name
-    for size in budgets if own.builder not in (None, "chain") else (own.budget,):
-        yield Variant(f"{title} B={size}", name, size, options=pairs)
-
-
-def _key(option: str) -> str:
-    return option.replace("-", "_")

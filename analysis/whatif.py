@@ -1,29 +1,34 @@
 """What any builder, budget or option would have done on a collected text, without the model.
 
-A round's acceptance length follows from what is drafted at its root (``core.verification.simulate``), so it is
-worked out once per position and kept. Where a smaller draft is the beginning of a larger one
-(``nested``), one search serves every budget: a draft of b nodes accepts the rows of the accepted
-path that stand among its first b. Light: numpy and numba, never torch.
+What a round accepts follows from what is drafted at its root (``core.verification.simulate``), so
+each position is searched once and remembered. Where a smaller draft is the beginning of a larger
+one (``BuilderInfo.nested``), one search serves every budget: a draft of b nodes accepts the rows of
+the accepted path that stand among its first b. Light: numpy and numba, never torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from analysis.collection import Collection, Limits, drafter_key
-from core.drafting.builders import MAX_BUDGET, reads, width_for
+from core.decoding.request import check_budget
+from core.drafting.session import (
+    Builder,
+    DraftSession,
+    FactorisedSession,
+    RecordedSession,
+    reads,
+    width_for,
+)
 from core.errors import UserError
-from core.methods.registry import BUILDERS, Options, Value, load_builder, recipe, settle
-from core.rounds.draft import Array, Candidates, Draft, Transitions
-from core.rounds.round import TEXT_LIMIT, Round
+from core.methods.method import BuilderInfo, Method, Options, Value, lazy, made_options
+from core.methods.registry import find
+from core.rounds.draft import Candidates, Draft
+from core.rounds.round import Round
 from core.verification.simulate import lengths, verdict
-
-if TYPE_CHECKING:
-    from core.decoding.decode import Builder
 
 NEVER = 1 << 30
 
@@ -57,55 +62,58 @@ class SimulatedRun:
 
 
 @dataclass(frozen=True)
-class _Walked:
-    """A position's answer for all budgets up to ``budget``, or for that one alone.
+class _Walk:
+    """The answer at a position for all budgets up to ``budget``, or for that one alone.
 
     rows   the draft's rows on the accepted path, without the root
-    bites  the first row behind which the file's cut list may have hidden a better token
+    limit  the first row that a longer list than the file's might have changed; ``NEVER``: none
     """
 
     budget: int
     rows: tuple[int, ...]
-    bites: int
+    limit: int
 
     def accepted(self, budget: int) -> int:
         return sum(row <= budget for row in self.rows)
 
 
 class Simulation:
-    """A method with its options on a collected text. Keep it: every position is worked out once.
+    """A method with its options on a collected text. Reuse it: every position is searched once.
 
-    Raises UserError for an unknown option, or a drafter or temperature that the file does not have.
+    Raises UserError for an unknown option, a drafter or temperature that the file does not have, or
+    a drafter whose states cannot be listed.
     """
 
-    def __init__(self, collected: Collection, method: str, options: Options | None = None):
-        self.collected, self.method = collected, method
-        self.options = settle(method, options or {})
-        self.limits = collected.limits(method)
-        self._drafter, chosen = drafter_key(method), recipe(method)
-        _check_drafter(self.options, self.limits, method)
-        self.builder: Builder = load_builder(chosen, collected.header, self.options)
-        self.nested = isinstance(chosen.builder, str) and BUILDERS[chosen.builder].nested
+    def __init__(self, collection: Collection, method: str, options: Options | None = None):
+        chosen = find(method)
+        self.collection, self.method = collection, method
+        self.options = chosen.resolve(options or {})
+        self.limits = collection.limits(method)
+        _check_drafter(chosen, method, self.options, self.limits)
+        info = chosen.drafter_info
+        self._drafter = drafter_key(method)
+        self._recorded = lazy(info.recorded) if info and self.limits.candidates else None
+        self.builder: Builder = chosen.make_builder(collection.header, self.options)
+        self.nested = chosen.builder_info is not None and chosen.builder_info.nested
+        self._optimal = _optimal(chosen.builder_info, self.options)
         self.default_budget = chosen.budget
-        self._walked: dict[int, _Walked] = {}
-        self._single: dict[tuple[int, int], _Walked] = {}
+        self._walks: dict[Hashable, _Walk] = {}  # by position; by (position, budget) if not nested
 
     def run(self, budget: int | None = None, new_tokens: int | None = None) -> SimulatedRun:
         """The whole run of one budget, or its beginning of at most ``new_tokens`` tokens."""
         budget = self.default_budget if budget is None else budget
         check_budget(budget)
-        whole = self.collected.end - self.collected.answer
+        answer, whole = self.collection.answer, self.collection.end - self.collection.answer
         wanted = whole if new_tokens is None else new_tokens
         if not 1 <= wanted <= whole:
             raise UserError(f"the collected text has 1 to {whole} new tokens, not {wanted}")
-        answer = self.collected.answer
-        taken = lengths(lambda at: self._at(answer + at, budget).accepted(budget) + 1, wanted - 1)
-        starts = tuple(np.cumsum([answer, *taken[:-1]]).tolist()) if taken else ()
-        bitten = sum(self._at(at, budget).bites <= budget for at in starts)
-        exact, note = self._honest(bitten)
+        found = lengths(lambda at: self._walk(answer + at, budget).accepted(budget) + 1, wanted - 1)
+        starts = tuple(np.cumsum([answer, *found[:-1]]).tolist()) if found else ()
+        doubtful = sum(self._walk(at, budget).limit <= budget for at in starts)
+        note = self._note(doubtful)
         return SimulatedRun(
-            self.method, budget, self.options, taken, starts, wanted, exact, note
-        )  # fmt: skip
+            self.method, budget, self.options, found, starts, wanted, not doubtful, note
+        )
 
     def curve(self, budgets: Iterable[int], new_tokens: int | None = None) -> list[SimulatedRun]:
         """A run for each budget; the largest goes first, so that its searches serve the others."""
@@ -115,151 +123,117 @@ class Simulation:
 
     def draft(self, position: int, budget: int | None = None) -> Draft:
         """What a round with its root at ``position`` drafts."""
-        return self._drafted(position, budget)[1]
+        budget = self.default_budget if budget is None else budget
+        check_budget(budget)
+        return self._draft(self._session(position, budget), position, budget)
 
     def round(self, position: int, budget: int | None = None) -> Round:
-        """That round as a record: its draft, and the walk along the text. What the target says off
-        the accepted path is not known (choices −1), nor any probability of its."""
-        candidates, draft = self._drafted(position, budget)
-        decided = verdict(draft, self.behind(position))
+        """That round as a record: its draft, and the walk along the text. The target's tokens off
+        the accepted path are not known (−1), nor is any of its probabilities."""
+        draft = self.draft(position, budget)
+        decided = verdict(draft, self._text_behind(position))
         accepted = draft.tokens[list(decided.path[1:])].tolist()
-        committed = tuple(t for t in (*accepted, decided.bonus) if t >= 0)  # −1: a full context
-        mentioned = {
-            *draft.tokens.tolist(),
-            *candidates.ids[:, :TEXT_LIMIT].ravel().tolist(),
-            *committed,
-        }
-        if draft.offers is not None:
-            mentioned |= set(draft.offers.ids.ravel().tolist())
-        return Round(
-            index=position - self.collected.answer,
+        record = Round(
+            index=position - self.collection.answer,
             position=position,
             draft=draft,
             verdict=decided,
-            committed=committed,
-            candidates=replace(candidates, transitions=None, read=reads(self.builder)),
-            texts={t: self.collected.piece(t) for t in sorted(mentioned) if t >= 0},
+            # the bonus token is −1 where the collected text ends
+            committed=tuple(t for t in (*accepted, decided.bonus) if t >= 0),
         )
+        return record.with_texts({t: self.collection.piece(t) for t in record.mentioned})
 
-    def _drafted(self, position: int, budget: int | None) -> tuple[Candidates, Draft]:
-        budget = self.default_budget if budget is None else budget
-        check_budget(budget)
-        offered = self._offered(position, budget)
-        text = self.collected.tokens[: position + 1].tolist()
-        return offered, self.builder(offered, text, budget)
+    def _draft(self, session: DraftSession, position: int, budget: int) -> Draft:
+        text = self.collection.tokens[: position + 1].tolist()
+        return self.builder(session, text, budget)
 
-    def _offered(self, position: int, budget: int) -> Candidates:
-        """What the drafter hands the builder at this budget, as far as the file holds it."""
-        whole = self.collected.candidates(self._drafter, position)
-        width = max(self.limits.least, width_for(self.builder, budget))
-        cut = Candidates(whole.ids[:, :width], whole.log_q[:, :width])
-        if whole.transitions is None:
-            return cut
-        kept = (int(self.options["candidates"]), int(self.options["siblings"]))
-        return replace(cut, transitions=_narrowed(whole.transitions, *kept))
+    def _session(self, position: int, budget: int) -> FactorisedSession | RecordedSession:
+        """What the drafter proposes for this budget, as far as the file holds it."""
+        lists = self.collection.lists(self._drafter, position)
+        width = max(self.limits.min_width, width_for(self.builder, budget))
+        by_depth = Candidates(lists.ids[:, :width], lists.log_q[:, :width])
+        if self._recorded is None:
+            return FactorisedSession(by_depth)
+        tables = self.collection.tables(self._drafter, position)
+        return self._recorded(by_depth, tables, self.options)
 
-    def behind(self, position: int) -> list[int]:
-        """The target's tokens behind a root, as far as any draft reaches, and the bonus behind."""
-        return self.collected.tokens[position + 1 :][: self.limits.depths + 1].tolist()
+    def _text_behind(self, position: int) -> list[int]:
+        """The target's tokens behind a root, as far as any draft reaches, and the bonus token."""
+        return self.collection.tokens[position + 1 :][: self.limits.max_depth + 1].tolist()
 
-    def _at(self, position: int, budget: int) -> _Walked:
-        if not self.nested:
-            key = (position, budget)
-            if key not in self._single:
-                self._single[key] = self._walk(position, budget)
-            return self._single[key]
-        known = self._walked.get(position)
+    def _walk(self, position: int, budget: int) -> _Walk:
+        key = position if self.nested else (position, budget)
+        known = self._walks.get(key)
         if known is None or known.budget < budget:
-            known = self._walked[position] = self._walk(position, budget)
+            session = self._session(position, budget)
+            draft = self._draft(session, position, budget)
+            path = verdict(draft, self._text_behind(position)).path[1:]
+            known = self._walks[key] = _Walk(budget, path, self._limit(session, draft, budget))
         return known
 
-    def _walk(self, position: int, budget: int) -> _Walked:
-        offered, draft = self._drafted(position, budget)
-        path = verdict(draft, self.behind(position)).path[1:]
-        return _Walked(budget, path, self._bites(offered, draft, budget))
-
-    def _bites(self, offered: Candidates, draft: Draft, budget: int) -> int:
+    def _limit(
+        self, session: FactorisedSession | RecordedSession, draft: Draft, budget: int
+    ) -> int:
         """The first row that a longer list than the file's might have changed; NEVER: none.
 
-        A token behind the last of a list is no better than that one, so the best-first order is
-        right until the last one is drafted. Other builders must be given all that they read.
+        A token behind the last of a list is no better than that one, so a best-first order is right
+        until the last one is drafted. Any other builder needs all that it reads.
         """
-        limits, own = self.limits, reads(self.builder)
-        conditioned = draft.offers is not None or own is None  # not so if it reads plain q alone
-        if offered.transitions is not None and conditioned:
-            if int(self.options["candidates"]) > limits.candidates:
-                return 0
-            kept, wanted = limits.siblings, int(self.options["siblings"])
-        else:
-            wanted = budget if own is None else own
-            kept = wanted if limits.complete else limits.kept
-        if wanted <= kept:
-            return NEVER
-        if not self._best_first:
+        read, proposal = reads(self.builder), draft.proposal
+        by_depth_only = proposal is None or proposal.factorised_lists
+        if isinstance(session, FactorisedSession) or (by_depth_only and read is not None):
+            wanted = budget if read is None else read
+            width = wanted if self.limits.complete else self.limits.width
+        elif not session.complete:
             return 0
-        cut: Array = np.flatnonzero(draft.ranks >= kept)
+        else:
+            wanted, width = session.listed, self.limits.siblings
+        if wanted <= width:
+            return NEVER
+        cut = np.flatnonzero(draft.ranks >= width) if self._optimal else np.zeros(1, int)
         return int(cut[0]) if len(cut) else NEVER
 
-    @property
-    def _best_first(self) -> bool:
-        builder = recipe(self.method).builder
-        return builder in ("chain", "best-first") or self.options.get("gain") == 0
-
-    def _honest(self, bitten: int) -> tuple[bool, str]:
-        """Whether the rounds are a real run's, and one sentence about it."""
-        limits, sampling = self.limits, self.collected.header.sampling
-        if bitten:
-            kept = f"{limits.kept} tokens per depth"
+    def _note(self, doubtful: int) -> str:
+        """One sentence: which run this is, or why it may not be exact."""
+        limits, sampling = self.limits, self.collection.header.sampling
+        if doubtful:
+            held = f"{limits.width} tokens per depth"
             if limits.candidates:
-                kept += f", {limits.candidates} candidates and {limits.siblings} siblings"
-            rounds = "1 round" if bitten == 1 else f"{bitten} rounds"
-            return False, f"not exact: in {rounds} the file's {kept} may not be enough"
+                held += f", {limits.candidates} candidates and {limits.siblings} siblings"
+            rounds = "1 round" if doubtful == 1 else f"{doubtful} rounds"
+            return f"not exact: in {rounds} the file's {held} may not be enough"
         if sampling.get("temperature", 0):
-            return True, (
+            return (
                 f"exact for this text, sampled at T = {sampling['temperature']:g} with seed "
                 f"{sampling.get('seed', 0)}; another seed writes another text"
             )
-        return True, "exact for this text: the rounds of a real greedy run on this prompt"
+        return "exact for this text: the rounds of a real greedy run on this prompt"
 
 
 def simulate(
-    collected: Collection,
+    collection: Collection,
     method: str,
     budget: int | None = None,
     options: Options | None = None,
     new_tokens: int | None = None,
 ) -> SimulatedRun:
-    """One run; who asks again keeps a ``Simulation``. ``budget`` None is the method's default."""
-    return Simulation(collected, method, options).run(budget, new_tokens)
+    """One run; for several keep a ``Simulation``. ``budget`` None is the method's default."""
+    return Simulation(collection, method, options).run(budget, new_tokens)
 
 
-def check_budget(budget: int) -> None:
-    """Raises UserError for a budget no run can have."""
-    if not 1 <= budget <= MAX_BUDGET:
-        raise UserError(f"the budget must be 1 to {MAX_BUDGET}, not {budget}")
+def _optimal(info: BuilderInfo | None, options: Options) -> bool:
+    """Whether the builder's drafts hold the most probable prefixes of all that is listed."""
+    if info is None or info.optimal is None:
+        return False
+    return info.optimal(made_options(info.options, options))
 
 
-def _check_drafter(options: Options, limits: Limits, method: str) -> None:
+def _check_drafter(chosen: Method, method: str, options: Options, limits: Limits) -> None:
     """Raises UserError for options that change what the drafter says otherwise than by cutting."""
-    for name in recipe(method).drafter_options:
-        wanted = options[name]
-        if name in ("candidates", "siblings"):
-            if not 1 <= int(wanted) <= MAX_BUDGET:
-                raise UserError(f"the option {name} must be 1 to {MAX_BUDGET}, not {wanted}")
-        elif name in limits.options and limits.options[name] != wanted:
+    for option in chosen.drafter_options:
+        wanted, held = options[option.name], limits.setting(option.name)
+        if option.collect is None and held is not None and held != wanted:
             raise UserError(
-                f"the file holds {method}'s drafter with {name}={limits.options[name]}: "
-                f"collect it again with --set {name}={wanted}"
+                f"the file holds {method}'s drafter with {option.name}={held}: "
+                f"collect it again with --set {option.name}={wanted}"
             )
-
-
-def _narrowed(t: Transitions, candidates: int, siblings: int) -> Transitions:
-    """The tables of a drafter that keeps fewer candidates and siblings."""
-    part = np.s_[:, :candidates, :siblings]
-    follow = t.follow[part]
-    return Transitions(
-        np.ascontiguousarray(t.ids[part]),
-        np.ascontiguousarray(t.log_q[part]),
-        np.ascontiguousarray(t.marginal[part]),
-        np.where(follow < candidates, follow, -1).astype(np.int32),
-    )

@@ -25,6 +25,7 @@ from core.models.hub import Source
 from core.models.language import Language, load_language, target_config
 from core.models.presets import Value
 from core.models.target import Target
+from core.progress import Progress, Report
 from core.rounds.round import Round
 from core.traces.schema import Header
 from core.verification.rules import TargetTokens
@@ -81,7 +82,7 @@ class Engine:
         self._builders: Recent[Builder] = Recent(LOADED)  # by method and options
         self._targets: dict[tuple[int, ...], Target] = {}
 
-    def prepare(self, report: embedded.Report = lambda _: None) -> Language:
+    def prepare(self, report: Report = lambda _: None) -> Language:
         """Load the target if it is not loaded yet; safe to call from several threads."""
         with self._lock:
             if self._language is None:
@@ -89,7 +90,7 @@ class Engine:
                 self._language = load_language(
                     self.model, self.device, report, template=self.template
                 )
-                report(embedded.Progress("ready", 1.0))
+                report(Progress("ready", 1.0))
             return self._language
 
     def check(self, *methods: str) -> None:
@@ -103,7 +104,7 @@ class Engine:
             info = find(name).drafter_info
             source = self.checkpoint(info) if info is not None else None
             if info is not None and source is not None:
-                presets.trained_with(source, self.template)
+                presets.check_template(source, self.template)
                 config = config or target_config(self.model)
                 if config is not None:
                     loading.check(info.name, source, self.model, config)
@@ -117,23 +118,32 @@ class Engine:
         return Source(str(folder)) if folder is not None else named
 
     def method(self, name: str, options: Mapping[str, Value] | None = None) -> Decoder:
-        """The method, loaded. A drafter that serves several methods is loaded once."""
+        """The method, loaded."""
         method, language = find(name), self.prepare()
         values = method.resolve(options or {})
-        info, rule = method.drafter_info, lazy(method.rule) if method.rule else TargetTokens
-        if info is None:
+        drafter = self.drafter(name, values)
+        if drafter is None:
             return Decoder(name)
-        own = {o.name: values[o.name] for o in method.drafter_options}
         with self._lock:
-            made = made_options(info.options, own)
-            drafter = self._drafters.get(
-                (info, tuple(own.items())),
-                lambda: lazy(info.load)(language, self._folder(info), made),
-            )
             builder = self._builders.get(
                 (method, tuple(values.items())), lambda: self._builder(method, values, language)
             )
-            return Decoder(name, drafter, builder, rule)
+        return Decoder(name, drafter, builder, lazy(method.rule) if method.rule else TargetTokens)
+
+    def drafter(self, name: str, options: Mapping[str, Value] | None = None) -> Drafter | None:
+        """The method's drafter, loaded; None for plain decoding. One that serves several methods is
+        loaded once."""
+        method, language = find(name), self.prepare()
+        values, info = method.resolve(options or {}), method.drafter_info
+        if info is None:
+            return None
+        own = {o.name: values[o.name] for o in method.drafter_options}
+        with self._lock:
+            made = made_options(info.options, own)
+            return self._drafters.get(
+                (info, tuple(own.items())),
+                lambda: lazy(info.load)(language, self._folder(info), made),
+            )
 
     def _builder(self, method: Method, values: dict[str, Value], language: Language) -> Builder:
         info = method.builder_info
@@ -164,7 +174,7 @@ class Engine:
         header = Header(
             method=request.method,
             settings=asdict(settings) | ({"options": options} if options else {}),
-            model=_model_identity(language),
+            model=model_identity(language),
             drafter=self.identity(request.method, method),
             prompt_text=request.prompt,
             prompt_ids=tuple(prompt),
@@ -197,8 +207,8 @@ class Engine:
         """The folder of a drafter's weights, fetched if it is not here."""
         source = self.checkpoint(drafter)
         if source is not None and drafter.name not in self._folders:
-            presets.trained_with(source, self.template)
-            self._folders[drafter.name] = source.whole()
+            presets.check_template(source, self.template)
+            self._folders[drafter.name] = source.full_folder()
         return self._folders.get(drafter.name)
 
 
@@ -233,7 +243,7 @@ def environment(language: Language) -> dict[str, Any]:
     }
 
 
-def _model_identity(language: Language) -> dict[str, Any]:
+def model_identity(language: Language) -> dict[str, Any]:
     """Name, what tells one version from another (a hub commit, or the wheel's hash), template."""
     found: dict[str, Any] = {"name": language.name}
     if language.template:

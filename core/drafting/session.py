@@ -99,6 +99,17 @@ class ListableSession(DraftSession, Protocol):
         ...
 
 
+class RecordedSession(DraftSession, Protocol):
+    """A session that a collected file answers, for a drafter whose states are BY_PREVIOUS.
+
+    complete  whether the file holds every state that the drafter has with these options
+    listed    how many tokens the drafter lists behind a state; the file may hold fewer
+    """
+
+    complete: bool
+    listed: int
+
+
 class Drafter(Protocol):
     """Drafts from the target's features of the context and the bonus token."""
 

@@ -33,7 +33,7 @@ def opt_tree(facts: TargetFacts, options: OptTreeOptions):
     return OptTree(options.gain)
 
 
-CHAIN = BuilderInfo("chain", "the best token after the best token", chain, nested=True)
+CHAIN = BuilderInfo("chain", "the best token after the best token", chain, nested=True, chain=True)
 BEST_FIRST = BuilderInfo(
     "best-first", "the B most probable prefixes, popped from a heap", best_first, nested=True,
     optimal=lambda options: True,

@@ -262,6 +262,7 @@ class BuilderInfo:
 
     make    lazy reference or function: (target facts, options) → Builder
     nested  whether a draft of b nodes is the first b rows of any larger one
+    chain   whether its drafts are chains: budgets above the drafter's depth change nothing
     optimal whether a draft holds the most probable prefixes of all that is listed: a function of
             the options, or None for a builder that never promises it
     files   options that name a file which a preset of the target may provide
@@ -272,6 +273,7 @@ class BuilderInfo:
     make: str | Callable[..., Any]
     options: type | None = None
     nested: bool = False
+    chain: bool = False
     optimal: Callable[[Any], bool] | None = None
     explain: Explanation | None = None
     files: tuple[str, ...] = ()

@@ -15,8 +15,9 @@ from core.errors import UserError
 from core.methods.method import BuilderInfo, DrafterInfo, Method, lazy
 from core.models.presets import Preset
 
+PLAIN = "ar"  # plain decoding
 METHODS = {
-    "ar": "core.methods.plain:METHOD",
+    PLAIN: "core.methods.plain:METHOD",
     "dflash": "core.methods.dflash:METHOD",
     "ddtree": "core.methods.ddtree:METHOD",
     "treeflash": "core.methods.treeflash:METHOD",

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from core.drafting.session import MIN_LISTED, DraftSession, FactorisedSession
+from core.drafting.work import DraftWork
 from core.methods.dart import DartOptions
 from core.methods.dart.model import DartModel, Head, Prefix, feature_layers, load_checkpoint
 from core.methods.loading import check_fits, drafter_folder
-from core.models.cuda_graphs import CannotCapture, FixedPass, Fresh
+from core.models.cuda_graphs import CaptureError, DrafterInputs, PaddedDrafterPass
+from core.models.fast_layers import use_fast_layers
 from core.models.language import Language
 from core.models.layers import LayerContext
-from core.models.packing import suit
 
 
 def load(language: Language, folder: Path | None, options: DartOptions) -> DartDrafter:
@@ -31,9 +32,9 @@ def load(language: Language, folder: Path | None, options: DartOptions) -> DartD
         module = nn.Linear(*reversed(found.head.shape), bias=False, device="meta")
         module.weight = nn.Parameter(found.head, requires_grad=False)
         wrapped = nn.ModuleList([module])
-        suit(wrapped, language.model.dtype, language.device)
+        use_fast_layers(wrapped, language.model.dtype, language.device)
         head = Head(wrapped[0], found.ids)
-    suit(found.model, language.model.dtype, language.device)
+    use_fast_layers(found.model, language.model.dtype, language.device)
     layers = feature_layers(language.model.config.get_text_config().num_hidden_layers)
     return DartDrafter(found.model, language.embedding, head, layers, options.temperature)
 
@@ -42,7 +43,7 @@ class DartDrafter:
     """The network with the target's embedding, a head, and one text's projected prefix.
 
     A prefix row needs the token behind it, so a committed token's feature waits for the next one.
-    ``fixed``: draft in shapes that never change, as DFlash's does.
+    ``padded``: draft in shapes that never change, as DFlash's does.
     """
 
     def __init__(
@@ -52,13 +53,13 @@ class DartDrafter:
         head: Head,
         layers: tuple[int, ...],
         temperature: float = 1.0,
-        fixed: bool | None = None,
+        padded: bool | None = None,
     ):
         self.model, self.embedding, self.head = model, embedding, head
         self.layers, self.temperature = layers, temperature
-        self._fixed = model.norm.weight.device.type == "cuda" if fixed is None else fixed
+        self._padded = model.norm.weight.device.type == "cuda" if padded is None else padded
         self._context: LayerContext | None = None
-        self._pass: FixedPass | None = None  # on this context
+        self._pass: PaddedDrafterPass | None = None  # on this context
         self._forget()
 
     def _forget(self) -> None:
@@ -69,6 +70,19 @@ class DartDrafter:
     @property
     def max_depth(self) -> int:
         return self.model.config.max_depth
+
+    @property
+    def work(self) -> DraftWork:
+        rows = self.max_depth
+        return DraftWork(
+            network=self.model,
+            context=self.model.fc,
+            block=self.model.midlayer,
+            head=self.head.module,
+            rows=rows,
+            pairs=rows * (rows + 1) / 2,
+            scored=rows,
+        )
 
     def reset(self, capacity: int) -> None:
         """Forget the text. Memory of the last text is used again if it is enough."""
@@ -114,7 +128,7 @@ class DartDrafter:
         assert self._context is not None, "reset comes first"
         features = torch.cat(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
         behind = [*self._tokens[1:], root]
-        rows = self._fixed_rows(features, behind) if self._fixed else None
+        rows = self._padded_rows(features, behind) if self._padded else None
         if rows is None:
             rows = self._plain_rows(features, behind, self._context)
         self._length += len(behind) - 1
@@ -130,33 +144,35 @@ class DartDrafter:
         last = Prefix(prefix.inputs[-1:], prefix.residual[-1:])
         return self.model(last, positions[-1:], context.first(self._length + len(ids) - 1))[0]
 
-    def _fixed_rows(self, features: Tensor, behind: list[int]) -> Tensor | None:
-        """The same by a fixed pass; None when this round's context does not fit one."""
+    def _padded_rows(self, features: Tensor, behind: list[int]) -> Tensor | None:
+        """The same by a padded pass; None when this round's context does not fit one."""
         if self._pass is None:
             self._pass = self._new_pass()
         if not self._pass.fits(self._length, len(behind)):
             return None
         try:
             return self._pass(features, self._length, behind)
-        except CannotCapture:
-            self._fixed = False
+        except CaptureError:
+            self._padded = False
             return None
 
-    def _new_pass(self) -> FixedPass:
+    def _new_pass(self) -> PaddedDrafterPass:
         """At most the deepest path, the bonus token and the row that waits are taken in."""
         assert self._context is not None
         features = (self.max_depth + 2, self.model.fc.in_features)
         ids = torch.zeros(self.max_depth + 2, dtype=torch.long)
-        return FixedPass(self._run, features, ids, self._context.rows, self.model.norm.weight)
+        return PaddedDrafterPass(
+            self._run, features, ids, self._context.rows, self.model.norm.weight
+        )
 
-    def _run(self, fresh: Fresh) -> Tensor:
-        """A fixed pass: all context rows are read, behind a mask."""
+    def _run(self, inputs: DrafterInputs) -> Tensor:
+        """A padded pass: all context rows are read, behind a mask."""
         assert self._context is not None
-        embedded = self.embedding(fresh.ids).to(fresh.features.dtype)
-        prefix = self.model.prefix(fresh.features, embedded)
-        self._context.put(fresh.slots, self.model.project(prefix, fresh.slots))
-        end = (fresh.count - 1)[None]
+        embedded = self.embedding(inputs.ids).to(inputs.features.dtype)
+        prefix = self.model.prefix(inputs.features, embedded)
+        self._context.write_at(inputs.slots, self.model.project(prefix, inputs.slots))
+        end = (inputs.count - 1)[None]
         last = Prefix(prefix.inputs.index_select(0, end), prefix.residual.index_select(0, end))
-        where = fresh.known + end
+        where = inputs.known + end
         columns = torch.arange(self._context.rows, device=where.device)
         return self.model(last, where, self._context, columns[None] < where[:, None])[0]

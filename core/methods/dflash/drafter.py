@@ -9,13 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from core.drafting.session import MIN_LISTED, DraftSession, FactorisedSession
+from core.drafting.work import DraftWork
 from core.methods.dflash import DFlashOptions
 from core.methods.dflash.model import DFlashModel, load_model
 from core.methods.loading import check_fits, drafter_folder
-from core.models.cuda_graphs import CannotCapture, FixedPass, Fresh
+from core.models.cuda_graphs import CaptureError, DrafterInputs, PaddedDrafterPass
+from core.models.fast_layers import use_fast_layers
 from core.models.language import Language
 from core.models.layers import LayerContext
-from core.models.packing import suit
 
 
 def load(language: Language, folder: Path | None, options: DFlashOptions) -> DFlashDrafter:
@@ -26,7 +27,7 @@ def load(language: Language, folder: Path | None, options: DFlashOptions) -> DFl
     folder = drafter_folder("dflash", language, folder)
     model = load_model(folder, language.model.dtype, language.device)
     check_fits(folder, language, model.config.of_target)
-    suit(model, language.model.dtype, language.device)
+    use_fast_layers(model, language.model.dtype, language.device)
     return DFlashDrafter(model, language.embedding, language.head, options.temperature)
 
 
@@ -34,7 +35,7 @@ class DFlashDrafter:
     """The network with the target's embedding and head, and one text's projected context.
 
     Context keys and values are kept across rounds: each round projects only what was committed.
-    ``temperature`` divides the logits of q; the published methods use 1. ``fixed``: draft in shapes
+    ``temperature`` divides the logits of q; the published methods use 1. ``padded``: draft in shapes
     that never change, which a GPU replays as a CUDA graph (the default there).
     """
 
@@ -44,14 +45,14 @@ class DFlashDrafter:
         embedding: nn.Module,
         head: nn.Module,
         temperature: float = 1.0,
-        fixed: bool | None = None,
+        padded: bool | None = None,
     ):
         self.model, self.embedding, self.head = model, embedding, head
         self.temperature = temperature
-        self._fixed = model.norm.weight.device.type == "cuda" if fixed is None else fixed
+        self._padded = model.norm.weight.device.type == "cuda" if padded is None else padded
         self._waiting: list[Tensor] = []
         self._context: list[LayerContext] = []
-        self._pass: FixedPass | None = None  # on this context
+        self._pass: PaddedDrafterPass | None = None  # on this context
         self._length = 0
 
     @property
@@ -61,6 +62,19 @@ class DFlashDrafter:
     @property
     def layers(self) -> tuple[int, ...]:
         return self.model.config.target_layer_ids
+
+    @property
+    def work(self) -> DraftWork:
+        model, size = self.model, self.model.config.block_size
+        return DraftWork(
+            network=model,
+            context=model.fc,
+            block=model.layers,
+            head=self.head,
+            rows=size,
+            pairs=size * size,
+            scored=size - 1,
+        )
 
     def reset(self, capacity: int) -> None:
         """Forget the text. Memory of the last text is used again if it is enough."""
@@ -101,7 +115,7 @@ class DFlashDrafter:
 
     def hidden(self, root: int) -> Tensor:
         """The residual stream of the masked rows, [L, h]; takes in the waiting context first."""
-        if self._fixed and (rows := self._fixed_hidden(root)) is not None:
+        if self._padded and (rows := self._padded_hidden(root)) is not None:
             return rows
         self._project()
         config, like = self.model.config, self.model.norm.weight
@@ -111,38 +125,38 @@ class DFlashDrafter:
         seen = [layer.first(self._length) for layer in self._context]
         return self.model(self.embedding(ids).to(like.dtype), where, seen)[0, 1:]
 
-    def _fixed_hidden(self, root: int) -> Tensor | None:
-        """The same by a fixed pass; None when this round's context does not fit one."""
+    def _padded_hidden(self, root: int) -> Tensor | None:
+        """The same by a padded pass; None when this round's context does not fit one."""
         count = sum(map(len, self._waiting))
         if self._pass is None:
             self._pass = self._new_pass()
         if not self._pass.fits(self._length, count):
             return None
-        features = self._taken() if count else self._pass.fresh.features[:0]
+        features = self._taken() if count else self._pass.inputs.features[:0]
         try:
             rows = self._pass(features, self._length, (root,))
-        except CannotCapture:
-            self._fixed, self._waiting = False, [features]
+        except CaptureError:
+            self._padded, self._waiting = False, [features]
             return None
         self._length += count
         return rows
 
-    def _new_pass(self) -> FixedPass:
+    def _new_pass(self) -> PaddedDrafterPass:
         """At most a block of tokens is taken in; behind the root stand masks."""
         config, rows = self.model.config, self._context[0].rows
         features = (config.block_size, self.model.fc.in_features)
         block = torch.full((config.block_size,), config.mask_token_id)
-        return FixedPass(self._run, features, block, rows, self.model.norm.weight)
+        return PaddedDrafterPass(self._run, features, block, rows, self.model.norm.weight)
 
-    def _run(self, fresh: Fresh) -> Tensor:
-        """A fixed pass: all context rows are read, behind a mask."""
-        projected = self.model.project(fresh.features, fresh.slots)
+    def _run(self, inputs: DrafterInputs) -> Tensor:
+        """A padded pass: all context rows are read, behind a mask."""
+        projected = self.model.project(inputs.features, inputs.slots)
         for kept, new in zip(self._context, projected, strict=True):
-            kept.put(fresh.slots, new)
-        length = fresh.known + fresh.count
+            kept.write_at(inputs.slots, new)
+        length = inputs.known + inputs.count
         columns = torch.arange(self._context[0].rows, device=length.device)
-        block = self.embedding(fresh.ids[None]).to(fresh.features.dtype)
-        where = (length + fresh.offsets)[None]
+        block = self.embedding(inputs.ids[None]).to(inputs.features.dtype)
+        where = (length + inputs.offsets)[None]
         return self.model(block, where, self._context, (columns < length)[None])[0, 1:]
 
     def _taken(self) -> Tensor:

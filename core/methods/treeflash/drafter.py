@@ -6,7 +6,7 @@ Shapes: L drafted depths, M candidates per depth, S siblings kept, h hidden widt
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from core.drafting.session import MIN_LISTED, NO_STATE, ROOT_STATE, Children
+from core.drafting.work import DraftWork
 from core.methods.dflash.drafter import DFlashDrafter
 from core.methods.loading import check_fits, drafter_folder
 from core.methods.treeflash import BEHIND, TreeFlashOptions
 from core.methods.treeflash.model import TreeFlashModel, load_model
+from core.models.fast_layers import use_fast_layers
 from core.models.language import Language
-from core.models.packing import suit
 from core.rounds.draft import MARGINAL, Array, Candidates
 
 
@@ -32,7 +33,7 @@ def load(language: Language, folder: Path | None, options: TreeFlashOptions) -> 
     model = load_model(folder, language.model.dtype, language.device)
     check_fits(folder, language, model.config.of_target)
     model.ar_approximation.halve()
-    suit(model, language.model.dtype, language.device)
+    use_fast_layers(model, language.model.dtype, language.device)
     return TreeFlashDrafter(model, language.embedding, language.head, options)
 
 
@@ -48,6 +49,10 @@ class TreeFlashDrafter(DFlashDrafter):
     ):
         super().__init__(model.model, embedding, head, options.temperature)
         self.conditioner = Conditioner(model, embedding, head, options)
+
+    @property
+    def work(self) -> DraftWork:
+        return replace(super().work, state=self.conditioner.model.ar_approximation)
 
     def session(self, hidden: Tensor, root: int, width: int) -> TreeFlashSession:
         return TreeFlashSession(self.conditioner, hidden, root, width)

@@ -130,7 +130,7 @@ def parts(folder: Path) -> dict[str, Path]:
     One of ours may share its backbone with the DFlash folder beside it. Raises UserError.
     """
     raw = checkpoint.read_config(folder, "TreeFlash")
-    with checkpoint.understood(folder, "TreeFlash"):
+    with checkpoint.as_user_error(folder, "TreeFlash"):
         own = raw.get("treeflash_config") or {}
         if own.get("ar_approximation", "swiglu") != "swiglu":
             raise UserError(f"{folder}: the head {own['ar_approximation']!r} is not a SwiGLU")
@@ -159,7 +159,7 @@ def outline(folder: Path) -> TreeFlashModel:
     ug = read_shapes(folder).get("ar_approximation.ug.weight", ())
     if len(ug) != 2:
         raise UserError(f"{folder}: tensor ar_approximation.ug.weight is missing")
-    with checkpoint.outlined(folder, "TreeFlash"):
+    with checkpoint.on_meta(folder, "TreeFlash"):
         return TreeFlashModel(config, ug[0] // 2)
 
 

@@ -1,0 +1,33 @@
+"""What a drafter's network computes in one round, for counting its bytes and FLOPs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True, eq=False)
+class DraftWork:
+    """A drafter's modules by what passes through them. A drafter gives it as ``work``.
+
+    network  all its own modules; their weights are read once a round
+    context  what the feature of every newly committed token passes through, its keys and values
+             aside
+    block    what each of the block's ``rows`` rows passes through; ``pairs`` of these rows see
+             each other
+    head     scores ``scored`` rows of the block
+    state    what every state that the builder expands passes through behind the block, and then the
+             head; None where expanding costs nothing
+    """
+
+    network: nn.Module
+    context: nn.Module
+    block: nn.Module
+    head: nn.Module
+    rows: int
+    pairs: float
+    scored: int
+    state: nn.Module | None = None
