@@ -5,38 +5,48 @@ python -m app run --method assets/examples/prompt_lookup.py \\
 """
 
 from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 
-from core.decoding.decode import Proposal
-from core.methods.registry import Recipe
+from core.drafting.session import FactorisedSession
+from core.methods.method import DrafterInfo, Method, Range, option
 from core.rounds.draft import Candidates
+
+
+@dataclass(frozen=True)
+class Options:
+    depths: int = option(8, "how many tokens deep it drafts", Range(1, 64))
+    width: int = option(4, "tokens kept per depth", Range(1, 64))
 
 
 class PromptLookup:
     layers = ()  # the target layers whose hidden states it reads: none
 
-    def __init__(self, language, depths, kept):
-        self.depths, self.kept, self.text = depths, kept, []
+    def __init__(self, language, folder, options):
+        self.max_depth, self.width, self.text = options.depths, options.width, []
 
-    def reset(self, rows):
+    def reset(self, capacity):
         self.text = []
 
     def extend(self, tokens, features):
         self.text += tokens
 
-    def propose(self, root, width):
+    def begin(self, root, width):
         text = [*self.text, root]
         behind = [i + 2 for i in range(len(text) - 2) if text[i : i + 2] == text[-2:]]
-        ids = np.zeros((self.depths, self.kept), np.int64)
+        ids = np.zeros((self.max_depth, self.width), np.int64)
         log_q = np.full(ids.shape, -np.inf, np.float32)  # never drafted
-        for depth in range(self.depths):
+        for depth in range(self.max_depth):
             seen = Counter(text[i + depth] for i in behind if i + depth < len(text))
-            for rank, (token, count) in enumerate(seen.most_common(self.kept)):
+            for rank, (token, count) in enumerate(seen.most_common(self.width)):
                 ids[depth, rank], log_q[depth, rank] = token, np.log(count / seen.total())
-        return Proposal(Candidates(ids, log_q))
+        return FactorisedSession(Candidates(ids, log_q))
 
 
-METHOD = Recipe(
-    "Prompt lookup", PromptLookup, "best-first", budget=16, options={"depths": 8, "kept": 4}
+METHOD = Method(
+    "Prompt lookup",
+    DrafterInfo("prompt-lookup", "what followed the last two tokens", PromptLookup, Options),
+    "best-first",
+    budget=16,
 )
