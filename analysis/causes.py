@@ -39,7 +39,7 @@ def cause_shares(
     total        all nodes or rounds of this depth or sort
     share        count ÷ total
     observed_share  count ÷ nodes whose parent was accepted; NaN for unreached. Of stops: the share
-    example_run, example_round, example_row  the first of them: run, round's index, row of the draft
+    example_run, example_round, example_row  the first of them: run, round's number, row of the draft
     """
     found = _cases(tables, unit)
     keys = [by, over, "cause"]
@@ -80,7 +80,7 @@ def examples(
 
     run          the run's name
     method       its label
-    round        the round's index
+    round        the round's number, from 1
     row          of the draft: the node, or the row where the walk ended
     depth        of the node, or where the walk ended
     token_class  sort of the node's token, or of the one the target wanted

@@ -1,5 +1,7 @@
 """A trace's record as two plain tables: a line per round and a line per node. Never torch.
 
+``round`` counts from 1, as people are shown rounds; ``index`` is what the trace holds, from 0.
+
 They hold what the log holds, text included, and every draft, graphs too. Measures computed from
 them (path probabilities, shares, intervals) are in ``analysis.tables``.
 """
@@ -13,17 +15,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from core.rounds.draft import Array
+from core.rounds.draft import Array, Draft
 from core.rounds.round import Round
 from core.traces.schema import Trace
 
 ROUND = (
-    "round", "position", "nodes", "accepted", "committed", "bonus", "why_stopped", "text",
+    "round", "index", "position", "nodes", "accepted", "committed", "bonus", "why_stopped", "text",
     "draft_s", "build_s", "verify_s", "commit_s", "tvd_1",
 )  # fmt: skip
 NODE = (
-    "round", "row", "parents", "depth", "token", "text", "rank_q", "q", "score", "p", "rank_p",
-    "status", "why", "target_next",
+    "round", "index", "row", "parents", "depth", "token", "text", "rank_q", "q", "score", "p",
+    "rank_p", "status", "why", "target_next",
 )  # fmt: skip
 
 
@@ -33,7 +35,8 @@ def rounds_table(trace: Trace) -> pd.DataFrame:
 
 
 def _round(record: Round) -> Iterator[tuple[str, Any]]:
-    yield "round", record.index
+    yield "round", record.number
+    yield "index", record.index
     yield "position", record.position
     yield "nodes", record.draft.nodes
     yield "accepted", record.accepted
@@ -59,10 +62,11 @@ def nodes_table(rounds: Iterable[Round]) -> pd.DataFrame:
 
 
 def _nodes(record: Round) -> pd.DataFrame:
-    draft, beliefs, count = record.draft, record.target_probs, len(record.draft)
+    draft, probs, count = record.draft, record.target_probs, len(record.draft)
     choices = record.verdict.target_tokens.tolist()
     columns: dict[str, Any] = {
-        "round": np.full(count, record.index),
+        "round": np.full(count, record.number),
+        "index": np.full(count, record.index),
         "row": np.arange(count),
         "parents": [" ".join(map(str, parents)) for parents in draft.sources],
         "depth": draft.depths,
@@ -71,13 +75,14 @@ def _nodes(record: Round) -> pd.DataFrame:
         "rank_q": _beyond_root(draft.ranks),
         "q": np.exp(_beyond_root(np.minimum(draft.log_q, 0))),
         "score": _beyond_root(draft.scores),
-        "p": np.full(count, np.nan) if beliefs is None else _chance(beliefs.log_p),
-        "rank_p": np.full(count, np.nan) if beliefs is None else _beyond_root(beliefs.rank),
+        "p": np.full(count, np.nan) if probs is None else _chance(probs.log_p),
+        "rank_p": np.full(count, np.nan) if probs is None else _beyond_root(probs.rank),
         "status": record.status,
         "why": [record.why(row) for row in range(count)],
         "target_next": [_text(record, [t]) if t >= 0 else None for t in choices],
     }
-    columns |= {f"note: {name}": values for name, values in draft.notes.items()}
+    notes = draft.notes if isinstance(draft, Draft) else {}
+    columns |= {f"note: {name}": values for name, values in notes.items()}
     return pd.DataFrame(columns)
 
 
@@ -87,9 +92,9 @@ def _chance(logs: Array) -> Array:
 
 def _beyond_root(values: Array) -> Array:
     """As float64, without a value for the root, which nobody drafted in this round."""
-    kept = values.astype(np.float64)
-    kept[0] = np.nan
-    return kept
+    numbers = values.astype(np.float64)
+    numbers[0] = np.nan
+    return numbers
 
 
 def _text(record: Round, tokens: Iterable[int]) -> str:

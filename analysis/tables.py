@@ -356,7 +356,7 @@ def _rounds(tables: Tables) -> pd.DataFrame:
 
     run           the run's name
     method        the run's label
-    round         the round's index within the run
+    round         the round's number within the run, from 1
     position      absolute position of the root token, prompt included
     nodes         drafted nodes, the root left out
     depths        L, drafted depths: those proposed, or the tree's where the record does not say
@@ -371,7 +371,7 @@ def _rounds(tables: Tables) -> pd.DataFrame:
     """
     kept, flat = [record for _, record in tables._kept], tables._flat
     frame: Frame = pd.DataFrame(tables._named(_numbers_of_runs(tables)))
-    frame["round"] = _ints(r.index for r in kept)
+    frame["round"] = _ints(r.number for r in kept)
     frame["position"] = _ints(r.position for r in kept)
     frame["nodes"] = _ints(r.draft.nodes for r in kept)
     frame["depths"] = _ints(drafted_depths(r) for r in kept)
@@ -405,7 +405,7 @@ def _positions(tables: Tables) -> pd.DataFrame:
 
     run           the run's name
     method        the run's label
-    round         the round's index within the run
+    round         the round's number within the run, from 1
     depth         1 … L
     tested        whether anything was drafted there, so that it could be accepted
     accepted      whether the target's token there was drafted, hence accepted
@@ -472,7 +472,7 @@ def _nodes(tables: Tables) -> pd.DataFrame:
 
     run          the run's name
     method       the run's label
-    round        the round's index within the run
+    round        the round's number within the run, from 1
     row          of the draft, 1 … B
     depth        1 … L
     rank         the drafter's rank of the token at that place, 1 = best

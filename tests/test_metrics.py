@@ -94,14 +94,14 @@ def test_tau_lengths_and_times_equal_a_plain_count(logged, method):
 def test_fates_equal_a_plain_walk_and_examples_point_at_them(logged, method):
     tables, raw = read(logged[method])
     expected = {
-        (r["index"], row): raw_numbers.fate(r, row)
+        (r["index"] + 1, row): raw_numbers.fate(r, row)
         for r in raw for row in range(1, len(r["nodes"]["token"]))
     }  # fmt: skip
     nodes = tables.nodes
     found = zip(nodes["round"], nodes["row"], nodes["fate"], strict=True)
     assert {(number, row): fate for number, row, fate in found} == expected
     assert list(tables.rounds["stop"]) == [raw_numbers.stop(r) for r in raw]
-    lines = {r["index"]: r for r in raw}
+    lines = {r["index"] + 1: r for r in raw}
     for unit in ("nodes", "stops"):
         for over in ("depth", "token_class"):
             table = deaths.causes(tables, unit, over)
@@ -576,4 +576,4 @@ def test_beliefs_are_read_where_they_are():
     nodes = Tables.of(Trace(trace.header, (with_p, without), None)).nodes
     assert nodes.groupby("round")["p"].apply(lambda p: p.notna().all()).tolist() == [True, False]
     expected = np.exp(with_p.target_probs.log_p[1:])
-    assert np.allclose(nodes[nodes["round"] == 0]["p"], expected, rtol=1e-6)
+    assert np.allclose(nodes[nodes["round"] == 1]["p"], expected, rtol=1e-6)
