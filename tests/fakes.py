@@ -7,6 +7,7 @@ seed give the same text by every method; "treeflash" and "dart" explain their no
 
 from __future__ import annotations
 
+import heapq
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -16,12 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from core.models.embedded import Progress
+from core.decoding.request import RunRequest
 from core.errors import UserError
-from core.methods.registry import settle
+from core.methods import dart, treeflash
+from core.methods.registry import find
+from core.progress import Progress
+from core.rounds.draft import CHILDLESS, Array, Candidates, Draft, Proposal
+from core.rounds.round import Probe, Round, TargetProbs, Times, Verdict
 from core.traces.schema import Header
-from core.rounds.draft import Candidates, Draft, Offers
-from core.rounds.round import TargetProbs, Probe, Round, Times, Verdict
 
 WORDS = (
     " the", " tree", " grows", " one", " leaf", " at", " a", " time", ",", " and", " each",
@@ -43,7 +46,7 @@ HOSTILE = (
     "]]>&lt;&#x3c;",
 )
 DEPTHS = 15
-WIDTH = 8  # M and S of the conditioned drafter
+WIDTH = 8  # M and S of the drafter that sees the token before
 
 
 def words(hostile: bool = False) -> tuple[str, ...]:
@@ -69,63 +72,91 @@ def make_round(
     ids = np.stack([rng.permutation(len(names)) for _ in range(DEPTHS)])
     odds = np.sort(rng.dirichlet(np.full(len(names), 0.12), DEPTHS), 1)[:, ::-1] + 1e-7
     foresee(rng, ids, ahead)
-    candidates = Candidates(ids, np.log(odds).astype(np.float32))
-    draft = make_draft(rng, candidates, root, budget, method)
-    log_p_all = target_s_view(rng, draft, len(names), ahead)
-    choices = log_p_all.argmax(1)
+    draft = make_draft(rng, Candidates(ids, np.log(odds).astype(np.float32)), root, budget, method)
+    log_p = target_s_view(rng, draft, len(names), ahead)
+    choices = log_p.argmax(1)
     path = [0]
     while (below := draft.child(path[-1], int(choices[path[-1]]))) is not None:
         path.append(below)
-    verdict = Verdict(tuple(path), choices)
-    top = np.argsort(-log_p_all, 1)[:, :10]
-    own = np.full(len(draft), np.nan, np.float32)
-    rank = np.zeros(len(draft), np.int32)
-    above = log_p_all[draft.parents[1:]]
-    own[1:] = above[np.arange(len(above)), draft.tokens[1:]]
-    rank[1:] = (above > own[1:, None]).sum(1) + 1
-    beliefs = TargetProbs(
-        own,
-        rank,
-        top,
-        np.take_along_axis(log_p_all, top, 1).astype(np.float32),
-        -(np.exp(log_p_all) * log_p_all).sum(1).astype(np.float32),
-    )
-    seen = min(len(path), DEPTHS)
+    verdict, seen = Verdict(tuple(path), choices), min(len(path), DEPTHS)
     probe = Probe(
         tvd=rng.uniform(0.1, 0.7, seen).astype(np.float32),
         coverage=np.linspace(0.4, 0.95, 16, dtype=np.float32)[None].repeat(seen, 0),
         entropy_q=rng.uniform(0.5, 3, seen).astype(np.float32),
         rank_q=rng.integers(1, 30, seen).astype(np.int32),
     )
-    committed = (*draft.tokens[path[1:]].tolist(), verdict.bonus)
     return Round(
-        index, position, draft, verdict, committed, candidates, beliefs, probe,
-        Times(0.012, 0.0003, 0.087, 0.002), dict(enumerate(names)),
-    )  # fmt: skip
+        index,
+        position,
+        draft,
+        verdict,
+        committed=(*draft.tokens[path[1:]].tolist(), verdict.bonus),
+        target_probs=probs_of(draft, log_p),
+        probe=probe,
+        times=Times(0.012, 0.0003, 0.087, 0.002),
+        texts=dict(enumerate(names)),
+    )
 
 
-def best_first(candidates: Candidates, root: int, budget: int) -> Draft:
-    """The B most probable prefixes, the slow and obvious way; no numba in the fake's process."""
-    import heapq
+def probs_of(draft: Draft, log_p: Array) -> TargetProbs:
+    """What a probe would keep of log p behind every row [N, V]."""
+    top = np.argsort(-log_p, 1)[:, :10]
+    own, rank = np.full(len(draft), np.nan, np.float32), np.zeros(len(draft), np.int32)
+    above = log_p[draft.parents[1:]]
+    own[1:] = above[np.arange(len(above)), draft.tokens[1:]]
+    rank[1:] = (above > own[1:, None]).sum(1) + 1
+    entropy = -(np.exp(log_p) * log_p).sum(1).astype(np.float32)
+    return TargetProbs(
+        own, rank, top, np.take_along_axis(log_p, top, 1).astype(np.float32), entropy
+    )
 
-    log_q, ids = candidates.log_q, candidates.ids
-    rows: list[tuple[int, int, int, float, float]] = [(-1, 0, 0, 0.0, 0.0)]
-    heap = [(-float(log_q[0, 0]), 0, 0, 0)]  # −score, parent, depth, rank
+
+@dataclass(frozen=True)
+class Lists:
+    """All that a drafter would answer: behind state r, ids[r, s] leads to the state leads[r, s]."""
+
+    ids: Array
+    log_q: Array
+    leads: Array
+
+
+@dataclass(frozen=True)
+class Found:
+    """The B most probable prefixes: a draft, and of each row the list and place it was read from,
+    and the state behind it."""
+
+    draft: Draft
+    states: Array
+    places: Array
+    behind: Array
+
+
+def best_first(lists: Lists, root: int, budget: int) -> Found:
+    """The slow and obvious way; no numba in the fake's process."""
+    log_q, leads = lists.log_q, lists.leads
+    rows: list[tuple[int, int, int, int, float]] = [(-1, 0, 0, 0, 0.0)]
+    heap = [(-float(log_q[0, 0]), 0, 0, 0)]  # −score, parent, state, place
     while heap and len(rows) <= budget:
-        key, parent, depth, rank = heapq.heappop(heap)
-        row = len(rows)
-        rows.append((parent, depth + 1, rank + 1, float(log_q[depth, rank]), -key))
-        if rank + 1 < log_q.shape[1]:
-            step = float(log_q[depth, rank] - log_q[depth, rank + 1])
-            heapq.heappush(heap, (key + step, parent, depth, rank + 1))
-        if depth + 1 < len(log_q):
-            heapq.heappush(heap, (key - float(log_q[depth + 1, 0]), row, depth + 1, 0))
-    parents, depths, ranks, logs, scores = (np.array(c) for c in zip(*rows, strict=True))
-    tokens = np.append([root], ids[depths[1:] - 1, ranks[1:] - 1])
-    return Draft(
-        tokens.astype(np.int64), parents.astype(np.int32), depths.astype(np.int32),
-        ranks.astype(np.int32), logs.astype(np.float32), scores.astype(np.float32),
-    )  # fmt: skip
+        key, parent, state, place = heapq.heappop(heap)
+        row, behind = len(rows), int(leads[state, place])
+        rows.append((parent, rows[parent][1] + 1, state, place, -key))
+        if place + 1 < log_q.shape[1]:
+            step = float(log_q[state, place] - log_q[state, place + 1])
+            heapq.heappush(heap, (key + step, parent, state, place + 1))
+        if behind >= 0:
+            heapq.heappush(heap, (key - float(log_q[behind, 0]), row, behind, 0))
+    parents, depths, states, places, scores = map(np.array, zip(*rows, strict=True))
+    tokens, logs, after = (t[states, places] for t in (lists.ids, log_q, leads))
+    tokens[0], logs[0], after[0] = root, 0, 0
+    draft = Draft(
+        tokens=tokens.astype(np.int64),
+        parents=parents.astype(np.int32),
+        depths=depths.astype(np.int32),
+        ranks=np.where(depths > 0, places + 1, 0).astype(np.int32),
+        log_q=logs.astype(np.float32),
+        scores=scores.astype(np.float32),
+    )
+    return Found(draft, states, places, after)
 
 
 def target_s_view(
@@ -137,7 +168,7 @@ def target_s_view(
         parent = int(draft.parents[row])
         log_p_all[parent, draft.tokens[row]] += 4.0 * np.exp(draft.log_q[row])
     true: list[int] = [0]
-    while len(true) <= len(ahead):  # and says what it is told to
+    while len(true) <= len(ahead):  # and says the text to come
         log_p_all[true[-1], ahead[len(true) - 1]] = log_p_all[true[-1]].max() + 2
         below = draft.child(true[-1], ahead[len(true) - 1])
         if below is None:
@@ -156,87 +187,54 @@ def foresee(rng: np.random.Generator, ids: np.ndarray, ahead: Sequence[int]) -> 
 
 
 def make_draft(
-    rng: np.random.Generator, candidates: Candidates, root: int, budget: int, method: str
+    rng: np.random.Generator, by_depth: Candidates, root: int, budget: int, method: str
 ) -> Draft:
     if method == "ar":
         return Draft.root_only(root)
     if method.startswith("treeflash"):
-        return conditioned(rng, candidates, root, budget)
-    draft = best_first(candidates, root, budget)
-    return weighed(rng, draft) if method.startswith("dart") or "continuity" in method else draft
+        return given_the_token_before(rng, by_depth, root, budget)
+    depths = np.arange(1, DEPTHS + 1)
+    leads = np.where(depths < DEPTHS, depths, CHILDLESS)[:, None].repeat(by_depth.ids.shape[1], 1)
+    draft = best_first(Lists(by_depth.ids, by_depth.log_q, leads), root, budget).draft
+    draft = replace(draft, proposal=Proposal.factorised(by_depth, draft.depths))
+    return (
+        by_two_terms(rng, draft) if method.startswith("dart") or "continuity" in method else draft
+    )
 
 
-@dataclass(frozen=True)
-class Given:
-    """q′ behind each of the WIDTH best: log q′ [L, M, V] and its best places [L, M, S]."""
-
-    log_q: np.ndarray
-    best: np.ndarray
-
-    def at(self, depth: int, state: int, rank: int) -> float:
-        return float(self.log_q[depth, state, self.best[depth, state, rank]])
-
-    def follow(self, depth: int, state: int, rank: int) -> int:
-        """The candidate a row is for the next depth; −1: none, a leaf."""
-        place = int(self.best[depth, state, rank])
-        return place if place < WIDTH and depth + 1 < len(self.log_q) else -1
-
-
-def conditioned(rng: np.random.Generator, candidates: Candidates, root: int, budget: int) -> Draft:
+def given_the_token_before(
+    rng: np.random.Generator, by_depth: Candidates, root: int, budget: int
+) -> Draft:
     """TreeFlash's kind: q′ behind each of the M best, leaves outside them."""
-    log_q, ids = candidates.log_q, candidates.ids
-    bent = log_q[:, None] + rng.normal(0, 0.9, (len(ids), WIDTH, ids.shape[1]))
+    ids, log_q = by_depth.ids, by_depth.log_q
+    bent = log_q[:, None] + rng.normal(0, 0.9, (DEPTHS, WIDTH, ids.shape[1]))
     bent -= np.log(np.exp(bent).sum(-1, keepdims=True))
     best = np.argsort(-bent, -1)[..., :WIDTH]
-    best[0], bent[0] = best[0, :1], bent[0, :1]
-    given = Given(bent, best)
-    rows = given_rows(given, budget)
-    parents, depths, states, ranks, scores = (np.array(c) for c in zip(*rows, strict=True))
-    level = depths[1:] - 1
-    place = best[level, states[1:], ranks[1:]]
-    behind = np.where(level > 0, states[1:] + 1.0, np.nan)
-    follow = [0, *(given.follow(*row) for row in zip(level, states[1:], ranks[1:], strict=True))]
-    inner = [(d, f) for d, f in zip(depths, follow, strict=True) if f >= 0]
-    offers = Offers(
-        np.stack([ids[d][best[d, f]] for d, f in inner]),
-        np.stack([bent[d, f][best[d, f]] for d, f in inner]),
-        np.where(np.array(follow) >= 0, np.cumsum(np.array(follow) >= 0) - 1, -1).astype(np.int32),
+    at = [(0, 0), *((d, m) for d in range(1, DEPTHS) for m in range(WIDTH))]  # of each state
+    depth, before = np.array(at).T
+    place = best[depth, before]
+    inner = (place < WIDTH) & (depth[:, None] + 1 < DEPTHS)
+    lists = Lists(
+        ids[depth[:, None], place],
+        bent[depth[:, None], before[:, None], place].astype(np.float32),
+        np.where(inner, 1 + depth[:, None] * WIDTH + place, CHILDLESS),
     )
-    columns = (log_q[level, place], behind, bent[level, states[1:], place])
-    marginal, behind, own = (c.astype(np.float32) for c in columns)
-    return Draft(
-        np.append([root], ids[level, place]).astype(np.int64),
-        parents.astype(np.int32), depths.astype(np.int32),
-        np.append([0], ranks[1:] + 1).astype(np.int32),
-        np.append(np.float32(0), own), scores.astype(np.float32),
-        {
-            "log q (marginal)": np.append(np.float32(np.nan), marginal),
-            "behind candidate": np.append(np.float32(np.nan), behind),
-        },
-        offers,
-    )  # fmt: skip
+    found = best_first(lists, root, budget)
+    states, used = found.states, sorted({0, *found.behind.tolist()} - {CHILDLESS})
+    marginal = log_q[depth[states], place[states, found.places]]
+    behind = np.where(depth[states] > 0, before[states] + 1.0, np.nan)
+    notes = {treeflash.MARGINAL: marginal, treeflash.BEHIND: behind}
+    number = {state: at for at, state in enumerate(used)} | {CHILDLESS: CHILDLESS}
+    after = np.array([number[state] for state in found.behind.tolist()], np.int32)
+    listed = Candidates(lists.ids[used], lists.log_q[used])
+    return replace(
+        found.draft,
+        notes={name: without_root(values) for name, values in notes.items()},
+        proposal=Proposal(listed, after, DEPTHS, by_depth),
+    )
 
 
-def given_rows(given: Given, budget: int) -> list[tuple[int, int, int, int, float]]:
-    """(parent, depth, state, rank, score) of the B most probable prefixes behind the root."""
-    import heapq
-
-    rows: list[tuple[int, int, int, int, float]] = [(-1, 0, 0, 0, 0.0)]
-    heap = [(-given.at(0, 0, 0), 0, 0, 0, 0)]  # −score, parent, depth, state, rank
-    while heap and len(rows) <= budget:
-        key, parent, depth, state, rank = heapq.heappop(heap)
-        row, follow = len(rows), given.follow(depth, state, rank)
-        rows.append((parent, depth + 1, state, rank, -key))
-        if rank + 1 < WIDTH:
-            step = given.at(depth, state, rank) - given.at(depth, state, rank + 1)
-            heapq.heappush(heap, (key + step, parent, depth, state, rank + 1))
-        if follow >= 0:
-            child = (key - given.at(depth + 1, follow, 0), row, depth + 1, follow, 0)
-            heapq.heappush(heap, child)
-    return rows
-
-
-def weighed(rng: np.random.Generator, draft: Draft) -> Draft:
+def by_two_terms(rng: np.random.Generator, draft: Draft) -> Draft:
     """The draft with DART's two score terms; the order of its rows stays what it was."""
     size = len(draft)
     context = rng.integers(0, 3, size).astype(np.float32)
@@ -247,13 +245,12 @@ def weighed(rng: np.random.Generator, draft: Draft) -> Draft:
     scores = np.zeros(size, np.float32)
     for row in range(1, size):
         scores[row] = scores[draft.parents[row]] + term_q[row] + term_ngram[row]
-    notes = {
-        "score: q term": term_q, "score: n-gram term": term_ngram,
-        "n-gram context": context, "n-gram count": seen,
-    }  # fmt: skip
-    for values in notes.values():
-        values[0] = np.nan
-    return replace(draft, scores=scores, notes=notes)
+    values = zip(dart.NOTES, (term_q, term_ngram, context, seen), strict=True)
+    return replace(draft, scores=scores, notes={name: without_root(v) for name, v in values})
+
+
+def without_root(values: Array) -> Array:
+    return np.append(np.nan, values[1:]).astype(np.float32)
 
 
 def make_run(count: int = 8, budget: int = 64, hostile: bool = False, seed: int = 0) -> list[Round]:
@@ -315,32 +312,31 @@ class FakeEngine:
         if self.broken:
             raise UserError(self.broken)
 
-    def start(self, ask: Any) -> FakeRun:
-        if "refuse" in ask.prompt:
+    def start(self, request: RunRequest) -> FakeRun:
+        if "refuse" in request.prompt:
             raise UserError("the fake refuses this prompt")
-        sampling = {"temperature": ask.temperature, "seed": ask.seed}
-        own = settle(ask.method, dict(ask.options))
-        header = make_header(
-            ask.prompt, ask.method, budget=ask.budget, sampling=sampling, options=own
-        )
-        return FakeRun(header, self._rounds(ask))
+        sampling = {"temperature": request.temperature, "seed": request.seed}
+        options = find(request.method).resolve(dict(request.options))
+        own = {"budget": request.settings().budget, "sampling": sampling, "options": options}
+        return FakeRun(make_header(request.prompt, request.method, **own), self._rounds(request))
 
-    def _rounds(self, ask: Any) -> Generator[Round, None, None]:
-        hostile, slow = "hostile" in ask.prompt, "slow" in ask.prompt
-        left = ENDLESS if slow else ask.max_new_tokens  # a slow run goes on until it is stopped
+    def _rounds(self, request: RunRequest) -> Generator[Round, None, None]:
+        hostile, slow = "hostile" in request.prompt, "slow" in request.prompt
+        budget = request.settings().budget
+        left = ENDLESS if slow else request.max_new_tokens  # a slow run goes on until it is stopped
         try:
-            text = make_text(ask.prompt, ask.seed, left + DEPTHS + 2)
-            seed = ask.seed + len(ask.method)  # another method, another draft
+            text = make_text(request.prompt, request.seed, left + DEPTHS + 2)
+            seed = request.seed + len(request.method)  # another method, another draft
             left -= 1
-            for record in rounds_of(ask.budget, hostile, seed, ask.method, text):
+            for record in rounds_of(budget, hostile, seed, request.method, text):
                 if left <= 0:
                     return
                 record = replace(record, committed=record.committed[:left])
-                if slow or "patient" in ask.prompt:
+                if slow or "patient" in request.prompt:
                     time.sleep(0.25)
-                if "fail" in ask.prompt and record.index == 2:
+                if "fail" in request.prompt and record.index == 2:
                     raise UserError("the fake broke in round 2")
-                if "crash" in ask.prompt and record.index == 2:
+                if "crash" in request.prompt and record.index == 2:
                     raise RuntimeError("something internal with a /secret/path")
                 left -= len(record.committed)
                 yield record

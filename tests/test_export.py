@@ -44,11 +44,8 @@ def test_a_line_per_round_says_what_the_round_says():
     table = rounds_table(trace)
     assert list(table.columns) == list(ROUND) and len(table) == 6
     for line, record in zip(table.to_dict("records"), trace.rounds, strict=True):
-        assert (line["round"], line["accepted"], line["nodes"]) == (
-            record.index,
-            record.accepted,
-            32,
-        )
+        assert (line["round"], line["index"]) == (record.number, record.index)
+        assert (line["accepted"], line["nodes"]) == (record.accepted, 32)
         assert line["text"] == "".join(map(record.text, record.committed))
         assert line["verify_s"] == record.times.verify
         assert line["tvd_1"] == pytest.approx(record.probe.tvd[0])
@@ -64,7 +61,7 @@ def test_a_line_per_node_says_what_the_node_says():
     for record in trace.rounds:
         for row in range(len(record.draft)):
             line = next(lines)
-            assert (line["round"], line["row"]) == (record.index, row)
+            assert (line["round"], line["row"]) == (record.number, row)
             assert line["why"] == record.why(row) and line["status"] == record.status[row]
             if row:
                 assert line["parents"] == str(record.draft.parents[row])
@@ -168,7 +165,7 @@ def test_every_form_is_written_beside_the_trace(trace_file: Path, capsys, to: st
 def test_a_round_and_a_table_are_chosen(trace_file: Path, tmp_path: Path, capsys):
     out = tmp_path / "x.csv"
     assert export(trace_file, "--to", "csv", "--table", "nodes", "--round", 2, "--out", out) == 0
-    assert set(pd.read_csv(out)["round"]) == {1}  # files count from 0, people from 1
+    assert set(pd.read_csv(out)["round"]) == {2}
     assert export(trace_file, "--to", "svg", "--round", 3, "--dark") == 0
     assert (tmp_path / "run-round-3.svg").read_text().startswith("<svg")
     assert (

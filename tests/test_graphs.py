@@ -5,18 +5,19 @@ from __future__ import annotations
 import io
 import re
 import shutil
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import graphviz
 import networkx as nx
 import numpy as np
 import pytest
 
-from app import graphs
+from app.export import graphs
 from app.export.graphs import GHOST, dot, dot_svg, draft_graph, graphml
 from app.view.text import visible
 from core.errors import UserError
-from core.rounds.draft import Draft
+from core.rounds.blocks import BlockDraft, Edit
+from core.rounds.draft import DraftRows
 from core.rounds.round import ACCEPTED, Round
 from tests.fakes import HOSTILE, make_round
 from tests.test_render import small_round
@@ -54,12 +55,13 @@ def statements(source: str) -> list[tuple[list[str], dict[str, str]]]:
 
 
 def diamond() -> Round:
-    """A draft graph: row 3 has two parents."""
+    """A block's draft graph: row 3 has two parents."""
     record = small_round()
+    draft = record.draft
     links = ((), (0,), (0,), (1, 2), (1,), (2,))
-    if "links" not in Draft.__dataclass_fields__:
-        pytest.skip("drafts have one parent here")
-    return replace(record, draft=replace(record.draft, links=links))
+    edits = ((), *((Edit(row, 1, 1, 1),) for row in range(1, 6)))
+    columns = {f.name: getattr(draft, f.name) for f in fields(DraftRows)}
+    return replace(record, draft=BlockDraft(**columns, links=links, edits=edits))
 
 
 def test_the_graph_holds_every_node_edge_and_number():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -20,11 +21,11 @@ def draft_of(parents: list[int]) -> Draft:
     depths = [0] * count
     for row in range(1, count):
         depths[row] = depths[parents[row]] + 1
-    zeros = np.zeros(count, np.float32)
-    return Draft(
-        np.arange(count), np.array(parents, np.int32), np.array(depths, np.int32),
-        np.ones(count, np.int32), zeros, zeros,
-    )  # fmt: skip
+    return replace(
+        Draft.chain(range(count)),
+        parents=np.array(parents, np.int32),
+        depths=np.array(depths, np.int32),
+    )
 
 
 @st.composite

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from app.export.offline import EACH, Packer, offline_page
 from app.notebook import View, show
 from app.page_files import VIEW, WEB
-from app.view.explanation import candidate_width
+from app.view.explanation import Explainer
 from app.view.rounds import GHOST, has_stop, node_view, round_view
 from core.errors import UserError
 from core.traces.schema import Trace
@@ -80,14 +80,14 @@ def test_the_file_holds_exactly_what_the_server_would_answer(plain: bool, hostil
     trace = made(EACH + 1, 1, hostile, method="dart")
     page = Page(offline_page([trace], plain))
     runs = block(page, "ds-runs")
-    views = [round_view(r, first=at == 0) for at, r in enumerate(trace.rounds)]
+    explainer = Explainer.of(trace.header)
+    views = [round_view(r, explainer, first=at == 0) for at, r in enumerate(trace.rounds)]
     assert runs["runs"][0]["rounds"] == json.loads(json.dumps(views))
-    width = candidate_width(trace.header)
     for at, record in enumerate(trace.rounds):
         packed = block(page, f"ds-nodes-0-{at // EACH}")
         rows = [*range(len(record.draft)), *([GHOST] if has_stop(record) else [])]
         told = [unfold(packed, place) for place in packed["rounds"][at % EACH]]
-        assert told == json.loads(json.dumps([node_view(record, row, width) for row in rows]))
+        assert told == json.loads(json.dumps([node_view(record, row, explainer) for row in rows]))
 
 
 json_values = st.recursive(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
+from app.view.rounds import round_view
 from app.view.text import fitting, flowing, visible
-from app.view.tree import percent, svg_tree, text_tree
-from core.rounds.draft import Candidates, Draft
+from app.view.tree import svg_tree, text_tree
+from core.rounds.blocks import BlockDraft, Edit
+from core.rounds.draft import Candidates, Draft, Proposal
 from core.rounds.round import Round, TargetProbs, Times, Verdict
 from tests.fakes import make_round
 
@@ -20,30 +24,37 @@ TEXTS = {0: "The", 1: " sky", 2: " sea", 3: " is", 4: "\n", 5: " was", 6: " blue
 def small_round(bonus: int = 6, path: tuple[int, ...] = (0, 1, 3)) -> Round:
     """The → sky (is, ⏎) · sea (was); accepted: sky, is; the target then wanted " blue"."""
     log = np.log(np.array([1, 0.6, 0.3, 0.5, 0.25, 0.02], np.float32))
+    depths = np.array([0, 1, 1, 2, 2, 2], np.int32)
+    by_depth = Candidates(np.array([[1, 2], [3, 4], [5, 0]]), np.zeros((3, 2), np.float32))
     draft = Draft(
         tokens=np.array([0, 1, 2, 3, 4, 5]),
         parents=np.array([-1, 0, 0, 1, 1, 2], np.int32),
-        depths=np.array([0, 1, 1, 2, 2, 2], np.int32),
+        depths=depths,
         ranks=np.array([0, 1, 2, 1, 2, 3], np.int32),
         log_q=log,
         scores=log,
+        proposal=Proposal.factorised(by_depth, depths),
     )
     choices = np.array([1, 3, 5, 0, 0, 0])
     choices[path[-1]] = bonus
-    log_p = np.log(np.array([1, 0.9, 0.05, 0.8, 0.0004, 0.5], np.float32))
-    beliefs = TargetProbs(
-        log_p=log_p,
+    probs = TargetProbs(
+        log_p=np.log(np.array([1, 0.9, 0.05, 0.8, 0.0004, 0.5], np.float32)),
         rank=np.array([0, 1, 2, 1, 5, 1], np.int32),
         top_ids=np.tile(np.array([bonus, 0]), (6, 1)),
         top_log_p=np.log(np.tile(np.array([0.7, 0.1], np.float32), (6, 1))),
         entropy=np.ones(6, np.float32),
     )
-    candidates = Candidates(np.array([[1, 2], [3, 4], [5, 0]]), np.zeros((3, 2), np.float32))
     committed = (*[int(draft.tokens[r]) for r in path[1:]], bonus)
     return Round(
-        4, 20, draft, Verdict(path, choices), committed, candidates, beliefs,
+        4, 20, draft, Verdict(path, choices), committed, probs,
         times=Times(0.01, 0, 0.03, 0.001), texts=TEXTS,
     )  # fmt: skip
+
+
+def side_round() -> Round:
+    """The small round with its last two rows scored and never accepted."""
+    record = small_round()
+    return replace(record, draft=replace(record.draft, side=frozenset({4, 5})))
 
 
 def test_text_tree_is_what_it_is():
@@ -77,20 +88,49 @@ def test_text_tree_of_plain_decoding_and_of_one_token():
 
 def test_every_row_has_one_line_also_in_a_very_deep_chain():
     count = 3000
-    draft = Draft(
-        np.zeros(count, np.int64), np.arange(-1, count - 1, dtype=np.int32),
-        np.arange(count, dtype=np.int32), np.ones(count, np.int32),
-        np.zeros(count, np.float32), np.zeros(count, np.float32),
-    )  # fmt: skip
+    draft = Draft.chain([0] * count)
     record = Round(0, 0, draft, Verdict((0,), np.zeros(count, np.int64)), (0,))
     assert len(text_tree(record).splitlines()) == count + 2
     assert "<svg" in svg_tree(record)
 
 
+def test_side_rows_have_a_sign_of_their_own():
+    lines = text_tree(side_round()).splitlines()
+    assert sum("○" in line for line in lines) == 2
+    assert (
+        'class="b side"' in svg_tree(side_round())
+        and round_view(side_round())["status"] == "aarass"
+    )
+
+
+def test_a_draft_graph_is_drawn_with_every_edge_and_each_row_once():
+    """Many pathways lead to one state: rows are drawn once, or the drawing would never end."""
+    levels, wide = 40, 2
+    links: list[tuple[int, ...]] = [()]
+    for level in range(levels):
+        above = (0,) if level == 0 else tuple(range(len(links) - wide, len(links)))
+        links += [above] * wide
+    size = len(links)
+    one = np.ones(size, np.float32)
+    draft = BlockDraft(
+        tokens=np.zeros(size, np.int64),
+        parents=np.array([above[0] if above else -1 for above in links], np.int32),
+        depths=np.array([0, *(1 + n // wide for n in range(size - 1))], np.int32),
+        ranks=np.ones(size, np.int32),
+        log_q=-one,
+        scores=-one,
+        links=tuple(links),
+        edits=((), *(((Edit(row % 9, 1, 1, 1),)) for row in range(1, size))),
+    )
+    record = Round(0, 0, draft, Verdict((0, 1), np.full(size, -1)), (), texts=TEXTS)
+    assert len(text_tree(record).splitlines()) == size + 1 and "3: ␣sky" in text_tree(record)
+    assert len(re.findall(r"C\d", svg_tree(record))) == sum(map(len, links))
+
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_svg_is_xml_and_holds_every_node(dark):
     record = make_round(5, 40)
-    root = ElementTree.fromstring(svg_tree(record, dark))
+    root = ElementTree.fromstring(svg_tree(record, dark=dark))
     groups = root.findall("{http://www.w3.org/2000/svg}g")
     assert len(groups) == len(record.draft) + 1
     assert root.attrib["width"].isdigit()
@@ -134,9 +174,3 @@ def test_fitting_counts_wide_characters_twice():
     assert fitting("abcdef", 6) == "abcdef"
     assert fitting("abcdefg", 6) == "abcde…"
     assert fitting("漢字漢字", 6) == "漢字…"
-
-
-def test_percent_is_short():
-    assert [percent(v) for v in (1, 0.5, 0.0994, 0.0996, 0.001, 0.0002, 0, float("nan"))] == [
-        "100%", "50%", "9.9%", "10%", "0.1%", "<0.1%", "0%", "–",
-    ]  # fmt: skip

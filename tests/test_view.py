@@ -86,10 +86,10 @@ def test_the_inspector_s_target_list_is_after_the_parent():
     record = make_round(4, 64)
     row = int(np.flatnonzero(record.draft.depths == 2)[0])
     parent = int(record.draft.parents[row])
-    beliefs = record.target_probs
-    assert beliefs is not None
+    probs = record.target_probs
+    assert probs is not None
     shown = [entry["odds"] for entry in node_view(record, row)["target"]]
-    assert shown == pytest.approx(np.exp(beliefs.top_log_p[parent]), rel=1e-3)
+    assert shown == pytest.approx(np.exp(probs.top_log_p[parent]), rel=1e-3)
 
 
 def test_why_a_node_ended():
@@ -134,9 +134,11 @@ def test_numbers_that_are_none_leave_as_null():
     record = small_round()
     nothing = np.full(6, np.nan, np.float32)
     draft = replace(record.draft, log_q=nothing, scores=np.full(6, np.inf, np.float32))
-    beliefs = record.target_probs
-    assert beliefs is not None
-    broken = replace(record, draft=draft, target_probs=replace(beliefs, log_p=nothing, entropy=nothing))
+    probs = record.target_probs
+    assert probs is not None
+    broken = replace(
+        record, draft=draft, target_probs=replace(probs, log_p=nothing, entropy=nothing)
+    )
     plain_json(round_view(broken))
     for row in (0, 3, GHOST):
         plain_json(node_view(broken, row))
@@ -145,7 +147,8 @@ def test_numbers_that_are_none_leave_as_null():
 def test_every_node_of_many_rounds_can_be_inspected():
     for record in make_run(6, 30, hostile=True):
         plain_json(round_view(record))
-        bare = replace(record, target_probs=None, probe=None, candidates=None)
+        draft = replace(record.draft, proposal=None)
+        bare = replace(record, draft=draft, target_probs=None, probe=None)
         plain_json(round_view(bare))
         for row in range(GHOST, len(record.draft)):
             plain_json(node_view(record, row))
@@ -162,11 +165,9 @@ def test_an_absurdly_large_round_is_drawn_in_part():
     assert all(p < row for row, p in enumerate(small.draft.parents.tolist()))
     assert isinstance(small.target_probs, TargetProbs)
     plain_json(round_view(small))
-    deep = Draft(
-        np.zeros(300, np.int64), np.arange(-1, 299, dtype=np.int32), np.arange(300, dtype=np.int32),
-        np.ones(300, np.int32), np.zeros(300, np.float32), np.zeros(300, np.float32),
-    )  # fmt: skip
-    chain = Round(0, 0, deep, Verdict(tuple(range(300)), np.zeros(300, np.int64)), (0,))
+    chain = Round(
+        0, 0, Draft.chain([0] * 300), Verdict(tuple(range(300)), np.zeros(300, np.int64)), (0,)
+    )
     assert len(drawable(chain, 100).verdict.path) == 100
 
 

@@ -1,11 +1,11 @@
 """One HTML file that replays one run, or two side by side, from disk and without any network.
 
-It holds the view's own scripts (``app.page_files``) and what the studio's server would answer: each
-round's view and each node's, made here by ``app.view.rounds``, so no number has a second definition.
+It holds the page's own scripts (``app.page_files``) and what the studio's server would answer: the
+view of every round and node, made by ``app.view.rounds`` as the server makes them.
 
-A trace is hostile: its text stands in data blocks only, as JSON without ``<``, or gzipped in
-base64. The page's policy lets two things run, this very script and this very stylesheet (by their
-hashes), and lets nothing be fetched, embedded or sent.
+A trace may be hostile: its text stands in data blocks only, as JSON without ``<``, or gzipped in
+base64. The page's policy allows this one script and this one stylesheet, by their hashes; nothing
+can be fetched, embedded or sent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from app.page_files import VIEW, WEB, css, script
 from app.view.comparison import cautions
-from app.view.explanation import candidate_width
+from app.view.explanation import Explainer
 from app.view.rounds import GHOST, drawable, has_stop, header_view, node_view, round_view
 from core.errors import UserError
 from core.rounds.round import Round
@@ -68,32 +68,32 @@ def _hash(text: str) -> str:
 
 def _blocks(traces: Sequence[Trace], plain: bool) -> Iterator[str]:
     runs = [_run(trace) for trace in traces]
-    apart = cautions(traces[0].header, traces[1].header) if len(traces) == 2 else []
-    yield _block("ds-runs", {"runs": runs, "each": EACH, "cautions": apart}, plain)
+    differences = cautions(traces[0].header, traces[1].header) if len(traces) == 2 else []
+    yield _block("ds-runs", {"runs": runs, "each": EACH, "cautions": differences}, plain)
     if sum(len(drawable(record).draft) for t in traces for record in t.rounds) > DETAILED:
         return
     for run, trace in enumerate(traces):
-        width = candidate_width(trace.header)
         for start in range(0, len(trace.rounds), EACH):
-            packed = _details(trace.rounds[start : start + EACH], width)
+            packed = _details(trace, trace.rounds[start : start + EACH])
             yield _block(f"ds-nodes-{run}-{start // EACH}", packed, plain)
 
 
 def _run(trace: Trace) -> dict[str, Any]:
+    explainer = Explainer.of(trace.header)
     return {
         "header": header_view(trace.header),
         "message": "" if trace.complete else INTERRUPTED,
-        "rounds": [round_view(record, first=at == 0) for at, record in enumerate(trace.rounds)],
+        "rounds": [round_view(r, explainer, first=at == 0) for at, r in enumerate(trace.rounds)],
     }
 
 
-def _details(rounds: Sequence[Round], width: int | None) -> dict[str, Any]:
-    """What the inspector tells of every node: the root first, the target's token last."""
-    packer = Packer()
+def _details(trace: Trace, rounds: Sequence[Round]) -> dict[str, Any]:
+    """What the inspector shows of every node: the root first, the target's token last."""
+    packer, explainer = Packer(), Explainer.of(trace.header)
     places = []
     for record in map(drawable, rounds):
         rows = [*range(len(record.draft)), *([GHOST] if has_stop(record) else [])]
-        places.append([packer.put(node_view(record, row, width)) for row in rows])
+        places.append([packer.put(node_view(record, row, explainer)) for row in rows])
     return {"rounds": places, "table": packer.table, "shapes": packer.shapes}
 
 
@@ -109,7 +109,7 @@ def _block(name: str, value: Any, plain: bool) -> str:
 
 
 class Packer:
-    """JSON values told once: nodes of one tree share their paths, lists and labels.
+    """JSON values, each stored once: nodes of one tree share their paths, lists and labels.
 
     ``table`` holds scalars as they are, lists as [-1, place, …] and objects as [shape, place, …],
     where ``shapes`` names an object's keys. app/web/offline.js unfolds them.

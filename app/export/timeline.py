@@ -1,7 +1,7 @@
 """A run's stage times in the Trace Event format, for ui.perfetto.dev and chrome://tracing.
 
 One complete event ("X") per round with its stages inside, in µs, and counters ("C") for τ so far
-and the accepted nodes. A trace records how long stages took, not when: rounds stand end to end.
+and for accepted nodes. A trace says how long stages took, not when: rounds stand end to end.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def _events(rounds: tuple[Round, ...], name: str) -> Iterator[dict[str, Any]]:
     for record in rounds:
         stages = {k: min(v, LONGEST) * MICRO for k, v in asdict(record.times).items()}
         whole = sum(stages.values())
-        yield _at(start, "X", f"round {record.number}", dur=whole, cat="round", args=_told(record))
+        facts = _facts(record)
+        yield _at(start, "X", f"round {record.number}", dur=whole, cat="round", args=facts)
         at = start
         for stage, length in stages.items():
             yield _at(at, "X", stage, dur=length, cat="stage")
@@ -49,7 +50,7 @@ def _events(rounds: tuple[Round, ...], name: str) -> Iterator[dict[str, Any]]:
         start += whole
 
 
-def _told(record: Round) -> dict[str, Any]:
+def _facts(record: Round) -> dict[str, Any]:
     text = flowing("".join(map(record.text, record.committed)), 200)
     return {"nodes": record.draft.nodes, "accepted": record.accepted, "text": text}
 

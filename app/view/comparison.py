@@ -1,7 +1,7 @@
-"""Runs side by side: what of them can be compared, said in sentences.
+"""Runs side by side: sentences about what can be compared of them, by their headers.
 
-Their rounds are aligned by the place in the text (app/web/align.js), which is sound only where the
-text is the same; here is what their headers say about that.
+The page aligns rounds by their place in the text (app/web/align.js), which is sound only where the
+text is the same.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ LETTERS = "ABCD"  # what runs on view are called
 
 
 def differences(headers: Sequence[Header]) -> list[str]:
-    """What the runs do not share with the first of them; of more than two it is said which."""
+    """What the runs do not share with the first of them; of several, each with letters."""
     if len(headers) < 3:
         return cautions(*headers) if len(headers) == 2 else []
-    told: dict[str, list[str]] = {}
+    found: dict[str, list[str]] = {}
     for letter, other in zip(LETTERS[1:], headers[1:], strict=False):
         for sentence in cautions(headers[0], other):
-            told.setdefault(sentence, []).append(letter)
-    return [f"A against {' and '.join(letters)}: {words}" for words, letters in told.items()]
+            found.setdefault(sentence, []).append(letter)
+    return [f"A against {' and '.join(letters)}: {words}" for words, letters in found.items()]
 
 
 def same_tokens(headers: Sequence[Header]) -> bool:
@@ -58,14 +58,14 @@ def _limit(header: Header) -> object:
 
 
 def _sampling(header: Header) -> dict[str, Any]:
-    """What decides the target's own tokens; at temperature 0 nothing but that does. A denoising
-    run has its rule among its settings."""
-    given = header.settings.get("sampling", header.settings)
-    given = given if isinstance(given, dict) else {}
-    warm = bool(given.get("temperature"))
+    """What decides the target's own tokens; at temperature 0 nothing else counts. A denoising run
+    has its sampling among its settings."""
+    found = header.settings.get("sampling", header.settings)
+    sampling = found if isinstance(found, dict) else {}
+    warm = bool(sampling.get("temperature"))
     return {
-        "temperatures": given.get("temperature") or 0,
-        "top-k settings": warm and (given.get("top_k") or 0),
-        "top-p settings": warm and (given.get("top_p") or 1),
+        "temperatures": sampling.get("temperature") or 0,
+        "top-k settings": warm and (sampling.get("top_k") or 0),
+        "top-p settings": warm and (sampling.get("top_p") or 1),
         "seeds": warm and header.seed,
     }

@@ -1,8 +1,7 @@
-"""Denoising rounds → the plain JSON that the Denoise view draws, live and from a file alike.
+"""Denoising rounds as the plain JSON that the Denoise view draws, live and from a file alike.
 
-One call's payload holds what it decided: its steps with their whole rankings, which of them were
-saved by an accepted draft, and the draft graph in the form that the tree component draws, with what
-became of every draft. Light: numpy only. All token text leaves through ``app.view.text``.
+A call's payload holds its steps with their whole rankings and the draft graph in the form that the
+tree component draws. Light: numpy only. All token text leaves through ``app.view.text``.
 """
 
 from __future__ import annotations
@@ -12,22 +11,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from app.view.explanation import finite, odds
-from app.view.layout import Layout, layered
+from analysis.numbers import plural
+from app.view.layout import layered
+from app.view.rounds import LETTERS
 from app.view.text import PIECE, fitting, flowing, visible
+from app.view.values import finite, finites, probability
 from core import ASSETS
-from core.diffusion.graph import FORMAT, VERSION, DraftGraph, Formula, graph_from_json, label
+from core.diffusion.draft_graph import DraftGraph, Formula, label
+from core.diffusion.graph_files import FORMAT, VERSION, graph_from_json
 from core.errors import UserError
-from core.rounds.blocks import MASKED, Block, Edit, Ranking
-from core.rounds.draft import Draft
-from core.rounds.round import ACCEPTED, OUTRANKED, REJECTED, UNREACHED, Round
+from core.rounds.blocks import MASKED, Block, BlockDraft, Edit, Ranking, Step
+from core.rounds.round import ACCEPTED, OUTRANKED, UNREACHED, Round
 from core.traces.schema import Header, Trace
 
 CELLS = 7  # monospace cells of a token in a draft's box
 WIDE = 13  # … and of what stands over its lines
 LINES = 6  # edits that a draft's box lists
 DENOISER = ASSETS / "models" / "smollm2-135m" / "denoiser"
-_LETTER = {ACCEPTED: "a", REJECTED: "r", UNREACHED: "u"}
 
 
 # ── the run ──────────────────────────────────────────────────────────────────────────────────────
@@ -52,66 +52,62 @@ def run_view(header: Header) -> dict[str, Any]:
 
 
 def run_title(settings: Mapping[str, Any]) -> str:
-    """A run's name: plain denoising, or Spiffy with D drafts a call."""
+    """Plain denoising, or Spiffy with D drafts a call."""
     graph = graph_of(settings)
     return f"Spiffy, D = {len(graph)}" if graph else "Plain denoising"
 
 
 def graph_of(settings: Mapping[str, Any]) -> DraftGraph | None:
-    """The draft graph that a header names; None for none, and for what is no graph."""
+    """The draft graph in a header's settings; None for none, and for what is no graph."""
     graph = settings.get("graph")
     if not isinstance(graph, dict):
         return None
     try:
-        return graph_from_json(
-            {**graph, "format": FORMAT, "version": VERSION}, str(graph.get("name") or "")
-        )
+        known = {**graph, "format": FORMAT, "version": VERSION}
+        return graph_from_json(known, str(graph.get("name") or ""))
     except UserError:
         return None
 
 
 def _facts(header: Header) -> Iterator[str]:
     settings = header.settings
-    yield pace_words(settings.get("pace"))
+    yield _pace(settings.get("pace"))
     for name in ("block", "length", "temperature", "seed"):
         if name in settings:
-            yield f"{name} {_short(settings[name])}"
+            value = settings[name]
+            yield f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
     if name := header.model.get("name"):
         yield str(name)
 
 
-def _short(value: object) -> object:
-    return f"{value:g}" if isinstance(value, float) else value
-
-
-def pace_words(pace: object) -> str:
+def _pace(pace: object) -> str:
     """How many positions a step unmasks, in words."""
     pace = pace if isinstance(pace, dict) else {}
     if "threshold" in pace:
         return f"every position of p ≥ {pace['threshold']} a step"
     count = pace.get("tokens", "?")
-    return f"{count} token{'' if count == 1 else 's'} a step"
+    return f"{plural(count, 'token') if type(count) is int else f'{count} tokens'} a step"
 
 
-SAME = {"prompt": "prompts", "block": "blocks", "pace": "tokens per step",
-        "temperature": "temperatures", "seed": "seeds", "model": "targets"}  # fmt: skip
+COMPARED = {"prompt": "prompts", "block": "blocks", "pace": "tokens per step",
+            "temperature": "temperatures", "seed": "seeds", "model": "targets"}  # fmt: skip
 
 
 def differences(one: Header, other: Header) -> list[str]:
-    """What two denoising runs do not share, in sentences; then their steps say little together."""
-    return [f"the {words} differ" for name, words in SAME.items()
-            if _asked(one)[name] != _asked(other)[name]]  # fmt: skip
+    """What two denoising runs do not share, in sentences; their steps then compare badly."""
+    mine, theirs = _conditions(one), _conditions(other)
+    return [f"the {words} differ" for name, words in COMPARED.items() if mine[name] != theirs[name]]
 
 
-def _asked(header: Header) -> dict[str, Any]:
+def _conditions(header: Header) -> dict[str, Any]:
+    """What decides a run's steps; at temperature 0 the seed does not."""
     settings = header.settings
-    warm = bool(settings.get("temperature"))
     return {
         "prompt": header.prompt_ids or header.prompt_text,
         "block": settings.get("block"),
         "pace": settings.get("pace"),
         "temperature": settings.get("temperature"),
-        "seed": settings.get("seed") if warm else None,
+        "seed": settings.get("seed") if settings.get("temperature") else None,
         "model": header.model.get("name"),
     }
 
@@ -158,9 +154,9 @@ def _step_view(record: Round, at: int, k: int) -> dict[str, Any]:
             for place, token, p in zip(step.positions, step.tokens, step.confidences, strict=True)
         ],
         "ranking": [
-            [int(place), ids, list(map(finite, p))]
+            [int(place), ids, finites(p)]
             for place, ids, p in zip(
-                ranking.positions, ranking.ids.tolist(), ranking.p.tolist(), strict=True
+                ranking.positions, ranking.ids.tolist(), ranking.p, strict=True
             )
         ],
         "tally": [calls, plain, plain - calls, round(plain / calls, 4)],
@@ -181,8 +177,19 @@ def last_known(record: Round | None) -> Ranking | None:
 
 
 def _block(record: Round) -> Block:
-    assert record.block is not None, "is_denoising has seen to that"
+    assert record.block is not None, "is_denoising is true of the trace"
     return record.block
+
+
+def _draft(record: Round) -> BlockDraft:
+    assert isinstance(record.draft, BlockDraft), "is_denoising is true of the trace"
+    return record.draft
+
+
+def _written(record: Round, step: Step) -> list[str]:
+    """Position and token of everything a step set."""
+    pairs = zip(step.positions, step.tokens, strict=True)
+    return [f"{place} {visible(record.text(int(token)))}" for place, token in pairs]
 
 
 # ── the draft graph ──────────────────────────────────────────────────────────────────────────────
@@ -194,35 +201,29 @@ def graph_view(record: Round, left: Ranking | None) -> dict[str, Any]:
     ``left`` is the ranking the drafts were read from, if it is known. The node behind the path's
     end is the state that the target went on to.
     """
-    draft, end = record.draft, record.verdict.path[-1]
-    layout = layered(draft, record.verdict.path, ghost=True)
-    step = _block(record).steps[-1]
-    wrote = [
-        f"{place} {visible(record.text(int(token)))}"
-        for place, token in zip(step.positions, step.tokens, strict=True)
-    ]
-    return {
-        **_drawn(draft, layout, [_name(record, row) for row in range(len(draft))]),
+    draft, path, rows = _draft(record), record.verdict.path, range(len(record.draft))
+    wrote = _written(record, _block(record).steps[-1])
+    view = _graph(draft, [_name(record, row) for row in rows], path)
+    view["ghost"] |= {
+        "parent": path[-1],
+        "label": ", ".join(wrote),
+        "short": fitting(wrote[0] + (", …" if len(wrote) > 1 else ""), WIDE),
+        "p": None,
+        "why": record.stop_reason,
+    }
+    return view | {
         "title": "Draft graph of this call",
         "lines": [_lines(record, edits, left) for edits in draft.edits],
-        "q": [odds(float(v)) for v in draft.scores],
-        "status": "".join(_LETTER[s] for s in record.status),
-        "path": list(record.verdict.path),
-        "ghost": {
-            "parent": end,
-            "y": round(layout.ghost or 0.0, 2),
-            "label": ", ".join(wrote),
-            "short": fitting(wrote[0] + (", …" if len(wrote) > 1 else ""), WIDE),
-            "p": None,
-            "why": record.stop_reason,
-        },
-        "nodes": [draft_view(record, row, left) for row in range(len(draft))],
+        "q": [probability(float(v)) for v in draft.scores],
+        "status": "".join(LETTERS[s] for s in record.status),
+        "nodes": [draft_view(record, row, left) for row in rows],
     }
 
 
-def _drawn(draft: Draft, layout: Layout, names: Sequence[str]) -> dict[str, Any]:
-    """What any graph of block states needs to be drawn: every row is a token of its own to the
-    tree component."""
+def _graph(draft: BlockDraft, names: Sequence[str], path: Sequence[int] = ()) -> dict[str, Any]:
+    """What any graph of block states needs to be drawn: to the tree component every row is a token
+    of its own. With a ``path`` there is a node behind its end."""
+    layout = layered(draft, path, ghost=bool(path))
     tight = {row: name.replace(" ", "") for row, name in enumerate(names) if len(name) > WIDE}
     return {
         "word": "level",
@@ -230,6 +231,8 @@ def _drawn(draft: Draft, layout: Layout, names: Sequence[str]) -> dict[str, Any]
         "sources": [list(parents) for parents in draft.sources],
         "depths": draft.depths.tolist(),
         "y": [round(v, 2) for v in layout.y.tolist()],
+        "ghost": None if layout.ghost is None else {"y": round(layout.ghost, 2)},
+        "path": list(path) or [0],
         "tokens": list(range(len(draft))),
         "labels": {str(row): name for row, name in enumerate(names)},
         "short": {str(row): fitting(name, WIDE) for row, name in tight.items()},
@@ -242,7 +245,7 @@ def _name(record: Round, row: int) -> str:
     """A draft by its formula: c₁₁ c₂₁."""
     if row == 0:
         return "the block"
-    return visible(label([(e.position_rank, e.token_rank) for e in record.draft.edits[row]]), 60)
+    return visible(label(_formula(_draft(record).edits[row])), 60)
 
 
 def _lines(record: Round, edits: Sequence[Edit], left: Ranking | None) -> list[list[Any]]:
@@ -268,22 +271,18 @@ def outline_view(graph: DraftGraph, rounds: Sequence[Round]) -> dict[str, Any]:
     outline = graph.outline()
     drafted, accepted = Counter[Formula](), Counter[Formula]()
     for record in rounds:
-        for row in range(1, len(record.draft)):
-            formula = _formula(record.draft.edits[row])
-            drafted[formula] += 1
-            accepted[formula] += row in record.verdict.path
+        for row, edits in enumerate(_draft(record).edits[1:], 1):
+            drafted[_formula(edits)] += 1
+            accepted[_formula(edits)] += row in record.verdict.path
     formulas = [_formula(edits) for edits in outline.edits]
     counts = [(accepted[f], drafted[f]) for f in formulas]
     names = ["the block", *(visible(label(f), 60) for f in formulas[1:])]
-    status = ["accepted" if taken else "unreached" for taken, _ in counts]
-    return {
-        **_drawn(outline, layered(outline), names),
-        "title": "Calibrated graph",
+    status = [ACCEPTED if count else UNREACHED for count, _ in counts]
+    return _graph(outline, names) | {
+        "title": "Draft graph of the run",
         "lines": [_formula_lines(f, *c) for f, c in zip(formulas, counts, strict=True)],
-        "q": [taken / of if of else None for taken, of in counts],
-        "status": "".join(_LETTER[s] for s in status),
-        "path": [0],
-        "ghost": None,
+        "q": [count / of if of else None for count, of in counts],
+        "status": "".join(LETTERS[s] for s in status),
         "nodes": [
             {"row": row, "name": names[row], "level": int(outline.depths[row]),
              "status": status[row], "why": formula_words(formula, *counts[row]), "edits": [],
@@ -313,8 +312,7 @@ def formula_words(formula: Formula, accepted: int, drafted: int) -> str:
 
 def _nth(number: int) -> str:
     """1: nothing; 2: "2nd "."""
-    ends = {1: "st", 2: "nd", 3: "rd"}
-    end = "th" if 10 <= number % 100 <= 20 else ends.get(number % 10, "th")
+    end = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return "" if number == 1 else f"{number}{end} "
 
 
@@ -336,7 +334,7 @@ def outline_dot(graph: DraftGraph) -> str:
 
 def draft_view(record: Round, row: int, left: Ranking | None) -> dict[str, Any]:
     """What the inspector tells about a draft: its edits, its pathways, why it lived or died."""
-    draft, status = record.draft, record.status
+    draft, status = _draft(record), record.status
     return {
         "row": row,
         "name": _name(record, row),
@@ -345,7 +343,7 @@ def draft_view(record: Round, row: int, left: Ranking | None) -> dict[str, Any]:
         "why": why_words(record, row),
         "edits": [_edit_view(record, edit, left) for edit in draft.edits[row]],
         "parents": [[p, _name(record, p), status[p]] for p in draft.sources[row]],
-        "chance": odds(float(draft.scores[row])) if row else None,
+        "chance": probability(float(draft.scores[row])) if row else None,
     }
 
 
@@ -377,11 +375,7 @@ def why_words(record: Round, row: int) -> str:
     if why == UNREACHED:
         return "unreached: none of its parents was accepted, so it is unobserved"
     parent = max((at for at, p in enumerate(path) if p in record.draft.sources[row]), default=0)
-    step = _block(record).steps[parent]
-    wrote = ", ".join(
-        f"{place} {visible(record.text(int(token)))}"
-        for place, token in zip(step.positions, step.tokens, strict=True)
-    )
+    wrote = ", ".join(_written(record, _block(record).steps[parent]))
     if why == OUTRANKED:
         return f"outranked: from its parent the target went to another draft: {wrote}"
     return f"rejected: from its parent the target's step was {wrote}, {why}"

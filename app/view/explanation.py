@@ -1,190 +1,209 @@
-"""Why a node was drafted: what its builder knew of it, as the inspector and the tree tell it.
+"""Why a node was drafted, as data that the inspector and the tree draw.
 
-Three kinds of drafts explain themselves: prefixes by Π q (DDTree and its like), q′ given the token
-before (TreeFlash) and a score of two terms (DART). They are told apart by the notes that a draft
-carries, never by a method's name, so that a trace and a method of one's own are explained too.
+A method declares how its nodes are explained (``core.methods.method.Explanation``): a layout, the
+labels and formats of its notes, and marks. The declaration is found by the trace's header; no
+method's file is run. Notes that nothing declares are shown as they are.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from app.view.text import visible
-from core.rounds.draft import Array, Draft
+from app.view.values import finite, probabilities, probability
+from core.errors import UserError
+from core.methods.method import Explanation, Note, Option, Value, options_of
+from core.methods.registry import DRAFTERS, built_in, find_drafter
+from core.rounds.draft import CHILDLESS, Draft
 from core.rounds.round import Round
 from core.traces.schema import Header
 
-# The names that core.drafting.builders and core.methods.dart.search write: importing them would import numba.
-MARGINAL, BEHIND = "log q (marginal)", "behind candidate"
-TERM_Q, TERM_NGRAM = "score: q term", "score: n-gram term"
-CONTEXT, COUNT = "n-gram context", "n-gram count"
-TOLD = frozenset((MARGINAL, BEHIND, TERM_Q, TERM_NGRAM, CONTEXT, COUNT))
-
-PREFIX, CONDITIONED, WEIGHED = "prefix", "conditioned", "weighed"
-STRONG = math.log(2)  # q′ and q differ strongly from this on
-MORE, LESS, NEVER = "▲", "▼", "n–"
-
-
-# ── one node ─────────────────────────────────────────────────────────────────────────────────────
-
-
-def kind(draft: Draft) -> str:
-    """Which of the three explanations a draft's notes allow."""
-    if MARGINAL in draft.notes:
-        return CONDITIONED
-    return WEIGHED if TERM_Q in draft.notes and TERM_NGRAM in draft.notes else PREFIX
-
-
-def drafted_view(record: Round, row: int, width: int | None = None) -> dict[str, Any] | None:
-    """The inspector's section for a drafted row; None for the root. ``width`` is the method's M."""
-    draft = record.draft
-    if row == 0:
-        return None
-    path = list(draft.path(row))[1:]
-    scores = draft.scores[1:]
-    told: dict[str, Any] = {
-        "kind": kind(draft),
-        "factors": [odds(float(v)) for v in draft.log_q[path]],
-        "place": int((scores > draft.scores[row]).sum()) + 1,
-        "nodes": draft.nodes,
-        "by_path": math.isclose(
-            float(draft.scores[row]), float(draft.log_q[path].sum()), rel_tol=1e-3, abs_tol=1e-3
-        ),
-        "score": finite(float(draft.scores[row])),
-    }
-    if told["kind"] == CONDITIONED:
-        told |= _conditioned(record, row, width)
-    elif told["kind"] == WEIGHED:
-        told |= _weighed(draft, row)
-    return told
-
-
-def _conditioned(record: Round, row: int, width: int | None) -> dict[str, Any]:
-    """q′ beside q, and what the token before has to do with it."""
-    draft, parent = record.draft, int(record.draft.parents[row])
-    return {
-        "given": visible(record.text(int(draft.tokens[parent]))),
-        "q": odds(float(draft.log_q[row])),
-        "marginal": odds(float(draft.notes[MARGINAL][row])),
-        "cue": _against_marginal(draft)[row],
-        "behind": _note(draft, BEHIND, row),
-        "width": width,
-        "leaf": _leaf(record, row),
-    }
-
-
-def _leaf(record: Round, row: int) -> str:
-    """Why a row of a conditioned draft can have no children: "last", "outside" or "" (it can)."""
-    offers = record.draft.offers
-    if offers is None or offers.after[row] >= 0:
-        return ""
-    depths = 0 if record.candidates is None else len(record.candidates.ids)
-    return "last" if record.draft.depths[row] >= depths else "outside"
-
-
-def _weighed(draft: Draft, row: int) -> dict[str, Any]:
-    """The score as a sum: the parent's, the drafter's term and the n-gram model's."""
-    parent = int(draft.parents[row])
-    return {
-        "above": finite(float(draft.scores[parent])) if parent else None,
-        "term_q": _note(draft, TERM_Q, row),
-        "term_ngram": _note(draft, TERM_NGRAM, row),
-        "context": _note(draft, CONTEXT, row),
-        "count": _note(draft, COUNT, row),
-    }
-
-
-def own_notes(record: Round, row: int) -> list[list[Any]]:
-    """[name, number, whether it is a probability] of what no section tells: a builder's own."""
-    found = []
-    for name, values in record.draft.notes.items():
-        value = float(values[row])
-        if name in TOLD or math.isnan(value):
-            continue
-        chance = name.startswith("log ")
-        shown = odds(value) if chance else finite(value)
-        found.append([visible(name.removeprefix("log ")), shown, chance])
-    return found
-
-
-def candidate_width(header: Header | None) -> int | None:
-    """M, the candidates per depth that a conditioned method kept, if the header says."""
-    options = header.settings.get("options") if header is not None else None
-    width = options.get("candidates") if isinstance(options, dict) else None
-    return width if type(width) is int else None
-
-
-# ── every node of a tree ─────────────────────────────────────────────────────────────────────────
+VERSUS, TERMS = "versus", "terms"  # layouts beside the plain one, "path"
+PLAIN = Explanation()
 
 
 @dataclass(frozen=True)
-class Cues:
-    """A quiet mark in a node's box. ``marks`` has one per row ("" for none), ``words`` says what
-    each of them means; both are empty where there is nothing to mark."""
+class Marks:
+    """A quiet mark in each node's box; empty where nothing is marked.
 
-    marks: tuple[str, ...] = ()
-    words: Mapping[str, str] = field(default_factory=dict)
+    signs  one per row, "" for none
+    help   what each sign means
+    """
 
-    def told(self, row: int) -> str:
-        """The words of a row's mark."""
-        return self.words.get(self.marks[row], "") if self.marks else ""
+    signs: tuple[str, ...] = ()
+    help: Mapping[str, str] = field(default_factory=dict)
 
-
-CUE_WORDS = {
-    MORE: "q′ is at least twice q: likelier after this parent",
-    LESS: "q′ is at most half of q: less likely after this parent",
-    "n2": "the n-gram model knows it behind the 2 tokens before",
-    "n1": "the n-gram model knows it behind the token before",
-    "n0": "the n-gram model knows it behind no context",
-    NEVER: "the n-gram model never saw it here",
-}
+    def at(self, row: int) -> tuple[str, str]:
+        """A row's sign and what it means; empty texts for none."""
+        sign = self.signs[row] if self.signs else ""
+        return sign, self.help.get(sign, "")
 
 
-def cues(record: Round) -> Cues:
-    """Where q′ differs strongly from q, or how much context the n-gram model knew."""
-    sort = kind(record.draft)
-    if sort == PREFIX or (sort == WEIGHED and CONTEXT not in record.draft.notes):
-        return Cues()
-    marks = _against_marginal(record.draft) if sort == CONDITIONED else _contexts(record.draft)
-    return Cues(tuple(marks), {m: CUE_WORDS[m] for m in sorted({*marks} - {""})})
+@dataclass(frozen=True)
+class Explainer:
+    """How the nodes of one run's drafts are explained.
+
+    notes    declared notes by name, of the drafter and of the builder
+    options  the method's options by name, as the run had them
+    """
+
+    explanation: Explanation = PLAIN
+    notes: Mapping[str, Note] = field(default_factory=dict)
+    options: Mapping[str, Value] = field(default_factory=dict)
+
+    @staticmethod
+    def of(header: Header) -> Explainer:
+        """By the header's method, or by its drafter where the method is a file or unknown."""
+        method = built_in(str(header.method))
+        if method is not None:
+            parts = [info.explain for info in (method.drafter_info, method.builder_info) if info]
+            explanation, options = method.explain, method.all_options
+        elif str(kind := header.drafter.get("kind")) in DRAFTERS:
+            info = find_drafter(str(kind))
+            parts, explanation, options = [info.explain], info.explain, options_of(info.options)
+        else:
+            return Explainer()
+        notes = {note.name: note for part in parts if part for note in part.notes}
+        return Explainer(explanation, notes, _read(options, header.settings.get("options")))
+
+    def marks(self, record: Round) -> Marks:
+        """Each row's first mark that holds."""
+        signs = self._signs(record, slice(1, None))
+        help = {m.sign: m.help for m in self.explanation.marks if m.sign in signs}
+        return Marks(("", *signs), dict(sorted(help.items()))) if help else Marks()
+
+    def view(self, record: Round, row: int) -> dict[str, Any] | None:
+        """The inspector's section for a drafted row; None for the root and in a block draft."""
+        draft = record.draft
+        if row == 0 or not isinstance(draft, Draft):
+            return None
+        told, path = self._told(draft), list(draft.path(row))[1:]
+        score, chance = float(draft.scores[row]), float(draft.log_q[path].sum())
+        view: dict[str, Any] = {
+            "layout": told.layout,
+            "lead": self._filled(told.lead, record, row),
+            "factors": probabilities(draft.log_q[path]),
+            "place": int((draft.scores[1:] > draft.scores[row]).sum()) + 1,
+            "nodes": draft.nodes,
+            "by_path": math.isclose(score, chance, rel_tol=1e-3, abs_tol=1e-3),
+            "score": finite(score),
+            "mark": self._mark(record, row),
+            "notes": list(self._declared(record, row, {told.versus, *told.terms})),
+            "leaf": self._leaf(record, row),
+            "closing": told.closing,
+        }
+        if told.layout == VERSUS:
+            view["versus"] = self._versus(draft, row, told.versus)
+        elif told.layout == TERMS:
+            parent = int(draft.parents[row])
+            view["above"] = finite(float(draft.scores[parent])) if parent else None
+            view["terms"] = [
+                [self._note(name).label, finite(float(draft.notes[name][row]))]
+                for name in told.terms
+            ]
+        return view
+
+    def other_notes(self, record: Round, row: int) -> list[list[Any]]:
+        """[label, value, form, help] of the notes that nothing declares."""
+        draft, found = record.draft, []
+        for name, values in draft.notes.items() if isinstance(draft, Draft) else ():
+            form = "probability" if name.startswith("log ") else "number"
+            value = float(values[row])
+            if name not in self.notes and not math.isnan(value):
+                label = visible(name.removeprefix("log "))
+                found.append([label, _value(value, form), form, ""])
+        return found
+
+    def _mark(self, record: Round, row: int) -> list[str]:
+        """A row's sign and what it means; [] for none."""
+        (sign,) = self._signs(record, slice(row, row + 1))
+        return (
+            [sign, next(m.help for m in self.explanation.marks if m.sign == sign)] if sign else []
+        )
+
+    def _signs(self, record: Round, rows: slice) -> list[str]:
+        draft = record.draft
+        signs = np.full(len(draft.tokens[rows]), "", object)
+        for mark in reversed(self.explanation.marks):
+            if not isinstance(draft, Draft) or mark.note not in draft.notes:
+                continue
+            with np.errstate(invalid="ignore"):  # what is not known is NaN and holds nowhere
+                values = draft.notes[mark.note][rows]
+                values = draft.log_q[rows] - values if mark.against_q else values
+                signs[(mark.low <= values) & (values < mark.high)] = mark.sign
+        return signs.tolist()
+
+    def _told(self, draft: Draft) -> Explanation:
+        """The declaration, or the plain one where this draft lacks the notes it needs."""
+        told = self.explanation
+        needed = {told.versus} - {""} | {*told.terms}
+        return told if needed <= draft.notes.keys() else PLAIN
+
+    def _versus(self, draft: Draft, row: int, name: str) -> dict[str, Any]:
+        """The note's probability beside q, and how many times as large q is."""
+        log_q, other = float(draft.log_q[row]), float(draft.notes[name][row])
+        ratio = math.exp(min(log_q - other, 700.0)) if math.isfinite(log_q - other) else math.nan
+        return {
+            "label": self._note(name).label,
+            "help": self._note(name).help,
+            "odds": [probability(log_q), probability(other)],
+            "ratio": finite(ratio),
+        }
+
+    def _note(self, name: str) -> Note:
+        return self.notes.get(name) or Note(name, name)
+
+    def _declared(self, record: Round, row: int, shown: set[str]) -> Iterator[list[Any]]:
+        """[label, value, form, help] of the declared notes that no other line shows."""
+        draft = record.draft
+        assert isinstance(draft, Draft)
+        for name, note in self.notes.items():
+            value = float(draft.notes[name][row]) if name in draft.notes else math.nan
+            if name not in shown and not math.isnan(value):
+                help = self._filled(note.help, record, row)
+                yield [note.label, _value(value, note.form), note.form, help]
+
+    def _leaf(self, record: Round, row: int) -> str:
+        """Why a row can have no children; "" where it can, or where that is not known."""
+        proposal = record.proposal
+        if proposal is None or proposal.after[row] != CHILDLESS:
+            return ""
+        if record.draft.depths[row] >= proposal.max_depth:
+            return f"No children: depth {record.draft.depths[row]} is the drafter's last."
+        return self._filled(self.explanation.childless, record, row)
+
+    def _filled(self, text: str, record: Round, row: int) -> str:
+        draft, rank = record.draft, int(record.draft.ranks[row])
+        parent = int(draft.tokens[draft.parents[row]])
+        fields = {
+            **{name: visible(str(value)) for name, value in self.options.items()},
+            "rank": "best" if rank == 1 else f"#{rank}",
+            "depth": str(draft.depths[row]),
+            "parent": visible(record.text(parent)),
+        }
+        return text.format_map(_Fields(fields))
 
 
-def _against_marginal(draft: Draft) -> list[str]:
-    with np.errstate(invalid="ignore"):
-        gain = draft.log_q - draft.notes[MARGINAL]  # NaN for the root, which compares as false
-    return np.where(gain >= STRONG, MORE, np.where(gain <= -STRONG, LESS, "")).tolist()
+class _Fields(dict[str, str]):
+    def __missing__(self, name: str) -> str:
+        return "?"
 
 
-def _contexts(draft: Draft) -> list[str]:
-    """No mark where there was no n-gram term, which the search writes as NaN."""
-    counts = draft.notes.get(COUNT, np.ones(len(draft)))
-    return list(map(_context, draft.notes[CONTEXT].tolist(), counts.tolist()))
+def _read(options: tuple[Option, ...], values: Any) -> dict[str, Value]:
+    """Every option's value in a header; its default where the header holds none that can be."""
+    found = {}
+    for option in options:
+        try:
+            found[option.name] = option.read(values[option.name])
+        except (UserError, KeyError, TypeError, ValueError):
+            found[option.name] = option.default
+    return found
 
 
-def _context(length: float, count: float) -> str:
-    if math.isnan(length):
-        return ""
-    return f"n{int(min(2.0, max(0.0, length)))}" if count > 0 else NEVER
-
-
-# ── numbers ──────────────────────────────────────────────────────────────────────────────────────
-
-
-def odds(log: float) -> float | None:
-    """The probability of a log-probability, four digits; a trace may hold anything."""
-    return None if math.isnan(log) else float(f"{math.exp(min(log, 0.0)):.4g}")
-
-
-def finite(value: float) -> float | None:
-    """Four digits, or None: JSON knows no infinity."""
-    return float(f"{value:.4g}") if math.isfinite(value) else None
-
-
-def _note(draft: Draft, name: str, row: int) -> float | None:
-    values: Array | None = draft.notes.get(name)
-    return None if values is None else finite(float(values[row]))
+def _value(value: float, form: str) -> float | None:
+    return probability(value) if form == "probability" else finite(value)

@@ -16,7 +16,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from core.rounds.draft import Array, Draft
+from core.rounds.blocks import BlockDraft
+from core.rounds.draft import Array, DraftRows
 
 SIBLING = 1.0  # between neighbours with one parent
 COUSIN = 1.3  # between neighbours of different families: families read as groups
@@ -40,7 +41,12 @@ class Layout:
         return lowest if self.ghost is None else max(lowest, self.ghost)
 
 
-def tidy(draft: Draft, path: Sequence[int] = (), ghost: bool = False) -> Layout:
+def place(draft: DraftRows, path: Sequence[int] = (), ghost: bool = False) -> Layout:
+    """A tree tidily, a block draft by its levels."""
+    return (layered if isinstance(draft, BlockDraft) else tidy)(draft, path, ghost)
+
+
+def tidy(draft: DraftRows, path: Sequence[int] = (), ghost: bool = False) -> Layout:
     """Place every row. ``path`` (from the root) runs straight; ``ghost`` continues it by one."""
     count, parents = len(draft), draft.parents.tolist()
     below: list[list[int]] = [[] for _ in range(count + 1)]
@@ -56,7 +62,7 @@ def tidy(draft: Draft, path: Sequence[int] = (), ghost: bool = False) -> Layout:
     return Layout(draft.depths.astype(np.float64), y[:count], float(y[count]) if ghost else None)
 
 
-def layered(draft: Draft, path: Sequence[int] = (), ghost: bool = False) -> Layout:
+def layered(draft: DraftRows, path: Sequence[int] = (), ghost: bool = False) -> Layout:
     """Place every row of a draft graph: x = level, y near the median of its parents.
 
     ``path`` runs straight, also through levels it has no node on; ``ghost`` continues it by one.

@@ -1,31 +1,34 @@
-"""Rounds and traces → the plain JSON that the tree view draws, live and from a file alike.
+"""Rounds and headers as the plain JSON that the tree view draws, live and from a file alike.
 
 A round's payload is lean (about 40 KB at 1,024 nodes): positions, token, q, p and status per node.
-What the inspector tells about one node (two top-10 lists among it) is asked for when it is opened.
+What the inspector shows of a node, two top-10 lists among it, is fetched when it opens.
 All token text leaves through ``app.view.text``; numbers that are not finite leave as null.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 
-from app.view.explanation import cues, drafted_view, finite, odds, own_notes
-from app.view.layout import tidy
+from app.view.explanation import Explainer
+from app.view.layout import place
 from app.view.text import PIECE, fitting, flowing, visible
+from app.view.values import finite, finites, probabilities, probability
+from core.rounds.blocks import BlockDraft
 from core.rounds.draft import Array, Draft
-from core.rounds.round import ACCEPTED, REJECTED, UNREACHED, Round, TargetProbs, Verdict
+from core.rounds.round import ACCEPTED, REJECTED, SIDE, UNREACHED, Round, TargetProbs, Verdict
 from core.traces.schema import Header
 
 GHOST = -1  # the row that stands for the target's token where the walk stopped
 DRAWN = 4096  # nodes a view draws; real rounds have at most 1,025
 TOP = 10
 CELLS = 12  # monospace cells of a label that fit in a node's box
-_LETTER = {ACCEPTED: "a", REJECTED: "r", UNREACHED: "u"}
+LETTERS = {ACCEPTED: "a", REJECTED: "r", UNREACHED: "u", SIDE: "s"}  # of a row's status
+PLAIN = Explainer()  # knows no method
 PREFILL, DRAFTED, BONUS = "p", "a", "b"
 
 
@@ -49,7 +52,7 @@ def header_view(header: Header) -> dict[str, Any]:
 
 
 def method_name(method: object) -> str:
-    """A method of one's own is named by its file, without the folders before it."""
+    """A user's own method by its file's name, without the folders before it."""
     name = str(method)
     return PurePath(name).name if name.endswith(".py") else name
 
@@ -57,13 +60,14 @@ def method_name(method: object) -> str:
 # ── one round ────────────────────────────────────────────────────────────────────────────────────
 
 
-def round_view(record: Round, first: bool = False) -> dict[str, Any]:
+def round_view(record: Round, explainer: Explainer = PLAIN, first: bool = False) -> dict[str, Any]:
     """Everything the page draws of one round. ``first``: the run's first text token is its root."""
     record = drawable(record)
     draft, verdict = record.draft, record.verdict
-    end, has_ghost = verdict.path[-1], has_stop(record)
-    layout, marked = tidy(draft, verdict.path, has_ghost), cues(record)
-    payload: dict[str, Any] = {
+    layout, marks = place(draft, verdict.path, has_stop(record)), explainer.marks(record)
+    labels = {str(t): visible(record.text(t)) for t in sorted(set(draft.tokens.tolist()))}
+    short = {token: fitting(label, CELLS) for token, label in labels.items()}
+    view: dict[str, Any] = {
         "index": record.index,
         "position": record.position,
         "accepted": record.accepted,
@@ -71,29 +75,30 @@ def round_view(record: Round, first: bool = False) -> dict[str, Any]:
         "depths": draft.depths.tolist(),
         "y": [round(v, 2) for v in layout.y.tolist()],
         "tokens": draft.tokens.tolist(),
-        "labels": _labels(record),
-        "short": _short(record),
-        "q": _odds(draft.log_q),
-        "p": None if record.target_probs is None else _odds(record.target_probs.log_p),
-        "status": "".join(_LETTER[s] for s in record.status),
+        "labels": labels,
+        "short": {token: label for token, label in short.items() if label.endswith("…")},
+        "q": probabilities(draft.log_q),
+        "p": record.target_probs and probabilities(record.target_probs.log_p),
+        "status": "".join(LETTERS[s] for s in record.status),
         "path": list(verdict.path),
         "text": _pieces(record, first),
         "times": asdict(record.times),
-        "tvd": [] if record.probe is None else _numbers(record.probe.tvd),
+        "tvd": [] if record.probe is None else finites(record.probe.tvd),
     }
-    if marked.marks:
-        payload |= {"cues": list(marked.marks), "cue_words": dict(marked.words)}
-    if has_ghost:
-        payload["ghost"] = {
-            "parent": end,
+    if marks.signs:
+        view |= {"signs": list(marks.signs), "sign_help": dict(marks.help)}
+    if layout.ghost is not None:
+        label = visible(record.text(verdict.bonus))
+        view["ghost"] = {
+            "parent": verdict.path[-1],
             "token": verdict.bonus,
-            "y": round(layout.ghost or 0.0, 2),
-            "label": visible(record.text(verdict.bonus)),
-            "short": fitting(visible(record.text(verdict.bonus)), CELLS - 1),
-            "p": target_odds(record, end, verdict.bonus),
+            "y": round(layout.ghost, 2),
+            "label": label,
+            "short": fitting(label, CELLS - 1),
+            "p": target_probability(record, verdict.path[-1], verdict.bonus),
             "why": record.stop_reason,
         }
-    return payload
+    return view
 
 
 def has_stop(record: Round) -> bool:
@@ -101,107 +106,101 @@ def has_stop(record: Round) -> bool:
     return record.verdict.bonus >= 0
 
 
+def node_text(record: Round, row: int) -> str:
+    """A row's token; in a block draft, the position and token of everything it sets."""
+    draft = record.draft
+    if not isinstance(draft, BlockDraft):
+        return visible(record.text(int(draft.tokens[row])))
+    edits = (f"{e.position}: {visible(record.text(e.token))}" for e in draft.edits[row])
+    return ", ".join(edits) if row else "the block"
+
+
 def drawable(record: Round, limit: int = DRAWN) -> Round:
     """The round, or of an absurdly large one its accepted path and first rows."""
     draft, path = record.draft, record.verdict.path
-    if len(draft) <= limit:
+    if len(draft) <= limit or isinstance(draft, BlockDraft):
         return record
     rows = sorted({*path[:limit], *range(max(1, limit - len(path)))})
-    place = {row: i for i, row in enumerate(rows)}
-    take = np.array(rows)
-    parents = [place.get(int(p), -1) for p in draft.parents[take]]
+    places, some = {row: i for i, row in enumerate(rows)}, np.array(rows)
+    parents = [places.get(int(p), -1) for p in draft.parents[some]]
     small = Draft(
-        draft.tokens[take], np.array(parents, np.int32), draft.depths[take],
-        draft.ranks[take], draft.log_q[take], draft.scores[take],
-        {name: values[take] for name, values in draft.notes.items()},
-        draft.offers and replace(draft.offers, after=draft.offers.after[take]),
-    )  # fmt: skip
-    verdict = Verdict(tuple(place[r] for r in path[:limit]), record.verdict.target_tokens[take])
-    beliefs = record.target_probs and _taken(record.target_probs, take)
-    return replace(record, draft=small, verdict=verdict, target_probs=beliefs)
+        tokens=draft.tokens[some],
+        parents=np.array(parents, np.int32),
+        depths=draft.depths[some],
+        ranks=draft.ranks[some],
+        log_q=draft.log_q[some],
+        scores=draft.scores[some],
+        notes={name: values[some] for name, values in draft.notes.items()},
+        side=frozenset(places[row] for row in draft.side if row in places),
+        proposal=draft.proposal and replace(draft.proposal, after=draft.proposal.after[some]),
+    )
+    verdict = record.verdict
+    verdict = Verdict(
+        tuple(places[r] for r in path[:limit]), verdict.target_tokens[some], verdict.bonus_token
+    )
+    probs = record.target_probs and _rows(record.target_probs, some)
+    return replace(record, draft=small, verdict=verdict, target_probs=probs)
 
 
-def _taken(beliefs: TargetProbs, rows: Array) -> TargetProbs:
-    return TargetProbs(
-        beliefs.log_p[rows], beliefs.rank[rows], beliefs.top_ids[rows],
-        beliefs.top_log_p[rows], beliefs.entropy[rows],
-    )  # fmt: skip
-
-
-def _labels(record: Round) -> dict[str, str]:
-    return {str(t): visible(record.text(t)) for t in sorted(set(record.draft.tokens.tolist()))}
-
-
-def _short(record: Round) -> dict[str, str]:
-    """Labels that do not fit in a node's box, cut to it."""
-    cut = {t: fitting(label, CELLS) for t, label in _labels(record).items()}
-    return {t: short for t, short in cut.items() if short.endswith("…")}
+def _rows(probs: TargetProbs, rows: Array) -> TargetProbs:
+    return TargetProbs(**{f.name: getattr(probs, f.name)[rows] for f in fields(probs)})
 
 
 def _pieces(record: Round, first: bool) -> list[list[Any]]:
     """The text this round added: [running text, how it came, row or GHOST] per token."""
-    path, draft = record.verdict.path, record.draft
+    path = record.verdict.path
     pieces: list[list[Any]] = []
     if first:
-        pieces.append([flowing(record.text(int(draft.tokens[0])), PIECE), PREFILL, 0])
-    for place, token in enumerate(record.committed, 1):
-        drafted = place < len(path)
-        row = path[place] if drafted else GHOST
-        pieces.append([flowing(record.text(token), PIECE), DRAFTED if drafted else BONUS, row])
+        pieces.append([flowing(record.text(int(record.draft.tokens[0])), PIECE), PREFILL, 0])
+    for at, token in enumerate(record.committed, 1):
+        came = [DRAFTED, path[at]] if at < len(path) else [BONUS, GHOST]
+        pieces.append([flowing(record.text(token), PIECE), *came])
     return pieces
 
 
 # ── one node ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def node_view(record: Round, row: int, width: int | None = None) -> dict[str, Any]:
-    """What the inspector tells about a row, or about the target's token at the stop (GHOST).
+def node_view(record: Round, row: int, explainer: Explainer = PLAIN) -> dict[str, Any]:
+    """What the inspector shows of a row, or of the target's token at the stop (GHOST).
 
-    The target's list is p after the *parent*: what this node competed with. ``width`` is M, the
-    candidates per depth, which a round does not hold (``app.view.explanation.candidate_width``).
+    The target's list is p behind the *parent*: what this node competed with. Raises IndexError.
     """
     record = drawable(record)
     if row == GHOST and has_stop(record):
         return _ghost_view(record)
     if not 0 <= row < len(record.draft):
         raise IndexError(f"round {record.index} has no row {row}")
-    draft, beliefs = record.draft, record.target_probs
-    path = draft.path(row)
-    view = _place_view(record, path[:-1], int(draft.tokens[row]))
-    known = beliefs is not None and row > 0
-    view |= {
+    draft, path = record.draft, record.draft.path(row)
+    probs = record.target_probs if row else None
+    choice = int(record.verdict.target_tokens[row])
+    return _place_view(record, path[:-1], int(draft.tokens[row])) | {
         "row": row,
         "status": record.status[row],
         "why": record.why(row),
-        "q": _odds(draft.log_q[row : row + 1])[0] if row else None,
-        "p": _odds(beliefs.log_p[row : row + 1])[0] if known else None,
+        "q": probability(float(draft.log_q[row])) if row else None,
+        "p": probs and probability(float(probs.log_p[row])),
         "rank_q": int(draft.ranks[row]) or None,
-        "rank_p": int(beliefs.rank[row]) or None if known else None,
+        "rank_p": probs and (int(probs.rank[row]) or None),
         "path_q": _product(draft.log_q[list(path[1:])]) if row else None,
-        "path_p": _product(beliefs.log_p[list(path[1:])]) if known else None,
+        "path_p": probs and _product(probs.log_p[list(path[1:])]),
         "score": finite(float(draft.scores[row])) if row else None,
-        "drafted": drafted_view(record, row, width),
-        "notes": own_notes(record, row),
-        "next": _choice_label(record, row),
+        "explanation": explainer.view(record, row),
+        "notes": explainer.other_notes(record, row),
+        "next": visible(record.text(choice)) if choice >= 0 else None,
     }
-    return view
 
 
 def _ghost_view(record: Round) -> dict[str, Any]:
     """The target's token that was not drafted."""
     end, bonus = record.verdict.path[-1], record.verdict.bonus
-    path, beliefs, depth = (
-        record.draft.path(end),
-        record.target_probs,
-        int(record.draft.depths[end]),
-    )
-    view = _place_view(record, path, bonus)
-    p = target_odds(record, end, bonus)
-    above_q = _product(record.draft.log_q[list(path[1:])])
-    above_p = _product(beliefs.log_p[list(path[1:])]) if beliefs is not None else None
-    q = next((c["odds"] for c in _offered(record, end, bonus, None) if c["own"]), None)
-    probe = record.probe
-    view |= {
+    draft, probs, probe = record.draft, record.target_probs, record.probe
+    path, depth = draft.path(end), int(draft.depths[end])
+    view, p = _place_view(record, path, bonus), target_probability(record, end, bonus)
+    q = next((c["odds"] for c in _drafter_list(record, end, bonus, None) if c["own"]), None)
+    above_q = _product(draft.log_q[list(path[1:])])
+    above_p = probs and _product(probs.log_p[list(path[1:])])
+    return view | {
         "row": GHOST,
         "status": "bonus",
         "why": record.stop_reason,
@@ -209,92 +208,74 @@ def _ghost_view(record: Round) -> dict[str, Any]:
         "p": p,
         "rank_q": int(probe.rank_q[depth]) if probe and depth < len(probe.rank_q) else None,
         "rank_p": next((i for i, c in enumerate(view["target"], 1) if c["own"]), None),
-        "path_q": above_q * q if above_q is not None and q is not None else None,
-        "path_p": above_p * p if above_p is not None and p is not None else None,
+        "path_q": None if above_q is None or q is None else above_q * q,
+        "path_p": None if above_p is None or p is None else above_p * p,
         "score": None,
-        "drafted": None,
+        "explanation": None,
         "notes": [],
         "next": None,
     }
-    return view
 
 
 def _place_view(record: Round, above: Sequence[int], token: int) -> dict[str, Any]:
     """What is true of a place in the tree, whichever token stands there."""
-    depth, probe, beliefs = len(above), record.probe, record.target_probs
-    parent = above[-1] if above else None
+    depth, parent = len(above), above[-1] if above else None
     observed = parent is not None and parent in record.verdict.path
-    measured = observed and probe is not None and depth <= len(probe.tvd)
-    return {
+    probe = record.probe if observed else None
+    view: dict[str, Any] = {
         "label": visible(record.text(token)),
         "token": token,
         "depth": depth,
         "position": record.position + depth,
         "path": [visible(record.text(int(record.draft.tokens[r]))) for r in above],
-        "tvd": finite(float(probe.tvd[depth - 1])) if measured and probe is not None else None,
         "observed": observed,
-        "entropy_q": finite(float(probe.entropy_q[depth - 1]))
-        if measured and probe is not None and depth <= len(probe.entropy_q) else None,
-        "entropy_p": finite(float(beliefs.entropy[parent]))
-        if beliefs is not None and parent is not None else None,
-        "target": _target_list(record, parent, token),
-        "drafter": _offered(record, parent, token) if parent is not None else [],
-        "conditioned": record.draft.offers is not None,
-    }  # fmt: skip
-
-
-def _target_list(record: Round, parent: int | None, own: int) -> list[dict[str, Any]]:
-    if record.target_probs is None or parent is None:
-        return []
-    ids = record.target_probs.top_ids[parent][:TOP].tolist()
-    chances = _odds(record.target_probs.top_log_p[parent][:TOP])
-    chosen = int(record.verdict.target_tokens[parent])
-    return [_entry(record, t, o, own, chosen) for t, o in zip(ids, chances, strict=True)]
-
-
-def _offered(record: Round, parent: int, own: int, limit: int | None = TOP) -> list[dict[str, Any]]:
-    """The drafter's best tokens behind a row."""
-    offered = record.offered(parent)
-    if offered is None:
-        return []
-    chances = _odds(offered.log_q[:limit])
-    ids = offered.ids[:limit].tolist()
-    return [_entry(record, t, o, own, None) for t, o in zip(ids, chances, strict=True)]
-
-
-def _entry(record: Round, token: int, chance: float | None, own: int, chosen: int | None) -> dict:
-    return {
-        "label": visible(record.text(token)),
-        "odds": chance,
-        "own": token == own,
-        "chosen": token == chosen,
+        "tvd": _at(probe and probe.tvd, depth - 1),
+        "entropy_q": _at(probe and probe.entropy_q, depth - 1),
+        "conditioned": record.proposal is not None and not record.proposal.factorised_lists,
+        "entropy_p": None,
+        "target": [],
+        "drafter": [],
     }
+    if parent is not None:
+        view["drafter"] = _drafter_list(record, parent, token)
+        if (probs := record.target_probs) is not None:
+            view["entropy_p"] = finite(float(probs.entropy[parent]))
+            view["target"] = _token_list(
+                record, probs.top_ids[parent][:TOP], probs.top_log_p[parent], token, parent
+            )
+    return view
 
 
-def _choice_label(record: Round, row: int) -> str | None:
-    choice = int(record.verdict.target_tokens[row])
-    return visible(record.text(choice)) if choice >= 0 else None
+def _at(values: Array | None, at: int) -> float | None:
+    return None if values is None or at >= len(values) else finite(float(values[at]))
 
 
-def target_odds(record: Round, row: int, token: int) -> float | None:
-    """p of a token after a row, where the record keeps it."""
+def _drafter_list(
+    record: Round, parent: int, own: int, limit: int | None = TOP
+) -> list[dict[str, Any]]:
+    """The drafter's best tokens behind a row."""
+    listed = record.candidates_behind(parent)
+    return [] if listed is None else _token_list(record, listed.ids[:limit], listed.log_q, own)
+
+
+def _token_list(
+    record: Round, ids: Array, logs: Array, own: int, chosen_behind: int | None = None
+) -> list[dict[str, Any]]:
+    """Tokens with their probabilities; ``own`` is marked, and the target's own behind a row."""
+    chosen = -1 if chosen_behind is None else int(record.verdict.target_tokens[chosen_behind])
+    return [
+        {"label": visible(record.text(t)), "odds": p, "own": t == own, "chosen": t == chosen}
+        for t, p in zip(ids.tolist(), probabilities(logs[: len(ids)]), strict=True)
+    ]
+
+
+def target_probability(record: Round, row: int, token: int) -> float | None:
+    """p of a token behind a row, where the record has it."""
     if record.target_probs is None:
         return None
     at = np.flatnonzero(record.target_probs.top_ids[row] == token)
-    return _odds(record.target_probs.top_log_p[row][at[:1]])[0] if len(at) else None
-
-
-# ── numbers ──────────────────────────────────────────────────────────────────────────────────────
-
-
-def _odds(logs: Array) -> list[float | None]:
-    """Probabilities of log-probabilities, four significant digits; a trace may hold anything."""
-    return list(map(odds, logs.tolist()))
+    return probability(float(record.target_probs.top_log_p[row][at[0]])) if len(at) else None
 
 
 def _product(logs: Array) -> float | None:
-    return _odds(np.array([logs.astype(np.float64).sum()]))[0]
-
-
-def _numbers(values: Array) -> list[float | None]:
-    return list(map(finite, values.tolist()))
+    return probability(float(logs.astype(np.float64).sum()))

@@ -19,10 +19,10 @@ def visible(text: str, limit: int = LABEL) -> str:
     """One token as a label on one line; blanks at its ends show as ␣, nothing at all as ∅."""
     if not text:
         return "∅"
-    kept = text[: limit + 1]
-    body = kept.strip(" ")
-    start = len(kept) - len(kept.lstrip(" "))
-    shown = "␣" * start + _shown(body, _glyph) + "␣" * (len(kept) - start - len(body))
+    head = text[: limit + 1]
+    body = head.strip(" ")
+    start = len(head) - len(head.lstrip(" "))
+    shown = "␣" * start + _shown(body, _glyph) + "␣" * (len(head) - start - len(body))
     return _cut(shown, limit)
 
 

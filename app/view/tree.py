@@ -1,72 +1,64 @@
-"""A round as text for a terminal and as a standalone SVG, both from the layout the browser uses."""
+"""A round as text for a terminal and as a standalone SVG, both with the layout the browser uses."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
-from app.view.explanation import Cues, cues
-from app.view.layout import Layout, tidy
-from app.view.rounds import CELLS, drawable, has_stop, target_odds
+from analysis.numbers import milliseconds, percent, plural
+from app.view.explanation import Explainer, Marks
+from app.view.layout import Layout, place
+from app.view.rounds import CELLS, PLAIN, drawable, has_stop, node_text, target_probability
 from app.view.text import fitting, visible
-from core.rounds.round import ACCEPTED, REJECTED, UNREACHED, Round
+from app.view.values import probability
+from core.rounds.round import ACCEPTED, REJECTED, SIDE, UNREACHED, Round
 
-__all__ = ["svg_tree", "text_tree", "visible"]
-
-MARKS = {ACCEPTED: "✓", REJECTED: "×", UNREACHED: "·"}
+SIGNS = {ACCEPTED: "✓", REJECTED: "×", UNREACHED: "·", SIDE: "○"}
 STOP = "◇"  # the target's own token where the walk stopped
 
 # ── text ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def text_tree(record: Round) -> str:
-    """The tree for a terminal: one node a line with its mark, text, q and p.
+def text_tree(record: Round, explainer: Explainer = PLAIN) -> str:
+    """The tree for a terminal: one node a line with its sign, text, q and p.
 
-    Children stand in the layout's order. The target's token where the walk stopped has a line of
-    its own, with the reason why it was not in the draft. No line holds a control character.
+    The target's token where the walk stopped has a line of its own, with the reason why it was not
+    in the draft. A node with several parents stands below the first. No line holds a control
+    character.
     """
     record = drawable(record, 1 << 16)
-    marked = cues(record)
-    lines = [_headline(record), f"● {visible(record.text(int(record.draft.tokens[0])))}"]
-    end = record.verdict.path[-1]
-    shows_stop = has_stop(record)
-    order = [list(rows) for rows in record.draft.children]
+    marks = explainer.marks(record)
+    below: list[list[int | None]] = [[] for _ in range(len(record.draft))]
+    for row, parent in enumerate(record.draft.parents.tolist()):
+        if parent >= 0:
+            below[parent].append(row)
+    if has_stop(record):
+        below[record.verdict.path[-1]].append(None)
+    lines = [_headline(record), f"● {node_text(record, 0)}"]
     # An explicit stack: a chain may be deeper than Python's recursion allows.
-    stack = [(row, "", False) for row in reversed(order[0])]
-    last_of = {0: order[0][-1] if order[0] else None}
-    if end == 0 and shows_stop:
-        stack.insert(0, (-1, "", True))
+    stack = [(row, "", row == below[0][-1]) for row in reversed(below[0])]  # None: the stop
     while stack:
-        row, indent, _ = stack.pop()
-        if row < 0:
-            lines.append(f"{indent}└─ {_stop_line(record)}")
-            continue
-        parent = int(record.draft.parents[row])
-        closes = row == last_of[parent] and not (parent == end and shows_stop)
-        lines.append(f"{indent}{'└' if closes else '├'}─ {_node_line(record, row, marked)}")
-        deeper = indent + ("   " if closes else "│  ")
-        last_of[row] = order[row][-1] if order[row] else None
-        if row == end and shows_stop:
-            stack.append((-1, deeper, True))
-        stack.extend((child, deeper, False) for child in reversed(order[row]))
+        row, indent, last = stack.pop()
+        line = _stop_line(record) if row is None else _node_line(record, row, marks)
+        lines.append(f"{indent}{'└' if last else '├'}─ {line}")
+        deeper = indent + ("   " if last else "│  ")
+        rows = below[row] if row is not None else []
+        stack.extend((child, deeper, child == rows[-1]) for child in reversed(rows))
     return "\n".join(lines)
 
 
 def _headline(record: Round) -> str:
-    nodes = record.draft.nodes
-    drafted = f"{nodes} node{'' if nodes == 1 else 's'} drafted"
-    milliseconds = f"{record.times.total * 1e3:.0f} ms"
-    return f"round {record.number} · {drafted} · {record.accepted} accepted + 1 · {milliseconds}"
+    drafted = f"{plural(record.draft.nodes, 'node')} drafted"
+    took = milliseconds(record.times.total)
+    return f"round {record.number} · {drafted} · {record.accepted} accepted + 1 · {took}"
 
 
-def _node_line(record: Round, row: int, marked: Cues) -> str:
-    q = math.exp(min(0.0, float(record.draft.log_q[row])))
-    line = f"{MARKS[record.status[row]]} {visible(record.text(int(record.draft.tokens[row])))}"
-    line += f"  q {percent(q)}"
+def _node_line(record: Round, row: int, marks: Marks) -> str:
+    line = f"{SIGNS[record.status[row]]} {node_text(record, row)}  q {percent(_q(record, row))}"
     if record.target_probs is not None:
-        line += f"  p {percent(math.exp(min(0.0, float(record.target_probs.log_p[row]))))}"
-    return f"{line}  {marked.marks[row]}" if marked.told(row) else line
+        line += f"  p {percent(_p(record, row))}"
+    sign, _ = marks.at(row)
+    return f"{line}  {sign}" if sign else line
 
 
 def _stop_line(record: Round) -> str:
@@ -74,13 +66,13 @@ def _stop_line(record: Round) -> str:
     return f"{STOP} {token}  target's token, {record.stop_reason}"
 
 
-def percent(odds: float) -> str:
-    """Short and of even width where it matters: 87 %, 4.2 %, <0.1 %; 0 % is none at all."""
-    if math.isnan(odds):
-        return "–"
-    if 0 < odds < 0.001:
-        return "<0.1%"
-    return f"{odds * 100:.1f}%" if 0 < odds < 0.0995 else f"{odds * 100:.0f}%"
+def _q(record: Round, row: int) -> float | None:
+    return probability(float(record.draft.log_q[row]))
+
+
+def _p(record: Round, row: int) -> float | None:
+    probs = record.target_probs
+    return probs and probability(float(probs.log_p[row]))
 
 
 # ── SVG ──────────────────────────────────────────────────────────────────────────────────────────
@@ -112,25 +104,23 @@ DARK = Palette(
 )
 
 
-def svg_tree(record: Round, dark: bool = False) -> str:
+def svg_tree(record: Round, explainer: Explainer = PLAIN, dark: bool = False) -> str:
     """The whole tree as a standalone SVG file; all model text is escaped character data."""
     record = drawable(record)
     end = record.verdict.path[-1]
-    layout = tidy(record.draft, record.verdict.path, has_stop(record))
-    colours = DARK if dark else LIGHT
-    deepest = float(layout.x.max())
+    layout = place(record.draft, record.verdict.path, has_stop(record))
+    marks, deepest = explainer.marks(record), float(layout.x.max())
+    body = [_edges(record, layout)]
+    body += [_box(record, layout, row, marks) for row in range(len(record.draft))]
     if layout.ghost is not None:
         deepest = max(deepest, float(layout.x[end]) + 1)
+        body.append(_ghost(record, layout, layout.ghost))
     width = round(deepest * STEP_X + BOX_W + 2 * MARGIN)
     height = round(layout.height * STEP_Y + BOX_H + 2 * MARGIN)
-    marked, rows = cues(record), range(len(record.draft))
-    body = [_edges(record, layout), *(_box(record, layout, r, marked) for r in rows)]
-    if layout.ghost is not None:
-        body.append(_ghost(record, layout, layout.ghost))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
         f'height="{height}" role="img" aria-label={quoteattr(_headline(record))}>'
-        f"<style>{_style(colours)}</style>"
+        f"<style>{_style(DARK if dark else LIGHT)}</style>"
         f'<rect width="{width}" height="{height}" class="ground"/>' + "".join(body) + "</svg>\n"
     )
 
@@ -143,11 +133,11 @@ def _style(c: Palette) -> str:
         f"rect.b{{fill:{c.box};stroke:{c.soft};stroke-width:1}}"
         f"rect.accepted{{fill:{c.accepted_box};stroke:{c.accepted};stroke-width:2.4}}"
         f"rect.rejected{{stroke:{c.rejected};stroke-width:1.3}}"
-        "rect.unreached{stroke-dasharray:1.5 2.5}"
+        "rect.unreached{stroke-dasharray:1.5 2.5}rect.side{stroke-dasharray:1 4}"
         f"rect.ghost{{fill:none;stroke:{c.ghost};stroke-width:1.6;stroke-dasharray:6 4}}"
         f"path{{fill:none;stroke:{c.soft};stroke-width:1}}"
         f"path.accepted{{stroke:{c.accepted};stroke-width:3}}path.rejected{{stroke:{c.rejected}}}"
-        "path.unreached{stroke-dasharray:1.5 3}"
+        "path.unreached{stroke-dasharray:1.5 3}path.side{stroke-dasharray:1 4}"
         f"path.ghost{{stroke:{c.ghost};stroke-width:1.6;stroke-dasharray:6 4}}"
         f".q{{fill:none;stroke:{c.ink};stroke-width:.8}}.p{{fill:{c.ink}}}"
     )
@@ -160,12 +150,14 @@ def _at(x: float, y: float) -> tuple[float, float]:
 
 def _edges(record: Round, layout: Layout) -> str:
     """One path per status: accepted edges last, so that they lie on top."""
-    strokes: dict[str, list[str]] = {UNREACHED: [], REJECTED: [], ACCEPTED: []}
-    for row, parent in enumerate(record.draft.parents.tolist()):
-        if parent >= 0:
+    strokes: dict[str, list[str]] = {status: [] for status in reversed(SIGNS)}
+    walked = set(record.verdict.path)
+    for row, parents in enumerate(record.draft.sources):
+        stop = _at(float(layout.x[row]), float(layout.y[row]))
+        for parent in parents:
             start = _at(float(layout.x[parent]), float(layout.y[parent]))
-            stop = _at(float(layout.x[row]), float(layout.y[row]))
-            strokes[record.status[row]].append(_curve(start, stop))
+            off_path = row in walked and parent not in walked
+            strokes[UNREACHED if off_path else record.status[row]].append(_curve(start, stop))
     return "".join(f'<path class="{k}" d="{"".join(v)}"/>' for k, v in strokes.items() if v)
 
 
@@ -176,31 +168,29 @@ def _curve(start: tuple[float, float], stop: tuple[float, float]) -> str:
     return f"M{x0:.0f} {y0:.1f}C{x0 + bend:.0f} {y0:.1f} {x1 - bend:.0f} {y1:.1f} {x1:.0f} {y1:.1f}"
 
 
-def _box(record: Round, layout: Layout, row: int, marked: Cues) -> str:
+def _box(record: Round, layout: Layout, row: int, marks: Marks) -> str:
     x, y = _at(float(layout.x[row]), float(layout.y[row]))
-    status = record.status[row]
-    label = visible(record.text(int(record.draft.tokens[row])))
-    mark = "●" if row == 0 else MARKS[status]
+    status, label = record.status[row], node_text(record, row)
     parts = [
         f'<g transform="translate({x:.0f} {y:.1f})"><title>{_text(label)}</title>',
         f'<rect class="b {status}" width="{BOX_W}" height="{BOX_H}" rx="7"/>',
-        f'<text x="8" y="15">{mark} {_text(fitting(label, CELLS))}</text>',
+        f'<text x="8" y="15">{SIGNS[status] if row else "●"} {_text(fitting(label, CELLS))}</text>',
     ]
     if row:
-        parts.append(_bar(8, "q", math.exp(min(0.0, float(record.draft.log_q[row])))))
+        parts.append(_bar(8, "q", _q(record, row)))
         if record.target_probs is not None:
-            p = math.exp(min(0.0, float(record.target_probs.log_p[row])))
-            parts.append(_bar(8 + BAR + 6, "p", p))
-    if told := marked.told(row):
-        mark = f"<title>{_text(told)}</title>{_text(marked.marks[row])}"
-        parts.append(f'<text class="n" x="{BOX_W - 3}" y="28" text-anchor="end">{mark}</text>')
+            parts.append(_bar(8 + BAR + 6, "p", _p(record, row)))
+    sign, help = marks.at(row)
+    if sign:
+        sign = f"<title>{_text(help)}</title>{_text(sign)}"
+        parts.append(f'<text class="n" x="{BOX_W - 3}" y="28" text-anchor="end">{sign}</text>')
     return "".join([*parts, "</g>"])
 
 
-def _bar(x: int, name: str, odds: float) -> str:
-    length = 0.0 if math.isnan(odds) else max(1.0, BAR * odds)
+def _bar(x: int, name: str, chance: float | None) -> str:
+    length = 0.0 if chance is None else max(1.0, BAR * chance)
     return (
-        f'<text class="n" x="{x}" y="28">{name} {_text(percent(odds))}</text>'
+        f'<text class="n" x="{x}" y="28">{name} {_text(percent(chance))}</text>'
         f'<rect class="{name}" x="{x}" y="32" width="{length:.1f}" height="3.5"/>'
     )
 
@@ -210,7 +200,7 @@ def _ghost(record: Round, layout: Layout, ghost: float) -> str:
     start = _at(float(layout.x[end]), float(layout.y[end]))
     x, y = _at(float(layout.x[end]) + 1, ghost)
     label = visible(record.text(record.verdict.bonus))
-    p = target_odds(record, end, record.verdict.bonus)
+    p = target_probability(record, end, record.verdict.bonus)
     return (
         f'<path class="ghost" d="{_curve(start, (x, y))}"/>'
         f'<g transform="translate({x:.0f} {y:.1f})">'

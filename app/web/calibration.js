@@ -4,8 +4,6 @@
 const PARTS = [["accepted", "accepted"], ["outranked", "outranked"], ["not drafted: pruned by budget", "pruned"], ["not drafted: outside the candidates", "outside"],
   ["not drafted: beyond the last depth", "beyond"], ["not drafted: this round drafted nothing", "nodraft"], ["unreached", "unreached"]];
 
-const FIRST = "maths-ddtree-64"; // what is shown before anything was chosen
-
 class Calibration {
   constructor(element, source) {
     this.source = source;
@@ -99,7 +97,7 @@ class Calibration {
   }
 
   async _example() {
-    const { ticket } = await this.source.example({ name: FIRST });
+    const { first } = await this.source.gallery({}), { ticket } = await this.source.example({ name: first });
     const { runs } = await this.source.runs({ tickets: ticket ? [ticket] : [] });
     if (!this.choosing) this._take(runs, ticket);
   }
@@ -123,7 +121,7 @@ class Calibration {
   /** Measure these runs; `example` is the ticket of one that nobody chose, `missing` says what is not there. */
   _take(runs, example, missing) {
     Object.assign(this, { example, missing });
-    this.chosen = runs.map((run, at) => ({ ticket: run.ticket, title: run.method + (run.budget && run.method !== "ar" ? ` B ${run.budget}` : ""), letter: "ABCD"[at], prompt: run.prompt }));
+    this.chosen = runs.map((run, at) => ({ ticket: run.ticket, title: run.method + (run.budget ? ` B ${run.budget}` : ""), letter: "ABCD"[at], prompt: run.prompt }));
     this.list.replaceChildren(...this.chosen.map((run) => h("span", { title: run.prompt }, h("i", { class: "ds-letter" }, run.letter), run.title,
       button("×", { class: "ds-small", "aria-label": `Leave ${run.letter} out`, title: "Leave this run out" }, () => this._choose(this.chosen.map((each) => each.ticket).filter((ticket) => ticket !== run.ticket))))));
     this.empty.textContent = example ? `An example that ships: ${runs[0].method} on “${runs[0].prompt}”. Choose others below.` : runs.length ? "" : "Choose runs below.";
@@ -262,9 +260,9 @@ class Calibration {
     const asked = (this.finding = { ticket: run.ticket, cause, unit, [over]: x }), answer = await answered(this.source.find(asked));
     if (this.finding !== asked) return; // another part was picked meanwhile, or another run
     if (answer.error) return this.complain(answer.error);
-    const go = (each) => goTo({ view: "run", ticket: run.ticket, round: each.round, row: unit === "stops" ? -1 : each.row });
+    const go = (each) => goTo({ view: "run", ticket: run.ticket, round: each.index, row: unit === "stops" ? -1 : each.row });
     this.finds.replaceChildren(h("h4", { class: "ds-sub" }, `${cause}, ${over === "depth" ? "depth " + x : x}: `, h("small", { class: "ds-soft" }, `${plural(answer.examples.length, "example")}${answer.examples.length === 40 ? " (the first ones)" : ""}; each opens in Run`)),
-      h("div", { class: "ds-finds" }, answer.examples.map((each) => button(`round ${each.round + 1}`, { class: "ds-small", "aria-label": `Open round ${each.round + 1}, node ${each.row}` }, () => go(each)))));
+      h("div", { class: "ds-finds" }, answer.examples.map((each) => button(`round ${each.round}`, { class: "ds-small", "aria-label": `Open round ${each.round}, node ${each.row}` }, () => go(each)))));
     this.finds.scrollIntoView({ block: "nearest" });
   }
 

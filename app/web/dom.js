@@ -56,7 +56,9 @@ function clear(node) {
 function percent(odds) {
   if (odds === null || odds === undefined) return "–";
   if (odds > 0 && odds < 0.001) return "<0.1%";
-  return odds > 0 && odds < 0.0995 ? (odds * 100).toFixed(1) + "%" : Math.round(odds * 100) + "%";
+  const value = odds * 100, whole = Math.floor(value), rest = value - whole;
+  if (odds > 0 && odds < 0.0995) return (rest === 0.25 ? whole + 0.2 : value).toFixed(1) + "%";
+  return (rest === 0.5 ? whole + (whole % 2) : Math.round(value)) + "%"; // ties to even, as Python
 }
 
 /** A product of probabilities may be tiny: 3.1e-7 instead of <0.1%. */

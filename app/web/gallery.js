@@ -71,13 +71,9 @@ class Gallery {
     }
   }
 
-  _prompt({ topic, prompt, runs }) {
-    const names = runs.map((run) => run.name);
+  _prompt({ topic, prompt, runs, together }) {
     const cards = runs.map((run) => this._card(run.title, `τ ${run.tau.toFixed(2)}`, `${run.title}: ${prompt}`, () => this._examples([run.name])));
-    if (this.all) {
-      const few = ["ddtree-16", "treeflash", "dart", "dflash"].map((end) => `${topic}-${end}`).filter((name) => names.includes(name));
-      if (few.length > 1) cards.push(this._card(`All ${few.length}`, "side by side", `compare ${few.length} methods`, () => this._examples(few)));
-    }
+    if (this.all && together.length > 1) cards.push(this._card(`All ${together.length}`, "side by side", `compare ${together.length} methods`, () => this._examples(together)));
     return this._section(topic[0].toUpperCase() + topic.slice(1), prompt, cards);
   }
 

@@ -33,7 +33,7 @@ class Inspector {
       h("h3", { class: "ds-big-token" }, node.label),
       h("p", { class: "ds-why " + node.status }, this._mark(node), this._why(node)),
       this._path(node),
-      ...(node.drafted ? [draftedSection(node)] : []),
+      ...(node.explanation ? [explanationSection(node)] : []),
       node.row === 0 ? this._root(node) : this._numbers(node),
       ...this._lists(node),
     );
@@ -58,7 +58,7 @@ class Inspector {
   }
 
   _mark(node) {
-    const marks = { accepted: "✓ ", rejected: "× ", unreached: "· ", bonus: "◇ " };
+    const marks = { accepted: "✓ ", rejected: "× ", unreached: "· ", side: "○ ", bonus: "◇ " };
     return node.row === 0 ? "● " : marks[node.status] || "";
   }
 
@@ -66,6 +66,7 @@ class Inspector {
     if (node.row === 0) return "root: the bonus token of the round before";
     if (node.status === "bonus") return "the target's token, " + node.why;
     if (node.why === "unreached") return "unreached: its parent was not accepted, so it is unobserved";
+    if (node.why === "side") return "side: scored for the drafter, never accepted";
     if (node.why === "outranked") return "outranked: a sibling was the target's token";
     if (node.status === "rejected") return "rejected: the target's token here was " + node.why;
     return node.why;
@@ -100,7 +101,7 @@ class Inspector {
     line("position", String(node.position), "in the whole text, prompt included");
     line("token id", String(node.token), "");
     if (node.score !== null) line("score", number(node.score), "what the builder ranked by");
-    for (const [name, value, odds] of node.notes) line(name, odds ? percent(value) : number(value), "what this method's builder says of the node");
+    for (const [label, value, form, help] of node.notes) line(label, noteText(value, form), help || "what this method's builder says of the node");
     if (node.next !== null) line("target next", node.next, "the target's own token after this node");
     return table;
   }

@@ -30,7 +30,7 @@ function subtree(full, spec) {
     ...full, rows, ghost, whole: full,
     parents: rows.map((row) => at.get(full.parents[row]) ?? -1),
     depths: take(full.depths), y: take(full.y), tokens: take(full.tokens), q: take(full.q), p: take(full.p),
-    cues: take(full.cues), status: take([...full.status]).join(""),
+    signs: take(full.signs), status: take([...full.status]).join(""),
     path: full.path.filter((row) => at.has(row)).map((row) => at.get(row)),
     sources: full.sources && rows.map((row) => full.sources[row].filter((from) => at.has(from)).map((from) => at.get(from))),
     marks: Object.fromEntries(Object.entries(spec.marks).map(([row, mark]) => [Number(row) < 0 ? row : at.get(Number(row)), mark])),

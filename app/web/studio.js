@@ -298,7 +298,7 @@ class Studio {
 
   /** What the marks in the boxes mean, if these drafts have any. */
   _cueKey() {
-    const words = Object.assign({}, ...this.panes.flatMap((pane) => pane.rounds.map((round) => round.cue_words || {})));
+    const words = Object.assign({}, ...this.panes.flatMap((pane) => pane.rounds.map((round) => round.sign_help || {})));
     const entries = Object.keys(words).sort().map((mark) => h("span", { class: "entry" }, h("b", {}, mark), words[mark]));
     this.cueKey.replaceChildren(...entries);
     this.cueKey.hidden = !entries.length;

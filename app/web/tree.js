@@ -5,7 +5,7 @@
 const BOX_W = 116, BOX_H = 40, STEP_X = 160, STEP_Y = 46, BAR = 45; // as in app/view/tree.py
 const EDIT_W = 126, EDIT_H = 16, EDIT_GAP = 34; // a draft graph's box, and a line in it
 const MARK = { a: "✓", r: "×", u: "·" };
-const STATUS = { a: "accepted", r: "rejected", u: "unreached" };
+const STATUS = { a: "accepted", r: "rejected", u: "unreached", s: "side" };
 const GHOST = -1;
 const CLOSEST = 2.5, FARTHEST = 0.02;
 const FAR = 0.6, FARTHER = 0.28; // below: no numbers and bars; no boxes one by one
@@ -146,7 +146,7 @@ class TreeView {
       parent, row, kind: kind(parent, row), d: this._curve(this.place[parent], this.place[row]),
     })));
     this.edges = {};
-    for (const k of ["u", "r", "a"]) this.edges[k] = s("path", { class: "ds-edge " + STATUS[k] });
+    for (const k of ["s", "u", "r", "a"]) this.edges[k] = s("path", { class: "ds-edge " + STATUS[k] });
     const edges = Object.values(this.edges);
     if (this.round.ghost) {
       const from = this.place[this.round.ghost.parent];
@@ -157,7 +157,7 @@ class TreeView {
 
   /** Only edges that cross the picture: drawing thousands of dashes off it would cost the most. */
   _cullEdges(top, bottom, left, right) {
-    const strokes = { u: [], r: [], a: [] };
+    const strokes = { s: [], u: [], r: [], a: [] };
     this.curves.forEach(({ parent, row, kind, d }) => {
       const [x0, y0] = this.place[parent], [x1, y1] = this.place[row];
       if (Math.max(y0, y1) + this.boxH < top || Math.min(y0, y1) > bottom || x1 < left || x0 > right) return;
@@ -178,12 +178,12 @@ class TreeView {
     const round = this.round, [x, y] = this.place[row], status = round.status[row];
     const token = round.tokens[row], label = round.labels[token];
     const q = row ? round.q[row] : null, p = row && round.p ? round.p[row] : null;
-    const cue = this._cue(row);
+    const help = this._sign(row);
     const node = s("g", {
       class: "ds-node " + (row ? STATUS[status] : "root"), id: `${this.name}-node-${row}`, role: "treeitem",
       transform: `translate(${x} ${y.toFixed(1)})`, "data-row": row,
       "aria-level": round.depths[row] + 1, "aria-selected": "false",
-      "aria-label": row ? `${label}, ${STATUS[status]}, ${round.lines ? "" : `q ${percent(q)}, `}p ${percent(round.lines ? q : p)}${cue && ", " + cue}` : `${label}, root`,
+      "aria-label": row ? `${label}, ${STATUS[status]}, ${round.lines ? "" : `q ${percent(q)}, `}p ${percent(round.lines ? q : p)}${help && ", " + help}` : `${label}, root`,
     });
     node.append(s("rect", { class: "box", width: this.boxW, height: this.boxH, rx: 7 }));
     const mark = row ? MARK[status] : "●";
@@ -192,7 +192,7 @@ class TreeView {
     if (row) {
       node.append(...this._bar("q", q, 8));
       if (p !== null) node.append(...this._bar("p", p, 14 + BAR));
-      if (cue) node.append(s("text", { class: "odds cue", x: this.boxW - 3, y: 28, "text-anchor": "end" }, round.cues[row]));
+      if (help) node.append(s("text", { class: "odds cue", x: this.boxW - 3, y: 28, "text-anchor": "end" }, round.signs[row]));
     }
     return node;
   }
@@ -209,9 +209,9 @@ class TreeView {
   }
 
   /** What the mark in a node's box means; "" where there is none. */
-  _cue(row) {
+  _sign(row) {
     const round = this.round;
-    return (row >= 0 && round.cues && round.cue_words[round.cues[row]]) || "";
+    return (row >= 0 && round.signs && round.sign_help[round.signs[row]]) || "";
   }
 
   _bar(name, odds, x) {
@@ -444,7 +444,7 @@ class TreeView {
 
   /** All boxes as one path per status. */
   _blocks() {
-    const paths = { u: [], r: [], a: [] };
+    const paths = { s: [], u: [], r: [], a: [] };
     this.place.forEach(([x, y], row) => paths[this.round.status[row]].push(`M${x} ${y.toFixed(1)}h${this.boxW}v${this.boxH}h${-this.boxW}z`));
     const made = Object.keys(paths).map((k) => s("path", { class: STATUS[k], d: paths[k].join("") }));
     if (this.round.ghost) {
@@ -567,8 +567,8 @@ class TreeView {
       : round.lines ? round.nodes[row].why
       : row === 0 ? "root: the bonus token of the round before"
       : `${STATUS[round.status[row]]} · q ${percent(round.q[row])} · p ${percent(round.p && round.p[row])}`;
-    const cue = this._cue(row);
-    this.tip.replaceChildren(h("b", {}, label), h("span", {}, what), ...(cue ? [h("span", {}, `${round.cues[row]} ${cue}`)] : []));
+    const help = this._sign(row);
+    this.tip.replaceChildren(h("b", {}, label), h("span", {}, what), ...(help ? [h("span", {}, `${round.signs[row]} ${help}`)] : []));
     const box = this.element.getBoundingClientRect();
     const x = Math.min(event.clientX - box.left + 14, box.width - this.tip.offsetWidth - 8);
     const y = event.clientY - box.top + 18;

@@ -101,7 +101,7 @@ class WhatIf {
     this.strip.replaceChildren(...this.tokens);
     Object.assign(this, { place: 0, pinned: [], curve: null, found: null });
     this.forget.hidden = true;
-    const wanted = about.methods.find((each) => each.name === "ddtree") || about.methods[0];
+    const wanted = about.methods.find((each) => each.name === about.method) || about.methods[0];
     this.method.value = wanted.name;
     this._choose(wanted.name);
   }
@@ -114,21 +114,54 @@ class WhatIf {
     const stop = (i) => BUDGET_STOPS[i];
     this.budget = stop(at);
     this.knobs.replaceChildren(
-      this._knob("draft budget B", { min: 0, max: BUDGET_STOPS.length - 1, step: 1, value: at }, (value) => (this.budget = stop(value)), stop),
-      ...this.chosen.knobs.map((knob) => (knob.flag ? this._flag(knob) : this._knob(knob.label, knob, (value) => (this.values[knob.name] = value)))));
+      this._budget(at, stop),
+      ...this.chosen.knobs.map((knob) => (knob.flag ? this._flag(knob) : this._knob(knob))));
     this._turned(true);
   }
 
-  _knob(label, { min, max, step, value }, set, shown = (each) => each) {
-    const input = h("input", { type: "range", min, max, step, value, "aria-label": label, "aria-valuetext": String(shown(value)) }), output = h("output", {}, String(shown(value)));
+  _budget(at, stop) {
+    const label = "draft budget B", output = h("output", {}, String(stop(at)));
+    const slider = this._slider(label, [0, BUDGET_STOPS.length - 1, 1], at, stop, (place) => {
+      this.budget = stop(place);
+      output.textContent = String(this.budget);
+      this._turned(false);
+    });
+    return h("label", { class: "ds-knob" }, h("span", {}, label, output), slider);
+  }
+
+  /** An option: a slider over the part of its range where people turn, and a number that takes all of it. */
+  _knob(knob) {
+    const power = (place) => Number(`1e${place}`), shown = knob.log ? power : (value) => value;
+    const number = h("input", { type: "number", min: knob.min, max: knob.max, step: knob.log ? "any" : knob.step, value: knob.value, "aria-label": `${knob.label}, as a number` });
+    const place = (value) => (knob.log ? Math.log10(value) : value);
+    const set = (value) => {
+      this.values[knob.name] = value;
+      this._turned(true);
+    };
+    const slider = knob.slider && this._slider(knob.label, knob.slider, place(knob.value), shown, (at) => {
+      number.value = shown(at);
+      set(shown(at));
+    });
+    number.addEventListener("change", () => {
+      if (number.value === "") number.value = this.values[knob.name];
+      const value = Number(number.value);
+      if (slider) {
+        slider.value = place(value);
+        slider.setAttribute("aria-valuetext", String(value));
+      }
+      set(value);
+    });
+    return h("div", { class: "ds-knob", title: knob.help }, h("span", {}, knob.label, number), slider);
+  }
+
+  _slider(label, [min, max, step], value, shown, turned) {
+    const input = h("input", { type: "range", min, max, step, value, "aria-label": label, "aria-valuetext": String(shown(value)) });
     input.addEventListener("input", () => {
       const now = Number(input.value);
-      set(now);
-      output.textContent = String(shown(now));
       input.setAttribute("aria-valuetext", String(shown(now)));
-      this._turned(label !== "draft budget B");
+      turned(now);
     });
-    return h("label", { class: "ds-knob" }, h("span", {}, label, output), input);
+    return input;
   }
 
   _flag(knob) {
@@ -138,7 +171,7 @@ class WhatIf {
       this.values[knob.name] = input.checked;
       this._turned(true);
     });
-    return h("label", { class: "ds-knob" }, h("span", {}, knob.label), input);
+    return h("label", { class: "ds-knob", title: knob.help }, h("span", {}, knob.label), input);
   }
 
   get asked() {
@@ -157,11 +190,25 @@ class WhatIf {
     do {
       this.again = false;
       const asked = this.asked, found = await this._ask("simulate", asked);
-      if (found && asked.file === this.file) this._draw(found);
+      if (asked.file !== this.file) continue;
+      if (found) this._draw(found);
+      else this._blank();
     } while (this.again);
     this.busy = false;
     clearTimeout(this.timer);
-    if (this.fresh) this.timer = setTimeout(() => this._curve(), 120);
+    if (this.fresh && this.found) this.timer = setTimeout(() => this._curve(), 120);
+  }
+
+  /** No answer to this setting: nothing of the one before may look as if it were its. */
+  _blank() {
+    this.found = this.curve = null;
+    this.exact.className = "ds-exact not";
+    this.exact.replaceChildren(h("b", {}, "no answer"));
+    this.tiles.replaceChildren();
+    this.lengths.lines([]);
+    this.speed.lines([]);
+    this.best.textContent = "";
+    this._curves();
   }
 
   async _curve() {

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from app.studio.gallery import Gallery
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.export.graphs import dot
 from app.studio.engine import DenoiseAsk, LiveEngine, ModelChoice
-from app.studio.gallery import Gallery
 from app.view.denoise import (
     call_view,
     differences,
@@ -30,15 +30,16 @@ from app.view.denoise import (
     run_view,
 )
 from app.view.layout import layered
-from core.diffusion.graph import DraftGraph, Pace, make_graph
-from core.diffusion.steps import saved, written
+from core.diffusion.draft_graph import DraftGraph, make_graph
+from core.diffusion.nfe import count_nfe, denoised_tokens
+from core.diffusion.request import Pace
 from core.rounds.blocks import MASKED
 from core.rounds.round import ACCEPTED, REJECTED, UNREACHED, Round
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
 from tests import fakes
-from tests.denoised_fakes import GRAPH, make_header, plain_rounds, spiffy_rounds, traces, walk
+from tests.denoise_fakes import GRAPH, make_header, plain_rounds, spiffy_rounds, traces, walk
 from tests.test_view import plain_json
 
 PLAIN = plain_rounds(block=16, blocks=3)
@@ -75,7 +76,7 @@ def test_both_runs_tell_the_same_steps():
 
 @pytest.mark.parametrize("rounds", [PLAIN, SPIFFY])
 def test_the_tally_ends_at_what_the_run_saved(rounds: tuple[Round, ...]):
-    whole = saved(rounds, frozenset())
+    whole = count_nfe(rounds, frozenset())
     calls, plain, less, speedup = views(rounds)[-1]["steps"][-1]["tally"]
     assert (calls, plain) == (whole.calls, whole.plain)
     assert less == plain - calls and speedup == pytest.approx(whole.speedup, abs=1e-4)
@@ -281,7 +282,7 @@ def test_the_gallery_keeps_denoising_runs_apart():
         plain, spiffy = (gallery.trace(run["name"]) for run in entry["runs"])
         assert is_denoising(plain) and is_denoising(spiffy)
         assert differences(plain.header, spiffy.header) == []
-        assert np.array_equal(written(plain.rounds), written(spiffy.rounds))
+        assert np.array_equal(denoised_tokens(plain.rounds), denoised_tokens(spiffy.rounds))
 
 
 def test_the_live_engine_starts_both_denoising_runs():

@@ -1,7 +1,7 @@
 """Made-up denoising runs without torch: a plain one, and what a draft graph would have saved of it.
 
 A block is filled from a known text; confidence grows when neighbours are known, and a position that
-has none may first bet on another token. Spiffy's calls come from ``core.diffusion.steps.simulate``.
+has none may first bet on another token. Spiffy's calls come from ``core.diffusion.nfe.simulate``.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from typing import Any
 import numpy as np
 
 from app.studio.engine import DenoiseAsk
-from core.diffusion.graph import DraftGraph, Pace, graph_to_json, make_graph, pace_to_json
-from core.diffusion.steps import At, Walk, call_record, simulate
-from core.models.embedded import Progress
+from core.diffusion.draft_graph import DraftGraph, draft_block, make_graph
+from core.diffusion.graph_files import graph_to_json
+from core.diffusion.nfe import simulate
+from core.diffusion.request import Pace
+from core.diffusion.verify import Cursor, Verification, make_round
 from core.errors import UserError
-from core.traces.schema import Header, Trace
+from core.progress import Progress
 from core.rounds.blocks import MASKED, Ranking, Step
-from core.rounds.draft import Draft
 from core.rounds.round import Round, Times
+from core.traces.schema import Header, Trace
 from tests.fakes import HOSTILE
 
 TEXT = (
@@ -53,11 +55,12 @@ def plain_rounds(
         base = rng.normal(size=block)
         while MASKED in state:
             step = _step(state, wanted, base, pace, len(words))
-            at = At(len(rounds), 40 + index * block, index, len(rounds))
+            cursor = Cursor(40 + index * block, len(rounds), index, len(rounds))
             after = state.copy()
             after[step.positions] = step.tokens
-            draft = replace(Draft.root_only(len(words)), links=((),), edits=((),))
-            made = call_record(at, draft, state, Walk((0,), (step,), after), Times(0, 0, 0.08))
+            draft = draft_block(None, state, None, pace, len(words))
+            result = Verification((0,), (step,), after)
+            made = make_round(cursor, draft, state, result, Times(0, 0, 0.08))
             rounds.append(made.with_texts(dict(enumerate((*words, "<mask>")))))
             state = after
     return tuple(rounds)
@@ -76,7 +79,7 @@ def _step(state: np.ndarray, wanted: np.ndarray, base: np.ndarray, pace: Pace, k
     unsure = p[:, 0] < 0.45  # bets on another token until something near is known
     ids[unsure, :2] = ids[unsure, 1::-1]
     ranking = Ranking(positions.astype(np.int32), ids.astype(np.int64), p)
-    return Step(ranking, pace.count(ranking.p[:, 0], len(state)))
+    return Step(ranking, pace.next_size(ranking.p[:, 0], len(state)))
 
 
 def tokens(hostile: bool) -> tuple[str, ...]:
@@ -94,7 +97,7 @@ def spiffy_rounds(
 def make_header(graph: DraftGraph | None = None, pace: Pace = GRAPH.pace, **other: Any) -> Header:
     """As the engine writes it, without what no view needs."""
     told = graph and graph_to_json(graph)
-    settings = {"length": 64, "block": 32, "pace": pace_to_json(pace), "temperature": 0.0,
+    settings = {"length": 64, "block": 32, "pace": pace.to_json(), "temperature": 0.0,
                 "seed": 0, "go_on": False, "graph": told}  # fmt: skip
     given: dict[str, Any] = {
         "method": "spiffy" if graph else "denoise", "settings": settings | other,

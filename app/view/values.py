@@ -1,0 +1,27 @@
+"""Numbers as JSON holds them: four significant digits, and null where there is none.
+
+A trace may hold anything, and JSON knows neither NaN nor infinity.
+"""
+
+from __future__ import annotations
+
+import math
+
+from core.rounds.draft import Array
+
+
+def finite(value: float) -> float | None:
+    return float(f"{value:.4g}") if math.isfinite(value) else None
+
+
+def probability(log: float) -> float | None:
+    """The probability of a log-probability."""
+    return None if math.isnan(log) else float(f"{math.exp(min(log, 0.0)):.4g}")
+
+
+def finites(values: Array) -> list[float | None]:
+    return list(map(finite, values.tolist()))
+
+
+def probabilities(logs: Array) -> list[float | None]:
+    return list(map(probability, logs.tolist()))
