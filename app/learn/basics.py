@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from app.learn.course import Material
+from app.learn.course import MAIN, Material
 from app.learn.steps import Pop
 from app.learn.words import (
     CHOSEN,
@@ -24,15 +24,14 @@ from app.learn.words import (
     num,
     para,
     path,
+    plain,
     quiz,
     share,
     step,
     token,
-    told,
     tree,
 )
 from app.view.text import flowing, visible
-from core.rounds.draft import Candidates
 from core.traces.schema import summary
 
 SHOWN_DEPTHS, SHOWN_RANKS = 4, 6
@@ -41,9 +40,9 @@ SHOWN_DEPTHS, SHOWN_RANKS = 4, 6
 # ── 1 ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def one_round(given: Material) -> Json:
+def one_round(material: Material) -> Json:
     """Why decoding is slow, and what a round is."""
-    run, record = given.traces["ddtree"], given.record
+    run, record = material.traces["ddtree"], material.record
     prompt = flowing(run.header.prompt_text)
     sums = summary(run.rounds)
     passes = sums["tokens"] - 1
@@ -69,7 +68,7 @@ def one_round(given: Material) -> Json:
                 passes=passes,
             ),
             trees=[tree("ddtree?", [0])],
-            side=_lanes(given, plain=passes),
+            side=_lanes(material, plain=passes),
             alt=f"{passes} boxes in a row, one token each: plain decoding takes one pass a token.",
         ),
         step(
@@ -86,7 +85,7 @@ def one_round(given: Material) -> Json:
                 "So checking ten tokens is cheap. But which ten, if they are not written yet?",
             ),
             trees=[tree("ddtree?", [0])],
-            side=_lanes(given, plain=passes),
+            side=_lanes(material, plain=passes),
             alt="The same row of boxes: each of them moves all of the model's weights once.",
         ),
         step(
@@ -100,7 +99,7 @@ def one_round(given: Material) -> Json:
                 "This is *speculative decoding*.",
             ),
             trees=[tree("ddtree?", marks={0: HOT})],
-            alt=f"A tree of {given.budget} guessed tokens behind the root.",
+            alt=f"A tree of {material.budget} guessed tokens behind the root.",
         ),
         step(
             para(
@@ -113,10 +112,10 @@ def one_round(given: Material) -> Json:
                 "There are {budget} guesses: the *draft budget* B = {budget}. The "
                 "root does not count. Under each token stands *q*, the drafter's "
                 "probability for it.",
-                budget=given.budget,
+                budget=material.budget,
             ),
             trees=[tree("ddtree?")],
-            alt=f"The draft tree: root {told([root])} and {given.budget} nodes with q.",
+            alt=f"The draft tree: root {plain([root])} and {material.budget} nodes with q.",
         ),
         step(
             para(
@@ -136,8 +135,8 @@ def one_round(given: Material) -> Json:
                 kept=len(kept),
             ),
             trees=[tree("ddtree")],
-            alt=f"The same tree after the target's pass: {told(_listed(kept[:-1]))} accepted, "
-            f"bonus token {told([bonus])}.",
+            alt=f"The same tree after the target's pass: {plain(_listed(kept[:-1]))} accepted, "
+            f"bonus token {plain([bonus])}.",
         ),
         step(
             para(
@@ -150,8 +149,8 @@ def one_round(given: Material) -> Json:
                 "Even a round that accepts nothing adds one token, as a plain pass would have.",
             ),
             trees=[tree("next", title="round 2")],
-            side=_lanes(given, plain=passes, rounds=2),
-            alt=f"The tree of round 2: its root is {told([bonus])}, {followed.accepted} accepted.",
+            side=_lanes(material, plain=passes, rounds=2),
+            alt=f"The tree of round 2: its root is {plain([bonus])}, {followed.accepted} accepted.",
         ),
         step(
             para(
@@ -167,7 +166,7 @@ def one_round(given: Material) -> Json:
                 sums=f"{sums['tau']:.2f}",
             ),
             trees=[tree("ddtree")],
-            side=_lanes(given, plain=passes, rounds=len(run.rounds)),
+            side=_lanes(material, plain=passes, rounds=len(run.rounds)),
             alt=f"Two rows: {passes} plain passes above, {sums['rounds']} rounds below, same text.",
         ),
     ]
@@ -193,9 +192,9 @@ def one_round(given: Material) -> Json:
     )
 
 
-def _lanes(given: Material, plain: int, rounds: int = 0) -> Json:
+def _lanes(material: Material, plain: int, rounds: int = 0) -> Json:
     """The run's text, one box per pass above, one per round below."""
-    run = given.traces["ddtree"]
+    run = material.traces["ddtree"]
     groups = [[flowing(r.text(t)) for t in r.committed] for r in run.rounds]
     flat = [piece for group in groups for piece in group]
     return {
@@ -217,18 +216,18 @@ def _listed(spans: list[Span]) -> list[Span]:
 # ── 2 ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def marginals(given: Material) -> Json:
+def marginals(material: Material) -> Json:
     """What the drafter says: one list per depth."""
-    record, draft = given.record, given.record.draft
-    offered = _candidates(given)
-    depths, width = offered.ids.shape
+    record, draft = material.record, material.record.draft
+    proposed = material.lists(MAIN)
+    depths, width = proposed.ids.shape
     root = node(record, 0)
-    best, second = draft.children[0][0], _child(given, draft.children[0][0], 0)
+    best, second = draft.children[0][0], _child(material, draft.children[0][0], 0)
     accepted = record.verdict.path
     odd = next(r for r in range(1, len(draft)) if draft.tokens[r] == draft.tokens[draft.parents[r]])
     ocean = draft.children[0][1]
-    behind = math.exp(float(draft.log_q[ocean]) + float(offered.log_q[1, 0]))
-    listed = _columns(given)
+    behind = math.exp(float(draft.log_q[ocean]) + float(proposed.log_q[1, 0]))
+    listed = _columns(material)
     steps = [
         step(
             para(
@@ -259,7 +258,7 @@ def marginals(given: Material) -> Json:
             ),
             trees=[tree("ddtree?", [0, *draft.children[0]], marks={best: HOT})],
             side=listed({(0, 0): HOT}, only=1),
-            alt="Depth 1: " + _said(given, 0),
+            alt="Depth 1: " + _said(material, 0),
         ),
         step(
             para(
@@ -273,7 +272,7 @@ def marginals(given: Material) -> Json:
             ),
             trees=[tree("ddtree?", [0, *draft.children[0]])],
             side=listed({}, only=2),
-            alt="Depth 2: " + _said(given, 1),
+            alt="Depth 2: " + _said(material, 1),
         ),
         step(
             para(
@@ -282,8 +281,8 @@ def marginals(given: Material) -> Json:
                 second=path(record, draft, second),
             ),
             trees=[tree("ddtree?", [0, best, second], select=second)],
-            side=listed(_taken(given, second), product=_product(given, second)),
-            alt="Product: " + " ".join(_product(given, second)),
+            side=listed(_taken(material, second), product=_product(material, second)),
+            alt="Product: " + " ".join(_product(material, second)),
         ),
         step(
             para(
@@ -294,14 +293,14 @@ def marginals(given: Material) -> Json:
                 accepted3=int(draft.ranks[accepted[-1]]),
             ),
             trees=[tree("ddtree?", list(accepted), select=accepted[-1])],
-            side=listed(_taken(given, accepted[-1]), product=_product(given, accepted[-1])),
-            alt="Product: " + " ".join(_product(given, accepted[-1])),
+            side=listed(_taken(material, accepted[-1]), product=_product(material, accepted[-1])),
+            alt="Product: " + " ".join(_product(material, accepted[-1])),
         ),
         step(
             para(
                 "Now {odd}. The drafter finds it {odd2} probable, more than {accepted}!",
                 odd=path(record, draft, odd),
-                odd2=share(_path_odds(given, odd)),
+                odd2=share(_path_odds(material, odd)),
                 accepted=path(record, draft, accepted[-1]),
             ),
             para(
@@ -309,8 +308,8 @@ def marginals(given: Material) -> Json:
                 "saw what stands at depth 1. Keep this in mind; chapter 7 mends it.",
             ),
             trees=[tree("ddtree?", [0, int(draft.parents[odd]), odd], select=odd)],
-            side=listed(_taken(given, odd), product=_product(given, odd)),
-            alt="Product: " + " ".join(_product(given, odd)),
+            side=listed(_taken(material, odd), product=_product(material, odd)),
+            alt="Product: " + " ".join(_product(material, odd)),
         ),
         step(
             para(
@@ -319,7 +318,7 @@ def marginals(given: Material) -> Json:
                 width=width,
                 value=depths,
                 width2=f"{width**depths:,}",
-                budget=given.budget,
+                budget=material.budget,
             ),
             para(
                 "Which ones? That is the next chapter.",
@@ -331,11 +330,11 @@ def marginals(given: Material) -> Json:
     ]
     product = share(behind)
     asked = quiz(
-        f"What is the path probability of {told([node(record, ocean)])} followed by "
-        f"{visible(record.text(int(offered.ids[1, 0])))}?",
+        f"What is the path probability of {plain([node(record, ocean)])} followed by "
+        f"{visible(record.text(int(proposed.ids[1, 0])))}?",
         (product, "Yes: the two q multiplied, whatever the two words are."),
         (
-            chance(float(offered.log_q[1, 0])),
+            chance(float(proposed.log_q[1, 0])),
             "That is q of the second token alone. The first one must come true as well.",
         ),
         (
@@ -347,23 +346,18 @@ def marginals(given: Material) -> Json:
     return chapter("Marginals", "One list per depth", "What does the drafter say?", steps, asked)
 
 
-def _candidates(given: Material) -> Candidates:
-    assert given.record.candidates is not None
-    return given.record.candidates
-
-
-def _child(given: Material, row: int, place: int) -> int:
-    draft = given.record.draft
+def _child(material: Material, row: int, place: int) -> int:
+    draft = material.record.draft
     return sorted(draft.children[row], key=lambda child: int(draft.ranks[child]))[place]
 
 
-def _path_odds(given: Material, row: int) -> float:
-    return math.exp(float(given.record.draft.log_q[list(given.record.draft.path(row))].sum()))
+def _path_odds(material: Material, row: int) -> float:
+    return math.exp(float(material.record.draft.log_q[list(material.record.draft.path(row))].sum()))
 
 
-def _columns(given: Material) -> Any:
+def _columns(material: Material) -> Any:
     """Makes the lists of all depths, some tokens marked, from some depth on dimmed."""
-    record, offered = given.record, _candidates(given)
+    record, listed = material.record, material.lists(MAIN)
 
     def made(marks: dict[tuple[int, int], str], only: int = 0, product: Any = ()) -> Json:
         lists = []
@@ -377,8 +371,8 @@ def _columns(given: Material) -> Any:
                 )
                 for rank, (t, q) in enumerate(
                     zip(
-                        offered.ids[depth, :SHOWN_RANKS],
-                        offered.log_q[depth, :SHOWN_RANKS],
+                        listed.ids[depth, :SHOWN_RANKS],
+                        listed.log_q[depth, :SHOWN_RANKS],
                         strict=True,
                     )
                 )
@@ -389,37 +383,37 @@ def _columns(given: Material) -> Any:
     return made
 
 
-def _taken(given: Material, row: int) -> dict[tuple[int, int], str]:
+def _taken(material: Material, row: int) -> dict[tuple[int, int], str]:
     """The places in the lists that a path takes."""
-    draft = given.record.draft
+    draft = material.record.draft
     rows = draft.path(row)[1:]
     return {(int(draft.depths[r]) - 1, int(draft.ranks[r]) - 1): HOT for r in rows}
 
 
-def _product(given: Material, row: int) -> list[str]:
-    draft = given.record.draft
+def _product(material: Material, row: int) -> list[str]:
+    draft = material.record.draft
     factors = [chance(float(draft.log_q[r])) for r in draft.path(row)[1:]]
-    return [" × ".join(factors), "=", share(_path_odds(given, row))]
+    return [" × ".join(factors), "=", share(_path_odds(material, row))]
 
 
-def _said(given: Material, depth: int) -> str:
-    record, offered = given.record, _candidates(given)
-    pairs = zip(offered.ids[depth, :3], offered.log_q[depth, :3], strict=True)
+def _said(material: Material, depth: int) -> str:
+    record, listed = material.record, material.lists(MAIN)
+    pairs = zip(listed.ids[depth, :3], listed.log_q[depth, :3], strict=True)
     return ", ".join(f"{visible(record.text(int(t)))} {chance(float(q))}" for t, q in pairs)
 
 
 # ── 3 ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def best_first(given: Material) -> Json:
+def best_first(material: Material) -> Json:
     """DDTree's search, pop by pop, to the very tree of the round."""
-    _record, found = given.record, given.found
+    _record, found = material.record, material.found
     start = step(
         para(
             "We want the {budget} nodes that will most likely be accepted. A "
             "node counts only if its whole path comes true, so what matters is "
             "its path probability.",
-            budget=given.budget,
+            budget=material.budget,
         ),
         para(
             "A child is never more probable than its parent: it has one more "
@@ -431,10 +425,10 @@ def best_first(given: Material) -> Json:
             "*heap*). It begins with one: the best token of depth 1.",
         ),
         trees=[tree("queue", [0, 1], marks={1: WAITING})],
-        side=_queue(given, [0], ()),
-        alt="The queue holds one entry: " + told(_entry(given, 0)) + ".",
+        side=_queue(material, [0], ()),
+        alt="The queue holds one entry: " + plain(_entry(material, 0)) + ".",
     )
-    turns = [_turn(given, number, pop) for number, pop in enumerate(found.pops)]
+    turns = [_turn(material, number, pop) for number, pop in enumerate(found.pops)]
     waiting = found.pops[-1].queue
     rows = [0, *(pop.entry + 1 for pop in found.pops)]
     whole = sum(math.exp(found.entries[pop.entry].score) for pop in found.pops)
@@ -442,13 +436,13 @@ def best_first(given: Material) -> Json:
         para(
             "The budget is spent. What still waits in the queue is *not "
             "drafted*: its best entry, {waiting}, just missed.",
-            waiting=_entry(given, waiting[0]),
+            waiting=_entry(material, waiting[0]),
         ),
         para(
             "This is the very tree of our round, found by *DDTree*'s Algorithm "
             "1. No other tree of {budget} nodes has a larger sum of path "
             "probabilities: {whole} accepted tokens, if q were right.",
-            budget=given.budget,
+            budget=material.budget,
             whole=f"{whole:.2f}",
         ),
         trees=[
@@ -456,8 +450,8 @@ def best_first(given: Material) -> Json:
                 "queue", marks={n + 1: DIM for n in range(len(found.entries)) if n + 1 not in rows}
             )
         ],
-        side=_queue(given, list(waiting), ()),
-        alt=f"The finished tree of {given.budget} nodes; {len(waiting)} entries were left over.",
+        side=_queue(material, list(waiting), ()),
+        alt=f"The finished tree of {material.budget} nodes; {len(waiting)} entries were left over.",
     )
     asked = quiz(
         "Three entries wait: 9% at depth 1, 15% at depth 2, 7% at depth 3. Which is popped next?",
@@ -472,55 +466,55 @@ def best_first(given: Material) -> Json:
     return chapter(
         "Best first",
         "Ten nodes, best first",
-        f"Which {given.budget} nodes are drafted?",
+        f"Which {material.budget} nodes are drafted?",
         [start, *turns, end],
         asked,
     )
 
 
-def _turn(given: Material, number: int, pop: Pop) -> Json:
-    found, record = given.found, given.record
+def _turn(material: Material, number: int, pop: Pop) -> Json:
+    found, record = material.found, material.record
     popped = [p.entry for p in found.pops[: number + 1]]
     entry, queue = found.entries[pop.entry], list(pop.queue)
     text = [
         para(
             "Pop {number} of {budget}: {pop} is the best that waits. It enters the tree{number2}",
             number=number + 1,
-            budget=given.budget,
-            pop=_entry(given, pop.entry),
+            budget=material.budget,
+            pop=_entry(material, pop.entry),
             number2=[f" at depth {entry.depth}." if number else ", and becomes the first node."],
         ),
         para(
             "It brings in {pop}.",
-            pop=_brought(given, pop),
+            pop=_brought(material, pop),
         ),
     ]
-    if remark := _remark(given, number, pop):
+    if remark := _remark(material, number, pop):
         text.append(remark)
     rows = sorted([0, *(n + 1 for n in popped), *(n + 1 for n in queue)])
     marks = {n + 1: WAITING for n in queue} | {pop.entry + 1: NEW}
-    gone = visible(record.text(int(given.queued.tokens[pop.entry + 1])))
+    gone = visible(record.text(int(material.queued.tokens[pop.entry + 1])))
     return step(
         *text,
         trees=[tree("queue", rows, marks=marks, select=pop.entry + 1)],
-        side=_queue(given, queue, pop.pushed, popped=pop.entry),
+        side=_queue(material, queue, pop.pushed, popped=pop.entry),
         alt=f"Popped {gone} {chance(entry.score)}. Waiting, best first: "
-        + ", ".join(told(_entry(given, n)) for n in queue)
+        + ", ".join(plain(_entry(material, n)) for n in queue)
         + ".",
     )
 
 
-def _brought(given: Material, pop: Pop) -> list[Span]:
+def _brought(material: Material, pop: Pop) -> list[Span]:
     """What a pop pushes, in words."""
     words: list[Span] = []
     for new in pop.pushed:
-        sibling = given.found.entries[new].parent == given.found.entries[pop.entry].parent
+        sibling = material.found.entries[new].parent == material.found.entries[pop.entry].parent
         words += [" and " if words else "", "its next sibling, " if sibling else "its best child, "]
-        words += _entry(given, new)
+        words += _entry(material, new)
     return words or ["nothing new"]
 
 
-def _remark(given: Material, number: int, pop: Pop) -> list[Span] | None:
+def _remark(material: Material, number: int, pop: Pop) -> list[Span] | None:
     """What a pop shows for the first time."""
     if number == 0:
         return para(
@@ -530,30 +524,30 @@ def _remark(given: Material, number: int, pop: Pop) -> list[Span] | None:
         return para(
             "The number beside it is the whole path's: the factors from the root, multiplied.",
         )
-    accepted = given.record.verdict.path
+    accepted = material.record.verdict.path
     if number + 1 == accepted[-1]:
         return para(
             "Remember this one: the target will want it.",
         )
-    if number == given.budget - 1:
+    if number == material.budget - 1:
         return para(
             "That was the last one we can afford.",
         )
     return None
 
 
-def _entry(given: Material, number: int) -> list[Span]:
+def _entry(material: Material, number: int) -> list[Span]:
     """An entry's text and path probability."""
-    written = path(given.record, given.queued, number + 1)
-    return [written, " ", num(chance(given.found.entries[number].score))]
+    written = path(material.record, material.queued, number + 1)
+    return [written, " ", num(chance(material.found.entries[number].score))]
 
 
-def _queue(given: Material, queue: list[int], pushed: tuple[int, ...], popped: int = -1) -> Json:
+def _queue(material: Material, queue: list[int], pushed: tuple[int, ...], popped: int = -1) -> Json:
     """The queue beside the tree, best first."""
 
     def item(number: int, mark: str) -> Json:
-        label = told([path(given.record, given.queued, number + 1)])
-        odds = math.exp(given.found.entries[number].score)
+        label = plain([path(material.record, material.queued, number + 1)])
+        odds = math.exp(material.found.entries[number].score)
         return {"label": label, "odds": odds, "mark": mark, "row": number + 1}
 
     return {

@@ -1,5 +1,5 @@
-"""The course: three recorded runs of one prompt, and the chapters told from them; the last is told
-from measurements over many prompts.
+"""The course: three recorded runs of one prompt, and the chapters made of them; the last is made
+of measurements over many prompts.
 
 Every number and every token in the text is read from ``assets/learn`` and ``assets/measured``: the
 course cannot say what its figures do not show.
@@ -14,20 +14,22 @@ from pathlib import Path
 
 from app.learn.steps import Search, considered, search, unjudged
 from app.learn.words import Json
+from app.view.explanation import Explainer
 from app.view.rounds import round_view
 from core import ASSETS
-from core.rounds.draft import Draft
+from core.rounds.draft import Candidates, Draft
 from core.rounds.round import Round
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
 
 FOLDER = ASSETS / "learn"
-METHODS = ("ddtree", "treeflash", "dart")
+MAIN = "ddtree"  # the method that most chapters look at
+METHODS = (MAIN, "treeflash", "dart")
 
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """The runs a course is told from: one prompt, one seed, one budget, three methods."""
+    """The runs a course is made of: one prompt, one seed, one budget, three methods."""
 
     traces: Mapping[str, Trace]
 
@@ -43,49 +45,52 @@ class Material:
     @property
     def record(self) -> Round:
         """The round that most chapters look at."""
-        return self.first("ddtree")
+        return self.first(MAIN)
 
     @property
     def budget(self) -> int:
         return self.record.draft.nodes
 
+    def lists(self, method: str) -> Candidates:
+        """The drafter's list for each depth in a method's first round."""
+        by_depth = self.first(method).by_depth
+        assert by_depth is not None, "a shipped trace holds what was proposed"
+        return by_depth
+
     @cached_property
     def found(self) -> Search:
         """How best-first came to that round's tree."""
-        candidates = self.record.candidates
-        assert candidates is not None, "a shipped trace keeps its candidates"
-        return search(candidates, self.budget)
+        return search(self.lists(MAIN), self.budget)
 
     @cached_property
     def queued(self) -> Draft:
         """Everything best-first ever had in its queue, as one tree."""
-        candidates = self.record.candidates
-        assert candidates is not None
-        return considered(self.found, candidates, int(self.record.draft.tokens[0]))
+        return considered(self.found, self.lists(MAIN), int(self.record.draft.tokens[0]))
 
     def trees(self) -> Json:
-        """Every tree that a figure shows, by name; "…?" is one before the target has spoken."""
+        """Every tree that a figure shows, by name; "…?" is one before the target's answer."""
         made: Json = {}
         for method in METHODS:
-            record = self.first(method)
-            made[method] = round_view(record)
-            made[method + "?"] = before(record)
-        made["next"] = round_view(self.traces["ddtree"].rounds[1])
+            record, explainer = self.first(method), Explainer.of(self.traces[method].header)
+            made[method] = round_view(record, explainer)
+            made[method + "?"] = before(record, explainer)
+        made["next"] = round_view(self.traces[MAIN].rounds[1])
         made["queue"] = before(replace(self.record, draft=self.queued))
         return made
 
 
-def before(record: Round) -> Json:
-    """A round as it is when only the drafter has spoken."""
+def before(record: Round, explainer: Explainer | None = None) -> Json:
+    """A round as it is when only the drafter has answered."""
     silent = replace(record, verdict=unjudged(record.draft), target_probs=None, probe=None)
-    return {**round_view(silent), "status": "a" + "u" * record.draft.nodes, "untold": True}
+    drawn = round_view(silent, explainer or Explainer())
+    return {**drawn, "status": "a" + "u" * record.draft.nodes, "untold": True}
 
 
 def course(material: Material | None = None) -> Json:
     """Trees and chapters, as plain JSON."""
     from app.learn import basics, graph, measured, nested, verify, weighed
 
-    given = material or Material.shipped()
+    material = material or Material.shipped()
     methods = (nested.nested, weighed.two_scores, graph.spiffys_graph, measured.measured)
-    chapters = [make(given) for make in (*basics.CHAPTERS, *verify.CHAPTERS, *methods)]
-    return {"trees": {**given.trees(), "graph": graph.view()}, "chapters": chapters}
+    chapters = [make(material) for make in (*basics.CHAPTERS, *verify.CHAPTERS, *methods)]
+    return {"trees": {**material.trees(), "graph": graph.view()}, "chapters": chapters}

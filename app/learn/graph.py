@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -23,10 +23,11 @@ from app.learn.words import (
     step,
     tree,
 )
-from core.diffusion.graph import ONE_BY_ONE, DraftGraph
-from core.diffusion.steps import states_of, walk_states
-from core.rounds.blocks import MASKED, Ranking, Step
-from core.rounds.draft import Array, Draft
+from core.diffusion.draft_graph import DraftGraph, draft_block
+from core.diffusion.request import ONE_BY_ONE
+from core.diffusion.verify import draft_states, verify
+from core.rounds.blocks import MASKED, BlockDraft, Ranking, Step
+from core.rounds.draft import Array, Draft, DraftRows
 from core.rounds.round import Round
 
 # A worked example by hand, small enough to follow: tokens with odds at four masked positions, as
@@ -65,7 +66,7 @@ class Example:
 
     words: tuple[str, ...]
     left: Ranking
-    draft: Draft
+    draft: BlockDraft
 
     @staticmethod
     def made() -> Example:
@@ -74,7 +75,7 @@ class Example:
         p = np.array([[odds for _, odds in tokens] for tokens in BLOCK], np.float32)
         order = np.argsort(-p[:, 0], kind="stable").astype(np.int32)
         left = Ranking(order, ids[order], p[order])
-        return Example(words, left, GRAPH.draft(MASKS, left, ONE_BY_ONE, len(words)))
+        return Example(words, left, draft_block(GRAPH, MASKS, left, ONE_BY_ONE, len(words)))
 
     @property
     def guesses(self) -> dict[tuple[int, int], Guess]:
@@ -97,13 +98,13 @@ class Example:
             ids, p = self.left.ids[own, j - 1 :], self.left.p[own, j - 1 :]
             return Step(Ranking(self.left.positions[own], ids, p), 1)
 
-        return walk_states(states_of(self.draft, MASKS), decide).path[1:]
+        return verify(draft_states(self.draft, MASKS), decide).path[1:]
 
 
 EXAMPLE = Example.made()
 
 
-def spiffys_graph(given: Material) -> Json:
+def spiffys_graph(material: Material) -> Json:
     """Drafts as sets of unmasked tokens, a graph with several parents."""
     found = EXAMPLE.guesses
     sure = found[1, 1]
@@ -352,7 +353,8 @@ def _block(filled: dict[int, str], ranks: bool = False) -> Json:
 def view() -> Json:
     """The graph as the tree component draws it; in the boxes the tokens, as they stand."""
     draft, found = EXAMPLE.draft, EXAMPLE.guesses
-    plain = replace(draft, tokens=np.arange(len(draft)), links=(), edits=())
+    shared: Any = {f.name: getattr(draft, f.name) for f in fields(DraftRows)}
+    plain = Draft(**shared | {"tokens": np.arange(len(draft))})
     names = {0: "the block"}
     words = [""]
     for row, formula in enumerate(GRAPH.formulas, 1):

@@ -113,7 +113,7 @@ class Measured:
         )
 
 
-def measured(given: Material) -> Json:
+def measured(material: Material) -> Json:
     """Many prompts in place of one round."""
     found = Measured()
     steps = [
@@ -173,7 +173,7 @@ def _budgets(found: Measured) -> Json:
             many=many.budget,
             first=f"{few.tau:.2f}",
             last=f"{many.tau:.2f}",
-            nodes=f"{many.budget / few.budget:g}",
+            nodes=f"{(many.budget or 1) / (few.budget or 1):g}",
             tokens=f"{many.tau / few.tau:.2f}",
         ),
         _figure(
@@ -202,7 +202,7 @@ def _sources(found: Measured) -> Json:
             "τ by source, B = 64", "prompts", "τ", "40 prompts of each, greedy.",
             each, {"names": list(SOURCES.values())},
         ),
-        alt=f"τ by source: {_told(each, list(SOURCES.values()))}.",
+        alt=f"τ by source: {_plain(each, list(SOURCES.values()))}.",
     )  # fmt: skip
 
 
@@ -227,7 +227,7 @@ def _samplings(found: Measured) -> Json:
             "120 prompts, the same for both.",
             each, {"names": names},
         ),
-        alt=f"τ by method: {_told(each, names)}.",
+        alt=f"τ by method: {_plain(each, names)}.",
     )  # fmt: skip
 
 
@@ -426,7 +426,7 @@ def _ends(lines: Sequence[Json]) -> str:
     return ", ".join(f"{name} {first:.2f} to {last:.2f}" for name, first, last in ends)
 
 
-def _told(groups: Sequence[Json], names: Sequence[str]) -> str:
+def _plain(groups: Sequence[Json], names: Sequence[str]) -> str:
     """Every group's values, in words."""
     return "; ".join(
         f"{group['name']} " + ", ".join(f"{names[p['x']]} {p['y']:.2f}" for p in group["points"])

@@ -5,10 +5,7 @@ from __future__ import annotations
 import math
 
 from app.learn.course import Material
-from app.learn.steps import (
-    first,
-    unnested,
-)
+from app.learn.steps import first, tree_of, unnested
 from app.learn.words import (
     CHOSEN,
     HOT,
@@ -23,10 +20,10 @@ from app.learn.words import (
     nodes,
     para,
     path,
+    plain,
     quiz,
     share,
     step,
-    told,
     tree,
 )
 from app.view.text import visible
@@ -36,14 +33,14 @@ from core.rounds.round import Round
 LISTED = 4  # tokens of a child order
 
 
-def nested(given: Material) -> Json:
+def nested(material: Material) -> Json:
     """Why DDTree's tree is nested and TreeFlash's is not."""
-    one, two = given.first("ddtree"), given.first("treeflash")
+    one, two = material.first("ddtree"), material.first("treeflash")
     family, other = _family(one), _family(two)
     better, worse = unnested(two.draft)[0]
     gained = two.verdict.path[-1]
     behind = int(two.draft.parents[gained])
-    marginal = math.exp(float(two.draft.notes[MARGINAL][gained]))
+    marginal = math.exp(float(tree_of(two).notes[MARGINAL][gained]))
     given_q = math.exp(float(two.draft.log_q[gained]))
     both = [tree("ddtree?", title="DDTree"), tree("treeflash?", title="TreeFlash")]
     kids = {r: one.draft.children[r] for r in family if one.draft.children[r]}
@@ -53,7 +50,7 @@ def nested(given: Material) -> Json:
             para(
                 "The same place in the same text, two drafts of {budget} nodes: "
                 "DDTree's, which you know, and *TreeFlash*'s.",
-                budget=given.budget,
+                budget=material.budget,
             ),
             para(
                 "Look at the third column, depth 2, and at what stands behind it. "
@@ -102,8 +99,8 @@ def nested(given: Material) -> Json:
                 )
             ],
             side=_orders(one, [family[0], small]),
-            alt=f"Everything behind {told([node(one, small)])} also stands behind "
-            f"{told([node(one, family[0])])}.",
+            alt=f"Everything behind {plain([node(one, small)])} also stands behind "
+            f"{plain([node(one, family[0])])}.",
         ),
         step(
             para(
@@ -136,7 +133,8 @@ def nested(given: Material) -> Json:
             ),
             trees=[tree("treeflash?", select=gained, title="TreeFlash")],
             side=_versus(two, gained),
-            alt=f"q {share(marginal)} and q prime {share(given_q)} of {told([node(two, gained)])}.",
+            alt=f"q {share(marginal)} and q prime {share(given_q)} of "
+            f"{plain([node(two, gained)])}.",
         ),
         step(
             para(
@@ -162,7 +160,8 @@ def nested(given: Material) -> Json:
                 )
             ],
             side=_orders(two, [better, worse]),
-            alt=f"{told([node(two, worse)])} has a child that {told([node(two, better)])} has not.",
+            alt=f"{plain([node(two, worse)])} has a child that "
+            f"{plain([node(two, better)])} has not.",
         ),
         step(
             para(
@@ -175,8 +174,8 @@ def nested(given: Material) -> Json:
             para(
                 "Over the whole answer: {rounds} rounds against {rounds2}. One "
                 "answer proves nothing; it shows how.",
-                rounds=len(given.traces["ddtree"].rounds),
-                rounds2=len(given.traces["treeflash"].rounds),
+                rounds=len(material.traces["ddtree"].rounds),
+                rounds2=len(material.traces["treeflash"].rounds),
             ),
             trees=[tree("ddtree", title="DDTree"), tree("treeflash", title="TreeFlash")],
             alt=f"DDTree accepted {one.accepted}, TreeFlash {two.accepted}.",
@@ -186,7 +185,7 @@ def nested(given: Material) -> Json:
                 "The price: a list for every possible parent. TreeFlash keeps the M"
                 " = {width} best tokens per depth as parents and computes q′ behind"
                 " those. A token outside of them can be a leaf, never a parent.",
-                width=_width(given),
+                width=_width(material),
             ),
             para(
                 "Here they come when the search first asks for them; a GPU would do"
@@ -238,25 +237,24 @@ def _orders(record: Round, rows: list[int]) -> Json:
         mine = {int(draft.tokens[c]) for c in draft.children[row]}
         items = [
             (visible(record.text(t)), math.exp(q), CHOSEN if t in mine else SEEN)
-            for t, q in first(record.offered(row), LISTED)
+            for t, q in first(record.candidates_behind(row), LISTED)
         ]
-        lists.append(bars("behind " + told([node(record, row)]), items))
+        lists.append(bars("behind " + plain([node(record, row)]), items))
     if lists:
         lists[-1]["note"] = "◆ drafted"
     return columns(*lists)
 
 
 def _names(record: Round, rows: list[int]) -> str:
-    return ", ".join(told([node(record, row)]) for row in rows)
+    return ", ".join(plain([node(record, row)]) for row in rows)
 
 
 def _versus(record: Round, row: int) -> Json:
     """q and q′ of the tokens that q′ prefers behind a row's parent."""
     draft, parent = record.draft, int(record.draft.parents[row])
-    candidates = record.candidates
-    assert candidates is not None
-    depth = int(draft.depths[row]) - 1
-    plain = dict(zip(candidates.ids[depth].tolist(), candidates.log_q[depth].tolist(), strict=True))
+    lists, depth = record.by_depth, int(draft.depths[row]) - 1
+    assert lists is not None
+    by_depth = zip(lists.ids[depth].tolist(), lists.log_q[depth].tolist(), strict=True)
     here = visible(record.text(int(draft.tokens[parent])))
     own = int(draft.tokens[row])
 
@@ -265,10 +263,10 @@ def _versus(record: Round, row: int) -> Json:
             (visible(record.text(t)), math.exp(q), CHOSEN if t == own else SEEN) for t, q in pairs
         ]
 
-    listed = list(plain.items())[:5]
+    listed, behind = list(by_depth)[:5], first(record.candidates_behind(parent), 5)
     return columns(
         bars(f"plain q, depth {depth + 1}", items(listed)),
-        bars(f"q′ behind {here}", items(first(record.offered(parent), 5)), "◆ the node picked"),
+        bars(f"q′ behind {here}", items(behind), "◆ the node picked"),
     )
 
 
@@ -276,6 +274,6 @@ def _accepted_words(record: Round) -> list[Span]:
     return [s for r in record.verdict.path[1:] for s in (" ", node(record, r))][1:]
 
 
-def _width(given: Material) -> int:
-    options = given.traces["treeflash"].header.settings["options"]
+def _width(material: Material) -> int:
+    options = material.traces["treeflash"].header.settings["options"]
     return int(options["candidates"])

@@ -1,8 +1,8 @@
 """What one round did, step by step: pure functions of a recorded round, for the course's figures.
 
-The product's own loops (``core.drafting.builders``, ``core.verification.walk``, ``core.models.cache``) are compiled or run on
-tensors and tell nothing while they run. Here the same steps are told one at a time; tests hold that
-they end in the very draft, mask and cache rows that those make.
+The product's own loops (``core.drafting``, ``core.verification``, ``core.models.cache``) are
+compiled or run on tensors, and do not say what they do. Here the same steps are taken one by one;
+tests check that they end in the very draft, mask and cache rows that those make.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from core.rounds.draft import Array, Candidates, Draft, Offered
+from core.rounds.draft import Array, Candidates, Draft, DraftRows
 from core.rounds.round import Round, Verdict
 
 NOBODY = -1  # a verdict that was not given yet
@@ -61,7 +61,7 @@ class Search:
 
 
 def search(candidates: Candidates, budget: int) -> Search:
-    """Every pop of ``core.drafting.builders.best_first``, of a drafter that has one list per depth."""
+    """Every pop of ``core.drafting.builders.best_first``, for a factorised drafter."""
     log_q = candidates.log_q.astype(np.float64)
     entries = [Entry(-1, 1, 0, 0.0, float(log_q[0, 0]))] if log_q[0, 0] > -np.inf else []
     heap = [(-entry.score, number) for number, entry in enumerate(entries)]
@@ -107,7 +107,7 @@ def considered(found: Search, candidates: Candidates, root: int) -> Draft:
     )
 
 
-def unjudged(draft: Draft) -> Verdict:
+def unjudged(draft: DraftRows) -> Verdict:
     """Before the target has spoken: nothing but the root is known."""
     return Verdict((0,), np.full(len(draft), NOBODY, np.int64))
 
@@ -115,7 +115,7 @@ def unjudged(draft: Draft) -> Verdict:
 # ── one forward pass ─────────────────────────────────────────────────────────────────────────────
 
 
-def mask(draft: Draft) -> Array:
+def mask(draft: DraftRows) -> Array:
     """bool [N, N]: row i may see its ancestors and itself."""
     allowed = np.zeros((len(draft), len(draft)), bool)
     for row in range(len(draft)):
@@ -149,10 +149,16 @@ def moves(record: Round) -> tuple[tuple[int, int], ...]:
     return tuple((row, place) for place, row in enumerate(record.verdict.path))
 
 
+def tree_of(record: Round) -> Draft:
+    """The round's draft, which the course's runs all draft as trees."""
+    assert isinstance(record.draft, Draft)
+    return record.draft
+
+
 # ── the shape of a tree ──────────────────────────────────────────────────────────────────────────
 
 
-def below(draft: Draft, row: int) -> frozenset[tuple[int, ...]]:
+def below(draft: DraftRows, row: int) -> frozenset[tuple[int, ...]]:
     """Everything drafted behind a row, as token paths that begin there."""
     found: set[tuple[int, ...]] = set()
     for child in draft.children[row]:
@@ -162,7 +168,7 @@ def below(draft: Draft, row: int) -> frozenset[tuple[int, ...]]:
     return frozenset(found)
 
 
-def unnested(draft: Draft) -> tuple[tuple[int, int], ...]:
+def unnested(draft: DraftRows) -> tuple[tuple[int, int], ...]:
     """Siblings (the better, the worse) where the worse has something behind it that the better has
     not. A tree without such pairs is nested (TreeFlash, Appendix D)."""
     pairs = []
@@ -178,11 +184,11 @@ def unnested(draft: Draft) -> tuple[tuple[int, int], ...]:
     return tuple(pairs)
 
 
-def first(offered: Offered | None, count: int) -> list[tuple[int, float]]:
+def first(listed: Candidates | None, count: int) -> list[tuple[int, float]]:
     """The drafter's best tokens at a place with their log q."""
-    if offered is None:
+    if listed is None:
         return []
-    return list(zip(offered.ids[:count].tolist(), offered.log_q[:count].tolist(), strict=True))
+    return list(zip(listed.ids[:count].tolist(), listed.log_q[:count].tolist(), strict=True))
 
 
 # ── sampling ─────────────────────────────────────────────────────────────────────────────────────

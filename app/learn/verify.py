@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
+from analysis.numbers import percent
 from app.learn.course import Material
-from app.learn.steps import Visit, mask, moves, noise, visits
+from app.learn.steps import Visit, mask, moves, noise, tree_of, visits
 from app.learn.words import (
     CHOSEN,
     DIM,
@@ -21,15 +22,14 @@ from app.learn.words import (
     num,
     para,
     path,
+    plain,
     quiz,
     share,
     step,
     token,
-    told,
     tree,
 )
 from app.view.text import flowing, visible
-from app.view.tree import percent
 from core.rounds.round import OUTRANKED
 
 TOP = 5
@@ -39,9 +39,9 @@ SEEDS = (9, 17, 12)  # seeds whose real runs take these very tokens
 # ── 4 ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def one_pass(given: Material) -> Json:
+def one_pass(material: Material) -> Json:
     """The whole tree in one forward: attention mask and position ids."""
-    record, draft = given.record, given.record.draft
+    record, draft = material.record, material.record.draft
     count, deep = len(draft), record.verdict.path[-1]
     above = draft.path(deep)
     wrong = [row for row in range(deep) if row not in above]
@@ -55,7 +55,7 @@ def one_pass(given: Material) -> Json:
                 "The target must say what it would write after each of these "
                 "{value} tokens: the root and {budget} guesses.",
                 value=count,
-                budget=given.budget,
+                budget=material.budget,
             ),
             para(
                 "One path after the other would cost many passes. We want *one*.",
@@ -72,7 +72,7 @@ def one_pass(given: Material) -> Json:
                 "A parent always comes before its children. Rows count from 0.",
             ),
             trees=[_labelled(numbered)],
-            side=_matrix(given, "none"),
+            side=_matrix(material, "none"),
             alt="Rows: "
             + ", ".join(f"{r} {visible(record.text(int(t)))}" for r, t in enumerate(draft.tokens)),
         ),
@@ -91,7 +91,7 @@ def one_pass(given: Material) -> Json:
                 wrong=", ".join(map(str, wrong)),
             ),
             trees=[_labelled(numbered, select=deep, marks=dict.fromkeys(wrong, LOST))],
-            side=_matrix(given, "causal", row=deep, lost=wrong),
+            side=_matrix(material, "causal", row=deep, lost=wrong),
             alt=f"A triangle of allowed cells; in row {deep} the cells {wrong} are wrong.",
         ),
         step(
@@ -106,7 +106,7 @@ def one_pass(given: Material) -> Json:
                 "All rows see the whole text before the root; that part is not drawn.",
             ),
             trees=[_labelled(numbered, select=deep)],
-            side=_matrix(given, "tree", row=deep, shown=deep),
+            side=_matrix(material, "tree", row=deep, shown=deep),
             alt=f"Row {deep} sees rows {', '.join(map(str, above))}.",
         ),
         step(
@@ -121,7 +121,7 @@ def one_pass(given: Material) -> Json:
                 longest4=node(record, int(draft.parents[longest])),
             ),
             trees=[_labelled(numbered, select=longest, marks={int(draft.parents[longest]): HOT})],
-            side=_matrix(given, "tree", row=longest, parent=int(draft.parents[longest])),
+            side=_matrix(material, "tree", row=longest, parent=int(draft.parents[longest])),
             alt=f"Row {longest} has the cells of row {int(draft.parents[longest])} and its own.",
         ),
         step(
@@ -134,8 +134,8 @@ def one_pass(given: Material) -> Json:
                 mask=int(mask(draft).sum()),
             ),
             trees=[_labelled(numbered)],
-            side=_matrix(given, "tree"),
-            alt="The tree mask: " + _mask_words(given),
+            side=_matrix(material, "tree"),
+            alt="The tree mask: " + _mask_words(material),
         ),
         step(
             para(
@@ -161,7 +161,7 @@ def one_pass(given: Material) -> Json:
                     marks=dict.fromkeys(level, HOT),
                 )
             ],
-            side=_matrix(given, "tree", positions=True),
+            side=_matrix(material, "tree", positions=True),
             alt=f"All nodes of one depth share a position; depth {int(draft.depths[deep])} is at "
             f"{record.position + int(draft.depths[deep])}.",
         ),
@@ -175,8 +175,8 @@ def one_pass(given: Material) -> Json:
                 "Now every node has its p beside q. The verdict can begin.",
             ),
             trees=[tree("ddtree", select=deep)],
-            alt=f"The tree with p and q at every node; {told([node(record, deep)])} "
-            f"has p {_p(given, deep)}.",
+            alt=f"The tree with p and q at every node; {plain([node(record, deep)])} "
+            f"has p {_p(material, deep)}.",
         ),
     ]
     last = draft.path(longest)
@@ -206,7 +206,7 @@ def _labelled(labels: dict[int, str], **options: object) -> Json:
 
 
 def _matrix(
-    given: Material,
+    material: Material,
     kind: str,
     *,
     row: int = -1,
@@ -216,7 +216,7 @@ def _matrix(
     positions: bool = False,
 ) -> Json:
     """The mask as rows of 0 and 1: "none", "causal" or "tree"; rows behind ``shown`` are blank."""
-    record, draft = given.record, given.record.draft
+    record, draft = material.record, material.record.draft
     count = len(draft)
     cells = {
         "none": lambda r, c: r == c,
@@ -239,37 +239,37 @@ def _matrix(
     }
 
 
-def _mask_words(given: Material) -> str:
-    allowed = mask(given.record.draft)
+def _mask_words(material: Material) -> str:
+    allowed = mask(material.record.draft)
     seen = (f"{r} sees {', '.join(map(str, allowed[r].nonzero()[0]))}" for r in range(len(allowed)))
     return "; ".join(seen) + "."
 
 
-def _p(given: Material, row: int) -> str:
-    beliefs = given.record.target_probs
-    assert beliefs is not None, "a shipped trace keeps p"
-    return percent(math.exp(float(beliefs.log_p[row])))
+def _p(material: Material, row: int) -> str:
+    probs = material.record.target_probs
+    assert probs is not None, "a shipped trace keeps p"
+    return percent(math.exp(float(probs.log_p[row])))
 
 
 # ── 5 ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def the_walk(given: Material) -> Json:
+def the_walk(material: Material) -> Json:
     """The verifier's walk, the bonus token, losslessness."""
-    record, draft = given.record, given.record.draft
+    record, draft = material.record, material.record.draft
     walked = visits(record)
     end, bonus = record.verdict.path[-1], token(record, record.verdict.bonus)
     status = record.status
     rejected = [r for r in range(1, len(draft)) if status[r] == "rejected"]
     unreached = [r for r in range(1, len(draft)) if status[r] == "unreached"]
     outranked = next(r for r in rejected if record.why(r) == OUTRANKED)
-    steps = [_visit(given, number, visit) for number, visit in enumerate(walked)]
+    steps = [_visit(material, number, visit) for number, visit in enumerate(walked)]
     steps += [
         step(
             para(
                 "The round's harvest: {all}. {accepted} accepted nodes and the "
                 "bonus token, {committed} tokens for one pass.",
-                all=_all(given),
+                all=_all(material),
                 accepted=record.accepted,
                 committed=len(record.committed),
             ),
@@ -278,7 +278,7 @@ def the_walk(given: Material) -> Json:
                 "decoding would have written here.",
             ),
             trees=[tree("ddtree", marks={-1: NEW})],
-            alt=f"Path {record.verdict.path}, then the bonus token {told([bonus])}.",
+            alt=f"Path {record.verdict.path}, then the bonus token {plain([bonus])}.",
         ),
         step(
             para(
@@ -302,9 +302,9 @@ def the_walk(given: Material) -> Json:
             alt=f"{len(rejected)} rejected and {len(unreached)} unreached nodes.",
         ),
         step(
-            *_missing(given),
+            *_missing(material),
             trees=[tree("ddtree", select=end)],
-            side=_offer(given, end),
+            side=_offer(material, end),
             alt="The drafter's list at that depth, with what the target wanted marked.",
         ),
         step(
@@ -318,7 +318,7 @@ def the_walk(given: Material) -> Json:
                 "method is *lossless*.",
             ),
             trees=[tree("ddtree")],
-            side=_race(given),
+            side=_race(material),
             alt="The three methods and plain decoding all wrote the same text.",
         ),
         step(
@@ -338,7 +338,7 @@ def the_walk(given: Material) -> Json:
                 position=record.position + 1,
             ),
             trees=[tree("ddtree", select=0)],
-            side=_noise(given),
+            side=_noise(material),
             alt="log p plus noise of the target's likeliest tokens after the root, three seeds.",
         ),
     ]
@@ -357,9 +357,9 @@ def the_walk(given: Material) -> Json:
     )
 
 
-def _visit(given: Material, number: int, visit: Visit) -> Json:
+def _visit(material: Material, number: int, visit: Visit) -> Json:
     """One step of the walk: the target's list after a row, and where it leads."""
-    record, draft = given.record, given.record.draft
+    record, draft = material.record, material.record.draft
     shown = [
         r for r in range(len(draft)) if int(draft.depths[r]) <= int(draft.depths[visit.row]) + 1
     ]
@@ -372,7 +372,7 @@ def _visit(given: Material, number: int, visit: Visit) -> Json:
             begin=[begin],
             visit=node(record, visit.row),
             wanted=wanted,
-            visit2=_choice_p(given, visit),
+            visit2=_choice_p(material, visit),
         ),
     ]
     if visit.child is not None:
@@ -408,17 +408,17 @@ def _visit(given: Material, number: int, visit: Visit) -> Json:
     return step(
         *text,
         trees=at,
-        side=columns(_beliefs(given, visit)),
-        alt=f"At {told([node(record, visit.row)])} the target wants {told([wanted])}: "
+        side=columns(_target_list(material, visit)),
+        alt=f"At {plain([node(record, visit.row)])} the target wants {plain([wanted])}: "
         + ("not drafted." if visit.child is None else "a child carries it."),
     )
 
 
-def _beliefs(given: Material, visit: Visit) -> Json:
+def _target_list(material: Material, visit: Visit) -> Json:
     """The target's list after a row; marked what was drafted there and what was chosen."""
-    record, beliefs = given.record, given.record.target_probs
-    assert beliefs is not None
-    pairs = zip(beliefs.top_ids[visit.row][:TOP], beliefs.top_log_p[visit.row][:TOP], strict=True)
+    record, probs = material.record, material.record.target_probs
+    assert probs is not None
+    pairs = zip(probs.top_ids[visit.row][:TOP], probs.top_log_p[visit.row][:TOP], strict=True)
     items = [
         (
             visible(record.text(int(t))),
@@ -426,34 +426,34 @@ def _beliefs(given: Material, visit: Visit) -> Json:
             CHOSEN
             if t == visit.choice
             else HOT
-            if record.draft.child(visit.row, int(t)) is not None
+            if tree_of(record).child(visit.row, int(t)) is not None
             else SEEN,
         )
         for t, p in pairs
     ]
-    here = told([node(record, visit.row)])
+    here = plain([node(record, visit.row)])
     return bars(f"p after {here}", items, "◆ the target's own token; ▪ drafted here too")
 
 
-def _choice_p(given: Material, visit: Visit) -> str:
-    beliefs = given.record.target_probs
-    assert beliefs is not None
-    at = beliefs.top_ids[visit.row].tolist().index(visit.choice)
-    return share(math.exp(float(beliefs.top_log_p[visit.row][at])))
+def _choice_p(material: Material, visit: Visit) -> str:
+    probs = material.record.target_probs
+    assert probs is not None
+    at = probs.top_ids[visit.row].tolist().index(visit.choice)
+    return share(math.exp(float(probs.top_log_p[visit.row][at])))
 
 
-def _all(given: Material) -> list:
-    record = given.record
+def _all(material: Material) -> list:
+    record = material.record
     return [s for t in record.committed for s in (" ", token(record, t))][1:]
 
 
-def _missing(given: Material) -> list:
+def _missing(material: Material) -> list:
     """Why the bonus token was not drafted."""
-    record = given.record
+    record = material.record
     end, bonus = record.verdict.path[-1], record.verdict.bonus
-    offered = record.offered(end)
-    place = offered.ids.tolist().index(bonus) if offered and bonus in offered.ids else None
-    if offered is None or place is None:
+    listed = record.candidates_behind(end)
+    place = listed.ids.tolist().index(bonus) if listed and bonus in listed.ids else None
+    if listed is None or place is None:
         return [
             para(
                 "Why was {bonus} not there? It was not among the drafter's "
@@ -461,7 +461,7 @@ def _missing(given: Material) -> list:
                 bonus=token(record, bonus),
             )
         ]
-    score = math.exp(float(record.draft.scores[end]) + float(offered.log_q[place]))
+    score = math.exp(float(record.draft.scores[end]) + float(listed.log_q[place]))
     least = math.exp(float(record.draft.scores[1:].min()))
     return [
         para(
@@ -469,7 +469,7 @@ def _missing(given: Material) -> list:
             "number {place} with q = {place2}.",
             bonus=token(record, bonus),
             place=place + 1,
-            place2=share(math.exp(float(offered.log_q[place]))),
+            place2=share(math.exp(float(listed.log_q[place]))),
         ),
         para(
             "But the whole path would have been only {score} probable, and the "
@@ -481,35 +481,35 @@ def _missing(given: Material) -> list:
     ]
 
 
-def _offer(given: Material, row: int) -> Json:
-    record, bonus = given.record, given.record.verdict.bonus
-    offered = record.offered(row)
-    assert offered is not None
+def _offer(material: Material, row: int) -> Json:
+    record, bonus = material.record, material.record.verdict.bonus
+    listed = record.candidates_behind(row)
+    assert listed is not None
     items = [
         (visible(record.text(int(t))), math.exp(float(q)), CHOSEN if t == bonus else SEEN)
-        for t, q in zip(offered.ids[:6], offered.log_q[:6], strict=True)
+        for t, q in zip(listed.ids[:6], listed.log_q[:6], strict=True)
     ]
     return columns(
         bars(f"q at depth {int(record.draft.depths[row]) + 1}", items, "◆ what the target wanted")
     )
 
 
-def _race(given: Material) -> Json:
+def _race(material: Material) -> Json:
     """Every method's text with its rounds."""
     rows = []
-    for name, run in given.traces.items():
+    for name, run in material.traces.items():
         groups = [[flowing(r.text(t)) for t in r.committed] for r in run.rounds]
         rows.append({"name": name, "groups": groups, "count": len(groups)})
-    first = given.record
+    first = material.record
     return {"kind": "race", "first": flowing(first.text(int(first.draft.tokens[0]))), "rows": rows}
 
 
-def _noise(given: Material) -> Json:
+def _noise(material: Material) -> Json:
     """log p + g of the target's likeliest tokens after the root, for some seeds."""
-    record, beliefs = given.record, given.record.target_probs
-    assert beliefs is not None
-    ids = beliefs.top_ids[0][:TOP].tolist()
-    logs = beliefs.top_log_p[0][:TOP].tolist()
+    record, probs = material.record, material.record.target_probs
+    assert probs is not None
+    ids = probs.top_ids[0][:TOP].tolist()
+    logs = probs.top_log_p[0][:TOP].tolist()
     lists = []
     for seed in SEEDS:
         added = noise(seed, record.position + 1, ids)
@@ -535,9 +535,9 @@ def _noise(given: Material) -> Json:
 # ── 6 ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def compaction(given: Material) -> Json:
+def compaction(material: Material) -> Json:
     """Which cache rows are kept, and where they go."""
-    record, draft = given.record, given.record.draft
+    record, draft = material.record, material.record.draft
     start, count, path_rows = record.position, len(draft), record.verdict.path
     shifted = [(a, b) for a, b in moves(record) if a != b]
     lost = [row for row in range(count) if row not in path_rows]
@@ -556,7 +556,7 @@ def compaction(given: Material) -> Json:
                 start2=start - 1,
             ),
             trees=[tree("ddtree?", [0])],
-            side=_cache(given, "prompt"),
+            side=_cache(material, "prompt"),
             alt=f"A cache of {start} rows.",
         ),
         step(
@@ -569,7 +569,7 @@ def compaction(given: Material) -> Json:
                 start2=start + count - 1,
             ),
             trees=[tree("ddtree?")],
-            side=_cache(given, "scratch"),
+            side=_cache(material, "scratch"),
             alt=f"{count} scratch rows behind the prompt, one per row of the tree.",
         ),
         step(
@@ -583,16 +583,16 @@ def compaction(given: Material) -> Json:
                 path_rows=", ".join(map(str, path_rows)),
             ),
             trees=[tree("ddtree", marks=dict.fromkeys(lost, DIM))],
-            side=_cache(given, "kept"),
+            side=_cache(material, "kept"),
             alt=f"Kept are tree rows {', '.join(map(str, path_rows))}.",
         ),
         step(
             para(
                 "So we copy: {shifted}. The others stand right already. This is *KV compaction*.",
-                shifted=_moved(given, shifted),
+                shifted=_moved(material, shifted),
             ),
             trees=[tree("ddtree", marks={a: NEW for a, _ in shifted})],
-            side=_cache(given, "moving"),
+            side=_cache(material, "moving"),
             alt="Copied: " + "; ".join(f"cache row {start + a} to {start + b}" for a, b in shifted),
         ),
         step(
@@ -602,7 +602,7 @@ def compaction(given: Material) -> Json:
                 start=start + len(path_rows) - 1,
             ),
             trees=[tree("ddtree", list(path_rows))],
-            side=_cache(given, "done"),
+            side=_cache(material, "done"),
             alt=f"The cache has {start + len(path_rows)} rows.",
         ),
         step(
@@ -619,7 +619,7 @@ def compaction(given: Material) -> Json:
                     rows=list(path_rows),
                 )
             ],
-            side=_cache(given, "done"),
+            side=_cache(material, "done"),
             alt="Every kept row stands at the position it was computed for.",
         ),
         step(
@@ -637,7 +637,7 @@ def compaction(given: Material) -> Json:
             trees=[
                 tree("ddtree", marks={r: LOST for r in range(len(path_rows)) if r not in path_rows})
             ],
-            side=_cache(given, "naive"),
+            side=_cache(material, "naive"),
             alt=f"Without copying, the cache would hold {visible(naive)}.",
         ),
         step(
@@ -649,7 +649,7 @@ def compaction(given: Material) -> Json:
                 start=start + len(path_rows),
             ),
             trees=[tree("next", title="round 2")],
-            side=_cache(given, "next"),
+            side=_cache(material, "next"),
             alt="The next round's root is written right behind the kept rows.",
         ),
     ]
@@ -668,9 +668,9 @@ def compaction(given: Material) -> Json:
     )
 
 
-def _moved(given: Material, shifted: list[tuple[int, int]]) -> list:
+def _moved(material: Material, shifted: list[tuple[int, int]]) -> list:
     """(from, to) in words; a path without gaps needs no copy."""
-    record, start = given.record, given.record.position
+    record, start = material.record, material.record.position
     if not shifted:
         return ["nothing, this once"]
     spans = []
@@ -686,9 +686,9 @@ def _moved(given: Material, shifted: list[tuple[int, int]]) -> list:
     return spans
 
 
-def _cache(given: Material, stage: str) -> Json:
+def _cache(material: Material, stage: str) -> Json:
     """The cache's last prompt rows and what stands behind them, at a stage of the round."""
-    record, draft = given.record, given.record.draft
+    record, draft = material.record, material.record.draft
     start, path_rows = record.position, list(record.verdict.path)
     scratch = [0] if stage == "prompt" else list(range(len(draft)))
     cells = [

@@ -8,10 +8,7 @@ from typing import Any
 import numpy as np
 
 from app.learn.course import Material
-from app.learn.steps import (
-    first,
-    level_weight,
-)
+from app.learn.steps import first, level_weight, tree_of
 from app.learn.words import (
     HOT,
     NEW,
@@ -27,11 +24,11 @@ from app.learn.words import (
     num,
     para,
     path,
+    plain,
     quiz,
     share,
     step,
     token,
-    told,
     tree,
 )
 from app.view.text import visible
@@ -40,25 +37,24 @@ from core.rounds.draft import Candidates
 from core.rounds.round import Round
 
 
-def two_scores(given: Material) -> Json:
+def two_scores(material: Material) -> Json:
     """DART: the drafter's term and the n-gram model's, level by level."""
-    record = given.first("dart")
+    record = material.first("dart")
     draft = record.draft
-    options = given.traces["dart"].header.settings["options"]
-    offered = record.candidates
-    assert offered is not None
-    depths, width = offered.ids.shape
+    options = material.traces["dart"].header.settings["options"]
+    listed = material.lists("dart")
+    depths, width = listed.ids.shape
     top = draft.children[0][0]
     levels = range(1, int(draft.depths.max()) + 1)
     rows = {
         level: [r for r in range(1, len(draft)) if draft.depths[r] == level] for level in levels
     }
     weights = [level_weight(level, options["level_power"]) for level in range(4)]
-    said = given.first("dart").verdict.bonus
-    wanted, there = token(record, said), record.offered(record.verdict.path[-1])
+    said = material.first("dart").verdict.bonus
+    wanted, there = token(record, said), record.candidates_behind(record.verdict.path[-1])
     q_wanted = dict(first(there, width)).get(said)
     family = list(draft.children[top])
-    odds = _over_shown(offered, 0, int(draft.ranks[top]) - 1)
+    odds = _over_shown(listed, 0, int(draft.ranks[top]) - 1)
     decay = options["logit_decay"]
     steps = [
         step(
@@ -74,7 +70,7 @@ def two_scores(given: Material) -> Json:
                 " counts which tokens followed which in a lot of text.",
             ),
             trees=[tree("dart?")],
-            side=_dart_lists(record),
+            side=_dart_lists(record, listed),
             alt="DART's lists for the first depths, and the tree it drafted.",
         ),
         step(
@@ -138,7 +134,7 @@ def two_scores(given: Material) -> Json:
             para(
                 "From all levels together the {budget} best scores make the draft. "
                 "Here they stand in order.",
-                budget=given.budget,
+                budget=material.budget,
             ),
             para(
                 "The score is *no probability*: weighted logarithms of two "
@@ -163,7 +159,7 @@ def two_scores(given: Material) -> Json:
             ),
             trees=[tree("dart")],
             side=_terms(record, family),
-            alt=f"After the walk: {record.accepted} accepted, the target wanted {told([wanted])}.",
+            alt=f"After the walk: {record.accepted} accepted, the target wanted {plain([wanted])}.",
         ),
     ]
     asked = quiz(
@@ -244,9 +240,9 @@ def _signed(value: float) -> str:
     return f"{'−' if value < 0 else '+' if value > 0 else ''}{abs(value):.2f}"
 
 
-def _over_shown(offered: Candidates, depth: int, rank: int) -> float:
+def _over_shown(listed: Candidates, depth: int, rank: int) -> float:
     """q over the list only: what DART's search takes the logarithm of."""
-    odds = np.exp(offered.log_q[depth].astype(np.float64))
+    odds = np.exp(listed.log_q[depth].astype(np.float64))
     return float(odds[rank] / odds.sum())
 
 
@@ -259,14 +255,14 @@ def _terms(
     ordered: bool = False,
 ) -> Json:
     """Bars of each row's score: the parent's part, the drafter's term, the n-gram term."""
-    draft = record.draft
+    draft = tree_of(record)
     if ordered:
         rows = sorted(rows, key=lambda r: -float(draft.scores[r]))
     items = []
     for row in rows:
         q, gram = (float(draft.notes[name][row]) for name in (TERM_Q, TERM_NGRAM))
         parent = float(draft.scores[int(draft.parents[row])])
-        label = told([path(record, draft, row) if above or ordered else node(record, row)])
+        label = plain([path(record, draft, row) if above or ordered else node(record, row)])
         items.append(
             {
                 "row": row,
@@ -279,12 +275,10 @@ def _terms(
     return {"kind": "terms", "items": items, "ngram": ngram, "above": above or ordered}
 
 
-def _dart_lists(record: Round) -> Json:
-    offered = record.candidates
-    assert offered is not None
+def _dart_lists(record: Round, listed: Candidates) -> Json:
     lists = []
     for depth in range(3):
-        pairs = zip(offered.ids[depth, :6], offered.log_q[depth, :6], strict=True)
+        pairs = zip(listed.ids[depth, :6], listed.log_q[depth, :6], strict=True)
         lists.append(
             bars(
                 f"depth {depth + 1}",
@@ -295,7 +289,7 @@ def _dart_lists(record: Round) -> Json:
 
 
 def _counted(record: Round, row: int) -> list[Span]:
-    draft = record.draft
+    draft = tree_of(record)
     context, count = (float(draft.notes[name][row]) for name in (CONTEXT, COUNT))
     gram = float(draft.notes[TERM_NGRAM][row])
     if math.isnan(context) or count <= 0:

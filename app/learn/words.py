@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from analysis.numbers import percent
 from app.view.text import visible
-from app.view.tree import percent
-from core.rounds.draft import Draft
+from core.rounds.draft import DraftRows
 from core.rounds.round import Round
 
 Span = str | dict[str, str]
@@ -48,7 +48,7 @@ def node(record: Round, row: int) -> Span:
     return token(record, int(record.draft.tokens[row]))
 
 
-def path(record: Round, draft: Draft, row: int) -> Span:
+def path(record: Round, draft: DraftRows, row: int) -> Span:
     """All tokens from the root to a row, as one text."""
     return {"token": "".join(record.text(int(draft.tokens[r])) for r in draft.path(row))}
 
@@ -61,17 +61,17 @@ def nodes(record: Round, rows: tuple[int, ...]) -> list[Span]:
 _PIECES = re.compile(r"\*([^*]+)\*|\{(\w+)\}")
 
 
-def para(text: str, **given: object) -> list[Span]:
-    """A paragraph: *a word of the field* where it is first needed, and {names} of what is given:
+def para(text: str, **values: object) -> list[Span]:
+    """A paragraph: *a word of the field* where it is first needed, and {names} of values:
     a span, a list of spans, or a number that the figure shows too.
 
-    Only the course's own words are read so: what is given, model text too, stays as it is.
+    Only the course's own words are read so: a value, model text too, stays as it is.
     """
     spans: list[Span] = []
     at = 0
     for piece in _PIECES.finditer(text):
         spans += [text[at : piece.start()]] if piece.start() > at else []
-        spans += [{"term": piece[1]}] if piece[1] else _spans(given[piece[2]])
+        spans += [{"term": piece[1]}] if piece[1] else _spans(values[piece[2]])
         at = piece.end()
     return [*spans, *([text[at:]] if at < len(text) else [])]
 
@@ -82,7 +82,7 @@ def _spans(value: object) -> list[Span]:
     return [value] if isinstance(value, dict) else [{"num": str(value)}]
 
 
-def told(spans: Iterable[Span]) -> str:
+def plain(spans: Iterable[Span]) -> str:
     """Spans as plain words."""
     return "".join(s if isinstance(s, str) else next(iter(s.values())) for s in spans)
 

@@ -1,68 +1,29 @@
-"""What the studio needs of an engine, and the real one, imported only when it is loaded."""
+"""The studio's engine: loads a model once and starts one run at a time. torch loads with it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
-from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from app.commands.common import quiet_libraries
-from core.diffusion.graph import ONE_BY_ONE, PLAIN, SPIFFY, Pace
+from core.decoding.request import RunRequest
+from core.diffusion.request import DenoiseRequest
 from core.errors import UserError
-from core.methods.registry import Value
+from core.methods.registry import listed
 from core.models import presets
-from core.models.embedded import NAME, Progress
+from core.models.embedded import NAME
+from core.models.presets import Value
+from core.progress import Progress, Report
 from core.rounds.round import Round
 from core.traces.schema import Header
 
 if TYPE_CHECKING:
-    from core.decoding.engine import Run
+    from core.decoding.engine import Engine, Run
     from core.diffusion.models import DiffusionLanguage
 
-Report = Callable[[Progress], None]
-
-
-@dataclass(frozen=True)
-class Ask:
-    """One run, as the page asks for it; ``core.decoding.engine.RunRequest`` without torch.
-
-    options  (name, value) pairs of the method's own options
-    """
-
-    prompt: str
-    method: str = "ddtree"
-    budget: int = 64
-    max_new_tokens: int = 128
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    seed: int = 0
-    options: tuple[tuple[str, Value], ...] = ()
-
-
-@dataclass(frozen=True)
-class DenoiseAsk:
-    """One denoising run, as the page asks for it; ``core.diffusion.run`` without torch.
-
-    block  positions of a block; None: as many as the model was made for
-    nodes  D of the calibrated draft graph; None: plain denoising
-    """
-
-    prompt: str
-    length: int = 128
-    block: int | None = None
-    pace: Pace = ONE_BY_ONE
-    nodes: int | None = None
-    temperature: float = 0.0
-    seed: int = 0
-
-    @property
-    def method(self) -> str:
-        return SPIFFY if self.nodes else PLAIN
-
-
-AnyAsk = Ask | DenoiseAsk
+Request = RunRequest | DenoiseRequest
 
 
 class Started(Protocol):
@@ -75,13 +36,15 @@ class Started(Protocol):
 
 
 class StudioEngine(Protocol):
-    """Loads once, then starts one run at a time."""
+    """What ``app.studio.runs`` needs; tests have a fake one."""
 
     def prepare(self, report: Report) -> None:
-        """Raises UserError, with one sentence, when it cannot be loaded."""
+        """Raises UserError, with one sentence, when the model cannot be loaded."""
         ...
 
-    def start(self, ask: AnyAsk) -> Started: ...
+    def start(self, request: Request) -> Started:
+        """Raises UserError for a bad request."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -102,11 +65,11 @@ class ModelChoice:
 
 
 class LiveEngine:
-    """``core.decoding.engine.Engine`` with the probe watching; torch is imported by ``prepare``."""
+    """``core.decoding.engine.Engine`` with the probe observing every round."""
 
     def __init__(self, choice: ModelChoice):
         self._choice = choice
-        self._engine = None
+        self._engine: Engine | None = None
         self._denoiser: DiffusionLanguage | None = None
 
     def prepare(self, report: Report) -> None:
@@ -120,43 +83,36 @@ class LiveEngine:
             return
         engine = Engine(choice.model, choice.device, choice.drafter, choice.template)
         engine.prepare(report)
-        for name in ("ddtree", "ar"):
-            try:
-                report(Progress("loading the drafter", None))
+        for name in _methods_to_load():
+            report(Progress("loading the drafter", None))
+            with suppress(UserError):  # said when somebody starts a run that needs it
                 engine.method(name)
-            except UserError:
-                continue  # said when somebody starts a run that needs it; plain decoding works
         self._engine = engine
 
-    def start(self, ask: AnyAsk) -> Started:
+    def start(self, request: Request) -> Started:
         from analysis.probe import observe
-        from core.decoding.engine import RunRequest
 
-        if isinstance(ask, DenoiseAsk):
-            return _LiveRun(self._denoise(ask))
+        if isinstance(request, DenoiseRequest):
+            from core.diffusion.run import start
+
+            return _LiveRun(start(self._loaded_denoiser(), request))
         if self._engine is None:
             raise UserError(f"{self._choice.model} is a diffusion model: it runs in Denoise")
-        return _LiveRun(self._engine.start(RunRequest(**asdict(ask)), observe))
-
-    def _denoise(self, ask: DenoiseAsk) -> Run:
-        """The embedded denoiser is loaded when it is first asked for."""
-        from core.diffusion.denoise import Denoising
-        from core.diffusion.graph import find_graph
-        from core.diffusion.run import DenoiseRequest, start
-
-        language = self._loaded_denoiser()
-        settings = Denoising(
-            ask.length, ask.block or language.block, ask.pace, ask.temperature, ask.seed
-        )
-        graph = find_graph(str(ask.nodes), language.name, ask.pace) if ask.nodes else None
-        return start(language, DenoiseRequest(ask.prompt, settings, graph))
+        return _LiveRun(self._engine.start(request, observe))
 
     def _loaded_denoiser(self, report: Report = lambda _: None) -> DiffusionLanguage:
+        """The embedded denoiser is loaded when the first run needs it."""
         if self._denoiser is None:
             from core.diffusion.models import load_diffusion
 
             self._denoiser = load_diffusion(self._choice.denoiser, self._choice.device, report)
         return self._denoiser
+
+
+def _methods_to_load() -> Iterable[str]:
+    """The method a request has by default, and plain decoding."""
+    plain = (name for name, method in listed().items() if method.drafter is None)
+    return (RunRequest.method, *plain)
 
 
 class _LiveRun:

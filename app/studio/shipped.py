@@ -1,9 +1,11 @@
-"""Make the example traces that ship: real runs of the embedded model with the shipped drafters.
+"""The studio's documents: example prompts, the example runs that ship, what a comparison begins
+with. Only here does the studio name methods.
 
-    python -m app.studio.record assets/traces
+    python -m app.studio.shipped assets/traces
 
-Every method writes the same text to the same prompt, so any of them can be compared. About five
-minutes on two idle CPU cores; the seconds in the files are of the machine that made them.
+makes the example runs anew: real runs of the embedded model with the shipped drafters. Every method
+writes the same text to the same prompt, so any of them can be compared. About five minutes on two
+idle CPU cores; the seconds in the files are of the machine that made them.
 """
 
 from __future__ import annotations
@@ -23,9 +25,28 @@ from core.traces.writer import write_trace
 if TYPE_CHECKING:
     from core.decoding.engine import Run
 
-Wanted = Callable[[str], bool]  # by file name
+# ── what the page offers ─────────────────────────────────────────────────────────────────────────
 
-PROMPTS = {
+PROMPTS = (
+    ("Math", "Tom has 3 boxes with 12 pencils each. He gives away 9 pencils. How many are left?"),
+    ("Code", "Write a Python function that returns the n-th Fibonacci number."),
+    ("Chat", "Explain to a child why the sky is blue."),
+    ("List", "List the planets of the solar system, one per line."),
+    ("Rewrite", "Say this more politely: Send me the report now."),
+)  # short enough for a laptop, different enough to show different trees
+COMPARED = (("ddtree", 16), ("treeflash", 16))  # the first slots of Compare: method, draft budget
+FIRST = "maths-ddtree-64"  # the run that Calibration opens with
+TOGETHER = (
+    "ddtree-16",
+    "treeflash",
+    "dart",
+    "dflash",
+)  # runs of one prompt that one click compares
+TIMED = "maths"  # the prompt whose runs What-if estimates speed with
+
+# ── the example runs ─────────────────────────────────────────────────────────────────────────────
+
+RECORDED = {
     "maths": "A baker makes 24 rolls an hour for 5 hours and sells 87 of them. How many are left?",
     "code": "Write a Python function that counts the vowels in a word, and show how to call it.",
     "chat": "Why do cats purr? Explain it to me in a few friendly sentences.",
@@ -44,40 +65,40 @@ DENOISED = {
     "maths": "A train travels 60 miles per hour. How far does it travel in 3 hours?",
     "code": "Write a Python function that checks whether a number is even.",
 }
-DRAFTS = {"denoise": None, "spiffy-10": "10"}  # file name → draft graph
+DRAFTS = {"denoise": None, "spiffy-10": 10}  # file name → nodes of the draft graph
 LENGTH = 64
-DIGITS = 3  # decimals kept of the log-probabilities in lists of candidates: 0.05 % of each
+DIGITS = 3  # decimals of the log-probabilities in lists of candidates: 0.05 % of each
+
+Chosen = Callable[[str], bool]  # by file name
 
 
-def drafted(names: Wanted) -> Iterator[tuple[str, Run]]:
+def drafted(chosen: Chosen) -> Iterator[tuple[str, Run]]:
     """(file name without ending, run) of every method on every prompt."""
     from analysis.probe import observe
-    from core.decoding.engine import Engine, RunRequest
+    from core.decoding.engine import Engine
+    from core.decoding.request import RunRequest
 
     engine = Engine()
-    for topic, prompt in PROMPTS.items():
+    for topic, prompt in RECORDED.items():
         for run, (method, budget) in RUNS.items():
             name = f"{topic}-{run}"
-            if name not in LEFT_OUT and names(name):
-                asked = {"budget": budget} if budget else {}
-                request = RunRequest(prompt, method=method, max_new_tokens=TOKENS, **asked)
+            if name not in LEFT_OUT and chosen(name):
+                request = RunRequest(prompt, method, budget, max_new_tokens=TOKENS)
                 yield name, engine.start(request, observe)
 
 
-def denoised(names: Wanted) -> Iterator[tuple[str, Run]]:
+def denoised(chosen: Chosen) -> Iterator[tuple[str, Run]]:
     """The same of a masked-diffusion text, plain and with Spiffy."""
-    from core.diffusion.denoise import Denoising
-    from core.diffusion.graph import find_graph
     from core.diffusion.models import load_diffusion
-    from core.diffusion.run import DenoiseRequest, start
+    from core.diffusion.request import DenoiseRequest
+    from core.diffusion.run import start
 
     language = load_diffusion(NAME, "cpu")
-    settings = Denoising(length=LENGTH, block=language.block)
     for topic, prompt in DENOISED.items():
-        for run, drafts in DRAFTS.items():
-            if names(f"{topic}-{run}"):
-                graph = drafts and find_graph(drafts, NAME, settings.pace)
-                yield f"{topic}-{run}", start(language, DenoiseRequest(prompt, settings, graph))
+        for run, nodes in DRAFTS.items():
+            if chosen(f"{topic}-{run}"):
+                request = DenoiseRequest(prompt, length=LENGTH, nodes=nodes)
+                yield f"{topic}-{run}", start(language, request)
 
 
 def smaller(raw: bytes) -> bytes:
@@ -99,10 +120,10 @@ def _rounded(value: Any) -> Any:
 
 
 def main(folder: Path, names: list[str]) -> None:
-    def wanted(name: str) -> bool:
+    def chosen(name: str) -> bool:
         return not names or name in names
 
-    for name, run in chain(drafted(wanted), denoised(wanted)):
+    for name, run in chain(drafted(chosen), denoised(chosen)):
         path, trace = folder / f"{name}.jsonl.gz", Trace(run.header, tuple(run), {})
         write_trace(path, trace)
         path.write_bytes(smaller(path.read_bytes()))

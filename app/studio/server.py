@@ -1,28 +1,26 @@
-"""The page: a tab for every view, and the server around them."""
+"""The page with its tabs, and the server around it."""
 
 from __future__ import annotations
 
 import errno
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import gradio as gr
 
-from app.studio.choices import Choices
-from app.studio.context import Context
-from app.studio.desk import Desk
+from app.studio.components import Studio, head
 from app.studio.engine import LiveEngine, ModelChoice
-from app.studio.gallery import Gallery
-from app.studio.listing import Listing, address_end
-from app.studio.scope import head
-from app.studio.upload import LEFT, UPLOAD
-from app.studio.views import views
+from app.studio.examples import Examples, TraceList, address_end
+from app.studio.files import MAX_UPLOAD, UPLOAD_SECONDS
+from app.studio.methods import Methods
+from app.studio.runs import Runs
+from app.studio.tabs import TABS
 from app.trace_files import TraceFiles
 from core.errors import UserError, first_line
 from core.models import presets
 
-PATIENCE = 5.0  # seconds the first visitor is waited for before the model takes every core
+PATIENCE = 5.0  # seconds to wait for the first visitor before the model takes every core
 
 THEME_JS = "() => { document.body.classList.toggle('dark'); }"
 
@@ -33,53 +31,45 @@ BRAND = """<div class="ds-brand"><svg viewBox="0 0 34 34" aria-hidden="true">
 <div><h1>Draftscope</h1><p>speculative decoding, tree by tree</p></div></div>"""
 
 
-def build(desk: Desk, choices: Choices, given: TraceFiles | None = None) -> gr.Blocks:
-    """The page around a desk. Nothing is loaded here, nor are the given files read."""
-    context = Context(desk, choices, Gallery(listing=Listing(given)))
+def build(runs: Runs, methods: Methods, files: TraceFiles | None = None) -> gr.Blocks:
+    """The page around the runs. Nothing is loaded here, and the listed files are not read."""
+    studio = Studio(runs, methods, Examples(files=TraceList(files)))
+    cache = (UPLOAD_SECONDS, UPLOAD_SECONDS)
     with gr.Blocks(
-        title="Draftscope", fill_width=True, analytics_enabled=False, delete_cache=(LEFT, LEFT)
+        title="Draftscope", fill_width=True, analytics_enabled=False, delete_cache=cache
     ) as page:
         with gr.Row(elem_id="ds-head"):
             gr.HTML(BRAND, apply_default_css=False)
             theme = gr.Button("Dark or light", elem_id="ds-theme", size="sm", min_width=36, scale=0)
             theme.click(None, js=THEME_JS)
         with gr.Tabs(elem_id="ds-views"):
-            for name, view in views().items():
-                with gr.Tab(view.TITLE, id=name, elem_id=f"ds-view-{name}"):
-                    view.build(context)
+            for tab in TABS:
+                with gr.Tab(tab.title, id=tab.name, elem_id=f"ds-view-{tab.name}"):
+                    tab.build(studio)
     return page
 
 
-# ── the server ───────────────────────────────────────────────────────────────────────────────────
-
-
 def launch(
-    desk: Desk,
+    runs: Runs,
     host: str,
     port: int,
-    block: bool,
-    methods: Sequence[str] = (),
-    budgets: Mapping[str, int] | None = None,
-    given: TraceFiles | None = None,
+    methods: Methods | None = None,
+    files: TraceFiles | None = None,
 ) -> gr.Blocks:
-    """Serve the page of a desk, with methods beyond the listed ones, a preset's budgets and files
-    for its shelf.
-
-    Raises UserError when the address cannot be had, or for a name that is no method.
-    """
-    page = build(desk, Choices.of(methods, budgets), given)
+    """Serve the page in the background. Raises UserError when the address cannot be had."""
+    page = build(runs, methods or Methods.of(), files)
     page.queue(default_concurrency_limit=8, max_size=64, api_open=False)
     try:
         page.launch(
             server_name=host,
             server_port=_port(host, port),
-            prevent_thread_lock=not block,
+            prevent_thread_lock=True,
             theme=_theme(),
             head=head(),
             quiet=True,
             share=False,
             allowed_paths=[],
-            max_file_size=UPLOAD,
+            max_file_size=MAX_UPLOAD,
             run_history=False,
             footer_links=[],
             enable_monitoring=False,
@@ -99,31 +89,33 @@ def serve(
     model: ModelChoice | None = None,
     *,
     methods: Sequence[str] = (),
-    given: TraceFiles | None = None,
+    files: TraceFiles | None = None,
 ) -> None:
     """Open the studio and stay until Ctrl-C. The page is there before the model is.
 
-    Raises UserError for a model's folder or presets file that is not there.
+    ``methods`` are offered beside the listed ones, ``files`` above the examples. Raises UserError
+    for a model's folder or presets file that is not there, a name that is no method, or an address
+    that cannot be had.
     """
     model = model or ModelChoice()
-    budgets = presets.find(model.model).budgets
-    desk = Desk(LiveEngine(model), PATIENCE)
+    offered = Methods.of(methods, presets.find(model.model).budgets)
+    runs = Runs(LiveEngine(model), PATIENCE)
     port = _port(host, port)
-    page = launch(desk, host, port, block=False, methods=methods, budgets=budgets, given=given)
+    page = launch(runs, host, port, offered, files)
     shown = "127.0.0.1" if host == "0.0.0.0" else host
-    print(f"Draftscope: http://{shown}:{port}{address_end(given)}  (Ctrl-C stops it)", flush=True)
-    desk.open()
+    print(f"Draftscope: http://{shown}:{port}{address_end(files)}  (Ctrl-C stops it)", flush=True)
+    runs.start()
     try:
         page.block_thread()
     finally:
-        desk.close()
+        runs.close()
 
 
 def _port(host: str, port: int) -> int:
     """The port, or one that is free for 0.
 
-    Raises UserError for an address that cannot be had: the server behind would say so in many
-    lines, and Gradio in its own variables.
+    Raises UserError for an address that cannot be had: the server itself would say so in many
+    lines, and Gradio by its own variables.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:

@@ -1,0 +1,133 @@
+"""Gradio parts that the tabs are made of: mounted views, uploads, stop buttons.
+
+A view is drawn by ``app/web``. Gradio evaluates templates as code, so theirs is constant: no text
+of a model, a file or a person ever stands in it. What changes comes through ``value`` (tickets, or
+a sentence to show) and through routes, and the scripts write it as text nodes only.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from app.page_files import STUDIO, css, script
+from app.studio.examples import Examples
+from app.studio.files import open_upload, remove_leftovers
+from app.studio.methods import Methods
+from app.studio.routes import Route, Routes, named
+from app.studio.runs import Runs
+from app.view.text import flowing
+from core.errors import UserError
+
+TAB_STYLES = ("learn.css", "denoise.css")
+QUIET: dict[str, Any] = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}
+
+# Constant, but for the name. Gradio knows a component's events by these calls of `trigger`.
+MOUNT_JS = """window.draftscope.{name}({{
+  element, props, server, watch,
+  running: () => trigger('running'), settled: () => trigger('settled'),
+}});"""
+STOP_JS = "() => {{ window.dispatchEvent(new CustomEvent('draftscope-stop', {{detail: '{0}'}})); }}"
+
+
+@dataclass(frozen=True)
+class Studio:
+    """What every tab is built with."""
+
+    runs: Runs
+    methods: Methods
+    examples: Examples = field(default_factory=Examples)
+
+    @property
+    def routes(self) -> Routes:
+        return Routes(self.runs, self.examples)
+
+
+def head() -> str:
+    """The style and the script of all views, once, for the page's head: Gradio rewrites what passes
+    through ``css``, and loses container queries."""
+    return f"<style>{css(TAB_STYLES)}</style><script>{script(STUDIO)}</script>"
+
+
+def view(name: str, elem_id: str, routes: Mapping[str, Route]) -> gr.HTML:
+    """The view that app/web/mounts.js has under this name, with the routes it may call.
+
+    ``value`` of the tabs with runs: {"tickets": […]} to show them, {"added": […]} to put some
+    beside what is shown, {"error": …} to say a sentence.
+
+    Not a subclass: Gradio writes a .pyi file beside the source of every component class.
+    """
+    return gr.HTML(
+        value={},
+        html_template='<div class="ds-mount"></div>',
+        js_on_load=MOUNT_JS.format(name=name),
+        apply_default_css=False,
+        server_functions=[named(route, answer) for route, answer in routes.items()],
+        elem_id=elem_id,
+    )
+
+
+@contextmanager
+def form_beside_view(prefix: str) -> Iterator[tuple[gr.Column, gr.Column]]:
+    """Two columns: the form at the left, the view at the right."""
+    with gr.Row(elem_classes="ds-page", equal_height=False):
+        form = gr.Column(elem_classes="ds-panel", elem_id=f"{prefix}-panel", scale=0, min_width=280)
+        yield form, gr.Column(elem_classes="ds-main", scale=1, min_width=280)
+
+
+def start_stop(prefix: str) -> tuple[gr.Button, gr.Button]:
+    with gr.Row(elem_classes="ds-go"):
+        start = gr.Button("Start", variant="primary", elem_id=f"{prefix}-start", min_width=90)
+        stop = gr.Button("Stop", interactive=False, elem_id=f"{prefix}-stop", min_width=70)
+    return start, stop
+
+
+def connect_stop(view: gr.HTML, stop: gr.Button, prefix: str) -> None:
+    """Stop tells the view, and can be pressed while the view says that it works.
+
+    Within the page: of two requests to the server the second might be answered first.
+    """
+    stop.click(None, js=STOP_JS.format(prefix))
+    for event, on in ((view.running, "true"), (view.settled, "false")):
+        event(None, None, stop, js=f"() => ({{__type__: 'update', interactive: {on}}})", **QUIET)
+
+
+def hidden_upload(label: str, elem_id: str) -> gr.UploadButton:
+    """Not displayed: a button of the view presses it, so that it stands where it belongs."""
+    return gr.UploadButton(
+        label, elem_id=elem_id, elem_classes="ds-file", size="sm", file_count="single"
+    )
+
+
+def connect_upload(
+    button: gr.UploadButton, view: gr.HTML, show: Callable[[list[Path]], Any]
+) -> None:
+    """What is uploaded becomes the view's value by ``show``, or the sentence that it raises."""
+
+    def opened(paths: str | list[str] | None) -> Any:
+        if not paths:
+            return gr.skip()
+        remove_leftovers(Path(button.GRADIO_CACHE))
+        files = [Path(path) for path in ([paths] if isinstance(paths, str) else paths)]
+        return value_or_sentence(lambda: show(files))
+
+    button.upload(opened, button, view, **QUIET)
+
+
+def open_traces(runs: Runs, files: list[Path]) -> list[str]:
+    """Put uploaded traces on view; their tickets. Raises UserError for what is no trace."""
+    return [runs.open(open_upload(file)) for file in files]
+
+
+def value_or_sentence(make: Callable[[], Any]) -> Any:
+    """A view's new value, or the sentence of a UserError, new when it happens again."""
+    try:
+        return make()
+    except UserError as error:
+        return {"error": flowing(str(error), 1000), "again": secrets.token_hex(4)}

@@ -1,0 +1,280 @@
+"""What there is to open: the example traces that ship, and trace files of the command line.
+
+A name that comes from a page is looked up in these lists, never joined to a path.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import math
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any
+
+from app.studio import shipped
+from app.trace_files import TraceFile, TraceFiles
+from app.view.denoise import run_title
+from app.view.rounds import method_name
+from app.view.text import flowing, visible
+from core import ASSETS
+from core.diffusion.request import PLAIN, SPIFFY
+from core.errors import UserError
+from core.methods.registry import METHODS, built_in
+from core.rounds.round import Round
+from core.traces.reader import TraceReader, read_ends, read_trace
+from core.traces.schema import Trace
+
+TRACES = ASSETS / "traces"
+HEADING = "From the command line"
+MAX_LABEL, MAX_PROMPT, MAX_TROUBLE = 160, 120, 200  # characters that are shown of each
+
+
+def is_denoising(method: object) -> bool:
+    return method in (PLAIN, SPIFFY)
+
+
+def budget_of(method: str, settings: Mapping[str, Any]) -> int | None:
+    """The draft budget, where the method's drafts depend on it."""
+    found, budget = built_in(method), settings.get("budget")
+    depends = found is None or found.builder not in (None, "chain")
+    return budget if depends and type(budget) is int else None
+
+
+def title_of(method: str, settings: Mapping[str, Any]) -> str:
+    """A run in a few words: its method, and the budget where that matters."""
+    if is_denoising(method):
+        return visible(run_title(settings))
+    title = found.title if (found := built_in(method)) else method_name(method)
+    budget = budget_of(method, settings)
+    return visible(title if budget is None else f"{title}, B = {budget}")
+
+
+# ── what ships ───────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class ExampleRun:
+    """A trace that ships, by its header and footer. ``topic``: its prompt's name."""
+
+    name: str
+    topic: str
+    method: str
+    title: str
+    prompt: str
+    budget: int | None
+    tau: Any
+    rounds: Any
+
+    @staticmethod
+    def of(name: str, file: Path) -> ExampleRun:
+        lines = gzip.decompress(file.read_bytes()).splitlines()
+        header, footer = json.loads(lines[0]), json.loads(lines[-1])
+        method, settings = header["method"], header["settings"]
+        return ExampleRun(
+            name, name.split("-")[0], visible(method), title_of(method, settings),
+            flowing(header["prompt_text"], 400), settings.get("budget"), footer.get("tau"),
+            footer.get("rounds"),
+        )  # fmt: skip
+
+    @property
+    def order(self) -> tuple[int, int]:
+        methods = list(METHODS)
+        place = methods.index(self.method) if self.method in methods else len(methods)
+        return place, self.budget or 0
+
+    def to_json(self) -> dict[str, Any]:
+        keys = ("name", "method", "title", "prompt", "tau", "rounds")
+        return {key: getattr(self, key) for key in keys}
+
+
+@dataclass(frozen=True)
+class Examples:
+    """The traces of a folder, by file name without its ending, and before them a list of files."""
+
+    folder: Path = TRACES
+    files: TraceList = field(default_factory=lambda: TraceList())
+
+    @cached_property
+    def _paths(self) -> dict[str, Path]:
+        return {f.name.removesuffix(".jsonl.gz"): f for f in sorted(self.folder.glob("*.jsonl.gz"))}
+
+    @cached_property
+    def runs(self) -> tuple[ExampleRun, ...]:
+        """All that ship, in the order they are listed."""
+        found = (ExampleRun.of(name, path) for name, path in self._paths.items())
+        return tuple(sorted(found, key=lambda run: (_place(run.topic), run.order)))
+
+    def groups(self, denoising: bool) -> list[dict[str, Any]]:
+        """What the page offers: the listed files, then a group of runs for each prompt."""
+        groups: dict[str, list[ExampleRun]] = {}
+        for run in self.runs:
+            if is_denoising(run.method) == denoising:
+                groups.setdefault(run.topic, []).append(run)
+        return [*self.files.group(denoising), *map(_group, groups.values())]
+
+    def trace(self, name: object) -> Trace:
+        """Raises UserError for a name that is none of them."""
+        file = self._paths.get(name) if isinstance(name, str) else None
+        if file is None:
+            raise UserError("there is no such example")
+        return read_trace(file)
+
+    def open(self, name: object) -> Trace | TraceReader:
+        """An example or a listed file. A listed file may be long, so its rounds are yet to be read.
+
+        Raises UserError for a name that is none of them, and for a file that is no trace.
+        """
+        listed = self.files.find(name)
+        return self.trace(name) if listed is None else OpenFile(listed.path)
+
+
+def _place(topic: str) -> tuple[int, str]:
+    """Topics in the order they were recorded, then any others."""
+    topics = [*shipped.RECORDED]
+    return (topics.index(topic) if topic in topics else len(topics), topic)
+
+
+def _group(runs: list[ExampleRun]) -> dict[str, Any]:
+    topic, names = runs[0].topic, [run.name for run in runs]
+    return {
+        "topic": topic,
+        "prompt": runs[0].prompt,
+        "runs": [run.to_json() for run in runs],
+        "together": [n for end in shipped.TOGETHER if (n := f"{topic}-{end}") in names],
+    }
+
+
+# ── files of the command line ────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class FileLine:
+    """What is known of a file so far. ``trouble``: why it cannot be opened."""
+
+    title: str = ""
+    prompt: str = ""
+    denoising: bool = False
+    result: str = "…"
+    trouble: str = ""
+
+    def to_json(self, file: TraceFile) -> dict[str, Any]:
+        return {
+            "name": file.name,
+            "label": visible(file.label, MAX_LABEL),
+            "words": self.trouble or f"{self.title} · {self.result}",
+            "prompt": self.prompt,
+            "opens": not self.trouble,
+        }
+
+
+class TraceList:
+    """The listed files, by the names that a page asks for them by; no other file is ever opened.
+
+    Headers are read when somebody first looks, which takes a moment for hundreds of files. τ comes
+    after a file's rounds, so it is read in the background, and the page asks again.
+    """
+
+    def __init__(self, files: TraceFiles | None = None):
+        files = files or TraceFiles()
+        self._files = {file.name: file for file in files.files}
+        self._note = files.note
+        self._lines: dict[str, FileLine] = {}
+        self._lock = threading.Lock()
+        self._reader = threading.Thread(
+            target=self._read_results, name="draftscope-list", daemon=True
+        )
+
+    def find(self, name: object) -> TraceFile | None:
+        return self._files.get(name) if isinstance(name, str) else None
+
+    def group(self, denoising: bool) -> list[dict[str, Any]]:
+        """Their group, of denoising runs or of the others; an empty list where there are none."""
+        self._read_headers()
+        lines = [(name, line) for name, line in self._lines.items() if line.denoising == denoising]
+        if not lines:
+            return []
+        files = [line.to_json(self._files[name]) for name, line in lines]
+        reading = self._reader.is_alive()
+        return [{"topic": HEADING, "note": self._note, "files": files, "reading": reading}]
+
+    def _read_headers(self) -> None:
+        with self._lock:
+            if self._lines or not self._files:
+                return
+            self._lines = {name: _line(file) for name, file in self._files.items()}
+            self._reader.start()
+
+    def _read_results(self) -> None:
+        for name, line in list(self._lines.items()):
+            if not line.trouble:
+                self._lines[name] = replace(line, result=_result(self._files[name], line.denoising))
+
+
+def _line(file: TraceFile) -> FileLine:
+    try:
+        header = file.header()
+        title = title_of(header.method, header.settings)
+        prompt = flowing(header.prompt_text, MAX_PROMPT)
+        return FileLine(title, prompt, is_denoising(header.method))
+    except Exception as error:
+        return FileLine(trouble=_trouble(error))
+
+
+def _result(file: TraceFile, denoising: bool) -> str:
+    try:
+        footer = read_ends(file.path).footer
+    except Exception as error:
+        return _trouble(error)
+    if footer is None:
+        return "interrupted"
+    tau, calls = footer.get("tau"), footer.get("rounds")
+    if denoising:
+        return visible(f"{calls} model calls") if type(calls) is int else "no calls"
+    return visible(f"τ {tau:.2f}") if type(tau) is float and math.isfinite(tau) else "no τ"
+
+
+def _trouble(error: Exception) -> str:
+    """One sentence: one broken file among many is no failure of the list."""
+    if isinstance(error, UserError):
+        return visible(str(error), MAX_TROUBLE)
+    logging.getLogger(__name__).error("a listed file could not be read", exc_info=error)
+    return f"this file could not be read ({type(error).__name__})"
+
+
+def address_end(files: TraceFiles | None) -> str:
+    """What the page's address ends with to open the only listed file at once; the tab of denoising
+    runs has no links."""
+    listed = files.files if files else ()
+    with suppress(UserError):
+        if len(listed) == 1 and not is_denoising(listed[0].header().method):
+            return f"/#trace={listed[0].name}"
+    return ""
+
+
+class OpenFile(TraceReader):
+    """A trace file that is read as its rounds are asked for, and closed after the last of them."""
+
+    def __init__(self, path: Path):
+        self._open = _opened(path)
+        try:
+            super().__init__(self._open, path.name)
+        except BaseException:
+            self._open.close()
+            raise
+
+    def __iter__(self) -> Iterator[Round]:
+        with self._open:
+            yield from super().__iter__()
+
+
+def _opened(path: Path) -> IO[bytes]:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise UserError(f"{path.name} cannot be read: {error.strerror or error}") from None

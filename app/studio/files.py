@@ -1,0 +1,200 @@
+"""Files in and out of the page: an upload is only ever parsed, a download is made in memory.
+
+No path comes from a page or goes there. Gradio names an upload's folder by what the file holds, so
+two tabs with one file share it, and neither may take it away from the other: Gradio itself removes
+what has lain there for a minute.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from app.studio.runs import Run
+from app.view.rounds import method_name
+from app.view.tree import svg_tree
+from core.errors import UserError
+from core.rounds.round import Round
+from core.traces.reader import TraceReader
+from core.traces.schema import Trace
+from core.traces.writer import write_trace
+
+MAX_UPLOAD = 64 << 20  # bytes of a file
+MAX_UNPACKED = 512 << 20  # bytes of what a gzip file may unpack to
+UPLOAD_SECONDS = 60  # an upload stays on the disk so long; it is read at once
+MAX_NODES = 200_000  # of a run that is made into one file here; larger ones: the command line
+TOO_LARGE = "this run is too large for the page: save its trace and use the export command"
+
+FileJson = dict[str, str]  # {name, type, data}; the data in base64
+
+
+# ── in ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what Gradio leaves of an upload that is gone: an empty file and an empty folder."""
+    for empty in _empty(folder, time.time() - UPLOAD_SECONDS):
+        with suppress(OSError):  # it may be another's, or gone by now
+            empty.rmdir() if empty.is_dir() else empty.unlink()
+
+
+def _empty(folder: Path, before: float) -> Iterator[Path]:
+    for path in folder.glob("*"):
+        with suppress(OSError):
+            about = path.stat()
+            if about.st_mtime < before and (path.is_dir() or not about.st_size):
+                yield path
+
+
+def open_upload(path: Path) -> TraceReader:
+    """The trace in an uploaded file, whose file may be removed now.
+
+    Raises UserError, with one sentence, for anything else; so does the reader, for its rounds.
+    """
+    try:
+        if path.stat().st_size > MAX_UPLOAD:
+            raise UserError(f"the file is larger than {MAX_UPLOAD >> 20} MB")
+        raw = io.BytesIO(path.read_bytes())
+        zipped = raw.getvalue()[:2] == b"\x1f\x8b"
+        file = gzip.GzipFile(fileobj=raw) if zipped else raw
+        return TraceReader(cast(Any, _Bounded(file)), "this file")
+    except (OSError, EOFError):
+        raise UserError("this file cannot be read") from None
+
+
+class _Bounded(io.RawIOBase):
+    """A file that raises UserError when it unpacks to more than it may."""
+
+    def __init__(self, file: Any):
+        self._file, self._left = file, MAX_UNPACKED
+
+    def read(self, size: int = -1) -> bytes:
+        return self._count(self._file.read(size))
+
+    def readline(self, size: int | None = -1) -> bytes:
+        return self._count(self._file.readline(-1 if size is None else size))
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._file.seek(offset, whence)
+
+    def _count(self, data: bytes) -> bytes:
+        self._left -= len(data)
+        if self._left < 0:
+            raise UserError(f"this file unpacks to more than {MAX_UNPACKED >> 20} MB")
+        return data
+
+
+# ── out ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Content(NamedTuple):
+    data: bytes
+    type: str
+
+
+def trace_file(trace: Trace) -> FileJson:
+    """A trace. Raises UserError for one that no page would open again."""
+    with tempfile.TemporaryDirectory(prefix="draftscope-") as folder:
+        path = Path(folder) / "run.jsonl.gz"
+        write_trace(path, trace)
+        data = path.read_bytes()
+    if len(data) > MAX_UPLOAD:
+        raise UserError(
+            f"this trace would be larger than {MAX_UPLOAD >> 20} MB: the command run --trace "
+            "writes one of any size"
+        )
+    name = f"{plain_name(trace.header.created)}.jsonl.gz"
+    return _file(trace.header.method, name, Content(data, "application/gzip"))
+
+
+def tree_file(record: Round, run: Run, dark: bool) -> FileJson:
+    """A round's tree as SVG, light or dark as the page is."""
+    content = Content(svg_tree(record, run.explainer, dark).encode(), "image/svg+xml")
+    return _file(run.method, f"round-{record.number}.svg", content)
+
+
+def round_file(record: Round, form: object, method: str) -> FileJson:
+    """A round's draft as DOT or GraphML. Raises UserError for any other form."""
+    if form not in OF_ROUND:
+        raise UserError("there is no such file")
+    return _file(method, f"round-{record.number}.{form}", OF_ROUND[form](record))
+
+
+def run_file(run: Run, form: object) -> FileJson:
+    """A run in one of the forms of ``OF_RUN``. Raises UserError for another, or a huge run."""
+    if form not in OF_RUN:
+        raise UserError("there is no such file")
+    if run.nodes > MAX_NODES:
+        raise UserError(TOO_LARGE)
+    name, make = OF_RUN[form]
+    return _file(run.method, name, make(run.trace()))
+
+
+def _file(method: object, name: str, content: Content) -> FileJson:
+    """The file's name begins with the method's."""
+    begin = plain_name(method_name(method).removesuffix(".py"))
+    data = base64.b64encode(content.data).decode("ascii")
+    return {"name": f"draftscope-{begin}-{name}", "type": content.type, "data": data}
+
+
+def plain_name(text: str) -> str:
+    """Only what every file system takes: a header may come from a hostile file."""
+    return re.sub(r"[^0-9A-Za-z]+", "-", text)[:40].strip("-") or "run"
+
+
+# ── the forms; what each needs is imported when it is first asked for ────────────────────────────
+
+
+def _dot(record: Round) -> Content:
+    from app.export.graphs import dot
+
+    return Content(dot(record).encode(), "text/vnd.graphviz")
+
+
+def _graphml(record: Round) -> Content:
+    from app.export.graphs import graphml
+
+    return Content(graphml(record), "application/graphml+xml")
+
+
+def _html(trace: Trace) -> Content:
+    from app.export.offline import offline_page
+
+    return Content(offline_page([trace]).encode(), "text/html")
+
+
+def _perfetto(trace: Trace) -> Content:
+    from app.export.timeline import perfetto
+
+    return Content(perfetto(trace).encode(), "application/json")
+
+
+def _table(name: str, form: str) -> Callable[[Trace], Content]:
+    def make(trace: Trace) -> Content:
+        from analysis.rows import nodes_table, rounds_table
+        from app.export.tables import TYPES, table_bytes
+
+        table = rounds_table(trace) if name == "rounds" else nodes_table(trace.rounds)
+        return Content(table_bytes(table, form), TYPES[form])
+
+    return make
+
+
+OF_ROUND: dict[Any, Callable[[Round], Content]] = {"dot": _dot, "graphml": _graphml}
+OF_RUN: dict[Any, tuple[str, Callable[[Trace], Content]]] = {
+    "html": ("run.html", _html),
+    "perfetto": ("run.perfetto.json", _perfetto),
+    **{
+        f"{n}.{f}": (f"{n}.{f}", _table(n, f))
+        for n in ("rounds", "nodes")
+        for f in ("csv", "parquet")
+    },
+}

@@ -1,0 +1,272 @@
+"""The forms of Run and Compare: a prompt, one method or up to four, and the requests they state."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from app.studio import shipped
+from app.studio.components import QUIET, start_stop
+from app.studio.methods import BUDGETS, OWN, Key, Methods
+from app.view.comparison import LETTERS
+from core.decoding.request import RunRequest
+from core.errors import UserError
+from core.methods.method import Option
+from core.methods.registry import BUILDERS
+
+MAX_PROMPT = 40_000  # characters
+NONE = ""  # no method in this place of a comparison
+SHARED = ("max_new_tokens", "temperature", "top_k", "top_p", "seed")
+WHOLE = frozenset({"max_new_tokens", "top_k", "seed", "budget"})
+DEFAULT = RunRequest.method
+
+Values = Mapping[Component, Any]
+
+
+# ── what the inputs state ────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class MethodChoice:
+    """What one method's inputs state; a browser wrote all of it."""
+
+    method: Any
+    builder: Any = OWN
+    budget: Any = 64
+    options: Mapping[Key, Any] = field(default_factory=dict)
+
+
+def requests(
+    methods: Methods, prompt: Any, shared: Mapping[str, Any], choices: Sequence[MethodChoice]
+) -> list[RunRequest]:
+    """One request for each method. Raises UserError for what no run can have."""
+    prompt = checked_prompt(prompt)
+    numbers = {name: number(shared[name], name in WHOLE) for name in SHARED}
+    chosen = [c for c in choices if c.method not in (NONE, None) or len(choices) == 1]
+    if not chosen:
+        raise UserError("choose a method first")
+    made = [
+        RunRequest(
+            prompt,
+            methods.name(choice.method, choice.builder),
+            budget=number(choice.budget, whole=True),
+            options=methods.changes(choice.method, choice.builder, choice.options),
+            **numbers,
+        )
+        for choice in chosen
+    ]
+    for request in made:
+        request.settings()
+    return made
+
+
+def checked_prompt(prompt: Any) -> str:
+    """Raises UserError for none, and for one that is too long."""
+    if not (isinstance(prompt, str) and prompt.strip()):
+        raise UserError("write a prompt first")
+    if len(prompt) > MAX_PROMPT:
+        raise UserError(f"the prompt is longer than {MAX_PROMPT} characters")
+    return prompt
+
+
+def number(value: Any, whole: bool = False) -> Any:
+    """Raises UserError for what is no finite number."""
+    if not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise UserError("fill in every number of the settings")
+    return int(value) if whole else float(value)
+
+
+# ── the inputs ───────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class MethodInputs:
+    """One method's inputs.
+
+    filled_for  the method and builder that ``options`` were last filled for: they follow a choice
+                a moment later, and Start may be pressed before they do
+    """
+
+    method: Component
+    budget: Component
+    builder: Component
+    filled_for: Component
+    options: Mapping[Key, Component]
+
+    @property
+    def components(self) -> set[Component]:
+        own = {self.method, self.budget, self.builder, self.filled_for}
+        return own | {*self.options.values()}
+
+    def read(self, values: Values) -> MethodChoice:
+        """Without options while these are still another method's or builder's."""
+        method, builder = values[self.method], values[self.builder]
+        current = values[self.filled_for] == _pair(method, builder)
+        options = {key: values[part] for key, part in self.options.items()} if current else {}
+        return MethodChoice(method, builder, values[self.budget], options)
+
+
+@dataclass(frozen=True)
+class RunForm:
+    """A form's parts; ``shared`` by the name of what they set."""
+
+    prompt: gr.Textbox
+    shared: Mapping[str, Component]
+    methods: Sequence[MethodInputs]
+    start: gr.Button
+    stop: gr.Button
+    upload: gr.UploadButton
+
+    @property
+    def components(self) -> set[Component]:
+        own = {self.prompt, *self.shared.values()}
+        return own.union(*(inputs.components for inputs in self.methods))
+
+    def requests(self, methods: Methods, values: Values) -> list[RunRequest]:
+        """Raises UserError with a sentence about what is amiss."""
+        shared = {name: values[part] for name, part in self.shared.items()}
+        choices = [inputs.read(values) for inputs in self.methods]
+        return requests(methods, values[self.prompt], shared, choices)
+
+
+def run_form(methods: Methods) -> RunForm:
+    """One method, from the prompt down to the traces."""
+    prompt = prompt_box("ds")
+    method = gr.Radio(methods.titles, value=DEFAULT, label="Method", elem_id="ds-method")
+    options = _options(methods, method, "ds", DEFAULT)
+    budget = gr.Radio(
+        list(BUDGETS), value=methods.budget(DEFAULT, 64), label="Draft budget B",
+        elem_id="ds-budget",
+    )  # fmt: skip
+    shared = _shared("ds")
+    start, stop = start_stop("ds")
+    upload = gr.UploadButton(
+        "Open a trace…", elem_id="ds-open", size="sm", min_width=90, file_count="single"
+    )
+    return RunForm(prompt, shared, [MethodInputs(method, budget, *options)], start, stop, upload)
+
+
+def compare_form(methods: Methods) -> RunForm:
+    """Two to four methods on one prompt, each with its own budget, builder and options."""
+    prompt = prompt_box("ds-c")
+    begin = [*shipped.COMPARED, *[(NONE, shipped.COMPARED[-1][1])] * len(LETTERS)]
+    slots = [_slot(methods, *place) for place in zip(LETTERS, begin, strict=False)]
+    shared = _shared("ds-c")
+    start, stop = start_stop("ds-c")
+    upload = gr.UploadButton(
+        "Add traces…", elem_id="ds-c-open", size="sm", min_width=90, file_count="multiple"
+    )
+    return RunForm(prompt, shared, slots, start, stop, upload)
+
+
+def _slot(methods: Methods, letter: str, begin: tuple[str, int]) -> MethodInputs:
+    method, name = begin[0], f"ds-slot-{letter.lower()}"
+    with gr.Group(elem_classes="ds-slot", elem_id=name):
+        with gr.Row():
+            chosen = gr.Dropdown(
+                [("none", NONE), *methods.titles], value=method, label=f"{letter}: method",
+                filterable=False, scale=3, min_width=110,
+            )  # fmt: skip
+            budget = gr.Dropdown(
+                list(BUDGETS), value=methods.budget(*begin), label="B", filterable=False, scale=2,
+                min_width=70,
+            )  # fmt: skip
+        options = _options(methods, chosen, name, method)
+    return MethodInputs(chosen, budget, *options)
+
+
+def prompt_box(prefix: str) -> gr.Textbox:
+    """The prompt, and buttons that fill in an example."""
+    prompt = gr.Textbox(
+        shipped.PROMPTS[0][1], label="Prompt", lines=3, max_lines=12, max_length=MAX_PROMPT,
+        elem_id=f"{prefix}-prompt", placeholder="Ask the target something",
+    )  # fmt: skip
+    with gr.Row(elem_classes="ds-examples"):
+        for name, text in shipped.PROMPTS:
+            example = gr.Button(name, size="sm", min_width=40, scale=0)
+            example.click(
+                None, outputs=prompt, js=f"() => {json.dumps(text)}", show_progress="hidden"
+            )
+    return prompt
+
+
+def _shared(prefix: str) -> dict[str, Component]:
+    """What all methods of a press on Start have in common."""
+    inputs: dict[str, Component] = {
+        "max_new_tokens": gr.Slider(
+            1, 512, 64, step=1, label="Max new tokens", elem_id=f"{prefix}-length"
+        ),
+        "temperature": gr.Slider(
+            0, 2, 0, step=0.05, label="Temperature (0 = greedy)", elem_id=f"{prefix}-temperature"
+        ),
+    }
+    with gr.Accordion("Sampling", open=False, elem_id=f"{prefix}-more", elem_classes="ds-fold"):
+        seed = gr.Number(0, label="Seed", precision=0, minimum=0, maximum=2**31 - 1)
+        top_k = gr.Number(0, label="Top-k (0 = off)", precision=0, minimum=0, maximum=1 << 20)
+        top_p = gr.Slider(0.05, 1, 1, step=0.01, label="Top-p (1 = off)")
+    return inputs | {"seed": seed, "top_k": top_k, "top_p": top_p}
+
+
+# ── a method's own options ───────────────────────────────────────────────────────────────────────
+
+
+def _options(
+    methods: Methods, method: Component, prefix: str, begin: str
+) -> tuple[Component, Component, dict[Key, Component]]:
+    """The builder, what the options are filled for, and every method's options; those of the
+    chosen method are shown."""
+    shown = methods.options(begin, OWN) if begin else {}
+    with gr.Accordion(
+        "Builder and options", open=False, elem_id=f"{prefix}-options", elem_classes="ds-fold",
+        visible=bool(begin),
+    ) as box:  # fmt: skip
+        builder = gr.Dropdown(
+            [("as the method's own", OWN), *((name, name) for name in BUILDERS)],
+            value=OWN, label="Builder", elem_id=f"{prefix}-builder", filterable=False,
+        )  # fmt: skip
+        inputs = {key: _input(o, shown.get(key)) for key, o in methods.all_options().items()}
+        filled_for = gr.Textbox(_pair(begin, OWN), visible=False)
+    parts = [filled_for, *inputs.values()]
+
+    def fill(name: str, own: str) -> list[Any]:
+        options = methods.options(name, own) if name else {}
+        return [_pair(name, own), *(gr.update(**_properties(options.get(key))) for key in inputs)]
+
+    def choose(name: str) -> list[Any]:
+        free = methods.takes_builders(name)
+        some = free or (bool(name) and bool(methods.options(name, OWN)))
+        builders = gr.update(value=OWN, visible=free)
+        return [gr.update(visible=some), builders, *fill(name, OWN)]
+
+    method.change(choose, method, [box, builder, *parts], **QUIET)  # type: ignore[attr-defined]
+    builder.input(fill, [method, builder], parts, **QUIET)
+    return builder, filled_for, inputs
+
+
+def _pair(method: Any, builder: Any) -> str:
+    return f"{method} {builder}"
+
+
+def _input(option: Option, shown: Option | None) -> Component:
+    """One option's input; it is filled anew whenever a method with it is chosen."""
+    properties = {"label": option.label, "elem_classes": "ds-option", **_properties(shown)}
+    if option.type is bool:
+        return gr.Checkbox(**properties)
+    precision = 0 if option.type is int else None
+    step = option.range.step if option.range is not None and not option.range.log else None
+    return gr.Number(precision=precision, **({"step": step} if step else {}), **properties)
+
+
+def _properties(option: Option | None) -> dict[str, Any]:
+    """What an input shows of an option; nothing where the method has none of this name."""
+    if option is None:
+        return {"visible": False, "value": None}
+    limits = f" ({option.range})" if option.range is not None else ""
+    info = f"{option.help}{limits}" if option.help else str(option.range or "")
+    return {"visible": True, "value": option.default, "label": option.label, "info": info or None}

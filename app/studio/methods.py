@@ -1,0 +1,101 @@
+"""The methods that a page offers, their builders and options.
+
+Method files are named on the command line only: whatever a page sends is looked up here, so that
+none of it reaches the registry as a path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.errors import UserError
+from core.methods.method import Method, Option
+from core.methods.registry import BUILDERS, METHODS, find
+from core.models.presets import Value
+
+BUDGETS = (1, 4, 16, 64, 256, 1024)
+OWN = "own"  # the method's own builder
+
+Key = tuple[str, type]  # methods share an input where an option's name and type are the same
+
+
+def key(option: Option) -> Key:
+    return option.name, option.type
+
+
+def form_options(method: Method) -> tuple[Option, ...]:
+    """Those that a page may set: numbers and flags, no text such as a path."""
+    return tuple(o for o in method.all_options if o.type in (bool, int, float))
+
+
+@dataclass(frozen=True)
+class Methods:
+    """The listed methods and those of the command line.
+
+    budgets  what the model's preset finds sensible, by method
+    """
+
+    names: tuple[str, ...]
+    budgets: Mapping[str, int] = field(default_factory=dict)
+
+    @staticmethod
+    def of(extra: Sequence[str] = (), budgets: Mapping[str, int] | None = None) -> Methods:
+        """Raises UserError for a name that is no method, or a file that defines none."""
+        for name in extra:
+            find(name)
+        return Methods(tuple(dict.fromkeys((*METHODS, *extra))), budgets or {})
+
+    @property
+    def titles(self) -> list[tuple[str, str]]:
+        """(title, name) of every method."""
+        return [(find(name).title, name) for name in self.names]
+
+    def budget(self, method: str, usual: int) -> int:
+        """The offered budget nearest to the preset's for this method, else the usual one."""
+        wanted = self.budgets.get(method, usual)
+        return min(BUDGETS, key=lambda offered: abs(offered - wanted))
+
+    def takes_builders(self, method: object) -> bool:
+        """Whether the method's drafter may be given another builder: it must have a name."""
+        return method in self.names and isinstance(find(str(method)).drafter, str)
+
+    def name(self, method: object, builder: object) -> str:
+        """The name with the builder exchanged. Raises UserError for what is not offered."""
+        if method not in self.names:
+            raise UserError("this page does not offer that method")
+        chosen = find(str(method))
+        if builder == OWN or builder == chosen.builder or chosen.drafter is None:
+            return str(method)
+        if builder not in BUILDERS or not self.takes_builders(method):
+            raise UserError(f"{chosen.title} keeps its own builder")
+        return f"{chosen.drafter}+{builder}"
+
+    def options(self, method: object, builder: object) -> dict[Key, Option]:
+        """What one choice lets a page set."""
+        return {key(o): o for o in form_options(find(self.name(method, builder)))}
+
+    def all_options(self) -> dict[Key, Option]:
+        """What any choice lets a page set."""
+        names = (self.name(method, b) for method in self.names for b in self._builders(method))
+        return {key(o): o for name in names for o in form_options(find(name))}
+
+    def changes(
+        self, method: object, builder: object, values: Mapping[Key, Any]
+    ) -> tuple[tuple[str, Value], ...]:
+        """The options that differ from their defaults.
+
+        Raises UserError for a value that is missing or out of range.
+        """
+        changed: list[tuple[str, Value]] = []
+        for which, option in self.options(method, builder).items():
+            value = values.get(which, option.default)
+            if value is None:
+                raise UserError(f"fill in the option {option.label}")
+            if (value := option.read(value)) != option.default:
+                changed.append((option.name, value))
+        return tuple(changed)
+
+    def _builders(self, method: str) -> Iterable[str]:
+        return (OWN, *BUILDERS) if self.takes_builders(method) else (OWN,)

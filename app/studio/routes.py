@@ -1,0 +1,186 @@
+"""What a page may ask the server: plain JSON in, plain JSON out.
+
+Routes only read; no model works in them. A question was written by a browser, so nothing in it is
+believed. A mapping's keys are the names that the page's script calls.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from app.studio import shipped
+from app.studio.examples import Examples, budget_of
+from app.studio.files import OF_ROUND, round_file, run_file, trace_file, tree_file
+from app.studio.records import calibration_records, cause_examples, depth_records, parquet_file
+from app.studio.runs import Run, Runs
+from app.view.comparison import LETTERS, differences, same_tokens
+from app.view.rounds import method_name, node_view
+from app.view.text import flowing, visible
+from core.errors import UserError
+from core.rounds.round import Round
+from core.traces.schema import Trace
+
+GONE = {"error": "this run is no longer on the server"}
+MAX_LISTED = 24  # runs a page may ask about at once
+
+Question = dict[str, Any]
+Route = Callable[[Question], Any]
+
+
+class Routes:
+    """Those about runs, which the tabs Run and Compare have, and other tabs in part."""
+
+    def __init__(self, runs: Runs, examples: Examples):
+        self._runs, self._examples = runs, examples
+
+    def of_runs(self) -> dict[str, Route]:
+        return {
+            "news": lambda q: self._runs.updates(get(q, "ticket"), whole(get(q, "since")) or 0),
+            "inspect": self._inspect,
+            "save": lambda q: trace_file(self._run(get(q, "ticket")).trace()),
+            "draw": self._draw,
+            "take": self._export,
+            "share": self._share,
+            "compare": self._compare,
+            "halt": self._stop,
+            "gallery": lambda _: {
+                "prompts": self._examples.groups(denoising=False),
+                "first": shipped.FIRST,
+            },
+            "example": lambda q: {"ticket": self._runs.open(self._examples.open(get(q, "name")))},
+            "runs": self._list,
+            "measure": lambda q: depth_records(self._traces(q)),
+            "parquet": parquet,
+        }
+
+    def of_calibration(self) -> dict[str, Route]:
+        return self.of_runs() | {
+            "calibrate": lambda q: calibration_records(self._traces(q)),
+            "find": self._find,
+        }
+
+    # ── one run ──────────────────────────────────────────────────────────────────────────────────
+
+    def _run(self, ticket: object) -> Run:
+        run = self._runs.get(ticket)
+        if run is None:
+            raise UserError(GONE["error"])
+        return run
+
+    def _round(self, question: Question) -> tuple[Run, Round]:
+        """A run and one of its rounds. Raises UserError where either is gone."""
+        run, at = self._run(get(question, "ticket")), whole(get(question, "round"))
+        if at is None or not 0 <= at < len(run.rounds):
+            raise UserError(GONE["error"])
+        return run, run.rounds[at]
+
+    def _stop(self, question: Question) -> Any:
+        self._runs.stop(get(question, "ticket"))
+        return {}
+
+    def _share(self, question: Question) -> Any:
+        link = self._runs.share(get(question, "ticket"))
+        return GONE if link is None else {"link": link}
+
+    def _inspect(self, question: Question) -> Any:
+        run, record = self._round(question)
+        row = whole(get(question, "row"))
+        try:
+            return node_view(record, -2 if row is None else row, run.explainer)
+        except IndexError:
+            raise UserError("there is no such node") from None
+
+    def _draw(self, question: Question) -> Any:
+        run, record = self._round(question)
+        return tree_file(record, run, dark=get(question, "dark") is True)
+
+    def _export(self, question: Question) -> Any:
+        """A file of the run or of one of its rounds, by the form's name."""
+        run, record = self._round(question)
+        form = get(question, "form")
+        if form == "trace":
+            return trace_file(run.trace())
+        return round_file(record, form, run.method) if form in OF_ROUND else run_file(run, form)
+
+    # ── several ──────────────────────────────────────────────────────────────────────────────────
+
+    def _list(self, question: Question) -> Any:
+        """The runs that are there; those that are gone are left out, since each has its ticket."""
+        found = ((ticket, self._runs.get(ticket)) for ticket in _tickets(question, MAX_LISTED))
+        return {"runs": [run_line(ticket, run) for ticket, run in found if run is not None]}
+
+    def _several(self, question: Question) -> list[Run]:
+        """Raises UserError where one is gone: the others would stand under its letter."""
+        return [self._run(ticket) for ticket in _tickets(question, len(LETTERS))]
+
+    def _traces(self, question: Question) -> dict[str, Trace]:
+        """By letter. Raises UserError where a run is gone or has no round yet."""
+        return dict(zip(LETTERS, (run.trace() for run in self._several(question)), strict=False))
+
+    def _compare(self, question: Question) -> Any:
+        """What the headers of the runs do not share."""
+        headers = [run.header for run in self._several(question) if run.header is not None]
+        if len(headers) < 2:
+            return {"cautions": [], "linkable": False}
+        return {"cautions": differences(headers), "linkable": same_tokens(headers)}
+
+    def _find(self, question: Question) -> Any:
+        """Examples of one cause in one run."""
+        cause, unit = get(question, "cause"), get(question, "unit")
+        where = {name: get(question, name) for name in ("depth", "token_class")}
+        where = {name: value for name, value in where.items() if type(value) in (int, str)}
+        trace = self._run(get(question, "ticket")).trace()
+        return {"examples": cause_examples(trace, cause, unit, where)}
+
+
+def run_line(ticket: object, run: Run) -> dict[str, Any]:
+    """One line about a run on view, by the ticket that was asked with: a link stays a link."""
+    return {
+        "ticket": ticket,
+        "state": run.state,
+        "rounds": len(run.rounds),
+        "method": visible(method_name(run.method)),
+        "budget": budget_of(run.method, run.header.settings) if run.header else None,
+        "prompt": flowing(run.header.prompt_text if run.header else "", 120),
+    }
+
+
+def named(name: str, route: Route) -> Route:
+    """The route as a page calls it: under this name, with one sentence for every failure.
+
+    What nobody foresaw goes to the log too.
+    """
+
+    @wraps(route)
+    def answer(question: Question) -> Any:
+        try:
+            return route(question)
+        except UserError as error:
+            return {"error": flowing(str(error), 1000)}
+        except Exception as error:
+            logging.getLogger(__name__).exception("a page's question failed")
+            return {"error": f"the server could not work this out ({type(error).__name__})"}
+
+    answer.__name__ = name  # Gradio knows server functions by their names
+    return answer
+
+
+def parquet(question: Question) -> Any:
+    """The numbers of a figure, sent back as a Parquet file."""
+    return parquet_file(get(question, "name"), get(question, "records"))
+
+
+def get(question: object, name: str) -> object:
+    return question.get(name) if isinstance(question, dict) else None
+
+
+def whole(value: object) -> int | None:
+    return value if type(value) is int else None
+
+
+def _tickets(question: Question, most: int) -> list[object]:
+    tickets = get(question, "tickets")
+    return tickets[:most] if isinstance(tickets, list) else []

@@ -1,0 +1,386 @@
+"""Runs: the worker that decodes them one after the other, the queue before it, those on view.
+
+A run is known by an unguessable ticket and by nothing else. The page asks for what is new by
+ticket, and viewing, stepping and saving never wait for the worker. A run that no page has asked
+for in a while is stopped: its page is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import secrets
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from app.studio.engine import Request, StudioEngine
+from app.view.explanation import Explainer
+from app.view.rounds import header_view, round_view
+from app.view.text import flowing
+from core.errors import UserError
+from core.progress import Progress
+from core.rounds.round import Round
+from core.traces.reader import TraceReader
+from core.traces.schema import Header, Trace
+
+WAITING, RUNNING, DONE, STOPPED, FAILED = "waiting", "running", "done", "stopped", "failed"
+ENDED = (DONE, STOPPED, FAILED)
+
+ABANDONED_AFTER = 150.0  # seconds without a question; browsers wake hidden pages once a minute
+MAX_WAITING = 32  # runs in the queue
+MAX_RUNS, MAX_BYTES = 64, 350 << 20  # on view; the run that was longest not asked for goes first
+ROUND_BYTES, NODE_BYTES = 8_000, 250  # estimates: a round's objects, a node as it is drawn
+MAX_MESSAGE = 1000  # characters
+ROWS_AT_ONCE = 5_000  # draft rows of a file that are read before it is shown
+ANSWER_SIZE = 1_500_000  # about this many characters of rounds in one answer
+FIRST_ANSWER_SIZE = 150_000  # in a run's first answer, so that something shows soon
+
+
+@dataclass(eq=False)
+class Run:
+    """One person's run, live or opened from a file. Rounds are only ever appended.
+
+    footer  what a file holds beside its header and rounds
+    seen    when a page last asked for it
+    link    a second ticket, for looking only, once somebody has shared the run
+    weight  about its bytes in memory
+    """
+
+    ticket: str
+    request: Request | None = None
+    header: Header | None = None
+    footer: Mapping[str, Any] = field(default_factory=dict)
+    rounds: list[Round] = field(default_factory=list)
+    state: str = WAITING
+    message: str = ""
+    seen: float = field(default_factory=time.monotonic)
+    stop: threading.Event = field(default_factory=threading.Event)
+    source: str = "live"
+    link: str | None = None
+    weight: int = 0
+    _views: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    def add(self, record: Round) -> None:
+        self.rounds.append(record)
+        self.weight += size_of(record) + ROUND_BYTES + NODE_BYTES * len(record.draft)
+
+    @property
+    def method(self) -> str:
+        if self.header is not None:
+            return self.header.method
+        return self.request.method if self.request is not None else ""
+
+    @cached_property
+    def explainer(self) -> Explainer:
+        """How its nodes are explained; for views, which come after the header."""
+        return Explainer.of(self.header) if self.header is not None else Explainer()
+
+    def end(self, state: str, message: str = "") -> None:
+        """The message first: whoever sees the state may read it."""
+        self.message, self.state = message, state
+
+    @property
+    def nodes(self) -> int:
+        return sum(len(record.draft) for record in list(self.rounds))
+
+    def view(self, at: int) -> dict[str, Any]:
+        """Round ``at`` as the page draws it. Made when first asked for: decoding does not wait for
+        it, and a long trace opens at its beginning."""
+        if at not in self._views:
+            self._views[at] = round_view(self.rounds[at], self.explainer, first=at == 0)
+        return self._views[at]
+
+    def trace(self) -> Trace:
+        """What can be saved of it now. Raises UserError before the first round."""
+        rounds = tuple(self.rounds)
+        if self.header is None or not rounds:
+            raise UserError("there is nothing to save yet")
+        return Trace(self.header, rounds, self.footer if self.state == DONE else None)
+
+    def views_from(self, start: int) -> tuple[list[dict[str, Any]], bool]:
+        """Views from ``start`` on, as many as one answer should hold; whether there are more."""
+        views: list[dict[str, Any]] = []
+        size, end = 0, len(self.rounds)
+        for at in range(start, end):
+            view = self.view(at)
+            views.append(view)
+            size += 400 + 40 * len(view["tokens"]) + sum(map(len, view["labels"].values()))
+            if size > (ANSWER_SIZE if start else FIRST_ANSWER_SIZE):
+                break
+        return views, start + len(views) < end
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """What the page says about the model: ``loading``, ``ready`` or ``failed``."""
+
+    state: str
+    message: str
+    fraction: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        message = flowing(self.message, MAX_MESSAGE)
+        return {"state": self.state, "message": message, "fraction": self.fraction}
+
+
+class Runs:
+    """Owns the engine's only worker, the queue before it and the runs on view.
+
+    patience  seconds to wait for the first page before the model is loaded: loading takes every
+              core, and a page that is fetched meanwhile appears later
+    """
+
+    def __init__(self, engine: StudioEngine, patience: float = 0.0):
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)
+        self._queue: deque[Run] = deque()
+        self._current: Run | None = None
+        self._runs: OrderedDict[str, Run] = OrderedDict()
+        self._links: dict[str, str] = {}  # a ticket for looking → the run's own
+        self._closed = False
+        self._visited = threading.Event()
+        self.model = ModelState("loading", "waking up")
+        self._worker = _thread("draftscope-worker", self._serve, patience)
+
+    def start(self) -> None:
+        """Load the model and then serve the queue, in the background."""
+        self._worker.start()
+
+    def close(self) -> None:
+        """Stop everything; the worker ends after its current round."""
+        with self._work:
+            self._closed = True
+            for run in self._runs.values():
+                run.stop.set()
+            self._visited.set()
+            self._work.notify_all()
+
+    # ── what people do ───────────────────────────────────────────────────────────────────────────
+
+    def submit(self, *requests: Request) -> list[str]:
+        """Queue runs, all or none; returns their tickets. Raises UserError when too many wait."""
+        runs = [Run(_new_ticket(), request) for request in requests]
+        with self._work:
+            if len(self._queue) + len(runs) > MAX_WAITING:
+                raise UserError(f"{len(self._queue)} runs are waiting already: try again later")
+            for run in runs:
+                self._add(run)
+            self._queue.extend(runs)
+            self._work.notify_all()
+        return [run.ticket for run in runs]
+
+    def open(self, trace: Trace | TraceReader) -> str:
+        """Put a trace on view; returns its ticket. The first rounds of a ``TraceReader`` are read
+        here and the rest in the background, so that a long file shows soon.
+
+        Raises UserError for what is no trace, if that shows in the first rounds; later it is the
+        run's message, and the rounds before it stay.
+        """
+        rounds = iter(trace.rounds if isinstance(trace, Trace) else trace)
+        run = Run(_new_ticket(), header=trace.header, state=RUNNING, source="file")
+        if not self._read(run, trace, rounds, ROWS_AT_ONCE):
+            _thread("draftscope-reader", self._read_rest, run, trace, rounds).start()
+        with self._lock:
+            self._add(run)
+        return run.ticket
+
+    def get(self, ticket: object) -> Run | None:
+        """The run of a ticket; asking keeps it alive."""
+        with self._lock:
+            own = self._links.get(ticket, ticket) if isinstance(ticket, str) else None
+            run = self._runs.get(own) if own is not None else None
+            if run is not None:
+                run.seen = time.monotonic()
+                self._runs.move_to_end(run.ticket)
+            return run
+
+    def share(self, ticket: object) -> str | None:
+        """A second ticket of a run, by which others may look and not stop it; it ends with the run.
+        A link shares itself."""
+        run = self.get(ticket)
+        if run is None:
+            return None
+        with self._lock:
+            if run.link is None:
+                run.link = _new_ticket()
+                self._links[run.link] = run.ticket
+            return run.link
+
+    def stop(self, ticket: object) -> None:
+        """Stop a run; a waiting one leaves the queue at once. A link stops nothing."""
+        run = self.get(ticket)
+        if run is None or ticket != run.ticket:
+            return
+        with self._lock:
+            run.stop.set()
+            if run in self._queue:
+                self._queue.remove(run)
+                run.state = STOPPED
+
+    def updates(self, ticket: object, since: int) -> dict[str, Any]:
+        """The model's state, the run's, and its rounds from number ``since`` on."""
+        self._visited.set()
+        run = self.get(ticket)
+        answer: dict[str, Any] = {"model": self.model.to_json(), "run": None}
+        if run is None:
+            return answer
+        state = run.state  # read before the rounds: an ended run's last rounds are then complete
+        views, more = run.views_from(max(0, since))
+        answer["run"] = {
+            "ticket": ticket,  # as asked: a link must not become the run's own ticket
+            "state": state,
+            "message": flowing(run.message, MAX_MESSAGE),
+            "ahead": self._ahead(run),
+            "header": header_view(run.header) if run.header is not None and since <= 0 else None,
+            "started": run.header is not None,
+            "source": run.source,
+            "rounds": views,
+            "more": more,
+        }
+        return answer
+
+    def _ahead(self, run: Run) -> int:
+        """How many runs come before a waiting one."""
+        with self._lock:
+            if run not in self._queue:
+                return 0
+            return self._queue.index(run) + (self._current is not None)
+
+    def _add(self, run: Run) -> None:
+        """Put a run on view; ended ones make room, the longest unseen first."""
+        self._runs[run.ticket] = run
+        held = sum(r.weight for r in self._runs.values())
+        for old in [r for r in self._runs.values() if r.state in ENDED and r is not run]:
+            if len(self._runs) <= MAX_RUNS and held <= MAX_BYTES:
+                return
+            held -= old.weight
+            del self._runs[old.ticket]
+            self._links.pop(old.link or "", None)
+
+    # ── reading a file ───────────────────────────────────────────────────────────────────────────
+
+    def _read(
+        self, run: Run, trace: Trace | TraceReader, rounds: Iterator[Round], rows: float
+    ) -> bool:
+        """Append about so many draft rows of a file; whether it is at its end."""
+        for record in rounds:
+            run.add(record)
+            rows -= len(record.draft)
+            if rows < 0 or run.stop.is_set():
+                return False
+        run.footer = trace.footer or {}
+        if trace.footer is None:
+            run.end(STOPPED, "this trace was interrupted: it has no footer")
+        else:
+            run.end(DONE)
+        return True
+
+    def _read_rest(self, run: Run, trace: Trace | TraceReader, rounds: Iterator[Round]) -> None:
+        try:
+            if not self._read(run, trace, rounds, math.inf):
+                run.end(STOPPED, "stopped before all of the file was read")
+        except UserError as error:
+            run.end(FAILED, str(error))
+        except Exception as error:
+            logging.getLogger(__name__).exception("a file could not be read on")
+            run.end(FAILED, f"the file could not be read on ({type(error).__name__})")
+        with self._lock:
+            if run.ticket in self._runs:
+                self._add(run)  # it has its whole weight now
+
+    # ── the worker ───────────────────────────────────────────────────────────────────────────────
+
+    def _serve(self, patience: float) -> None:
+        self._visited.wait(patience)
+        if self._closed:
+            return
+        try:
+            self._engine.prepare(self._report)
+        except UserError as error:
+            self.model = ModelState("failed", str(error))
+        except Exception as error:
+            logging.getLogger(__name__).exception("the model could not be loaded")
+            self.model = ModelState("failed", f"loading failed: {type(error).__name__}")
+        else:
+            self.model = ModelState("ready", "ready", 1.0)
+        while (run := self._next()) is not None:
+            self._decode(run)
+
+    def _report(self, progress: Progress) -> None:
+        self.model = ModelState("loading", progress.stage, progress.fraction)
+
+    def _next(self) -> Run | None:
+        with self._work:
+            self._current = None
+            while not self._queue and not self._closed:
+                self._work.wait()
+            if self._closed:
+                return None
+            self._current = self._queue.popleft()
+            return self._current
+
+    def _decode(self, run: Run) -> None:
+        if self.model.state == "failed":
+            run.end(FAILED, f"the model is not loaded: {self.model.message}")
+            return
+        if self._must_stop(run):
+            run.state = STOPPED
+            return
+        assert run.request is not None
+        run.state = RUNNING
+        try:
+            started = self._engine.start(run.request)
+            run.header = started.header
+            with closing(iter(started)) as rounds:  # closing the generator is what stops a run
+                for record in rounds:
+                    run.add(record)
+                    if self._must_stop(run):
+                        break
+            run.state = STOPPED if run.stop.is_set() else DONE
+        except UserError as error:
+            run.end(FAILED, str(error))
+        except Exception as error:
+            # The details go to the log only: a path or a prompt may stand in them.
+            logging.getLogger(__name__).exception("a run broke")
+            run.end(FAILED, f"the run broke ({type(error).__name__})")
+
+    def _must_stop(self, run: Run) -> bool:
+        """Whether somebody has stopped it, or no page asks for it any more."""
+        if not run.stop.is_set() and time.monotonic() - run.seen > ABANDONED_AFTER:
+            seconds = f"{ABANDONED_AFTER:.0f} seconds"
+            run.message = f"stopped: no page has asked for this run for {seconds}"
+            run.stop.set()
+        return run.stop.is_set()
+
+
+def _thread(name: str, target: Any, *args: Any) -> threading.Thread:
+    return threading.Thread(target=target, args=args, name=name, daemon=True)
+
+
+def _new_ticket() -> str:
+    return secrets.token_urlsafe(18)
+
+
+def size_of(value: object, counted: set[int] | None = None) -> int:
+    """About how many bytes the arrays and texts of a record take; a shared array counts once."""
+    counted = set() if counted is None else counted
+    if isinstance(value, np.ndarray):
+        new = id(value) not in counted
+        counted.add(id(value))
+        return value.nbytes if new else 0
+    if isinstance(value, str):
+        return len(value)
+    if is_dataclass(value):
+        value = [getattr(value, each.name) for each in fields(value)]
+    elif isinstance(value, Mapping):
+        value = list(value.values())
+    return sum(size_of(v, counted) for v in value) if isinstance(value, (tuple, list)) else 0

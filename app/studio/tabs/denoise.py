@@ -1,0 +1,199 @@
+"""Denoise: a block being denoised, plain and by Spiffy, live or from traces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from app.studio.components import (
+    QUIET,
+    Studio,
+    connect_stop,
+    connect_upload,
+    form_beside_view,
+    start_stop,
+    value_or_sentence,
+    view,
+)
+from app.studio.files import open_upload
+from app.studio.forms import checked_prompt, number, prompt_box
+from app.studio.routes import Question, Route, get, whole
+from app.studio.runs import Run, Runs
+from app.view.denoise import (
+    DENOISER,
+    call_view,
+    differences,
+    graph_of,
+    is_denoising,
+    outline_dot,
+    outline_view,
+    run_view,
+)
+from core.diffusion.draft_graph_search import BUDGETS
+from core.diffusion.request import DenoiseRequest, Pace
+from core.errors import UserError
+
+FIXED, THRESHOLD = "k tokens", "all with p ≥ t"
+NO_GRAPH = 0  # plain denoising alone
+MISSING = (
+    "The denoiser's weights are not here, so live runs are off; traces of denoising runs open."
+)
+ANSWER_SIZE = 1_000_000  # about this many bytes of calls in one answer
+
+
+def build(studio: Studio) -> None:
+    runs = studio.runs
+    with form_beside_view("ds-d") as (left, right):
+        with left:
+            inputs = _inputs()
+            start, stop = start_stop("ds-d")
+            upload = gr.UploadButton(
+                "Open one trace, or two…", elem_id="ds-d-open", size="sm", min_width=90,
+                file_count="multiple",
+            )  # fmt: skip
+        with right:
+            shown = view("denoise", "ds-d-scope", routes(studio))
+
+    def submit(values: Mapping[Component, Any]) -> Any:
+        """Queue Spiffy and plain denoising of one prompt; the view shows them by their tickets."""
+        given = {name: values[part] for name, part in inputs.items()}
+        return value_or_sentence(lambda: {"tickets": runs.submit(*requests(given))})
+
+    gr.on([start.click], submit, set(inputs.values()), shown, **QUIET)
+    connect_upload(upload, shown, lambda files: open_traces(runs, files))
+    connect_stop(shown, stop, "ds-d")
+
+
+# ── the form ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _inputs() -> dict[str, Component]:
+    inputs: dict[str, Component] = {"prompt": prompt_box("ds-d")}
+    pace = gr.Radio([FIXED, THRESHOLD], value=FIXED, label="A step unmasks", elem_id="ds-d-pace")
+    tokens = gr.Slider(1, 8, 1, step=1, label="Tokens per step (k)", elem_id="ds-d-tokens")
+    threshold = gr.Slider(
+        0.05, 1, 0.9, step=0.01, label="Sure: p at least (t)", visible=False,
+        elem_id="ds-d-threshold",
+    )  # fmt: skip
+    inputs["graph"] = gr.Radio(
+        [("none", NO_GRAPH), *((str(size), size) for size in BUDGETS)], value=BUDGETS[-1],
+        label="Draft graph: drafts per call (D)", elem_id="ds-d-graph",
+    )  # fmt: skip
+    inputs["length"] = gr.Slider(16, 512, 64, step=16, label="Length", elem_id="ds-d-length")
+    with gr.Accordion(
+        "Block and sampling", open=False, elem_id="ds-d-more", elem_classes="ds-fold"
+    ):
+        inputs["block"] = gr.Number(0, label="Block (0 = the model's own)", precision=0, minimum=0)
+        inputs["temperature"] = gr.Slider(0, 2, 0, step=0.05, label="Temperature (0 = greedy)")
+        inputs["seed"] = gr.Number(0, label="Seed", precision=0, minimum=0, maximum=2**31 - 1)
+    if not DENOISER.is_dir():
+        gr.HTML(f'<p class="dn-missing">{MISSING}</p>', apply_default_css=False)
+    pace.change(
+        lambda chosen: [gr.update(visible=chosen == FIXED), gr.update(visible=chosen == THRESHOLD)],
+        pace, [tokens, threshold], **QUIET,
+    )  # fmt: skip
+    return inputs | {"pace": pace, "tokens": tokens, "threshold": threshold}
+
+
+def requests(values: Mapping[str, Any]) -> list[DenoiseRequest]:
+    """Spiffy first, then plain; one run without a graph. Everything in it was written by a browser.
+
+    Raises UserError with a sentence about what is amiss.
+    """
+    prompt, by_threshold = checked_prompt(values["prompt"]), values["pace"] == THRESHOLD
+    pace = Pace(threshold=number(values["threshold"])) if by_threshold else None
+    pace = pace or Pace(_whole(values, "tokens"))
+    pace.check()
+    nodes = _whole(values, "graph")
+    if nodes not in (NO_GRAPH, *BUDGETS):
+        raise UserError("choose one of the draft graphs, or none")
+    plain = DenoiseRequest(
+        prompt,
+        _whole(values, "length"),
+        _whole(values, "block") or None,
+        pace,
+        temperature=number(values["temperature"]),
+        seed=_whole(values, "seed"),
+    )
+    return [replace(plain, nodes=nodes), plain] if nodes else [plain]
+
+
+def _whole(values: Mapping[str, Any], name: str) -> int:
+    value = number(values[name])
+    if value != int(value):
+        raise UserError(f"{name} must be a whole number")
+    return int(value)
+
+
+def open_traces(runs: Runs, files: list[Path]) -> dict[str, Any]:
+    """Put one uploaded trace on view, or two side by side. Raises UserError for other traces."""
+    traces = [open_upload(file).trace() for file in files[:2]]
+    if not all(map(is_denoising, traces)):
+        raise UserError("this trace is not of a denoising run: open it in Run")
+    return {"tickets": [runs.open(trace) for trace in traces]}
+
+
+# ── the routes ───────────────────────────────────────────────────────────────────────────────────
+
+
+def routes(studio: Studio) -> dict[str, Route]:
+    """The common ones, with the calls of denoising runs in place of rounds."""
+    runs = studio.runs
+
+    def news(question: Question) -> Any:
+        return updates(runs, get(question, "ticket"), max(0, whole(get(question, "since")) or 0))
+
+    def unlike(question: Question) -> Any:
+        tickets = get(question, "tickets")
+        both = [runs.get(t) for t in tickets[:2]] if isinstance(tickets, list) else []
+        headers = [run.header for run in both if run is not None and run.header is not None]
+        known = len(headers) == 2
+        return {"unlike": differences(*headers) if known else [], "known": known}
+
+    common = studio.routes.of_runs()
+    return {name: common[name] for name in ("save", "take", "halt", "example", "parquet")} | {
+        "news": news,
+        "unlike": unlike,
+        "formulas": lambda question: graph_outline(runs.get(get(question, "ticket"))),
+        "gallery": lambda _: {"prompts": studio.examples.groups(denoising=True)},
+    }
+
+
+def graph_outline(run: Run | None) -> dict[str, Any]:
+    """A run's draft graph, drawn and as DOT, with what became of its formulas so far."""
+    graph = graph_of(run.header.settings) if run is not None and run.header else None
+    if run is None or graph is None:
+        return {"error": "this run has no draft graph"}
+    return {"graph": outline_view(graph, tuple(run.rounds)), "dot": outline_dot(graph)}
+
+
+def updates(runs: Runs, ticket: object, since: int) -> dict[str, Any]:
+    """The model's state, the run's, and its calls from number ``since`` on."""
+    answer = runs.updates(ticket, 1 << 40)  # without rounds: calls take their place
+    run, about = runs.get(ticket), answer["run"]
+    if run is not None and about is not None:
+        about["header"] = run_view(run.header) if run.header is not None and since == 0 else None
+        about["rounds"], about["more"] = _calls(run, since)
+    return answer
+
+
+def _calls(run: Run, since: int) -> tuple[list[dict[str, Any]], bool]:
+    """Calls from ``since`` on, as many as one answer should hold, and whether more are there."""
+    rounds = tuple(run.rounds)
+    if any(record.block is None for record in rounds):
+        return [], False
+    calls: list[dict[str, Any]] = []
+    size = 0
+    for at in range(since, len(rounds)):
+        call = call_view(rounds, at)
+        calls.append(call)
+        size += sum(40 * len(step["ranking"]) for step in call["steps"]) + 400
+        size += 300 * call["drafted"]
+        if size > ANSWER_SIZE:
+            break
+    return calls, since + len(calls) < len(rounds)

@@ -1,0 +1,14 @@
+"""Learn: a guided course on shipped traces. Read once, it then plays in the browser."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from app.learn.course import course
+from app.studio.components import Studio, view
+
+
+def build(studio: Studio) -> None:
+    """The course as one view; it needs neither a model nor the runs."""
+    made = cache(course)
+    view("learn", "ds-learn", {"course": lambda _: made()})
