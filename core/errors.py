@@ -1,4 +1,4 @@
-"""The one exception a user is meant to read."""
+"""The exception whose message is meant for the user."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from typing import NoReturn
 
 
 class UserError(Exception):
-    """Bad input, said in one clear sentence; the command line exits with code 2."""
+    """Bad input, described in one sentence. The command line prints it and exits with code 2."""
 
 
 def first_line(error: Exception) -> str:
-    """An error's first line, or its kind when it says nothing."""
+    """The first line of an error's message, or its type's name when the message is empty."""
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def as_script(main: Callable[[], int | None]) -> NoReturn:
-    """Exit as a module run by ``python -m`` does: with what ``main`` returns, or with code 2 after
-    the one sentence of a UserError."""
+    """Run ``main`` and exit with the code it returns; a UserError is printed, with exit code 2."""
     try:
         sys.exit(main())
     except UserError as error:

@@ -1,7 +1,8 @@
-"""Files that are whole or not there, and arrays that are mapped and not read. Light: never torch."""
+"""Files: writing them whole, mapping arrays, hashes, and the cache folder. Light: never torch."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -14,18 +15,27 @@ from safetensors import SafetensorError, safe_open
 from core.errors import UserError
 from core.rounds.draft import Array
 
-TYPES = {
-    name: np.dtype(kind)
-    for name, kind in {
-        "F32": "<f4", "U8": "u1", "U16": "<u2", "U32": "<u4", "I32": "<i4", "I64": "<i8",
-    }.items()
-}  # fmt: skip
+# Types of the arrays that are read, by their name in a safetensors header.
+TYPES = {"F32": "<f4", "U8": "u1", "U16": "<u2", "U32": "<u4", "I32": "<i4", "I64": "<i8"}
+
+
+def cache_root() -> Path:
+    """The user's cache folder for Draftscope: ``DRAFTSCOPE_CACHE``, or by the XDG rules.
+
+    By hand, because platformdirs is not installed everywhere ``core`` runs.
+    """
+    if explicit := os.environ.get("DRAFTSCOPE_CACHE"):
+        return Path(explicit).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "draftscope"
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path to write to; the file replaces ``path`` when the block is done and all of it is on
-    disk. A kill leaves the old file or the new one, never half of it."""
+    """A temporary path to write to, which replaces ``path`` when the block ends without an error.
+
+    The data is on disk before the rename: a crash leaves the old file or the new one, never a part.
+    """
     unfinished = path.with_name(f"{path.name}.tmp")
     try:
         yield unfinished
@@ -36,11 +46,18 @@ def replacing(path: Path) -> Iterator[Path]:
         unfinished.unlink(missing_ok=True)
 
 
-def read_arrays(path: Path, kind: str) -> tuple[dict[str, str], dict[str, Array]]:
-    """Metadata and read-only arrays; those of other types than ``TYPES`` are left out.
+def sha256(path: Path) -> str:
+    """SHA-256 of a file's contents, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
-    An array is not aligned where the file's is not. Raises UserError, naming the ``kind`` of file
-    that was wanted, when it is no safetensors file, is damaged or cannot be read.
+
+def read_arrays(path: Path, kind: str) -> tuple[dict[str, str], dict[str, Array]]:
+    """Metadata and memory-mapped, read-only arrays of a safetensors file.
+
+    Arrays of types other than ``TYPES`` are left out. Arrays may be unaligned, as they are in the
+    file. Raises UserError, naming the ``kind`` of file expected, when it is not a safetensors file,
+    is damaged or cannot be read.
     """
     try:
         with safe_open(str(path), framework="numpy") as file:  # checks sizes and offsets

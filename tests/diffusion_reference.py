@@ -1,4 +1,4 @@
-"""A masked-diffusion transformer written once more, in float64: whole sequences, no cache.
+"""An independent masked-diffusion transformer in float64: whole sequences, no cache.
 
 Weights are read by the names of the published checkpoints. T rows of one sequence; ``allowed``
 [T, T] says which row (first index) sees which.
@@ -49,7 +49,7 @@ LLADA = {
 
 @dataclass(frozen=True)
 class Shape:
-    """What the weights do not tell."""
+    """Sizes that the weights do not show."""
 
     layers: int
     head_width: int
@@ -95,7 +95,7 @@ def _attention(x: Tensor, own: Mapping, shape: Shape, allowed: Tensor, place: Te
         q, k, v = x @ own["q"][mine].T, x @ own["k"][shared].T, x @ own["v"][shared].T
         if own.get("q_norm") is not None:
             q, k = _norm(q, own["q_norm"], shape.eps), _norm(k, own["k_norm"], shape.eps)
-        q, k = _turn(q, place, shape.theta), _turn(k, place, shape.theta)
+        q, k = _rotate(q, place, shape.theta), _rotate(k, place, shape.theta)
         scores = (q @ k.T / math.sqrt(width)).masked_fill(~allowed, -math.inf)
         outs.append(torch.softmax(scores, -1) @ v)
     return torch.cat(outs, -1)
@@ -105,8 +105,8 @@ def _slice(index: int, width: int) -> slice:
     return slice(index * width, (index + 1) * width)
 
 
-def _turn(x: Tensor, place: Tensor, theta: float) -> Tensor:
-    """Rotary embedding: each pair (i, i + D/2) turned by position · theta^(−2i/D)."""
+def _rotate(x: Tensor, place: Tensor, theta: float) -> Tensor:
+    """Rotary embedding: each pair (i, i + D/2) rotated by position · theta^(−2i/D)."""
     half = x.shape[-1] // 2
     angle = place[:, None] * theta ** (-torch.arange(half).double() / half)
     first, second = x[:, :half], x[:, half:]
@@ -117,7 +117,7 @@ def _turn(x: Tensor, place: Tensor, theta: float) -> Tensor:
 Run = Callable[[Sequence[int], Tensor], Tensor]  # (ids, allowed) → logits [T, V]
 
 
-def everything(run: Run, tokens: Sequence[int], begin: int, state: Sequence[int]) -> Tensor:
+def bidirectional(run: Run, tokens: Sequence[int], begin: int, state: Sequence[int]) -> Tensor:
     """A bidirectional model: ``tokens`` with ``state`` in place of the current block → [L, V]."""
     end = begin + len(state)
     ids = [*tokens[:begin], *state, *tokens[end:]]

@@ -9,17 +9,18 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from core.diffusion.denoise import Denoising, denoise
-from core.diffusion.graph import DraftGraph, Pace, make_graph
-from core.verification.sampling import gumbel_noise
+from core.diffusion.denoise import denoise
+from core.diffusion.draft_graph import DraftGraph, make_graph
+from core.diffusion.request import DenoiseSettings, Pace
 from core.rounds.round import Round
+from core.verification.sampling import gumbel_noise
 
 VOCABULARY, MASK = 13, 12
 PROMPT = (3, 1, 4, 1, 5)
 
 
 class ToyTarget:
-    """Logits that hang on the whole block and on everything before it; each state on its own.
+    """Logits that depend on the whole block and on all text before it; each state on its own.
 
     coupling  how much other positions matter: near 0 the ranking hardly moves and drafts are
               accepted, at 1 almost none are
@@ -69,8 +70,8 @@ class ToyTarget:
         return base + self.coupling * np.tanh(mix @ values[state])
 
 
-def plain_text(target: ToyTarget, settings: Denoising, prompt: Sequence[int] = PROMPT):
-    """Plain denoising once more, in loops: (the new tokens, model calls)."""
+def plain_text(target: ToyTarget, settings: DenoiseSettings, prompt: Sequence[int] = PROMPT):
+    """Plain denoising, written independently in loops: (the new tokens, model calls)."""
     target.begin(prompt, settings.length, settings.block)
     text, calls, size = [], 0, settings.block
     for block in range(settings.length // size):
@@ -111,7 +112,7 @@ def _quotas(size: int, per_step: int) -> list[int]:
 
 
 def run(
-    target: ToyTarget, settings: Denoising, graph: DraftGraph | None = None
+    target: ToyTarget, settings: DenoiseSettings, graph: DraftGraph | None = None
 ) -> tuple[Round, ...]:
     return tuple(denoise(target, PROMPT, settings, graph))
 
@@ -123,7 +124,7 @@ def chain(length: int, step: int = 1) -> DraftGraph:
 
 
 def grown(rng: random.Random, nodes: int, step: int = 1, places: int = 6, tokens: int = 2):
-    """A random draft graph: every formula grows out of one that is there, or out of none."""
+    """A random draft graph: every formula extends one that is there, or none."""
     sets = [frozenset[tuple[int, int]]()]
     for _ in range(nodes * 4):
         parent = rng.choice(sets)

@@ -9,14 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.verification.walk import until_stop
-from core.diffusion.denoise import Denoising, denoise
-from core.diffusion.graph import Pace, make_graph
+from core.diffusion.denoise import denoise
+from core.diffusion.draft_graph import make_graph
+from core.diffusion.nfe import count_nfe, denoised_tokens, simulate
 from core.diffusion.ranking import TokenRule, rank
-from core.diffusion.steps import saved, simulate, states_of, written
+from core.diffusion.request import DenoiseSettings, Pace
+from core.diffusion.verify import draft_states
 from core.errors import UserError
-from core.traces.schema import summary
-from core.traces.writer import round_to_json
 from core.rounds.blocks import MASKED, Ranking
 from core.rounds.round import (
     ACCEPTED,
@@ -24,9 +23,12 @@ from core.rounds.round import (
     NO_DRAFT,
     NOT_IN_GRAPH,
     REJECTED,
-    Times,
     UNREACHED,
+    Times,
 )
+from core.traces.schema import summary
+from core.traces.writer import round_to_json
+from core.verification.walk import until_stop
 from tests.diffusion_toys import (
     MASK,
     PROMPT,
@@ -39,9 +41,9 @@ from tests.diffusion_toys import (
     run,
 )
 
-SMALL = Denoising(length=16, block=8)
-asked = st.builds(
-    Denoising,
+SMALL = DenoiseSettings(length=16, block=8)
+all_settings = st.builds(
+    DenoiseSettings,
     length=st.sampled_from([8, 16]),
     block=st.sampled_from([8, 4, 2]),
     pace=paces,
@@ -58,33 +60,33 @@ targets = st.builds(
 
 
 @settings(max_examples=60, deadline=None)
-@given(targets, asked)
+@given(targets, all_settings)
 def test_plain_denoising_is_the_independent_sampler(target, s):
     text, calls = plain_text(target, s)
     rounds = run(target, s)
-    assert written(rounds) == text
+    assert denoised_tokens(rounds) == text
     assert len(rounds) == calls == target.forwards
     assert all(r.draft.nodes == 0 and len(r.block.steps) == 1 for r in rounds)
 
 
 @settings(max_examples=150, deadline=None)
-@given(targets, asked, graphs)
+@given(targets, all_settings, graphs)
 def test_spiffy_writes_what_plain_denoising_writes_whatever_the_graph(target, s, graph):
     text, calls = plain_text(target, s)
     rounds = run(target, s, graph)
-    assert written(rounds) == text
+    assert denoised_tokens(rounds) == text
     assert len(rounds) == target.forwards <= calls
     assert sum(len(r.block.steps) for r in rounds) == calls
     assert sum(r.block.saved for r in rounds) == calls - len(rounds)
 
 
 @settings(max_examples=100, deadline=None)
-@given(targets, asked, graphs)
+@given(targets, all_settings, graphs)
 def test_the_calls_of_any_graph_follow_from_a_plain_runs_record(target, s, graph):
     real = run(target, s, graph)
-    told = tuple(simulate(run(target, s), graph, s.pace))
+    simulated = tuple(simulate(run(target, s), graph, s.pace))
     timeless = [round_to_json(replace(r, times=Times())) for r in real]
-    assert timeless == [round_to_json(r) for r in told]
+    assert timeless == [round_to_json(r) for r in simulated]
     again = tuple(simulate(real, None, s.pace))  # and back
     assert [round_to_json(r) for r in again] == [
         round_to_json(replace(r, times=Times())) for r in run(target, s)
@@ -92,10 +94,10 @@ def test_the_calls_of_any_graph_follow_from_a_plain_runs_record(target, s, graph
 
 
 @settings(max_examples=100, deadline=None)
-@given(targets, asked, graphs)
+@given(targets, all_settings, graphs)
 def test_every_draft_is_a_state_that_a_step_of_its_parents_could_lead_to(target, s, graph):
     for record in run(target, s, graph):
-        states, block = states_of(record.draft, record.block.state), record.block
+        states, block = draft_states(record.draft, record.block.state), record.block
         masked = (states == MASKED).sum(1)
         assert len({state.tobytes() for state in states}) == len(states), "no state twice"
         assert (masked > 0).all(), "a finished block needs no distribution"
@@ -107,13 +109,13 @@ def test_every_draft_is_a_state_that_a_step_of_its_parents_could_lead_to(target,
                 assert (states[row][before] == states[parent][before]).all()
                 step = masked[parent] - masked[row]
                 if s.pace.threshold is None:
-                    assert step == s.pace.ahead(int(masked[parent]), s.block)[0]
+                    assert step == s.pace.remaining_sizes(int(masked[parent]), s.block)[0]
                 assert step >= 1
-            assert (block.drafted(record.draft.edits[row]) == states[row]).all()
+            assert (block.with_edits(record.draft.edits[row]) == states[row]).all()
 
 
 @settings(max_examples=60, deadline=None)
-@given(targets, asked, graphs)
+@given(targets, all_settings, graphs)
 def test_a_call_records_where_its_steps_came_from(target, s, graph):
     step = 0
     for number, record in enumerate(run(target, s, graph)):
@@ -123,7 +125,7 @@ def test_a_call_records_where_its_steps_came_from(target, s, graph):
         assert len(path) == len(block.steps)
         for k, row in enumerate(path):  # step k was decided in the state that row stands for
             before = block.after(k)
-            assert (states_of(record.draft, block.state)[row] == before).all()
+            assert (draft_states(record.draft, block.state)[row] == before).all()
             ranking = block.steps[k].ranking
             assert sorted(ranking.positions) == np.flatnonzero(before == MASKED).tolist()
             assert (np.diff(ranking.p[:, 0]) <= 0).all()
@@ -162,7 +164,7 @@ def test_more_coupling_accepts_fewer_drafts():
 
 
 class Scripted(ToyTarget):
-    """Unmasks the block's positions in a given order, always with token = position."""
+    """Unmasks the block's positions in ``order``, always with token = position."""
 
     def __init__(self, order):
         super().__init__()
@@ -183,8 +185,8 @@ class Scripted(ToyTarget):
 def first_drafted(order, graph, block=6):
     """The first call of a run that drafted: its record. The step before it took position 0."""
     target = Scripted(order)
-    rounds = tuple(denoise(target, PROMPT, Denoising(length=block, block=block), graph))
-    assert written(rounds) == list(range(block))
+    rounds = tuple(denoise(target, PROMPT, DenoiseSettings(length=block, block=block), graph))
+    assert denoised_tokens(rounds) == list(range(block))
     return rounds[1]
 
 
@@ -216,42 +218,42 @@ def test_a_node_whose_parents_were_all_missed_is_unreached_and_costs_no_step():
 
 def test_a_graph_that_asks_for_more_positions_than_remain_loses_those_nodes():
     graph = chain(9)
-    sizes = [r.draft.nodes for r in run(ToyTarget(coupling=1.5), Denoising(8, 8), graph)]
+    sizes = [r.draft.nodes for r in run(ToyTarget(coupling=1.5), DenoiseSettings(8, 8), graph)]
     # 8 − s masked after s steps; a draft that finishes the block is not run
-    left = [8 - r.block.step for r in run(ToyTarget(coupling=1.5), Denoising(8, 8), graph)]
+    left = [8 - r.block.step for r in run(ToyTarget(coupling=1.5), DenoiseSettings(8, 8), graph)]
     assert sizes == [0, *(max(0, n - 1) for n in left[1:])]
 
 
 def test_ranks_that_are_not_there_lose_their_nodes():
     graph = make_graph([[(1, 1)], [(1, VOCABULARY)], [(7, 1)]])
-    rounds = run(ToyTarget(), Denoising(8, 8), graph)
+    rounds = run(ToyTarget(), DenoiseSettings(8, 8), graph)
     assert rounds[1].draft.nodes == 2  # 7 positions are masked; 12 tokens are not the mask
     assert all(r.draft.nodes <= 1 for r in rounds[2:])
 
 
 def test_a_position_is_scored_only_where_it_can_still_be_unmasked():
     target, graph = ToyTarget(), chain(3)
-    rounds = run(target, Denoising(8, 8), graph)
-    states = [states_of(r.draft, r.block.state) for r in rounds]
+    rounds = run(target, DenoiseSettings(8, 8), graph)
+    states = [draft_states(r.draft, r.block.state) for r in rounds]
     assert target.scored == sum(int((s == MASKED).sum()) for s in states)
 
 
 def test_end_of_text_inside_a_block_ends_behind_that_block():
-    plain = written(run(ToyTarget(4), replace(SMALL, length=32)))
+    plain = denoised_tokens(run(ToyTarget(4), replace(SMALL, length=32)))
     stop = plain[9]  # in the middle of the second block
     first = plain.index(stop)
     cut = run(ToyTarget(4, stop=(stop,)), replace(SMALL, length=32), chain(4))
-    assert written(cut) == plain[: (first // 8 + 1) * 8]
-    assert until_stop(written(cut), frozenset({stop})) == plain[: first + 1]
+    assert denoised_tokens(cut) == plain[: (first // 8 + 1) * 8]
+    assert until_stop(denoised_tokens(cut), frozenset({stop})) == plain[: first + 1]
     on = run(ToyTarget(4, stop=(stop,)), replace(SMALL, length=32, go_on=True), chain(4))
-    assert written(on) == plain
-    assert saved(on, frozenset({stop})) == saved(cut, frozenset({stop}))
-    assert saved(on, frozenset()).plain == 32 > saved(cut, frozenset({stop})).plain
+    assert denoised_tokens(on) == plain
+    assert count_nfe(on, frozenset({stop})) == count_nfe(cut, frozenset({stop}))
+    assert count_nfe(on, frozenset()).plain == 32 > count_nfe(cut, frozenset({stop})).plain
 
 
-def test_what_a_run_saved_adds_up_per_block_and_per_level():
+def test_the_counts_of_a_run_add_up_per_block_and_per_level():
     rounds = run(ToyTarget(coupling=0.1), SMALL, chain(5))
-    found = saved(rounds, frozenset())
+    found = count_nfe(rounds, frozenset())
     assert found.calls == len(rounds) and found.plain == 16
     assert [plain for _, plain in found.blocks] == [8, 8]
     assert sum(level.accepted for level in found.levels) == 16 - len(rounds)
@@ -263,10 +265,10 @@ def test_what_a_run_saved_adds_up_per_block_and_per_level():
 def test_a_target_that_is_not_exact_may_write_another_text_and_the_record_stays_true():
     differing = 0
     for seed in range(12):
-        exact = written(run(ToyTarget(seed), SMALL, chain(5)))
+        exact = denoised_tokens(run(ToyTarget(seed), SMALL, chain(5)))
         rounds = run(ToyTarget(seed, drift=1.0), SMALL, chain(5))
-        differing += written(rounds) != exact
-        assert len(written(rounds)) == 16
+        differing += denoised_tokens(rounds) != exact
+        assert len(denoised_tokens(rounds)) == 16
     assert differing > 0
 
 
@@ -275,31 +277,31 @@ def test_a_target_that_is_not_exact_may_write_another_text_and_the_record_stays_
 
 @given(st.integers(1, 40), st.integers(1, 40))
 def test_transfer_counts_fill_the_block_and_give_the_remainder_to_the_first_steps(block, tokens):
-    counts = Pace(tokens).counts(block)
+    counts = Pace(tokens).step_sizes(block)
     assert sum(counts) == block and len(counts) == -(-block // tokens)
     assert list(counts) == sorted(counts, reverse=True)
     assert max(counts) - min(counts) <= 1 and max(counts) <= tokens
     masked = block
     for count in counts:
-        assert Pace(tokens).ahead(masked, block)[0] == count
+        assert Pace(tokens).remaining_sizes(masked, block)[0] == count
         masked -= count
     assert masked == 0
 
 
-def test_a_threshold_takes_all_that_are_sure_enough_and_at_least_one():
+def test_a_threshold_takes_all_positions_above_it_and_at_least_one():
     pace = Pace(threshold=0.5)
-    assert pace.count(np.array([0.9, 0.5, 0.49], np.float32), 8) == 2
-    assert pace.count(np.array([0.4, 0.3], np.float32), 8) == 1
+    assert pace.next_size(np.array([0.9, 0.5, 0.49], np.float32), 8) == 2
+    assert pace.next_size(np.array([0.4, 0.3], np.float32), 8) == 1
 
 
-def test_in_threshold_mode_one_step_may_leap_over_drafts():
+def test_with_a_threshold_one_step_may_skip_levels():
     target, pace = ToyTarget(coupling=0.02), Pace(threshold=0.4)
-    rounds = run(target, Denoising(16, 16, pace), chain(10))
-    leaps = [
+    rounds = run(target, DenoiseSettings(16, 16, pace), chain(10))
+    accepted = [
         later - earlier for r in rounds for earlier, later in itertools.pairwise(r.verdict.path)
     ]
-    assert written(rounds) == plain_text(target, Denoising(16, 16, pace))[0]
-    assert leaps, "some draft was accepted"
+    assert denoised_tokens(rounds) == plain_text(target, DenoiseSettings(16, 16, pace))[0]
+    assert accepted, "some draft was accepted"
 
 
 # ── ranking ──────────────────────────────────────────────────────────────────────────────────────
@@ -332,7 +334,7 @@ def test_ties_anywhere_are_broken_as_a_stable_sort_breaks_them(rows):
         assert ids.tolist() == np.argsort(-np.array(rows[position]), kind="stable")[:4].tolist()
 
 
-def test_noise_hangs_on_seed_and_position_alone():
+def test_noise_depends_on_seed_and_position_alone():
     flat = np.zeros((3, 40)).tolist()
     rule = TokenRule(99, temperature=1.0, seed=5)
     once = ranked(flat, [0, 1, 2], rule)
@@ -370,7 +372,7 @@ def test_half_precision_is_widened_before_the_softmax():
         {"temperature": float("nan")},
     ],
 )
-def test_settings_out_of_range_are_one_sentence(wrong):
+def test_settings_out_of_range_are_refused(wrong):
     with pytest.raises(UserError):
         next(denoise(ToyTarget(), PROMPT, replace(SMALL, **wrong)))
 

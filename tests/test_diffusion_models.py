@@ -11,15 +11,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaForCausalLM
 
-from core.models import embedded
 from core.diffusion import adapter as adapters
 from core.diffusion import models
 from core.diffusion.adapter import AdapterConfig, load_adapter, save_adapter
 from core.diffusion.models import llada_name, load_diffusion
 from core.diffusion.target import BidirectionalTarget, BlockCausalTarget, Layout
-from core.models import checkpoint
 from core.errors import UserError
-from core.models.hub import LIGHT, Source, WEIGHTS
+from core.models import checkpoint, embedded
+from core.models.hub import SMALL_FILES, WEIGHTS, Source
 from tests import diffusion_reference as reference
 from tests import toys
 
@@ -226,7 +225,7 @@ def test_llada_says_what_its_weights_say(tmp_path, shards, changes):
     line = [*toys.PROMPT, *[MASK] * 12]
     for begin, block in ((8, [5, 6, 7, 8]), (12, None)):
         for logits, values in zip(target.score(STATES, ALL), STATES.tolist(), strict=True):
-            expected = reference.everything(run, line, begin, values)
+            expected = reference.bidirectional(run, line, begin, values)
             torch.testing.assert_close(logits.double(), expected, **CLOSE)
         if block:
             target.advance(block)
@@ -341,7 +340,7 @@ def test_a_hub_index_is_checked_before_any_weight_is_fetched(tmp_path, monkeypat
     monkeypatch.setattr(Source, "fetch", fetch)
     with pytest.raises(UserError, match=r"wpe.weight|lacks .*1.q_proj") as error:
         load_diffusion("somebody/a-model", "cpu")
-    assert one_sentence(error) and asked == [LIGHT]
+    assert one_sentence(error) and asked == [SMALL_FILES]
 
 
 def test_a_hub_model_is_fetched_in_two_steps(tmp_path, monkeypatch):
@@ -349,7 +348,7 @@ def test_a_hub_model_is_fetched_in_two_steps(tmp_path, monkeypatch):
     folder, asked = write(tmp_path / "m", TINY, state, 3), []
     monkeypatch.setattr(Source, "fetch", lambda _source, p: asked.append(p) or folder)
     assert load_diffusion("somebody/a-model", "cpu").target.vocabulary == 264
-    assert asked == [LIGHT, WEIGHTS]
+    assert asked == [SMALL_FILES, WEIGHTS]
 
 
 # ── dllm's Qwen3 ─────────────────────────────────────────────────────────────────────────────────

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.diffusion import target as targets
-from core.diffusion.denoise import Denoising, denoise
-from core.diffusion.graph import make_graph
-from core.diffusion.steps import written
+from core.diffusion.denoise import denoise
+from core.diffusion.draft_graph import make_graph
+from core.diffusion.nfe import denoised_tokens
+from core.diffusion.request import DenoiseSettings
 from core.diffusion.target import BidirectionalTarget, BlockCausalTarget, Layout
 from core.errors import UserError
 from core.rounds.blocks import MASKED
@@ -23,7 +24,7 @@ from tests import toys
 
 MASK = toys.VOCABULARY - 1
 LAYOUTS = [Layout(shift, clean) for shift in (False, True) for clean in ("block", "causal")]
-# Hugging Face norms and turns in float32, whatever the model, and the toys amplify. Rows that see
+# Hugging Face norms and rotates in float32, whatever the model, and the toys amplify. Rows that see
 # one token too many or too few differ by 1e-2 and more.
 EXACT = {"rtol": 0, "atol": 2e-4}
 
@@ -72,16 +73,16 @@ def texts(draw):
     return size, prompt, blocks, [np.array([[MASK] * size, *some]) for some in states]
 
 
-def wanted_of(states, masked_only):
+def positions_of(states, masked_only):
     """The positions still masked, or all of them, from the last to the first."""
     every = np.arange(states.shape[1])[::-1].copy()
     return [np.flatnonzero(state == MASK) if masked_only else every for state in states]
 
 
-def compare(scores, states, wanted, whole):
-    """Every wanted row of every state against the state's own whole forward."""
+def compare(scores, states, positions, whole):
+    """Every scored row of every state against the state's own whole forward."""
     assert len(scores) == len(states)
-    for logits, state, rows in zip(scores, states, wanted, strict=True):
+    for logits, state, rows in zip(scores, states, positions, strict=True):
         assert logits.shape == (len(rows), toys.VOCABULARY)
         torch.testing.assert_close(logits, whole(state.tolist())[torch.tensor(rows)], **EXACT)
 
@@ -100,11 +101,11 @@ def test_every_state_of_a_pass_scores_as_it_does_alone(family, layout, text, see
     target.begin(prompt, size * len(moments), size)
     for done, states in enumerate(moments):
         for masked_only in (True, False) if seen[done] else ():
-            wanted = wanted_of(states, masked_only)
+            positions = positions_of(states, masked_only)
             compare(
-                target.score(states, wanted),
+                target.score(states, positions),
                 states,
-                wanted,
+                positions,
                 lambda state, done=done: reference.block_causal(
                     truth(family),
                     prompt,
@@ -125,20 +126,20 @@ ALL = [np.arange(4)] * 3
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_a_finished_block_joins_the_next_call_as_if_it_had_been_encoded_apart(layout):
-    fused, apart = block_causal(layout), block_causal(layout)
-    for target in (fused, apart):
+    joined, apart = block_causal(layout), block_causal(layout)
+    for target in (joined, apart):
         target.begin(toys.PROMPT, 12, 4)
         target.score(STATES, ALL)
         target.advance([1, 2, 3, 4])
     apart._encode(4)
-    before = fused.forwards, fused.rows
-    here, there = fused.score(STATES, ALL), apart.score(STATES, ALL)
+    before = joined.forwards, joined.rows
+    here, there = joined.score(STATES, ALL), apart.score(STATES, ALL)
     for a, b in zip(here, there, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
     rows = 3 * (4 + layout.shift)
-    assert fused.forwards == before[0] + 1 and fused.rows == before[1] + 4 + rows
-    here, there = fused.score(STATES, ALL), apart.score(STATES, ALL)
-    assert fused.rows == before[1] + 4 + 2 * rows, "the context is computed once"
+    assert joined.forwards == before[0] + 1 and joined.rows == before[1] + 4 + rows
+    here, there = joined.score(STATES, ALL), apart.score(STATES, ALL)
+    assert joined.rows == before[1] + 4 + 2 * rows, "the context is computed once"
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
@@ -169,7 +170,7 @@ def test_one_state_cannot_reach_another(monkeypatch):
     assert torch.isfinite(target.score(STATES, ALL)[0]).all(), "nor does it stay in the context"
 
 
-def test_the_head_is_applied_to_wanted_rows_of_states_that_are_read():
+def test_the_head_is_applied_only_to_states_that_are_read():
     model = copy.deepcopy(own_model())
     seen = []
     model.lm_head.register_forward_hook(lambda _m, args, _o: seen.append(len(args[0])))
@@ -197,13 +198,13 @@ def test_a_target_forgets_the_text_before(layout):
 
 def test_clean_text_is_what_distinguishes_the_layouts():
     """So the tests above would notice a layout mistaken for another."""
-    said = []
+    found = []
     for layout in LAYOUTS:
         target = block_causal(layout)
         target.begin(toys.PROMPT, 8, 4)
-        said.append(target.score(STATES, ALL)[0])
-    for i, a in enumerate(said):
-        assert all((a - b).abs().max() > 1e-2 for b in said[:i])
+        found.append(target.score(STATES, ALL)[0])
+    for i, a in enumerate(found):
+        assert all((a - b).abs().max() > 1e-2 for b in found[:i])
 
 
 # ── bidirectional ────────────────────────────────────────────────────────────────────────────────
@@ -221,13 +222,13 @@ def test_exact_runs_every_state_as_a_sequence_of_its_own(family, text, batch_row
     for done, states in enumerate(moments):
         begin = len(prompt) + size * done
         line = known[:begin] + [MASK] * (total - begin)
-        wanted = wanted_of(states, True)
+        positions = positions_of(states, True)
         before = target.rows
         compare(
-            target.score(states, wanted),
+            target.score(states, positions),
             states,
-            wanted,
-            lambda state, line=line, begin=begin: reference.everything(
+            positions,
+            lambda state, line=line, begin=begin: reference.bidirectional(
                 truth(family), line, begin, state
             ),
         )
@@ -300,7 +301,7 @@ MAKERS = [
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_a_text_that_cannot_be_written_is_one_sentence(make):
+def test_a_text_that_does_not_fit_is_refused(make):
     model = copy.deepcopy(own_model())
     model.config.max_position_embeddings = 64
     target = make(model)
@@ -317,7 +318,7 @@ def test_a_text_that_cannot_be_written_is_one_sentence(make):
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_what_a_target_says_of_itself(make):
+def test_a_target_states_its_tokens_and_device(make):
     model = copy.deepcopy(own_model())
     model.generation_config.eos_token_id = [4, 6]
     target = make(model)
@@ -325,10 +326,10 @@ def test_what_a_target_says_of_itself(make):
     assert target.stop_ids == {4, 6} and target.device == model.device
 
 
-def test_a_model_that_denoises_is_not_run_by_accident():
+def test_a_denoising_model_cannot_be_run_directly():
     model = copy.deepcopy(own_model())
     BlockCausalTarget(model, MASK)
-    with pytest.raises(RuntimeError, match="by its target only"):
+    with pytest.raises(RuntimeError, match="only be run by its target"):
         model(torch.tensor([[1, 2, 3]]))
 
 
@@ -347,13 +348,13 @@ GRAPH = make_graph(
     ids=[*map(str, LAYOUTS), "bidirectional"],
 )
 def test_drafts_change_the_number_of_calls_and_nothing_else(make, temperature):
-    settings = Denoising(24, 8, temperature=temperature, seed=3, timed=False, go_on=True)
-    said, calls = [], []
+    settings = DenoiseSettings(24, 8, temperature=temperature, seed=3, timed=False, go_on=True)
+    texts_, calls = [], []
     for graph in (None, GRAPH):
         target = make(own_model())
         rounds = list(denoise(target, toys.PROMPT, settings, graph))
-        said.append(written(rounds))
+        texts_.append(denoised_tokens(rounds))
         calls.append(target.forwards)
         assert target.forwards == len(rounds)
-    assert said[0] == said[1] and len(said[0]) == 24 and MASKED not in said[0]
+    assert texts_[0] == texts_[1] and len(texts_[0]) == 24 and MASKED not in texts_[0]
     assert calls[0] == 24 and calls[1] < 24

@@ -1,9 +1,9 @@
 """The embedded denoiser: a low-rank adapter that turns a causal LM into a block diffusion model.
 
-A folder of ``config.json`` and ``adapter.safetensors``. Every adapted linear layer W [out, in] of
-the base model has two tensors, ``layers.N.{q,k,v,o,gate,up,down}_proj.{a,b}``, a [r, in] and
-b [out, r]; the denoiser's layer is W + (alpha / r) · b @ a. ``mask_embedding`` [h], if present,
-is what the mask token is read as; the head keeps the row the base model had.
+A folder holds ``config.json`` and ``adapter.safetensors``. Every adapted linear layer W [out, in]
+of the base model has two tensors, ``layers.N.{q,k,v,o,gate,up,down}_proj.{a,b}``: a [r, in] and
+b [out, r]. The denoiser's layer is W + (alpha / r) · b @ a. ``mask_embedding`` [h], if present, is
+the mask token's input embedding; the head keeps the base model's row.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NAME = re.compile(rf"layers\.(\d+)\.({'|'.join(PARTS)})\.([ab])")
 
 @dataclass(frozen=True)
 class AdapterConfig:
-    """What the adapter was trained as; see ``core.diffusion.target.Layout`` for shift and clean."""
+    """How the adapter was trained. ``core.diffusion.target.Layout`` explains shift and clean."""
 
     base: str
     mask_token_id: int
@@ -59,7 +59,7 @@ class AdapterConfig:
 
 @dataclass(frozen=True, eq=False)
 class Adapter:
-    """An adapter folder's contents: the config and the tensors by their names in the file."""
+    """The contents of an adapter folder: the config, and the tensors by their names in the file."""
 
     config: AdapterConfig
     tensors: dict[str, Tensor]
@@ -68,7 +68,7 @@ class Adapter:
 def save_adapter(
     folder: Path, tensors: Mapping[str, Tensor], config: AdapterConfig, small: bool = True
 ) -> None:
-    """Write config.json and adapter.safetensors: int8 with scales (``small``), or bf16."""
+    """Write config.json and adapter.safetensors: in int8 with ``small``, else in bf16."""
     _check(folder, tensors, config)
     raw = {name: value for name, value in asdict(config).items() if value is not None}
     checkpoint.write(folder, {"format": FORMAT} | raw, dict(tensors), small, "adapter.safetensors")
@@ -78,8 +78,8 @@ def load_adapter(folder: Path) -> Adapter:
     """Raises UserError when the folder holds no adapter or a broken one."""
     raw = checkpoint.read_config(folder, "denoiser")
     if raw.get("format") != FORMAT:
-        raise UserError(f"{folder} holds no denoiser: its config's format is not {FORMAT!r}")
-    with checkpoint.understood(folder, "denoiser"):
+        raise UserError(f"{folder} holds no denoiser: the format in its config is not {FORMAT!r}")
+    with checkpoint.as_user_error(folder, "denoiser"):
         known = {name: raw[name] for name in AdapterConfig.__dataclass_fields__ if name in raw}
         config = AdapterConfig(**known)
     tensors = checkpoint.read_state(folder)
@@ -89,15 +89,15 @@ def load_adapter(folder: Path) -> Adapter:
 
 @torch.no_grad()
 def merge(model: PreTrainedModel, adapter: Adapter) -> None:
-    """Add the adapter to the model's weights in place, computed in float32; before any packing.
+    """Add the adapter to the model's weights in place, computed in float32.
 
-    A mask embedding unties the input embedding from the head. Raises UserError when the adapter
-    was made for a model of another shape.
+    The model must have plain linears, as loaded with ``fast=False``. A mask embedding unties the
+    input embedding from the head. Raises UserError for an adapter of a model of another shape.
     """
     vocabulary = model.config.get_text_config().vocab_size
     if adapter.config.mask_token_id >= vocabulary:
         raise UserError(
-            f"the denoiser's mask token {adapter.config.mask_token_id} is none of the "
+            f"the denoiser's mask token {adapter.config.mask_token_id} is not one of the "
             f"model's {vocabulary} tokens"
         )
     for name, a in adapter.tensors.items():
@@ -117,12 +117,12 @@ def merge(model: PreTrainedModel, adapter: Adapter) -> None:
 
 
 def delta_weight(a: Tensor, b: Tensor, scale: float) -> Tensor:
-    """What a [r, in] and b [out, r] add to a layer: float32 [out, in]. Differentiable."""
+    """The weight that a [r, in] and b [out, r] add to a layer, float32 [out, in]."""
     return scale * (b.float() @ a.float())
 
 
 def set_embedding(model: PreTrainedModel, token: int, row: Tensor) -> None:
-    """Read ``token`` as ``row`` [h] from now on; a tied head keeps the old row."""
+    """Make ``row`` [h] the input embedding of ``token``; a tied head keeps the old row."""
     embedding: Any = model.get_input_embeddings()
     if row.shape != embedding.weight.shape[1:]:
         raise UserError(
@@ -137,7 +137,7 @@ def set_embedding(model: PreTrainedModel, token: int, row: Tensor) -> None:
 
 def _layer(model: PreTrainedModel, name: str) -> Any:
     found = _NAME.fullmatch(name)
-    assert found is not None, "checked when the adapter was read"
+    assert found is not None, "_check has checked the names"
     try:
         return model.get_submodule(f"model.layers.{found[1]}.{PARTS[found[2]]}.{found[2]}")
     except AttributeError:
@@ -145,7 +145,7 @@ def _layer(model: PreTrainedModel, name: str) -> Any:
 
 
 def _check(folder: Path, tensors: Mapping[str, Tensor], config: AdapterConfig) -> None:
-    """Names, ranks and pairs. Raises UserError at the first that is wrong."""
+    """Check names, ranks and pairs of tensors. Raises UserError for the first wrong one."""
     for name, tensor in sorted(tensors.items()):
         if name == MASK and tensor.ndim == 1:
             continue

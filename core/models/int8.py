@@ -1,8 +1,8 @@
-"""Small checkpoint files: int8 weights whose dequantised values are bf16 numbers, exactly.
+"""Checkpoints in int8 whose dequantised values are exact bf16 numbers: half the size of bf16.
 
-Matrices are stored in groups of 64 columns with one power-of-two scale each. An int8 integer times
-a power of two has at most 8 significant bits, which is what bf16 holds: so expanding a file gives
-the same bf16 checkpoint bit for bit every time, and exporting it loses nothing. Half the size.
+A matrix is stored in groups of 64 columns, each with a power-of-two scale. An int8 integer times a
+power of two has at most 8 significant bits, as many as bf16 holds. So expanding a file always gives
+the same bf16 checkpoint, bit for bit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _CODES, _EXPONENTS = ".int8", ".exponent"
 
 
 def compress(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Matrices [n, m] → int8 codes [n, m] and exponents [n, ⌈m/64⌉]; the rest stays, as bf16."""
+    """Matrices [n, m] as int8 codes [n, m] and exponents [n, ⌈m/64⌉]; other floats as bf16."""
     packed: dict[str, Tensor] = {}
     for name, weight in state.items():
         if weight.ndim != 2 or not weight.is_floating_point():
@@ -34,7 +34,7 @@ def compress(state: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def expand(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The bf16 checkpoint a compact one stands for; a plain one comes back as it is."""
+    """The bf16 checkpoint of an int8 one; any other comes back as it is."""
     plain: dict[str, Tensor] = {}
     for name, tensor in state.items():
         if name.endswith(_CODES):
@@ -48,7 +48,7 @@ def expand(state: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def expanded_shapes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of what ``expand`` would give."""
+    """Names and shapes of ``expand``'s result."""
     whole = {n.removesuffix(_CODES): s for n, s in shapes.items() if not n.endswith(_EXPONENTS)}
     return dict(sorted(whole.items()))
 

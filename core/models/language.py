@@ -1,4 +1,4 @@
-"""Loading targets and drafters, without remote code and with one sentence when something is off."""
+"""Loading targets with their tokenizers: text in, ids out. No remote code is ever run."""
 
 from __future__ import annotations
 
@@ -24,17 +24,21 @@ from transformers import (
 
 from core.errors import UserError, first_line
 from core.models import embedded, presets
-from core.models.cache import ATTENTION, placed
-from core.models.hub import Source
-from core.models.packing import suit
+from core.models.cache import ATTENTION, device_map
+from core.models.fast_layers import use_fast_layers
+from core.models.hub import Source, cannot_load
 from core.models.presets import Value
-from core.models.target import home, stop_ids
+from core.models.target import input_device, stop_ids
+from core.progress import Progress, Report, silent
+
+SPLIT = "split"  # the device name that means all GPUs together
 
 
 @dataclass(frozen=True, eq=False)
 class Language:
-    """A loaded target with its tokenizer: text in, ids out, and each id's text for a view.
+    """A loaded target with its tokenizer.
 
+    folder    the folder it was loaded from; None: a hub repository
     template  variables of the chat template, such as ``enable_thinking``
     """
 
@@ -47,7 +51,7 @@ class Language:
 
     @property
     def device(self) -> torch.device:
-        return home(self.model)
+        return input_device(self.model)
 
     @property
     def embedding(self) -> nn.Module:
@@ -59,16 +63,16 @@ class Language:
         """The target's head: rows [..., h] → logits [..., V], on the device the rows come from."""
         head = self.model.get_output_embeddings()
         assert head is not None, "a causal LM has a head"
-        return Returning(head) if placed(self.model) else head
+        return ReturnToInputDevice(head) if device_map(self.model) else head
 
     @property
     def vocabulary(self) -> int:
-        """V, how many token ids the model knows."""
+        """V, the number of token ids."""
         return self.model.config.get_text_config().vocab_size
 
     @property
     def stop_ids(self) -> frozenset[int]:
-        """Tokens that end the text, from the model's generation config."""
+        """Tokens that end a text, from the model's generation config."""
         return stop_ids(self.model)
 
     def encode_chat(self, prompt: str) -> list[int]:
@@ -79,15 +83,15 @@ class Language:
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
 
     def piece(self, token: int) -> str:
-        """One token's text; bytes that are no character on their own show as ``‹e2 82›``."""
+        """One token's text; bytes that are not a character by themselves show as ``‹e2 82›``."""
         if token not in self._pieces:
             self._pieces[token] = self._piece(token)
         return self._pieces[token]
 
     @cached_property
     def _anchor(self) -> list[int]:
-        """An ordinary token: behind one, a decoder that takes the blank off a text's first word
-        (SentencePiece's) leaves it where it is."""
+        """An ordinary token. Behind it, a token's leading blank is kept: decoders like
+        SentencePiece's remove the one at the start of a text."""
         return list(self.tokenizer("a", add_special_tokens=False).input_ids[-1:])
 
     def _piece(self, token: int) -> str:
@@ -102,7 +106,7 @@ class Language:
         raw = self.tokenizer.convert_ids_to_tokens(token)
         codes = [_BYTE_OF.get(c) for c in raw] if isinstance(raw, str) else []
         if isinstance(raw, str) and (byte := re.fullmatch(r"<0x([0-9A-Fa-f]{2})>", raw)):
-            codes = [int(byte[1], 16)]  # how SentencePiece spells one
+            codes = [int(byte[1], 16)]  # as SentencePiece spells a byte
         if not codes or None in codes:
             return text
         return "‹" + " ".join(f"{code:02x}" for code in codes) + "›"
@@ -112,8 +116,8 @@ class Language:
         return tokenizer_hash(self.tokenizer)
 
 
-class Returning(nn.Module):
-    """A module that may be on another device; what it gives comes back to its input's."""
+class ReturnToInputDevice(nn.Module):
+    """A module that may be on another device; its output is moved to the input's device."""
 
     def __init__(self, inner: nn.Module):
         super().__init__()
@@ -124,7 +128,7 @@ class Returning(nn.Module):
 
 
 def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
-    """SHA-256 over the vocabulary: traces with the same one speak of the same tokens."""
+    """SHA-256 over the vocabulary: traces with the same hash have the same token ids."""
     vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda kv: kv[1])
     return hashlib.sha256(json.dumps(vocabulary).encode()).hexdigest()[:16]
 
@@ -132,8 +136,8 @@ def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
 def encode_chat(tokenizer: PreTrainedTokenizerBase, prompt: str, **options: Any) -> list[int]:
     """Ids of one user turn in the chat template, or of the bare text without a template.
 
-    Special-token text typed by a user stays text: the turn is encoded apart from its frame.
-    ``options`` are the template's own variables (``enable_thinking=False``).
+    The turn is encoded apart from the template around it: special tokens typed by a user stay
+    text. ``options`` are the template's own variables (``enable_thinking=False``).
     """
     if not tokenizer.chat_template:
         return tokenizer(prompt, split_special_tokens=True).input_ids
@@ -150,24 +154,23 @@ def encode_chat(tokenizer: PreTrainedTokenizerBase, prompt: str, **options: Any)
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's printable stand-ins for bytes, as byte-level BPE vocabularies spell them."""
+    """The printable characters that byte-level BPE vocabularies (GPT-2's) use for bytes."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     rest = [b for b in range(256) if b not in plain]
     return {chr(b): b for b in plain} | {chr(256 + i): b for i, b in enumerate(rest)}
 
 
 _BYTE_OF = _byte_alphabet()
-SPLIT = "split"  # the device's name for all GPUs together
 
 
 def pick_device(wanted: str = "auto") -> torch.device:
-    """Raises UserError for a device this machine does not have."""
+    """The torch device of this name. Raises UserError for one that this machine does not have."""
     if wanted in ("auto", SPLIT):
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(wanted)
         torch.ones(1, device=device).item()  # "meta" has a name but holds no numbers
-    except Exception as error:  # torch tells its developers' list, or lacks a module of its own
+    except Exception as error:  # torch raises many types here
         cards = [f"cuda:{n}" for n in range(torch.cuda.device_count())]
         usable = ["auto", "cpu", *(["cuda", *cards] if cards else [])]
         why = f"{first_line(error)}; " if wanted in usable else ""
@@ -182,21 +185,10 @@ def compute_dtype(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "cpu" else torch.bfloat16
 
 
-def placement(device: str) -> dict[str, Any]:
-    """How ``from_pretrained`` spreads a model: "split" fills the GPUs one after the other, and then
-    the CPU's memory, by accelerate's own plan."""
-    return {"device_map": "auto"} if device == SPLIT else {}
-
-
-def cannot_load(name: str, error: Exception) -> UserError:
-    """Whatever loading a model raised, as one sentence."""
-    return UserError(f"the model {name!r} cannot be loaded: {first_line(error)}")
-
-
 def target_config(name: str) -> PreTrainedConfig | None:
-    """The config of a target by name, fetched at most; None: the embedded one is not made yet.
+    """The config of the target of this name; None: the embedded one is not made yet.
 
-    Raises UserError when it cannot be read.
+    No weights are fetched. Raises UserError when it cannot be read.
     """
     if name == embedded.NAME and not embedded.is_ready():
         return None
@@ -210,7 +202,7 @@ def target_config(name: str) -> PreTrainedConfig | None:
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """A target's tokens without its weights: the tokenizer, and how many ids the head has."""
+    """A target's tokens without its weights: the tokenizer and V, the number of token ids."""
 
     tokenizer: PreTrainedTokenizerBase
     size: int
@@ -220,7 +212,7 @@ class Vocabulary:
         return tokenizer_hash(self.tokenizer)
 
 
-def load_vocabulary(name: str, report: embedded.Report = lambda _: None) -> Vocabulary:
+def load_vocabulary(name: str, report: Report = silent) -> Vocabulary:
     """The tokens of the target of this name. Raises UserError when they cannot be read."""
     source = _source(name, lambda: embedded.prepare(report))
     try:
@@ -243,7 +235,7 @@ def _tokenizer_of(source: Source) -> PreTrainedTokenizerBase:
 
 
 def _source(name: str, embedded_folder: Callable[[], Path]) -> Source:
-    """Where the target of this name is. Raises UserError for what only ``denoise`` decodes."""
+    """Where the target of this name is. Raises UserError for a diffusion model."""
     if name == embedded.NAME:
         return Source(str(embedded_folder()))
     preset = presets.find(name)
@@ -255,20 +247,24 @@ def _source(name: str, embedded_folder: Callable[[], Path]) -> Source:
 def load_language(
     name: str = embedded.NAME,
     device: str = "auto",
-    report: embedded.Report = lambda _: None,
-    pack: bool = True,
+    report: Report = silent,
+    fast: bool = True,
     template: Mapping[str, Value] | None = None,
 ) -> Language:
     """Load a target: the embedded one or a preset by name, any other causal LM by path or hub id.
 
-    The CPU computes in float32, a GPU in bfloat16. ``device`` "split" spreads a model that is too
-    large for one GPU over all. ``pack`` lays a CPU's weights out for speed; training, which needs
-    them as they are, turns it off. ``template``: variables of the chat template beside the
-    preset's. Raises UserError when loading fails.
+    The CPU computes in float32, a GPU in bfloat16.
+
+    device    "auto", a torch device, or "split": fill the GPUs one after the other, then the CPU's
+              memory, as accelerate plans it
+    fast      use faster layers (``fast_layers``); off for training, which needs plain weights
+    template  variables of the chat template, beside the preset's
+
+    Raises UserError when loading fails.
     """
     where = pick_device(device)
     source = _source(name, lambda: embedded.prepare(report))
-    report(embedded.Progress("loading weights", None))
+    report(Progress("loading weights", None))
     dtype = compute_dtype(where)
     try:
         config, tokenizer = _config_of(source), _tokenizer_of(source)
@@ -281,16 +277,17 @@ def load_language(
             use_safetensors=True,
             revision=source.revision,
             trust_remote_code=False,
-            **placement(device),
+            **({"device_map": "auto"} if device == SPLIT else {}),
         )
-    except Exception as error:  # a broken checkpoint makes its libraries raise anything at all
+    except Exception as error:  # the libraries raise any type for a broken checkpoint
         raise cannot_load(name, error) from error
     model, loading = loaded
     if missing := sorted(loading["missing_keys"]):
-        raise UserError(f"the model {name!r} lacks the tensor {missing[0]} (and its text is noise)")
-    whole = not placed(model)
-    model = (model.to(where) if whole else model).eval().requires_grad_(False)
-    if whole and pack:
-        suit(model, dtype, where)
-    words = {**presets.find(name).template, **(template or {})}
-    return Language(name, model, tokenizer, source.folder, template=words)
+        raise UserError(f"the model {name!r} lacks the tensor {missing[0]}")
+    if not device_map(model):
+        model = model.to(where)
+        if fast:
+            use_fast_layers(model, dtype, where)
+    model.eval().requires_grad_(False)
+    variables = {**presets.find(name).template, **(template or {})}
+    return Language(name, model, tokenizer, source.folder, template=variables)

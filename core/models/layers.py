@@ -1,8 +1,8 @@
-"""The transformer parts that every drafter is made of.
+"""Transformer layers of drafter networks.
 
-Shapes: N rows, A blocks ("anchors"; 1 when decoding), b rows of a block, T context tokens, h hidden
-width, H query heads, G key/value heads, D head width. Rows of a block see the context and their own
-block: all of it in a DFlash drafter, causally in a DART one.
+Shapes: N rows, A blocks (one per anchor; 1 when decoding), b rows of a block, T context tokens, h
+hidden width, H query heads, G key/value heads, D head width. The rows of a block see the context
+and their own block, causally or all of it (``Shape.causal``).
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from core.errors import UserError
 
-SCALED = ("linear", "llama3", "yarn")  # rope types whose frequencies hang on no text's length
+SCALED = ("linear", "llama3", "yarn")  # rope types that do not depend on the text's length
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What decides an attention's and an MLP's weights.
+    """The sizes and options of an attention and an MLP.
 
-    inputs   width of what attention reads (h, or 2h where an embedding stands beside a feature)
+    inputs   width of attention's input: h, or 2h for an embedding beside a feature
     qk_norm  whether queries and keys are normed per head (Qwen3) or not (Llama)
+    causal   whether the rows of a block see only the rows before them
     """
 
     hidden: int
@@ -44,7 +45,7 @@ class Shape:
 
     @staticmethod
     def of(config: Any, inputs: int, **more: bool) -> Shape:
-        """From a checkpoint's config, whose fields have the same names in every kind."""
+        """From a drafter's config; the fields have the same names in every kind."""
         return Shape(
             hidden=config.hidden_size,
             intermediate=config.intermediate_size,
@@ -64,15 +65,15 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        # One kernel on a GPU; what is half as wide it sums in float32 and rounds once.
+        # One kernel on a GPU; half precisions are summed in float32 and rounded once.
         return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
 @dataclass(frozen=True)
 class Rope:
-    """How a position turns queries and keys: the base θ, and how its frequencies are scaled.
+    """Rotary positions: the base θ and how its frequencies are scaled.
 
-    scaling  Hugging Face's rope parameters as (name, value) pairs; none: as θ alone says
+    scaling  Hugging Face's rope parameters as (name, value) pairs; () for none
     """
 
     theta: float = 10000.0
@@ -82,31 +83,31 @@ class Rope:
     def of(raw: Mapping[str, Any]) -> Rope:
         """From a published config, in the older spelling (rope_theta, rope_scaling) or the newer.
 
-        Raises UserError for a kind of scaling that is not computed here.
+        Raises UserError for a kind of scaling that is not supported.
         """
-        given = {**(raw.get("rope_scaling") or {}), **(raw.get("rope_parameters") or {})}
-        theta = float(given.pop("rope_theta", None) or raw.get("rope_theta") or 10000.0)
-        older = given.pop("type", None)
-        kind = given.setdefault("rope_type", older or "default")
-        if given.get("partial_rotary_factor", 1.0) != 1.0:
-            raise UserError("a drafter that turns a part of its heads only is not supported")
+        own = {**(raw.get("rope_scaling") or {}), **(raw.get("rope_parameters") or {})}
+        theta = float(own.pop("rope_theta", None) or raw.get("rope_theta") or 10000.0)
+        older = own.pop("type", None)
+        kind = own.setdefault("rope_type", older or "default")
+        if own.get("partial_rotary_factor", 1.0) != 1.0:
+            raise UserError("a drafter that rotates only a part of its heads is not supported")
         if kind == "default":
             return Rope(theta)
         if kind not in SCALED:
             raise UserError(f"a drafter with rotary positions of type {kind!r} is not supported")
         limit = raw.get("max_position_embeddings")
         if limit and kind == "yarn":
-            given.setdefault("original_max_position_embeddings", limit)
-        rope = Rope(theta, tuple(sorted(given.items())))
-        rope.frequencies(2, torch.device("cpu"))  # what is missing or misspelt shows now
+            own.setdefault("original_max_position_embeddings", limit)
+        rope = Rope(theta, tuple(sorted(own.items())))
+        rope.frequencies(2, torch.device("cpu"))  # raises for a missing or misspelt parameter
         return rope
 
     def to_json(self) -> dict[str, Any]:
-        """The newer spelling."""
+        """Hugging Face's rope parameters, in the newer spelling."""
         return {"rope_type": "default", "rope_theta": self.theta} | dict(self.scaling)
 
     def frequencies(self, width: int, device: torch.device) -> tuple[Tensor, float]:
-        """Angle per position [width / 2], and what cos and sin are multiplied by."""
+        """Angle per position [width / 2], and the factor of cos and sin."""
         if self.scaling:
             return _scaled(self, width, device)
         return self.theta ** -(torch.arange(0, width, 2, device=device).float() / width), 1.0
@@ -126,7 +127,7 @@ def _scaled(rope: Rope, width: int, device: torch.device) -> tuple[Tensor, float
 
 @dataclass(frozen=True)
 class Rotary:
-    """cos and sin for some positions, [N, D]."""
+    """cos and sin [N, D] of some positions."""
 
     cos: Tensor
     sin: Tensor
@@ -139,7 +140,7 @@ class Rotary:
         angle = torch.cat([angle, angle], -1)
         return Rotary((angle.cos() * factor).to(dtype), (angle.sin() * factor).to(dtype))
 
-    def turn(self, x: Tensor) -> Tensor:
+    def rotate(self, x: Tensor) -> Tensor:
         """Rotate [N, heads, D] by its rows' positions."""
         low, high = x.chunk(2, -1)
         return x * self.cos[:, None] + torch.cat([-high, low], -1) * self.sin[:, None]
@@ -154,7 +155,7 @@ class LayerContext:
 
     @property
     def rows(self) -> int:
-        """How many context tokens there is room for."""
+        """The number of context tokens that fit."""
         return self.keys.shape[1]
 
     @staticmethod
@@ -164,13 +165,13 @@ class LayerContext:
         return LayerContext(like.new_zeros(size), like.new_zeros(size))
 
     def write(self, start: int, fresh: LayerContext) -> None:
-        """Put freshly projected tokens at ``start``."""
+        """Write newly projected tokens at ``start``."""
         end = start + fresh.keys.shape[1]
         self.keys[:, start:end] = fresh.keys
         self.values[:, start:end] = fresh.values
 
-    def put(self, slots: Tensor, fresh: LayerContext) -> None:
-        """The same at the places ``slots`` [T], which may be known to the device alone."""
+    def write_at(self, slots: Tensor, fresh: LayerContext) -> None:
+        """Write newly projected tokens at ``slots`` int64 [T], a tensor on the device."""
         self.keys.index_copy_(1, slots, fresh.keys)
         self.values.index_copy_(1, slots, fresh.values)
 
@@ -197,17 +198,20 @@ class Attention(nn.Module):
         if self.shape.qk_norm:
             keys = self.k_norm(keys)
         values = self.v_proj(x).view(-1, self.shape.groups, self.shape.head_dim)
-        return LayerContext(rotary.turn(keys).transpose(0, 1), values.transpose(0, 1))
+        return LayerContext(rotary.rotate(keys).transpose(0, 1), values.transpose(0, 1))
 
     def queries(self, x: Tensor, rotary: Rotary) -> Tensor:
         """[N, inputs] → [N, H, D]."""
         queries = self.q_proj(x).view(-1, self.shape.heads, self.shape.head_dim)
-        return rotary.turn(self.q_norm(queries) if self.shape.qk_norm else queries)
+        return rotary.rotate(self.q_norm(queries) if self.shape.qk_norm else queries)
 
     def forward(
         self, x: Tensor, context: LayerContext, rotary: Rotary, visible: Tensor | None
     ) -> Tensor:
-        """x [A, b, inputs] sees the context (where ``visible`` [A, T] says so) and its block."""
+        """Attention of x [A, b, inputs] over the context and its own blocks → [A, b, h].
+
+        ``visible`` bool [A, T] says which context rows a block sees; None: all of them.
+        """
         blocks, size, inputs = x.shape
         groups, width = self.shape.groups, self.shape.head_dim
         flat = x.reshape(-1, inputs)
@@ -229,7 +233,7 @@ class Attention(nn.Module):
             near = near.masked_fill(later.repeat(share, 1), torch.finfo(near.dtype).min)
         weights = torch.cat([far, near], -1).softmax(-1)
         out = weights[..., length:] @ own_v
-        rows = blocks * share * size  # said in full: −1 cannot be inferred for an empty context
+        rows = blocks * share * size  # explicit: −1 cannot be inferred for an empty context
         far_out = weights[..., :length].reshape(groups, rows, length) @ context.values
         out = (out + far_out.view_as(out)).view(groups, blocks, share, size, width)
         out = out.permute(1, 3, 0, 2, 4).reshape(blocks, size, self.shape.heads * width)

@@ -1,6 +1,6 @@
 """Targets by short name, with their published drafters: ``assets/presets.toml`` and files like it.
 
-Light: looking a name up imports neither torch nor the hub's library.
+Light: finding a preset imports neither torch nor the hub's library.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from core import ASSETS
 from core.errors import UserError
@@ -19,11 +19,12 @@ from core.rounds.draft import MAX_BUDGET
 
 SHIPPED = ASSETS / "presets.toml"
 Value = bool | int | float | str
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Ngram:
-    """An n-gram file: on this machine, or ``file`` of a hub repository."""
+    """An n-gram file: ``file`` in a folder or in a hub repository."""
 
     source: Source
     file: str
@@ -45,19 +46,19 @@ class Preset:
 
 
 def find(name: str) -> Preset:
-    """The preset a model's name means.
+    """The preset of a model's name.
 
-    One of the shipped ones by its name, one of a file as ``FILE.toml`` or ``FILE.toml#NAME``; any
-    other name is a folder or a hub id, with nothing beside it. Raises UserError for a file that is
-    no presets file, and for a folder that is not there.
+    That is a shipped preset, a preset of a file (``FILE.toml`` or ``FILE.toml#NAME``), or else a
+    folder or a hub id with nothing beside it. Raises UserError for a file that is not a presets
+    file and for a folder that does not exist.
     """
     path, mark, inside = name.partition("#")
     if path.endswith(".toml"):
-        return _chosen(read_presets(Path(path).expanduser()), path, inside if mark else None)
-    return shipped().get(name) or Preset(name, Source.typed(name))
+        return _select(read_presets(Path(path).expanduser()), path, inside if mark else None)
+    return shipped().get(name) or Preset(name, Source.checked(name))
 
 
-def _chosen(presets: Mapping[str, Preset], path: str, name: str | None) -> Preset:
+def _select(presets: Mapping[str, Preset], path: str, name: str | None) -> Preset:
     if name is None and len(presets) == 1:
         return next(iter(presets.values()))
     if name is None or name not in presets:
@@ -72,7 +73,7 @@ def shipped() -> Mapping[str, Preset]:
 
 
 def read_presets(path: Path) -> dict[str, Preset]:
-    """Every preset of a file, by name. Raises UserError with one sentence."""
+    """Every preset of a file, by name. Raises UserError."""
     try:
         raw = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -81,18 +82,18 @@ def read_presets(path: Path) -> dict[str, Preset]:
         raise UserError(f"{path} is no presets file: {error}") from None
     if not raw:
         raise UserError(f"{path} holds no preset")
-    return {name: _Reading(path, name).preset(entry) for name, entry in raw.items()}
+    return {name: _Entry(path, name).preset(entry) for name, entry in raw.items()}
 
 
-def trained_with(drafter: Source, template: Mapping[str, Value]) -> None:
-    """Check that a published drafter meets the chat template it was trained with.
+def check_template(drafter: Source, template: Mapping[str, Value]) -> None:
+    """Check that a published drafter gets the chat template it was trained with.
 
-    It is told by its repository's name, also where a folder of that name holds it. Raises
-    UserError: in another mode it would draft, and lose most of its acceptance.
+    The drafter is recognised by the name of its repository, or of a folder with this name. Raises
+    UserError: with another template it would draft, but lose most of its acceptance.
     """
-    called = Path(drafter.name).name.lower()
+    name = Path(drafter.name).name.lower()
     for preset in shipped().values():
-        if called not in {Path(d.name).name.lower() for d in preset.drafters.values()}:
+        if name not in {Path(d.name).name.lower() for d in preset.drafters.values()}:
             continue
         for key, value in preset.template.items():
             if template.get(key) != value:
@@ -104,85 +105,81 @@ def trained_with(drafter: Source, template: Mapping[str, Value]) -> None:
 
 
 @dataclass(frozen=True)
-class _Reading:
-    """One entry being read: where it stands, for what is wrong with it."""
+class _Entry:
+    """Reads one entry of a presets file; its place is part of every error."""
 
     path: Path
     name: str
 
     def preset(self, raw: Any) -> Preset:
         if not isinstance(raw, dict):
-            raise self._wrong("a preset is a table, as in [my-model]")
+            raise self._error("a preset is a table, as in [my-model]")
         known = sorted(set(Preset.__dataclass_fields__) - {"name"})
         if unknown := sorted(set(raw) - set(known)):
-            raise self._wrong(f"there is no field {unknown[0]!r} (fields: {', '.join(known)})")
+            raise self._error(f"there is no field {unknown[0]!r} (fields: {', '.join(known)})")
         if "target" not in raw:
-            raise self._wrong("it names no target")
-        table, word = self._table, self._word
-        budgets = {k: self._budget(k, v) for k, v in table(raw, "budgets").items()}
-        drafters = {k: self._source(word(k, v)) for k, v in table(raw, "drafters").items()}
+            raise self._error("it names no target")
+        tables = {key: raw.get(key, {}) for key in ("drafters", "template", "budgets")}
+        for key, value in tables.items():
+            self._checked(value, dict, f"{key} is a table")
+        for key, value in tables["template"].items():
+            if not isinstance(value, Value):
+                raise self._error(f"template.{key} is yes or no, a number or a text")
         parameters = raw.get("parameters")
         return Preset(
             name=self.name,
-            target=self._source(word("target", raw["target"])),
-            about=word("about", raw.get("about", "")),
-            drafters=drafters,
-            ngram=self._ngram(word("ngram", raw["ngram"])) if "ngram" in raw else None,
-            template={k: self._value(k, v) for k, v in table(raw, "template").items()},
-            budgets=budgets,
-            diffusion=self._flag("diffusion", raw.get("diffusion", False)),
+            target=self._source("target", raw["target"]),
+            about=self._text("about", raw.get("about", "")),
+            drafters={k: self._source(k, v) for k, v in tables["drafters"].items()},
+            ngram=self._ngram(self._text("ngram", raw["ngram"])) if "ngram" in raw else None,
+            template=tables["template"],
+            budgets={k: self._budget(k, v) for k, v in tables["budgets"].items()},
+            diffusion=self._checked(
+                raw.get("diffusion", False), bool, "diffusion is true or false"
+            ),
             parameters=None if parameters is None else self._count("parameters", parameters),
         )
 
-    def _source(self, text: str) -> Source:
-        """A path that says so (./x, ../x, ~/x, /x) is read from the file's own folder."""
-        if text.startswith((".", "~", "/")):
-            return Source(str(self._path(text)))
-        return Source.of(text)
+    def _source(self, key: str, value: Any) -> Source:
+        text = self._text(key, value)
+        return Source(str(self._path(text))) if _is_path(text) else Source.of(text)
 
     def _path(self, text: str) -> Path:
+        """Relative paths start at the file's own folder."""
         return self.path.parent / Path(text).expanduser()
 
     def _ngram(self, text: str) -> Ngram:
-        if text.startswith((".", "~", "/")):
+        if _is_path(text):
             path = self._path(text)
             return Ngram(Source(str(path.parent)), path.name)
         repository, slash, file = text.rpartition("/")
         if not slash or repository.count("/") != 1:
-            raise self._wrong(f"ngram is a path, or hub-id/file, not {text!r}")
+            raise self._error(f"ngram is a path, or hub-id/file, not {text!r}")
         return Ngram(Source.of(repository), file)
 
-    def _table(self, raw: Mapping[str, Any], key: str) -> dict[str, Any]:
-        found = raw.get(key, {})
-        if not isinstance(found, dict):
-            raise self._wrong(f"{key} is a table")
-        return found
-
-    def _word(self, key: str, value: Any) -> str:
-        if not isinstance(value, str):
-            raise self._wrong(f"{key} is a text, not {value!r}")
-        return value
-
-    def _value(self, key: str, value: Any) -> Value:
-        if not isinstance(value, bool | int | float | str):
-            raise self._wrong(f"template.{key} is yes or no, a number or a text")
-        return value
-
-    def _flag(self, key: str, value: Any) -> bool:
-        if not isinstance(value, bool):
-            raise self._wrong(f"{key} is true or false, not {value!r}")
-        return value
+    def _text(self, key: str, value: Any) -> str:
+        return self._checked(value, str, f"{key} is a text, not {value!r}")
 
     def _count(self, key: str, value: Any) -> int:
         if type(value) is not int or value < 1:
-            raise self._wrong(f"{key} is a whole number above 0, not {value!r}")
+            raise self._error(f"{key} is a whole number above 0, not {value!r}")
         return value
 
     def _budget(self, key: str, value: Any) -> int:
         count = self._count(key, value)
         if count > MAX_BUDGET:
-            raise self._wrong(f"the budget of {key} must be 1 to {MAX_BUDGET}, not {count}")
+            raise self._error(f"the budget of {key} must be 1 to {MAX_BUDGET}, not {count}")
         return count
 
-    def _wrong(self, what: str) -> UserError:
-        return UserError(f"{self.path}, [{self.name}]: {what}")
+    def _checked(self, value: Any, kind: type[T], expected: str) -> T:
+        if not isinstance(value, kind):
+            raise self._error(expected)
+        return value
+
+    def _error(self, fault: str) -> UserError:
+        return UserError(f"{self.path}, [{self.name}]: {fault}")
+
+
+def _is_path(text: str) -> bool:
+    """Whether a text is written as a path (./x, ../x, ~/x, /x) and not as a hub id."""
+    return text.startswith((".", "~", "/"))

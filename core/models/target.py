@@ -9,21 +9,21 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from core.errors import UserError
-from core.models.cache import StaticKV, make_kv, mask_value, placed
-from core.models.cuda_graphs import CannotCapture, FixedForward, bucket
+from core.models.cache import StaticKV, device_map, make_kv, mask_value
+from core.models.cuda_graphs import CaptureError, PaddedForward, bucket
 from core.models.tree_mask import ancestor_mask
 from core.rounds.draft import Draft
 from core.rounds.round import Verdict
 
 PREFILL_CHUNK = 512  # bounds the memory of hidden states during prefill
-LENGTH_BOUND = ("dynamic", "longrope")  # rope types that turn otherwise from some length on
-ROOMY = 4096  # rows of a cache that are no burden to a short text
+LENGTH_BOUND = ("dynamic", "longrope")  # rope types whose rotation changes from some length on
+SMALL_CACHE = 4096  # rows of a cache that a short text may reuse at no cost worth saving
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What one forward says: logits [N, V] and, for the drafter, features [N, F·h]."""
+    """One forward's output: logits [N, V] and, for the drafter, features [N, F·h]."""
 
     logits: Tensor
     features: Tensor
@@ -32,26 +32,26 @@ class Scores:
 class Target:
     """A causal LM that scores drafts. One text at a time: ``prefill`` starts a new one.
 
-    ``layers``: after which layers the hidden states are kept as the drafter's features (the
-    Hugging Face tuple index is the layer + 1); their concatenation is a token's feature.
-    ``fixed``: score drafts in padded forwards, which a GPU replays as CUDA graphs (the default
-    there); what ``score`` gives is then valid until the next. ``obstacle`` says why a model is read
-    plainly on a GPU, if it is.
+    layers  the layers whose outputs are the drafter's features (the Hugging Face tuple index is the
+            layer + 1); a token's feature is their concatenation
+    padded  score drafts in padded forwards, which a GPU replays as CUDA graphs (None: on a GPU, if
+            the model allows). A result of ``score`` is then valid until the next call
+    no_graph_reason  why a GPU runs this model without CUDA graphs, or None
     """
 
     def __init__(
-        self, model: PreTrainedModel, layers: tuple[int, ...] = (), fixed: bool | None = None
+        self, model: PreTrainedModel, layers: tuple[int, ...] = (), padded: bool | None = None
     ):
         self.model, self.layers = model, layers
-        self.device, self.dtype = home(model), model.dtype
-        self.obstacle = obstacle(model)
+        self.device, self.dtype = input_device(model), model.dtype
+        self.no_graph_reason = no_graph_reason(model)
         self._last_position = context_limit(model) - 1
         on_gpu = self.device.type == "cuda"
-        self._fixed = on_gpu and self.obstacle is None if fixed is None else fixed
-        self.forwards = 0  # counted, so that a report never has to guess
-        self.texts = 0  # prefilled so far: tells a run that another one took its place
+        self._padded = on_gpu and self.no_graph_reason is None if padded is None else padded
+        self.forwards = 0  # so far
+        self.texts = 0  # prefilled so far: shows a run that another one took its place
         self._cache: StaticKV | None = None
-        self._forwards: dict[int, FixedForward] = {}  # on this cache, by rows
+        self._forwards: dict[int, PaddedForward] = {}  # on this cache, by rows
 
     @property
     def vocabulary(self) -> int:
@@ -69,14 +69,15 @@ class Target:
 
     @property
     def length(self) -> int:
-        """Committed tokens: the root of the next draft stands at this position."""
+        """Committed tokens. The root of the next draft has this position."""
         return self._cache.length if self._cache is not None else 0
 
     @torch.inference_mode()
     def prefill(self, tokens: list[int], reserve: int) -> Scores:
-        """Read a prompt into an empty cache with room for ``reserve`` rows behind it.
+        """Run a prompt into an empty cache that has room for ``reserve`` rows behind it.
 
-        Returns the last position's logits [1, V] and every position's features [T, F·h].
+        Returns the last position's logits [1, V] and all features [T, F·h]. Raises UserError for an
+        empty prompt.
         """
         if not tokens:
             raise UserError("the prompt has no tokens")
@@ -97,17 +98,17 @@ class Target:
 
     @torch.inference_mode()
     def score(self, draft: Draft) -> Scores:
-        """Root and nodes in one forward: each row sees the context, its ancestors and itself."""
+        """Score root and nodes in one forward: a row sees the context, its ancestors and itself."""
         ids, depths = torch.from_numpy(draft.tokens), torch.from_numpy(draft.depths)
         allowed = torch.from_numpy(ancestor_mask(draft))
-        if self._fixed and (scores := self._score_fixed(ids, depths, allowed)) is not None:
+        if self._padded and (scores := self._score_padded(ids, depths, allowed)) is not None:
             return scores
         positions = depths.to(self.device) + self.length
         return self._forward(ids.to(self.device), positions, allowed.to(self.device))
 
     @torch.inference_mode()
     def commit(self, verdict: Verdict) -> Tensor:
-        """Keep the cache rows of the accepted path only; returns the path as an index [a + 1]."""
+        """Keep only the cache rows of the accepted path. Returns the path as an index [a + 1]."""
         path = torch.tensor(verdict.path, device=self.device)
         contiguous = verdict.path == tuple(range(len(verdict.path)))
         self._kv.commit(len(verdict.path) if contiguous else path)
@@ -116,42 +117,42 @@ class Target:
     def _forward(
         self, ids: Tensor, positions: Tensor, allowed: Tensor, last_only: bool = False
     ) -> Scores:
-        """One forward of new rows: all see the committed context, and each other as ``allowed``."""
+        """One forward of rows that see the context, and each other where ``allowed`` [N, N]."""
         self.forwards += 1
         count, seen = len(ids), self.length
         mask = torch.zeros(count, seen + count, dtype=self.dtype, device=self.device)
         mask[:, seen:].masked_fill_(~allowed, mask_value(self.dtype))
-        return Scores(*self._read(ids, positions, mask, last_only))
+        return Scores(*self._run_model(ids, positions, mask, last_only))
 
-    def _score_fixed(self, ids: Tensor, depths: Tensor, allowed: Tensor) -> Scores | None:
+    def _score_padded(self, ids: Tensor, depths: Tensor, allowed: Tensor) -> Scores | None:
         """The padded forward's scores; None when it does not fit or cannot be captured."""
-        forward = self._fixed_forward(len(ids))
+        forward = self._padded_forward(len(ids))
         if not forward.fits:
             return None
         try:
             scores = Scores(*forward(ids, depths, allowed))
-        except CannotCapture as error:
-            self._fixed, self._forwards = False, {}
-            self.obstacle = f"its kernels cannot be captured ({error})"
+        except CaptureError as error:
+            self._padded, self._forwards = False, {}
+            self.no_graph_reason = f"its kernels cannot be captured ({error})"
             return None
         self.forwards += 1
         return scores
 
-    def _fixed_forward(self, rows: int) -> FixedForward:
+    def _padded_forward(self, rows: int) -> PaddedForward:
         rows = bucket(rows)
         if rows not in self._forwards:
             like = torch.empty(0, dtype=self.dtype, device=self.device)
-            self._forwards[rows] = FixedForward(self._read, self._kv, rows, like)
+            self._forwards[rows] = PaddedForward(self._run_model, self._kv, rows, like)
         return self._forwards[rows]
 
-    def _read(
+    def _run_model(
         self, ids: Tensor, positions: Tensor, mask: Tensor, last_only: bool = False
     ) -> tuple[Tensor, Tensor]:
         """The model on rows [N] with an additive mask [N, S]: logits and features."""
         out = self.model(
             ids[None],
             attention_mask=mask[None, None],
-            # Nodes behind the context's end can never be committed; some models have no such place.
+            # Nodes beyond the context's end are never committed; some models have no such position.
             position_ids=positions[None].clamp(max=self._last_position),
             past_key_values=self._kv,
             use_cache=True,
@@ -168,41 +169,44 @@ class Target:
         return self._cache
 
     def _make_cache(self, rows: int) -> None:
-        """An empty cache of at least ``rows`` rows; the last one is used again if it is enough, and
-        not so much that fixed forwards, which read all of it, would feel a long text for ever."""
-        if self._cache is None or not rows <= self._cache.capacity <= max(4 * rows, ROOMY):
+        """An empty cache of at least ``rows`` rows.
+
+        The last one is reused if it is large enough, and not so large that padded forwards, which
+        read all of it, stay slow after one long text.
+        """
+        if self._cache is None or not rows <= self._cache.capacity <= max(4 * rows, SMALL_CACHE):
             self._cache = make_kv(self.model, -(-rows // 256) * 256)
-            self._forwards = {}  # they were made for the old one
+            self._forwards = {}
         self._cache.reset()
 
 
-def obstacle(model: PreTrainedModel) -> str | None:
-    """Why a model's forward cannot be replayed as a CUDA graph, if it cannot."""
+def no_graph_reason(model: PreTrainedModel) -> str | None:
+    """Why a model's forward cannot be replayed as a CUDA graph; None if it can."""
     config = model.config.get_text_config()
-    if placed(model):
+    if device_map(model):
         return "it is spread over several devices"
     if "sliding_attention" in (getattr(config, "layer_types", None) or ()):
         return "some of its layers see a sliding window"
     if any(getattr(config, name, None) for name in EXPERTS):
-        return "which of its experts run hangs on the tokens"
+        return "its tokens decide which of its experts run"
     if any(kind in LENGTH_BOUND for kind, _ in _ropes(config)):
-        return "its rotary positions hang on the text's length"
+        return "its rotary positions depend on the text's length"
     return None
 
 
 def _ropes(config: PreTrainedConfig) -> list[tuple[str, int | None]]:
-    """The kinds of rotary positions a model has, and up to which length each turns as it began."""
-    given = getattr(config, "rope_parameters", None) or {}
-    kinds = [given] if "rope_type" in given else [v for v in given.values() if isinstance(v, dict)]
+    """A model's rope types, each with the length up to which it rotates as in training."""
+    raw = getattr(config, "rope_parameters", None) or {}
+    kinds = [raw] if "rope_type" in raw else [v for v in raw.values() if isinstance(v, dict)]
     longest = getattr(config, "max_position_embeddings", None)
     return [
         (str(k.get("rope_type")), k.get("original_max_position_embeddings", longest)) for k in kinds
     ]
 
 
-def home(model: PreTrainedModel) -> torch.device:
-    """Where a model takes its input and leaves its output: the first device of several."""
-    devices = [where for where in placed(model).values() if where != "disk"]
+def input_device(model: PreTrainedModel) -> torch.device:
+    """The device of a model's input and output: the first of several."""
+    devices = [where for where in device_map(model).values() if where != "disk"]
     return torch.device(devices[0]) if devices else model.device
 
 
@@ -216,9 +220,9 @@ def stop_ids(model: PreTrainedModel) -> frozenset[int]:
 def context_limit(model: PreTrainedModel) -> int:
     """Most tokens one text may hold.
 
-    Our masks let every token see its whole past, which is what a sliding-window model does
-    too as long as the text fits its window: there it ends. So does it where rotary positions would
-    turn otherwise for a longer text: what stands in the cache was turned the old way.
+    The masks here let every token see its whole past. A sliding-window model does so as long as the
+    text fits its window, so the window is a limit. So is the length from which rotary positions
+    rotate differently: the keys in the cache were rotated the old way.
     """
     config = model.config.get_text_config()
     limits = [getattr(config, "max_position_embeddings", None)]

@@ -1,4 +1,4 @@
-"""Which rows of a draft may see each other."""
+"""The attention mask of a draft tree."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from core.rounds.draft import Array, Draft
 
 
 def ancestor_mask(draft: Draft) -> Array:
-    """bool [N, N]: row i may see row j when j is i or one of its ancestors."""
+    """bool [N, N]: row i sees row j when j is i itself or an ancestor of i."""
     return _ancestors(draft.parents)
 
 
