@@ -1,7 +1,8 @@
 """Methods: one home for each, and the list of them.
 
 method     what a method, a drafter and a builder say of themselves: titles, options, notes
-registry   the list, as lazy references, and how a name becomes a method
+names      the list of names, and where each is declared
+registry   how a name becomes a method
 loading    from a checkpoint folder to a drafter on the target's device
 
 Every other module or folder here is the home of one method: everything that is its own is there,

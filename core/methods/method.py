@@ -11,12 +11,13 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 from core.errors import UserError
+from core.methods.names import BUILDERS, DRAFTERS
 from core.models.presets import Value
 
 Options = Mapping[str, Value]
@@ -223,7 +224,8 @@ class Checkpoint:
     module  its functions: load_config(folder) (with ``of_target``: what the target must be like),
             outline(folder) → module on the meta device, read_shapes(folder),
             folders(folder) → every folder that holds its weights
-    export  (folder, language) → writes the official form; see ``export-checkpoint``
+    export  lazy reference: (folder, out, a function that loads the target) → the model, which it
+            wrote to ``out`` in the official form (``export-checkpoint``)
     """
 
     module: str
@@ -300,15 +302,11 @@ class Method:
 
     @cached_property
     def drafter_info(self) -> DrafterInfo | None:
-        from core.methods.registry import find_drafter
-
         return find_drafter(self.drafter) if isinstance(self.drafter, str) else self.drafter
 
     @cached_property
     def builder_info(self) -> BuilderInfo | None:
         """None for plain decoding and for a builder that declares nothing."""
-        from core.methods.registry import find_builder
-
         if isinstance(self.builder, str):
             return find_builder(self.builder)
         return self.builder if isinstance(self.builder, BuilderInfo) else None
@@ -348,6 +346,22 @@ class Method:
     def _with_defaults(self, options: tuple[Option, ...]) -> tuple[Option, ...]:
         own = self.options
         return tuple(dataclasses.replace(o, default=own.get(o.name, o.default)) for o in options)
+
+
+@cache
+def find_drafter(name: str) -> DrafterInfo:
+    """Raises UserError for a name that is not listed."""
+    if name not in DRAFTERS:
+        raise UserError(f"unknown drafter {name!r}: choose of {', '.join(DRAFTERS)}")
+    return lazy(DRAFTERS[name])
+
+
+@cache
+def find_builder(name: str) -> BuilderInfo:
+    """Raises UserError for a name that is not listed."""
+    if name not in BUILDERS:
+        raise UserError(f"unknown builder {name!r}: choose of {', '.join(BUILDERS)}")
+    return lazy(BUILDERS[name])
 
 
 def lazy(reference: str | Callable[..., Any]) -> Any:

@@ -2,7 +2,7 @@
 
 Wherever a method is asked for, three kinds of names serve: a listed one ("treeflash"), any drafter
 with any builder ("dflash+opt-tree"), and the path of a Python file whose ``METHOD`` is a ``Method``.
-To add a method, write its home and add its references here.
+The names and where they are declared: ``core.methods.names``.
 """
 
 from __future__ import annotations
@@ -12,28 +12,11 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from core.errors import UserError
-from core.methods.method import BuilderInfo, DrafterInfo, Method, lazy
+from core.methods.method import Method, find_builder, find_drafter, lazy
+from core.methods.names import BUILDERS, DRAFTERS, METHODS
 from core.models.presets import Preset
 
 PLAIN = "ar"  # plain decoding
-METHODS = {
-    PLAIN: "core.methods.plain:METHOD",
-    "dflash": "core.methods.dflash:METHOD",
-    "ddtree": "core.methods.ddtree:METHOD",
-    "treeflash": "core.methods.treeflash:METHOD",
-    "dart": "core.methods.dart:METHOD",
-}
-DRAFTERS = {
-    "dflash": "core.methods.dflash:DRAFTER",
-    "treeflash": "core.methods.treeflash:DRAFTER",
-    "dart": "core.methods.dart:DRAFTER",
-}
-BUILDERS = {
-    "chain": "core.methods.builders:CHAIN",
-    "best-first": "core.methods.builders:BEST_FIRST",
-    "opt-tree": "core.methods.builders:OPT_TREE",
-    "continuity": "core.methods.dart:BUILDER",
-}
 
 
 def find(name: str) -> Method:
@@ -71,22 +54,6 @@ def listed() -> dict[str, Method]:
 @cache
 def _listed(name: str) -> Method:
     return lazy(METHODS[name])
-
-
-@cache
-def find_drafter(name: str) -> DrafterInfo:
-    """Raises UserError for a name that is not listed."""
-    if name not in DRAFTERS:
-        raise UserError(f"unknown drafter {name!r}: choose of {', '.join(DRAFTERS)}")
-    return lazy(DRAFTERS[name])
-
-
-@cache
-def find_builder(name: str) -> BuilderInfo:
-    """Raises UserError for a name that is not listed."""
-    if name not in BUILDERS:
-        raise UserError(f"unknown builder {name!r}: choose of {', '.join(BUILDERS)}")
-    return lazy(BUILDERS[name])
 
 
 @cache

@@ -1,0 +1,23 @@
+"""The names of methods, drafters and builders, and where each is declared.
+
+To add a method, write its home and add its lines here.
+"""
+
+METHODS = {
+    PLAIN: "core.methods.plain:METHOD",
+    "dflash": "core.methods.dflash:METHOD",
+    "ddtree": "core.methods.ddtree:METHOD",
+    "treeflash": "core.methods.treeflash:METHOD",
+    "dart": "core.methods.dart:METHOD",
+}
+DRAFTERS = {
+    "dflash": "core.methods.dflash:DRAFTER",
+    "treeflash": "core.methods.treeflash:DRAFTER",
+    "dart": "core.methods.dart:DRAFTER",
+}
+BUILDERS = {
+    "chain": "core.methods.builders:CHAIN",
+    "best-first": "core.methods.builders:BEST_FIRST",
+    "opt-tree": "core.methods.builders:OPT_TREE",
+    "continuity": "core.methods.dart:BUILDER",
+}
