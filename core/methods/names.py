@@ -3,6 +3,8 @@
 To add a method, write its home and add its lines here.
 """
 
+PLAIN = "ar"  # plain decoding
+
 METHODS = {
     PLAIN: "core.methods.plain:METHOD",
     "dflash": "core.methods.dflash:METHOD",

@@ -1,8 +1,8 @@
 """The list of methods, drafters and builders, and how a name becomes a method. Light: never torch.
 
-Wherever a method is asked for, three kinds of names serve: a listed one ("treeflash"), any drafter
-with any builder ("dflash+opt-tree"), and the path of a Python file whose ``METHOD`` is a ``Method``.
-The names and where they are declared: ``core.methods.names``.
+A method is given by one of three kinds of names: a listed one ("treeflash"), any drafter with any
+builder ("dflash+opt-tree"), or the path of a Python file whose ``METHOD`` is a ``Method``.
+``core.methods.names`` lists the names.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from core.errors import UserError
 from core.methods.method import Method, find_builder, find_drafter, lazy
 from core.methods.names import BUILDERS, DRAFTERS, METHODS
 from core.models.presets import Preset
-
-PLAIN = "ar"  # plain decoding
 
 
 def find(name: str) -> Method:
@@ -89,8 +87,8 @@ def check_preset(preset: Preset) -> None:
         ("drafters", preset.drafters, DRAFTERS),
         ("budgets", preset.budgets, METHODS),
     ):
-        for name in names:
-            if name not in known:
-                raise UserError(
-                    f"preset [{preset.name}]: {field} has no {name!r} (choose of {', '.join(known)})"
-                )
+        if unknown := sorted(set(names) - set(known)):
+            raise UserError(
+                f"preset [{preset.name}]: {field} has no {unknown[0]!r} "
+                f"(choose of {', '.join(known)})"
+            )
