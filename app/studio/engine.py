@@ -7,7 +7,6 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from app.commands.common import quiet_libraries
 from core.decoding.request import RunRequest
 from core.diffusion.request import DenoiseRequest
 from core.errors import UserError
@@ -74,6 +73,8 @@ class LiveEngine:
 
     def prepare(self, report: Report) -> None:
         report(Progress("starting torch", None))
+        from app.commands.common import quiet_libraries
+
         quiet_libraries()
         from core.decoding.engine import Engine
 

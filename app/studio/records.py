@@ -69,7 +69,7 @@ def cause_examples(trace: Trace, cause: object, unit: object, where: Mapping[str
     except ValueError:
         raise UserError("there is no such cause") from None
     found = found.assign(index=found["round"] - 1)
-    return records(found[["round", "index", "row", "depth", "token_class"]])
+    return records(found.filter(["round", "index", "row", "depth", "token_class"]))
 
 
 def calibrate_result(file: Path) -> dict[str, Any]:
@@ -107,11 +107,11 @@ def parquet_file(name: object, rows: object) -> FileJson:
 
     from app.export.tables import PARQUET, download_table
 
-    good = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
-    if not good or not rows or sum(map(len, rows)) > MAX_CELLS:
+    table = rows if isinstance(rows, list) and all(isinstance(row, dict) for row in rows) else []
+    if not table or sum(map(len, table)) > MAX_CELLS:
         raise UserError("this is no table that can be saved")
-    columns = list(dict.fromkeys(str(key) for row in rows for key in row))
-    found = {c: pd.Series([_cell(row.get(c)) for row in rows]) for c in columns}
+    columns = list(dict.fromkeys(str(key) for row in table for key in row))
+    found = {c: pd.Series([_cell(row.get(c)) for row in table]) for c in columns}
     for column, values in found.items():
         if values.map(lambda value: isinstance(value, str)).any():
             found[column] = values.map(lambda value: None if value is None else str(value))

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Sequence
 
 import gradio as gr
+from gradio import themes
 
 from app.studio.components import Studio, head
 from app.studio.engine import LiveEngine, ModelChoice
@@ -132,9 +133,9 @@ def _port(host: str, port: int) -> int:
         raise UserError(f"the studio cannot listen on {host}: {why}") from None
 
 
-def _theme() -> gr.themes.Base:
+def _theme() -> themes.Base:
     """Gradio's inputs in the studio's colours; fonts of the system, nothing fetched."""
-    return gr.themes.Base(
+    return themes.Base(
         primary_hue="sky",
         neutral_hue="slate",
         font=["ui-sans-serif", "system-ui", "-apple-system", "Segoe UI", "sans-serif"],

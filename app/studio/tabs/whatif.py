@@ -12,10 +12,11 @@ import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -47,7 +48,7 @@ OPEN_FILES, OPEN_SIMULATIONS = 12, 24
 BUDGETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 MAX_COST_FILE = 4 << 20  # bytes
 PLACES = 6  # positions whose drafts are counted for the rows of a budget
-SLIDER_STEPS = 128  # a longer range gets a slider for its beginning; the number beside takes all
+SLIDER_STEPS = 128  # a slider of a longer range takes its beginning
 
 T = TypeVar("T")
 
@@ -255,35 +256,34 @@ def _method(name: str, limits: Limits) -> dict[str, Any]:
 
 
 def knob(option: Option, collected: Value | None = None) -> dict[str, Any]:
-    """An option as a slider and a number beside it, by its declaration.
+    """An option as a number with a slider, or a tick, by its declaration.
 
-    ``collected`` is the option's value in the file, which then is the largest. Of a long range the
-    slider covers the beginning, with the default in its first quarter. ``log``: the slider moves in
-    powers of ten, and its ends and step are exponents.
+    ``collected`` is the option's value in the file, and then the largest. ``log``: the slider moves
+    in powers of ten.
     """
-    own, value = option.range or Range(-math.inf), option.default
-    high = own.high
-    if collected is not None and not isinstance(value, (bool, str)):
-        high, value = float(collected), min(value, type(value)(collected))
-    made = {
-        "name": option.name, "label": option.label, "help": option.help, "value": value,
-        "flag": option.type is bool, "min": _finite(own.low), "max": _finite(high),
-        "step": own.step, "log": own.log, "whole": option.type is int,
-    }  # fmt: skip
+    made = {"name": option.name, "label": option.label, "help": option.help}
     if option.type is bool or option.range is None:
-        return made
-    if own.log:
-        low = math.floor(math.log10(value)) - 2
-        slider = [low, math.floor(math.log10(high)) - own.below, 1]
-    else:
-        low, short = own.low, high - own.low <= SLIDER_STEPS * own.step
-        end = high if short else max(low + SLIDER_STEPS / 4 * own.step, 4 * value)
-        slider = [low, min(high, round(end, 6)), own.step]
-    return made | {"slider": slider}
+        return made | {"flag": option.type is bool, "value": option.default}
+    own, value = option.range, cast(float, option.default)
+    if collected is not None:
+        own, value = replace(own, high=cast(float, collected)), min(value, cast(int, collected))
+    ends = {"min": own.low, "max": own.high if math.isfinite(own.high) else None}
+    slider = _powers(own, value) if own.log else _beginning(own, value)
+    return made | ends | {"value": value, "step": own.step, "log": own.log, "slider": slider}
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _powers(own: Range, value: float) -> list[float]:
+    """A slider's ends and step, as exponents of ten."""
+    return [math.floor(math.log10(value)) - 2, math.floor(math.log10(own.high)) - own.below, 1]
+
+
+def _beginning(own: Range, value: float) -> list[float]:
+    """A slider's ends and step: the range, or of a long one its beginning, with the default in its
+    first quarter. The number beside the slider takes all of it."""
+    if own.high - own.low <= SLIDER_STEPS * own.step:
+        return [own.low, own.high, own.step]
+    end = max(own.low + SLIDER_STEPS / 4 * own.step, 4 * value)
+    return [own.low, min(own.high, round(end, 6)), own.step]
 
 
 def _options(method: str, sent: object) -> dict[str, Value]:
