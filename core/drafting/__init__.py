@@ -2,5 +2,5 @@
 
 session     the seam: a drafter opens a session for each round, a builder pulls from it
 states      the table of what a session has said so far, which searches run on
-builders    chain, best-first, OPT-Tree, and ``grow`` for a builder of one's own
+builders    chain, best-first, OPT-Tree, and ``grow`` for your own builder
 """

@@ -5,11 +5,11 @@ what may follow some *states*, and the session answers with the best tokens behi
 state that each token leads to. What a state is depends on the drafter: a depth (DFlash), a depth
 and the token before (TreeFlash), or a node of the tree (EAGLE-3, Hydra, a draft language model).
 
-States are numbers that the session gives; state 0 stands behind the root.
+States are numbers chosen by the session. State 0 is the state after the root.
 
 Light: torch is imported only where a tensor is made.
 
-Shapes: R states, S tokens listed behind a state, L drafted depths, V vocabulary, T context tokens,
+Shapes: R states, S tokens listed after a state, L drafted depths, V vocabulary, T context tokens,
 F·h width of the target's features.
 """
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ROOT_STATE = 0
-NO_STATE = -1  # a token behind which nothing is drafted
+NO_STATE = -1  # nothing is drafted after this token
 MIN_LISTED = 16  # tokens a list holds at least: what coverage and the inspector show
 
 
 @dataclass(frozen=True, eq=False)
 class Children:
-    """What may follow some states: the S best tokens behind each, best first.
+    """What may follow some states: the S best tokens after each, best first.
 
     states  int32   [R]
     ids     int64   [R, S]
@@ -61,7 +61,7 @@ class DraftSession(Protocol):
 
     @property
     def by_depth(self) -> Candidates | None:
-        """The best tokens at each depth whatever stands before [L, K]; None: it has no such."""
+        """The best tokens at each depth for any prefix, [L, K]; None if q always needs the path."""
         ...
 
     @property
@@ -79,8 +79,8 @@ class DraftSession(Protocol):
     def log_q(self, path: Sequence[int]) -> Tensor | None:
         """log q over the full vocabulary along a path, [d, V], on the drafter's device.
 
-        Row i is given the tokens path[0 … i]; path[0] is the root. None: it cannot be told. Only
-        probes and speculative sampling ask for it, outside the drafting stage.
+        Row i is conditioned on the tokens path[0 … i]; path[0] is the root. None: not available.
+        Only probes and speculative sampling call this.
         """
         ...
 
@@ -89,8 +89,8 @@ class DraftSession(Protocol):
 class ListableSession(DraftSession, Protocol):
     """A session whose states are a depth and the token before, and can all be listed.
 
-    State 0 stands behind the root; state 1 + (d − 1)·M + m behind the m-th best token (from 0) of
-    depth d = 1 … L − 1, by ``by_depth``.
+    State 0 follows the root. State 1 + (d − 1)·M + m follows the m-th best token (from 0) of depth
+    d = 1 … L − 1 in ``by_depth``.
     """
 
     @property
@@ -100,10 +100,10 @@ class ListableSession(DraftSession, Protocol):
 
 
 class RecordedSession(DraftSession, Protocol):
-    """A session that a collected file answers, for a drafter whose states are BY_PREVIOUS.
+    """A session read from a collected file, for a drafter whose states are BY_PREVIOUS.
 
     complete  whether the file holds every state that the drafter has with these options
-    listed    how many tokens the drafter lists behind a state; the file may hold fewer
+    listed    how many tokens the drafter lists after a state; the file may hold fewer
     """
 
     complete: bool
@@ -132,8 +132,8 @@ class Drafter(Protocol):
         ...
 
     def begin(self, root: int, width: int) -> DraftSession:
-        """Open a round's session behind ``root``, with at least ``width`` tokens listed behind
-        each state if the drafter has so many."""
+        """Open a round's session after ``root``. At least ``width`` tokens are listed after each
+        state if the drafter has that many."""
         ...
 
 
@@ -161,8 +161,8 @@ class LearnsFromVerdicts(Drafter, Protocol):
 class Builder(Protocol):
     """Turns a session into a draft of at most ``budget`` nodes; a pure function of its arguments.
 
-    A builder may state ``reads``: how many tokens behind a state it looks at whatever its budget
-    (default: as many as the budget). ``text`` ends with the root.
+    A builder may have an attribute ``reads``: how many tokens after a state it looks at for any
+    budget (default: as many as the budget). ``text`` ends with the root.
     """
 
     def __call__(self, session: DraftSession, text: Sequence[int], budget: int) -> Draft: ...
@@ -170,18 +170,18 @@ class Builder(Protocol):
 
 @runtime_checkable
 class DrawsTokens(Protocol):
-    """A builder that draws tokens at random; ``decode`` tells it the run's sampling."""
+    """A builder that draws tokens at random; ``decode`` passes it the run's sampling."""
 
     def for_sampling(self, sampling: Sampling) -> Builder: ...
 
 
 def reads(builder: object) -> int | None:
-    """How many tokens behind a state a builder looks at; None: as many as its budget."""
+    """How many tokens after a state a builder looks at; None: as many as its budget."""
     return getattr(builder, "reads", None)
 
 
 def width_for(builder: object, budget: int) -> int:
-    """How many tokens a session must list behind a state for this builder and budget."""
+    """How many tokens a session must list after a state for this builder and budget."""
     return reads(builder) or budget
 
 
@@ -221,19 +221,19 @@ class FactorisedSession:
 class PathSession(ABC):
     """Base of sessions whose states are nodes: q of a token depends on the whole path before it.
 
-    A subclass says what stands behind a batch of nodes (``score``). Numbering the states and
-    sorting the lists is done here.
+    A subclass scores a batch of nodes (``score``). This class numbers the states and sorts the
+    lists.
     """
 
     by_depth = None
     factorised = False
 
     def __init__(self, root: int, max_depth: int, width: int):
-        """``width``: how many tokens are listed behind each node, at most."""
+        """``width``: how many tokens are listed after each node, at most."""
         self.root, self._max_depth, self._width = root, max_depth, width
-        self._ids: list[Array] = []  # of every scored node: the tokens listed behind it [S]
+        self._ids: list[Array] = []  # for every scored node: the tokens listed after it [S]
         self._best: list[Array] = []  # their log q [S]
-        self._log_q: list[Tensor] = []  # and all of log q behind it [V]
+        self._log_q: list[Tensor] = []  # log q of the whole vocabulary after it [V]
         self._depths: list[int] = []
         self._number: dict[tuple[int, int], int] = {}  # (its parent's number, token) → its number
 
@@ -243,10 +243,10 @@ class PathSession(ABC):
 
     @abstractmethod
     def score(self, tokens: list[int], parents: list[int]) -> Tensor:
-        """log q [R, V] behind R nodes, which are numbered on in this order, the first being 0.
+        """log q [R, V] after R nodes. Nodes are numbered in the order of scoring, from 0.
 
-        tokens   [R] the token of each node; the root's is the first of all
-        parents  [R] the number of the scored node before it; −1 for the root
+        tokens   [R] the token of each node; the first call scores the root
+        parents  [R] the number of the node before it; −1 for the root
         """
 
     def expand(self, states: Array) -> Children:
@@ -260,7 +260,7 @@ class PathSession(ABC):
         return Children(states, ids, odds, leads)
 
     def log_q(self, path: Sequence[int]) -> Tensor:
-        """log q [d, V] along any path; a node on it that was never scored is scored now."""
+        """log q [d, V] along any path. Nodes that were not scored yet are scored now."""
         import torch
 
         number, rows = -1, []

@@ -1,10 +1,10 @@
-"""The table of what a session has said so far. Every search runs on it.
+"""The table of the states a session has answered for. Every search runs on it.
 
-A search treats states that are not in the table as leaves. ``complete`` repeats it until all the
-states behind the nodes it chose are known. Since log q ≤ 0, unknown states can only add nodes that
+A search treats states that are not in the table as leaves. ``complete`` repeats it until the
+states after all the nodes it chose are known. Since log q ≤ 0, unknown states can only add nodes that
 score at most their parent's score, so the last search finds what a search over all states finds.
 
-Shapes: R known states, S tokens listed behind each, n drafted rows without the root.
+Shapes: R known states, S tokens listed after each, n drafted rows without the root.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class StateTable:
 
     @property
     def empty(self) -> bool:
-        """Whether the drafter offers nothing behind the root."""
+        """Whether the drafter lists nothing after the root."""
         return not self.log_q.size
 
     def expand(self, states: Array) -> bool:
@@ -68,18 +68,18 @@ class StateTable:
         return True
 
     def complete(self, search: Callable[[], Rows]) -> Rows:
-        """What the search finds when every state behind a node it chose is known."""
+        """What the search finds once the state after every node it chose is known."""
         while True:
             rows = search()
             if not self.expand(self.states_behind(rows)):
                 return rows
 
     def states_behind(self, rows: Rows) -> Array:
-        """The state behind each row, int32 [n]."""
+        """The state after each row, int32 [n]."""
         return self.next[self.row_of[rows.states], rows.ranks]
 
     def draft(self, root: int, rows: Rows, read: int | None = None) -> Draft:
-        """The rows as a draft behind ``root``. ``read``: see ``Proposal``."""
+        """The rows as a draft after ``root``. ``read``: see ``Proposal``."""
         at = (self.row_of[rows.states], rows.ranks)
         notes = {name: values[at] for name, values in self.notes.items()} | dict(rows.notes)
         return Draft(
@@ -94,7 +94,7 @@ class StateTable:
         )
 
     def _proposal(self, rows: Rows, read: int | None) -> Proposal:
-        """The lists behind the root and these rows."""
+        """The lists after the root and these rows."""
         session = self.session
         depths = np.concatenate([[0], rows.depths])
         if session.factorised and session.by_depth is not None:

@@ -152,7 +152,7 @@ class Note:
     """How one of a draft's notes is shown.
 
     name   its key in ``Draft.notes``
-    label  what stands before the value
+    label  text before the value
     form   "probability" (the note is a log-probability), "number", "signed" or "count"
     help   one sentence; may name options as fields, as in {width}
     """
@@ -190,7 +190,7 @@ class Explanation:
     """
 
     layout: str = "path"
-    lead: str = "The drafter's {rank} token at depth {depth}, whatever stands before it."
+    lead: str = "The drafter's {rank} token at depth {depth}, for any prefix."
     versus: str = ""
     terms: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()

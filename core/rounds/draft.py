@@ -1,7 +1,7 @@
 """A draft: the nodes that one target forward scores.
 
 Shapes: N rows of a draft, row 0 being the root (the bonus token, depth 0); L drafted depths; S
-tokens listed behind one state of the drafter; R such lists.
+tokens listed behind one state of the drafter; R lists.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Array = np.ndarray
 ROOT = 0
 MAX_BUDGET = 1024  # the largest draft budget B
 CHILDLESS, NOT_ASKED = -1, -2  # rows behind which no list stands (see ``Proposal.after``)
-MARGINAL = "log q (marginal)"  # a note: log q at the token's depth, whatever stands before it
+MARGINAL = "log q (marginal)"  # a note: log q at the token's depth, for any prefix
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DraftRows:
-    """What every draft has. Parents stand before their children.
+    """What every draft has. Parents come before their children.
 
     tokens   int64   [N]  token ids; the root's is the bonus token
     parents  int32   [N]  row of the parent (of the first parent in a block draft); −1: the root
@@ -125,10 +125,10 @@ class Candidates:
 class Proposal:
     """What the drafter proposed in one round, as far as the round asked.
 
-    lists      [R, S], one list per drafter state that stands behind some row of the draft
-    after      int32 [N], which list stands behind each row; ``CHILDLESS`` or ``NOT_ASKED``: none
+    lists      [R, S], one list for each drafter state that follows a row of the draft
+    after      int32 [N], the list that follows each row; ``CHILDLESS`` or ``NOT_ASKED``: none
     max_depth  L, the drafter's last depth
-    by_depth   [L, K], log q at each depth whatever tokens stand before; None for a drafter that
+    by_depth   [L, K], log q at each depth for any prefix; None for a drafter that
                always conditions on the path. For a factorised drafter these are the lists.
     read       how many tokens of a list the builder looks at whatever its budget; None: as many as
                the budget lets it

@@ -158,7 +158,7 @@ class Round:
 
     @property
     def by_depth(self) -> Candidates | None:
-        """The drafter's best tokens at each depth whatever stands before, if it has such."""
+        """The drafter's best tokens at each depth for any prefix, if it lists them."""
         return None if self.proposal is None else self.proposal.by_depth
 
     @property

@@ -49,7 +49,7 @@ EXPLAIN = Explanation(
     "The drafter's {rank} token behind {parent}, its parent.",
     versus=MARGINAL,
     notes=(
-        Note(MARGINAL, "q at this depth", "probability", "plain q, whatever stands before"),
+        Note(MARGINAL, "q at this depth", "probability", "plain q at this depth, for any prefix"),
         Note(
             BEHIND, "parent is candidate", "count",
             "of M = {candidates} at its depth; q′ is known behind those only",

@@ -72,7 +72,7 @@ class Conditioner:
     options: TreeFlashOptions = TreeFlashOptions()
 
     def plain(self, hidden: Tensor) -> Tensor:
-        """log q [L, V] of residual rows [L, h], whatever stands before."""
+        """Plain log q [L, V] of residual rows [L, h], for any prefix."""
         return self._scaled(self.head(self.model.model.norm(hidden))).log_softmax(-1)
 
     def conditioned(self, hidden: Tensor, before: Tensor) -> Tensor:

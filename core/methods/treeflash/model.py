@@ -10,6 +10,7 @@ Shapes: L drafted depths, M candidates per depth, S siblings kept, h hidden widt
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from torch.nn import functional as F
 from core.errors import UserError
 from core.methods.dflash.model import DFlashConfig, DFlashModel
 from core.models import checkpoint
+from core.models.language import Language
 from core.models.layers import RMSNorm
 
 EPS = 1e-6  # of the embedding norm, whatever the backbone's
@@ -172,3 +174,10 @@ def load_model(folder: Path, dtype: torch.dtype, device: torch.device | str) -> 
     for at, where in parts(folder).items():
         state |= {at + name: tensor for name, tensor in checkpoint.read_state(where).items()}
     return checkpoint.fill(model, state, folder).to(device=device, dtype=dtype).eval()
+
+
+def export(folder: Path, out: Path, load_target: Callable[[], Language]) -> nn.Module:
+    """Write a checkpoint of ours in the official form, joined with its backbone."""
+    model = load_model(folder, torch.bfloat16, "cpu")
+    save_model(model, out)
+    return model

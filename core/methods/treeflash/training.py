@@ -1,0 +1,119 @@
+"""How TreeFlash's head is trained (TreeFlash §3, Table 3): behind the text's own tokens, on a
+DFlash backbone that stays frozen or learns beside it.
+
+Shapes: A anchors, L drafted depths, h hidden width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from core.errors import UserError
+from core.methods.dflash import model as dflash
+from core.methods.dflash.training import backbone_rows
+from core.methods.loading import shipped
+from core.methods.method import option
+from core.methods.treeflash.model import TreeFlashModel, initial_model, load_model, save_model
+from core.train.corpus import Blocks, Corpus
+from core.train.student import (
+    DrafterTraining,
+    Labels,
+    Student,
+    TrainingRun,
+)
+
+
+@dataclass(frozen=True)
+class TreeFlashTrainingOptions:
+    backbone: Path | None = option(  # noqa: RUF009
+        None, "DFlash checkpoint under the head (default: the run's own, else the shipped one)"
+    )
+    joint: bool = option(
+        False, "head and backbone learn together; the run's DFlash becomes that backbone"
+    )
+
+
+class TreeFlashStudent(Student[TreeFlashModel]):
+    """The head behind true previous tokens.
+
+    joint  where the backbone is saved that learns beside the head; a step then has every place
+           twice, for q and for q′. None: the backbone stays frozen.
+    """
+
+    def __init__(self, model: TreeFlashModel, target: Any, joint: Path | None = None):
+        super().__init__(model, target)
+        self.joint = joint
+        model.model.requires_grad_(joint is not None)
+
+    @property
+    def max_depth(self) -> int:
+        return self.model.config.max_depth
+
+    def labels(self, blocks: Blocks, top_k: int, rng: torch.Generator, gamma: float) -> Labels:
+        once = super().labels(blocks, top_k, rng, gamma)
+        if self.joint is None:
+            return once
+        ids, p, weight = (torch.cat([x, x], 1) for x in (once.ids, once.p, once.weight))
+        return Labels(blocks, ids, p, weight)
+
+    def rows(self, blocks: Blocks) -> Tensor:
+        joint = self.joint is not None
+        with torch.set_grad_enabled(joint and torch.is_grad_enabled()):
+            hidden = backbone_rows(self, self.model.model, blocks)
+        index = blocks.anchors[:, None] + torch.arange(self.max_depth)
+        before = blocks.document.tokens[index.clamp(max=len(blocks.document) - 1)].long()
+        rows = self.model.conditioned(hidden, self.target.embed(before).to(hidden.dtype))
+        return torch.cat([self.model.model.norm(hidden), rows], 1) if joint else rows
+
+    def save(self, folder: Path) -> None:
+        save_model(self.model, folder)
+        if self.joint is not None:
+            dflash.save_model(self.model.model, self.joint)
+
+
+class TreeFlashTraining(DrafterTraining):
+    name, options = "treeflash", TreeFlashTrainingOptions
+    ships_with = ("dflash",)
+
+    def layers(self, run: TrainingRun, options: TreeFlashTrainingOptions) -> tuple[int, ...]:
+        folder = self._backbone(run, options) or run.start
+        return dflash.load_config(folder).target_layer_ids if folder else ()
+
+    def student(
+        self, run: TrainingRun, options: TreeFlashTrainingOptions, corpus: Corpus
+    ) -> TreeFlashStudent:
+        """A head that changes nothing yet, or the start's, on the backbone that the options name,
+        else the run's own, else the start's or the shipped one."""
+        folder, device = self._backbone(run, options), run.language.device
+        model = load_model(run.start, torch.float32, device) if run.start else None
+        if folder is None and model is None:
+            raise UserError(
+                "TreeFlash needs a DFlash backbone: train one first, or give --backbone"
+            )
+        if folder is not None:
+            backbone = dflash.load_model(folder, torch.float32, device)
+            if model is None:
+                model = initial_model(backbone)
+            elif backbone.config != model.config:
+                raise UserError(f"the head in {run.start} is not for the backbone in {folder}")
+            model.model.load_state_dict(backbone.state_dict())
+        joint = run.folder / "dflash" / "checkpoint" if options.joint else None
+        assert model is not None
+        return TreeFlashStudent(model, run.language.model, joint)
+
+    def ship(self, trained: Path, folder: Path) -> None:
+        model = load_model(trained, torch.float32, "cpu")
+        save_model(model, folder, small=True, backbone="dflash")
+
+    def _backbone(self, run: TrainingRun, options: TreeFlashTrainingOptions) -> Path | None:
+        """The backbone to put under the head; None: the start's own, or there is none."""
+        folder = options.backbone or run.checkpoint("dflash")
+        return folder or (None if run.start else shipped("dflash", run.language.name))
+
+
+TRAINING = TreeFlashTraining()
