@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 
 from core.errors import UserError
 from core.rounds.draft import Array
-from core.train.texts import ANSWER_FIELDS, QUESTION_FIELDS, without_marks
+from core.samples import ANSWER_FIELDS, QUESTION_FIELDS, without_marks
 
 Document = Sequence[int] | Array
 Encode = Callable[[list[str]], Sequence[Sequence[int]]]  # texts → their token ids

@@ -1,9 +1,11 @@
-"""Turn prompts into shards: let the target answer (or read a given answer), keep what it computed.
+"""Turn prompts into shards: the target answers them, or reads the answers they come with.
 
 Generation is batched: the prompts' context is computed once and shared by several continuations
-(greedy and sampled). The target's features and top-K distribution fall out of the same forwards,
-so self-generated text costs no second pass. Each batch is one shard; a killed run resumes at the
-first missing one.
+(greedy and sampled). The same forwards give the target's features and top-K distribution, so
+self-generated text needs no second pass. Each batch is one shard; a killed run resumes at the first
+missing one.
+
+Shapes: R rows of a batch, T positions, F·h width of the features, K stored tokens, V vocabulary.
 """
 
 from __future__ import annotations
@@ -13,17 +15,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
 from core.errors import UserError
 from core.models.cache import StaticKV, make_kv, mask_value
-from core.models.language import encode_chat
-from core.models.target import stop_ids
+from core.models.language import Language
+from core.samples import Sample
+from core.train.command_line import progress_bar
 from core.train.shards import TOP_K, Document, write_shard
-from core.train.texts import Sample, is_loop
 
 _PATIENCE = 512  # user turns the target may write without ending one
 _AT_ONCE = 256  # positions whose logits [N, V] exist together; each such batch reads the head once
+_LOOP_LENGTH = 64  # tokens of an answer that ends in a loop
 
 
 @dataclass(frozen=True)
@@ -33,8 +37,8 @@ class CollectSettings:
     temperatures  one continuation of each prompt per entry, 0 = greedy
     batch         prompts per shard
     top_k         sampling is among the target's best tokens only; 0 = the whole vocabulary
-    cut_loops     an answer that ends in a short cycle keeps 64 tokens: more teaches only looping
-    cut_last      a batch ends when fewer than a quarter of its answers go on, to save their time
+    cut_loops     an answer that ends in a short cycle is cut at 64 tokens
+    cut_last      a batch ends when fewer than a quarter of its answers go on, to save time
     """
 
     layers: tuple[int, ...]
@@ -50,27 +54,26 @@ class CollectSettings:
 
 @dataclass(frozen=True)
 class _Rows:
-    """A batch while it is read: what the target said at each position, rows by time."""
+    """A batch while it is read: what the target computed at each position, rows by time."""
 
-    features: torch.Tensor  # fp16 [R, T, F·h]
-    top_ids: torch.Tensor  # int32 [R, T, K]
-    top_logp: torch.Tensor  # fp16 [R, T, K]
-    best: torch.Tensor  # logits to sample from at the last position [R, K'], and their ids
-    best_ids: torch.Tensor
+    features: Tensor  # fp16 [R, T, F·h]
+    top_ids: Tensor  # int32 [R, T, K]
+    top_logp: Tensor  # fp16 [R, T, K]
+    best: Tensor  # logits to sample from at the last position [R, K'], and their ids
+    best_ids: Tensor
 
 
 class Collector:
     """Runs one target over batches of prompts. Holds no state between batches."""
 
-    def __init__(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: CollectSettings
-    ):
-        self.model, self.tokenizer, self.settings = model, tokenizer, settings
-        self.stop = set(stop_ids(model))
+    def __init__(self, language: Language, settings: CollectSettings):
+        self.language, self.settings = language, settings
+        self.model, self.tokenizer = language.model, language.tokenizer
+        self.stop = language.stop_ids
 
     def chat(self, user: str) -> list[int]:
         """Token ids of the prompt, as a run encodes it."""
-        return encode_chat(self.tokenizer, user)
+        return self.language.encode_chat(user)
 
     @torch.inference_mode()
     def read(self, samples: Sequence[Sample]) -> list[Document]:
@@ -80,7 +83,7 @@ class Collector:
         for sample in samples:
             prompt = self.chat(sample.user)[-self.settings.max_prompt_tokens :]
             reply = self.tokenizer(sample.answer or "", add_special_tokens=False).input_ids
-            whole = eos is not None and len(reply) <= longest  # an answer that is cut does not end
+            whole = eos is not None and len(reply) <= longest  # a cut answer has no end
             rows.append(prompt + reply[:longest] + ([eos] if whole else []))
             answers.append(len(prompt))
         forward, pad = self._prefill(rows, extra=0)[:2]
@@ -94,54 +97,54 @@ class Collector:
         """Continue each prompt once per temperature, up to a stop token or max_new_tokens."""
         settings, device = self.settings, self.model.device
         copies, steps = len(settings.temperatures), settings.max_new_tokens
-        first, pad, keep, cache = self._prefill(prompts, extra=steps)
-        width = keep.shape[1]
+        first, pad, real, cache = self._prefill(prompts, extra=steps)
+        width = real.shape[1]
         cache.repeat(copies)  # one prompt's context serves all its continuations
-        keep = torch.cat([keep, keep.new_ones(len(prompts), steps)], 1).repeat_interleave(copies, 0)
+        real = torch.cat([real, real.new_ones(len(prompts), steps)], 1).repeat_interleave(copies, 0)
         temperature = torch.tensor(settings.temperatures * len(prompts), device=device)
         noise = torch.Generator(device).manual_seed(settings.seed * 1_000_003 + seed)
         best = first.best.repeat_interleave(copies, 0)
         best_ids = first.best_ids.repeat_interleave(copies, 0)
-        position = keep[:, :width].sum(1)
+        position = real[:, :width].sum(1)
         sequences = [list(p) for p in prompts for _ in range(copies)]
         alive = torch.ones(len(sequences), dtype=torch.bool)
         fewest = len(sequences) / 4 if settings.cut_last else 1
         parts = []
         for step in range(steps):
             token = _draw(best, best_ids, temperature, noise)
-            drawn = token.tolist()  # a GPU is waited for once
+            drawn = token.tolist()  # waits for a GPU once
             for row in alive.nonzero().flatten().tolist():
                 sequences[row].append(drawn[row])
                 alive[row] = drawn[row] not in self.stop
-            mask = _additive(keep[:, None, None, : width + step + 1], self.model.dtype)
+            mask = _additive(real[:, None, None, : width + step + 1], self.model.dtype)
             part = self._forward(token[:, None], mask, position[:, None], cache)
             parts.append(part)
             best, best_ids, position = part.best, part.best_ids, position + 1
             if int(alive.sum()) < fewest:
-                break  # the few unfinished rows are kept as they are: unfinished
+                break  # the few unfinished rows stay unfinished
         documents = []
         for row, sequence in enumerate(sequences):
-            prompt = prompts[row // copies]
-            if settings.cut_loops and is_loop(sequence[len(prompt) :], period=12, repeats=5):
-                sequence = sequence[: len(prompt) + 64]
-            whole = _join(first, parts, row, row // copies)
-            shift = pad[row // copies]
-            documents.append(self._document(sequence, len(prompt), whole, 0, shift))
+            source = row // copies
+            length = len(prompts[source])
+            if settings.cut_loops and is_loop(sequence[length:], period=12, repeats=5):
+                sequence = sequence[: length + _LOOP_LENGTH]
+            whole = _join(first, parts, row, source)
+            documents.append(self._document(sequence, length, whole, 0, pad[source]))
         return documents
 
     def synthesise(self, count: int, seed: int) -> list[str]:
-        """Prompts the target itself writes: begin the user turn, sample until it ends.
+        """Prompts that the target itself writes: begin the user turn, sample until it ends.
 
-        Raises UserError for a target that does not end it.
+        Raises UserError for a target that never ends one.
         """
         head = _user_turn_head(self.tokenizer)
         texts: list[str] = []
         wasted = 0  # turns without an end since the last that had one
         while len(texts) < count:
-            written = [d.tokens[len(head) :].tolist() for d in self.answer([head], seed)]
-            ended = [t[:-1] for t in written if len(t) > 5 and t[-1] in self.stop]
+            turns = [d.tokens[len(head) :].tolist() for d in self.answer([head], seed)]
+            ended = [t[:-1] for t in turns if len(t) > 5 and t[-1] in self.stop]
             texts += [str(self.tokenizer.decode(t)) for t in ended]
-            wasted = 0 if ended else wasted + len(written)
+            wasted = 0 if ended else wasted + len(turns)
             if wasted >= _PATIENCE:
                 raise UserError("the target ends no user turn, so it cannot write prompts")
             seed += 1
@@ -149,20 +152,22 @@ class Collector:
 
     def _prefill(
         self, rows: Sequence[list[int]], extra: int
-    ) -> tuple[_Rows, list[int], torch.Tensor, StaticKV]:
+    ) -> tuple[_Rows, list[int], Tensor, StaticKV]:
+        """Read rows [R, T], padded on the left: outputs, padding of each row, which positions are
+        real [R, T], and the cache with room for ``extra`` more."""
         width, device = max(map(len, rows)), self.model.device
         pad = [width - len(row) for row in rows]
         ids = torch.tensor(
             [[0] * p + list(r) for p, r in zip(pad, rows, strict=True)], device=device
         )
-        keep = torch.arange(width, device=device)[None] >= torch.tensor(pad, device=device)[:, None]
+        real = torch.arange(width, device=device)[None] >= torch.tensor(pad, device=device)[:, None]
         causal = torch.ones(width, width, dtype=torch.bool, device=device).tril()
-        mask = _additive(causal[None, None] & keep[:, None, None], self.model.dtype)
-        position = (keep.cumsum(1) - 1).clamp(min=0)
+        mask = _additive(causal[None, None] & real[:, None, None], self.model.dtype)
+        position = (real.cumsum(1) - 1).clamp(min=0)
         cache = make_kv(self.model, width + extra)
-        return self._forward(ids, mask, position, cache), pad, keep, cache
+        return self._forward(ids, mask, position, cache), pad, real, cache
 
-    def _forward(self, ids, mask, position, cache: StaticKV) -> _Rows:
+    def _forward(self, ids: Tensor, mask: Tensor, position: Tensor, cache: StaticKV) -> _Rows:
         out = self.model.model(
             ids,
             attention_mask=mask,
@@ -171,8 +176,9 @@ class Collector:
             output_hidden_states=True,
         )
         cache.commit(ids.shape[1])
-        features = torch.cat([out.hidden_states[i + 1] for i in self.settings.layers], -1)
         hidden = out.last_hidden_state
+        wanted = [out.hidden_states[i + 1] for i in self.settings.layers]
+        features = torch.cat(wanted, -1) if wanted else hidden[..., :0]
         last = self._logits(hidden[:, -1])
         best = last.topk(self.settings.top_k or last.shape[-1])
         parts = hidden.flatten(0, 1).split(_AT_ONCE) if ids.shape[1] > 1 else ()
@@ -186,20 +192,21 @@ class Collector:
             best.indices,
         )
 
-    def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
+    def _logits(self, hidden: Tensor) -> Tensor:
         return self.model.lm_head(hidden).float()
 
     def _document(
         self, tokens: list[int], answer: int, rows: _Rows, row: int, pad: int
     ) -> Document:
         """The row's positions without padding."""
-        kept = slice(pad, pad + len(tokens))
+        real = slice(pad, pad + len(tokens))
         return Document(
             torch.tensor(tokens, dtype=torch.int32),
             answer,
-            rows.features[row, kept].contiguous(),
-            rows.top_ids[row, kept].contiguous(),
-            rows.top_logp[row, kept].contiguous(),
+            rows.features[row, real].contiguous(),
+            rows.top_ids[row, real].contiguous(),
+            rows.top_logp[row, real].contiguous(),
+            self.settings.layers,
         )
 
 
@@ -209,10 +216,7 @@ def synthesis_settings(settings: CollectSettings) -> CollectSettings:
 
 
 def _user_turn_head(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """What stands in the chat template before a user's words.
-
-    Raises UserError for a model without a template: it cannot be asked to write a user turn.
-    """
+    """What the chat template puts before a user's words. Raises UserError without a template."""
     if not tokenizer.chat_template:
         raise UserError("the target has no chat template, so it cannot write prompts: name files")
     marker = "\ue000"
@@ -221,20 +225,22 @@ def _user_turn_head(tokenizer: PreTrainedTokenizerBase) -> list[int]:
 
 
 def _join(first: _Rows, parts: list[_Rows], row: int, prompt_row: int) -> _Rows:
-    def along(name: str) -> torch.Tensor:
+    """A continuation's outputs behind those of its prompt."""
+
+    def along(name: str) -> Tensor:
         pieces = [getattr(first, name)[prompt_row]] + [getattr(p, name)[row] for p in parts]
         return torch.cat(pieces)[None]
 
     return _Rows(along("features"), along("top_ids"), along("top_logp"), first.best, first.best_ids)
 
 
-def _tops(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _tops(logits: Tensor) -> tuple[Tensor, Tensor]:
     """The most probable tokens after some positions, [N, V] → their ids and log p, [N, K]."""
     top = logits.topk(TOP_K)
     return top.indices.int(), (top.values - logits.logsumexp(-1, keepdim=True)).half()
 
 
-def _draw(best, best_ids, temperature, noise) -> torch.Tensor:
+def _draw(best: Tensor, best_ids: Tensor, temperature: Tensor, noise: torch.Generator) -> Tensor:
     """Sample each row from its K' best logits at its temperature; 0 is the argmax. → [R]"""
     uniform = torch.rand(best.shape, generator=noise, device=best.device).clamp_min(1e-20)
     gumbel = -torch.log(-torch.log(uniform))
@@ -243,14 +249,14 @@ def _draw(best, best_ids, temperature, noise) -> torch.Tensor:
     return best_ids.gather(1, scores.argmax(-1, keepdim=True)).squeeze(1)
 
 
-def _additive(allowed: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def _additive(allowed: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(
         ~allowed, mask_value(dtype)
     )
 
 
 def batches(settings: CollectSettings, samples: Sequence[Sample]) -> list[list[Sample]]:
-    """Samples of one kind in batches, sorted by length within windows: little padding."""
+    """Samples in batches, sorted by length within windows, for little padding."""
     window = settings.batch * 16
     order = [
         sample
@@ -267,8 +273,8 @@ def collect(
 ) -> Iterator[int]:
     """Write ``folder/name-00000.safetensors`` and so on; yields the answer tokens of each batch.
 
-    Samples with an answer are read, those without are answered (never both kinds at once).
-    Existing shards are skipped.
+    Samples with an answer are read, those without are answered (never both in one call). Existing
+    shards are skipped.
     """
     for number, chosen in enumerate(batches(collector.settings, samples)):
         path = folder / f"{name}-{number:05d}.safetensors"
@@ -283,5 +289,26 @@ def collect(
             if not prompts:
                 continue
             documents = collector.answer(prompts, seed=number)
-        write_shard(path, documents, collector.settings.layers)
+        write_shard(path, documents)
         yield sum(len(d) - d.answer for d in documents)
+
+
+def collect_with_bar(
+    collector: Collector, samples: Sequence[Sample], folder: Path, name: str, title: str
+) -> None:
+    """``collect`` to its end, with a progress bar."""
+    bar, tokens = progress_bar(len(batches(collector.settings, samples)), title, "batch"), 0
+    for fresh in collect(collector, samples, folder, name):
+        tokens += fresh
+        bar.set_postfix_str(f"{tokens} answer tokens")
+        bar.update()
+    bar.close()
+
+
+def is_loop(tokens: list[int], period: int = 24, repeats: int = 4) -> bool:
+    """Whether the text ends in a short cycle."""
+    for size in range(1, period + 1):
+        tail = tokens[-size * repeats :]
+        if len(tail) == size * repeats and tail == tail[:size] * repeats:
+            return True
+    return False

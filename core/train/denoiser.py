@@ -1,19 +1,21 @@
-"""The denoiser as training sees it: the target itself, its attention opened inside a block.
+"""How the denoiser is trained: the target itself, with attention opened inside a block.
 
 A low-rank adapter and one embedding row for the mask are trained; the target stays frozen. The
 text before a block is read causally, by the adapted weights but without gradient; the block reads
-it and, in both directions, itself. Position i is predicted by row i − 1 (the target's own shift),
-so a block's rows begin with the last known token.
+it and, in both directions, itself. Row i − 1 predicts position i (the target's own shift), so a
+block's rows begin with the last known token.
 
 States are drawn as decoding meets them: mostly a known left part of the block and masks behind it,
-sometimes with known positions among the masks, sometimes any mix at all.
+sometimes with known positions among the masks, sometimes any mix.
+
+Shapes: A blocks, L positions of a block, K stored target tokens, h hidden width.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +23,21 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import DynamicCache
 
-from core.diffusion.adapter import MASK, PARTS, AdapterConfig, save_adapter
+from core.diffusion.adapter import MASK, PARTS, AdapterConfig, load_adapter, save_adapter
 from core.diffusion.adapter import Adapter as Saved
 from core.errors import UserError
+from core.methods.method import Range, option
 from core.models.cache import mask_value
-from core.train.students import Blocks, Lesson, Student, TargetParts
+from core.train.corpus import Blocks, Corpus
+from core.train.student import Labels, Student, Training, TrainingRun, mask_token
 
-DENOISER = "denoiser"
 BLOCK_SIZES = (8, 16, 32)
 ROWS = 256  # positions of a document's blocks that share a pass
 
 
 @dataclass(frozen=True)
 class MaskedBlocks(Blocks):
-    """Blocks of L positions behind each anchor. ``tokens`` and ``masked`` are [A, L]."""
+    """The L positions behind each anchor: their tokens and which are masked, [A, L]."""
 
     tokens: Tensor
     masked: Tensor
@@ -66,8 +69,8 @@ class Adapter(nn.Module):
         return found | {MASK: self.mask_embedding.detach()}
 
     @torch.no_grad()
-    def take(self, saved: Saved) -> None:
-        """Become a saved adapter of the same target. Raises UserError for one of another."""
+    def load(self, saved: Saved) -> None:
+        """Take over a saved adapter. Raises UserError for one of another target."""
         own = self.tensors()
         if {n: t.shape for n, t in own.items()} != {n: t.shape for n, t in saved.tensors.items()}:
             raise UserError("the denoiser to start from was made for another target")
@@ -86,43 +89,41 @@ def projections(target: nn.Module) -> Iterator[tuple[str, nn.Linear]]:
 class DenoiserStudent(Student[Adapter]):
     """The adapted target. ``stop`` is the token that fills a block behind the end of a text."""
 
-    kind, gamma = DENOISER, 4.0
-
-    def __init__(self, target: Any, config: AdapterConfig, stop: int):
-        super().__init__(TargetParts(target), ())
-        self.target, self.config, self.stop = target, config, stop
-        self.model = Adapter(target, config.rank, self.parts.embedding.float().mean(0))
-        self._worn: list[Adapter | None] = [None]  # which adapter the projections add, if any
-        for name, linear in projections(target):
+    def __init__(self, language_model: Any, config: AdapterConfig, stop: int):
+        mask = language_model.get_input_embeddings().weight.detach().float().mean(0)
+        super().__init__(Adapter(language_model, config.rank, mask), language_model)
+        self.language_model, self.config, self.stop = language_model, config, stop
+        self._active: list[Adapter | None] = [None]  # the adapter that the projections add, if any
+        for name, linear in projections(language_model):
             linear.register_forward_hook(self._hook(name))
 
     def _hook(self, name: str):
-        worn = self._worn
+        active = self._active
 
         def add(_module: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> Tensor:
-            return out if worn[0] is None else out + worn[0].added(name, inputs[0])
+            return out if active[0] is None else out + active[0].added(name, inputs[0])
 
         return add
 
     @contextmanager
-    def _wearing(self) -> Iterator[None]:
-        self._worn[0] = self.model
+    def _adapted(self) -> Iterator[None]:
+        self._active[0] = self.model
         try:
             yield
         finally:
-            self._worn[0] = None
+            self._active[0] = None
 
     @property
-    def depths(self) -> int:
+    def max_depth(self) -> int:
         return self.config.block_size
 
-    def lesson(self, blocks: Blocks, top_k: int, rng: torch.Generator, gamma: float) -> Lesson:
+    def labels(self, blocks: Blocks, top_k: int, rng: torch.Generator, gamma: float) -> Labels:
         """Draw a state for every block; only masked positions are learnt.
 
-        A position with nothing known to its right learns the target's distribution there; one
-        with a known right side learns the token itself, for the target's left-to-right
-        distribution is not the answer then. A block reaching behind the end of its text goes on
-        with end-of-text tokens, as decoding would fill it; behind a text that was cut it ends.
+        A position with nothing known to its right learns the target's distribution there. One
+        with a known right side learns the token itself, since the target's left-to-right
+        distribution does not know that side. Behind the end of its text a block continues with
+        end-of-text tokens, as decoding would fill it; behind a text that was cut it ends.
         """
         size = BLOCK_SIZES[int(torch.randint(len(BLOCK_SIZES), (), generator=rng))]
         some = torch.randperm(len(blocks.anchors), generator=rng)[: max(1, ROWS // size)]
@@ -134,27 +135,27 @@ class DenoiserStudent(Student[Adapter]):
         ended = int(document.tokens[-1]) == self.stop
         tokens = torch.where(inside, tokens, self.stop)
         masked = draw_states(len(anchors), size, rng)
-        taught = masked & (inside | ended)
-        ids, p, _ = whole.targets(size, top_k)
-        hard = torch.zeros_like(p)
-        hard[..., 0] = 1.0
+        learnt = masked & (inside | ended)
+        ids, p, _ = whole.target_probs(size, top_k)
+        one_token = torch.zeros_like(p)
+        one_token[..., 0] = 1.0
         known_right = (~masked).flip(-1).cumsum(-1).flip(-1) > 0
         by_token = known_right | ~inside
         ids = ids.clone()
         ids[..., 0] = torch.where(by_token, tokens, ids[..., 0])
-        p = torch.where(by_token[..., None], hard, p)
+        p = torch.where(by_token[..., None], one_token, p)
         gap = (masked.cumsum(-1) - 1).clamp_min(0)
-        weight = torch.exp(-gap / gamma) * taught
+        weight = torch.exp(-gap / gamma) * learnt
         weight *= torch.where(inside, 1.0, 0.2)
-        return Lesson(MaskedBlocks(document, anchors, tokens, masked), ids, p, weight)
+        return Labels(MaskedBlocks(document, anchors, tokens, masked), ids, p, weight)
 
     def rows(self, blocks: Blocks) -> Tensor:
         assert isinstance(blocks, MaskedBlocks)
-        with self._wearing():
+        with self._adapted():
             return self._denoised(blocks)
 
     def _denoised(self, blocks: MaskedBlocks) -> Tensor:
-        device = self.parts.embedding.device
+        device, embedding = self.target.device, self.target.embedding
         count, size = blocks.tokens.shape
         anchors = blocks.anchors.to(device)
         last = int(anchors[-1])
@@ -162,11 +163,11 @@ class DenoiserStudent(Student[Adapter]):
         with torch.no_grad():
             before = blocks.document.tokens[None, :last].long().to(device)
             causal = torch.ones(last, last, dtype=torch.bool, device=device).tril()
-            self._forward(self.parts.embedding[before], causal, torch.arange(last), cache)
+            self._forward(embedding[before], causal, torch.arange(last), cache)
         roots = blocks.document.tokens[blocks.anchors].long()[:, None]
         rows = torch.cat([roots, blocks.tokens], 1).to(device)
         masked = torch.cat([torch.zeros_like(roots, dtype=torch.bool), blocks.masked], 1)
-        known = self.parts.embedding[rows]
+        known = embedding[rows]
         mask = self.model.mask_embedding.to(known.dtype)
         inputs = torch.where(masked[..., None].to(device), mask, known)
         where = anchors[:, None] + torch.arange(size + 1, device=device)
@@ -179,10 +180,10 @@ class DenoiserStudent(Student[Adapter]):
         return out.reshape(count, size + 1, -1)[:, :size]
 
     def _forward(self, inputs: Tensor, allowed: Tensor, where: Tensor, cache: Any) -> Tensor:
-        dtype = self.parts.embedding.dtype
+        dtype = self.target.embedding.dtype
         mask = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
         mask.masked_fill_(~allowed, mask_value(dtype))
-        return self.target.model(
+        return self.language_model.model(
             inputs_embeds=inputs,
             attention_mask=mask[None, None],
             position_ids=where[None].to(allowed.device),
@@ -190,8 +191,8 @@ class DenoiserStudent(Student[Adapter]):
             use_cache=True,
         ).last_hidden_state
 
-    def save(self, folder: Path, small: bool = False) -> None:
-        save_adapter(folder, self.model.tensors(), self.config, small)
+    def save(self, folder: Path) -> None:
+        save_adapter(folder, self.model.tensors(), self.config, small=False)
 
 
 def draw_states(count: int, size: int, rng: torch.Generator) -> Tensor:
@@ -210,3 +211,33 @@ def draw_states(count: int, size: int, rng: torch.Generator) -> Tensor:
     masked = torch.where(kind < 0.8, masked, noise < share)
     none = ~masked.any(-1, keepdim=True)
     return masked | (none & (place == left))
+
+
+@dataclass(frozen=True)
+class DenoiserOptions:
+    rank: int = option(16, "rank of the denoiser's adapter", Range(1))
+    block_size: int = option(8, "positions of the denoiser's block", Range(2))
+
+
+class DenoiserTraining(Training):
+    """An adapter that changes nothing yet, or the one of a checkpoint."""
+
+    name, options = "denoiser", DenoiserOptions
+
+    def layers(self, run: TrainingRun, options: DenoiserOptions) -> tuple[int, ...]:
+        return ()
+
+    def student(
+        self, run: TrainingRun, options: DenoiserOptions, corpus: Corpus
+    ) -> DenoiserStudent:
+        language, rank = run.language, options.rank
+        start = load_adapter(run.start) if run.start else None
+        if start is None:
+            mask, size = mask_token(language), options.block_size
+            config = AdapterConfig(language.name, mask, True, "causal", size, rank, float(rank))
+        else:
+            config = replace(start.config, alpha=float(start.config.rank))
+        student = DenoiserStudent(language.model, config, min(language.stop_ids, default=0))
+        if start is not None:
+            student.model.load(start)
+        return student

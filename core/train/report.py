@@ -1,242 +1,155 @@
-"""τ of methods on prompts, simulated over the target's own texts (see ``core.train.simulate``).
+"""Block efficiency τ of methods on prompts, simulated over the target's own texts.
 
     python -m core.train.report --prompts prompts-eval.jsonl --work runs/evaluation
 
-The texts are made once, greedy and at T = 1, up to 128 new tokens, and kept in ``--work``; after
-that a drafter is judged in minutes. The intervals are 95 % bootstrap intervals over prompts.
+The texts are made once, greedy and at T = 1, up to 128 new tokens, and stored in ``--work``; after
+that a drafter is judged in minutes (see ``core.train.simulate``). The intervals are 95 % bootstrap
+intervals over prompts.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import reduce
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from operator import add
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
-from core.drafting import builders
+from core.decoding.decode import Decoder
+from core.decoding.engine import Engine
+from core.drafting.session import Drafter
 from core.errors import UserError, as_script
-from core.methods.loading import check_temperature, shipped
-from core.methods.registry import load_builder, recipe, settle
+from core.methods.loading import shipped
+from core.methods.registry import find, listed
 from core.models import embedded
-from core.models.language import Language, load_language
+from core.models.language import Language
+from core.samples import read_samples
 from core.stats import bootstrap
-from core.train.collect import Collector, CollectSettings, batches, collect
-from core.train.options import whole
-from core.train.shards import (
-    Document,
-    check_record,
-    folder_layers,
-    read_shard,
-    shard_paths,
-    write_record,
-)
-from core.train.simulate import Contender, Score, score
-from core.train.students import KINDS, Student, load_student
-from core.train.texts import Sample, digest, read_samples
+from core.train.command_line import progress_bar, whole
+from core.train.evaluation import SAMPLINGS, Text, evaluation_texts
+from core.train.shards import folder_layers, shard_paths
+from core.train.simulate import Score, Setup, score, setups
+from core.train.student import TrainingRun, drafter_trainings
 
-NEW_TOKENS = 128
 BUDGETS = (16, 64)
-SAMPLINGS = {"greedy": 0.0, "T=1": 1.0}
-LONGEST_BLOCK = 16  # tokens of text kept behind the last round's root
-METHODS = ("dflash", "ddtree", "treeflash", "dart", "dart+best-first")
+ALL = "all"  # the source that stands for all of them
+Row = dict[str, Any]
 
 
-@dataclass(frozen=True, eq=False)
-class Text:
-    """One text the target wrote on a held-out prompt."""
-
-    sampling: str  # a name in SAMPLINGS
-    source: str
-    document: Document
-    layers: tuple[int, ...]  # the feature layers its document holds
-
-
-def evaluation_texts(
-    language: Language,
-    layers: tuple[int, ...],
-    prompts: Sequence[Sample],
-    folder: Path,
-    names: Sequence[str],
-) -> list[Text]:
-    """The target's own texts on the prompts by the named samplings; made once, then read.
-
-    Raises UserError where a folder holds texts made otherwise.
-    """
-    texts = []
-    for name in names:
-        texts += _texts(language, layers, prompts, folder / name, name)
-    return texts
-
-
-def _texts(
-    language: Language, layers: tuple[int, ...], prompts: Sequence[Sample], folder: Path, name: str
-) -> list[Text]:
-    settings = CollectSettings(
-        layers,
-        (SAMPLINGS[name],),
-        max_new_tokens=NEW_TOKENS + LONGEST_BLOCK,
-        top_k=0,
-        max_prompt_tokens=1 << 20,
-        cut_loops=False,  # a text to judge on is what a run would write
-        cut_last=False,
-    )
-    samples = [Sample(s.user, None, s.source) for s in prompts]
-    made_of = {"model": language.name, "prompts": digest(samples), **asdict(settings)}
-    if shard_paths(folder):
-        check_record(folder, made_of)
-    else:
-        write_record(folder, made_of)
-    collector = Collector(language.model, language.tokenizer, settings)
-    order = batches(settings, samples)
-    bar = progress_bar(len(order), f"evaluation texts ({name})", "batch")
-    for _ in collect(collector, samples, folder, "text"):
-        bar.update()
-    bar.close()
-    documents = [d for path in shard_paths(folder) for d in read_shard(path)]
-    sources = [sample.source for batch in order for sample in batch]
-    if len(documents) != len(sources) or folder_layers(folder) != layers:  # older than records
-        raise UserError(f"{folder} holds texts of other prompts or layers: name another folder")
-    return [Text(name, s, d, layers) for s, d in zip(sources, documents, strict=True)]
-
-
-def contenders(
-    method: str, language: Language, budgets: Sequence[int], options: Mapping[str, Any]
-) -> list[Contender]:
-    """The method at every budget; a chain has but one."""
-    chosen = recipe(method)
-    builder = load_builder(chosen, language, settle(method, options))
-    if builder is builders.chain:
-        return [Contender(method, builder, chosen.budget)]
-    return [Contender(f"{method} {budget}", builder, budget) for budget in budgets]
+def default_methods() -> list[str]:
+    """The listed methods whose drafter is trained here, and each such drafter under best-first."""
+    methods = {n: m for n, m in listed().items() if m.drafter in drafter_trainings()}
+    plain = {m.drafter for m in methods.values() if m.builder == "best-first"}
+    return [*methods, *(f"{d}+best-first" for d in drafter_trainings() if d not in plain)]
 
 
 def score_by_source(
-    student: Student, texts: Sequence[Text], field: Sequence[Contender]
-) -> Iterator[dict[str, Any]]:
-    """A row for each contender, sampling and source, and one over all sources."""
-    bar = progress_bar(len(texts), f"simulating {student.kind}", "text")
+    language: Language, drafter: Drafter, texts: Sequence[Text], setups: Sequence[Setup]
+) -> Iterator[Row]:
+    """A row for each setup, sampling and source, and one over all sources."""
+    bar = progress_bar(len(texts), "simulating", "text")
     for sampling in dict.fromkeys(t.sampling for t in texts):
         some = [t for t in texts if t.sampling == sampling]
-        scores = {}
-        for source in dict.fromkeys(t.source for t in some):
-            documents = [t.document for t in some if t.source == source]
-            scores[source] = score(student, documents, field, NEW_TOKENS, bar.update)
-        scores["all"] = reduce(add, scores.values())
-        for source, result in scores.items():
-            yield from rows(sampling, source, result)
+        whole = score(language, drafter, some, setups, bar.update)
+        for source in dict.fromkeys([*(t.source for t in some), ALL]):
+            mine = [source in (ALL, t.source) for t in some]
+            for name in whole.runs:
+                yield _row(name, whole.of(mine)) | {"sampling": sampling, "source": source}
     bar.close()
 
 
-def rows(sampling: str, source: str, result: Score) -> Iterator[dict[str, Any]]:
-    """One line of the report per contender. ``lengths``: rounds by accepted + 1, from 1 on."""
-    for name, runs in result.runs.items():
-        low, high = bootstrap(runs)
-        counted = Counter(chain.from_iterable(runs))
-        yield {
-            "method": name, "sampling": sampling, "source": source, "tau": result.tau[name],
-            "low": low, "high": high, "lengths": [counted[n] for n in range(1, max(counted) + 1)],
-        }  # fmt: skip
+def _row(name: str, result: Score) -> Row:
+    """One row of the report. ``lengths``: how many rounds had length 1, 2, …"""
+    low, high = bootstrap(result.runs[name])
+    counts = Counter(chain.from_iterable(result.runs[name]))
+    lengths = [counts[n] for n in range(1, max(counts) + 1)]
+    return {"method": name, "tau": result.tau(name), "low": low, "high": high, "lengths": lengths}
 
 
-def print_row(row: Mapping[str, Any]) -> None:
-    print(
-        f"{row['method']:20} {row['sampling']:7} {row['source']:10} "
-        f"{row['tau']:.3f} [{row['low']:.2f}, {row['high']:.2f}]",
-        flush=True,
-    )
+def print_rows(found: Iterable[Row]) -> list[Row]:
+    """Print rows as they come, and return them."""
+    made = []
+    for row in found:
+        print(
+            f"{row['method']:20} {row['sampling']:7} {row['source']:10} "
+            f"{row['tau']:.3f} [{row['low']:.2f}, {row['high']:.2f}]",
+            flush=True,
+        )
+        made.append(row)
+    return made
 
 
-def progress_bar(total: int, text: str, unit: str) -> tqdm:
-    """A bar on a terminal, nothing elsewhere."""
-    return tqdm(total=total, desc=text, unit=unit, file=sys.stderr, disable=not sys.stderr.isatty())
+def load(engine: Engine, methods: Sequence[str], options: Mapping[str, Any]) -> list[Decoder]:
+    """The methods, loaded. Raises UserError for one whose rounds do not follow from the text."""
+    for name in methods:
+        if find(name).drafter is None:
+            raise UserError(f"{name} has no drafter: its rounds have one token each")
+        if find(name).rule:
+            raise UserError(f"{name} accepts by a rule of its own: its rounds cannot be simulated")
+    return [engine.method(name, options) for name in methods]
 
 
-def by_drafter(methods: Sequence[str]) -> dict[str, list[str]]:
-    """Methods grouped by the kind of their drafter: its proposals are then made once for all."""
-    kinds: dict[str, list[str]] = {}
-    for method in methods:
-        kind = recipe(method).drafter
-        if not isinstance(kind, str) or kind not in KINDS:
-            raise UserError(f"{method} has no drafter that is trained here ({', '.join(KINDS)})")
-        kinds.setdefault(kind, []).append(method)
-    return kinds
+def by_drafter(
+    decoders: Sequence[Decoder], budgets: Sequence[int]
+) -> list[tuple[Drafter, list[Setup]]]:
+    """Each drafter with the setups of all its methods: it then walks along a text once for all."""
+    found: dict[int, tuple[Drafter, list[Setup]]] = {}
+    for each in decoders:
+        assert each.drafter is not None and each.builder is not None
+        own = setups(each.name, each.builder, budgets, each.drafter.max_depth)
+        found.setdefault(id(each.drafter), (each.drafter, []))[1].extend(own)
+    return list(found.values())
 
 
-def drafter_options(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What a method's drafter decodes with. Raises UserError for an option it cannot have."""
-    settled: dict[str, Any] = settle(method, options)  # type: ignore[assignment]
-    own = {name: settled[name] for name in recipe(method).drafter_options}
-    check_temperature(own["temperature"])
-    return own
-
-
-def load(
-    language: Language,
-    kind: str,
-    folder: Path | None,
-    texts: Sequence[Text],
-    options: Mapping[str, Any],
-) -> Student:
-    """The drafter of this kind in ``folder``, or as it ships."""
-    folder = folder or shipped(kind, language.name)
-    if folder is None:
-        raise UserError(f"no {kind} drafter ships for this target: name one with --drafter")
-    return load_student(kind, folder, language.model, texts[0].layers, options)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--prompts", type=Path, required=True)
-    parser.add_argument("--work", type=Path, required=True, help="where the texts are kept")
-    parser.add_argument("--model", default=embedded.NAME)
-    parser.add_argument("--methods", nargs="*", default=METHODS)
-    parser.add_argument("--drafter", type=Path, help="checkpoint folder (default: the shipped one)")
-    parser.add_argument("--sampling", nargs="*", default=list(SAMPLINGS), choices=list(SAMPLINGS))
-    parser.add_argument("--budget", type=whole(1), nargs="*", default=BUDGETS)
-    parser.add_argument("--layers", type=whole(0), nargs="*", help="feature layers of new texts")
-    parser.add_argument("--every", type=whole(1), default=1, help="judge on every n-th text only")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="a method's option"
-    )
-    parser.add_argument("--json", type=Path, help="also write the rows here")
-    parser.add_argument("--device", default="auto")
-    args = parser.parse_args()
-    prompts = read_samples(args.prompts)
-    language = load_language(args.model, args.device, pack=False)
-    layers = tuple(args.layers or ()) or _layers(args.work, language)
-    texts = evaluation_texts(language, layers, prompts, args.work, args.sampling)[:: args.every]
-    options = dict(pair.partition("=")[::2] for pair in args.set)
-    found = []
-    for kind, methods in by_drafter(args.methods).items():
-        field = [c for m in methods for c in contenders(m, language, args.budget, options)]
-        own = drafter_options(methods[0], options)
-        student = load(language, kind, args.drafter, texts, own)
-        for row in score_by_source(student, texts, field):
-            print_row(row)
-            found.append(row | {"options": options})
-    if args.json:
-        args.json.write_text("[\n" + ",\n".join(map(json.dumps, found)) + "\n]\n")
-
-
-def _layers(work: Path, language: Language) -> tuple[int, ...]:
-    """The feature layers of texts already made, else those of the shipped DFlash drafter."""
+def text_layers(work: Path, language: Language, decoders: Sequence[Decoder]) -> tuple[int, ...]:
+    """The feature layers of texts already made, else all that these and the shipped drafters
+    read."""
     made = [work / name for name in SAMPLINGS if shard_paths(work / name)]
     if made:
         return folder_layers(made[0])
-    from core.methods.dflash.drafter import load_config
+    layers = {layer for each in decoders if each.drafter for layer in each.drafter.layers}
+    for name, training in drafter_trainings().items():
+        if (folder := shipped(name, language.name)) is not None:
+            run = TrainingRun(language, work, folder)
+            layers |= set(training.layers(run, training.options()))
+    return tuple(sorted(layers))
 
-    if (folder := shipped("dflash", language.name)) is None:
-        raise UserError("name the feature layers of the texts with --layers")
-    return load_config(folder).target_layer_ids
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    add = parser.add_argument
+    add("--prompts", type=Path, required=True)
+    add("--work", type=Path, required=True, help="where the texts are stored")
+    add("--model", default=embedded.NAME)
+    add("--methods", nargs="*", default=default_methods())
+    add("--drafter", type=Path, help="checkpoint folder (default: the shipped one)")
+    add("--sampling", nargs="*", default=list(SAMPLINGS), choices=list(SAMPLINGS))
+    add("--budget", type=whole(1), nargs="*", default=BUDGETS)
+    add("--layers", type=whole(0), nargs="*", help="feature layers of new texts")
+    add("--every", type=whole(1), default=1, help="judge on every n-th text only")
+    add("--set", action="append", default=[], metavar="NAME=VALUE", help="a method's option")
+    add("--json", type=Path, help="also write the rows here")
+    add("--device", default="auto")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = read_arguments()
+    prompts = read_samples(args.prompts)
+    options = dict(pair.partition("=")[::2] for pair in args.set)
+    engine = Engine(args.model, args.device, args.drafter)
+    decoders = load(engine, args.methods, options)
+    language = engine.prepare()
+    layers = tuple(args.layers or ()) or text_layers(args.work, language, decoders)
+    texts = evaluation_texts(language, layers, prompts, args.work, args.sampling)[:: args.every]
+    found = []
+    for drafter, own in by_drafter(decoders, args.budget):
+        found += print_rows(score_by_source(language, drafter, texts, own))
+    if args.json:
+        lines = [json.dumps(row | {"options": options}) for row in found]
+        args.json.write_text("[\n" + ",\n".join(lines) + "\n]\n")
 
 
 if __name__ == "__main__":

@@ -1,16 +1,16 @@
 """Training data on disk: texts with the target's features and top-K distribution at every token.
 
-A shard is one safetensors file holding some documents back to back:
+A shard is one safetensors file that holds some documents back to back:
 
-    tokens    int32  [N]        token ids, documents concatenated
-    starts    int32  [D + 1]    where each document begins (and the last ends)
+    tokens    int32  [N]        token ids
+    starts    int32  [D + 1]    where each document begins, and where the last ends
     answers   int32  [D]        index *within its document* where the answer begins
-    features  fp16   [N, F·h]   target hidden states after `layers`, concatenated
+    features  fp16   [N, F·h]   the target's hidden states after ``layers``, concatenated
     top_ids   int32  [N, K]     the target's K most probable next tokens after this position
     top_logp  fp16   [N, K]     their log-probabilities (full-vocabulary softmax)
 
-Files appear under their final name only when complete, so a killed run resumes by counting them.
-``made-of.json`` beside them says what they were made of: going on with anything else is refused.
+A file gets its final name only when it is complete, so a killed run resumes by counting files.
+``made-of.json`` beside them records what they were made of; other text is refused.
 """
 
 from __future__ import annotations
@@ -25,29 +25,52 @@ from typing import Any
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
+from torch import Tensor
 
 from core.errors import UserError
 from core.files import replacing
 
 TOP_K = 16
 RECORD = "made-of.json"
+_RENAMED = {"asks": "tasks"}  # names in records of earlier versions
 
 
 @dataclass(frozen=True)
 class Document:
-    """One text. ``answer`` is the index of the first token the target answered with (or 1)."""
+    """One text.
 
-    tokens: torch.Tensor  # int32 [T]
+    tokens    int32 [T]
+    answer    index of the answer's first token, at least 1
+    features  fp16 [T, F·h], after ``layers``
+    top_ids, top_logp  int32 and fp16 [T, K]
+    """
+
+    tokens: Tensor
     answer: int
-    features: torch.Tensor  # fp16 [T, F·h]
-    top_ids: torch.Tensor  # int32 [T, K]
-    top_logp: torch.Tensor  # fp16 [T, K]
+    features: Tensor
+    top_ids: Tensor
+    top_logp: Tensor
+    layers: tuple[int, ...]
 
     def __len__(self) -> int:
         return self.tokens.shape[0]
 
+    def features_after(self, layers: tuple[int, ...], count: int | None = None) -> Tensor:
+        """The first ``count`` tokens' features after these layers (default: all tokens').
 
-def write_shard(path: Path, documents: list[Document], layers: tuple[int, ...]) -> None:
+        Raises UserError for a layer whose features it does not hold.
+        """
+        if missing := set(layers) - set(self.layers):
+            raise UserError(f"the training text holds no features of layer {min(missing)}")
+        features = self.features[:count]
+        if layers == self.layers:
+            return features
+        parts = features.chunk(len(self.layers), -1) if self.layers else ()
+        return torch.cat([features[:, :0], *(parts[self.layers.index(i)] for i in layers)], -1)
+
+
+def write_shard(path: Path, documents: list[Document]) -> None:
+    """Write documents that hold the features of the same layers."""
     lengths = torch.tensor([0] + [len(d) for d in documents])
     tensors = {
         "tokens": torch.cat([d.tokens for d in documents]).int(),
@@ -59,11 +82,12 @@ def write_shard(path: Path, documents: list[Document], layers: tuple[int, ...]) 
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as partial:
-        save_file(tensors, partial, metadata={"layers": ",".join(map(str, layers))})
+        save_file(tensors, partial, {"layers": ",".join(map(str, documents[0].layers))})
 
 
 def read_shard(path: Path) -> Iterator[Document]:
-    """The shard's documents; features stay memory-mapped until they are touched."""
+    """The shard's documents; features stay memory-mapped until they are used."""
+    layers = shard_layers(path)
     with safe_open(path, framework="pt") as file:
         whole = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     starts = whole["starts"].tolist()
@@ -74,11 +98,12 @@ def read_shard(path: Path) -> Iterator[Document]:
             features=whole["features"][low:high],
             top_ids=whole["top_ids"][low:high],
             top_logp=whole["top_logp"][low:high],
+            layers=layers,
         )
 
 
 def shard_layers(path: Path) -> tuple[int, ...]:
-    """The layers its features stand after. Raises UserError for a file that is no shard."""
+    """The layers whose features a shard holds. Raises UserError for a file that is no shard."""
     with safe_open(path, framework="pt") as file:
         named = (file.metadata() or {}).get("layers")
     if not named:
@@ -91,7 +116,7 @@ def shard_paths(folder: Path) -> list[Path]:
 
 
 def folder_layers(folder: Path) -> tuple[int, ...]:
-    """The layers that the features of all its shards stand after.
+    """The layers whose features all shards of a folder hold.
 
     Raises UserError for a folder without shards, and for one whose shards differ.
     """
@@ -105,27 +130,27 @@ def folder_layers(folder: Path) -> tuple[int, ...]:
 
 
 def write_record(folder: Path, made_of: Mapping[str, Any]) -> None:
-    """Say beside the shards to come what they are made of."""
+    """Record beside the shards to come what they are made of."""
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / RECORD) as partial:
         partial.write_text(json.dumps(made_of, indent=1))
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """What its shards are made of; empty where they are older than such records."""
+    """What the shards are made of; empty for shards older than such records."""
     path = folder / RECORD
-    return json.loads(path.read_text()) if path.exists() else {}
+    record: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return {_RENAMED.get(name, name): value for name, value in record.items()}
 
 
 def check_record(folder: Path, made_of: Mapping[str, Any]) -> None:
-    """Raises UserError naming what differs from the record. Shards older than such records are
-    taken as they are."""
-    kept = read_record(folder)
-    asked = json.loads(json.dumps(made_of))  # as a record holds it: a tuple is a list there
-    other = [name for name, value in asked.items() if kept and kept.get(name) != value]
-    if other:
-        said = ", ".join(name.replace("_", "-") for name in other)
+    """Raises UserError naming what differs from the record. Shards without a record pass."""
+    record = read_record(folder)
+    wanted = json.loads(json.dumps(made_of))  # as JSON: a tuple is a list
+    differing = [name for name, value in wanted.items() if record and record.get(name) != value]
+    if differing:
+        names = ", ".join(name.replace("_", "-") for name in differing)
         raise UserError(
-            f"the text in {folder} was made with other values of {said}: "
+            f"the text in {folder} was made with other values of {names}: "
             "repeat those, or name another folder"
         )

@@ -1,11 +1,11 @@
-"""Replace the drafters that ship by those of a training run, where these are better.
+"""Replace the drafters that ship by those of a training run that are better.
 
     python -m core.train.ship --run runs/one --prompts prompts-eval.jsonl [--into FOLDER] [--dry]
 
 Both are judged in the form that ships (int8), greedily, at B = 64 under best-first search, on the
-same texts of the target (``core.train.report`` makes and keeps them in the run). A drafter is
-replaced when the 95 % paired bootstrap interval of its gain in τ lies above zero. TreeFlash's head
-ships on the DFlash drafter beside it: of the two one must win so and neither lose, or both stay.
+same texts of the target (made and stored in the run, see ``core.train.evaluation``). A drafter is
+replaced when the 95 % paired bootstrap interval of its gain in τ lies above zero. Drafters that
+share weights are replaced together: one of them must win so and none lose, or all stay.
 """
 
 from __future__ import annotations
@@ -19,32 +19,25 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import torch
-
 from core import ASSETS
-from core.drafting import builders
+from core.drafting.builders import best_first
 from core.errors import UserError, as_script
 from core.files import replacing
-from core.methods.dart import drafter as dart
-from core.methods.dflash import drafter as dflash
-from core.methods.treeflash import drafter as treeflash
 from core.models import embedded
 from core.models.language import Language, load_language
-from core.stats import difference
-from core.train.report import Text, evaluation_texts, progress_bar
+from core.samples import Sample, read_samples
+from core.train.command_line import progress_bar
+from core.train.evaluation import Text, evaluation_texts
 from core.train.shards import folder_layers, shard_paths
-from core.train.simulate import Contender, Score, score
-from core.train.students import load_student
-from core.train.texts import Sample, read_samples
+from core.train.simulate import Score, Setup, load_drafter, score
+from core.train.student import TrainingRun, drafter_trainings
 
-BUDGET = 64
-FIELD = (Contender("best-first", builders.best_first, BUDGET),)
-UNITS = (("dflash", "treeflash"), ("dart",))  # what is replaced together
+SETUP = Setup("best-first", best_first, 64)
 
 
 @dataclass(frozen=True)
 class Gain:
-    """τ of a drafter as it ships and as trained, on the same texts; the interval is of the gain.
+    """τ of a drafter as it ships and as trained, on the same texts, and the interval of the gain.
 
     ``before`` and the interval are None where none shipped.
     """
@@ -55,43 +48,43 @@ class Gain:
     low: float | None
     high: float | None
 
+    @staticmethod
+    def of(kind: str, before: Score | None, after: Score) -> Gain:
+        tau = after.tau(SETUP.name)
+        if before is None:
+            return Gain(kind, None, tau, None, None)
+        return Gain(kind, before.tau(SETUP.name), tau, *after.gain(before, SETUP.name))
 
-def pack(kind: str, trained: Path, into: Path) -> None:
-    """Write a trained checkpoint as it ships: ``into/kind``, int8, the backbone only once."""
-    folder = into / kind
-    if kind == "dflash":
-        dflash.save_model(dflash.load_model(trained, torch.float32, "cpu"), folder, small=True)
-    elif kind == "treeflash":
-        model = treeflash.load_model(trained, torch.float32, "cpu")
-        treeflash.save_model(model, folder, small=True, backbone="dflash")
-    else:
-        dart.save_model(dart.load_checkpoint(trained, torch.float32, "cpu").model, folder, True)
-
-
-def gain(kind: str, before: Score | None, after: Score) -> Gain:
-    """Of one contender's scores on the same texts."""
-    (new,), tau = after.runs.values(), next(iter(after.tau.values()))
-    if before is None:
-        return Gain(kind, None, tau, None, None)
-    (old,) = before.runs.values()
-    sums = [list(map(sum, runs)) for runs in (new, old)]
-    counts = [list(map(len, runs)) for runs in (new, old)]
-    low, high = difference(sums[0], counts[0], sums[1], counts[1])
-    return Gain(kind, next(iter(before.tau.values())), tau, low, high)
+    def __str__(self) -> str:
+        if self.before is None:
+            return f"{self.kind}: τ {self.after:.3f}, none shipped"
+        return (
+            f"{self.kind}: τ {self.before:.3f} shipped, {self.after:.3f} trained, "
+            f"gain [{self.low:+.3f}, {self.high:+.3f}]"
+        )
 
 
 def better(gains: Sequence[Gain]) -> bool:
-    """Whether a unit is to be replaced: something surely won, and nothing lost."""
+    """Whether drafters are replaced together: one won for sure, and none lost."""
     won = any(g.low is None or g.low > 0 for g in gains)
     return won and all(g.before is None or g.after >= g.before for g in gains)
 
 
+def units() -> list[list[str]]:
+    """Drafters in groups that are replaced together."""
+    found: list[list[str]] = []
+    for name, training in drafter_trainings().items():
+        joined = [unit for unit in found if set(unit) & set(training.ships_with)]
+        found = [unit for unit in found if unit not in joined]
+        found.append([*(kind for unit in joined for kind in unit), name])
+    return found
+
+
 def judge(kind: str, folder: Path, language: Language, texts: Sequence[Text]) -> Score:
     """A drafter in the form that ships, over the target's texts."""
-    student = load_student(kind, folder, language.model, texts[0].layers)
+    drafter = load_drafter(kind, language, folder)
     bar = progress_bar(len(texts), f"judging {kind}", "text")
-    documents = [text.document for text in texts]
-    found = score(student, documents, FIELD, report=bar.update)
+    found = score(language, drafter, texts, [SETUP], bar.update)
     bar.close()
     return found
 
@@ -103,36 +96,37 @@ def ship(
     layers = folder_layers(run / "shards")
     texts = evaluation_texts(language, layers, prompts, run / "evaluation", ("greedy",))
     found = []
-    with tempfile.TemporaryDirectory(dir=run) as made:
-        for unit in UNITS:
-            trained = renewed(unit, run, into, Path(made))
+    with tempfile.TemporaryDirectory(dir=run) as temporary:
+        made = Path(temporary)
+        for unit in units():
+            trained = write_unit(unit, TrainingRun(language, run), into, made)
             gains = []
-            for kind in unit if trained else ():
-                old, new = into / kind, Path(made) / kind
-                if new.is_dir():
-                    before = judge(kind, old, language, texts) if old.is_dir() else None
-                    gains.append(gain(kind, before, judge(kind, new, language, texts)))
-                    print(_said(gains[-1]), flush=True)
+            for kind in (kind for kind in unit if trained and (made / kind).is_dir()):
+                old = into / kind
+                before = judge(kind, old, language, texts) if old.is_dir() else None
+                gains.append(Gain.of(kind, before, judge(kind, made / kind, language, texts)))
+                print(gains[-1], flush=True)
             if better(gains) and not dry:
-                put(trained, Path(made), into)
+                replace_together(trained, made, into)
             found += gains
     return found
 
 
-def renewed(unit: Sequence[str], run: Path, into: Path, made: Path) -> list[str]:
-    """Make a unit as it would ship, what the run did not train as it is; the kinds it trained."""
-    trained = [kind for kind in unit if (run / kind / "checkpoint").is_dir()]
-    for kind in unit if trained else ():
-        if kind in trained:
-            pack(kind, run / kind / "checkpoint", made)
+def write_unit(unit: Sequence[str], run: TrainingRun, into: Path, made: Path) -> list[str]:
+    """Write a unit to ``made`` as it would ship, and what the run did not train as it is in
+    ``into``. Returns the kinds that it did train."""
+    checkpoints = {kind: found for kind in unit if (found := run.checkpoint(kind))}
+    for kind in unit if checkpoints else ():
+        if kind in checkpoints:
+            drafter_trainings()[kind].ship(checkpoints[kind], made / kind)
         elif (into / kind).is_dir():
             shutil.copytree(into / kind, made / kind)
-    return trained
+    return list(checkpoints)
 
 
-def put(kinds: Sequence[str], made: Path, into: Path) -> None:
-    """Replace these drafters by those in ``made``, together: every file is copied beside its place
-    first, so that a kill or a full disk leaves the old ones."""
+def replace_together(kinds: Sequence[str], made: Path, into: Path) -> None:
+    """Replace these drafters by those in ``made``. Every file is first copied beside its place, so
+    that a kill or a full disk leaves the old ones."""
     with ExitStack() as places:
         for file in (file for kind in kinds for file in (made / kind).iterdir()):
             place = into / file.relative_to(made)
@@ -140,15 +134,6 @@ def put(kinds: Sequence[str], made: Path, into: Path) -> None:
             shutil.copyfile(file, places.enter_context(replacing(place)))
     for kind in kinds:
         print(f"{kind}: replaced in {into}", flush=True)
-
-
-def _said(gain: Gain) -> str:
-    if gain.before is None:
-        return f"{gain.kind}: τ {gain.after:.3f}, none shipped"
-    return (
-        f"{gain.kind}: τ {gain.before:.3f} shipped, {gain.after:.3f} trained, "
-        f"gain [{gain.low:+.3f}, {gain.high:+.3f}]"
-    )
 
 
 def main() -> None:
@@ -167,7 +152,7 @@ def main() -> None:
         raise UserError("say with --into which folder's drafters are to be replaced")
     into = args.into or ASSETS / "models" / embedded.NAME
     prompts = read_samples(args.prompts)
-    language = load_language(args.model, args.device, pack=False)
+    language = load_language(args.model, args.device, fast=False)
     found = ship(language, args.run, prompts, into, args.dry)
     if args.json:
         args.json.write_text(json.dumps([asdict(g) for g in found], indent=1))

@@ -1,140 +1,165 @@
-"""What a drafter would reach on finished texts, without decoding them again.
+"""What a drafter would reach on finished texts, without the target.
 
 The target's text is known, so a round that starts at some token accepts exactly the prefix of the
-drafted tree that agrees with it. The drafter runs once at every token some round starts at; every
-builder and budget is then a search and a walk. For the target's own greedy (or position-keyed
-sampled) text this gives the acceptance lengths of a real run.
+drafted tree that agrees with the text. The drafter walks along the text once, as it does when
+decoding; every builder and budget drafts from its sessions. For the target's own greedy (or
+position-keyed sampled) text this gives the acceptance lengths of a real run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import compress
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from core.decoding.decode import Builder
-from core.drafting.builders import width_for
-from core.rounds.draft import Candidates
+from core.drafting.session import Builder, Children, Drafter, DraftSession, reads, width_for
+from core.drafting.states import StateTable
+from core.methods.method import lazy
+from core.methods.registry import find_builder, find_drafter
+from core.models.language import Language
+from core.rounds.draft import Array, Candidates
+from core.stats import difference
+from core.train.evaluation import NEW_TOKENS, Text
 from core.train.shards import Document
-from core.train.students import Blocks, Student
-from core.verification.simulate import accepted, lengths
+from core.verification.simulate import accepted
 
-_AT_ONCE = 16  # anchors that share a pass
+_BUCKET = 64  # rows behind a text that a drafter's fixed shapes may pad into
 
 
 @dataclass(frozen=True)
-class Contender:
-    """A builder with its budget, by the name a report gives it."""
+class Setup:
+    """A builder with its budget, by the name that a report gives it."""
 
     name: str
     builder: Builder
     budget: int
 
 
-class Proposals:
-    """A drafter's proposals along one text, made when a round first asks for them and then kept."""
-
-    def __init__(self, student: Student, document: Document, width: int):
-        self.student, self.document, self.width = student, document, width
-        self._rows: dict[int, torch.Tensor] = {}
-        self._made: dict[int, Candidates] = {}
-
-    @torch.inference_mode()
-    def at(self, anchor: int) -> Candidates:
-        """The proposal of a round whose root is token ``anchor`` of the text."""
-        if anchor not in self._made:
-            some = self._neighbours(anchor, self.student.at_once)
-            rows = torch.stack([self._plain(a) for a in some])
-            roots = self.document.tokens[some].tolist()
-            made = self.student.proposals(rows, roots, self.width)
-            self._made |= dict(zip(some, made, strict=True))
-        return self._made[anchor]
-
-    def _neighbours(self, anchor: int, count: int) -> list[int]:
-        return list(range(anchor, min(anchor + count, len(self.document))))
-
-    def _plain(self, anchor: int) -> torch.Tensor:
-        """Plain rows [L, h]; neighbours' are made in the same pass."""
-        if anchor not in self._rows:
-            some = self._neighbours(anchor, _AT_ONCE)
-            rows = self.student.plain_rows(Blocks(self.document, torch.tensor(some)))
-            self._rows |= dict(zip(some, rows, strict=True))
-        return self._rows[anchor]
+def setups(name: str, builder: Builder, budgets: Sequence[int], max_depth: int) -> list[Setup]:
+    """The builder at every budget; one that makes chains only at the longest."""
+    if reads(builder) == 1:
+        return [Setup(name, builder, max_depth)]
+    return [Setup(f"{name} {budget}", builder, budget) for budget in budgets]
 
 
-def rounds(proposals: Proposals, contender: Contender, new_tokens: int) -> tuple[int, ...]:
-    """Acceptance lengths (accepted + 1) of the rounds one run takes over the text's answer.
+def named_builder(name: str, language: Language) -> Builder:
+    """A builder by its name in the registry, with its default options."""
+    info = find_builder(name)
+    return lazy(info.make)(language, info.options() if info.options else None)
 
-    The run ends at ``new_tokens``, of which the first is what prefill gave.
+
+def load_drafter(name: str, language: Language, folder: object) -> Drafter:
+    """A drafter by its name in the registry with a checkpoint's weights, as it decodes by default.
+
+    Raises UserError where the folder holds none for this target.
     """
-    document = proposals.document
-    text, depths = document.tokens.tolist(), proposals.student.depths
-
-    def length_at(at: int) -> int:
-        anchor = document.answer + at
-        draft = contender.builder(proposals.at(anchor), text[: anchor + 1], contender.budget)
-        return accepted(draft, text[anchor + 1 : anchor + 1 + depths]) + 1
-
-    return lengths(length_at, min(new_tokens - 1, len(document) - 1 - document.answer))
+    info = find_drafter(name)
+    return lazy(info.load)(language, folder, info.options() if info.options else None)
 
 
 @dataclass(frozen=True)
 class Score:
-    """Simulated runs over some texts: each contender's acceptance lengths, text by text."""
+    """Simulated runs over some texts: each setup's acceptance lengths (accepted + 1) by text."""
 
-    runs: dict[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    runs: Mapping[str, Sequence[Sequence[int]]]
 
-    @property
-    def tau(self) -> dict[str, float]:
-        """Tokens per round, Σ lengths ÷ Σ rounds."""
-        return {
-            name: sum(map(sum, runs)) / max(1, sum(map(len, runs)))
-            for name, runs in self.runs.items()
-        }
+    def tau(self, name: str) -> float:
+        """Tokens per round of a setup, Σ lengths ÷ Σ rounds."""
+        sums, counts = self._totals(name)
+        return sum(sums) / max(1, sum(counts))
 
-    def __add__(self, other: Score) -> Score:
-        """Both sets of texts together."""
-        return Score({name: runs + other.runs[name] for name, runs in self.runs.items()})
+    def gain(self, base: Score, name: str) -> tuple[float, float]:
+        """The 95 % paired interval of a setup's τ less the base's on the same texts."""
+        return difference(*self._totals(name), *base._totals(name))
+
+    def of(self, chosen: Sequence[bool]) -> Score:
+        """Over some of the texts."""
+        return Score({name: list(compress(runs, chosen)) for name, runs in self.runs.items()})
+
+    def _totals(self, name: str) -> tuple[list[int], list[int]]:
+        runs = self.runs[name]
+        return [sum(run) for run in runs], [len(run) for run in runs]
 
 
 def score(
-    student: Student,
-    documents: Sequence[Document],
-    contenders: Sequence[Contender],
-    new_tokens: int = 128,
+    language: Language,
+    drafter: Drafter,
+    texts: Sequence[Text],
+    setups: Sequence[Setup],
     report: Callable[[], object] = lambda: None,
 ) -> Score:
-    """Simulated runs of every contender over texts the target wrote; ``report`` after each text."""
-    taken: dict[str, list[tuple[int, ...]]] = {c.name: [] for c in contenders}
-    width = max(width_for(c.builder, c.budget) for c in contenders)
-    for document in documents:
-        proposals = Proposals(student, document, width)
-        for contender in contenders:
-            taken[contender.name].append(rounds(proposals, contender, new_tokens))
+    """Simulated runs of every setup over the target's texts; ``report`` is called after each."""
+    runs: dict[str, list[tuple[int, ...]]] = {setup.name: [] for setup in setups}
+    for text in texts:
+        for name, lengths in simulate(language, drafter, text.document, setups).items():
+            runs[name].append(lengths)
         report()
-    return Score({name: tuple(runs) for name, runs in taken.items()})
+    return Score(runs)
 
 
 @torch.inference_mode()
-def loss(student: Student, documents: Sequence[Document]) -> float:
-    """Mean over texts and depths of KL(p ‖ q) on the target's stored tokens, nats."""
-    means = []
-    for document in documents:
-        kls = [kl for part in _parts(document) for kl in _losses(student, Blocks(document, part))]
-        means.append(sum(kls) / len(kls))
-    return sum(means) / max(1, len(means))
+def simulate(
+    language: Language,
+    drafter: Drafter,
+    document: Document,
+    setups: Sequence[Setup],
+    new_tokens: int = NEW_TOKENS,
+) -> dict[str, tuple[int, ...]]:
+    """Acceptance lengths of the rounds that each setup takes over a document's answer.
+
+    A run ends at ``new_tokens``, of which prefill gives the first. Raises UserError where the
+    document lacks features that the drafter reads.
+    """
+    tokens, first = document.tokens.tolist(), document.answer
+    features = document.features_after(drafter.layers).to(language.device, language.model.dtype)
+    last = first + min(new_tokens - 1, len(tokens) - 1 - first)
+    width = max(width_for(setup.builder, setup.budget) for setup in setups)
+    roots = {setup.name: first for setup in setups}  # where each run's next round begins
+    runs: dict[str, list[int]] = {setup.name: [] for setup in setups}
+    drafter.reset(len(tokens) + _BUCKET)
+    known, depth = 0, drafter.max_depth
+    while (root := min(roots.values())) < last:
+        drafter.extend(tokens[known:root], features[known:root])
+        known = root
+        session = SharedSession(drafter.begin(tokens[root], width))
+        for setup in (s for s in setups if roots[s.name] == root):
+            draft = setup.builder(session, tokens[: root + 1], setup.budget)
+            length = accepted(draft, tokens[root + 1 : root + 1 + depth]) + 1
+            runs[setup.name].append(length)
+            roots[setup.name] += length
+    return {name: tuple(lengths) for name, lengths in runs.items()}
 
 
-def _parts(document: Document) -> Iterator[torch.Tensor]:
-    """The answer's anchors, a few at a time."""
-    yield from torch.arange(document.answer, len(document) - 1).split(_AT_ONCE)
+class SharedSession:
+    """A session that several builders use in turn: no state is expanded twice."""
 
+    def __init__(self, session: DraftSession):
+        self._session, self._table = session, StateTable(session)
 
-def _losses(student: Student, blocks: Blocks) -> list[float]:
-    """One mean over depths per anchor."""
-    rows = student.rows(blocks)
-    top, p, exists = blocks.targets(student.depths, blocks.document.top_ids.shape[-1])
-    log_q = (rows @ student.parts.head.to(rows.dtype).T).float().log_softmax(-1).cpu()
-    kl = (p * (p.clamp_min(1e-9).log() - log_q.gather(-1, top))).sum(-1)
-    return ((kl * exists).sum(-1) / exists.sum(-1).clamp_min(1)).tolist()
+    @property
+    def max_depth(self) -> int:
+        return self._session.max_depth
+
+    @property
+    def by_depth(self) -> Candidates | None:
+        return self._session.by_depth
+
+    @property
+    def factorised(self) -> bool:
+        return self._session.factorised
+
+    def expand(self, states: Array) -> Children:
+        """Every state known by then, these among them."""
+        table = self._table
+        table.expand(states)
+        known = np.flatnonzero(table.row_of >= 0).astype(np.int32)
+        rows = table.row_of[known]
+        notes = {name: values[rows] for name, values in table.notes.items()}
+        return Children(known, table.ids[rows], table.log_q[rows], table.next[rows], notes)
+
+    def log_q(self, path: Sequence[int]) -> Tensor | None:
+        return self._session.log_q(path)

@@ -1,8 +1,7 @@
-"""How a denoiser writes, judged by the target it was made from.
+"""How well a denoiser writes: the perplexity of its texts under the target it was made from.
 
-A text's perplexity under the target says how likely the target finds it. Beside it stand the
-target's own greedy text and its own samples on the same prompts, and how much of a text repeats
-itself, for a loop is cheap to predict and no good text.
+It is reported beside that of the target's own greedy texts and samples on the same prompts, and
+beside the share of 4-grams that do not repeat: a loop is easy to predict and no good text.
 """
 
 from __future__ import annotations
@@ -16,9 +15,10 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from core.diffusion.denoise import Denoising, denoise
+from core.diffusion.denoise import denoise
 from core.diffusion.models import DiffusionLanguage, load_diffusion
-from core.diffusion.steps import written
+from core.diffusion.nfe import denoised_tokens
+from core.diffusion.request import DenoiseSettings
 from core.models.language import load_language
 from core.train.shards import Document
 from core.verification.walk import until_stop
@@ -28,15 +28,19 @@ NEW_TOKENS = 128
 
 @dataclass(frozen=True)
 class Writing:
-    """Texts of one writer. ``perplexity`` is exp of the mean NLL of all tokens, stop included;
-    ``fresh`` the share of their 4-grams that stand for the first time in their text."""
+    """Texts of one writer.
+
+    perplexity  exp of the mean NLL of all tokens, stop included
+    fresh       share of the 4-grams that are new in their text
+    ended       share of the texts that ended by themselves
+    """
 
     name: str
     texts: int
     tokens: int
     perplexity: float
     fresh: float
-    ended: float  # share of texts that ended themselves
+    ended: float
 
 
 @torch.inference_mode()
@@ -59,19 +63,17 @@ def judge(
         tokens += len(answer)
         some = [tuple(answer[i : i + 4]) for i in range(len(answer) - 3)]
         grams, fresh = grams + len(some), fresh + len(set(some))
-    return Writing(
-        name, texts, tokens, math.exp(nll / max(1, tokens)), fresh / max(1, grams),
-        ended / max(1, texts),
-    )  # fmt: skip
+    perplexity = math.exp(nll / max(1, tokens))
+    return Writing(name, texts, tokens, perplexity, fresh / max(1, grams), ended / max(1, texts))
 
 
 def denoised(
-    language: DiffusionLanguage, prompts: Iterable[Sequence[int]], settings: Denoising
+    language: DiffusionLanguage, prompts: Iterable[Sequence[int]], settings: DenoiseSettings
 ) -> Iterator[list[int]]:
-    """What the denoiser writes behind each prompt, up to its end-of-text."""
+    """The denoiser's answer to each prompt, up to its end-of-text."""
     for prompt in prompts:
         rounds = denoise(language.target, prompt, settings)
-        yield until_stop(written(rounds), language.target.stop_ids)
+        yield until_stop(denoised_tokens(rounds), language.target.stop_ids)
 
 
 def compare(
@@ -83,14 +85,13 @@ def compare(
     """
     prompts = [d.tokens[: d.answer].tolist() for d in next(iter(own.values()))]
     language = load_diffusion(str(folder), device)
-    settings = Denoising(NEW_TOKENS // language.block * language.block, language.block)
+    settings = DenoiseSettings(NEW_TOKENS // language.block * language.block, language.block)
     texts = list(denoised(language, prompts, settings))
-    judged = load_language(base, device)
-    stop = judged.stop_ids
-    for kind, documents in own.items():
+    target = load_language(base, device)
+    for name, documents in own.items():
         pairs = ((d.tokens[: d.answer].tolist(), _answer(d)) for d in documents)
-        yield judge(kind, judged.model, pairs, stop)
-    yield judge("denoiser", judged.model, zip(prompts, texts, strict=True), stop)
+        yield judge(name, target.model, pairs, target.stop_ids)
+    yield judge("denoiser", target.model, zip(prompts, texts, strict=True), target.stop_ids)
 
 
 def _answer(document: Document) -> list[int]:

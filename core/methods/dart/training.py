@@ -1,0 +1,122 @@
+"""How DART's layer is trained (DART §3.3): shifted prediction, λ_k = 0.6^(k−1).
+
+The head is the target's, frozen: training one over the whole vocabulary would double what ships.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from core.errors import UserError
+from core.methods.dart.model import (
+    DartConfig,
+    DartModel,
+    feature_layers,
+    load_checkpoint,
+    save_model,
+)
+from core.methods.method import Range, option
+from core.models.language import Language
+from core.train.corpus import Blocks, Corpus
+from core.train.student import (
+    DrafterTraining,
+    Student,
+    TrainingRun,
+    target_shape,
+)
+
+
+@dataclass(frozen=True)
+class DartTrainingOptions:
+    draft_length: int = option(7, "masks behind the prefix; DART drafts one token more", Range(1))
+
+
+class DartStudent(Student[DartModel]):
+    gamma = 1.9576  # exp(−1/γ) = 0.6
+
+    def __init__(self, model: DartModel, target: Any):
+        super().__init__(model, target)
+        self.layers = feature_layers(target.config.get_text_config().num_hidden_layers)
+
+    @property
+    def max_depth(self) -> int:
+        return self.model.config.max_depth
+
+    def rows(self, blocks: Blocks) -> Tensor:
+        target = self.target
+        features = self.features(blocks, self.layers)
+        tokens = blocks.document.tokens.long().to(target.device)
+        return self.model.rows_at(target.embed, tokens, features, blocks.anchors.to(target.device))
+
+    def save(self, folder: Path) -> None:
+        save_model(self.model, folder)
+
+
+def new_config(language: Language, options: DartTrainingOptions) -> DartConfig:
+    """A drafter as wide as its target, over its whole vocabulary."""
+    shape = target_shape(language)
+    return DartConfig(
+        **shape,
+        draft_vocab_size=shape["vocab_size"],
+        draft_length=options.draft_length,
+        target_hidden_size=shape["hidden_size"],
+    )
+
+
+def initial_model(config: DartConfig, target: Any) -> DartModel:
+    """A layer that starts as the target's last one, reading its last feature through ``fc``.
+
+    The embedding's half of the attention starts at a hundredth of the feature's. The final norm is
+    applied twice, so it starts as the gain that gives the target's when applied twice.
+    """
+    model, old = DartModel(config), target.model.layers[-1]
+    width = config.hidden_size
+    with torch.no_grad():
+        model.fc.weight.zero_()
+        model.fc.weight[:, -width:] = torch.eye(width)
+        layer = model.midlayer
+        for name in ("q_proj", "k_proj", "v_proj"):
+            weight = getattr(old.self_attn, name).weight
+            getattr(layer.self_attn, name).weight.copy_(torch.cat([weight * 0.01, weight], 1))
+        layer.self_attn.o_proj.weight.copy_(old.self_attn.o_proj.weight)
+        layer.mlp.load_state_dict(old.mlp.state_dict())
+        layer.hidden_norm.weight.copy_(old.input_layernorm.weight)
+        layer.input_layernorm.weight.copy_(old.input_layernorm.weight)
+        layer.post_attention_layernorm.weight.copy_(old.post_attention_layernorm.weight)
+        layer.mask_rep.copy_(torch.randn_like(layer.mask_rep) * 0.02)
+        root = target.model.norm.weight.float().clamp_min(1e-4).sqrt()
+        model.norm.weight.copy_(root * root.square().mean().sqrt())
+    return model
+
+
+class DartTraining(DrafterTraining):
+    name, options = "dart", DartTrainingOptions
+
+    def layers(self, run: TrainingRun, options: DartTrainingOptions) -> tuple[int, ...]:
+        return feature_layers(run.language.model.config.get_text_config().num_hidden_layers)
+
+    def student(
+        self, run: TrainingRun, options: DartTrainingOptions, corpus: Corpus
+    ) -> DartStudent:
+        language = run.language
+        if run.start:
+            found = load_checkpoint(run.start, torch.float32, language.device)
+            if found.head is not None:
+                raise UserError(
+                    f"{run.start}: a DART drafter with a head of its own is not trained here"
+                )
+            model = found.model
+        else:
+            model = initial_model(new_config(language, options), language.model)
+        return DartStudent(model, language.model)
+
+    def ship(self, trained: Path, folder: Path) -> None:
+        save_model(load_checkpoint(trained, torch.float32, "cpu").model, folder, small=True)
+
+
+TRAINING = DartTraining()

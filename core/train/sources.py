@@ -1,0 +1,183 @@
+"""Where training text comes from: prompt files, lists, Python sources, the target itself."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import random
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from core.errors import UserError
+from core.files import replacing
+from core.methods.method import Range, option
+from core.models.language import Language
+from core.samples import Sample, digest, read_samples
+from core.train.collect import Collector, CollectSettings, collect_with_bar, synthesis_settings
+from core.train.command_line import add_flags, given, whole
+from core.train.prompts import code_prompts, function_prompts, topic_prompts
+from core.train.shards import check_record, read_record, write_record
+
+PLAN = "prompts.json"
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where the training text comes from and how it is made: the options its shards depend on."""
+
+    prompts: tuple[Path, ...] = option(
+        (),
+        ".jsonl files with a prompt a line; lines that carry an answer are read, others answered",
+    )
+    code: tuple[Path, ...] = option(
+        (), "folders of Python sources: documented functions become 'complete this' prompts"
+    )
+    code_limit: int = option(1000, "at most so many of these", Range(0))
+    per_file: int = option(2000, "prompts taken from each file", Range(1))
+    synthesise: int = option(0, "prompts the target writes itself", Range(0))
+    tasks: int = option(
+        0, "prompts made of lists: tasks about topics, and as many small functions", Range(0)
+    )
+    held_out: Path | None = option(  # noqa: RUF009
+        None,
+        "prompts to report on; texts that share 13 words in a row with them, or all words of a "
+        "shorter one, are left out",
+    )
+    temperatures: tuple[float, ...] = option(
+        (0.0, 0.8), "each prompt is answered once at every one of these, 0 is greedy", Range(0)
+    )
+    batch: int = option(32, "prompts answered at once, a shard each", Range(1))
+    seed: int = option(0, "of the text and the fit", Range(0))
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        """A flag per field. One that is left out keeps the value its text was made with."""
+        group = parser.add_argument_group(
+            "text", "made once; left out later, an option stays as it was"
+        )
+        add_flags(group, Sources)
+        older = {"type": whole(0), "dest": "tasks", "default": argparse.SUPPRESS}
+        group.add_argument("--asks", help=argparse.SUPPRESS, **older)
+
+    @staticmethod
+    def chosen(args: argparse.Namespace, shards: Path) -> Sources:
+        """What the arguments say; what they leave out is as the folder's text was made.
+
+        Raises UserError for a file that cannot be read, and for other text than the folder holds.
+        """
+        named = given(args, Sources)
+        sources = Sources(**named)
+        record = sources.record(args.model)
+        if not (shards / PLAN).exists():
+            return sources
+        check_record(shards, {name: record[name] for name in ("model", *named)})
+        made_of = read_record(shards)
+        as_made = {n: made_of[n] for n in ("temperatures", "batch", "seed") if n in made_of}
+        return replace(sources, **as_made)
+
+    def record(self, model: str) -> dict[str, Any]:
+        """As the shards' record holds it: a file by its contents, wherever it lies.
+
+        Raises UserError for a file that cannot be read.
+        """
+        return asdict(self) | {
+            "model": model,
+            "prompts": [digest(read_samples(path)) for path in self.prompts],
+            "code": [str(folder.resolve()) for folder in self.code],
+            "held_out": self.held_out and digest(read_samples(self.held_out)),
+        }
+
+    def held_out_samples(self) -> list[Sample]:
+        return read_samples(self.held_out) if self.held_out else []
+
+    def settings(self, layers: tuple[int, ...]) -> CollectSettings:
+        """How the collector makes the text."""
+        return CollectSettings(layers, tuple(self.temperatures), batch=self.batch, seed=self.seed)
+
+    def samples(self, language: Language) -> list[Sample]:
+        """Prompts of every kind, interleaved, each once, none overlapping the held-out ones."""
+        kinds = [read_samples(path) for path in self.prompts]
+        if self.code:
+            kinds.append(code_prompts(self.code, self.code_limit, self.seed))
+        if self.tasks:
+            kinds += [make(self.seed)[: self.tasks] for make in (topic_prompts, function_prompts)]
+        if self.synthesise:
+            print(f"the target writes {self.synthesise} prompts …", file=sys.stderr)
+            author = Collector(language, synthesis_settings(self.settings(())))
+            kinds.append([Sample(t) for t in author.synthesise(self.synthesise, self.seed)])
+        held_out = Overlap(sample.user for sample in self.held_out_samples())
+        rng = random.Random(self.seed)
+        chosen, known = [], set[Sample]()
+        for kind in kinds:
+            rng.shuffle(kind)
+            plain = dict.fromkeys(Sample(s.user, s.answer) for s in kind)
+            apart = (
+                s for s in plain if s.user not in held_out and (s.answer or "") not in held_out
+            )
+            chosen.append([s for s in apart if s not in known][: self.per_file])
+            known.update(chosen[-1])
+        longest = max(map(len, chosen), default=0)
+        return [kind[i] for i in range(longest) for kind in chosen if i < len(kind)]
+
+
+def make_shards(
+    language: Language, settings: CollectSettings, sources: Sources, folder: Path
+) -> None:
+    """The collecting stage. The list of prompts is written first, so that a resumed run continues
+    it. Raises UserError where there is no prompt."""
+    plan = folder / PLAN
+    if plan.exists():
+        samples = [Sample(*pair) for pair in json.loads(plan.read_text())]
+    else:
+        samples = sources.samples(language)
+        if not samples:
+            raise UserError("no training text: give --prompts, --code, --tasks or --synthesise")
+        write_record(folder, sources.record(language.name))
+        with replacing(plan) as path:
+            path.write_text(json.dumps([(s.user, s.answer) for s in samples]))
+    collector = Collector(language, settings)
+    with_answer = [s for s in samples if s.answer is not None]
+    without = [s for s in samples if s.answer is None]
+    for name, some in (("read", with_answer), ("answered", without)):
+        collect_with_bar(collector, some, folder, name, f"collecting ({name})")
+
+
+class Overlap:
+    """Whether a text shares words with some held-out texts.
+
+    Of a long held-out text any 13 words in a row are looked for, as is customary; of a shorter one
+    all its words in a row, anywhere in the text. Fewer than 5 words are a phrase that any text may
+    hold: so short a held-out text is only found as a whole text.
+    """
+
+    SIZE, PHRASE = 13, 5
+
+    def __init__(self, held_out: Iterable[str]):
+        self._grams: dict[int, set[bytes]] = {}  # by how many words they have
+        for words in filter(None, map(_words, held_out)):
+            size = min(self.SIZE, len(words))
+            self._grams.setdefault(size, set()).update(_word_grams(words, size))
+
+    def __contains__(self, text: str) -> bool:
+        words = _words(text)
+        return any(
+            gram in grams
+            for size, grams in self._grams.items()
+            if size >= self.PHRASE or size == len(words)
+            for gram in _word_grams(words, size)
+        )
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
+
+
+def _word_grams(words: list[str], size: int) -> Iterator[bytes]:
+    for start in range(len(words) - size + 1):
+        gram = " ".join(words[start : start + size])
+        yield hashlib.blake2b(gram.encode(), digest_size=8).digest()

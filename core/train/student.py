@@ -1,0 +1,224 @@
+"""What a drafter's home says so that its drafter can be trained: a ``Student`` and a ``Training``.
+
+To make a drafter trainable, write ``training.py`` in its home, with ``TRAINING = MyTraining()``,
+and name that in its ``DrafterInfo.training``. The commands ``train``, ``report``, ``ship`` and
+``ablate`` and the script for a GPU find it there; nothing else is edited. The file holds
+
+1. a ``Student``: the network, and ``rows``: what the target's head reads at the places of a step,
+   given the text's own tokens before them. By default a step learns KL(p ‖ q) at depths 1 … L
+   behind each anchor; ``labels`` and ``logits`` change that.
+2. an options dataclass (``core.methods.method.option``): each field becomes a flag of ``train``.
+3. a ``DrafterTraining``: which target layers the drafter reads, how a student is made of the target
+   or of a checkpoint, how its checkpoint ships, and which builders judge it.
+
+How drafters of other kinds fit in:
+
+Medusa heads           ``rows`` applies head k to the anchor's hidden row, for depth k
+EAGLE-3                ``rows`` runs the layer L times, each time on the features it made before
+                       (training-time test); ``logits`` is its own head
+draft language model   ``rows`` is one causal pass over the text; ``logits`` is its own head, and
+                       it reads no features (``layers`` returns ())
+
+What a trained drafter would reach is measured by the drafter itself, as it decodes (``simulate``):
+a student never drafts.
+
+Shapes: A anchors, L drafted depths, P places of a step (L unless ``labels`` says otherwise), K
+stored target tokens, C tokens of the loss's vocabulary, h hidden width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from core.methods.method import lazy
+from core.methods.registry import DRAFTERS, find_drafter
+from core.models.language import Language
+from core.models.layers import Rope
+from core.train.corpus import Blocks, Corpus
+
+M = TypeVar("M", bound=nn.Module)
+
+
+class TargetWeights:
+    """What training needs of the target: embedding [V, h] and head [V, h]. Both stay frozen."""
+
+    def __init__(self, target: Any):
+        self.embedding = target.get_input_embeddings().weight.detach()
+        head = target.get_output_embeddings()
+        self.head = (head.weight if head is not None else self.embedding).detach()
+
+    @property
+    def device(self) -> torch.device:
+        return self.embedding.device
+
+    def embed(self, ids: Tensor) -> Tensor:
+        return self.embedding[ids.to(self.device)]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What a step learns at the places of some blocks.
+
+    ids, p  [A, P, K]  the target's tokens there and their probabilities
+    weight  [A, P]     of each place in the loss; 0: nothing to learn
+    """
+
+    blocks: Blocks
+    ids: Tensor
+    p: Tensor
+    weight: Tensor
+
+
+class Student(ABC, Generic[M]):
+    """A drafter as training sees it, in float32 on the target's device.
+
+    gamma  the loss of depth k weighs exp(−(k − 1)/γ), by default as in the drafter's paper
+    """
+
+    gamma = 4.0
+
+    def __init__(self, model: M, target: Any):
+        """``target``: the causal language model."""
+        self.target = TargetWeights(target)
+        self.model = model.to(self.target.device, torch.float32)
+
+    @property
+    @abstractmethod
+    def max_depth(self) -> int:
+        """L, the deepest depth it drafts."""
+
+    @abstractmethod
+    def rows(self, blocks: Blocks) -> Tensor:
+        """Rows [A, P, h] at the places of ``labels``, given the text's own tokens before them."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write the checkpoint in its official form."""
+
+    def labels(self, blocks: Blocks, top_k: int, rng: torch.Generator, gamma: float) -> Labels:
+        """What to learn there: by default the target's distribution at depths 1 … L.
+
+        rng  for a student that draws what it learns
+        """
+        ids, p, exists = blocks.target_probs(self.max_depth, top_k)
+        return Labels(blocks, ids, p, exists * depth_weights(self.max_depth, gamma))
+
+    def logits(self, rows: Tensor, ids: Tensor) -> Tensor:
+        """Logits [..., C] of the tokens ``ids`` [C], by default by the target's frozen head."""
+        head = self.target.head[ids.to(self.target.device)]
+        return (rows @ head.to(rows.dtype).T).float()
+
+    @property
+    def vocabulary(self) -> int:
+        return len(self.target.head)
+
+    def trained(self) -> dict[str, nn.Parameter]:
+        """The parameters that learn."""
+        return {n: p for n, p in self.model.named_parameters() if p.requires_grad}
+
+    def features(self, blocks: Blocks, layers: tuple[int, ...]) -> Tensor:
+        """Features after these layers of the tokens before the last anchor, [T, F·h].
+
+        Raises UserError for a layer that the training text does not hold.
+        """
+        last = int(blocks.anchors[-1])
+        found = blocks.document.features_after(layers, last)
+        return found.to(self.target.device, torch.float32)
+
+
+def depth_weights(depths: int, gamma: float) -> Tensor:
+    """exp(−(k − 1)/γ) for k = 1 … L (DFlash §4)."""
+    return torch.exp(-torch.arange(depths) / gamma)
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """One run of training.
+
+    folder  of the run; each drafter's is inside it, by its name
+    start   the checkpoint to go on from; None: a start made of the target
+    """
+
+    language: Language
+    folder: Path
+    start: Path | None = None
+
+    def checkpoint(self, drafter: str) -> Path | None:
+        """What this run has trained of a drafter so far."""
+        folder = self.folder / drafter / "checkpoint"
+        return folder if folder.is_dir() else None
+
+
+class Training(ABC):
+    """How something is trained. ``options``: the dataclass of its own settings."""
+
+    name: str
+    options: type
+
+    @abstractmethod
+    def layers(self, run: TrainingRun, options: Any) -> tuple[int, ...]:
+        """The target layers whose features it reads; () for none, or while that is not known."""
+
+    @abstractmethod
+    def student(self, run: TrainingRun, options: Any, corpus: Corpus) -> Student:
+        """The student at its start. Raises UserError where it can have none."""
+
+
+class DrafterTraining(Training):
+    """How a drafter is trained.
+
+    builders    that judge it: each at several budgets, a chain at its one length
+    ships_with  drafters, listed before it, on whose checkpoints its own is read: all of them are
+                replaced together
+    """
+
+    builders: tuple[str, ...] = ("best-first",)
+    ships_with: tuple[str, ...] = ()
+
+    @abstractmethod
+    def ship(self, trained: Path, folder: Path) -> None:
+        """Write a trained checkpoint to ``folder`` as it ships: int8, what is shared only once."""
+
+    def variants(self, layers: tuple[int, ...]) -> Mapping[str, Mapping[str, Any]]:
+        """Options of the trainings that ``ablate`` compares, the first being the base.
+
+        layers  the feature layers that the text holds
+        """
+        return {"base": {}}
+
+
+def drafter_trainings() -> dict[str, DrafterTraining]:
+    """Every drafter that can be trained, by name, in the registry's order."""
+    found = {name: find_drafter(name).training for name in DRAFTERS}
+    return {name: lazy(training) for name, training in found.items() if training}
+
+
+def target_shape(language: Language) -> dict[str, Any]:
+    """The config fields that a drafter made here shares with its target."""
+    c = language.model.config.get_text_config()
+    rope = getattr(c, "rope_parameters", None) or {}
+    return {
+        "hidden_size": c.hidden_size,
+        "intermediate_size": c.intermediate_size,
+        "num_attention_heads": c.num_attention_heads,
+        "num_key_value_heads": c.num_key_value_heads,
+        "head_dim": getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads,
+        "vocab_size": c.vocab_size,
+        "rms_norm_eps": c.rms_norm_eps,
+        "rope": Rope(rope.get("rope_theta", 10000.0)),
+        "max_position_embeddings": c.max_position_embeddings,
+    }
+
+
+def mask_token(language: Language) -> int:
+    """A token that no text holds: a special one that is neither part of the chat nor a stop."""
+    used = {*language.encode_chat(""), *language.stop_ids}
+    special = sorted(set(language.tokenizer.added_tokens_decoder) - used)
+    return special[1] if len(special) > 1 else special[0] if special else 0
