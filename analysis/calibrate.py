@@ -1,10 +1,10 @@
 """Measure a drafter's calibration along the target's own continuations (TreeFlash §4, Appendix A).
 
 From an anchor the target draws N continuations at temperature 1. Along each of them, p(· | true
-prefix) is compared with what every drafter said at the anchor: q of DFlash and DART, q′ of
-TreeFlash given the true token before. The reference is the *marginal* p̃, the mean of p over the
-continuations: of all that know the context alone it is nearest to p in KL, and no list of K tokens
-holds more of p on average. In TVD it is a reference, no bound: a sharper q may come nearer.
+prefix) is compared with what every drafter says there: q given the true tokens before, as far as
+the drafter reads them. The reference is the *marginal* p̃, the mean of p over the continuations: of
+all that know the context alone it is nearest to p in KL, and no list of K tokens holds more of p on
+average. In TVD it is a reference, no bound: a sharper q may come nearer.
 
 The continuations of an anchor are one tree, whose shared beginnings are scored once, so a depth of
 all N costs one forward. A continuation that ends the text is followed no further.
@@ -23,12 +23,16 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from analysis.calibration import COVERED, MARGINAL, write_tables
+from analysis.calibration import MARGINAL, write_tables
 from analysis.collect import Report, Source
 from analysis.probe import coverage, tvd
-from core.decoding.decode import Drafter, Method, Settings, decode, new_tokens
+from analysis.tables import COVERAGE
+from core.decoding.decode import Decoder, decode, new_tokens
+from core.decoding.request import Settings
+from core.drafting.session import Drafter
 from core.errors import UserError
 from core.files import replacing
+from core.methods.names import PLAIN
 from core.models.target import Target
 from core.rounds.draft import Array, Draft
 from core.rounds.round import GREEDY
@@ -54,10 +58,7 @@ class Plan:
 
     def check(self, prompts: int) -> None:
         """Raises UserError with one sentence when a value is out of range."""
-        limits = {
-            "anchors": 4096, "continuations": 1024, "seeds": 100, "new_tokens": 4096, "depths": 64
-        }  # fmt: skip
-        for name, most in limits.items():
+        for name, most in _MOST.items():
             value = getattr(self, name)
             if value is not None and not 1 <= value <= most:
                 word = name.replace("_", " ")
@@ -66,6 +67,9 @@ class Plan:
             raise UserError(f"{self.seeds} seeds need at least as many anchors")
         if prompts < 1:
             raise UserError("calibration needs a prompt")
+
+
+_MOST = {"anchors": 4096, "continuations": 1024, "seeds": 100, "new_tokens": 4096, "depths": 64}
 
 
 @dataclass(frozen=True)
@@ -92,15 +96,14 @@ def calibrate(
     plan.check(len(prompts))
     parts = _prepared(folder, source, prompts, plan)
     texts = _texts(source, prompts, folder, plan, report)
-    depths = plan.depths or max(d.depths for d in source.drafters.values())
-    bench = _Bench(source, depths, plan.continuations)
+    measure = _Measure(source, plan.depths or source.max_depth, plan.continuations)
     stops = source.facts.stop_ids
     todo = anchors(plan, [_places(len(p), t, stops) for p, t in zip(prompts, texts, strict=True)])
     found = []
     for anchor in todo:
         path = parts / f"{anchor.number:04}.parquet"
         if not path.exists():
-            rows = pd.DataFrame(bench.measure(texts[anchor.prompt], anchor))
+            rows = pd.DataFrame(measure.rows(texts[anchor.prompt], anchor))
             with replacing(path) as unfinished:
                 rows.to_parquet(unfinished, index=False)
         found.append(pd.read_parquet(path))
@@ -184,29 +187,32 @@ def continuations(
 
 
 def tree(tokens: Sequence[int], parents: Sequence[int]) -> Draft:
-    """A draft for scoring only: nobody ranked its nodes."""
+    """A draft for scoring only: its nodes have no ranks and no q."""
     depths = [0]
     for parent in parents[1:]:
         depths.append(depths[parent] + 1)
-    zeros = np.zeros(len(tokens), np.float32)
+    nothing = np.zeros(len(tokens), np.float32)
     return Draft(
-        np.array(tokens, np.int64), np.array(parents, np.int32), np.array(depths, np.int32),
-        np.zeros(len(tokens), np.int32), zeros, zeros,
-    )  # fmt: skip
+        tokens=np.array(tokens, np.int64),
+        parents=np.array(parents, np.int32),
+        depths=np.array(depths, np.int32),
+        ranks=nothing.astype(np.int32),
+        log_q=nothing,
+        scores=nothing,
+    )
 
 
-class _Bench:
+class _Measure:
     """The target and the drafters on one text after the other."""
 
     def __init__(self, source: Source, depths: int, count: int):
         self.source, self.depths, self.count = source, depths, count
-        plain = source.target(None)
-        wanted = sorted({layer for d in source.drafters.values() for layer in d.layers})
-        self.layers = tuple(wanted)
-        self.target = Target(plain.model, self.layers)
+        layers = {layer for d in source.drafters.values() for layer in d.layers}
+        self.layers = tuple(sorted(layers))
+        self.target = Target(source.target(None).model, self.layers)
 
     @torch.inference_mode()
-    def measure(self, text: Array, anchor: Anchor) -> list[dict[str, Any]]:
+    def rows(self, text: Array, anchor: Anchor) -> list[dict[str, Any]]:
         """The table's rows of one anchor: for every depth and series the mean over the
         continuations that reach it."""
         root, before = int(text[anchor.position]), text[: anchor.position].tolist()
@@ -215,7 +221,7 @@ class _Bench:
         branches = continuations(self.target, root, self.depths, self.count, rng)
         found = [(MARGINAL, marginal(branches, self.depths))]
         for name, drafter in self.source.drafters.items():
-            self._tell(drafter, before, features)
+            self._extend(drafter, before, features)
             found.append((name, self._along(drafter, branches, root)))
         return [
             asdict(anchor) | {"series": name, **row}
@@ -223,24 +229,25 @@ class _Bench:
             for row in averaged(numbers, branches, min(self.depths, len(numbers)))
         ]
 
-    def _tell(self, drafter: Drafter, before: list[int], features: Tensor) -> None:
+    def _extend(self, drafter: Drafter, before: list[int], features: Tensor) -> None:
+        """Give a drafter the context with the layers' features that it reads."""
         own = [self.layers.index(layer) for layer in drafter.layers]
         parts = features.unflatten(-1, (max(1, len(self.layers)), -1))[:, own]
         drafter.reset(len(before) + 1)
         drafter.extend(before, parts.flatten(1))
 
     def _along(self, drafter: Drafter, branches: Branches, root: int) -> list[Numbers]:
-        """By depth, the numbers of every row at it."""
-        proposal = drafter.propose(root, 1)
-        if proposal.along is None:
-            return []
-        depths = min(self.depths, drafter.depths)
+        """By depth, the numbers of every row at it; none where a drafter cannot tell all of q."""
+        session = drafter.begin(root, 1)
+        depths = min(self.depths, drafter.max_depth)
         found: list[Numbers] = [{} for _ in range(depths)]
         for path in branches.paths:
             rows = list(path[:depths])
             if all(row in found[depth] for depth, row in enumerate(rows)):
                 continue
-            log_q = proposal.along(branches.draft.tokens[rows].tolist())
+            log_q = session.log_q(branches.draft.tokens[rows].tolist())
+            if log_q is None:
+                return []
             p = branches.p[rows].to(log_q.device)
             far, covered = tvd(log_q.exp(), p).cpu().numpy(), coverage(log_q, p)
             for depth, row in enumerate(rows):
@@ -270,9 +277,7 @@ def marginal(branches: Branches, depths: int) -> list[Numbers]:
         share = torch.from_numpy(counts / counts.sum()).to(cut)
         mean = (share @ cut).expand_as(p)
         far, covered = tvd(mean, cut).cpu().numpy(), coverage(mean, p)
-        found.append({
-            int(row): (float(far[i]), covered[i]) for i, row in enumerate(rows)
-        })  # fmt: skip
+        found.append({int(row): (float(far[i]), covered[i]) for i, row in enumerate(rows)})
     return found
 
 
@@ -286,23 +291,21 @@ def averaged(
             return
         far = np.array([numbers[depth][row][0] for row in at])
         covered = np.mean([numbers[depth][row][1] for row in at], axis=0)
-        yield {
-            "depth": depth + 1, "continuations": len(at), "tvd": far.mean(),
-            **dict(zip(COVERED, covered.tolist(), strict=True)),
-        }  # fmt: skip
+        coverages = dict(zip(COVERAGE, covered.tolist(), strict=True))
+        yield {"depth": depth + 1, "continuations": len(at), "tvd": far.mean(), **coverages}
 
 
-# ── work that is kept ────────────────────────────────────────────────────────────────────────────
+# ── unfinished work ────────────────────────────────────────────────────────────────────────────
 
 
 def _prepared(folder: Path, source: Source, prompts: Sequence[Sequence[int]], plan: Plan) -> Path:
     """The folder of finished anchors, when what stands there is the same measurement."""
-    own = {k: dict(v) for k, v in source.options.items()}
     identity = {
-        "model": source.facts.name, "options": own, "about": dict(source.about),
-        "drafters": sorted(source.drafters), "prompts": [list(map(int, p)) for p in prompts],
+        **source.identity,
+        "drafters": sorted(source.drafters),
+        "prompts": [list(map(int, p)) for p in prompts],
         "plan": asdict(plan),
-    }  # fmt: skip
+    }
     parts, path = folder / "anchors", folder / "plan.json"
     try:
         parts.mkdir(parents=True, exist_ok=True)
@@ -327,7 +330,7 @@ def _texts(
     texts = []
     for number, prompt in enumerate(prompts, 1):
         report(0.0, f"the target's text {number} of {len(prompts)}")
-        rounds = list(decode(source.target(None), Method("ar"), prompt, settings))
+        rounds = list(decode(source.target(None), Decoder(PLAIN), prompt, settings))
         texts.append([*prompt, *new_tokens(rounds)])
     with replacing(path) as unfinished:
         unfinished.write_text(json.dumps([list(map(int, t)) for t in texts]), "utf-8")

@@ -3,8 +3,7 @@
 A line of the table is one anchor, depth and series, averaged over the continuations that reach it:
 
     number, seed, prompt, position  the anchor
-    series          a drafter (dflash: q, treeflash: q′ given the true token before, dart: q), or
-                    "marginal", the Monte-Carlo reference
+    series          a drafter, by its name, or "marginal", the Monte-Carlo reference
     depth           1 … L
     continuations   how many of the N reach this depth (a text may end)
     tvd             mean ½ Σ_v |q − p(v | true prefix)|
@@ -17,12 +16,12 @@ from pathlib import Path
 
 import pandas as pd
 
+from analysis.tables import COVERAGE
 from core.errors import UserError
 from core.stats import Z
 
 MARGINAL = "marginal"
-COVERED = tuple(f"coverage_{k}" for k in range(1, 17))
-_COLUMNS = ("seed", "series", "depth", "continuations", "tvd", *COVERED)
+_COLUMNS = ("seed", "series", "depth", "continuations", "tvd", *COVERAGE)
 TABLE, CURVES = "calibration", "curves"
 
 
@@ -35,7 +34,7 @@ def curves(table: pd.DataFrame) -> pd.DataFrame:
     where there is but one anchor, or one seed.
     """
     by = ["series", "depth"]
-    measured = ["tvd", *COVERED]
+    measured = ["tvd", *COVERAGE]
     grouped = table.groupby(by, sort=False)
     means = pd.DataFrame(grouped[measured].mean())
     of_seeds = pd.DataFrame(table.groupby([*by, "seed"], sort=False)[measured].mean())
@@ -48,7 +47,7 @@ def curves(table: pd.DataFrame) -> pd.DataFrame:
         tvd_high=(means["tvd"] + error).clip(0, 1),
         coverage_1_sd=spread["coverage_1"],
     )
-    columns = ["observed", "tvd", "tvd_sd", "tvd_low", "tvd_high", "coverage_1_sd", *COVERED]
+    columns = ["observed", "tvd", "tvd_sd", "tvd_low", "tvd_high", "coverage_1_sd", *COVERAGE]
     return found[columns].reset_index()
 
 

@@ -37,7 +37,8 @@ from core.drafting.session import BatchDrafter, Drafter, DraftSession, ListableS
 from core.errors import UserError
 from core.files import replacing
 from core.methods.method import TargetFacts, Value
-from core.methods.registry import PLAIN, find
+from core.methods.names import PLAIN
+from core.methods.registry import find
 from core.models.target import Target
 from core.rounds.draft import MARGINAL, MAX_BUDGET, Array
 from core.rounds.round import GREEDY, Sampling

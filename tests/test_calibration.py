@@ -11,13 +11,14 @@ import torch
 
 from analysis import collect as collecting
 from analysis.calibrate import Plan, anchors, averaged, calibrate, continuations, marginal
-from analysis.calibration import COVERED, curves, read_table
-from core.methods.dflash.drafter import save_model
-from core.errors import UserError
+from analysis.calibration import curves, read_table
+from analysis.tables import COVERAGE
 from core.decoding.engine import Engine
+from core.errors import UserError
+from core.methods.dflash.model import save_model
 from tests import toys
-from tests.test_cli import BYTES, save_toys
 from tests.test_whatif import source
+from tests.toys_on_disk import BYTES, save_toys
 
 PLAN = Plan(anchors=6, continuations=5, seeds=2, new_tokens=12)
 PROMPTS = [list(toys.PROMPT), [1, 2, 3]]
@@ -93,14 +94,33 @@ def test_the_numbers_are_those_of_independent_passes(measured, tmp_path):
             drafter.reset(64)
             features = toys.full_forward(text[:at], layers=drafter.layers).features
             drafter.extend(text[:at], features)
-            proposal = drafter.propose(text[at], 48)
-            assert proposal.along is not None
-            q = proposal.along(tokens).exp().numpy()
+            q = drafter.begin(text[at], 48).log_q(tokens).exp().numpy()
             far[j] = np.abs(q - p).sum(1) / 2
             best[j] = np.take_along_axis(p, np.argsort(-q, 1)[:, :4], 1).sum(1)
         own = table[(table["number"] == 3) & (table["series"] == name)]
         np.testing.assert_allclose(own["tvd"], far.mean(0), atol=1e-4)
         np.testing.assert_allclose(own["coverage_4"], best.mean(0), atol=1e-4)
+
+
+def test_a_drafter_whose_states_are_paths_is_measured_too(tmp_path):
+    """Along continuations that it may never have listed."""
+    deep = toys.PathDrafter((*toys.PROMPT, *toys.plain(40)))
+    table = calibrate(source({"deep": deep}), PROMPTS[:1], tmp_path, Plan(2, 4, 1, 12))
+    own = table[table["series"] == "deep"]
+    assert own["depth"].max() == deep.max_depth and own["tvd"].between(0, 1).all()
+    text = json.loads((tmp_path / "texts.json").read_text())[0]
+    line = own[own["number"] == 1].iloc[-1]
+    target, at = toys.target(layers=()), int(line["position"])
+    target.prefill(text[:at], 64)
+    drawn = continuations(target, text[at], 5, 4, torch.Generator().manual_seed(1))
+    deep.reset(64)
+    deep.extend(text[:at], text[:at])
+    session, far = deep.begin(text[at], 1), []
+    for path in drawn.paths:
+        tokens = drawn.draft.tokens[list(path)].tolist()
+        p = toys.full_forward([*text[:at], *tokens]).logits[-1].softmax(-1)
+        far.append(float((session.behind(tuple(tokens)).exp() - p).abs().sum() / 2))
+    assert line["tvd"] == pytest.approx(np.mean(far), abs=1e-4)
 
 
 def test_it_goes_on_where_it_was_and_is_the_same(measured, tmp_path):
@@ -189,7 +209,7 @@ def test_curves_are_means_with_intervals_and_the_deviation_over_seeds(measured):
     alone = curves(table[table["seed"] == 0])
     assert alone["tvd_sd"].isna().all() and alone["coverage_1_sd"].isna().all()
     assert (alone["tvd_low"] <= alone["tvd"]).all()
-    assert (drawn[list(COVERED)].diff(axis=1).iloc[:, 1:] >= -1e-6).all().all()
+    assert (drawn[list(COVERAGE)].diff(axis=1).iloc[:, 1:] >= -1e-6).all().all()
 
 
 def test_anchors_are_spread_over_seeds_and_prompts():

@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from analysis.collect import Plan, Source, collect
-from analysis.collected import Collected, follows
+from analysis.collection import Collection
 from analysis.whatif import Simulation, simulate
-from app.cli import main
-from core.drafting.builders import best_first, chain
-from core.methods.dart.search import ContinuitySearch, Weights
-from core.decoding.decode import decode, Method, new_tokens, Settings
+from core.decoding.decode import Decoder, decode, new_tokens
+from core.decoding.request import Settings
+from core.drafting.builders import Chain, best_first
+from core.drafting.session import FactorisedSession
 from core.errors import UserError
-from core.methods.registry import load_builder, Recipe, recipe, RECIPES, settle
+from core.methods.registry import find, listed
 from core.ngram import build_store
 from core.rounds.draft import Candidates
 from tests import toys
@@ -70,18 +70,18 @@ def grams(tmp_path_factory, collected):
 
 def real(method, budget, options, count=NEW, stop=(), sampling=toys.GREEDY):
     """The rounds of a real run of the same method and options."""
-    chosen, settled = recipe(method), settle(method, options)
-    kind = chosen.drafter
-    own = {k: settled[k] for k in ("candidates", "siblings") if k in chosen.drafter_options}
+    chosen = find(method)
+    values = chosen.resolve(options)
+    own = {k: values[k] for k in ("candidates", "siblings") if k in values}
     made = {
         "dflash": toys.dflash_drafter,
         "treeflash": toys.treeflash_drafter,
         "dart": toys.dart_drafter,
     }
-    drafter, builder = made[kind](**own), load_builder(chosen, FACTS, settled)
+    drafter, builder = made[chosen.drafter](**own), chosen.make_builder(FACTS, values)
     rounds = decode(
         toys.target(layers=drafter.layers, stop=stop),
-        Method(method, drafter, builder),
+        Decoder(method, drafter, builder),
         toys.PROMPT,
         Settings(budget, count, sampling),
     )
@@ -115,7 +115,7 @@ CASES = [
 
 @pytest.mark.parametrize(("method", "budget", "options"), CASES)
 def test_a_simulated_run_is_the_real_one(method, budget, options, collected, grams):
-    if "ngram_weight" in recipe(method).defaults:
+    if "ngram_weight" in find(method).resolve({}):
         options = options | {"ngram": grams}
     rounds = real(method, budget, options)
     found = simulate(collected, method, budget, options)
@@ -135,14 +135,14 @@ def test_a_simulated_run_is_the_real_one(method, budget, options, collected, gra
 
 
 def test_a_fully_accepted_path_still_asks_for_the_token_behind_it():
-    shipped = Collected.load(ROOT / "assets" / "collected" / "fibonacci.safetensors")
+    shipped = Collection.load(ROOT / "assets" / "collected" / "fibonacci.safetensors")
     simulation = Simulation(shipped, "treeflash")
-    depths, full = shipped.limits("treeflash").depths, 0
+    depth, full = shipped.limits("treeflash").max_depth, 0
     for start in simulation.run(64).starts:
         record = simulation.round(start, 64)
         behind = shipped.tokens[start + 1 :][: record.accepted + 1].tolist()
         assert list(record.committed) == behind and record.verdict.bonus == behind[-1]
-        full += record.accepted == depths
+        full += record.accepted == depth
     assert full == 2
 
 
@@ -158,7 +158,7 @@ def test_where_the_context_is_full_nothing_is_made_up(collected):
 
 
 def test_every_listed_method_was_simulated():
-    assert {m for m, *_ in CASES} >= {n for n, r in RECIPES.items() if r.drafter}
+    assert {m for m, *_ in CASES} >= {n for n, m in listed().items() if m.drafter}
 
 
 def test_the_cases_are_worth_something(collected):
@@ -188,15 +188,13 @@ def test_one_search_serves_all_budgets(collected, grams, monkeypatch):
 @settings(max_examples=60)
 @given(st.integers(0, 10**6), st.integers(1, 40), st.integers(1, 40))
 def test_nested_means_that_smaller_drafts_are_beginnings(seed, small, large):
-    """Ties included: the claim ``Part.nested`` makes."""
+    """Ties included: the claim that ``BuilderInfo.nested`` makes."""
     small, large = sorted((small, large))
     rng = np.random.default_rng(seed)
     log_q = np.log(rng.dirichlet(np.full(9, 0.4), 4)).astype(np.float32).round(1)
-    log_q = -np.sort(-log_q, 1)
-    candidates = Candidates(np.argsort(rng.random((4, 9)), 1), log_q)
-    search = ContinuitySearch(toys.ngram_store([1, 2, 3]), np.array([4]), Weights(width=7, beam=3))
-    for builder in (chain, best_first, search):
-        one, two = (builder(candidates, [2, 1], b) for b in (small, large))
+    lists = Candidates(np.argsort(rng.random((4, 9)), 1), -np.sort(-log_q, 1))
+    for builder in (Chain(), best_first, toys.continuity([1, 2, 3], [4], width=7, beam=3)):
+        one, two = (builder(FactorisedSession(lists), [2, 1], b) for b in (small, large))
         for field in ("tokens", "parents", "ranks", "scores"):
             np.testing.assert_array_equal(getattr(one, field), getattr(two, field)[: len(one)])
 
@@ -261,29 +259,67 @@ def test_a_list_is_cut_only_where_the_builder_reads(tmp_path, collected):
 
 
 class Narrow:
-    """A builder of one's own that reads what is offered behind each of its candidates."""
+    """A builder of one's own that reads what is listed behind each of its candidates."""
 
-    width = 3
+    reads = 3
 
-    def __call__(self, candidates, text, budget):
-        return best_first(candidates, text, budget)
+    def __call__(self, session, text, budget):
+        return best_first(session, text, budget)
 
 
 class Lookup(toys.RandomDrafter):
-    """A drafter of one's own, without a way to answer at many places at once."""
+    """A drafter of one's own, which cannot answer at many places at once."""
 
 
-def test_a_drafter_of_ones_own_is_asked_token_by_token(tmp_path, monkeypatch):
+OWN = """
+from core.methods.method import DrafterInfo, Method
+from tests.test_whatif import Lookup
+
+METHOD = Method("Own", DrafterInfo("own", "", lambda *_: Lookup()), "best-first")
+"""
+BY_PATH = """
+from core.methods.method import BY_PATH, DrafterInfo, Method
+
+METHOD = Method("Deep", DrafterInfo("deep", "", lambda *_: None, states=BY_PATH), "best-first")
+"""
+
+
+def test_a_drafter_of_ones_own_is_asked_token_by_token(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
     made = collect(source({"own": Lookup()}), toys.PROMPT, tmp_path / "x.safetensors", Plan(20, 48))
-    recipes = {"own.py": Recipe("own", lambda language: Lookup(), best_first)}
-    monkeypatch.setattr("analysis.whatif.recipe", recipes.__getitem__)
-    monkeypatch.setattr("analysis.collected.recipe", recipes.__getitem__)
-    monkeypatch.setattr("core.methods.recipe", recipes.__getitem__)
-    found = simulate(made, "own.py", 12)
-    target, drafter = toys.target(), Lookup()
-    method = Method("own", drafter, best_first)
-    rounds = decode(target, method, toys.PROMPT, Settings(12, 20))
+    found = simulate(made, str(tmp_path / "own.py"), 12)
+    rounds = toys.run(Decoder("own", Lookup(), best_first), 20, budget=12).rounds
     assert found.lengths == tuple(r.accepted + 1 for r in rounds if r.committed)
+
+
+def test_states_that_are_paths_cannot_be_listed_and_that_is_said(tmp_path, collected):
+    (tmp_path / "deep.py").write_text(BY_PATH)
+    with pytest.raises(UserError, match="depends on the whole path") as error:
+        simulate(collected, str(tmp_path / "deep.py"), 8)
+    assert "\n" not in str(error.value)
+    text = (*toys.PROMPT, *toys.plain(60))
+    with pytest.raises(UserError, match="too many paths"):
+        collect(source({"deep": toys.PathDrafter(text)}), toys.PROMPT, tmp_path / "x", Plan(8, 8))
+
+
+@pytest.mark.parametrize("width", [6, 48])
+def test_a_recorded_session_answers_as_the_live_one(tmp_path, width):
+    """Of another drafter than the one whose home reads the file: states are listed by protocol."""
+    text = (*toys.PROMPT, *toys.plain(60))
+    live = toys.ConditionalDrafter(text, candidates=5)
+    path = tmp_path / "x.safetensors"
+    made = collect(source({"treeflash": live}), toys.PROMPT, path, Plan(12, width))
+    limits = made.limits("treeflash")
+    assert (limits.candidates, limits.siblings, limits.max_depth) == (5, 9, 7)
+    found = Simulation(made, "treeflash", {"candidates": 5, "siblings": 9})
+    for position in list(made.positions)[::3]:
+        live.reset(99)
+        live.extend(made.tokens[:position].tolist(), made.tokens[:position])
+        session = live.begin(int(made.tokens[position]), 24)
+        draft = best_first(session, made.tokens[: position + 1].tolist(), 24)
+        mine = found.draft(position, 24)
+        for field in ("tokens", "parents", "ranks", "log_q"):
+            np.testing.assert_array_equal(getattr(mine, field), getattr(draft, field))
 
 
 # ── collecting ───────────────────────────────────────────────────────────────────────────────────
@@ -315,7 +351,7 @@ def test_other_work_starts_anew(tmp_path, collected):
     with pytest.raises(ZeroDivisionError):
         collect(source(), toys.PROMPT, path, Plan(NEW, 48), report=lambda d, w: d > 0.5 and 1 / 0)
     made = collect(source(), toys.PROMPT, path, Plan(20, 8))
-    assert made.end - made.answer == 20 and made.limits("ddtree").kept == 8
+    assert made.end - made.answer == 20 and made.limits("ddtree").width == 8
 
 
 @pytest.mark.parametrize(
@@ -339,11 +375,6 @@ def test_the_file_tells_what_it_holds(collected):
     assert len(collected.arrays["target.ids"]) >= NEW - 1
     choices = collected.arrays["target.ids"][:, 0]
     np.testing.assert_array_equal(choices, collected.tokens[collected.answer + 1 :][: len(choices)])
-
-
-def test_follows_finds_the_place_among_the_chosen():
-    chosen, ids = np.array([[5, 2, 7], [1, 0, 3]]), np.array([[[7, 4], [5, 2]], [[9, 3], [1, 1]]])
-    assert follows(chosen, ids, 10).tolist() == [[[2, -1], [0, 1]], [[-1, 2], [0, 0]]]
 
 
 @pytest.mark.parametrize(
@@ -377,7 +408,7 @@ def test_other_drafter_options_need_another_file(collected):
 def corrupt(path, change):
     arrays = {n: np.array(a) for n, a in load_file(path).items()}
     metadata = {"format": "draftscope-collected", "version": "1"}
-    header = json.loads(Collected.load(path).header.to_json())
+    header = json.loads(Collection.load(path).header.to_json())
     change(arrays, header, metadata)
     save_file(arrays, path, {"header": json.dumps(header), **metadata})
 
@@ -410,7 +441,7 @@ def test_a_damaged_file_is_one_sentence(change, tmp_path, collected):
     path.write_bytes(collected.path.read_bytes())
     corrupt(path, change)
     with pytest.raises(UserError) as error:
-        made = Collected.load(path)
+        made = Collection.load(path)
         for method in ("ddtree", "treeflash", "dart+best-first"):
             simulate(made, method, 8)
     assert "\n" not in str(error.value)
@@ -431,7 +462,7 @@ def test_sizes_that_would_break_a_search_are_refused_before_one(change, tmp_path
     path.write_bytes(collected.path.read_bytes())
     corrupt(path, change)
     with pytest.raises(UserError, match="header cannot be read"):
-        Collected.load(path)
+        Collection.load(path)
 
 
 @settings(max_examples=60)
@@ -445,7 +476,7 @@ def test_any_bytes_are_a_file_or_one_sentence(noise, at):
         whole[at : at + len(noise)] = noise
         path.write_bytes(bytes(whole))
         try:
-            made = Collected.load(path)
+            made = Collection.load(path)
             simulate(made, "ddtree", 8)
             simulate(made, "treeflash", 8)
             made.piece(1)
@@ -470,8 +501,8 @@ def good_bytes() -> bytes:
 def test_what_if_never_imports_torch(collected):
     code = (
         "import sys\nfrom pathlib import Path\nimport analysis.cost, analysis.calibration\n"
-        "from analysis.collected import Collected\nfrom analysis.whatif import Simulation\n"
-        "c = Collected.load(Path(sys.argv[1]))\n"
+        "from analysis.collection import Collection\nfrom analysis.whatif import Simulation\n"
+        "c = Collection.load(Path(sys.argv[1]))\n"
         "for method in ('ddtree', 'treeflash'):\n"
         "    s = Simulation(c, method, {})\n    s.curve([4, 16]), s.round(c.answer, 9)\n"
         "print(' '.join(sys.modules))"
@@ -484,6 +515,8 @@ def test_what_if_never_imports_torch(collected):
 
 
 def command(*words):
+    from app.cli import main
+
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         code = main([*map(str, words)])

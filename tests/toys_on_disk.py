@@ -1,0 +1,41 @@
+"""A random target that reads and writes bytes, and a drafter of every kind for it, on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from core.methods.dart import model as dart
+from core.methods.dflash import model as dflash
+from core.methods.treeflash import model as treeflash
+from core.models.cache import ATTENTION
+from core.ngram import build_store
+from tests import toys
+
+BYTES = 257  # every byte and a mask token
+
+
+def save_toys(folder: Path) -> tuple[Path, Path]:
+    """The folders of the target and of its DFlash drafter.
+
+    Beside them lie a TreeFlash and a DART drafter and an n-gram store.
+    """
+    target, drafter = folder / "target", folder / "drafter"
+    toys._make("llama", 0, BYTES, ATTENTION).float().save_pretrained(target)
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {letter: index for index, letter in enumerate(letters)} | {"<mask>": BYTES - 1}
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(target)
+    sizes = {"dtype": torch.float32, "vocab_size": BYTES}
+    dflash.save_model(toys.dflash_model(mask_token_id=BYTES - 1, **sizes), drafter)
+    conditioned = toys.treeflash_model(mask_token_id=BYTES - 1, **sizes)
+    treeflash.save_model(conditioned, folder / "treeflash")
+    dart.save_model(toys.dart_model(draft_vocab_size=BYTES, **sizes), folder / "dart")
+    text = list(b"the cat sat on the mat and the cat sat on the hat")
+    build_store([text], folder / "grams.safetensors", BYTES)
+    return target, drafter
