@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from core.errors import UserError
 from core.models import checkpoint
+from core.models.language import Language
 from core.models.layers import (
     MLP,
     PLAIN_ROPE,
@@ -260,7 +261,7 @@ def load_config(folder: Path) -> DartConfig:
 def outline(folder: Path) -> DartModel:
     """The network a folder's config describes, without weights. Raises UserError."""
     config = load_config(folder)
-    with checkpoint.outlined(folder, "DART"):
+    with checkpoint.on_meta(folder, "DART"):
         return DartModel(config)
 
 
@@ -289,3 +290,20 @@ def load_checkpoint(folder: Path, dtype: torch.dtype, device: torch.device | str
     same = len(ids) == config.vocab_size and torch.equal(ids, torch.arange(len(ids)))
     head = head.to(device=device, dtype=dtype)
     return DartCheckpoint(model, head, None if same else ids.to(device))
+
+
+def export(folder: Path, out: Path, load_target: Callable[[], Language]) -> nn.Module:
+    """Write a checkpoint of ours in the official form: with the target's embedding and head.
+
+    Raises UserError for one that has a head of its own.
+    """
+    found = load_checkpoint(folder, torch.bfloat16, "cpu")
+    if found.head is not None:
+        raise UserError(f"{folder} has a head of its own: it is in the official format already")
+    target = load_target()
+    head, embedding = (
+        module.state_dict()["weight"]
+        for module in (target.head, target.model.get_input_embeddings())
+    )
+    save_official(found.model, head, embedding, out)
+    return found.model

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from core.errors import UserError
 from core.models import checkpoint
+from core.models.language import Language
 from core.models.layers import (
     MLP,
     PLAIN_ROPE,
@@ -231,7 +232,7 @@ def load_config(folder: Path) -> DFlashConfig:
 def outline(folder: Path) -> DFlashModel:
     """The model a folder's config describes, without weights. Raises UserError."""
     config = load_config(folder)
-    with checkpoint.outlined(folder, "DFlash"):
+    with checkpoint.on_meta(folder, "DFlash"):
         return DFlashModel(config)
 
 
@@ -250,3 +251,10 @@ def load_model(folder: Path, dtype: torch.dtype, device: torch.device | str) -> 
     """
     model = checkpoint.fill(outline(folder), checkpoint.read_state(folder), folder)
     return model.to(device=device, dtype=dtype).eval()
+
+
+def export(folder: Path, out: Path, load_target: Callable[[], Language]) -> nn.Module:
+    """Write a checkpoint of ours in the official form (see ``methods.method.Checkpoint``)."""
+    model = load_model(folder, torch.bfloat16, "cpu")
+    save_model(model, out)
+    return model
