@@ -1,12 +1,12 @@
-"""A GPU for machines without one: its tensors say they lie on another device and their numbers lie
-on the CPU. What a GPU refuses is refused: to mix tensors of both, to hand out memory as NumPy's.
+"""A pretend GPU for machines without one: tensors whose device is another and whose numbers are on
+the CPU. It refuses what a GPU refuses: mixing tensors of both, and handing out memory as NumPy's.
 
-The device is named ``meta``: torch lets no tensor say ``cuda`` where it was built without.
+The device is named ``meta``, because torch allows no ``cuda`` tensors where it was built without.
 
-A captured graph is played by running the captured function anew into the memory that its first
-run gave out, so that who keeps an output over the next replay finds it overwritten, as there.
-What it cannot show is what a GPU's kernels compute, and what a capture refuses besides
-(``tests/test_fixed.py`` asks that of the meta device).
+A replay of a captured graph runs the captured function again, into the memory of its first outputs:
+an output kept over the next replay is overwritten, as on a GPU. This does not show what a GPU's
+kernels compute, nor what else a capture refuses (``tests/test_cuda_graphs.py`` tests that on the
+meta device).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from core.models.cuda_graphs import Replayed
+from core.models.cuda_graphs import CapturedFunction
 
 aten = torch.ops.aten
 HERE = torch.device("meta")
@@ -27,19 +27,19 @@ INDEXED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}
 
 
 @dataclass
-class Asked:
-    """What a GPU was asked for: launches (a replay is one) and transfers the host waits for."""
+class Counts:
+    """Launches (a replay is one) and transfers that the host waits for."""
 
     launches: int = 0
     waits: int = 0
-    within: bool = False  # a replay, whose kernels are not launched one by one
+    replaying: bool = False  # a replay's kernels are not launched one by one
 
 
-asked = Asked()
+counts = Counts()
 
 
 class OnGPU(torch.Tensor):
-    """``held``: the numbers."""
+    """``held``: the numbers, on the CPU."""
 
     @staticmethod
     def __new__(cls, held):
@@ -56,7 +56,7 @@ class OnGPU(torch.Tensor):
         return f"OnGPU({self.held})"
 
     def tolist(self):
-        asked.waits += 1
+        counts.waits += 1
         return self.held.tolist()
 
     def __getitem__(self, index):
@@ -87,9 +87,9 @@ def run(func, args, kwargs):
     named = next((d for d in given if isinstance(d, torch.device)), None)
     out = func(*tree_map(numbers, args), **tree_map(numbers, kwargs))
     there = named == HERE if named is not None else bool(ours)
-    if not asked.within and (there or ours):
-        asked.launches += func in MOVES or not func.is_view
-        asked.waits += not there or func is aten._local_scalar_dense.default
+    if not counts.replaying and (there or ours):
+        counts.launches += func in MOVES or not func.is_view
+        counts.waits += not there or func is aten._local_scalar_dense.default
     if func is aten.copy_.default:
         return args[0]
     if func in MOVES and there != bool(ours):
@@ -116,48 +116,48 @@ def refuse_mixed(func, args, kwargs):
         raise RuntimeError(f"{func}: Expected all tensors to be on the same device, cuda:0 and cpu")
 
 
-class Everywhere(TorchDispatchMode):
-    """Catches what makes a tensor of nothing."""
+class Intercept(TorchDispatchMode):
+    """Intercepts calls that make tensors without tensor arguments."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return run(func, args, kwargs or {})
 
 
 class Graph:
-    """``torch.cuda.CUDAGraph``'s part in ``Replayed``."""
+    """Stands for ``torch.cuda.CUDAGraph``."""
 
     def __init__(self, run, outputs):
         self._run, self._outputs, self.replays = run, outputs, 0
 
     def replay(self):
-        asked.within = True
-        for kept, new in zip(self._outputs, self._run(), strict=True):
-            kept.copy_(new)
-        asked.within = False
-        asked.launches += 1
+        counts.replaying = True
+        for out, new in zip(self._outputs, self._run(), strict=True):
+            out.copy_(new)
+        counts.replaying = False
+        counts.launches += 1
         self.replays += 1
 
 
-def capture(replayed):
-    asked.within = True
-    replayed._outputs = tuple(out.clone() for out in replayed._run())
-    asked.within = False
-    return Graph(replayed._run, replayed._outputs)
+def capture(function):
+    counts.replaying = True
+    function._outputs = tuple(out.clone() for out in function._run())
+    counts.replaying = False
+    return Graph(function._run, function._outputs)
 
 
 @contextmanager
 def gpu(monkeypatch):
-    """Inside, the device ``HERE`` is one."""
-    monkeypatch.setattr(Replayed, "_capture", capture)
-    replayed = Replayed.__init__
+    """In this context, the device ``HERE`` is a GPU."""
+    monkeypatch.setattr(CapturedFunction, "_capture", capture)
+    init = CapturedFunction.__init__
     monkeypatch.setattr(
-        Replayed, "__init__", lambda self, run, _: replayed(self, run, torch.device("cuda"))
+        CapturedFunction, "__init__", lambda self, run, _: init(self, run, torch.device("cuda"))
     )
-    made = torch.tensor  # on the meta device it makes no numbers, and asks nobody
+    made = torch.tensor  # on the meta device it makes no numbers
     monkeypatch.setattr(
         torch, "tensor", lambda data, device="cpu", **kind: made(data, **kind).to(device)
     )
     generator = torch.Generator
     monkeypatch.setattr(torch, "Generator", lambda device="cpu": generator("cpu"))
-    with Everywhere():
+    with Intercept():
         yield

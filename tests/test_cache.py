@@ -9,7 +9,7 @@ import torch
 from transformers import DynamicCache
 from transformers.models.llama.modeling_llama import eager_attention_forward
 
-from core.models.cache import folded, grouped_attention, make_kv, mask_value, StaticKV
+from core.models.cache import folded_attention, grouped_attention, make_kv, mask_value, StaticKV
 from tests import toys
 
 
@@ -219,7 +219,7 @@ def test_grouped_attention_equals_hugging_faces_eager_one(share, new, keys):
     ours, _ = grouped_attention(Module(share), query, key, value, mask, scaling=0.3)
     theirs, _ = eager_attention_forward(Module(share), query, key, value, mask, scaling=0.3)
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
-    other = folded(query, key, value, mask, 0.3, None)  # what CUDA gets
+    other = folded_attention(query, key, value, mask, 0.3, None)  # what CUDA gets
     torch.testing.assert_close(ours, other.transpose(1, 2), rtol=1e-6, atol=1e-6)
 
 

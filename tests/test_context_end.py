@@ -1,13 +1,14 @@
-"""Texts that end where their model's context ends: drafts reach beyond it, the text does not."""
+"""Texts that fill their model's context: drafts reach beyond it, the text does not."""
 
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-from core.models.cache import ATTENTION
-from core.decoding.decode import decode, Method, new_tokens, Settings
+from core.decoding.decode import Decoder, decode, new_tokens
+from core.decoding.request import Settings
 from core.errors import UserError
-from core.models.target import obstacle, Target
+from core.models.cache import ATTENTION
+from core.models.target import Target, no_graph_reason
 from tests import toys
 
 PROMPT = [token % toys.VOCABULARY for token in range(3, 23)]
@@ -57,15 +58,15 @@ def test_a_text_may_fill_the_context_and_no_more(kind):
     assert where.context_limit == LIMIT
     room = LIMIT - len(PROMPT)
     texts = []
-    for method in (Method("ar"), toys.tree(toys.dflash_drafter())):
+    for method in (Decoder("ar"), toys.tree(toys.dflash_drafter())):
         texts.append(new_tokens(list(decode(where, method, PROMPT, Settings(64, room)))))
     assert texts[0] == texts[1] and len(texts[0]) == room
     with pytest.raises(UserError, match=f"do not fit the model's context of {LIMIT}"):
-        next(decode(where, Method("ar"), PROMPT, Settings(64, room + 1)))
+        next(decode(where, Decoder("ar"), PROMPT, Settings(64, room + 1)))
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_what_a_draft_holds_behind_the_end_changes_nothing_before_it(kind):
+def test_nodes_beyond_the_end_change_nothing_before_it(kind):
     where = target(kind)
     seen = []
     for nodes in (1, 12):
@@ -76,5 +77,5 @@ def test_what_a_draft_holds_behind_the_end_changes_nothing_before_it(kind):
 
 
 @pytest.mark.parametrize("kind", ROPES)
-def test_a_model_that_reads_its_texts_length_is_not_captured(kind):
-    assert "rotary" in (obstacle(target(kind).model) or "")
+def test_a_model_that_depends_on_the_texts_length_is_not_captured(kind):
+    assert "rotary" in (no_graph_reason(target(kind).model) or "")

@@ -1,4 +1,4 @@
-"""Public diffusion checkpoints in their exact layout, tiny and random; and the adapter's files."""
+"""Tiny random diffusion checkpoints in the exact published layouts, and the adapter's files."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def llada_run(config, state):
 @pytest.mark.parametrize(
     "changes", [{}, {"n_kv_heads": 2}, {"weight_tying": True}], ids=["8B", "grouped", "tied"]
 )
-def test_llada_says_what_its_weights_say(tmp_path, shards, changes):
+def test_llada_equals_the_reference(tmp_path, shards, changes):
     config = TINY | changes
     state = random_state(llada_shapes(config))
     language = load_diffusion(str(write(tmp_path / "LLaDA", config, state, shards)), "cpu")
@@ -234,22 +234,22 @@ def test_llada_says_what_its_weights_say(tmp_path, shards, changes):
 
 def test_the_mapping_covers_the_published_checkpoint_exactly():
     """291 tensors of LLaDA-8B, name and shape, on the meta device."""
-    published = models._llada(LLADA)
+    form = models._llada(LLADA)
     with torch.device("meta"):
-        model = published.family(published.config)
+        model = form.model_class(form.config)
     mine = {llada_name(n): tuple(p.shape) for n, p in model.state_dict().items()}
     assert mine == llada_shapes(LLADA) and len(mine) == 291
     assert sum(p.numel() for p in model.parameters()) == 8_015_581_184
-    assert published.mask_id == 126336 and published.config.rope_parameters["rope_theta"] == 5e5
+    assert form.mask_id == 126336 and form.config.rope_parameters["rope_theta"] == 5e5
 
 
-def test_the_shared_context_is_a_choice(tmp_path):
+def test_the_shared_context_is_an_option(tmp_path):
     state = random_state(llada_shapes(TINY))
     language = load_diffusion(str(write(tmp_path / "m", TINY, state)), "cpu", shared=True)
     assert isinstance(language.target, BidirectionalTarget) and not language.target.exact
 
 
-def test_llada_speaks_and_ends(tmp_path):
+def test_lladas_tokens(tmp_path):
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "generation_config.json").write_text('{"eos_token_id": 256}')
     state = random_state(llada_shapes(TINY))
@@ -290,15 +290,15 @@ def test_the_end_of_a_turn_ends_the_text_too(tmp_path):
         ({"mlp_hidden_size": 41}, r"has shape .* expected \(32, 41\)"),
     ],
 )
-def test_a_checkpoint_that_cannot_be_told_to_a_llama_is_refused(tmp_path, changes, why):
+def test_a_checkpoint_that_is_not_a_llama_is_refused(tmp_path, changes, why):
     folder = write(tmp_path / "m", TINY | changes, random_state(llada_shapes(TINY)))
-    begun = []
+    reports = []
     with pytest.raises(UserError, match=why) as error:
-        load_diffusion(str(folder), "cpu", begun.append)
-    assert one_sentence(error) and not begun, "no weight is read"
+        load_diffusion(str(folder), "cpu", reports.append)
+    assert one_sentence(error) and not reports, "no weight is read"
 
 
-def test_broken_files_are_one_sentence(tmp_path):
+def test_broken_files_are_an_error(tmp_path):
     state = random_state(llada_shapes(TINY))
     for spoil, why in (
         (lambda f: (f / "config.json").unlink(), "holds no diffusion checkpoint"),
@@ -315,7 +315,7 @@ def test_broken_files_are_one_sentence(tmp_path):
         assert one_sentence(error)
 
 
-def test_a_model_that_is_nowhere_is_one_sentence():
+def test_a_model_that_does_not_exist_is_an_error():
     with pytest.raises(UserError, match="cannot be loaded") as error:
         load_diffusion("nobody/no-such-diffusion-model", "cpu")
     assert one_sentence(error)
@@ -331,24 +331,24 @@ def test_a_hub_index_is_checked_before_any_weight_is_fetched(tmp_path, monkeypat
     else:
         del index["weight_map"][name]
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    asked = []
+    fetched = []
 
     def fetch(_source, patterns):
-        asked.append(patterns)
+        fetched.append(patterns)
         return folder
 
     monkeypatch.setattr(Source, "fetch", fetch)
     with pytest.raises(UserError, match=r"wpe.weight|lacks .*1.q_proj") as error:
         load_diffusion("somebody/a-model", "cpu")
-    assert one_sentence(error) and asked == [SMALL_FILES]
+    assert one_sentence(error) and fetched == [SMALL_FILES]
 
 
 def test_a_hub_model_is_fetched_in_two_steps(tmp_path, monkeypatch):
     state = random_state(llada_shapes(TINY))
-    folder, asked = write(tmp_path / "m", TINY, state, 3), []
-    monkeypatch.setattr(Source, "fetch", lambda _source, p: asked.append(p) or folder)
+    folder, fetched = write(tmp_path / "m", TINY, state, 3), []
+    monkeypatch.setattr(Source, "fetch", lambda _source, p: fetched.append(p) or folder)
     assert load_diffusion("somebody/a-model", "cpu").target.vocabulary == 264
-    assert asked == [SMALL_FILES, WEIGHTS]
+    assert fetched == [SMALL_FILES, WEIGHTS]
 
 
 # ── dllm's Qwen3 ─────────────────────────────────────────────────────────────────────────────────
@@ -362,7 +362,7 @@ def a2d_run(state):
     return run_of(state, reference.LLAMA, layers=3, head_width=16, theta=1e6)
 
 
-def staircase(run, prompt, finished, state, size):
+def block_causal(run, prompt, finished, state, size):
     """dllm's sampler: the prompt padded on the left to whole blocks, block numbers by column."""
     text = [*prompt, *finished, *state]
     padding = -len(prompt) % size
@@ -373,7 +373,7 @@ def staircase(run, prompt, finished, state, size):
 
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("length", [1, 3, 4, 7, 8])
-def test_bd3lm_says_what_its_sampler_would_see(tmp_path, tied, length):
+def test_bd3lm_equals_the_reference(tmp_path, tied, length):
     shapes = a2d_shapes(A2D | {"tie_word_embeddings": tied})
     state = random_state(shapes)
     language = load_diffusion(str(a2d_folder(tmp_path, state, tie_word_embeddings=tied)), "cpu")
@@ -384,7 +384,7 @@ def test_bd3lm_says_what_its_sampler_would_see(tmp_path, tied, length):
     finished = []
     for block in ([5, 6, 7, 8], [1, 2, 3, 4], None):
         for logits, values in zip(target.score(STATES, ALL), STATES.tolist(), strict=True):
-            expected = staircase(run, prompt, finished, values, 4)
+            expected = block_causal(run, prompt, finished, values, 4)
             torch.testing.assert_close(logits.double(), expected, **CLOSE)
         if block:
             target.advance(block)
@@ -395,17 +395,17 @@ def test_a_head_that_is_stored_is_used_even_if_the_config_ties_it(tmp_path):
     state = random_state(a2d_shapes(A2D))
     language = load_diffusion(str(a2d_folder(tmp_path, state, tie_word_embeddings=True)), "cpu")
     language.target.begin(toys.PROMPT, 4, 4)
-    expected = staircase(a2d_run(state), toys.PROMPT, [], STATES[0].tolist(), 4)
+    expected = block_causal(a2d_run(state), toys.PROMPT, [], STATES[0].tolist(), 4)
     got = language.target.score(STATES[:1], ALL[:1])[0].double()
     torch.testing.assert_close(got, expected, **CLOSE)
 
 
-def test_its_mdlm_sister_sees_everything(tmp_path):
+def test_mdlm_is_bidirectional(tmp_path):
     folder = a2d_folder(tmp_path, random_state(a2d_shapes(A2D)), "Qwen3-0.6B-diffusion-mdlm-v0.1")
     assert isinstance(load_diffusion(str(folder), "cpu").target, BidirectionalTarget)
 
 
-def test_bd3lm_is_asked_without_thinking(tmp_path):
+def test_bd3lms_template_turns_thinking_off(tmp_path):
     folder = a2d_folder(tmp_path, random_state(a2d_shapes(A2D)))
     template = toys.TEMPLATE + "{% if enable_thinking is false %}<think></think>{% endif %}"
     (folder / "chat_template.jinja").write_text(template)
@@ -453,7 +453,7 @@ def base(tmp_path_factory):
 
 
 @pytest.mark.parametrize("small", [True, False])
-def test_an_adapter_comes_back_as_it_was_written(tmp_path, base, small):
+def test_an_adapter_survives_a_file(tmp_path, base, small):
     tensors, config = adapter_tensors(base.model), adapter_config(base_sha="abc")
     save_adapter(tmp_path / "one", tensors, config, small)
     assert {f.name for f in (tmp_path / "one").iterdir()} == {"config.json", "adapter.safetensors"}
@@ -468,7 +468,7 @@ def test_an_adapter_comes_back_as_it_was_written(tmp_path, base, small):
 
 
 @pytest.mark.parametrize("layout", [(True, "causal"), (False, "block")])
-def test_the_denoiser_is_the_base_plus_its_low_rank_part(tmp_path, base, layout):
+def test_the_denoiser_is_the_base_plus_the_adapter(tmp_path, base, layout):
     shift, clean = layout
     config = adapter_config(base=str(base.folder), shift=shift, clean=clean)
     save_adapter(tmp_path, adapter_tensors(base.model), config)
@@ -518,14 +518,14 @@ def test_a_tied_head_keeps_the_row_the_mask_embedding_replaces():
         (lambda t, c: t.update({"layers.0.z_proj.a": torch.ones(3, 32)}), "belongs to no denoiser"),
         (lambda t, c: t.update({"mask_embedding": torch.ones(1, 32)}), "belongs to no denoiser"),
         (lambda t, c: t.update({"layers.0.q_proj.a": torch.ones(4, 32)}), "not of rank 3"),
-        (lambda t, c: c.update(format="other"), "format is not"),
+        (lambda t, c: c.update(format="other"), "the format in its config is not"),
         (lambda t, c: c.update(clean="full"), "clean must be"),
         (lambda t, c: c.update(shift="yes"), "shift a flag"),
         (lambda t, c: c.update(block_size=0), "block_size"),
         (lambda t, c: c.pop("alpha"), "alpha"),
     ],
 )
-def test_a_broken_adapter_is_one_sentence(tmp_path, base, spoil, why):
+def test_a_broken_adapter_is_an_error(tmp_path, base, spoil, why):
     tensors = adapter_tensors(base.model)
     save_adapter(tmp_path, tensors, adapter_config(), small=False)
     tensors = load_file(tmp_path / "adapter.safetensors")
@@ -544,10 +544,10 @@ def test_a_broken_adapter_is_one_sentence(tmp_path, base, spoil, why):
         ({}, {"layers.9.q_proj.a": (3, 32), "layers.9.q_proj.b": (32, 3)}, "does not have"),
         ({}, {"layers.0.q_proj.a": (3, 16), "layers.0.q_proj.b": (32, 3)}, "of shape"),
         ({}, {"mask_embedding": (16,)}, "does not fit"),
-        ({"mask_token_id": 259}, {}, "none of the model's 259 tokens"),
+        ({"mask_token_id": 259}, {}, "not one of the model's 259 tokens"),
     ],
 )
-def test_an_adapter_of_another_model_is_one_sentence(tmp_path, base, changes, tensors, why):
+def test_an_adapter_of_another_model_is_an_error(tmp_path, base, changes, tensors, why):
     values = {name: torch.ones(shape) for name, shape in tensors.items()}
     save_adapter(tmp_path, values, adapter_config(base=str(base.folder), **changes))
     with pytest.raises(UserError, match=why) as error:
@@ -555,13 +555,13 @@ def test_an_adapter_of_another_model_is_one_sentence(tmp_path, base, changes, te
     assert one_sentence(error)
 
 
-def test_an_adapter_of_another_embedded_model_is_one_sentence(tmp_path):
+def test_an_adapter_of_another_embedded_model_is_an_error(tmp_path):
     save_adapter(tmp_path, {}, adapter_config(base=embedded.NAME, base_sha="0" * 64))
     with pytest.raises(UserError, match="made for another"):
         load_diffusion(str(tmp_path), "cpu")
 
 
-def test_a_denoiser_that_does_not_ship_is_one_sentence(monkeypatch):
+def test_a_denoiser_that_does_not_ship_is_an_error(monkeypatch):
     monkeypatch.setattr(models, "shipped", lambda *_: None)
     with pytest.raises(UserError, match="no denoiser ships") as error:
         load_diffusion(device="cpu")

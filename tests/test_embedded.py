@@ -1,19 +1,19 @@
-"""Reality: the embedded model with the drafter that ships, through the engine everybody uses."""
+"""The embedded model with the shipped drafters, through the engine."""
 
 import os
 
 import pytest
 import torch
 
-from core.models import embedded
-from core.methods.dart.search import shipped_store
 from core.decoding.decode import new_tokens
-from core.methods.loading import shipped
+from core.decoding.engine import Engine
+from core.decoding.request import RunRequest
 from core.errors import UserError
-from core.methods.registry import RECIPES
-from core.verification.sampling import TargetSampler
-from core.decoding.engine import Engine, RunRequest
+from core.methods.loading import shipped
+from core.methods.registry import find
+from core.models import embedded
 from core.rounds.round import Sampling
+from core.verification.sampling import TargetSampler
 
 pytestmark = pytest.mark.embedded
 
@@ -36,9 +36,7 @@ def engine():
 @pytest.fixture(scope="module")
 def plain(engine):
     """Plain decoding's tokens at each temperature, decoded once."""
-    torch.set_num_threads(
-        1
-    )  # module fixtures come before conftest's: beside other work two are slower
+    torch.set_num_threads(1)  # module fixtures run before conftest's
     return {t: decoded(engine, "ar", 1, t)[1] for t in TEMPERATURES}
 
 
@@ -48,22 +46,9 @@ def decoded(engine, method, budget, temperature):
     return rounds, new_tokens(rounds)
 
 
-def test_a_drafter_ships_for_the_embedded_model(engine):
-    assert shipped("dflash", engine.prepare().name) is not None
-
-
-def needs_shipped(engine, method):
-    """Skip a method whose drafter, or whose n-gram store, does not ship."""
-    kind, name = RECIPES[method].drafter, engine.prepare().name
-    if shipped(kind, name) is None:
-        pytest.skip(f"no {kind} drafter ships for {name}")
-    if RECIPES[method].builder == "continuity" and shipped_store(name) is None:
-        pytest.skip(f"no n-gram store ships for {name}")
-
-
 @pytest.mark.parametrize("temperature", TEMPERATURES)
-def test_plain_decoding_is_what_the_models_own_forward_says(engine, plain, temperature):
-    """One forward of Hugging Face's over the whole text, without any cache of ours."""
+def test_plain_decoding_equals_the_models_own_forward(engine, plain, temperature):
+    """One forward of Hugging Face's over the whole text, without a cache."""
     language, tokens = engine.prepare(), plain[temperature]
     assert len(tokens) == COUNT or tokens[-1] in engine.target(engine.method("ar")).stop_ids
     prompt = language.encode_chat(PROMPT)
@@ -73,9 +58,9 @@ def test_plain_decoding_is_what_the_models_own_forward_says(engine, plain, tempe
     causal = torch.full((count, count), lowest).triu(1)[None, None]
     with torch.inference_mode():
         logits = language.model(ids, attention_mask=causal, use_cache=False).logits[0]
-    rule, told = TargetSampler(Sampling(temperature, seed=3)), logits[len(prompt) - 1 : -1]
+    sampler, own = TargetSampler(Sampling(temperature, seed=3)), logits[len(prompt) - 1 : -1]
     positions = list(range(len(prompt), len(prompt) + len(tokens)))
-    assert rule.choose(told, positions).tolist() == tokens
+    assert sampler.choose(own, positions).tolist() == tokens
 
 
 @pytest.mark.parametrize("temperature", TEMPERATURES)
@@ -83,9 +68,10 @@ def test_plain_decoding_is_what_the_models_own_forward_says(engine, plain, tempe
     ("method", "budget"),
     [("dflash", 16), ("ddtree", 16), ("ddtree", 64), ("treeflash", 16), ("dart", 16)],
 )
-def test_the_text_is_plain_decodings_token_for_token(engine, plain, method, budget, temperature):
-    needs_shipped(engine, method)
+def test_every_method_writes_plain_decodings_text(engine, plain, method, budget, temperature):
+    info = find(method).drafter_info
+    assert info is not None and shipped(info.name, engine.prepare().name) is not None
     rounds, tokens = decoded(engine, method, budget, temperature)
     assert tokens == plain[temperature]
     assert len(tokens) >= 128, "choose a prompt whose answer is long enough"
-    assert len(rounds) < 0.9 * len(tokens), "the shipped drafter must be worth something"
+    assert len(rounds) < 0.9 * len(tokens), "the shipped drafter must save rounds"

@@ -1,5 +1,5 @@
-"""Whole runs, trainings and denoisings with their tensors on a (pretended) GPU: nothing of them
-mixes with the host, and all say what they say on the CPU."""
+"""Whole runs, trainings and denoisings on a pretend GPU: no tensor mixes with the host's, and all
+results equal the CPU's."""
 
 import copy
 from dataclasses import replace
@@ -14,14 +14,16 @@ from safetensors.numpy import load_file
 
 from analysis import calibrate, collect
 from analysis.probe import observe
-from core.decoding.decode import decode, new_tokens, Settings
-from core.diffusion.denoise import Denoising, denoise
-from core.diffusion.steps import written
+from core.decoding.decode import decode, new_tokens
+from core.decoding.request import Settings
+from core.diffusion.denoise import denoise
+from core.diffusion.nfe import denoised_tokens
+from core.diffusion.request import DenoiseSettings
 from core.models.target import Target
-from core.train.collect import Collector
 from core.rounds.round import Verdict
+from core.train.collect import Collector
 from tests import toys
-from tests.pretend_gpu import HERE, asked, gpu
+from tests.pretend_gpu import HERE, counts, gpu
 from tests.test_diffusion_target import GRAPH, MAKERS, own_model
 from tests.test_shards_fit import (  # noqa: F401 (fixtures)
     KINDS,
@@ -73,22 +75,22 @@ def test_it_refuses_what_a_gpu_refuses(device):
 
 
 def on(device, method):
-    """The method with its drafter there, drafting in fixed passes."""
+    """The method with its drafter there, drafting in padded passes."""
     if method.drafter is None:
         return method
     drafter = toys.moved(method.drafter, device)
-    drafter._fixed = True
+    drafter._padded = True
     return replace(method, drafter=drafter)
 
 
 @pytest.mark.parametrize("sampling", [toys.GREEDY, toys.SAMPLED])
 @pytest.mark.parametrize("kind", ["ar", *DRAFTERS])
-def test_a_run_is_the_cpus(kind, sampling, device):
-    """Rounds, beliefs and probes; every verification and every draft is a replay."""
+def test_a_run_equals_the_cpus(kind, sampling, device):
+    """Rounds, target probabilities and probes; every verification and every draft is a replay."""
     settings, prompt = Settings(16, 20, sampling), list(toys.PROMPT)
     layers = method(kind).drafter.layers if kind != "ar" else ()
     model = copy.deepcopy(toys.model()).to(device)
-    there, used = Target(model, layers, fixed=True), on(device, method(kind))
+    there, used = Target(model, layers, padded=True), on(device, method(kind))
     expected = list(decode(Target(toys.model(), layers), method(kind), prompt, settings, observe))
     found = list(decode(there, used, prompt, settings, observe))
     assert new_tokens(found) == new_tokens(expected)
@@ -98,35 +100,37 @@ def test_a_run_is_the_cpus(kind, sampling, device):
         np.testing.assert_allclose(one.target_probs.log_p, two.target_probs.log_p, **CLOSE)
         if two.probe is not None:
             np.testing.assert_allclose(one.probe.tvd, two.probe.tvd, **CLOSE)
-    graphs = [forward._replayed._graph for forward in there._forwards.values()]
-    assert there.obstacle is None and sum(g.replays for g in graphs) == len(found)
+    graphs = [forward._run._graph for forward in there._forwards.values()]
+    assert there.no_graph_reason is None and sum(g.replays for g in graphs) == len(found)
     if kind != "ar":
-        assert used.drafter._pass._replayed._graph.replays >= len(found) - 1
+        assert used.drafter._pass._run._graph.replays >= len(found) - 1
 
 
 def costs(of):
     """Launches and waits of a call."""
-    before = asked.launches, asked.waits
+    before = counts.launches, counts.waits
     of()
-    return asked.launches - before[0], asked.waits - before[1]
+    return counts.launches - before[0], counts.waits - before[1]
 
 
 @pytest.mark.parametrize(("kind", "launches", "waits"), [("dflash", 24, 3), ("treeflash", 68, 9)])
-def test_what_a_round_asks_for_hangs_on_no_number_of_layers(kind, launches, waits, device):
-    """Launches and waits beside the graphs: they bound a GPU's round when the rest is captured."""
-    counts = []
+def test_a_rounds_launches_do_not_depend_on_the_number_of_layers(kind, launches, waits, device):
+    """Launches and waits outside the graphs: they bound a GPU's round when the rest is captured."""
+    found = []
     for layers in (3, 4):
-        target = Target(copy.deepcopy(own_model(layers=layers)).to(device), toys.LAYERS, fixed=True)
+        target = Target(
+            copy.deepcopy(own_model(layers=layers)).to(device), toys.LAYERS, padded=True
+        )
         settings = Settings(16, 30, toys.GREEDY)
         rounds = decode(
             target, on(device, toys.tree(DRAFTERS[kind]())), list(toys.PROMPT), settings
         )
         seen = [costs(partial(next, rounds)) for _ in range(10)][3:]  # graphs are made before
         gap = Verdict((0, 2, 5), np.array([0]))
-        counts.append((max(seen), costs(partial(target.commit, gap))))
-    assert counts[0] == counts[1]
-    (round_, (kept, waited)) = counts[0]
-    assert round_[0] <= launches and 0 < round_[1] <= waits and kept <= 6 and waited == 0, counts
+        found.append((max(seen), costs(partial(target.commit, gap))))
+    assert found[0] == found[1]
+    (round_, (commit, waited)) = found[0]
+    assert round_[0] <= launches and 0 < round_[1] <= waits and commit <= 6 and waited == 0, found
 
 
 def source(device):
@@ -140,7 +144,7 @@ def source(device):
     )
 
 
-def test_what_is_collected_of_a_text_is_the_cpus(device, tmp_path):
+def test_a_collected_text_equals_the_cpus(device, tmp_path):
     arrays = []
     for where in (torch.device("cpu"), device):
         path = tmp_path / f"{where.type}.safetensors"
@@ -151,7 +155,7 @@ def test_what_is_collected_of_a_text_is_the_cpus(device, tmp_path):
         np.testing.assert_allclose(arrays[1][name], expected, **CLOSE, err_msg=name)
 
 
-def test_a_calibration_is_the_cpus(device, tmp_path):
+def test_a_calibration_equals_the_cpus(device, tmp_path):
     plan = calibrate.Plan(anchors=2, seeds=1, continuations=4, depths=4, new_tokens=16)
     found, expected = (
         calibrate.calibrate(source(where), [toys.PROMPT], tmp_path / where.type, plan)
@@ -161,19 +165,19 @@ def test_a_calibration_is_the_cpus(device, tmp_path):
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_a_denoising_is_the_cpus(make, device):
-    settings = Denoising(16, 8, timed=False, go_on=True)
-    said = [
-        (written(rounds), len(rounds))
+def test_a_denoising_equals_the_cpus(make, device):
+    settings = DenoiseSettings(16, 8, timed=False, go_on=True)
+    texts = [
+        (denoised_tokens(rounds), len(rounds))
         for where in (torch.device("cpu"), device)
         for rounds in [
             list(denoise(make(copy.deepcopy(own_model()).to(where)), toys.PROMPT, settings, GRAPH))
         ]
     ]
-    assert said[0] == said[1] and said[0][1] < 16
+    assert texts[0] == texts[1] and texts[0][1] < 16
 
 
-def test_text_collected_is_the_cpus(collector, device):  # noqa: F811
+def test_training_text_equals_the_cpus(collector, device):  # noqa: F811
     prompts = [collector.chat(p) for p in PROMPTS]
     there = Collector(
         copy.deepcopy(collector.model).to(device), collector.tokenizer, collector.settings
@@ -185,7 +189,7 @@ def test_text_collected_is_the_cpus(collector, device):  # noqa: F811
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_training_is_the_cpus(owner, shards, tmp_path, kind, device):  # noqa: F811
+def test_a_training_equals_the_cpus(owner, shards, tmp_path, kind, device):  # noqa: F811
     on_cpu = a_fit(owner, shards, tmp_path / "cpu", kind=kind)
     there = a_fit(copy.deepcopy(owner).to(device), shards, tmp_path / "gpu", kind=kind)
     np.testing.assert_allclose(losses(there, 3), losses(on_cpu, 3), rtol=1e-3)

@@ -1,12 +1,12 @@
-"""The target: every node sees its own path and nothing else, wherever it stands in the tree."""
+"""The target: every node sees its own path and nothing else, wherever it is in the tree."""
 
 import numpy as np
 import pytest
 import torch
 
+from core.errors import UserError
 from core.models import target as target_module
 from core.models.cache import mask_value
-from core.errors import UserError
 from core.rounds.draft import Draft
 from tests import toys
 
@@ -48,7 +48,7 @@ def test_each_nodes_logits_equal_its_path_decoded_as_a_chain(family, seed):
 
 
 def test_siblings_with_equal_tokens_score_alike(family):
-    """Two equal children of the root stand at one position: running positions would part them."""
+    """Two equal children of the root have one position; consecutive positions would differ."""
     where = prefilled(family)
     draft = toys.draft_of([-1, 0, 0, 0, 1, 3], [4, 7, 9, 7, 2, 2])
     logits = where.score(draft).logits
@@ -126,7 +126,7 @@ def test_many_random_commits_keep_the_cache_a_fresh_prefill(family):
 
 
 def test_masking_the_first_key_changes_every_row(family):
-    """The mask reaches the attention and the context's first token is really read."""
+    """The mask reaches the attention, and the context's first token is really read."""
     where, draft = prefilled(family), random_draft(0)
     before = where.score(draft).logits
 
@@ -203,8 +203,7 @@ def test_every_forward_is_counted(family):
     assert where.forwards == 3
 
 
-def test_nothing_hangs_on_the_model(family):
-    """No attribute, hook or gradient stays on the Hugging Face model after a run."""
+def test_a_run_leaves_no_attribute_hook_or_gradient_on_the_model(family):
     owner = toys.model(family)
     before = set(vars(owner)), set(vars(owner.config)), len(owner._forward_hooks)
     toys.run(toys.tree(toys.RandomDrafter()), 10, family=family)

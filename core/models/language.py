@@ -32,6 +32,7 @@ from core.models.target import input_device, stop_ids
 from core.progress import Progress, Report, silent
 
 SPLIT = "split"  # the device name that means all GPUs together
+_SPLIT_OPTIONS = {"device_map": "auto"}  # of from_pretrained: accelerate plans the split
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,7 +278,7 @@ def load_language(
             use_safetensors=True,
             revision=source.revision,
             trust_remote_code=False,
-            **({"device_map": "auto"} if device == SPLIT else {}),
+            **(_SPLIT_OPTIONS if device == SPLIT else {}),
         )
     except Exception as error:  # the libraries raise any type for a broken checkpoint
         raise cannot_load(name, error) from error

@@ -24,12 +24,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from core.train.students import KINDS
 
 from core import ASSETS
-from core.models import embedded
-from core.methods.loading import shipped
 from core.errors import UserError, as_script
-from core.train.students import KINDS
+from core.methods.loading import shipped
+from core.models import embedded
 
 SHARES = {"dflash": 0.6, "treeflash": 0.25, "dart": 0.15}  # of the hours of fitting
 BUDGETS = ("16", "64", "256")

@@ -23,11 +23,11 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from analysis.cost import bushy
 from analysis.roofline import Drafting, Forward, Gauge, Machine, Work, round_passes, seconds_of
+from core.decoding.decode import Method, Settings, decode
 from core.drafting.builders import best_first
+from core.methods.dflash.drafter import DFlashConfig, DFlashDrafter, DFlashModel, default_layer_ids
 from core.models.cache import ATTENTION
-from core.decoding.decode import decode, Method, Settings
-from core.methods.dflash.drafter import default_layer_ids, DFlashConfig, DFlashDrafter, DFlashModel
-from core.models.packing import suit
+from core.models.fast_layers import use_fast_layers
 from core.models.target import Target
 from core.rounds.round import Round
 
@@ -57,11 +57,11 @@ def model_of(size: dict[str, int], layers: int, device: torch.device) -> Qwen3Fo
         torch.nn.init.normal_(parameter, std=0.02)
     rotary = made.model.rotary_emb
     made.model.rotary_emb = type(rotary)(config).to(device)
-    suit(made, dtype, device)
+    use_fast_layers(made, dtype, device)
     return made.eval().requires_grad_(False)
 
 
-def drafter_of(size: dict[str, int], model: Qwen3ForCausalLM, fixed: bool) -> DFlashDrafter:
+def drafter_of(size: dict[str, int], model: Qwen3ForCausalLM, padded: bool) -> DFlashDrafter:
     """Five random layers behind a block of 16, as published for Qwen3-4B."""
     layers = model.config.num_hidden_layers
     config = DFlashConfig(
@@ -71,12 +71,12 @@ def drafter_of(size: dict[str, int], model: Qwen3ForCausalLM, fixed: bool) -> DF
     )  # fmt: skip
     made = DFlashModel(config).to(model.device, model.dtype).eval().requires_grad_(False)
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
-    return DFlashDrafter(made, embedding, head, fixed=fixed)
+    return DFlashDrafter(made, embedding, head, padded=padded)
 
 
 @dataclass(frozen=True)
 class Side:
-    """The model and its drafter, read plainly or in fixed shapes."""
+    """The model and its drafter, read plainly or in padded shapes."""
 
     target: Target
     drafter: DFlashDrafter
@@ -84,7 +84,7 @@ class Side:
     @property
     def captured(self) -> bool:
         """Whether a GPU's graphs were played; one that cannot be captured is read plainly."""
-        return self.target.obstacle is None and self.drafter._fixed
+        return self.target.no_graph_reason is None and self.drafter._padded
 
     def rounds(self, budget: int, prompt: list[int], count: int) -> Iterator[tuple[float, Round]]:
         """So many rounds and their seconds; the first, which takes the prompt in, is left out."""
@@ -124,11 +124,11 @@ class Timing:
                 self.seconds.setdefault(("round", nodes, name), []).extend(s for s, _ in taken)
 
     def table(self, what: str, machine: Machine) -> Iterator[str]:
-        yield f"{what:>7}: {'nodes':>5} {'plain ms':>9} {'fixed ms':>9} {'floor ms':>9} reached"
+        yield f"{what:>7}: {'nodes':>5} {'plain ms':>9} {'padded ms':>9} {'floor ms':>9} reached"
         for nodes in self.budgets:
-            plain, fixed = (median(self.seconds[what, nodes, n]) * 1e3 for n in self._sides)
+            plain, padded = (median(self.seconds[what, nodes, n]) * 1e3 for n in self._sides)
             floor = machine.floor(self.floors[what, nodes]) * 1e3
-            yield f"{nodes:14} {plain:9.2f} {fixed:9.2f} {floor:9.2f} {floor / fixed:7.0%}"
+            yield f"{nodes:14} {plain:9.2f} {padded:9.2f} {floor:9.2f} {floor / padded:7.0%}"
 
 
 def main() -> int:
@@ -142,9 +142,9 @@ def main() -> int:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     size = SMALL if args.small else QWEN3_4B
     model, sides = model_of(size, args.layers, device), dict[str, Side]()
-    for name in ("plain", "fixed"):
-        drafter = drafter_of(size, model, fixed=name == "fixed")
-        sides[name] = Side(Target(model, drafter.layers, fixed=name == "fixed"), drafter)
+    for name in ("plain", "padded"):
+        drafter = drafter_of(size, model, padded=name == "padded")
+        sides[name] = Side(Target(model, drafter.layers, padded=name == "padded"), drafter)
     gauge = Gauge(device, model.dtype)
     timing = Timing(sides, args.budgets, [token % 500 for token in range(args.context)])
     for turn in range(args.repeats + 1):
@@ -157,8 +157,8 @@ def main() -> int:
     )
     for what in ("verify", "round"):
         print(*timing.table(what, machine), sep="\n")
-    if device.type == "cuda" and not sides["fixed"].captured:
-        print("the fixed side was not captured: its times are plain ones")
+    if device.type == "cuda" and not sides["padded"].captured:
+        print("the padded side was not captured: its times are plain ones")
         return 1
     return 0
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from core.decoding.decode import decode, new_tokens, Settings
+from core.decoding.decode import Settings, decode, new_tokens
 from core.models.target import Target
 from core.rounds.round import Verdict
 from tests import toys
@@ -18,7 +18,7 @@ CLOSE = {"rtol": 1e-6, "atol": 1e-6}
 def pair(family="llama", layers=toys.LAYERS):
     """The same float64 model on the GPU, read plainly and by replayed graphs."""
     model = toys._make(family, 0, toys.VOCABULARY, "draftscope_grouped").double().cuda()
-    return Target(model, layers, fixed=False), Target(model, layers)
+    return Target(model, layers, padded=False), Target(model, layers)
 
 
 def a_draft(rng, nodes):
@@ -29,7 +29,7 @@ def a_draft(rng, nodes):
 @pytest.mark.parametrize("family", toys.FAMILIES)
 def test_replays_equal_plain_forwards_over_rounds_and_texts(family):
     plain, graphed = pair(family)
-    assert graphed._fixed
+    assert graphed._padded
     rng = np.random.default_rng(0)
     for _ in range(3):
         prompt = rng.integers(0, toys.VOCABULARY, int(rng.integers(1, 60))).tolist()
@@ -50,8 +50,8 @@ def test_replays_equal_plain_forwards_over_rounds_and_texts(family):
 
 def assert_captured(where):
     """Else the plain forward was compared with itself."""
-    assert where._fixed and where.obstacle is None
-    assert where._forwards and all(f._replayed.captured for f in where._forwards.values())
+    assert where._padded and where.no_graph_reason is None
+    assert where._forwards and all(f._run.captured for f in where._forwards.values())
 
 
 def test_a_capture_is_made_once_per_size():
@@ -61,7 +61,7 @@ def test_a_capture_is_made_once_per_size():
     graphs = set()
     for nodes in (3, 8, 5, 8):
         graphed.score(a_draft(rng, nodes))
-        graphs.add(id(graphed._forwards[9]._replayed._graph))
+        graphs.add(id(graphed._forwards[9]._run._graph))
     assert len(graphs) == 1 and set(graphed._forwards) == {9}
 
 
@@ -76,19 +76,19 @@ def test_a_method_writes_the_same_text(kind, sampling):
     texts = []
     for where in pair(layers=make().layers):
         drafter = toys.moved(make(), "cuda")
-        drafter._fixed = where._fixed
+        drafter._padded = where._padded
         rounds = list(decode(where, toys.tree(drafter), PROMPT, Settings(16, 50, sampling)))
         texts.append(new_tokens(rounds))
     assert texts[0] == texts[1]
     assert_captured(where)
-    assert drafter._fixed and drafter._pass._replayed.captured
+    assert drafter._padded and drafter._pass._run.captured
 
 
 def test_another_gpu_than_the_first_captures_on_itself():
     if torch.cuda.device_count() < 2:
         pytest.skip("one CUDA device here")
     model = toys._make("llama", 0, toys.VOCABULARY, "draftscope_grouped").double().to("cuda:1")
-    plain, graphed = Target(model, toys.LAYERS, fixed=False), Target(model, toys.LAYERS)
+    plain, graphed = Target(model, toys.LAYERS, padded=False), Target(model, toys.LAYERS)
     rng = np.random.default_rng(2)
     for where in (plain, graphed):
         where.prefill(PROMPT, 400)
@@ -101,4 +101,4 @@ def test_another_gpu_than_the_first_captures_on_itself():
 def test_an_expert_model_is_read_plainly():
     model = toys._make("qwen3_moe", 0, toys.VOCABULARY, "draftscope_grouped").cuda()
     target = Target(model, toys.LAYERS)
-    assert not target._fixed and "experts" in (target.obstacle or "")
+    assert not target._padded and "experts" in (target.no_graph_reason or "")

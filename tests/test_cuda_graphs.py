@@ -1,4 +1,4 @@
-"""Padded forwards on the whole cache say what the plain one says, whatever the padding holds."""
+"""Padded forwards on the whole cache equal plain ones, whatever the padding holds."""
 
 import copy
 import gc
@@ -8,9 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from core.decoding.decode import decode, new_tokens, Settings
-from core.models.cuda_graphs import bucket, BUCKETS, CannotCapture, FixedPass, Replayed
-from core.models.target import obstacle, Target
+from core.decoding.decode import decode, new_tokens
+from core.decoding.request import Settings
+from core.models.cuda_graphs import (
+    BUCKETS,
+    CapturedFunction,
+    CaptureError,
+    PaddedDrafterPass,
+    bucket,
+)
+from core.models.target import Target, no_graph_reason
 from core.rounds.round import Verdict
 from tests import toys
 
@@ -52,7 +59,7 @@ def test_a_bucket_holds_its_rows_and_the_next_smaller_does_not(rows):
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("nodes", [0, 1, 7, 8, 9, 16, 33, 64, 100])
-def test_a_padded_forward_says_what_the_plain_one_says(family, nodes):
+def test_a_padded_forward_equals_the_plain_one(family, nodes):
     plain, padded = pair(family)
     for where in (plain, padded):
         where.prefill(PROMPT, 400)
@@ -65,7 +72,7 @@ def test_a_padded_forward_says_what_the_plain_one_says(family, nodes):
 
 
 @torch.inference_mode()
-def test_what_the_padding_holds_is_irrelevant():
+def test_the_contents_of_the_padding_are_irrelevant():
     _, padded = pair()
     padded.prefill(PROMPT, 400)
     small, large = drafts(1, [5, 8])
@@ -73,23 +80,23 @@ def test_what_the_padding_holds_is_irrelevant():
     padded.score(large)  # leaves its tokens, depths and mask in the buffers
     torch.testing.assert_close(padded.score(small).logits, clean, rtol=0, atol=0)
     forward = padded._forwards[9]
-    forward.padded.ids[6:], forward.padded.depths[6:] = 47, 900
-    forward.padded.allowed[6:] = True
+    forward.inputs.ids[6:], forward.inputs.depths[6:] = 47, 900
+    forward.inputs.allowed[6:] = True
     padded._kv.layers[0].keys[:, :, padded.length + 6 :] = 1e6
     padded._kv.layers[0].values[:, :, padded.length + 6 :] = -1e6
     torch.testing.assert_close(padded.score(small).logits, clean, rtol=0, atol=0)
 
 
 @torch.inference_mode()
-def test_the_test_above_could_fail():
-    """A real row that sees padding changes."""
+def test_a_row_that_sees_padding_changes():
+    """So the test above can fail."""
     _, padded = pair()
     padded.prefill(PROMPT, 400)
     (small,) = drafts(1, [5])
     clean = padded.score(small).logits.clone()
     forward = padded._forwards[9]
-    forward.padded.allowed[:6, 6:] = True
-    open_ = torch.stack([*forward._replayed()][:1])[0][:6]
+    forward.inputs.allowed[:6, 6:] = True
+    open_ = torch.stack([*forward._run()][:1])[0][:6]
     assert not torch.allclose(open_, clean)
 
 
@@ -114,17 +121,17 @@ def test_many_rounds_and_texts_on_one_cache_stay_equal(seed):
             assert plain.length == padded.length, text
 
 
-def test_a_cache_without_room_for_the_padding_is_read_plainly():
+def test_without_room_for_the_padding_the_plain_forward_runs():
     plain, padded = pair()
     prompt = (PROMPT * 40)[:250]
     for where in (plain, padded):
         where.prefill(prompt, 6)
     (draft,) = drafts(3, [5])
-    assert padded._kv.capacity == 256 and not padded._fixed_forward(6).fits
+    assert padded._kv.capacity == 256 and not padded._padded_forward(6).fits
     assert torch.equal(padded.score(draft).logits, plain.score(draft).logits)
 
 
-def test_a_larger_cache_gets_forwards_of_its_own():
+def test_a_larger_cache_gets_its_own_forwards():
     _, padded = pair()
     padded.prefill(PROMPT, 10)
     (draft,) = drafts(4, [3])
@@ -132,24 +139,24 @@ def test_a_larger_cache_gets_forwards_of_its_own():
     first = padded._forwards[9]
     padded.prefill(PROMPT, 20)
     padded.score(draft)
-    assert padded._forwards[9] is first, "the same cache: what was captured serves again"
+    assert padded._forwards[9] is first, "the same cache: the captured forward is used again"
     padded.prefill(PROMPT * 60, 400)
     padded.score(draft)
     assert padded._forwards[9] is not first
 
 
-def test_what_a_larger_cache_replaces_is_freed_at_once():
-    """It may be gigabytes, on a GPU that the larger one must fit, too."""
+def test_a_replaced_cache_is_freed_at_once():
+    """The larger one must fit on the same GPU."""
     _, padded = pair()
     padded.prefill(PROMPT, 10)
     (draft,) = drafts(4, [3])
     padded.score(draft)
-    kept = [weakref.ref(padded._kv.layers[0].keys), weakref.ref(padded._forwards[9])]
+    dropped = [weakref.ref(padded._kv.layers[0].keys), weakref.ref(padded._forwards[9])]
     gc.collect()
     gc.disable()
     try:
         padded.prefill(PROMPT * 60, 400)
-        assert all(where() is None for where in kept)
+        assert all(where() is None for where in dropped)
     finally:
         gc.enable()
 
@@ -161,18 +168,23 @@ DRAFTERS = {
 }
 
 
-def fixed(drafter):
-    drafter._fixed = True
+def padded_drafter(drafter):
+    drafter._padded = True
     return drafter
+
+
+def assert_same_q(one, two, root):
+    path = [root] + [0] * 6
+    torch.testing.assert_close(two.log_q(path), one.log_q(path), **DRAFTED)
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("make", DRAFTERS.values(), ids=DRAFTERS)
-def test_a_fixed_pass_drafts_what_the_plain_one_drafts(make, seed, monkeypatch):
-    """Over texts and rounds that commit one token or a whole block, on a context used again."""
-    plain, padded, passes, served = make(), fixed(make()), [], FixedPass.__call__
+def test_a_padded_pass_drafts_as_the_plain_one(make, seed, monkeypatch):
+    """Over texts and rounds that commit one token or a whole block, on a reused context."""
+    plain, padded, passes, call = make(), padded_drafter(make()), [], PaddedDrafterPass.__call__
     monkeypatch.setattr(
-        FixedPass, "__call__", lambda self, *args: passes.append(1) or served(self, *args)
+        PaddedDrafterPass, "__call__", lambda self, *args: passes.append(1) or call(self, *args)
     )
     rng, width = np.random.default_rng(seed), 32 * len(plain.layers)
     for text in range(3):
@@ -184,50 +196,49 @@ def test_a_fixed_pass_drafts_what_the_plain_one_drafts(make, seed, monkeypatch):
             *tokens, root = rng.integers(toys.VOCABULARY, size=count + 1).tolist()
             for drafter in (plain, padded):
                 drafter.extend(tokens, features)
-            one, two = plain.propose(root, 16), padded.propose(root, 16)
-            torch.testing.assert_close(two.along([0] * 7), one.along([0] * 7), **DRAFTED)
-            assert (two.candidates.ids == one.candidates.ids).all(), text
+            one, two = plain.begin(root, 16), padded.begin(root, 16)
+            assert_same_q(one, two, root)
+            assert (two.by_depth.ids == one.by_depth.ids).all(), text
             before = len(passes)
-            again = padded.propose(root, 16)  # nothing came since: a measure asks so
-            torch.testing.assert_close(again.along([0] * 7), one.along([0] * 7), **DRAFTED)
+            assert_same_q(one, padded.begin(root, 16), root)  # again, with no new context
             assert len(passes) == before + 1, "by the same pass"
             count = int(rng.integers(1, 9))
         assert padded._pass is not None and padded._length == plain._length
 
 
 @pytest.mark.parametrize("make", DRAFTERS.values(), ids=DRAFTERS)
-def test_a_fixed_passs_padding_is_irrelevant(make):
-    drafter = fixed(make())
+def test_the_padding_of_a_drafter_pass_is_irrelevant(make):
+    drafter = padded_drafter(make())
     ones, found = torch.ones(3, 32 * len(drafter.layers), dtype=torch.float64), []
     for junk in (0.0, 1e3):
         drafter.reset(100)
         drafter.extend([1, 2, 3], ones)
-        drafter.propose(5, 16)  # makes the pass
+        drafter.begin(5, 16)  # makes the pass
         with torch.inference_mode():
-            drafter._pass.fresh.features[:] = junk
+            drafter._pass.inputs.features[:] = junk
             contexts = (
                 drafter._context if isinstance(drafter._context, list) else [drafter._context]
             )
             for layer in contexts:
                 layer.keys[:, 3:], layer.values[:, 3:] = junk, -junk
         drafter.extend([4], ones[:1])
-        found.append(drafter.propose(6, 16).along([0] * 7).clone())
+        found.append(drafter.begin(6, 16).log_q([6] + [0] * 6).clone())
     assert torch.equal(*found)
 
 
 @pytest.mark.parametrize("make", DRAFTERS.values(), ids=DRAFTERS)
-def test_a_round_that_does_not_fit_and_a_failed_capture_are_read_plainly(make, monkeypatch):
-    """A prompt is longer than a pass; behind it the pass serves, until its capture fails."""
-    plain, padded, calls = make(), fixed(make()), []
-    served = FixedPass.__call__
+def test_a_round_that_does_not_fit_and_a_failed_capture_use_the_plain_pass(make, monkeypatch):
+    """A prompt is longer than a pass. Later rounds use the pass, until its capture fails."""
+    plain, padded, calls = make(), padded_drafter(make()), []
+    call = PaddedDrafterPass.__call__
 
     def counted(self, *args):
         calls.append(len(args[0]))
         if len(calls) == 3:
-            raise CannotCapture("not permitted")
-        return served(self, *args)
+            raise CaptureError("not permitted")
+        return call(self, *args)
 
-    monkeypatch.setattr(FixedPass, "__call__", counted)
+    monkeypatch.setattr(PaddedDrafterPass, "__call__", counted)
     rng = np.random.default_rng(0)
     for drafter in (plain, padded):
         drafter.reset(100)
@@ -236,9 +247,8 @@ def test_a_round_that_does_not_fit_and_a_failed_capture_are_read_plainly(make, m
         *tokens, root = rng.integers(toys.VOCABULARY, size=count + 1).tolist()
         for drafter in (plain, padded):
             drafter.extend(tokens, features)
-        one, two = plain.propose(root, 16), padded.propose(root, 16)
-        torch.testing.assert_close(two.along([0] * 7), one.along([0] * 7), **DRAFTED)
-    assert len(calls) == 3 and not padded._fixed
+        assert_same_q(plain.begin(root, 16), padded.begin(root, 16), root)
+    assert len(calls) == 3 and not padded._padded
 
 
 @pytest.mark.parametrize("sampling", [toys.GREEDY, toys.SAMPLED])
@@ -247,13 +257,13 @@ def test_every_method_writes_the_same_text(make, sampling):
     texts = []
     for where in pair(layers=METHODS[make]().drafter.layers):
         method = METHODS[make]()
-        method.drafter._fixed = where._fixed
+        method.drafter._padded = where._padded
         rounds = list(decode(where, method, PROMPT, Settings(16, 50, sampling)))
         texts.append((new_tokens(rounds), [r.draft.tokens.tolist() for r in rounds]))
     assert texts[0] == texts[1]
 
 
-def test_a_capture_that_fails_is_read_plainly_from_then_on(monkeypatch, caplog):
+def test_after_a_failed_capture_the_plain_forward_runs(monkeypatch, caplog):
     plain, padded = pair()
     for where in (plain, padded):
         where.prefill(PROMPT, 400)
@@ -262,15 +272,15 @@ def test_a_capture_that_fails_is_read_plainly_from_then_on(monkeypatch, caplog):
     def fail(_):
         raise RuntimeError("operation not permitted\nwhen stream is capturing")
 
-    monkeypatch.setattr(Replayed, "_capture", fail)
-    padded._fixed_forward(8)._replayed._device = torch.device("cuda")
+    monkeypatch.setattr(CapturedFunction, "_capture", fail)
+    padded._padded_forward(8)._run._device = torch.device("cuda")
     assert torch.equal(padded.score(draft).logits, plain.score(draft).logits)
-    assert padded.obstacle == "its kernels cannot be captured (operation not permitted)"
+    assert padded.no_graph_reason == "its kernels cannot be captured (operation not permitted)"
     assert "without a CUDA graph: operation not permitted" in caplog.text
-    assert not padded._fixed and padded.forwards == plain.forwards
+    assert not padded._padded and padded.forwards == plain.forwards
 
 
-def test_what_fails_in_a_replay_is_not_hidden(monkeypatch):
+def test_an_error_in_a_replay_is_raised(monkeypatch):
     _, padded = pair()
     padded.prefill(PROMPT, 400)
     (draft,) = drafts(5, [7])
@@ -279,49 +289,49 @@ def test_what_fails_in_a_replay_is_not_hidden(monkeypatch):
         def replay(self):
             raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(Replayed, "_capture", lambda _: Broken())
-    padded._fixed_forward(8)._replayed._device = torch.device("cuda")
+    monkeypatch.setattr(CapturedFunction, "_capture", lambda _: Broken())
+    padded._padded_forward(8)._run._device = torch.device("cuda")
     with pytest.raises(RuntimeError, match="out of memory"):
         padded.score(draft)
-    assert padded._fixed
+    assert padded._padded
 
 
-def test_a_cpu_reads_plainly_unless_told_otherwise():
-    assert not Target(toys.model())._fixed and Target(toys.model(), fixed=True)._fixed
+def test_padded_forwards_are_off_on_a_cpu_by_default():
+    assert not Target(toys.model())._padded and Target(toys.model(), padded=True)._padded
 
 
 @pytest.mark.parametrize(("family", "words"), [("llama", None), ("qwen3_moe", "experts")])
-def test_what_keeps_a_model_from_being_captured_is_named(family, words):
-    found = obstacle(toys.model(family))
+def test_the_reason_against_cuda_graphs_is_named(family, words):
+    found = no_graph_reason(toys.model(family))
     assert found is None if words is None else words in found
 
 
-def test_a_sliding_window_keeps_a_model_from_being_captured(monkeypatch):
+def test_a_sliding_window_is_a_reason(monkeypatch):
     model = toys.language_model("qwen3")
     model.config.layer_types = ["full_attention", "sliding_attention"]
-    assert "sliding window" in obstacle(model)
+    assert "sliding window" in no_graph_reason(model)
 
 
-def on_no_machine(module):
-    """Its shapes and devices without its numbers. What a GPU's capture refuses fails there: to
-    read a number or a shape that hangs on data, and to mix in a tensor made on the CPU."""
+def on_meta(module):
+    """On the meta device: shapes without numbers. What a GPU's capture refuses fails there too: to
+    read a number or a shape that depends on data, and to mix in a tensor made on the CPU."""
     return copy.deepcopy(module).to("meta")
 
 
-@pytest.mark.parametrize("family", [f for f in FAMILIES if obstacle(toys.model(f)) is None])
-def test_a_targets_fixed_forward_asks_nothing_of_the_host(family):
-    padded = Target(on_no_machine(toys.model(family)), toys.LAYERS, True)
+@pytest.mark.parametrize("family", [f for f in FAMILIES if no_graph_reason(toys.model(f)) is None])
+def test_a_targets_padded_forward_needs_nothing_of_the_host(family):
+    padded = Target(on_meta(toys.model(family)), toys.LAYERS, True)
     padded.prefill(PROMPT, 400)
     for draft in drafts(0, [0, 12]):
-        said = padded.score(draft)
-        assert said.logits.shape == (len(draft), toys.VOCABULARY) and said.logits.is_meta
+        logits = padded.score(draft).logits
+        assert logits.shape == (len(draft), toys.VOCABULARY) and logits.is_meta
     assert len(padded._forwards) == 2
 
 
 @pytest.mark.parametrize("make", DRAFTERS.values(), ids=DRAFTERS)
-def test_a_drafters_fixed_pass_asks_nothing_of_the_host(make):
-    drafter = fixed(make())
-    drafter.model, drafter.embedding = map(on_no_machine, (drafter.model, drafter.embedding))
+def test_a_drafters_padded_pass_needs_nothing_of_the_host(make):
+    drafter = padded_drafter(make())
+    drafter.model, drafter.embedding = map(on_meta, (drafter.model, drafter.embedding))
     drafter.reset(100)
     one_pass = drafter._new_pass()
     for ids in ([1], [4]):
@@ -339,19 +349,19 @@ def test_a_drafters_fixed_pass_asks_nothing_of_the_host(make):
         lambda x: x + torch.tensor([1, 2, 3]),
     ],
 )
-def test_what_a_capture_refuses_fails_there(kernels):
+def test_what_a_capture_refuses_fails_on_meta(kernels):
     kernels(torch.ones(3))
     with pytest.raises((RuntimeError, NotImplementedError)):
         kernels(torch.ones(3, device="meta"))
 
 
-def test_a_cache_much_too_large_for_the_next_text_is_given_up():
-    """A fixed forward reads all of it: a short text would pay for a long one before it."""
+def test_a_cache_much_too_large_for_the_next_text_is_replaced():
+    """A padded forward reads all of it: a short text would pay for a long one before it."""
     _, padded = pair()
     padded.prefill(PROMPT, 3500)
     large = padded._kv
     padded.prefill(PROMPT, 200)
-    assert padded._kv is large, "4,096 rows are no burden"
+    assert padded._kv is large, "4,096 rows are reused"
     padded.prefill(PROMPT, 6000)
     padded.prefill(PROMPT, 2000)
     assert padded._kv.capacity > 6000, "a third of it is used"

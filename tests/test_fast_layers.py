@@ -1,4 +1,4 @@
-"""Layers as a device computes them fastest say what the plain ones say."""
+"""Fast layers compute what the plain ones compute."""
 
 import copy
 
@@ -13,7 +13,7 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeRMSNorm
 from transformers.models.smollm3.modeling_smollm3 import SmolLM3RMSNorm
 
-from core.models.packing import can_pack, fused, PackedLinear, PLAIN_NORMS, suit
+from core.models.fast_layers import PLAIN_NORMS, PackedLinear, can_pack, fused_norm, use_fast_layers
 from tests import toys
 
 NORMS = [
@@ -46,22 +46,22 @@ def test_a_fused_norm_is_the_norm_and_rounds_once(kind):
     plain.weight.copy_(torch.rand(64) + 0.5)
     x = torch.randn(3, 64) * 5
     whole = plain(x)
-    torch.testing.assert_close(fused(plain)(x), whole, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(fused_norm(plain)(x), whole, rtol=1e-6, atol=1e-6)
     half = copy.deepcopy(plain).bfloat16()
     exact = kind.forward(half.float(), x.bfloat16().float())
-    assert torch.equal(fused(half.bfloat16())(x.bfloat16()), exact.bfloat16())
+    assert torch.equal(fused_norm(half.bfloat16())(x.bfloat16()), exact.bfloat16())
 
 
 def test_a_norm_of_another_kind_stays():
-    assert fused(Gemma3RMSNorm(8)) is None and fused(torch.nn.LayerNorm(8)) is None
+    assert fused_norm(Gemma3RMSNorm(8)) is None and fused_norm(torch.nn.LayerNorm(8)) is None
 
 
 @pytest.mark.parametrize("family", toys.FAMILIES)
-def test_a_gpus_model_says_what_the_plain_one_says(family):
-    """The device decides what is replaced; the tensors may lie anywhere."""
+def test_a_model_with_a_gpus_layers_equals_the_plain_one(family):
+    """The device argument decides what is replaced, wherever the tensors are."""
     model = copy.deepcopy(toys.model(family, dtype=torch.float32))
     ids = torch.arange(12)[None]
     before = model(ids).logits
-    suit(model, torch.bfloat16, torch.device("cuda"))
+    use_fast_layers(model, torch.bfloat16, torch.device("cuda"))
     assert not any(type(m).__name__ in PLAIN_NORMS for m in model.modules())
     torch.testing.assert_close(model(ids).logits, before, rtol=1e-4, atol=1e-4)

@@ -12,8 +12,8 @@ import time
 import torch
 from torch import nn
 
-from core.models.packing import ROWS as BUILT_FOR
-from core.models.packing import can_pack, PackedLinear
+from core.models.fast_layers import ROWS as BUILT_FOR
+from core.models.fast_layers import can_pack, PackedLinear
 
 LAYERS, HIDDEN, KV, MLP, VOCABULARY = 30, 576, 192, 1536, 49152
 SHAPES = [
