@@ -1,4 +1,4 @@
-"""The target's rule: argmax, or Gumbel-max with noise keyed by seed and position alone."""
+"""Drawing tokens: argmax, or Gumbel-max with noise keyed by seed and position alone."""
 
 import itertools
 import math
@@ -10,8 +10,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.verification.sampling import best, gumbel_noise, TargetSampler
 from core.rounds.round import Sampling
+from core.verification.sampling import (
+    ACCEPT_STREAM,
+    DRAFT_STREAM,
+    RESIDUAL_STREAM,
+    TARGET_STREAM,
+    TargetSampler,
+    best,
+    gumbel_noise,
+)
 from tests.toys import own_choice
 
 GOLDEN_NOISE = [-0.14801852, -0.6096015, 1.4367098, -0.6832656]
@@ -21,10 +29,10 @@ def logits_of(seed, rows=1, size=40, scale=2.0):
     return scale * torch.randn(rows, size, generator=torch.Generator().manual_seed(seed))
 
 
-def kept(sampling, logits):
-    return [
-        row.isfinite().nonzero().flatten().tolist() for row in TargetSampler(sampling).filtered(logits)
-    ]
+def survivors(logits, *settings):
+    """The tokens that temperature, top-k and top-p leave, of every row."""
+    scores = TargetSampler(Sampling(*settings)).filtered(logits)
+    return [row.isfinite().nonzero().flatten().tolist() for row in scores]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -44,15 +52,16 @@ def test_the_best_of_a_row_is_torch_s_argmax_the_first_of_equals(dtype):
 # ── noise ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_noise_depends_on_seed_and_position_only():
+def test_noise_depends_on_seed_position_and_stream_only():
     torch.manual_seed(1)
-    np.random.seed(1)
     first = gumbel_noise(3, 17, 50)
     torch.manual_seed(2)
-    np.random.seed(2)
     assert torch.equal(first, gumbel_noise(3, 17, 50))
-    assert not torch.equal(first, gumbel_noise(3, 18, 50))
-    assert not torch.equal(first, gumbel_noise(4, 17, 50))
+    others = [gumbel_noise(3, 18, 50), gumbel_noise(4, 17, 50)]
+    others += [gumbel_noise(3, 17, 50, s) for s in (DRAFT_STREAM, ACCEPT_STREAM, RESIDUAL_STREAM)]
+    noise = torch.stack([first, *others])
+    assert len(noise.unique(dim=0)) == 6
+    assert torch.equal(first, gumbel_noise(3, 17, 50, TARGET_STREAM))
 
 
 def test_noise_is_the_same_on_every_machine():
@@ -64,12 +73,14 @@ def test_noise_is_the_same_on_every_machine():
 
 
 def test_noise_draws_nothing_from_global_generators():
-    torch.manual_seed(5)
-    np.random.seed(5)
-    before = torch.get_rng_state().clone(), np.random.get_state()[1].copy()
-    TargetSampler(Sampling(1.0)).choose(logits_of(0), [4])
-    assert torch.equal(before[0], torch.get_rng_state())
-    np.testing.assert_array_equal(before[1], np.random.get_state()[1])
+    def next_numbers(choose):
+        torch.manual_seed(5)
+        np.random.seed(5)
+        if choose:
+            TargetSampler(Sampling(1.0)).choose(logits_of(0), [4])
+        return float(torch.rand(1)), np.random.random()
+
+    assert next_numbers(True) == next_numbers(False)
 
 
 def test_noise_is_gumbel():
@@ -80,9 +91,10 @@ def test_noise_is_gumbel():
     assert abs((noise < 1).double().mean() - math.exp(-math.exp(-1))) < 0.003
 
 
-def test_positions_are_independent():
-    noise = torch.stack([gumbel_noise(0, position, 2000) for position in range(20)]).double()
-    off_diagonal = torch.corrcoef(noise) - torch.eye(20)
+def test_positions_and_streams_are_independent():
+    streams = (TARGET_STREAM, DRAFT_STREAM)
+    noise = torch.stack([gumbel_noise(0, p, 2000, s) for p in range(10) for s in streams])
+    off_diagonal = torch.corrcoef(noise.double()) - torch.eye(20)
     assert off_diagonal.abs().max() < 0.12
 
 
@@ -107,25 +119,23 @@ def test_greedy_is_argmax_and_the_first_of_equals():
 
 
 def test_a_token_does_not_depend_on_how_its_position_was_reached():
-    """Alone, in a batch, in any order, after other positions, in another rule object: the same."""
+    """Alone, in a batch, in any order, after other positions, from another sampler: the same."""
     sampling = Sampling(temperature=0.8, top_k=12, top_p=0.9, seed=3)
     logits, positions = logits_of(0, rows=30), list(range(100, 130))
-    rule = TargetSampler(sampling)
-    together = rule.choose(logits, positions).tolist()
-    alone = [
-        int(TargetSampler(sampling).choose(logits[i : i + 1], [p])[0]) for i, p in enumerate(positions)
-    ]
-    backwards = rule.choose(logits.flip(0), positions[::-1]).flip(0).tolist()
+    sampler = TargetSampler(sampling)
+    together = sampler.choose(logits, positions).tolist()
+    rows = zip(logits, positions, strict=True)
+    alone = [int(TargetSampler(sampling).choose(row[None], [p])[0]) for row, p in rows]
+    backwards = sampler.choose(logits.flip(0), positions[::-1]).flip(0).tolist()
     assert together == alone == backwards
     assert len(set(together)) > 5
 
 
 def test_noise_forgotten_by_the_cache_comes_back_the_same():
-    rule, logits = TargetSampler(Sampling(1.0, seed=2)), logits_of(1)
-    first = [int(rule.choose(logits, [p])[0]) for p in range(300)]
-    again = [int(rule.choose(logits, [p])[0]) for p in range(300)]
+    sampler, logits = TargetSampler(Sampling(1.0, seed=2)), logits_of(1)
+    first, again = ([int(sampler.choose(logits, [p])[0]) for p in range(300)] for _ in "ab")
     assert first == again
-    assert len(rule._noise._kept) <= 128
+    assert sampler._noise.at.cache_info().currsize <= 128
 
 
 def test_choosing_leaves_the_logits_alone():
@@ -140,7 +150,7 @@ def test_choosing_leaves_the_logits_alone():
     "sampling",
     [Sampling(1.0, seed=1), Sampling(0.6, 8), Sampling(1.4, 0, 0.7, 9), Sampling(0.9, 10, 0.8, 4)],
 )
-def test_the_rule_equals_its_transcription_in_numpy(sampling):
+def test_the_sampler_equals_its_transcription_in_numpy(sampling):
     logits = logits_of(7, rows=200)
     chosen = TargetSampler(sampling).choose(logits, list(range(200))).tolist()
     assert chosen == [own_choice(logits[i].numpy(), sampling, i) for i in range(200)]
@@ -154,37 +164,31 @@ def test_low_precision_logits_are_sampled_in_float32():
 # ── top-k and top-p ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_top_k_keeps_the_k_best():
-    logits = torch.tensor([[1.0, 4.0, 2.0, 3.0, 0.0]])
-    assert kept(Sampling(1.0, top_k=1), logits) == [[1]]
-    assert kept(Sampling(1.0, top_k=3), logits) == [[1, 2, 3]]
-    assert kept(Sampling(1.0, top_k=0), logits) == [[0, 1, 2, 3, 4]]
-    assert kept(Sampling(1.0, top_k=5), logits) == kept(Sampling(1.0, top_k=99), logits)
+ODDS = [math.log(p) for p in (0.5, 0.3, 0.15, 0.05)]
 
 
-def test_top_k_keeps_every_token_tied_with_the_last():
-    assert kept(Sampling(1.0, top_k=2), torch.tensor([[1.0, 3.0, 1.0, 1.0, 0.0]])) == [[0, 1, 2, 3]]
-
-
-def test_top_p_keeps_tokens_while_the_mass_before_them_is_below_p():
-    logits = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
-    assert kept(Sampling(1.0, top_p=0.49), logits) == [[0]]
-    assert kept(Sampling(1.0, top_p=0.6), logits) == [[0, 1]]
-    assert kept(Sampling(1.0, top_p=0.79), logits) == [[0, 1]]
-    assert kept(Sampling(1.0, top_p=0.81), logits) == [[0, 1, 2]]
-    assert kept(Sampling(1.0, top_p=1.0), logits) == [[0, 1, 2, 3]]
-
-
-def test_top_p_breaks_ties_by_the_lower_id():
-    assert kept(Sampling(1.0, top_p=0.5), torch.zeros(1, 4)) == [[0, 1]]
-
-
-def test_top_p_works_on_what_temperature_and_top_k_left():
-    logits = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
-    # top-2 renormalises to 0.625/0.375, so the best token alone carries 0.6
-    assert kept(Sampling(1.0, top_k=2, top_p=0.6), logits) == [[0]]
-    assert kept(Sampling(0.25, top_p=0.8), logits) == [[0]]
-    assert kept(Sampling(50.0, top_p=0.8), logits) == [[0, 1, 2, 3]]
+@pytest.mark.parametrize(
+    ("logits", "settings", "left"),
+    [
+        ([1.0, 4.0, 2.0, 3.0, 0.0], (1.0, 1), [1]),
+        ([1.0, 4.0, 2.0, 3.0, 0.0], (1.0, 3), [1, 2, 3]),
+        ([1.0, 4.0, 2.0, 3.0, 0.0], (1.0, 0), [0, 1, 2, 3, 4]),
+        ([1.0, 4.0, 2.0, 3.0, 0.0], (1.0, 5), [0, 1, 2, 3, 4]),
+        ([1.0, 4.0, 2.0, 3.0, 0.0], (1.0, 99), [0, 1, 2, 3, 4]),
+        ([1.0, 3.0, 1.0, 1.0, 0.0], (1.0, 2), [0, 1, 2, 3]),  # all that tie with the last
+        (ODDS, (1.0, 0, 0.49), [0]),  # a token stays while the mass before it is below p
+        (ODDS, (1.0, 0, 0.6), [0, 1]),
+        (ODDS, (1.0, 0, 0.79), [0, 1]),
+        (ODDS, (1.0, 0, 0.81), [0, 1, 2]),
+        (ODDS, (1.0, 0, 1.0), [0, 1, 2, 3]),
+        ([0.0] * 4, (1.0, 0, 0.5), [0, 1]),  # ties go to the lower id
+        (ODDS, (1.0, 2, 0.6), [0]),  # top-2 renormalises to 0.625 and 0.375
+        (ODDS, (0.25, 0, 0.8), [0]),  # and the temperature comes first
+        (ODDS, (50.0, 0, 0.8), [0, 1, 2, 3]),
+    ],
+)
+def test_what_top_k_and_top_p_leave(logits, settings, left):
+    assert survivors(torch.tensor([logits]), *settings) == [left]
 
 
 @settings(max_examples=200)
@@ -196,17 +200,17 @@ def test_top_p_works_on_what_temperature_and_top_k_left():
 )
 def test_the_best_token_always_survives(values, top_p, top_k, temperature):
     logits = torch.tensor([values])
-    sampling = Sampling(temperature, top_k, top_p)
-    survivors = kept(sampling, logits)[0]
-    assert int(logits.argmax()) in survivors
-    assert int(TargetSampler(sampling).choose(logits, [0])[0]) in survivors
+    settings = temperature, top_k, top_p
+    (left,) = survivors(logits, *settings)
+    assert int(logits.argmax()) in left
+    assert int(TargetSampler(Sampling(*settings)).choose(logits, [0])[0]) in left
 
 
 def test_impossible_tokens_are_never_drawn():
     logits = torch.full((1, 10), -torch.inf)
     logits[0, 3], logits[0, 7] = 0.0, -2.0
-    rule = TargetSampler(Sampling(2.0, top_p=0.99))
-    assert {int(rule.choose(logits, [p])[0]) for p in range(300)} == {3, 7}
+    sampler = TargetSampler(Sampling(2.0, top_p=0.99))
+    assert {int(sampler.choose(logits, [p])[0]) for p in range(300)} == {3, 7}
 
 
 # ── the distribution ─────────────────────────────────────────────────────────────────────────────
@@ -224,9 +228,9 @@ def chi_square(counts, expected):
 )
 def test_tokens_follow_the_filtered_softmax(sampling):
     logits = torch.tensor([[1.2, 0.3, -0.5, 2.0, 0.0, -1.0, 0.9, 0.31]])
-    rule = TargetSampler(sampling)
-    p = rule.filtered(logits).softmax(-1)[0].double().numpy()
-    drawn = rule.choose(logits.expand(DRAWS, -1), list(range(DRAWS)))
+    sampler = TargetSampler(sampling)
+    p = sampler.filtered(logits).softmax(-1)[0].double().numpy()
+    drawn = sampler.choose(logits.expand(DRAWS, -1), list(range(DRAWS)))
     counts = torch.bincount(drawn, minlength=8).numpy()
     assert (counts[p == 0] == 0).all()
     # 7 degrees of freedom at most: 24.3 is the 99.9 % quantile; the seeds are fixed
@@ -247,8 +251,8 @@ def test_two_step_texts_follow_the_chain_rule():
 
 
 def test_every_pair_of_neighbouring_positions_is_uncorrelated():
-    rule, logits = TargetSampler(Sampling(1.0)), torch.zeros(1, 2)
-    drawn = rule.choose(logits.expand(DRAWS, -1), list(range(DRAWS))).tolist()
+    sampler, logits = TargetSampler(Sampling(1.0)), torch.zeros(1, 2)
+    drawn = sampler.choose(logits.expand(DRAWS, -1), list(range(DRAWS))).tolist()
     pairs = [drawn[i : i + 2] for i in range(DRAWS - 1)]
     for pair in itertools.product([0, 1], repeat=2):
         assert abs(pairs.count(list(pair)) / len(pairs) - 0.25) < 0.012
