@@ -7,4 +7,5 @@ trace is ever executed: it holds numbers and text only. ``docs/trace.md`` is the
 schema  header, trace and limits
 writer  rounds → lines
 reader  lines → rounds, every shape, range and reference checked
+fields  one line's fields, each checked as it is taken
 """

@@ -11,20 +11,19 @@ from core.rounds.round import Round, Times
 FORMAT = "draftscope-trace"
 ENDINGS = (".jsonl", ".jsonl.gz")
 VERSION = 1
-MAX_LINE = 64 << 20  # characters; a 1,024-node round takes about 0.3 million
 MAX_ROWS = 1 << 16
 MAX_BLOCK = 1 << 12  # positions of a denoised block
 MAX_STATES = 129  # a current block and its drafts
 
 METRICS = {
     "p": "the target's softmax(logits) at temperature 1, full vocabulary",
-    "q": "the drafter's probability of the token at its place (TreeFlash: given the token before)",
-    "score": "what the builder ranked nodes by; a probability only where it is the path's",
+    "q": "the drafter's probability of the token, given what the drafter conditions on",
+    "score": "what the builder ranked nodes by; only sometimes the probability of the path",
     "accepted": "drafted nodes on the accepted path",
     "tau": "mean over rounds of accepted + 1; denoising: steps per model call, the NFE speedup",
     "tvd": "1/2 sum_v |q_d(v) - p(v | true prefix)| at observed depths only",
     "coverage": "C_K(d): p of the drafter's K best tokens, K = 1..16, at observed depths only",
-    "times": "seconds; observing and logging stand outside every stage",
+    "times": "seconds; observing and logging are in no stage",
 }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 from contextlib import closing
 from dataclasses import asdict, astuple
 from pathlib import Path
@@ -13,8 +12,8 @@ from typing import IO, Any
 import numpy as np
 
 from core.errors import UserError
-from core.rounds.blocks import Block, BlockDraft
-from core.rounds.draft import Array, Draft, Proposal
+from core.rounds.blocks import Block
+from core.rounds.draft import Array, Candidates, Draft, Proposal
 from core.rounds.round import Round
 from core.traces.schema import FORMAT, VERSION, Header, Trace, summary
 
@@ -70,83 +69,69 @@ def write_trace(path: Path, trace: Trace) -> None:
 def round_to_json(record: Round) -> dict[str, Any]:
     """Plain lists and numbers; float32 values are written so that they read back exactly."""
     draft, verdict = record.draft, record.verdict
-    nodes: dict[str, Any] = {
-        "parents": draft.parents.tolist(),
-        "depth": draft.depths.tolist(),
-        "token": draft.tokens.tolist(),
-        "rank": draft.ranks.tolist(),
-        "log_q": _floats(draft.log_q),
-        "score": _floats(draft.scores),
-        "status": list(record.status),
-        "choice": verdict.target_tokens.tolist(),
-    }
     line: dict[str, Any] = {
         "index": record.index,
         "position": record.position,
-        "nodes": nodes,
+        "nodes": {
+            "parents": draft.parents.tolist(),
+            "depth": draft.depths.tolist(),
+            "token": draft.tokens.tolist(),
+            "rank": draft.ranks.tolist(),
+            "log_q": _plain(draft.log_q),
+            "score": _plain(draft.scores),
+            "status": list(record.status),
+            "choice": verdict.target_tokens.tolist(),
+        },
         "path": list(verdict.path),
         "bonus": verdict.bonus,
         "committed": list(record.committed),
         "times": asdict(record.times),
         "texts": {str(token): text for token, text in record.texts.items()},
     }
-    if record.target_probs is not None:
-        probs = record.target_probs
-        nodes |= {"log_p": _floats(probs.log_p), "rank_p": probs.rank.tolist()}
-        nodes |= {"entropy": _floats(probs.entropy)}
-        line["target_top"] = {
-            "token": probs.top_ids.tolist(),
-            "log_p": _floats(probs.top_log_p),
-        }
-    if record.probe is not None:
-        line["probe"] = {
-            "tvd": _floats(record.probe.tvd),
-            "coverage": _floats(record.probe.coverage),
-            "entropy_q": _floats(record.probe.entropy_q),
-            "rank_q": record.probe.rank_q.tolist(),
-        }
     if verdict.bonus_token is not None:
         line["drawn_bonus"] = verdict.bonus_token
+    if record.proposal is not None:
+        line |= _by_depth(record.proposal)
+    if (probs := record.target_probs) is not None:
+        line["nodes"]["log_p"] = _plain(probs.log_p)
+        line["nodes"]["rank_p"] = probs.rank.tolist()
+        line["nodes"]["entropy"] = _plain(probs.entropy)
+        line["target_top"] = {"token": probs.top_ids.tolist(), "log_p": _plain(probs.top_log_p)}
+    if record.probe is not None:
+        line["probe"] = {name: _plain(values) for name, values in vars(record.probe).items()}
     if isinstance(draft, Draft):
-        line |= _tree_to_json(draft)
-    if record.block is not None and isinstance(draft, BlockDraft):
-        nodes["links"] = [list(parents) for parents in draft.sources]
-        nodes["edits"] = [[list(astuple(e)) for e in edits] for edits in draft.edits]
-        line["block"] = _block_to_json(record.block)
+        line |= _tree(draft)
+    elif record.block is not None:
+        line["nodes"]["links"] = [list(parents) for parents in draft.links]
+        line["nodes"]["edits"] = [[list(astuple(e)) for e in edits] for edits in draft.edits]
+        line["block"] = _block(record.block)
     return line
 
 
-def _tree_to_json(draft: Draft) -> dict[str, Any]:
+def _by_depth(proposal: Proposal) -> dict[str, Any]:
+    """The lists of each depth, which say how many depths there are, or that number alone."""
+    if proposal.by_depth is None:
+        return {"max_depth": proposal.max_depth}
+    read = {} if proposal.read is None else {"read": proposal.read}
+    return {"candidates": {**_lists(proposal.by_depth), **read}}
+
+
+def _tree(draft: Draft) -> dict[str, Any]:
     line: dict[str, Any] = {}
-    if draft.notes:
-        line["notes"] = {name: _floats(values) for name, values in draft.notes.items()}
     if draft.side:
         line["side"] = sorted(draft.side)
-    if draft.proposal is not None:
-        line |= _proposal_to_json(draft.proposal)
+    if draft.notes:
+        line["notes"] = {name: _plain(values) for name, values in draft.notes.items()}
+    if draft.proposal is not None and not draft.proposal.factorised_lists:
+        line["offers"] = {**_lists(draft.proposal.lists), "after": draft.proposal.after.tolist()}
     return line
 
 
-def _proposal_to_json(proposal: Proposal) -> dict[str, Any]:
-    """Lists by depth as "candidates", any others as "offers"."""
-    line: dict[str, Any] = {}
-    if (by_depth := proposal.by_depth) is not None:
-        read = {} if proposal.read is None else {"read": proposal.read}
-        line["candidates"] = {
-            "token": by_depth.ids.tolist(), "log_q": _floats(by_depth.log_q), **read
-        }  # fmt: skip
-    else:
-        line["max_depth"] = proposal.max_depth
-    if not proposal.factorised_lists:
-        line["offers"] = {
-            "token": proposal.lists.ids.tolist(),
-            "log_q": _floats(proposal.lists.log_q),
-            "after": proposal.after.tolist(),
-        }
-    return line
+def _lists(candidates: Candidates) -> dict[str, Any]:
+    return {"token": candidates.ids.tolist(), "log_q": _plain(candidates.log_q)}
 
 
-def _block_to_json(block: Block) -> dict[str, Any]:
+def _block(block: Block) -> dict[str, Any]:
     return {
         "index": block.index,
         "step": block.step,
@@ -156,19 +141,18 @@ def _block_to_json(block: Block) -> dict[str, Any]:
                 "count": step.count,
                 "position": step.ranking.positions.tolist(),
                 "token": step.ranking.ids.tolist(),
-                "p": _floats(step.ranking.p),
+                "p": _plain(step.ranking.p),
             }
             for step in block.steps
         ],
     }
 
 
-def _floats(values: Array) -> Any:
-    """Nested lists of the shortest decimals that name the same float32; NaN and ±inf as null."""
-    if values.ndim > 1:
-        return [_floats(row) for row in values]
-    out = []
-    for value in values.astype(np.float32):
-        number = float(str(value))
-        out.append(number if math.isfinite(number) else None)
-    return out
+def _plain(values: Array) -> list[Any]:
+    """Nested lists; of floats, the shortest decimals that name the same float32, or null."""
+    if values.dtype.kind != "f":
+        return values.tolist()
+    numbers = values.astype(np.float32)
+    plain = np.array([float(str(n)) for n in numbers.ravel()], object).reshape(numbers.shape)
+    plain[~np.isfinite(numbers)] = None
+    return plain.tolist()

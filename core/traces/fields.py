@@ -1,0 +1,130 @@
+"""The fields of a trace's line, each checked as it is taken.
+
+Lists are checked by the set of their values' types, not one by one: a trace holds millions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from core.rounds.draft import Array
+
+END = 1 << 31  # token ids, rows, ranks and positions are below
+_LIST, _INT, _TEXT = frozenset({list}), frozenset({int}), frozenset({str})
+_NUMBER = frozenset({int, float, type(None)})
+_DIGITS = frozenset(range(1, 10))  # so many has a token id
+
+
+class BadField(Exception):
+    """What is wrong with a line, as the end of a sentence."""
+
+
+class Fields:
+    """A JSON object; ``key`` is its own place, for messages. Null counts as an empty object.
+
+    In a shape, None is any length. Every method raises BadField for a value of another kind.
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self, value: Any, key: str = "the line"):
+        if value is not None and not isinstance(value, dict):
+            raise BadField(f"{_shown(key)} is no object")
+        self._values: dict[str, Any] = value or {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __bool__(self) -> bool:
+        return bool(self._values)
+
+    def __contains__(self, key: str) -> bool:
+        return self._values.get(key) is not None
+
+    def object(self, key: str) -> Fields:
+        return Fields(self._values.get(key), key)
+
+    def entries(self, key: str) -> list[Any]:
+        """A list of anything."""
+        value = self._values.get(key)
+        if type(value) is not list:
+            raise BadField(f"{_shown(key)} is missing or no list")
+        return value
+
+    def integer(self, key: str, least: int = 0) -> int:
+        value = self._values.get(key)
+        if type(value) is not int or not least <= value < END:
+            raise BadField(f"{_shown(key)} is missing or no whole number from {least}")
+        return value
+
+    def whole(self, key: str, least: int = -1) -> tuple[int, ...]:
+        """Whole numbers from ``least`` to 2³¹ − 1."""
+        return tuple(_whole(self.entries(key), key, least))
+
+    def integers(
+        self, key: str, *shape: int | None, least: int = -1, kind: type = np.int64
+    ) -> Array:
+        """The same as an array of this shape."""
+        values, found = self._flat(key, shape)
+        return np.array(_whole(values, key, least), kind).reshape(found)
+
+    def floats(self, key: str, *shape: int | None) -> Array:
+        """float32; null reads as NaN."""
+        values, found = self._flat(key, shape)
+        try:
+            if not _NUMBER.issuperset(map(type, values)):
+                raise OverflowError
+            array = np.array(values, np.float32)
+        except ArithmeticError:  # also numpy's own: errstate stands around a round
+            raise BadField(f"{_shown(key)} holds something that is no float32 number") from None
+        return array.reshape(found)
+
+    def seconds(self, key: str) -> float:
+        value = self._values.get(key, 0.0)
+        if type(value) not in (int, float) or not 0 <= value < 1e300:
+            raise BadField(f"{_shown(key)} is no number of seconds")
+        return float(value)
+
+    def texts(self, key: str) -> dict[int, str]:
+        """Token id → text."""
+        found = self.object(key)._values
+        digits = "".join(found)
+        if found and not (
+            digits.isascii()
+            and digits.isdigit()
+            and _DIGITS.issuperset(map(len, found))
+            and _TEXT.issuperset(map(type, found.values()))
+        ):
+            raise BadField(f"{key} do not map token ids to text")
+        return dict(zip(map(int, found), found.values(), strict=True))
+
+    def _flat(self, key: str, shape: tuple[int | None, ...]) -> tuple[list[Any], tuple[int, ...]]:
+        """The values of a list, or of a list of lists of one length, and its shape."""
+        values = self._values.get(key)
+        if type(values) is not list or shape[0] not in (None, len(values)):
+            raise BadField(f"{_shown(key)} is missing or no list of {shape[0] or 'any'} entries")
+        if len(shape) == 1:
+            return values, (len(values),)
+        if not _LIST.issuperset(map(type, values)) or len(set(map(len, values))) > 1:
+            raise BadField(f"{_shown(key)} is no table")
+        width = len(values[0]) if values else 0
+        if shape[1] not in (None, width):
+            raise BadField(f"{_shown(key)} has rows of {width} entries, expected {shape[1]}")
+        return list(chain.from_iterable(values)), (len(values), width)
+
+
+def _whole(values: list[Any], key: str, least: int) -> list[int]:
+    if not _INT.issuperset(map(type, values)):
+        raise BadField(f"{_shown(key)} holds something that is no whole number")
+    if values and (min(values) < least or max(values) >= END):
+        raise BadField(f"{_shown(key)} holds a number below {least} or beyond all range")
+    return values
+
+
+def _shown(key: str) -> str:
+    """A hostile trace may name its notes as it likes."""
+    return key if len(key) <= 40 and key.isprintable() else "a field"
