@@ -1,0 +1,199 @@
+"""Runs: long files read in the background, loading after the first page, bounds on what is held."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from app.studio import runs as module
+from app.studio.runs import DONE, FAILED, RUNNING, STOPPED, Runs, size_of
+from core.decoding.request import RunRequest
+from core.errors import UserError
+from core.traces.reader import TraceReader
+from core.traces.schema import Trace
+from core.traces.writer import write_trace
+from tests.fakes import FakeEngine, make_header, make_round, make_run, rounds_of
+
+LONG = 40
+
+
+def until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 120
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """A trace's lines, of which about a tenth is read before it is shown."""
+    monkeypatch.setattr(module, "ROWS_AT_ONCE", LONG * 17 // 10)
+    path = tmp_path / "long.jsonl"
+    write_trace(path, Trace(make_header(), tuple(islice(rounds_of(16, False, 0), LONG)), {}))
+    return path.read_bytes().splitlines(keepends=True)
+
+
+class Halting(io.BytesIO):
+    """A file whose lines from number ``at`` on wait for ``go``."""
+
+    def __init__(self, lines: list[bytes], at: int):
+        super().__init__(b"".join(lines))
+        self.at, self.read_lines, self.go = at, 0, False
+
+    def readline(self, size: int | None = -1) -> bytes:
+        self.read_lines += 1
+        if self.read_lines >= self.at:
+            until(lambda: self.go)
+        return super().readline(size)
+
+
+def test_a_long_file_is_there_before_it_is_read(lines: list[bytes]):
+    runs, file = Runs(FakeEngine()), Halting(lines, 20)
+    run = runs.get(runs.open(TraceReader(file, "t")))
+    assert run is not None
+    until(lambda: len(run.rounds) == 18)
+    news = runs.updates(run.ticket, 0)["run"]
+    assert run.state == RUNNING and news["source"] == "file" and len(news["rounds"]) == 18
+    file.go = True
+    until(lambda: run.state == DONE)
+    assert len(run.rounds) == LONG and run.trace().complete
+    said = TraceReader(io.BytesIO(b"".join(lines)), "t").trace().footer
+    assert said and run.trace().footer == said
+
+
+def test_what_is_wrong_at_the_beginning_is_no_run(lines: list[bytes]):
+    runs, bad = Runs(FakeEngine()), [*lines[:2], b'{"kind":"round"}\n', *lines[3:]]
+    with pytest.raises(UserError, match="line 3"):
+        runs.open(TraceReader(io.BytesIO(b"".join(bad)), "t"))
+
+
+def test_what_is_wrong_later_leaves_what_came_before(lines: list[bytes]):
+    runs, bad = Runs(FakeEngine()), [*lines[:30], b'{"kind":"round"}\n', *lines[31:]]
+    run = runs.get(runs.open(TraceReader(io.BytesIO(b"".join(bad)), "t")))
+    assert run is not None
+    until(lambda: run.state == FAILED)
+    assert "line 31" in run.message and len(run.rounds) == 29
+
+
+def test_a_file_without_its_end_and_a_reading_that_is_stopped(lines: list[bytes]):
+    runs = Runs(FakeEngine())
+    cut = runs.get(runs.open(TraceReader(io.BytesIO(b"".join(lines[:-1])), "t")))
+    assert cut is not None
+    until(lambda: cut.state == STOPPED)
+    assert len(cut.rounds) == LONG and "no footer" in cut.message
+    file = Halting(lines, 20)
+    run = runs.get(runs.open(TraceReader(file, "t")))
+    assert run is not None
+    runs.stop(run.ticket)
+    file.go = True
+    until(lambda: run.state == STOPPED)
+    assert len(run.rounds) < LONG and "stopped before" in run.message
+
+
+def test_loading_waits_for_the_first_page():
+    runs = Runs(FakeEngine(), patience=1e3)
+    runs.start()
+    time.sleep(0.1)
+    assert runs.model.message == "waking up"
+    runs.updates("", 0)
+    until(lambda: runs.model.state == "ready")
+    runs.close()
+
+
+def test_loading_waits_only_so_long():
+    runs = Runs(FakeEngine(), patience=0.05)
+    runs.start()
+    until(lambda: runs.model.state == "ready")
+    runs.close()
+
+
+def test_runs_that_close_before_the_first_page_load_nothing(monkeypatch: pytest.MonkeyPatch):
+    engine, began = FakeEngine(), threading.Event()
+    monkeypatch.setattr(engine, "prepare", lambda _: began.set())
+    runs = Runs(engine, patience=1e3)
+    runs.start()
+    runs.close()
+    assert not began.wait(0.2)
+
+
+# ── limits ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def short(count: int = 2) -> Trace:
+    return Trace(make_header(), tuple(make_run(count)), {})
+
+
+def test_the_longest_unseen_run_makes_room(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "MAX_RUNS", 2)
+    runs = Runs(FakeEngine())
+    first, second = runs.open(short()), runs.open(short())
+    link = runs.share(second)
+    assert runs.get(first) is not None  # looked at: now the second is the older one
+    third = runs.open(short())
+    assert [runs.get(t) is None for t in (first, second, third)] == [False, True, False]
+    assert runs.get(link) is None and runs.updates(second, 0)["run"] is None
+
+
+def test_a_heavy_run_makes_others_leave_and_stays(monkeypatch: pytest.MonkeyPatch):
+    runs = Runs(FakeEngine())
+    light, heavy = runs.open(short()), runs.open(short(40))
+    run = runs.get(heavy)
+    assert run is not None
+    monkeypatch.setattr(module, "MAX_BYTES", run.weight)
+    last = runs.open(short())
+    assert [runs.get(t) is None for t in (light, heavy, last)] == [True, True, False]
+    again = runs.open(short(80))  # alone it may be heavier than all together
+    assert runs.get(again) is not None and runs.get(last) is None
+
+
+def test_a_run_weighs_what_its_records_hold():
+    record = make_round()
+    assert record.by_depth is not None and record.target_probs is not None
+    lists = record.by_depth.log_q.nbytes + record.by_depth.ids.nbytes
+    texts = sum(map(len, record.texts.values()))
+    assert lists + record.target_probs.top_ids.nbytes + texts < size_of(record) < 40 * 1024
+    without = replace(record, draft=replace(record.draft, proposal=None))
+    assert record.proposal is not None and record.proposal.factorised_lists  # and counted once
+    assert size_of(record) - size_of(without) == lists + record.proposal.after.nbytes
+    assert size_of(record.with_texts({1: "x" * 9000})) - size_of(record.with_texts({})) == 9000
+
+
+def test_a_run_that_no_page_asks_for_stops_and_says_why(monkeypatch: pytest.MonkeyPatch):
+    runs = Runs(FakeEngine())
+    runs.start()
+    running, waiting = runs.submit(RunRequest("slow"), RunRequest("hello"))
+    until(lambda: bool(runs._runs[running].rounds))  # unlike runs.get, no question
+    monkeypatch.setattr(module, "ABANDONED_AFTER", -1.0)
+    for ticket in (running, waiting):
+        until(lambda: runs._runs[ticket].state == STOPPED)  # noqa: B023 (called at once)
+        assert "no page has asked" in runs.updates(ticket, 0)["run"]["message"]
+    runs.close()
+
+
+def test_a_run_that_is_asked_for_goes_on_and_one_that_is_stopped_says_nothing():
+    runs = Runs(FakeEngine())
+    runs.start()
+    (ticket,) = runs.submit(RunRequest("slow"))
+    until(lambda: len(runs.updates(ticket, 0)["run"]["rounds"]) > 1)
+    runs.stop(ticket)
+    until(lambda: runs.updates(ticket, 0)["run"]["state"] == STOPPED)
+    assert runs.updates(ticket, 0)["run"]["message"] == ""
+    runs.close()
+
+
+def test_no_more_runs_wait_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "MAX_WAITING", 3)
+    runs = Runs(FakeEngine())  # not opened: nothing is decoded
+    runs.submit(RunRequest("one"), RunRequest("two"))
+    with pytest.raises(UserError, match="2 runs are waiting already"):
+        runs.submit(RunRequest("three"), RunRequest("four"))
+    (third,) = runs.submit(RunRequest("three"))  # none of the two was queued
+    runs.stop(third)
+    assert runs.submit(RunRequest("four"))
