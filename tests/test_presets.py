@@ -9,17 +9,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from core.models import presets
-from core.models import hub
-from core.methods.dart.drafter import save_model as save_dart
-from core.methods.dflash.drafter import save_model as save_dflash
-from core.methods.treeflash.drafter import save_model as save_treeflash
+from core.decoding.decode import new_tokens
+from core.decoding.engine import Engine
+from core.decoding.request import RunRequest
 from core.errors import UserError
+from core.methods import fetch
+from core.methods.dart.model import save_model as save_dart
+from core.methods.dflash.model import save_model as save_dflash
+from core.methods.registry import listed
+from core.methods.treeflash.model import save_model as save_treeflash
+from core.models import hub, presets
 from core.models.hub import Source
-from core.methods.registry import RECIPES
 from core.models.language import load_language
 from core.ngram import NgramStore, build_store, write_trie
-from core.decoding.engine import Engine, RunRequest
 from tests import toys
 from tests.test_models import one_sentence
 
@@ -63,7 +65,7 @@ def named(shelf: Path, family: str = "llama") -> str:
 # ── names and files ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_shipped_presets_are_those_that_were_promised():
+def test_the_shipped_presets():
     names = set(presets.shipped())
     assert names == {
         "smollm2-135m", "qwen3-4b", "qwen3-8b", "qwen3-coder-30b-a3b", "llama-3.1-8b", "llada-8b"
@@ -84,7 +86,7 @@ def test_any_other_name_is_a_folder_or_a_hub_id(tmp_path):
     assert found == Source(str(odd)) and found.folder == odd and found.revision is None
 
 
-def test_a_file_of_ones_own_is_read_from_its_own_folder(shelf):
+def test_paths_in_a_file_start_at_its_folder(shelf):
     found = presets.find(named(shelf))
     assert found.target.folder == shelf / "llama" and found.budgets == {"ddtree": 9}
     assert found.drafters["dart"].folder == shelf / "dart"
@@ -103,7 +105,6 @@ def test_a_file_of_ones_own_is_read_from_its_own_folder(shelf):
         ("[a", "is no presets file"),
         ("[a]\ntarget = 3", "target is a text"),
         ("[a]\ntarget = 'x'\ncolour = 1", "no field 'colour'"),
-        ("[a]\ntarget = 'x'\ndrafters = { eagle = 'y' }", "drafters has no 'eagle'"),
         ("[a]\ntarget = 'x'\ndrafters = 'y'", "drafters is a table"),
         ("[a]\ntarget = 'x'\nbudgets = { ddtree = 0 }", "whole number above 0"),
         ("[a]\ntarget = 'x'\nbudgets = { ddtree = true }", "whole number above 0"),
@@ -112,14 +113,22 @@ def test_a_file_of_ones_own_is_read_from_its_own_folder(shelf):
         ("[a]\ntarget = 'x'\ntemplate = { a = [1] }", "a number or a text"),
     ],
 )
-def test_a_file_that_is_wrong_is_one_sentence(tmp_path, text, words):
+def test_a_wrong_file_is_an_error(tmp_path, text, words):
     (tmp_path / "p.toml").write_text(text)
     with pytest.raises(UserError, match=words) as error:
         presets.find(str(tmp_path / "p.toml"))
     assert one_sentence(error)
 
 
-def test_a_file_that_is_not_there_is_one_sentence(tmp_path):
+@pytest.mark.parametrize("table", ["drafters = { eagle = 'y' }", "budgets = { eagle = 4 }"])
+def test_a_preset_of_an_unknown_drafter_or_method_is_an_error(tmp_path, table):
+    (tmp_path / "p.toml").write_text(f"[a]\ntarget = 'x'\n{table}")
+    with pytest.raises(UserError, match="has no 'eagle'") as error:
+        Engine(str(tmp_path / "p.toml"))
+    assert one_sentence(error)
+
+
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path):
     with pytest.raises(UserError, match="cannot be read"):
         presets.find(str(tmp_path / "p.toml"))
     (tmp_path / "q.toml").write_bytes(b"\xff\xfe")
@@ -131,21 +140,20 @@ def test_a_file_that_is_not_there_is_one_sentence(tmp_path):
 
 
 def tokens(engine, method, **more):
-    rounds = list(engine.start(RunRequest("hello", method, 9, 24, **more)))
-    return [int(rounds[0].draft.tokens[0]), *(t for r in rounds for t in r.committed)]
+    return new_tokens(list(engine.start(RunRequest("hello", method, 9, 24, **more))))
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "qwen3_moe"])
 def test_every_method_of_a_preset_writes_what_plain_decoding_writes(shelf, cache, family):
     engine = Engine(named(shelf, family), "cpu")
-    engine.check(*RECIPES)
+    engine.check(*listed())
     fetch.fetch(engine.preset)
     expected = tokens(engine, "ar")
-    for method in RECIPES:
+    for method in listed():
         assert tokens(engine, method) == expected
 
 
-def test_a_run_says_which_template_it_was_made_with(shelf, cache):
+def test_a_header_holds_the_template(shelf, cache):
     header = Engine(named(shelf), "cpu").start(RunRequest("hello", "ar", max_new_tokens=2)).header
     assert header.model["template"] == {"mood": "calm"}
     other = Engine(named(shelf), "cpu", template={"mood": "wild"})
@@ -153,14 +161,14 @@ def test_a_run_says_which_template_it_was_made_with(shelf, cache):
     assert header.model["template"] == {"mood": "wild"}
 
 
-def test_the_template_decides_the_prompts_frame(shelf):
+def test_the_template_decides_how_a_prompt_is_encoded(shelf):
     name = str(shelf / "llama")
     language = load_language(name, "cpu", template={"mood": "calm"})
     language.tokenizer.chat_template = "{{ mood }}: {{ messages[0].content }}"
     assert language.text(language.encode_chat("hi")) == "calm: hi"
 
 
-# ── checked before anything heavy ────────────────────────────────────────────────────────────────
+# ── checked before any weight is read ────────────────────────────────────────────────────────────
 
 
 @pytest.fixture
@@ -179,9 +187,9 @@ def no_weights(monkeypatch):
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", refuse)
 
 
-def test_what_belongs_together_passes_without_a_weight_being_read(shelf, no_weights):
-    Engine(named(shelf), "cpu").check(*RECIPES)
-    Engine().check(*RECIPES)
+def test_matching_drafters_pass_without_a_weight_being_read(shelf, no_weights):
+    Engine(named(shelf), "cpu").check(*listed())
+    Engine().check(*listed())
 
 
 @pytest.mark.parametrize(
@@ -204,7 +212,7 @@ def test_another_targets_drafter_is_refused(shelf, no_weights, tmp_path, changes
 
 @pytest.mark.parametrize("kind", ["dflash", "treeflash", "dart"])
 @pytest.mark.parametrize("fault", ["missing", "surplus"])
-def test_a_tensor_too_few_or_too_many_is_named(shelf, tmp_path, kind, fault, monkeypatch):
+def test_a_missing_or_surplus_tensor_is_named(shelf, tmp_path, kind, fault, monkeypatch):
     from safetensors.torch import load_file, save_file
 
     state = load_file(shelf / kind / "model.safetensors")
@@ -226,20 +234,20 @@ def test_a_drafter_of_another_kind_is_refused(shelf, no_weights):
 
 
 @pytest.mark.parametrize("template", [{}, {"enable_thinking": True}])
-def test_a_published_drafter_wants_its_own_chat_template(template):
+def test_a_published_drafter_needs_its_own_chat_template(template):
     engine = Engine("Qwen/Qwen3-4B", "cpu", "z-lab/Qwen3-4B-DFlash-b16", template)
     with pytest.raises(UserError, match=r"enable_thinking=false.*--model qwen3-4b") as error:
         engine.check("ddtree")
     assert one_sentence(error)
 
 
-def test_the_presets_own_template_suits_its_drafters():
+def test_a_presets_template_fits_its_drafters():
     for preset in presets.shipped().values():
         for drafter in preset.drafters.values():
-            presets.trained_with(drafter, preset.template)
+            presets.check_template(drafter, preset.template)
     with pytest.raises(UserError, match="enable_thinking"):
-        presets.trained_with(Source("/models/qwen3-8b-dflash-b16"), {})
-    presets.trained_with(Source("/models/my-own"), {})
+        presets.check_template(Source("/models/qwen3-8b-dflash-b16"), {})
+    presets.check_template(Source("/models/my-own"), {})
 
 
 def test_a_diffusion_model_does_not_decode_token_by_token():
@@ -254,10 +262,10 @@ class Hub:
     """A hub that holds the shelf's folders as repositories ``shelf/NAME``."""
 
     def __init__(self, shelf: Path):
-        self.shelf, self.asked = shelf, []
+        self.shelf, self.requests = shelf, []
 
     def fetch(self, source: Source, patterns: tuple[str, ...]) -> Path:
-        self.asked.append((source.name, source.revision, patterns))
+        self.requests.append((source.name, source.revision, patterns))
         return self.shelf / source.name.partition("/")[2]
 
 
@@ -268,18 +276,18 @@ def online(shelf, monkeypatch):
     return made
 
 
-def test_a_hub_drafters_small_files_come_first(shelf, online, no_weights):
+def test_a_check_fetches_only_a_drafters_small_files(shelf, online, no_weights):
     Engine(str(shelf / "llama"), "cpu", "shelf/dflash@v2").check("ddtree")
-    assert online.asked == [("shelf/dflash", "v2", hub.LIGHT)]
+    assert online.requests == [("shelf/dflash", "v2", hub.SMALL_FILES)]
 
 
 def test_a_hub_drafter_is_fetched_once(shelf, online):
     engine = Engine(str(shelf / "llama"), "cpu", "shelf/dflash")
     assert tokens(engine, "ddtree") == tokens(engine, "ar") == tokens(engine, "dflash")
-    assert online.asked == [("shelf/dflash", None, (*hub.LIGHT, *hub.WEIGHTS))]
+    assert online.requests == [("shelf/dflash", None, (*hub.SMALL_FILES, *hub.WEIGHTS))]
 
 
-def test_a_hub_that_cannot_be_reached_is_one_sentence(monkeypatch):
+def test_a_hub_that_cannot_be_reached_is_an_error(monkeypatch):
     import huggingface_hub
 
     def fail(*_args, **_kwargs):
@@ -287,13 +295,13 @@ def test_a_hub_that_cannot_be_reached_is_one_sentence(monkeypatch):
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
     with pytest.raises(UserError, match=r"'a/b@main' cannot be loaded: no route$"):
-        Source("a/b", "main").light()
+        Source("a/b", "main").config_folder()
 
 
 # ── what one needs ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_n_gram_counts_are_made_once_and_hold_what_the_trie_held(shelf, cache):
+def test_the_n_gram_store_is_made_once_and_holds_the_tries_counts(shelf, cache):
     preset = presets.find(named(shelf))
     with pytest.raises(UserError, match="fetch"):
         Engine(named(shelf), "cpu").method("dart")
@@ -305,7 +313,7 @@ def test_the_n_gram_counts_are_made_once_and_hold_what_the_trie_held(shelf, cach
     stamp = made.stat().st_mtime_ns
     fetch.fetch(preset)
     assert made.stat().st_mtime_ns == stamp
-    os.utime(made, ns=(0, 0))  # as if the counts had been made anew since
+    os.utime(made, ns=(0, 0))  # as if the trie had been made again since
     with pytest.raises(UserError, match="fetch"):
         Engine(named(shelf), "cpu").method("dart")
     fetch.fetch(preset)
@@ -313,7 +321,7 @@ def test_the_n_gram_counts_are_made_once_and_hold_what_the_trie_held(shelf, cach
     assert Engine(named(shelf), "cpu").method("dart").builder is not None
 
 
-def test_what_a_local_preset_needs_is_counted(shelf, cache):
+def test_the_needs_of_a_local_preset(shelf, cache):
     found = fetch.needs(presets.find(named(shelf)))
     assert [part.what for part in found.parts] == ["target", "dflash", "treeflash", "dart", "ngram"]
     assert [part.here for part in found.parts] == [True, True, True, True, False]
@@ -326,17 +334,17 @@ def test_what_a_local_preset_needs_is_counted(shelf, cache):
     assert found.weights(2) == 2 * found.parameters
 
 
-def test_what_a_hub_preset_needs_is_asked_and_only_what_would_be_fetched_counts():
+def test_a_hub_presets_needs_count_only_the_files_that_are_fetched():
     files = {"model.safetensors": 100, "config.json": 5, "picture.png": 1000, "small.trie": 70}
     found = fetch.needs(presets.find("qwen3-4b"), lambda _: files)
     assert [part.size for part in found.parts] == [105, 105, 105, 105, 70]
 
 
-def test_where_the_hub_cannot_be_asked_the_published_count_stands_in():
-    def silent(_source):
+def test_without_the_hub_the_published_parameter_count_is_used():
+    def unreachable(_source):
         raise UserError("no network")
 
-    found = fetch.needs(presets.find("qwen3-8b"), silent)
+    found = fetch.needs(presets.find("qwen3-8b"), unreachable)
     assert found.parts[0].size == 2 * found.parameters == 2 * 8_190_735_360
     assert found.parts[1].size is None and found.missing is None
 
@@ -346,7 +354,7 @@ def test_the_embedded_targets_needs(cache):
     assert found.parts[0].size == 86_000_000 and not found.parts[0].here
 
 
-def test_the_n_gram_file_of_a_hub_keeps_its_name_harmless(cache):
+def test_a_hub_files_name_cannot_leave_the_cache_folder(cache):
     path = fetch._store_path(presets.Ngram(Source("a/../b", "x/y"), "../../c.trie"))
     assert path.parent == cache / "ngram" and "/" not in path.name and path.name[0] != "."
 
@@ -354,7 +362,7 @@ def test_the_n_gram_file_of_a_hub_keeps_its_name_harmless(cache):
 def test_presets_are_found_without_torch():
     from tests.test_imports import HEAVY, modules_after
 
-    statement = "from core import presets\npresets.find('qwen3-4b')\npresets.find('a/b')"
+    statement = "from core.models import presets\npresets.find('qwen3-4b')\npresets.find('a/b')"
     assert not modules_after(statement) & (HEAVY | {"huggingface_hub"})
 
 
