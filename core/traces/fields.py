@@ -61,6 +61,9 @@ class Fields:
             raise BadField(f"{_shown(key)} is missing or no whole number from {least}")
         return value
 
+    def optional(self, key: str, least: int = 0) -> int | None:
+        return self.integer(key, least) if key in self else None
+
     def whole(self, key: str, least: int = -1) -> tuple[int, ...]:
         """Whole numbers from ``least`` to 2³¹ − 1."""
         return tuple(_whole(self.entries(key), key, least))

@@ -174,13 +174,12 @@ def round_from_json(line: Mapping[str, Any]) -> Round:
     path = _path(round_, draft)
     if block is not None and len(block.steps) != len(path):
         raise BadField(f"{len(block.steps)} denoising steps for {len(path)} accepted rows")
-    drawn = round_.integer("drawn_bonus") if "drawn_bonus" in round_ else None
     times = round_.object("times")
     return Round(
         index=round_.integer("index"),
         position=round_.integer("position"),
         draft=draft,
-        verdict=Verdict(path, nodes.integers("choice", count), drawn),
+        verdict=Verdict(path, nodes.integers("choice", count), round_.optional("drawn_bonus")),
         committed=round_.whole("committed", least=0),
         target_probs=_target_probs(round_.object("target_top"), nodes, count),
         probe=_probe(round_.object("probe")),
@@ -247,17 +246,14 @@ def _side(round_: Fields, parents: Array) -> frozenset[int]:
 def _proposal(round_: Fields, depths: Array) -> Proposal | None:
     candidates, offers = round_.object("candidates"), round_.object("offers")
     by_depth = _lists(candidates) if candidates else None
-    read = candidates.integer("read", least=1) if "read" in candidates else None
+    read, max_depth = candidates.optional("read", least=1), round_.optional("max_depth")
     if not offers:
         return None if by_depth is None else Proposal.factorised(by_depth, depths, read)
     lists = _lists(offers)
     after = offers.integers("after", len(depths), least=NOT_ASKED, kind=np.int32)
     if after.max() >= len(lists.ids):
         raise BadField("a node's offers are not among those of the round")
-    if by_depth is not None:
-        last = len(by_depth.ids)
-    else:
-        last = round_.integer("max_depth") if "max_depth" in round_ else 0
+    last = max_depth or 0 if by_depth is None else len(by_depth.ids)
     return Proposal(lists, after, last, by_depth, read)
 
 
