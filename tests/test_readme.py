@@ -10,30 +10,17 @@ from pathlib import Path
 import pytest
 
 from app.cli import COMMANDS
-from core.methods.registry import RECIPES
+from core.methods.names import METHODS
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
 RESULTS = (ROOT / "RESULTS.md").read_text("utf-8")
 
 
-def test_the_method_it_shows_is_the_file_it_names():
-    source = (ROOT / "assets" / "examples" / "prompt_lookup.py").read_text("utf-8")
-    body = source[source.index("from collections") :]
-    assert f"```python\n{body}```" in README
-    assert len(body.splitlines()) < 45
-
-
-def test_it_names_every_command_and_method():
-    for name in (*COMMANDS, *RECIPES):
-        assert f"`{name}" in README or f"python -m app {name}" in README, name
-
-
-def test_its_files_and_links_exist():
-    for path in re.findall(r"\[[^]]*\]\((?!https)([^)]+)\)", README + RESULTS):
-        assert (ROOT / path).is_file(), path
-    for path in re.findall(r"`((?:core|app|analysis|assets|tests)/[\w./-]+)`", README + RESULTS):
-        assert (ROOT / path).exists(), path
+def test_the_documents_name_every_command_and_method():
+    documents = README + (ROOT / "docs" / "commands.md").read_text("utf-8")
+    for name in (*COMMANDS, *METHODS):
+        assert f"`{name}" in documents or f"python -m app {name}" in documents, name
 
 
 def test_its_short_table_is_part_of_the_long_one():

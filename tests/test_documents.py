@@ -1,0 +1,74 @@
+"""The documents' examples run, and the programs they name exist."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from core.drafting.session import FactorisedSession, PathSession
+from core.methods.method import Method
+from core.methods.registry import find
+from core.rounds.draft import Candidates
+from tests import toys
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXTENDING = (ROOT / "docs" / "extending.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_files_and_links_that_a_document_names_exist(path):
+    text = path.read_text("utf-8")
+    for link in re.findall(r"\[[^]]*\]\((?!http)([^)#]+)[^)]*\)", text):
+        assert (path.parent / link).exists(), link
+    for name in re.findall(r"`((?:core|app|analysis|assets|tests|docs)/[\w./-]+\w)`", text):
+        assert (ROOT / name).exists(), name
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 200
+
+
+def test_the_builder_in_extending_md_runs():
+    code = next(b for b in re.findall(r"```python\n(.*?)```", EXTENDING, re.S) if "def comb" in b)
+    names = {"Method": Method}
+    exec(compile(code, "extending.md", "exec"), names)  # noqa: S102 (our own document)
+    ids = np.arange(12).reshape(3, 4)
+    session = FactorisedSession(Candidates(ids, -np.ones((3, 4), np.float32)))
+    draft = names["comb"](session, [7], 5)
+    assert draft.parents.tolist() == [-1, 0, 0, 1, 1, 3] and draft.depths.tolist() == [
+        0,
+        1,
+        1,
+        2,
+        2,
+        3,
+    ]
+    assert isinstance(names["METHOD"], Method)
+
+
+@pytest.mark.parametrize("name", ["trigram", "prompt_lookup"])
+def test_an_example_method_is_declared(name):
+    method = find(str(ROOT / "assets" / "examples" / f"{name}.py"))
+    assert method.drafter_info is not None and method.all_options
+    assert len((ROOT / "assets" / "examples" / f"{name}.py").read_text().splitlines()) <= 75
+
+
+class OneLanguage:
+    """What the example needs of a target."""
+
+    name, vocabulary = "smollm2-135m", toys.VOCABULARY
+
+
+@pytest.mark.parametrize("sampling", [toys.GREEDY, toys.HOT], ids=["greedy", "hot"])
+def test_the_path_conditional_example_is_lossless(sampling):
+    """On a toy target, with the shipped store: its tokens are those of plain decoding."""
+    from core.decoding.decode import Decoder
+    from core.drafting.builders import best_first
+
+    info = find(str(ROOT / "assets" / "examples" / "trigram.py")).drafter_info
+    drafter = info.load(OneLanguage(), None, info.options(depths=3))
+    assert issubclass(type(drafter.begin(0, 4)), PathSession)
+    found = toys.run(Decoder("m", drafter, best_first), 30, sampling, budget=8)
+    assert found.tokens == toys.plain(30, sampling)
