@@ -211,8 +211,10 @@ class Round:
         status = self.status[row]
         if status != REJECTED:
             return status
-        behind = self.verdict.path[:-1]  # accepted, and so was a child of it
-        if not set(behind).isdisjoint(self.draft.sources[row]):
+        last = self.verdict.path[-1]  # of all accepted rows, only this one has no accepted child
+        if any(
+            self.status[above] == ACCEPTED for above in self.draft.sources[row] if above != last
+        ):
             return OUTRANKED
         return REFUSED if self.verdict.bonus_token is not None else self.stop_reason
 

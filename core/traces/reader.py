@@ -218,6 +218,8 @@ def _path(round_: Fields, draft: Draft | BlockDraft) -> tuple[int, ...]:
         not 0 < row < len(draft) or above not in sources[row] for above, row in pairwise(path)
     ):
         raise BadField("the accepted path is no path from the root")
+    if isinstance(draft, Draft) and not draft.side.isdisjoint(path):
+        raise BadField("the accepted path holds a side row")
     return path
 
 
