@@ -1,0 +1,176 @@
+"""Rounds as plain data: drafts, verdicts, and why a branch ended."""
+
+import itertools
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from core.rounds.draft import CHILDLESS, NOT_ASKED, Candidates, Draft, Proposal
+from core.rounds.round import (
+    ACCEPTED,
+    BEYOND,
+    NO_DRAFT,
+    OUTRANKED,
+    OUTSIDE,
+    PRUNED,
+    REFUSED,
+    REJECTED,
+    SIDE,
+    UNREACHED,
+    Round,
+    Sampling,
+    Verdict,
+)
+from tests.toys import draft_of, random_parents, verdict_of
+
+#        root ── 1(a) ── 3(c)
+#            └── 2(b) ── 4(d)
+DRAFT = draft_of([-1, 0, 0, 1, 2], [9, 1, 2, 3, 4])
+DEPTHS = [[1, 2], [3, 4], [5, 6]]  # tokens by depth
+LISTS = [[1, 2], [3, 7], [4, 8]]  # tokens after the root, after 1 and after 2
+
+
+def lists(rows):
+    ids = np.array(rows)
+    return Candidates(ids, -ids.astype(np.float32))
+
+
+def by_depth(rows=DEPTHS, read=None):
+    return Proposal.factorised(lists(rows), DRAFT.depths, read)
+
+
+def by_row(after=(0, 1, 2, CHILDLESS, CHILDLESS), rows=DEPTHS, read=None):
+    return Proposal(lists(LISTS), np.array(after, np.int32), 3, rows and lists(rows), read)
+
+
+def a_round(path, bonus, proposal=None, **changes):
+    draft = replace(DRAFT, proposal=proposal, **changes)
+    return Round(0, 7, draft, verdict_of(draft, path, bonus), ())
+
+
+def test_a_draft_knows_its_nodes_children_and_paths():
+    assert DRAFT.nodes == 4 and Draft.root_only(3).nodes == 0
+    assert DRAFT.children == ((1, 2), (3,), (4,), (), ())
+    assert [DRAFT.child(*of) for of in ((0, 2), (0, 3), (1, 4), (3, 1))] == [2, None, None, None]
+    assert DRAFT.path(0) == (0,) and DRAFT.path(4) == (0, 2, 4)
+
+
+def test_a_chain_sums_its_log_q():
+    draft = Draft.chain([9, 1, 2], log_q=[-1.0, -2.0])
+    assert draft.parents.tolist() == [-1, 0, 1] and draft.ranks.tolist() == [0, 1, 1]
+    assert draft.log_q.tolist() == [0, -1, -2] and draft.scores.tolist() == [0, -1, -3]
+
+
+def test_paths_of_random_trees_follow_the_parents():
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        parents = random_parents(rng, 30)
+        draft = draft_of(parents, range(30))
+        for row in range(30):
+            path = draft.path(row)
+            assert path[0] == 0 and path[-1] == row and len(path) == draft.depths[row] + 1
+            assert all(parents[b] == a for a, b in itertools.pairwise(path))
+
+
+def test_a_verdict_counts_nodes_and_knows_its_bonus():
+    verdict = Verdict((0, 2, 4), np.array([2, -1, 4, -1, 8]))
+    assert (verdict.accepted, verdict.bonus, replace(verdict, bonus_token=5).bonus) == (2, 8, 5)
+
+
+def test_status_tells_rejected_from_unobserved():
+    record = a_round([0, 2], 8, by_depth())
+    assert record.status == (ACCEPTED, REJECTED, ACCEPTED, UNREACHED, REJECTED)
+    assert [record.why(row) for row in (1, 2, 3)] == [OUTRANKED, ACCEPTED, UNREACHED]
+
+
+def test_side_rows_are_neither_accepted_nor_rejected():
+    record = a_round([0, 1], 8, side=frozenset({2, 4}))
+    assert record.status == (ACCEPTED, ACCEPTED, SIDE, REJECTED, SIDE) and record.why(2) == SIDE
+    assert record.draft.child(0, 2) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "bonus", "proposal", "why"),
+    [
+        # by depth
+        ([0, 1], 3, by_depth(), PRUNED),
+        ([0, 1], 4, by_depth(), PRUNED),
+        ([0, 1], 40, by_depth(), OUTSIDE),
+        ([0, 1], 1, by_depth(), OUTSIDE),
+        ([0, 1], 5, by_depth(), OUTSIDE),
+        ([0, 1, 3], 8, by_depth([[1, 2], [3, 4]]), BEYOND),
+        ([0], 8, None, BEYOND),
+        # what the builder never looks at was not pruned by the budget
+        ([0, 1], 4, by_depth(read=1), OUTSIDE),
+        ([0, 1], 4, by_depth(read=2), PRUNED),
+        ([0, 1], 7, by_row(read=1), OUTSIDE),
+        ([0, 1], 7, by_row(read=2), PRUNED),
+        # by row
+        ([0, 1], 7, by_row(), PRUNED),  # listed behind 1, though no candidate of the depth
+        ([0, 1], 8, by_row(), OUTSIDE),  # listed behind 2 only
+        ([0, 1], 4, by_row(), OUTSIDE),  # a candidate of the depth, but not behind 1
+        ([0, 2, 4], 5, by_row(), OUTSIDE),  # a leaf outside the M candidates has no children
+        ([0], 9, by_row(), OUTSIDE),
+        ([0, 1], 7, by_row(rows=None), PRUNED),  # a drafter that always conditions on the path
+        ([0, 2, 4], 5, by_row((0, 1, 2, CHILDLESS, NOT_ASKED), None), PRUNED),
+    ],
+)
+def test_the_stop_is_explained_by_what_the_drafter_listed_there(path, bonus, proposal, why):
+    record = a_round(path, bonus, proposal)
+    assert record.stop_reason == why
+    assert all(record.why(row) == why for row in record.draft.children[path[-1]])
+
+
+def test_a_token_drawn_from_the_residual_refused_the_rows_behind_the_last_one():
+    record = a_round([0, 1], 3, by_depth())
+    record = replace(record, verdict=replace(record.verdict, bonus_token=6))
+    assert [record.why(row) for row in (2, 3)] == [OUTRANKED, REFUSED]
+
+
+def test_a_round_without_drafted_nodes_says_so():
+    record = Round(0, 7, Draft.root_only(3), Verdict((0,), np.array([5])), (5,))
+    assert record.stop_reason == NO_DRAFT and record.candidates_behind(0) is None
+
+
+@pytest.mark.parametrize(
+    ("proposal", "expected"),
+    [
+        (None, [None] * 5),
+        (by_depth([[1, 2], [3, 4]]), [[1, 2], [3, 4], [3, 4], None, None]),
+        (by_row(), [[1, 2], [3, 7], [4, 8], None, None]),
+        (by_row((0, NOT_ASKED, 2, 1, CHILDLESS)), [[1, 2], None, [4, 8], [3, 7], None]),
+    ],
+)
+def test_the_list_behind_a_row(proposal, expected):
+    record = a_round([0], 8, proposal)
+    found = [record.candidates_behind(row) for row in range(5)]
+    assert [each and each.ids.tolist() for each in found] == expected
+    assert all((each.log_q == -each.ids).all() for each in found if each)
+
+
+def test_causes_of_a_long_accepted_path_take_time_by_its_length_alone():
+    rows = 20_000  # one accepted chain, and a sibling of each of its nodes
+    parents = [-1, *(2 * (row // 2) for row in range(2 * rows))]
+    draft = draft_of(parents, range(2 * rows + 1))
+    record = Round(0, 0, draft, Verdict(tuple(range(0, 2 * rows, 2)), draft.tokens), ())
+    began = time.process_time()
+    causes = [record.why(row) for row in range(len(draft))]
+    assert causes.count(OUTRANKED) == rows - 1 and time.process_time() - began < 5
+
+
+def test_a_token_without_text_shows_its_id():
+    record = a_round([0], 8).with_texts({9: "nine"})
+    assert (record.text(9), record.text(8)) == ("nine", "⟨8⟩")
+
+
+def test_drafts_and_rounds_are_frozen():
+    with pytest.raises(AttributeError):
+        a_round([0], 8).index = 3  # type: ignore[misc]
+    with pytest.raises(AttributeError):
+        DRAFT.tokens = None  # type: ignore[misc]
+
+
+def test_greedy_means_temperature_zero():
+    assert Sampling().greedy and not Sampling(temperature=0.01).greedy
