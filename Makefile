@@ -4,18 +4,20 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: app test lint types setup model clean
+.PHONY: app test lint types setup model constraints clean
 
 app: setup model
 	$(BIN)/python -m app
 
-# One thread a process: the cores are taken by the processes.
+# One thread a process: the cores are taken by the processes. Browser and graphviz tests are skipped,
+# with a reason at the end, where chromium or dot is missing.
 test: setup model lint types
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo --no-cache
 
 types: setup
 	$(BIN)/pyright
@@ -24,10 +26,14 @@ types: setup
 model: setup
 	$(BIN)/python -m app fetch
 
+# After a change of requirements.txt, and for newer versions of what it brings.
+constraints:
+	PYTHON=$(PYTHON) .ci/constraints
+
 setup: $(VENV)/.ready
 
-$(VENV)/.ready: requirements.txt
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Draftscope needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
+$(VENV)/.ready: requirements.txt constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15) and "Draftscope needs Python 3.11 to 3.14; set PYTHON=/path/to/python3.14")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install -r requirements.txt

@@ -1,7 +1,5 @@
 """The embedded model with the shipped drafters, through the engine."""
 
-import os
-
 import pytest
 import torch
 
@@ -14,6 +12,7 @@ from core.methods.registry import find
 from core.models import embedded
 from core.rounds.round import Sampling
 from core.verification.sampling import TargetSampler
+from tests import needs
 
 pytestmark = pytest.mark.embedded
 
@@ -27,9 +26,7 @@ def engine():
     try:
         embedded.prepare()
     except UserError as error:
-        if os.environ.get("DRAFTSCOPE_REQUIRE_MODEL"):
-            raise
-        pytest.skip(f"the embedded model cannot be prepared here: {error}")
+        needs.missing(f"the embedded model cannot be prepared here: {error}")
     return Engine(device="cpu")
 
 

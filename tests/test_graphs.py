@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import shutil
 from dataclasses import fields, replace
 
 import graphviz
@@ -142,7 +141,7 @@ def test_without_the_dot_program_only_its_layout_is_missing(monkeypatch):
         dot_svg(small_round())
 
 
-@pytest.mark.skipif(not shutil.which("dot"), reason="graphviz's program is not installed")
+@pytest.mark.usefixtures("dot")
 def test_graphviz_itself_takes_it():
     svg = dot_svg(make_round(1, 16, hostile=True))
     assert svg.count(b'class="node"') == 18

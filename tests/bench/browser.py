@@ -31,9 +31,10 @@ from app.studio.engine import Ask, LiveEngine, ModelChoice
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
-from tests.browser.conftest import CHROMIUM, FLAGS
+from tests.browser.conftest import FLAGS
 from tests.browser.steps import free_port, open_file, run, served, serving, state
 from tests.fakes import FakeEngine, make_header, make_run, rounds_of
+from tests.needs import CHROMIUM
 
 # From a key to the second frame after it: the first one has been painted then.
 STEP = """(key) => new Promise((done) => {

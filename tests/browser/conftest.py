@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import needs
 from tests.fakes import FakeEngine
 
 if TYPE_CHECKING:  # where gradio is missing, the tests are skipped and nothing else is imported
@@ -16,7 +15,6 @@ if TYPE_CHECKING:  # where gradio is missing, the tests are skipped and nothing 
 
     from tests.browser.steps import Open
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 LOADING = 120_000  # ms for a page to load: seconds on a quiet machine, and not what is tested
@@ -26,10 +24,9 @@ LOADING = 120_000  # ms for a page to load: seconds on a quiet machine, and not 
 def browser() -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright
 
-    if not CHROMIUM and not os.environ.get("CI"):
-        pytest.skip("no chromium here: .ci/run installs Debian's")
+    path = needs.chromium()
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        chromium = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield chromium
         chromium.close()
 

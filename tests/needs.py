@@ -1,0 +1,34 @@
+"""What some tests need beside Python packages. Without it they are skipped, saying how to get it.
+
+With ``DRAFTSCOPE_REQUIRE_ALL=1``, as in ``.ci/run``, they fail instead: nothing is left out
+unnoticed. Skips for hardware (a GPU) and for the system (``/dev/full``) are plain pytest skips.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import NoReturn
+
+import pytest
+
+REQUIRE_ALL = os.environ.get("DRAFTSCOPE_REQUIRE_ALL") == "1"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+DOT = shutil.which("dot")
+
+
+def chromium() -> str:
+    """The browser's path; the test that calls this ends here where there is none."""
+    return CHROMIUM or missing("no chromium here: install the package chromium (apt, brew)")
+
+
+def dot() -> str:
+    """The path of graphviz's program; the test that calls this ends here where there is none."""
+    return DOT or missing("no dot here: install the package graphviz (apt, brew)")
+
+
+def missing(reason: str) -> NoReturn:
+    """Skip the test that runs; fail it where all tests must run."""
+    if REQUIRE_ALL:
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
