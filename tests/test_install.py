@@ -1,4 +1,4 @@
-"""constraints.txt pins every package that requirements.txt brings, and that is what is installed."""
+"""constraints.txt pins every package that requirements.txt brings; that is what is installed."""
 
 import importlib.metadata as metadata
 import re
