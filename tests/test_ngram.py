@@ -1,7 +1,4 @@
-"""The n-gram store against counting by hand, the ``.trie`` format byte for byte, and broken files.
-
-Files are written where a test wants them; nothing here needs a model but a tokenizer of bytes.
-"""
+"""The n-gram store against counting by hand, the ``.trie`` format byte for byte, and broken files."""
 
 import json
 import random
@@ -31,14 +28,14 @@ from core.ngram import (
 )
 from core.ngram.build import BYTES_PER_TOKEN
 from core.ngram.documents import expand, read_documents
-from core.ngram.store import MAX_VOCABULARY, TENSORS, saturated
+from core.ngram.store import MAX_VOCABULARY, TENSORS, count_limit
 
 TEXT = [[1, 2, 3, 1, 2], [5], [], [1, 2], [1, 2, 3, 9, 0, 9, 9, 9, 9]]
 MEMORIES = (1, 5 * BYTES_PER_TOKEN, 23 * BYTES_PER_TOKEN, 1 << 20)  # 1, 5, 23 tokens; all
 
 
 def by_hand(documents, min_count=1):
-    """What a store must count, with Python's own counter."""
+    """The counts a store must have, by Python's Counter."""
     grams = Counter(
         tuple(document[start : start + length])
         for document in documents
@@ -49,7 +46,7 @@ def by_hand(documents, min_count=1):
 
 
 def grams(store):
-    """Every gram of a store with its count, by walking the arrays as their description says."""
+    """Every gram of a store with its count, by walking the arrays as documented."""
     found = {}
     levels = [store.level(length, 0, size) for length, size in enumerate(store.sizes, 1)]
     starts = (store.arrays.bigram_starts.tolist(), store.arrays.trigram_starts.tolist())
@@ -102,7 +99,7 @@ def test_counts_are_those_counted_by_hand_whatever_the_memory(tmp_path_factory, 
     assert store.tokens == sum(map(len, documents))
 
 
-def test_what_is_counted_survives_any_type_of_document(tmp_path):
+def test_documents_may_be_of_any_integer_type(tmp_path):
     expected = by_hand(TEXT)
     kinds = [tuple, lambda d: np.array(d, np.uint16), lambda d: np.array(d, np.int64)]
     for number, kind in enumerate(kinds):
@@ -111,7 +108,7 @@ def test_what_is_counted_survives_any_type_of_document(tmp_path):
 
 
 def test_a_document_longer_than_every_buffer(tmp_path, monkeypatch):
-    monkeypatch.setattr("core.ngram.build._STEP", 7)
+    monkeypatch.setattr("core.ngram.build._PIECE", 7)
     document = np.random.default_rng(0).integers(0, 5, 2_000)
     options = Options(memory=100 * BYTES_PER_TOKEN)
     store = build_store([document, document[:1]], tmp_path / "a.safetensors", 5, options)
@@ -120,16 +117,16 @@ def test_a_document_longer_than_every_buffer(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("vocabulary", [MAX_VOCABULARY, 151_936])
 @pytest.mark.parametrize("beyond", [-2, -1, 0, 1, 2, 3, 1000])
-def test_counts_stay_exact_where_a_node_is_full(tmp_path, vocabulary, beyond):
-    """Around the count that means "see the large ones", on all three levels at once."""
-    times = saturated(vocabulary) + beyond
+def test_large_counts_are_exact(tmp_path, vocabulary, beyond):
+    """Around the count that marks a large node, on all three levels at once."""
+    times = count_limit(vocabulary) + beyond
     last = vocabulary - 1
     documents = [[last] * times, [3, 4, last] * (times + 1)]
     store = build_store(documents, tmp_path / "a.safetensors", vocabulary, Options(memory=1 << 20))
     expected = by_hand(documents)
     assert grams(store) == expected
     assert len(store.arrays.large_nodes) == sum(
-        n >= saturated(vocabulary) for n in expected.values()
+        n >= count_limit(vocabulary) for n in expected.values()
     )
     counts = np.empty(2, np.int64)
     assert lookup(store.arrays, last, last, np.array([last, 3]), counts) == (2, times - 1)
@@ -143,7 +140,7 @@ def test_pruning_drops_rare_trigrams_and_keeps_their_contexts_counts(tmp_path):
     assert store.metadata["min_count"] == "2"
 
 
-def test_a_store_is_small_and_says_what_it_is(tmp_path):
+def test_a_store_is_small_and_has_its_metadata(tmp_path):
     rng = np.random.default_rng(0)
     path = tmp_path / "a.safetensors"
     options = Options(tokenizer="0123abcd", sources="a.txt, ü\n\x1b[31m")
@@ -157,7 +154,7 @@ def test_a_store_is_small_and_says_what_it_is(tmp_path):
 
 
 @pytest.mark.parametrize("document", [[-1], [10], [2**40], [2**70], [1.0], ["a"], [[1]], [True]])
-def test_a_document_that_is_none_is_refused(tmp_path, document):
+def test_an_invalid_document_is_refused(tmp_path, document):
     with pytest.raises(UserError, match="document 2 "):
         build_store([[1, 2], document], tmp_path / "a.safetensors", 10)
     assert list(tmp_path.iterdir()) == []
@@ -191,18 +188,18 @@ def test_an_error_midway_leaves_everything_as_it_was(tmp_path, error):
         assert list(tmp_path.iterdir()) == [path] and path.read_bytes() == before
 
 
-def test_a_place_where_no_file_can_be_is_one_sentence(tmp_path):
+def test_an_impossible_path_is_an_error(tmp_path):
     (tmp_path / "file").touch()
     for path in (tmp_path, tmp_path / "no" / "a.safetensors", tmp_path / "file" / "a.safetensors"):
         with pytest.raises(UserError, match="folder"):
             build_store(TEXT, path, 10)
 
 
-def test_no_space_left_is_one_sentence(tmp_path, monkeypatch):
+def test_a_full_disk_is_an_error(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("core.ngram.build.Levels._write", full)
+    monkeypatch.setattr("core.ngram.build.LevelWriter._write", full)
     with pytest.raises(UserError, match="No space left"):
         build_store(TEXT, tmp_path / "a.safetensors", 10)
     assert list(tmp_path.iterdir()) == []
@@ -277,7 +274,7 @@ def test_probabilities_are_undiscounted(tmp_path):
     assert store.probabilities([1], np.array([], int)).tolist() == []
 
 
-def test_the_empty_store_knows_nothing(tmp_path):
+def test_the_empty_store(tmp_path):
     built = build_store([], tmp_path / "a.safetensors", 49_152)
     for store in (NgramStore.empty(), NgramStore.empty(49_152), built):
         assert (store.nodes, store.sizes, store.tokens) == (0, (0, 0, 0), 0)
@@ -288,7 +285,7 @@ def test_the_empty_store_knows_nothing(tmp_path):
 @pytest.mark.parametrize(
     "counts", [{(): 1}, {(1, 2, 3, 4): 1}, {(10,): 1}, {(-1,): 1}, {(1,): -1}, {(1, 2): 1}]
 )
-def test_from_counts_refuses_what_is_no_trie(counts):
+def test_from_counts_refuses_invalid_grams(counts):
     with pytest.raises(UserError):
         NgramStore.from_counts(counts, 10)
 
@@ -337,14 +334,14 @@ def test_store_and_trie_are_the_same_both_ways(tmp_path_factory, corpus):
 
 @settings(max_examples=40)
 @given(corpora(), st.integers(0, 2**32))
-def test_nodes_and_children_may_stand_in_any_order(tmp_path_factory, corpus, seed):
+def test_nodes_and_children_may_have_any_order(tmp_path_factory, corpus, seed):
     _, documents = corpus
     folder, rng = tmp_path_factory.mktemp("shuffled"), random.Random(seed)
     counts = by_hand(documents)
     order = list(counts)
     rng.shuffle(order)
     shuffled = folder / "a.trie"
-    # The root's own fields mean nothing: a pruned file has a negative count there.
+    # The root's own fields have no meaning: a pruned file has a negative count there.
     shuffled.write_bytes(trie_bytes(counts, [(), *order], rng, root=(-1, 2**64 - 1, -5)))
     store = read_trie(shuffled, folder / "a.safetensors")
     largest = max((t for document in documents for t in document), default=0)
@@ -580,7 +577,7 @@ def test_a_store_that_contradicts_itself_is_refused(tmp_path, whole_file, change
         NgramStore.open(path)
 
 
-def test_the_changed_header_alone_is_no_reason(tmp_path, whole_file):
+def test_rewriting_the_header_is_harmless(tmp_path, whole_file):
     path = tmp_path / "a.safetensors"
     path.write_bytes(with_header(whole_file, lambda header: None))
     assert NgramStore.open(path).probabilities([1, 1], np.array([1])).tolist() == [2998 / 2999]
@@ -611,8 +608,8 @@ def test_other_files_are_no_store(tmp_path):
             NgramStore.open(missing)
 
 
-def test_lookup_bears_any_contents(tmp_path, whole_file):
-    """Where only the arrays are damaged, answers may be wrong but memory is not left."""
+def test_lookup_is_safe_for_damaged_arrays(tmp_path, whole_file):
+    """Answers may be wrong, but no memory outside the arrays is read."""
     header = header_of(whole_file)
     begin = 8 + int.from_bytes(whole_file[:8], "little")
     rng = np.random.default_rng(0)
@@ -703,7 +700,7 @@ def test_token_files(tmp_path):
 
 
 def save_odd_tokens(folder):
-    """Files that look like token files and hold none."""
+    """Files that look like token files but are not."""
     np.save(folder / "float.npy", np.zeros(3))
     np.save(folder / "deep.npy", np.zeros((1, 1, 1), int))
     np.save(folder / "object.npy", np.array([{}]), allow_pickle=True)
@@ -740,7 +737,7 @@ def test_a_folder_is_the_text_below_it(tmp_path):
     ):
         (tmp_path / name).write_bytes(content)
     assert expand([tmp_path]) == [tmp_path / "a.txt", tmp_path / "b" / "z.py"]
-    assert expand([tmp_path / "b" / "latin"]) == [tmp_path / "b" / "latin"]  # named: complain later
+    assert expand([tmp_path / "b" / "latin"]) == [tmp_path / "b" / "latin"]  # named: an error when read
     for path in (tmp_path / "none", tmp_path / ".git" / "no"):
         with pytest.raises(UserError, match="no file"):
             expand([path])
@@ -830,7 +827,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("words", BAD.values(), ids=BAD.keys())
-def test_bad_input_is_one_sentence_and_changes_nothing(call, model, tmp_path, words):
+def test_bad_input_is_an_error_and_changes_nothing(call, model, tmp_path, words):
     (tmp_path / "text.txt").write_text("some text")
     (tmp_path / "latin.txt").write_bytes(b"gr\xfcn")
     (tmp_path / "nothing.txt").touch()
@@ -853,13 +850,13 @@ def test_bad_input_is_one_sentence_and_changes_nothing(call, model, tmp_path, wo
     assert {path: path.is_file() and path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_ctrl_c_leaves_nothing(call, model, tmp_path, monkeypatch):
+def test_ctrl_c_leaves_no_file(call, model, tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("some text " * 50)
 
     def pressed(*_):
         raise KeyboardInterrupt
 
-    for name in ("core.ngram.build.merged", "core.ngram.trie._records"):
+    for name in ("core.ngram.build.merge_runs", "core.ngram.trie._level_words"):
         monkeypatch.setattr(name, pressed)
         for out in ("a.trie", "a.safetensors")[: 1 if "trie" in name else 2]:
             code, _, err = call(tmp_path / out, tmp_path / "a.txt", "--model", model)

@@ -11,11 +11,11 @@ from core import ASSETS
 from core.diffusion.draft_graph import MAX_FORMULAS, DraftGraph, make_graph
 from core.diffusion.request import ONE_BY_ONE, Pace
 from core.errors import UserError
+from core.json_input import read_json
 from core.models import embedded
 
 FORMAT = "draftscope-graph"
 VERSION = 1
-MAX_FILE = 1 << 20  # bytes
 
 
 def load_graph(wanted: str, model: str, pace: Pace) -> DraftGraph:
@@ -77,14 +77,7 @@ def write_graph(path: Path, graph: DraftGraph) -> None:
 
 def read_graph(path: Path) -> DraftGraph:
     """Raises UserError, with one sentence, for a file that is not a draft graph."""
-    try:
-        if path.stat().st_size > MAX_FILE:
-            raise UserError(f"{path} is too large for a draft graph")
-        value = json.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise UserError(f"the draft graph {path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError):
-        raise UserError(f"{path} is not JSON: not a draft graph") from None
+    value = read_json(path)
     try:
         return graph_from_json(value, path.stem)
     except UserError as error:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from core.errors import UserError, first_line
 from core.files import replacing
+from core.json_input import read_json
 from core.models.int8 import compress, expand, expanded_shapes
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -52,8 +53,8 @@ def write(
 def read_config(folder: Path, kind: str) -> dict[str, Any]:
     """The folder's config.json. Raises UserError when there is no readable one."""
     try:
-        raw = json.loads((folder / "config.json").read_text())
-    except (OSError, ValueError) as error:
+        raw = read_json(folder / "config.json")
+    except UserError as error:
         raise UserError(f"{folder} holds no {kind} checkpoint: {error}") from None
     if not isinstance(raw, dict):
         raise UserError(f"{folder} holds no {kind} checkpoint: its config is not an object")

@@ -1,8 +1,8 @@
-"""N-gram counts over token ids: build them, keep them in one small file, look them up in µs.
+"""N-gram counts over token ids: building them, one small file of them, and lookups in µs.
 
 store      the file, and the lookup that tree search calls from numba
 build      documents → store, by sorting and merging in bounded memory
-trie       the released ``.trie`` format, read and written as a stream
+trie       DART's released ``.trie`` format, read and written as a stream
 documents  text, JSON lines and token files → documents
 """
 

@@ -1,15 +1,14 @@
-"""Documents to count: token ids from text, JSON lines and token files, read as they are needed.
+"""Documents of token ids, read lazily from text, JSON lines and token files.
 
-.jsonl          one object a line: "tokens" or "ids" as they are, else every text of a known
-                field is a document
-.npy            integers: one document, or one a row
-.safetensors    "tokens" or "ids" likewise, cut at "starts" where there are any
-anything else   UTF-8 text, one document a file
+.jsonl          one object per line: token ids ("tokens", "ids"), or every text of a known field as
+                a document
+.npy            integers: one document, or one per row
+.safetensors    "tokens" or "ids" likewise; "starts", if present, are where documents begin
+anything else   UTF-8 text, one document per file
 """
 
 from __future__ import annotations
 
-import json
 import os
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,24 +19,25 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from core.errors import UserError
+from core.json_input import parse_json
 from core.rounds.draft import Array
 from core.samples import ANSWER_FIELDS, QUESTION_FIELDS, without_marks
 
 Document = Sequence[int] | Array
 Encode = Callable[[list[str]], Sequence[Sequence[int]]]  # texts → their token ids
-Passed = Callable[[int], None]  # how many more bytes have been read
+BytesRead = Callable[[int], None]  # how many more bytes have been read
 
 TEXT_FIELDS = (*QUESTION_FIELDS, *ANSWER_FIELDS, "text", "content")
 ID_FIELDS = ("tokens", "ids", "input_ids")
 TOKEN_FILES = (".npy", ".safetensors")
-_PIECE = 1 << 18  # characters of a text tokenised at once; more would be slower
+_PIECE = 1 << 18  # characters of a text tokenised at once; more is slower
 _BATCH = 256  # short texts tokenised together
 
 
 def expand(paths: Iterable[Path]) -> list[Path]:
-    """The files as they are named, and all text files below folders, hidden ones left out.
+    """The files that are named, and all text files below folders, without hidden ones.
 
-    Raises UserError for a path that is not there and for a folder without text.
+    Raises UserError for a path that does not exist and for a folder without text.
     """
     files: list[Path] = []
     for path in paths:
@@ -60,7 +60,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _is_text(file: Path) -> bool:
-    """Whether a file is UTF-8 to its end and holds no zero byte."""
+    """Whether the whole file is UTF-8 without zero bytes."""
     decoder = getincrementaldecoder("utf-8")()
     try:
         with file.open("rb") as stream:
@@ -75,31 +75,31 @@ def _is_text(file: Path) -> bool:
 
 
 def read_documents(
-    files: Iterable[Path], encode: Encode, passed: Passed = lambda _: None
+    files: Iterable[Path], encode: Encode, bytes_read: BytesRead = lambda _: None
 ) -> Iterator[Document]:
     """Every document of the files. Raises UserError naming the file, and the line of a .jsonl."""
     for file in files:
         kind = {".jsonl": _json_lines, ".npy": _numpy, ".safetensors": _safetensors}
         try:
-            yield from kind.get(file.suffix.lower(), _text)(file, encode, passed)
+            yield from kind.get(file.suffix.lower(), _text)(file, encode, bytes_read)
         except OSError as error:
             raise UserError(f"{file} cannot be read: {error.strerror or error}") from None
         except UnicodeDecodeError:
             raise UserError(f"{file} is not UTF-8 text") from None
 
 
-def _text(file: Path, encode: Encode, passed: Passed) -> Iterator[Document]:
+def _text(file: Path, encode: Encode, bytes_read: BytesRead) -> Iterator[Document]:
     """The whole file as one document, tokenised in pieces of whole lines to bound the memory."""
     pieces = [np.empty(0, np.int32)]
     with file.open(encoding="utf-8-sig") as stream:
         while lines := stream.readlines(_PIECE):
             (ids,) = encode(["".join(lines)])
             pieces.append(np.asarray(ids, np.int32))
-            passed(sum(len(line.encode()) for line in lines))
+            bytes_read(sum(len(line.encode()) for line in lines))
     yield np.concatenate(pieces)
 
 
-def _json_lines(file: Path, encode: Encode, passed: Passed) -> Iterator[Document]:
+def _json_lines(file: Path, encode: Encode, bytes_read: BytesRead) -> Iterator[Document]:
     waiting: list[str] = []
     with file.open("rb") as stream:
         for number, line in enumerate(stream, 1):
@@ -111,17 +111,14 @@ def _json_lines(file: Path, encode: Encode, passed: Passed) -> Iterator[Document
             if len(waiting) >= _BATCH or sum(map(len, waiting)) >= _PIECE:
                 yield from encode(waiting)
                 waiting = []
-            passed(len(line))
+            bytes_read(len(line))
     if waiting:
         yield from encode(waiting)
 
 
 def _row(line: bytes, where: str) -> list:
     """One line's token ids, or its texts."""
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        raise UserError(f"{where} is not JSON") from None
+    row = parse_json(line, where, fast=True)
     if not isinstance(row, dict):
         raise UserError(f"{where} is not a JSON object")
     for name in ID_FIELDS:
@@ -131,26 +128,19 @@ def _row(line: bytes, where: str) -> list:
     texts = {name: row[name] for name in TEXT_FIELDS if isinstance(row.get(name), str)}
     if not texts:
         raise UserError(f"{where} has no token ids and no text ({', '.join(TEXT_FIELDS)})")
-    return [_clean(name, text) for name, text in texts.items()]
+    return [without_marks(t) if name in ANSWER_FIELDS else t for name, t in texts.items()]
 
 
-def _clean(field: str, text: str) -> str:
-    """As training reads answers: no calculator marks of GSM8K's, no halves of characters."""
-    if field in ANSWER_FIELDS:
-        text = without_marks(text)
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def _numpy(file: Path, encode: Encode, passed: Passed) -> Iterator[Document]:
+def _numpy(file: Path, encode: Encode, bytes_read: BytesRead) -> Iterator[Document]:
     try:
         ids = np.load(file, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError):
         raise UserError(f"{file} is not a .npy file of token ids") from None
     yield from _rows(file, ids)
-    passed(file.stat().st_size)
+    bytes_read(file.stat().st_size)
 
 
-def _safetensors(file: Path, encode: Encode, passed: Passed) -> Iterator[Document]:
+def _safetensors(file: Path, encode: Encode, bytes_read: BytesRead) -> Iterator[Document]:
     try:
         with safe_open(str(file), framework="numpy") as tensors:
             names = set(tensors.keys())
@@ -161,8 +151,8 @@ def _safetensors(file: Path, encode: Encode, passed: Passed) -> Iterator[Documen
     if starts is None:
         yield from _rows(file, ids)
     else:
-        yield from _cut(file, ids, starts)
-    passed(file.stat().st_size)
+        yield from _split(file, ids, starts)
+    bytes_read(file.stat().st_size)
 
 
 def _rows(file: Path, ids: Array) -> Iterator[Document]:
@@ -171,8 +161,8 @@ def _rows(file: Path, ids: Array) -> Iterator[Document]:
     yield from ids.reshape(1, -1) if ids.ndim == 1 else ids
 
 
-def _cut(file: Path, ids: Array, starts: Array) -> Iterator[Document]:
-    """Documents that stand back to back: ``starts`` int [D + 1] says where each begins."""
+def _split(file: Path, ids: Array, starts: Array) -> Iterator[Document]:
+    """Adjacent documents; ``starts`` int [D + 1] are where each begins and the last one ends."""
     bounds = starts.tolist() if starts.ndim == 1 and starts.dtype.kind in "iu" else [-1]
     ascending = all(low <= high for low, high in pairwise(bounds))
     if ids.ndim != 1 or not bounds or bounds[0] < 0 or bounds[-1] > len(ids) or not ascending:

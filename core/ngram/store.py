@@ -1,18 +1,18 @@
 """The n-gram store: how often every gram of 1, 2 and 3 tokens occurs, as flat sorted arrays.
 
-A store is a ``.safetensors`` file that is memory-mapped, so opening one costs the same whatever its
-size. n1, n2 and n3 count the distinct grams of each length:
+A store is a memory-mapped ``.safetensors`` file, so opening one takes the same time at any size.
+n1, n2 and n3 are the numbers of distinct grams of each length:
 
-    unigrams         uint32 [n1]      a node a gram: the gram's last token in the high bits, its
-    bigrams          uint32 [n2]      count in the low ones; siblings stand together, sorted by
-    trigrams         uint32 [n3]      token, and the sibling groups in the order of their parents
+    unigrams         uint32 [n1]      one node per gram: the gram's last token in the high bits, its
+    bigrams          uint32 [n2]      count in the low ones. Siblings are adjacent, sorted by token;
+    trigrams         uint32 [n3]      groups of siblings are in the order of their parents
     bigram_starts    uint32 [n1 + 1]  where each unigram's bigrams begin (and the last one's end)
     trigram_starts   uint32 [n2 + 1]  where each bigram's trigrams begin
     large_nodes      int64  [m]       nodes whose count does not fit, ascending; unigrams are
     large_counts     int64  [m]       numbered first, then bigrams, then trigrams
 
-The token takes as many bits as the vocabulary needs. A count of all ones says that the node is
-among the large ones, so every count is exact and a node costs 4 to 8 bytes.
+The token takes as many bits as the vocabulary needs. A count of all ones marks a large node. So
+every count is exact, and a node takes 4 to 8 bytes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ORDER = 3
 CODE_BITS = 21  # three of them make the key of a gram that building sorts by
 MAX_VOCABULARY = (1 << CODE_BITS) - 1
 
-TENSORS = {  # in the order they have in the file: the widest first, so that all are aligned
+TENSORS = {  # in the order of the file: the widest first, so that all are aligned
     "large_nodes": "I64",
     "large_counts": "I64",
     "unigrams": "U32",
@@ -50,7 +50,7 @@ TENSORS = {  # in the order they have in the file: the widest first, so that all
 
 
 class Arrays(NamedTuple):
-    """What ``lookup`` reads: the arrays of the file and ``shape`` = [vocabulary, count bits]."""
+    """The arrays of the file, and ``shape`` int64 [2]: the vocabulary and a count's bits."""
 
     large_nodes: Array
     large_counts: Array
@@ -63,23 +63,23 @@ class Arrays(NamedTuple):
 
 
 def token_bits(vocabulary: int) -> int:
-    """How many of a node's 32 bits hold the token."""
+    """The number of a node's 32 bits that hold the token."""
     return max(1, (vocabulary - 1).bit_length())
 
 
-def saturated(vocabulary: int) -> int:
-    """The count that means "see the large ones"; smaller counts stand in the node itself."""
+def count_limit(vocabulary: int) -> int:
+    """The count that marks a large node; smaller counts fit into the node itself."""
     return (1 << (32 - token_bits(vocabulary))) - 1
 
 
 def pack_nodes(tokens: Array, counts: Array, vocabulary: int) -> Array:
     """Nodes uint32 [n] of tokens and counts, both int64 [n]."""
     words = tokens << (32 - token_bits(vocabulary))
-    return (words | np.minimum(counts, saturated(vocabulary))).astype(np.uint32)
+    return (words | np.minimum(counts, count_limit(vocabulary))).astype(np.uint32)
 
 
-def describe(vocabulary: int, tokens: int, **more: object) -> dict[str, str]:
-    """A store's metadata. ``tokens`` is the number of tokens counted."""
+def make_metadata(vocabulary: int, tokens: int, **more: object) -> dict[str, str]:
+    """A store's metadata. ``tokens``: how many were counted."""
     known = {
         "format": FORMAT,
         "version": VERSION,
@@ -91,15 +91,16 @@ def describe(vocabulary: int, tokens: int, **more: object) -> dict[str, str]:
     return {name: str(value) for name, value in (known | more).items()}
 
 
-def file_header(lengths: Mapping[str, int], metadata: Mapping[str, str]) -> bytes:
-    """The safetensors header of a store whose tensors have these lengths."""
+def file_header(sizes: Mapping[str, int], metadata: Mapping[str, str]) -> bytes:
+    """The safetensors header of a store whose tensors have these sizes in bytes."""
     header: dict[str, object] = {"__metadata__": dict(metadata)}
     end = 0
     for name, kind in TENSORS.items():
-        begin, end = end, end + lengths[name] * TYPES[kind].itemsize
-        header[name] = {"dtype": kind, "shape": [lengths[name]], "data_offsets": [begin, end]}
+        begin, end = end, end + sizes[name]
+        length = sizes[name] // np.dtype(TYPES[kind]).itemsize
+        header[name] = {"dtype": kind, "shape": [length], "data_offsets": [begin, end]}
     text = json.dumps(header, ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)  # the arrays behind it stay aligned
+    text += b" " * (-len(text) % 8)  # aligns the arrays behind it
     return len(text).to_bytes(8, "little") + text
 
 
@@ -126,22 +127,22 @@ class NgramStore:
 
     @property
     def tokens(self) -> int:
-        """How many tokens were counted: the sum of all unigram counts."""
+        """The number of tokens counted: the sum of all unigram counts."""
         return int(self.metadata["tokens"])
 
     def probabilities(self, context: Sequence[int], tokens: Array) -> Array:
-        """P(token | context) float64 [K] for tokens [K]; 0 for what was never seen.
+        """P(token | context), float64 [K] for tokens [K]; 0 for grams that were never seen.
 
-        The context is, for each token, the longest of the last two or one that it was seen after.
+        Each token's context is the last two tokens if it was seen after these, else the last one.
         """
-        wanted = np.ascontiguousarray(tokens, np.int64)
-        counts, contexts, lengths = (np.empty(len(wanted), np.int64) for _ in range(3))
+        tokens = np.ascontiguousarray(tokens, np.int64)
+        counts, contexts, lengths = (np.empty(len(tokens), np.int64) for _ in range(3))
         before, last = [-1, -1, *map(int, context)][-2:]
-        lookup_each(self.arrays, before, last, wanted, counts, contexts, lengths)
+        lookup_each(self.arrays, before, last, tokens, counts, contexts, lengths)
         return counts / np.maximum(contexts, 1)
 
     def level(self, length: int, low: int, high: int) -> tuple[Array, Array]:
-        """Last tokens and exact counts, int64 [high − low], of some grams of this length."""
+        """Last tokens and exact counts, int64 [high − low], of the grams low … high of a length."""
         words = self.arrays[_LEVELS[length - 1]][low:high].astype(np.int64)
         tokens, counts = np.divmod(words, 1 << int(self.arrays.shape[1]))
         node = sum(self.sizes[: length - 1]) + low
@@ -157,9 +158,9 @@ class NgramStore:
 
     @staticmethod
     def from_counts(counts: Mapping[tuple[int, ...], int], vocabulary: int) -> NgramStore:
-        """A store in memory from grams of 1 to 3 tokens and their counts.
+        """A store in memory, from grams of 1 to 3 tokens and their counts.
 
-        Raises UserError for a gram whose beginning is missing or that is no gram.
+        Raises UserError for a gram whose beginning is missing or that is not valid.
         """
         check_vocabulary(vocabulary)
         for gram, count in counts.items():
@@ -172,19 +173,19 @@ class NgramStore:
         nodes = [gram for level in levels for gram in level]
         exact = np.array([counts[gram] for gram in nodes], np.int64)
         last = np.array([gram[-1] for gram in nodes], np.int64)
-        large = np.flatnonzero(exact >= saturated(vocabulary))
+        large = np.flatnonzero(exact >= count_limit(vocabulary))
         bounds = np.cumsum([len(level) for level in levels])[:-1]
         packed = np.split(pack_nodes(last, exact, vocabulary), bounds)
         starts = [
             np.array([*(bisect_left(below, gram) for gram in level), len(below)], np.uint32)
             for level, below in pairwise(levels)
         ]
-        metadata = describe(vocabulary, int(exact[: len(levels[0])].sum()))
+        metadata = make_metadata(vocabulary, int(exact[: len(levels[0])].sum()))
         return NgramStore(_frozen([large, exact[large], *packed, *starts], vocabulary), metadata)
 
     @staticmethod
     def open(path: Path | str) -> NgramStore:
-        """Map a store's file. Raises UserError when it is none, is damaged or cannot be read."""
+        """Map a store's file. Raises UserError when it is not a store, is damaged or unreadable."""
         path = Path(path)
         metadata, arrays = read_arrays(path, "n-gram store")
         vocabulary = _checked_metadata(path, metadata)
@@ -203,7 +204,7 @@ def check_vocabulary(vocabulary: int) -> None:
 
 
 def _frozen(tensors: Sequence[Array], vocabulary: int) -> Arrays:
-    """Plain read-only arrays: then numba compiles once for memory and for mapped files."""
+    """Plain read-only arrays, so that numba compiles once for memory and for mapped files."""
     shape = np.array([vocabulary, 32 - token_bits(vocabulary)], np.int64)
     arrays = Arrays(*(np.asarray(tensor).view() for tensor in [*tensors, shape]))
     for array in arrays:
@@ -212,7 +213,7 @@ def _frozen(tensors: Sequence[Array], vocabulary: int) -> Arrays:
 
 
 def _checked_metadata(path: Path, metadata: Mapping[str, str]) -> int:
-    """The vocabulary, when everything this program relies on is as it should be."""
+    """The vocabulary. Raises UserError unless the metadata is that of a store."""
     if metadata.get("format") != FORMAT:
         raise UserError(f"{path} is a safetensors file but no n-gram store")
     if metadata.get("version") != str(VERSION) or metadata.get("order") != str(ORDER):
@@ -224,14 +225,14 @@ def _checked_metadata(path: Path, metadata: Mapping[str, str]) -> int:
         vocabulary, bits = int(metadata["vocabulary"]), int(metadata["token_bits"])
         tokens = int(metadata["tokens"])
     except (KeyError, ValueError):
-        raise UserError(f"{path} does not say what it counts: it is damaged") from None
+        raise UserError(f"{path} lacks some metadata: it is damaged") from None
     if not 1 <= vocabulary <= MAX_VOCABULARY or bits != token_bits(vocabulary) or tokens < 0:
-        raise UserError(f"{path} says of itself what cannot be: it is damaged")
+        raise UserError(f"{path} has impossible metadata: it is damaged")
     return vocabulary
 
 
 def _tensors(path: Path, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """The store's arrays, in their order; a compiled search needs them aligned."""
+    """The store's arrays in order, which must be aligned for the compiled search."""
     found = {}
     for name, kind in TENSORS.items():
         array = arrays.get(name)
@@ -243,7 +244,7 @@ def _tensors(path: Path, arrays: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _check_sizes(path: Path, tensors: Mapping[str, Array]) -> None:
-    """Lengths that belong together, in constant time. ``lookup`` bears any contents."""
+    """Check that the lengths match, in constant time. ``lookup`` is safe for any contents."""
     for starts, above, below in (
         ("bigram_starts", "unigrams", "bigrams"),
         ("trigram_starts", "bigrams", "trigrams"),
@@ -273,7 +274,7 @@ def _lower_bound(values, low, high, wanted):
 
 @numba.njit(cache=True)
 def _find(nodes, low, high, token, bits):
-    """Where among the siblings [low, high) the token stands, or −1."""
+    """The index of the token among the siblings [low, high), or −1."""
     at = _lower_bound(nodes, low, high, token << bits)
     if at < high and np.int64(nodes[at]) >> bits == token:
         return at
@@ -282,7 +283,7 @@ def _find(nodes, low, high, token, bits):
 
 @numba.njit(cache=True)
 def _exact(arrays, word, node):
-    """The count of the node with this word and number."""
+    """The exact count of the node with this word and number."""
     full = (np.int64(1) << arrays.shape[1]) - 1
     count = np.int64(word) & full
     if count == full:
@@ -294,7 +295,7 @@ def _exact(arrays, word, node):
 
 @numba.njit(cache=True)
 def _unigram(arrays, token):
-    """Index of a token's unigram, or −1; tokens outside the vocabulary have none."""
+    """Index of a token's unigram, or −1."""
     if token < 0 or token >= arrays.shape[0]:
         return np.int64(-1)
     return _find(arrays.unigrams, 0, len(arrays.unigrams), token, arrays.shape[1])
@@ -306,7 +307,7 @@ def _bigram(arrays, before, last):
     above = _unigram(arrays, before)
     if above < 0 or last < 0 or last >= arrays.shape[0]:
         return np.int64(-1)
-    # A damaged file may hold any starts: the end of the array bounds them.
+    # A damaged file may hold any starts: limit them to the array.
     low, high = np.int64(arrays.bigram_starts[above]), np.int64(arrays.bigram_starts[above + 1])
     return _find(arrays.bigrams, low, min(high, len(arrays.bigrams)), last, arrays.shape[1])
 
@@ -331,13 +332,13 @@ def _fill(arrays, length, gram, tokens, counts):
 def lookup(arrays, before, last, tokens, counts):
     """Fill ``counts`` int64 [K] with count(context + token) for ``tokens`` int64 [K].
 
-    The context is (before, last) if that occurs in the store, else (last,); before = −1 says that
-    there is only one token. Returns the context's length, 2, 1 or 0, and its count. A count above
-    0 comes with a length above 0, and with 0 all ``counts`` are 0.
+    The context is (before, last) if the store has it, else (last,); before = −1 if there is only
+    one token. Returns the context's length and count: 2 or 1, or 0 with a count of 0, and then all
+    ``counts`` are 0.
     """
     bigram = _bigram(arrays, before, last)
     if bigram >= 0:
-        # A context counted 0 times (pruned tries have them) says nothing: the shorter one may.
+        # Pruned tries have contexts with a count of 0: use the shorter context then.
         seen = _exact(arrays, arrays.bigrams[bigram], len(arrays.unigrams) + bigram)
         if seen > 0:
             _fill(arrays, 2, bigram, tokens, counts)
@@ -354,11 +355,10 @@ def lookup(arrays, before, last, tokens, counts):
 
 @numba.njit(cache=True)
 def lookup_each(arrays, before, last, tokens, counts, contexts, lengths):
-    """The same, but every token by the longest context that *it* was seen after, as DART's
-    released search does.
+    """``lookup`` with the longest context that each token itself was seen after.
 
-    Also fills each token's context count and context length, int64 [K]; all three are 0 for a
-    token never seen.
+    DART's released search looks up in this way. ``contexts`` and ``lengths``, int64 [K], are filled
+    with the count and the length of each token's context. All three are 0 for a token never seen.
     """
     length, seen = lookup(arrays, before, last, tokens, counts)
     for k in range(len(tokens)):
