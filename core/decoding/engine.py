@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
@@ -16,6 +15,7 @@ from core.decoding.decode import Decoder, Observer, decode
 from core.decoding.request import RunRequest
 from core.drafting import builders
 from core.drafting.session import Builder, Drafter
+from core.files import sha256
 from core.methods import loading
 from core.methods.fetch import ngram_store
 from core.methods.method import DrafterInfo, Method, lazy, made_options
@@ -228,7 +228,7 @@ class Recent(Generic[T]):
 
 def own_digest(path: str) -> str:
     """A hash of a method's own file; what it reads beside that it alone knows."""
-    return hashlib.sha256(Path(path).expanduser().read_bytes()).hexdigest()[:16]
+    return sha256(Path(path).expanduser())[:16]
 
 
 def environment(language: Language) -> dict[str, Any]:

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
+from core.files import cache_root
 from core.models import embedded
-from core.models.embedded import Progress, Report, cache_root
-from core.models.hub import LIGHT, WEIGHTS, Source
+from core.models.hub import SMALL_FILES, WEIGHTS, Source
 from core.models.presets import Ngram, Preset
+from core.progress import Progress, Report
 
 STORED = 2  # bytes a parameter takes as published: bfloat16
 
@@ -35,7 +36,7 @@ def fetch(preset: Preset, report: Report = lambda _: None) -> None:
         return
     for what, source in _checkpoints(preset):
         report(Progress(f"fetching {what} {source}", None))
-        source.whole()
+        source.full_folder()
     if preset.ngram is not None and not _is_made(preset.ngram):
         _make_store(preset, preset.ngram, report)
 
@@ -119,7 +120,8 @@ class Needs:
 
 def needs(preset: Preset, ask: Callable[[Source], dict[str, int]] = Source.sizes) -> Needs:
     """What the preset needs, asking the hub for sizes where it can be reached."""
-    parts = [_part(what, source, (*LIGHT, *WEIGHTS), ask) for what, source in _checkpoints(preset)]
+    every = (*SMALL_FILES, *WEIGHTS)
+    parts = [_part(what, source, every, ask) for what, source in _checkpoints(preset)]
     if preset.target.name == embedded.NAME:
         ready = embedded.is_ready()
         parts = [Part("target", str(preset.target), ready, embedded.WHEEL_BYTES)]

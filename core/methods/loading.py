@@ -11,6 +11,7 @@ from transformers import PreTrainedConfig
 
 from core import ASSETS
 from core.errors import UserError
+from core.files import sha256
 from core.methods.method import DrafterInfo, lazy
 from core.methods.registry import find_drafter
 from core.models import checkpoint, embedded
@@ -42,7 +43,7 @@ def check(kind: str, source: Source, name: str, target: PreTrainedConfig) -> Non
     No weight is read, and of a hub's repository only its small files are fetched. Raises UserError
     for one that is no such checkpoint or was made for another target.
     """
-    folder, module = source.light(), form(find_drafter(kind))
+    folder, module = source.config_folder(), form(find_drafter(kind))
     _check_sizes(str(source), name, target, module.load_config(folder).of_target)
     if any(folder.glob(WEIGHTS[0])):
         made = checkpoint.shapes(module.outline(folder))
@@ -59,8 +60,7 @@ def digest(kind: str, folder: Path) -> str:
     whole = hashlib.sha256()
     for part in form(find_drafter(kind)).folders(folder):
         for file in checkpoint.weight_files(part):
-            with file.open("rb") as weights:
-                whole.update(hashlib.file_digest(weights, "sha256").digest())
+            whole.update(bytes.fromhex(sha256(file)))
     return whole.hexdigest()[:16]
 
 
