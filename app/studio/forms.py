@@ -267,6 +267,7 @@ def _properties(option: Option | None) -> dict[str, Any]:
     """What an input shows of an option; nothing where the method has none of this name."""
     if option is None:
         return {"visible": False, "value": None}
-    limits = f" ({option.range})" if option.range is not None else ""
-    info = f"{option.help}{limits}" if option.help else str(option.range or "")
-    return {"visible": True, "value": option.default, "label": option.label, "info": info or None}
+    words = [option.help] if option.help != option.label else []
+    words += [str(option.range)] if option.range is not None else []
+    info = " · ".join(filter(None, words)) or None
+    return {"visible": True, "value": option.default, "label": option.label, "info": info}

@@ -202,6 +202,7 @@ class WhatIf {
   /** No answer to this setting: nothing of the one before may look as if it were its. */
   _blank() {
     this.found = this.curve = null;
+    this.body.classList.add("ds-stale");
     this.exact.className = "ds-exact not";
     this.exact.replaceChildren(h("b", {}, "no answer"));
     this.tiles.replaceChildren();
@@ -287,6 +288,7 @@ class WhatIf {
 
   _draw(found) {
     this.found = found;
+    this.body.classList.remove("ds-stale");
     const tile = (value, name, title) => h("div", { class: "ds-tile", title }, h("b", {}, value), h("span", {}, name));
     this.tiles.replaceChildren(tile(found.tau.toFixed(2), "τ", "block efficiency: accepted nodes + 1, mean over rounds"), tile(String(found.rounds), "rounds", "forward passes of the target"),
       tile(String(found.tokens), "tokens", "new tokens of the text"), tile(String(found.round.y.length - 1), "nodes here", "drafted in the round shown"));
