@@ -17,7 +17,7 @@ from app.studio.engine import DenoiseAsk
 from core.diffusion.draft_graph import DraftGraph, draft_block, make_graph
 from core.diffusion.graph_files import graph_to_json
 from core.diffusion.nfe import simulate
-from core.diffusion.request import Pace
+from core.diffusion.pace import Pace
 from core.diffusion.verify import Cursor, Verification, make_round
 from core.errors import UserError
 from core.progress import Progress

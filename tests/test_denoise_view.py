@@ -32,7 +32,7 @@ from app.view.denoise import (
 from app.view.layout import layered
 from core.diffusion.draft_graph import DraftGraph, make_graph
 from core.diffusion.nfe import count_nfe, denoised_tokens
-from core.diffusion.request import Pace
+from core.diffusion.pace import Pace
 from core.rounds.blocks import MASKED
 from core.rounds.round import ACCEPTED, REJECTED, UNREACHED, Round
 from core.traces.reader import read_trace

@@ -24,7 +24,7 @@ from app.learn.words import (
     tree,
 )
 from core.diffusion.draft_graph import DraftGraph, draft_block
-from core.diffusion.request import ONE_BY_ONE
+from core.diffusion.pace import ONE_BY_ONE
 from core.diffusion.verify import draft_states, verify
 from core.rounds.blocks import MASKED, BlockDraft, Ranking, Step
 from core.rounds.draft import Array, Draft, DraftRows

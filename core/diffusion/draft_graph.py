@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from core.diffusion.request import MAX_TOKENS_PER_STEP, ONE_BY_ONE, Pace
+from core.diffusion.pace import MAX_TOKENS_PER_STEP, ONE_BY_ONE, Pace
 from core.errors import UserError
 from core.rounds.blocks import MASKED, BlockDraft, Edit, Ranking
 from core.rounds.draft import Array

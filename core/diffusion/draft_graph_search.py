@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from core.diffusion.draft_graph import MAX_TOKEN_RANK, DraftGraph, Formula, make_graph
 from core.diffusion.nfe import by_block
-from core.diffusion.request import Pace
+from core.diffusion.pace import Pace
 from core.errors import UserError
 from core.rounds.blocks import Ranking, Step
 from core.rounds.round import Round

@@ -9,7 +9,7 @@ from typing import Any
 
 from core import ASSETS
 from core.diffusion.draft_graph import MAX_FORMULAS, DraftGraph, make_graph
-from core.diffusion.request import ONE_BY_ONE, Pace
+from core.diffusion.pace import ONE_BY_ONE, Pace
 from core.errors import UserError
 from core.json_input import read_json
 from core.models import embedded

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby, zip_longest
 
 from core.diffusion.draft_graph import DraftGraph, draft_block
-from core.diffusion.request import Pace
+from core.diffusion.pace import Pace
 from core.diffusion.verify import Cursor, draft_states, make_round, verify
 from core.errors import UserError
 from core.rounds.blocks import Block

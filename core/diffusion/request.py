@@ -2,87 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from core.decoding.request import check_temperature
+from core.diffusion.draft_graph import DraftGraph
+from core.diffusion.graph_files import read_graph, shipped_graph
+from core.diffusion.pace import ONE_BY_ONE, Pace
 from core.errors import UserError
-from core.rounds.draft import Array
 from core.traces.schema import MAX_BLOCK
-
-if TYPE_CHECKING:
-    from core.diffusion.draft_graph import DraftGraph
 
 PLAIN, SPIFFY = "denoise", "spiffy"  # the methods' names in a header
 MAX_LENGTH = 1 << 14
-MAX_TOKENS_PER_STEP = 1 << 10
 RANKED_TOKENS = 4  # tokens that a record ranks at every position
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How many positions one denoising step unmasks.
-
-    tokens     that many, where no threshold is set
-    threshold  every position with confidence ≥ threshold, and always one; ``tokens`` is not used
-    """
-
-    tokens: int = 1
-    threshold: float | None = None
-
-    def check(self) -> None:
-        """Raises UserError for a value out of range."""
-        if self.threshold is None and not 1 <= self.tokens <= MAX_TOKENS_PER_STEP:
-            raise UserError(
-                f"tokens per step must be 1 to {MAX_TOKENS_PER_STEP}, not {self.tokens}"
-            )
-        if self.threshold is not None and not 0 < self.threshold <= 1:
-            raise UserError(f"the threshold must be above 0 and at most 1, not {self.threshold}")
-
-    @property
-    def name(self) -> str:
-        """``k2`` for two tokens a step, ``t0.9`` for a threshold."""
-        return f"k{self.tokens}" if self.threshold is None else f"t{self.threshold:g}"
-
-    def to_json(self) -> dict[str, Any]:
-        if self.threshold is not None:
-            return {"threshold": self.threshold}
-        return {"tokens": self.tokens}
-
-    def step_sizes(self, block: int) -> tuple[int, ...]:
-        """Positions that each step unmasks in a block of this length, for a fixed number per step.
-
-        The steps differ by at most one, larger ones first: 8 positions, 3 a step: (3, 3, 2).
-        """
-        steps = math.ceil(block / self.tokens)
-        return tuple(block // steps + (step < block % steps) for step in range(steps))
-
-    def remaining_sizes(self, masked: int, block: int) -> tuple[int, ...]:
-        """The last of ``step_sizes``: the steps to come when ``masked`` positions are left."""
-        sizes = self.step_sizes(block)
-        left = np.cumsum(sizes[::-1])[::-1]  # masked positions before each step
-        return sizes[int((left > masked).sum()) :]
-
-    def next_size(self, confidences: Array, block: int) -> int:
-        """Positions the next step unmasks; ``confidences`` of all masked ones, best first."""
-        if self.threshold is not None:
-            return max(1, int((confidences >= self.threshold).sum()))
-        return self.remaining_sizes(len(confidences), block)[0]
-
-    def levels(self, masked: int, block: int) -> dict[int, int]:
-        """Number of tokens that a draft sets → its level, for a fixed number per step.
-
-        Drafts that finish the block are left out: no step needs their distribution.
-        """
-        sizes = np.cumsum(self.remaining_sizes(masked, block)).tolist()
-        return {size: level for level, size in enumerate(sizes, 1) if size < masked}
-
-
-ONE_BY_ONE = Pace()
 
 
 @dataclass(frozen=True)
@@ -167,8 +100,6 @@ class DenoiseRequest:
 
     def draft_graph(self, model: str) -> DraftGraph | None:
         """The draft graph for the model of this name. Raises UserError when there is none."""
-        from core.diffusion.graph_files import read_graph, shipped_graph
-
         if self.graph_file is not None:
             return read_graph(self.graph_file)
         return shipped_graph(self.nodes, model, self.pace) if self.nodes else None
