@@ -4,7 +4,10 @@ Plain decoding is the reference. In float32 on a CPU no difference is allowed. I
 float16 a draft's rows are rounded in another order than single steps are, so the two best tokens
 may swap where they (nearly) tie: a difference is allowed when the gap between the best and the
 second score of plain decoding there is at most ``TIE_ULPS`` units in the last place of the best
-logit. Such ties are counted and shown. Behind the first difference the texts rightly diverge.
+logit. Such ties are counted and shown. After the first difference the texts may differ.
+
+A verification rule that keeps only the distribution (``identity`` False) writes another text when
+it samples: there the distribution is tested instead (``analysis.distribution``).
 """
 
 from __future__ import annotations
@@ -16,9 +19,13 @@ from itertools import zip_longest
 
 import torch
 
+from analysis.distribution import SEEDS, check_distribution
 from analysis.probe import observe
-from core.decoding.decode import Observation, Seen, new_tokens
-from core.decoding.engine import Engine, RunRequest
+from core.decoding.decode import Observation, Scene, new_tokens
+from core.decoding.engine import Engine
+from core.decoding.request import RunRequest
+from core.methods.names import PLAIN
+from core.stats import GoodnessOfFit
 from core.verification.sampling import gumbel_noise
 
 TIE_ULPS = 4
@@ -53,15 +60,23 @@ class Difference:
 
 @dataclass(frozen=True)
 class Finding:
-    """One comparison: what was asked, how many tokens plain decoding gave, what differed first."""
+    """One comparison.
+
+    tokens        compared, in ``rounds`` rounds
+    difference    the first one from plain decoding's tokens
+    distribution  the test of the tokens' distribution, in place of a comparison
+    """
 
     request: RunRequest
     tokens: int
     rounds: int
-    difference: Difference | None
+    difference: Difference | None = None
+    distribution: GoodnessOfFit | None = None
 
     @property
     def lossless(self) -> bool:
+        if self.distribution is not None:
+            return not self.distribution.refuted
         return self.difference is None or self.difference.tied
 
 
@@ -77,20 +92,32 @@ class Plain:
         return self.margins[index - 1] if known else Margin(math.nan, 0.0)
 
 
-def audit(engine: Engine, requests: Iterable[RunRequest]) -> Iterator[Finding]:
+def audit(engine: Engine, requests: Iterable[RunRequest], seeds: int = SEEDS) -> Iterator[Finding]:
     """Compare every request with plain decoding; requests that share their text share its run.
 
-    Raises UserError for a request that cannot be decoded.
+    ``seeds``: rounds of a test of the distribution. Raises UserError for a request that cannot be
+    decoded.
     """
     known: dict[RunRequest, Plain] = {}
     for request in requests:
-        reference = replace(request, method="ar", budget=1, options=())
+        if not same_text(engine, request):
+            found = check_distribution(engine, request, seeds)
+            yield Finding(request, found.draws, seeds, distribution=found)
+            continue
+        reference = replace(request, method=PLAIN, budget=1, options=())
         if reference not in known:
             known[reference] = plain(engine, reference)
         rounds = list(engine.start(request).rounds)
         expected, got = known[reference], new_tokens(rounds)
         difference = first_difference(expected, got)
         yield Finding(request, len(expected.tokens), len(rounds), difference)
+
+
+def same_text(engine: Engine, request: RunRequest) -> bool:
+    """Whether the method's text must equal plain decoding's, token for token."""
+    sampling = request.settings().sampling
+    rule = engine.method(request.method, dict(request.options)).rule(sampling)
+    return rule.identity or sampling.greedy
 
 
 def plain(engine: Engine, request: RunRequest) -> Plain:
@@ -113,20 +140,21 @@ class _MarginWatch:
 
     margins: list[Margin] = field(default_factory=list)
 
-    def __call__(self, seen: Seen) -> Observation:
-        self.margins.append(margin(seen))
-        return observe(seen)
+    def __call__(self, scene: Scene) -> Observation:
+        self.margins.append(margin(scene))
+        return observe(scene)
 
 
 @torch.inference_mode()
-def margin(seen: Seen) -> Margin:
+def margin(scene: Scene) -> Margin:
     """The margin of the target's choice after the root of a decided round."""
-    row, sampling = seen.logits[0], seen.rule.sampling
+    row, sampler = scene.logits[0], scene.rule.sampler
+    sampling = sampler.sampling
     if sampling.greedy:
         scores, scale = row.float(), 1.0
     else:
-        noise = gumbel_noise(sampling.seed, seen.position + 1, len(row)).to(row.device)
-        scores, scale = seen.rule.filtered(row[None])[0] + noise, sampling.temperature
+        noise = gumbel_noise(sampling.seed, scene.position + 1, len(row)).to(row.device)
+        scores, scale = sampler.filtered(row[None])[0] + noise, sampling.temperature
     best, second = scores.topk(2).values.tolist()
     return Margin(best - second, tie_bound(float(row.max()), row.dtype) / scale)
 

@@ -1,8 +1,8 @@
 """End-to-end comparison of methods and budgets, on the same prompts in one run.
 
-Variants are plain decoding with our engine, Hugging Face's ``generate`` on the same weights
-(with its own SDPA attention, cache and layers) without and with prompt lookup, and every
-method × budget. On every prompt and repeat each decodes once, in an order that changes every time,
+Compared are plain decoding with our engine, Hugging Face's ``generate`` on the same weights (with
+its own SDPA attention, cache and layers) without and with prompt lookup, and every method × budget.
+On every prompt and repeat each decodes once, in an order that changes every time,
 so that a slow minute of the machine hits all of them. Timers never wait for the device between
 stages. Between turns the machine's own limits are measured, for the roofline beside the figures.
 
@@ -21,7 +21,6 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from analysis.variants import PLAIN, Variant, variants_of
 from analysis.roofline import (
     Drafting,
     Forward,
@@ -32,11 +31,14 @@ from analysis.roofline import (
     passes_of,
     plain_passes,
 )
+from analysis.variants import Variant, variants_of
 from core.decoding.decode import new_tokens
-from core.decoding.engine import Engine, RunRequest
-from core.methods.registry import Value
-from core.models.language import load_language
+from core.decoding.engine import Engine
+from core.decoding.request import RunRequest
+from core.methods.method import Value
+from core.methods.names import PLAIN
 from core.models.fast_layers import can_pack
+from core.models.language import load_language
 from core.traces.schema import summary
 
 GENERATE = "generate"
@@ -142,11 +144,11 @@ class Result:
 
 
 @dataclass(frozen=True, eq=False)
-class _Ring:
-    """Who decodes: our engine and transformers' model; and what a forward of either counts."""
+class _Decoders:
+    """Our engine and transformers' model on the same weights; ``forward``: what either computes."""
 
     engine: Engine
-    rival: PreTrainedModel
+    reference: PreTrainedModel
     forward: Forward
 
 
@@ -154,11 +156,12 @@ def bench(
     engine: Engine, plan: Plan, variants: Sequence[Variant], report: Report = lambda *_: None
 ) -> Result:
     """All timings, in the order they were taken. The first decoding of each is not counted."""
-    ring = _Ring(engine, as_transformers_runs_it(engine), Forward.of(engine.prepare().model))
+    forward = Forward.of(engine.prepare().model)
+    decoders = _Decoders(engine, as_transformers_runs_it(engine), forward)
     for variant in variants:
         report(0, f"warming up {variant.name}")
         short = replace(plan.request, prompt=plan.prompts[0], max_new_tokens=4)
-        _decode(ring, variant, short)
+        _decode(decoders, variant, short)
     language = engine.prepare()
     gauge, timings = Gauge(language.device, language.model.dtype), []
     for turn, (prompt, variant) in enumerate(_schedule(plan, variants)):
@@ -166,7 +169,7 @@ def bench(
         if turn % len(variants) == 0:
             gauge.sample()
         request = replace(plan.request, prompt=plan.prompts[prompt])
-        timings.append(replace(_decode(ring, variant, request), prompt=prompt))
+        timings.append(replace(_decode(decoders, variant, request), prompt=prompt))
     return Result(timings, gauge.machine)
 
 
@@ -181,9 +184,9 @@ def _schedule(plan: Plan, variants: Sequence[Variant]) -> Iterator[tuple[int, Va
             turn += 1
 
 
-def _decode(ring: _Ring, variant: Variant, request: RunRequest) -> Timing:
+def _decode(decoders: _Decoders, variant: Variant, request: RunRequest) -> Timing:
     if variant.method is None:
-        return _generate(ring, variant, request)
+        return _generate(decoders, variant, request)
     own = replace(
         request,
         method=variant.method,
@@ -191,21 +194,25 @@ def _decode(ring: _Ring, variant: Variant, request: RunRequest) -> Timing:
         options=variant.options,
         timed=False,
     )
-    run = ring.engine.start(own)
+    run = decoders.engine.start(own)
     start = time.perf_counter()
     rounds = list(run.rounds)
     seconds = time.perf_counter() - start
-    drafter = ring.engine.method(variant.method, dict(variant.options)).drafter
-    counted = passes_of(ring.forward, Drafting.of(drafter), len(run.header.prompt_ids), rounds)
+    drafting = Drafting.of(decoders.engine.drafter(variant.method, dict(variant.options)))
     return Timing(
-        variant, 0, seconds, tuple(new_tokens(rounds)),
-        tuple(summary(rounds)["acceptance_lengths"]), counted, sum(r.times.total for r in rounds),
-    )  # fmt: skip
+        variant,
+        0,
+        seconds,
+        tokens=tuple(new_tokens(rounds)),
+        lengths=tuple(summary(rounds)["acceptance_lengths"]),
+        passes=passes_of(decoders.forward, drafting, len(run.header.prompt_ids), rounds),
+        rounds=sum(r.times.total for r in rounds),
+    )
 
 
-def _generate(ring: _Ring, variant: Variant, request: RunRequest) -> Timing:
-    rival, language = ring.rival, ring.engine.prepare()
-    ids = torch.tensor([language.encode_chat(request.prompt)], device=rival.device)
+def _generate(decoders: _Decoders, variant: Variant, request: RunRequest) -> Timing:
+    model, language = decoders.reference, decoders.engine.prepare()
+    ids = torch.tensor([language.encode_chat(request.prompt)], device=model.device)
     more: dict[str, Any] = {"prompt_lookup_num_tokens": LOOKUP} if variant.lookup else {}
     if request.temperature > 0:
         more |= {"do_sample": True, "temperature": request.temperature}
@@ -213,10 +220,10 @@ def _generate(ring: _Ring, variant: Variant, request: RunRequest) -> Timing:
         torch.manual_seed(request.seed)
     else:
         more |= {"do_sample": False, "temperature": None, "top_k": None, "top_p": None}
-    stops = rival.generation_config.eos_token_id if rival.generation_config else None
+    stops = model.generation_config.eos_token_id if model.generation_config else None
     pad = stops[0] if isinstance(stops, list) else stops
     start = time.perf_counter()
-    out = rival.generate(  # pyright: ignore[reportCallIssue]
+    out = model.generate(  # pyright: ignore[reportCallIssue]
         ids,
         attention_mask=torch.ones_like(ids),
         max_new_tokens=request.max_new_tokens,
@@ -227,7 +234,7 @@ def _generate(ring: _Ring, variant: Variant, request: RunRequest) -> Timing:
     seconds = time.perf_counter() - start
     counted = None
     if not variant.lookup:
-        counted = plain_passes(ring.forward, ids.shape[1], len(tokens))
+        counted = plain_passes(decoders.forward, ids.shape[1], len(tokens))
     return Timing(variant, 0, seconds, tokens, None, counted)
 
 
@@ -238,13 +245,13 @@ def as_transformers_runs_it(engine: Engine) -> PreTrainedModel:
     """
     language = engine.prepare()
     if can_pack(language.model.dtype, language.device):
-        rival = load_language(engine.model, engine.device, fast=False).model
-        rival.set_attn_implementation("sdpa")
-        return rival
+        model = load_language(engine.model, engine.device, fast=False).model
+        model.set_attn_implementation("sdpa")
+        return model
     shared = {id(t): t for t in (*language.model.parameters(), *language.model.buffers())}
-    rival = copy.deepcopy(language.model, shared)
-    rival.set_attn_implementation("sdpa")
-    return rival
+    model = copy.deepcopy(language.model, shared)
+    model.set_attn_implementation("sdpa")
+    return model
 
 
 def rows(timings: Sequence[Timing], variants: Sequence[Variant]) -> list[Row]:

@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.whatif import Simulation, SimulatedRun
+from analysis.whatif import SimulatedRun, Simulation
+from core.decoding.request import RunRequest, Settings
 from core.drafting.builders import best_first
+from core.drafting.session import FactorisedSession
 from core.errors import UserError
 from core.rounds.draft import Array, Candidates, Draft
 from core.rounds.round import Sampling, Times
 
 if TYPE_CHECKING:
-    from core.decoding.decode import Method
+    from core.decoding.decode import Decoder
     from core.decoding.engine import Engine
     from core.models.target import Target
 
@@ -32,7 +34,7 @@ Report = Callable[[float, str], None]
 
 @dataclass(frozen=True)
 class Point:
-    """Seconds at some sizes: the median of the repeats, and the middle half of them."""
+    """Seconds of a forward of ``size`` rows: the median of the repeats, and the middle half."""
 
     size: int
     seconds: float
@@ -57,12 +59,15 @@ class Fit:
     form: str
     terms: tuple[float, ...]
     sizes: tuple[int, ...]
-    residual: float
-    worst: float
+    residual: float = 0.0
+    worst: float = 0.0
 
     def seconds(self, rows: int) -> float:
         """Predicted seconds of a forward of ``rows`` rows."""
-        return _predict(self.form, self.terms, self.sizes, rows)
+        if self.form == PIECEWISE:
+            return float(np.interp(rows, self.sizes, self.terms))
+        a, b, c = self.terms
+        return a + b * rows + c * rows**2
 
 
 QUADRATIC, PIECEWISE = "a + b·n + c·n²", "piecewise"
@@ -74,18 +79,22 @@ def fit(points: Sequence[Point]) -> Fit:
         raise UserError("a fit of verify time needs at least three sizes")
     sizes = np.array([p.size for p in points], float)
     seconds = np.array([p.seconds for p in points], float)
-    found = []
-    for form in (QUADRATIC, PIECEWISE):
-        errors = []
-        for out in range(1, len(points) - 1):  # the ends would be guessed, not fitted
-            some = np.arange(len(points)) != out
-            terms = _terms(form, sizes[some], seconds[some])
-            at = tuple(int(s) for s in sizes[some])
-            errors.append(abs(_predict(form, terms, at, int(sizes[out])) / seconds[out] - 1))
-        terms = _terms(form, sizes, seconds)
-        whole = tuple(int(s) for s in sizes)
-        found.append(Fit(form, terms, whole, float(np.median(errors)), float(max(errors))))
+    found = (_fit(form, sizes, seconds) for form in (QUADRATIC, PIECEWISE))
     return min(found, key=lambda f: f.residual)
+
+
+def _fit(form: str, sizes: Array, seconds: Array) -> Fit:
+    errors = []
+    for out in range(1, len(sizes) - 1):  # the ends would be extrapolated
+        some = np.arange(len(sizes)) != out
+        law = Fit(form, _terms(form, sizes[some], seconds[some]), _whole_sizes(sizes[some]))
+        errors.append(abs(law.seconds(int(sizes[out])) / seconds[out] - 1))
+    terms = _terms(form, sizes, seconds)
+    return Fit(form, terms, _whole_sizes(sizes), float(np.median(errors)), float(max(errors)))
+
+
+def _whole_sizes(sizes: Array) -> tuple[int, ...]:
+    return tuple(int(size) for size in sizes)
 
 
 def _terms(form: str, sizes: Array, seconds: Array) -> tuple[float, ...]:
@@ -105,13 +114,6 @@ def _terms(form: str, sizes: Array, seconds: Array) -> tuple[float, ...]:
     return best
 
 
-def _predict(form: str, terms: Sequence[float], sizes: Sequence[int], rows: int) -> float:
-    if form == PIECEWISE:
-        return float(np.interp(rows, sizes, terms))
-    a, b, c = terms
-    return a + b * rows + c * rows**2
-
-
 # ── what it is worth ─────────────────────────────────────────────────────────────────────────────
 
 
@@ -120,7 +122,7 @@ class Stage:
     """Seconds of a method's round besides the verification, at one budget.
 
     draft   with what the drafter does first: it takes in what was committed before
-    commit  the walk, the target's cache and what the drafter does with the committed tokens
+    commit  verification's walk, the target's cache and what the drafter does with new tokens
     rows    mean rows of its drafts, root included
     """
 
@@ -138,7 +140,7 @@ class Stage:
 @dataclass(frozen=True)
 class Estimate:
     """One budget: new tokens per round, seconds of a round and of its parts, tokens/s behind the
-    prompt."""
+    prompt. ``exact``: whether the simulated rounds are a real run's."""
 
     budget: int
     tokens_per_round: float
@@ -182,7 +184,7 @@ def best(found: Sequence[Estimate]) -> Estimate:
     return max(found, key=lambda e: (e.tokens_per_second, -e.budget))
 
 
-# ── kept ─────────────────────────────────────────────────────────────────────────────────────────
+# ── a result as JSON ──────────────────────────────────────────────────────────────────────────────
 
 FORMAT, VERSION = "draftscope-cost", 1
 LARGEST = 4096  # points of a fit, stages; nobody measures as many
@@ -206,11 +208,11 @@ class Cost:
     def stage(self, budget: int, rows: float) -> Stage:
         """Drafting and building at a budget, between those that were timed."""
         at = [s.budget for s in self.stages]
-        draft, build, commit = (
-            float(np.interp(budget, at, [getattr(s, name) for s in self.stages]))
+        seconds = {
+            name: float(np.interp(budget, at, [getattr(s, name) for s in self.stages]))
             for name in ("draft", "build", "commit")
-        )
-        return Stage(budget, draft, build, commit, rows)
+        }
+        return Stage(budget, **seconds, rows=rows)
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, "version": VERSION, **asdict(self)}
@@ -219,10 +221,10 @@ class Cost:
 def cost_from_json(value: object) -> Cost:
     """What ``Cost.to_json`` gave, other keys beside it allowed. Raises UserError."""
     try:
-        given: Any = value
-        if (given["format"], given["version"]) != (FORMAT, VERSION):
+        raw: Any = value
+        if (raw["format"], raw["version"]) != (FORMAT, VERSION):
             raise ValueError
-        law, stages = given["verify"], given["stages"]
+        law, stages = raw["verify"], raw["stages"]
         sizes = tuple(_whole(size) for size in law["sizes"])
         terms = tuple(_seconds(term) for term in law["terms"])
         if not 1 <= len(stages) <= LARGEST or not 2 <= len(sizes) <= LARGEST:
@@ -237,7 +239,7 @@ def cost_from_json(value: object) -> Cost:
         parts = ("draft", "build", "commit", "rows")
         timed = [Stage(_whole(s["budget"]), *(_seconds(s[part]) for part in parts)) for s in stages]
         timed.sort(key=lambda stage: stage.budget)
-        return Cost(str(given["model"])[:200], str(given["method"])[:200], verify, tuple(timed))
+        return Cost(str(raw["model"])[:200], str(raw["method"])[:200], verify, tuple(timed))
     except (KeyError, TypeError, ValueError):
         raise UserError("this is no result of `cost --json`") from None
 
@@ -268,10 +270,11 @@ def sizes_up_to(rows: int) -> list[int]:
 
 def bushy(rows: int, vocabulary: int, root: int = 0) -> Draft:
     """A draft of ``rows`` rows, root included, eight deep at most and as wide as it must be."""
-    rng = np.random.default_rng(0)
-    ids = rng.integers(0, vocabulary, (8, rows))
-    candidates = Candidates(ids, np.full(ids.shape, -1.0, np.float32))
-    return best_first(candidates, [root], rows - 1) if rows > 1 else Draft.root_only(root)
+    if rows == 1:
+        return Draft.root_only(root)
+    ids = np.random.default_rng(0).integers(0, vocabulary, (8, rows))
+    lists = Candidates(ids, np.full(ids.shape, -1.0, np.float32))
+    return best_first(FactorisedSession(lists), [root], rows - 1)
 
 
 def verify_times(
@@ -286,25 +289,25 @@ def verify_times(
     target.prefill(list(text), bucket(max(sizes)))  # room for a padded forward
     for draft in drafts.values():
         target.score(draft)  # the first of a size pays for its memory
-    taken: dict[int, list[float]] = {n: [] for n in sizes}
+    seconds: dict[int, list[float]] = {n: [] for n in sizes}
     rng = np.random.default_rng(0)
     for turn in range(repeats):
         report(turn / repeats, "verify")
         for n in rng.permutation(list(sizes)).tolist():
-            taken[n].append(seconds_of(target.device, lambda n=n: target.score(drafts[n])))
-    return [
-        Point(n, median(taken[n]), *np.quantile(taken[n], [0.25, 0.75]).tolist()) for n in sizes
-    ]
+            seconds[n].append(seconds_of(target.device, lambda n=n: target.score(drafts[n])))
+    quarters = {n: np.quantile(seconds[n], [0.25, 0.75]).tolist() for n in sizes}
+    return [Point(n, median(seconds[n]), *quarters[n]) for n in sizes]
 
 
 def stages(
-    simulation: Simulation, method: Method, target: Target, budgets: Sequence[int], repeats: int
+    simulation: Simulation, method: Decoder, target: Target, budgets: Sequence[int], repeats: int
 ) -> Iterator[Stage]:
     """Drafting, building and committing by budget: medians of as many real rounds as there are
     repeats, in the middle of the collected text and behind it."""
-    from analysis.collect import Endless
+    from analysis.collect import EndlessTarget
 
-    endless = Endless(target.model, target.layers)  # or a short text would hold too few rounds
+    # without stop tokens, or a short text would hold too few rounds
+    endless = EndlessTarget(target.model, target.layers)
     for budget in budgets:
         times = list(islice(_rounds(simulation, method, endless, budget), repeats))
         of = {n: median(getattr(t, n) for t in times) for n in ("draft", "build", "commit")}
@@ -313,27 +316,27 @@ def stages(
 
 
 def _rounds(
-    simulation: Simulation, method: Method, endless: Target, budget: int
+    simulation: Simulation, method: Decoder, endless: Target, budget: int
 ) -> Iterator[Times]:
     """Stage times of a decoding's rounds, one decoding after the other.
 
     The first round of each takes in the whole text before it, and in the second a GPU may capture
     its graphs: no other round is like them, and they are left out.
     """
-    from core.decoding.decode import Settings, decode
+    from core.decoding.decode import decode
 
-    collected = simulation.collected
-    most = 1 + ROUNDS * (simulation.limits.depths + 1)
-    middle = collected.positions[len(collected.positions) // 2]
-    text = collected.tokens[: max(1, min(middle, endless.context_limit - most))].tolist()
-    settings = Settings(budget, most, Sampling(**collected.header.sampling))
+    collection = simulation.collection
+    most = 1 + ROUNDS * (simulation.limits.max_depth + 1)
+    middle = collection.positions[len(collection.positions) // 2]
+    text = collection.tokens[: max(1, min(middle, endless.context_limit - most))].tolist()
+    settings = Settings(budget, most, Sampling(**collection.header.sampling))
     while True:
         rounds = decode(endless, method, text, settings)
         yield from (record.times for record in islice(rounds, 2, None))
 
 
 def _some(simulation: Simulation) -> Sequence[int]:
-    places = simulation.collected.positions
+    places = simulation.collection.positions
     return places[:: max(1, len(places) // 8)]
 
 
@@ -356,22 +359,25 @@ def check(engine: Engine, simulation: Simulation, budget: int, repeats: int = 3)
     Tokens/s are those behind a run's first round, whose end starts the clock. They are the median
     of the repeats, for the fastest would flatter.
     """
-    from core.decoding.engine import RunRequest
-
-    header = simulation.collected.header
+    header = simulation.collection.header
     run = simulation.run(budget)
     request = RunRequest(
-        header.prompt_text, simulation.method, budget, run.new_tokens, timed=False,
-        **asdict(Sampling(**header.sampling)), options=tuple(simulation.options.items()),
-    )  # fmt: skip
+        header.prompt_text,
+        simulation.method,
+        budget,
+        run.new_tokens,
+        timed=False,
+        **asdict(Sampling(**header.sampling)),
+        options=tuple(simulation.options.items()),
+    )
     rates, equal, rounds = [], True, 0
     for _ in range(repeats):
-        taken, stamps, tokens = [], [], []
+        lengths, stamps, tokens = [], [], []
         for record in engine.start(request).rounds:
             stamps.append(time.perf_counter())
-            taken.append(record.accepted + 1)
+            lengths.append(record.accepted + 1)
             tokens.append(len(record.committed))
-        rounds, equal = len(taken), equal and tuple(taken) == run.lengths
+        rounds, equal = len(lengths), equal and tuple(lengths) == run.lengths
         if rounds > 1:
             rates.append(sum(tokens[1:]) / (stamps[-1] - stamps[0]))
     return RealRun(budget, median(rates) if rates else float("nan"), rounds, equal)

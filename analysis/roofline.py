@@ -21,14 +21,11 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from core.decoding.decode import Drafter
-from core.methods.dart.drafter import DartDrafter
-from core.methods.dflash.drafter import DFlashDrafter
-from core.methods.treeflash.drafter import TreeFlashDrafter
-from core.models.layers import Attention as DrafterAttention
-from core.models.layers import Shape
+from core.drafting.session import Drafter
+from core.drafting.work import DraftWork
 from core.models.fast_layers import PackedLinear
-from core.rounds.draft import Draft
+from core.models.layers import Attention as DrafterAttention
+from core.rounds.draft import DraftRows
 from core.rounds.round import Round
 
 MEMORY, COMPUTE = "memory", "compute"
@@ -100,9 +97,12 @@ class Attention:
         )
 
     @staticmethod
-    def shaped(shape: Shape, layers: int, dtype: torch.dtype) -> Attention:
-        """A drafter's."""
-        return Attention(layers, shape.heads, shape.groups, shape.head_dim, dtype.itemsize)
+    def among(layers: Sequence[DrafterAttention], dtype: torch.dtype) -> Attention:
+        """Of a drafter's layers, which are alike."""
+        if not layers:
+            return Attention(0, 0, 0, 0, 0)
+        shape = layers[0].shape
+        return Attention(len(layers), shape.heads, shape.groups, shape.head_dim, dtype.itemsize)
 
     @property
     def row_bytes(self) -> int:
@@ -150,7 +150,7 @@ class Forward:
             + self.attention.work(context, rows, rows * context + own)
         )
 
-    def verify(self, draft: Draft, context: int) -> Work:
+    def verify(self, draft: DraftRows, context: int) -> Work:
         """The forward that scores a draft."""
         return self.work(len(draft), context, float(draft.depths.sum()) + len(draft))
 
@@ -159,76 +159,55 @@ class Forward:
 class Drafting:
     """A drafter's network in one round.
 
-    body       its own weights: bytes; FLOPs of one row of its block
-    taken      FLOPs of one context token taken in: its feature's projection to keys and values
-    rows       rows of a block; ``own`` of their pairs see each other; ``scored`` get the head
-    again      what each row of q′ costs once more behind the pass, head included (TreeFlash)
+    body     its own weights: bytes; FLOPs of one row of its block
+    context  FLOPs of one newly committed token: its feature's projection to keys and values
+    rows     rows of a block; ``own`` of their pairs see each other; ``scored`` get the head
+    state    what each expanded state costs behind the block, head included; None: nothing
     """
 
     body: Weights
-    taken: int
+    context: int
     rows: int
     own: float
     scored: int
     head: Weights
     attention: Attention
-    again: Weights | None = None
+    state: Weights | None = None
 
     @staticmethod
     def of(drafter: Drafter | None) -> Drafting | None:
-        """What is known of a drafter; None where there is no network, or one of one's own."""
-        if isinstance(drafter, DFlashDrafter):
-            return _block_diffusion(drafter)
-        return _shifted(drafter) if isinstance(drafter, DartDrafter) else None
+        """From the work a drafter describes (``DraftWork``); None where it describes none."""
+        work: DraftWork | None = getattr(drafter, "work", None)
+        if work is None:
+            return None
+        layers = [m for m in work.network.modules() if isinstance(m, DrafterAttention)]
+        projections = (p for layer in layers for p in (layer.k_proj, layer.v_proj))
+        head, state = Weights.of(work.head), None
+        if work.state is not None:
+            own = Weights.of(work.state)
+            state = Weights(own.bytes + head.bytes, own.flops + head.flops)
+        return Drafting(
+            body=Weights(Weights.of(work.network).bytes, Weights.of(work.block).flops),
+            context=Weights.of(work.context, *projections).flops,
+            rows=work.rows,
+            own=work.pairs,
+            scored=work.scored,
+            head=head,
+            attention=Attention.among(layers, next(work.network.parameters()).dtype),
+            state=state,
+        )
 
-    def work(self, context: int, taken: int, conditioned: int = 0) -> tuple[Work, ...]:
-        """Passes of one round behind ``context`` tokens, ``taken`` of them new.
+    def work(self, context: int, fresh: int, states: int = 0) -> tuple[Work, ...]:
+        """Passes of one round behind ``context`` tokens, ``fresh`` of them new.
 
-        ``conditioned`` rows of q′ follow the first pass, which they cannot join.
+        ``states`` expanded states follow the block, in a second pass.
         """
         pairs = self.rows * context + self.own
-        first = Work(self.body.bytes, self.body.flops * self.rows + self.taken * taken)
-        first += self.head.work(self.scored) + self.attention.work(context, taken, pairs)
-        if self.again is None or not conditioned:
+        first = Work(self.body.bytes, self.body.flops * self.rows + self.context * fresh)
+        first += self.head.work(self.scored) + self.attention.work(context, fresh, pairs)
+        if self.state is None or not states:
             return (first,)
-        return first, self.again.work(conditioned)
-
-
-def _block_diffusion(drafter: DFlashDrafter) -> Drafting:
-    model, head = drafter.model, Weights.of(drafter.head)
-    size, again = model.config.block_size, None
-    if isinstance(drafter, TreeFlashDrafter):
-        own = Weights.of(drafter.conditioner.model.ar_approximation)
-        again = Weights(own.bytes + head.bytes, own.flops + head.flops)
-    return Drafting(
-        body=Weights(Weights.of(model).bytes, Weights.of(model.layers).flops),
-        taken=Weights.of(model.fc).flops + _projections(model),
-        rows=size,
-        own=size * size,
-        scored=size - 1,
-        head=head,
-        attention=Attention.shaped(model.config.shape, len(model.layers), model.norm.weight.dtype),
-        again=again,
-    )
-
-
-def _shifted(drafter: DartDrafter) -> Drafting:
-    model, rows = drafter.model, drafter.depths
-    return Drafting(
-        body=Weights(Weights.of(model).bytes, Weights.of(model.midlayer).flops),
-        taken=Weights.of(model.fc).flops + _projections(model),
-        rows=rows,
-        own=rows * (rows + 1) / 2,
-        scored=rows,
-        head=Weights.of(drafter.head.module),
-        attention=Attention.shaped(model.config.shape, 1, model.norm.weight.dtype),
-    )
-
-
-def _projections(model: nn.Module) -> int:
-    """FLOPs of one token's keys and values in all of a drafter's layers."""
-    layers = [m for m in model.modules() if isinstance(m, DrafterAttention)]
-    return sum(Weights.of(layer.k_proj, layer.v_proj).flops for layer in layers)
+        return first, self.state.work(states)
 
 
 @dataclass(frozen=True)
@@ -250,21 +229,21 @@ def passes_of(
 ) -> Passes:
     """Those of a run behind a prompt of ``prompt`` tokens."""
     real = [r for r in rounds if r.committed]  # a text of one token has a record, and no round
-    taken = [prompt, *(r.accepted + 1 for r in real)]
-    found = (round_passes(target, drafting, *both) for both in zip(real, taken, strict=False))
+    fresh = [prompt, *(r.accepted + 1 for r in real)]
+    found = (round_passes(target, drafting, *both) for both in zip(real, fresh, strict=False))
     rows = sum(len(r.draft) for r in real)
     return Passes((target.work(prompt, 0, scored=1),), tuple(found), rows)
 
 
 def round_passes(
-    target: Forward, drafting: Drafting | None, record: Round, taken: int
+    target: Forward, drafting: Drafting | None, record: Round, fresh: int
 ) -> tuple[Work, ...]:
-    """Those of one round; ``taken`` tokens were committed since the drafter drafted last."""
-    offers, drafted = record.draft.offers, ()
+    """Those of one round; ``fresh`` tokens were committed since the drafter drafted last."""
+    proposal, drafted = record.proposal, ()
     if drafting is not None:
-        # the search needed a row of q′ for every list it offered from
-        conditioned = 0 if offers is None else len(offers.ids)
-        drafted = drafting.work(record.position, taken, conditioned)
+        # every list behind a row of the draft needed its state to be expanded
+        states = 0 if proposal is None or proposal.factorised_lists else len(proposal.lists.ids)
+        drafted = drafting.work(record.position, fresh, states)
     return (*drafted, target.verify(record.draft, record.position))
 
 

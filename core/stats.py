@@ -1,8 +1,9 @@
-"""Intervals of measured numbers, written once. Light: numpy only."""
+"""Intervals and tests of measured numbers. Light: numpy only."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,8 +25,10 @@ def wilson(successes: Array | int, trials: Array | int) -> tuple[Array, Array]:
     return np.where(n > 0, low, np.nan), np.where(n > 0, high, np.nan)
 
 
-def resample(sums: Sequence[float] | Array, counts: Sequence[float] | Array,
-              draws: int = 2000, seed: int = 0) -> Array:  # fmt: skip
+Numbers = Sequence[float] | Array
+
+
+def resample(sums: Numbers, counts: Numbers, draws: int = 2000, seed: int = 0) -> Array:
     """Bootstrap draws [draws] of Σ sums ÷ Σ counts when whole units are drawn anew.
 
     The same number of units and the same seed draw the same units: the draws of two methods,
@@ -55,17 +58,121 @@ def interval(draws: Array) -> tuple[float, float]:
 
 
 def difference(
-    sums: Sequence[float] | Array, counts: Sequence[float] | Array,
-    other_sums: Sequence[float] | Array, other_counts: Sequence[float] | Array,
-    draws: int = 2000, seed: int = 0,
-) -> tuple[float, float]:  # fmt: skip
+    sums: Numbers, counts: Numbers, other_sums: Numbers, other_counts: Numbers, draws: int = 2000
+) -> tuple[float, float]:
     """95 % interval of one ratio Σ sums ÷ Σ counts less another, on the same units, drawn alike."""
-    mine, theirs = (
-        resample(a, b, draws, seed) for a, b in ((sums, counts), (other_sums, other_counts))
-    )
-    return interval(mine - theirs)
+    return interval(resample(sums, counts, draws) - resample(other_sums, other_counts, draws))
 
 
 def bootstrap(runs: Sequence[Sequence[int]], draws: int = 2000) -> tuple[float, float]:
     """95 % interval of τ = Σ lengths ÷ Σ rounds when whole prompts are drawn anew."""
     return interval(resample([sum(run) for run in runs], [len(run) for run in runs], draws))
+
+
+@dataclass(frozen=True)
+class GoodnessOfFit:
+    """Whether counts follow stated probabilities, over one or several contexts.
+
+    statistic   Pearson's Σ (count − n·p)² ÷ n·p, over all bins of all contexts
+    p_value     share of simulated counts whose statistic is at least as large
+    draws       counts in all; ``bins`` and ``contexts``: how many of them
+    level       a smaller p-value refutes the probabilities
+    detectable  the smallest total variation distance, the same in every context, that is refuted
+                with probability ``power``; over the bins, and for the hardest deviation of its size
+    """
+
+    statistic: float
+    p_value: float
+    draws: int
+    bins: int
+    contexts: int
+    level: float
+    power: float
+    detectable: float
+
+    @property
+    def refuted(self) -> bool:
+        return self.p_value < self.level
+
+
+def goodness_of_fit(
+    counts: Sequence[Array],
+    p: Sequence[Array],
+    level: float = 0.001,
+    power: float = 0.95,
+    simulations: int = 20000,
+) -> GoodnessOfFit:
+    """Test the counts [K] of each context against its p [K]; everything is simulated, so that small
+    expected counts do no harm.
+
+    Outcomes of an expected count below 5 share one bin.
+    """
+    binned = [_binned(c, q) for c, q in zip(counts, p, strict=True)]
+    rng, draws = np.random.default_rng(0), [int(c.sum()) for c, _ in binned]
+    expected = [q for _, q in binned]
+
+    def statistics(truth: Sequence[Array], size: int) -> Array:
+        """Of ``size`` simulated experiments when ``truth`` holds."""
+        found = np.zeros(size)
+        for n, q, true in zip(draws, expected, truth, strict=True):
+            found += _pearson(rng.multinomial(n, true, size), n * q)
+        return found
+
+    chance = statistics(expected, simulations)
+    statistic = float(sum(_pearson(c, c.sum() * q) for c, q in binned))
+    limit = np.quantile(chance, 1 - level)
+
+    def refuted(distance: float) -> bool:
+        truth = [_shifted(q, distance) for q in expected]
+        return bool((statistics(truth, simulations // 10) > limit).mean() >= power)
+
+    return GoodnessOfFit(
+        statistic=statistic,
+        p_value=float((1 + (chance >= statistic).sum()) / (1 + simulations)),
+        draws=sum(draws),
+        bins=sum(map(len, expected)),
+        contexts=len(binned),
+        level=level,
+        power=power,
+        detectable=_smallest(refuted),
+    )
+
+
+def _binned(counts: Array, p: Array) -> tuple[Array, Array]:
+    """Counts and probabilities, rare outcomes together in the last bin."""
+    rare = counts.sum() * p < 5
+    pooled = [np.append(values[~rare], values[rare].sum()) for values in (counts, p)]
+    return pooled[0].astype(np.int64), pooled[1] / pooled[1].sum()
+
+
+def _pearson(counts: Array, expected: Array) -> Array:
+    """The statistic of counts [..., K]; what cannot be and is makes it infinite."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        terms = np.square(counts - expected) / expected
+    return np.where(np.isnan(terms), 0.0, terms).sum(-1)
+
+
+def _shifted(p: Array, distance: float) -> Array:
+    """Another distribution that far from p in total variation, of all such the one whose statistic
+    grows least: about half of the mass becomes likelier, all of it in proportion."""
+    order = np.argsort(-p)
+    share = np.cumsum(p[order])
+    part = order[: 1 + int(np.argmin(np.abs(share - 0.5)))]
+    larger = np.zeros(len(p), bool)
+    larger[part] = True
+    if p[larger].sum() < 0.5:
+        larger = ~larger
+    mass = p[larger].sum()
+    distance = min(distance, mass)
+    grown = p / max(1 - mass, 1e-300) * (1 - mass + distance)
+    found = np.where(larger, p / mass * (mass - distance), grown)
+    return found / found.sum()
+
+
+def _smallest(holds: Callable[[float], bool]) -> float:
+    """The smallest number in (0, 1] from which on the condition holds, to a 500th; 1 for none."""
+    low, high = 0.0, 1.0
+    while high - low > 0.002:
+        middle = (low + high) / 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high

@@ -7,21 +7,28 @@ import math
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
-from analysis import audit
+from analysis import audit, distribution
 from analysis.audit import Difference, Margin, Plain, first_difference, tie_bound
-from analysis.bench import Contestant, Plan, Timing, _schedule, contestants, rows
-from app import cli
-from core.decoding import decode
-from core.verification.walk import walk
+from analysis.bench import Plan, Timing, _schedule, rows, with_baselines
+from analysis.variants import Variant
+from core.decoding.decode import Decoder
+from core.decoding.engine import Engine
+from core.decoding.request import RunRequest, Settings
+from core.drafting.builders import SampledChain
 from core.errors import UserError
-from core.verification.sampling import TargetSampler
-from core.decoding.engine import Engine, RunRequest
 from core.rounds.draft import Draft
 from core.rounds.round import Sampling
-from tests.test_cli import save_toys
+from core.stats import goodness_of_fit
+from core.verification import rules
+from core.verification.rules import SpeculativeSampling, TargetTokens
+from core.verification.sampling import TargetSampler
+from core.verification.walk import walk
+from tests import toys
+from tests.toys_on_disk import save_toys
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +77,7 @@ def test_a_wrong_token_is_found(engine, monkeypatch):
     def dishonest(draft, choose):
         return walk(draft, lambda row: (choose(row) + 1) % 48 if draft.nodes else choose(row))
 
-    monkeypatch.setattr(decode, "walk", dishonest)
+    monkeypatch.setattr(rules, "walk", dishonest)
     (finding,) = audit.audit(engine, [RunRequest("hello", "ddtree", 8, 20)])
     assert finding.difference is not None and finding.difference.index == 1
     assert not finding.lossless and finding.difference.margin.gap > 0
@@ -94,6 +101,11 @@ def test_no_tie_is_allowed_in_float32_nor_without_a_gap():
     assert not Difference(0, 1, 2, Margin(math.nan, 0.5)).tied
 
 
+def scene(logits, sampling):
+    rule = TargetTokens(sampling)
+    return SimpleNamespace(logits=logits, rule=rule, position=9, draft=Draft.root_only(0))
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_the_bound_is_of_the_best_logits_size_whatever_else_stands_there(dtype):
     info = torch.finfo(dtype)
@@ -104,9 +116,7 @@ def test_the_bound_is_of_the_best_logits_size_whatever_else_stands_there(dtype):
         for best in (3.0, 0.0, -3.0):
             logits = torch.full((1, 30), rest, dtype=dtype)
             logits[0, 4], logits[0, 9] = best, best - 4
-            rule = TargetSampler(Sampling())
-            seen = SimpleNamespace(logits=logits, rule=rule, position=9, draft=Draft.root_only(0))
-            found = audit.margin(seen)  # type: ignore[arg-type]
+            found = audit.margin(scene(logits, Sampling()))
             assert found == Margin(4.0, tie_bound(best, dtype))
             assert not Difference(3, 4, 9, found).tied
 
@@ -114,21 +124,104 @@ def test_the_bound_is_of_the_best_logits_size_whatever_else_stands_there(dtype):
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.7, seed=3)])
 def test_the_margin_is_that_of_the_scores_the_rule_compares(sampling):
     logits = torch.randn(1, 30, generator=torch.Generator().manual_seed(1)) * 5
-    rule = TargetSampler(sampling)
-    seen = SimpleNamespace(logits=logits, rule=rule, position=9, draft=Draft.root_only(0))
-    found = audit.margin(seen)  # type: ignore[arg-type]
-    best = int(rule.choose(logits, [10])[0])
-    for token in range(30):  # lowering the best by more than its gap, and only then, changes it
-        assert token == best or found.gap >= 0
+    found, sampler = audit.margin(scene(logits, sampling)), TargetSampler(sampling)
+    best = int(sampler.choose(logits, [10])[0])
     step = found.gap * (sampling.temperature or 1.0)
     lowered = logits.clone()
     lowered[0, best] -= step * 0.999
-    assert int(rule.choose(lowered, [10])[0]) == best
+    assert int(sampler.choose(lowered, [10])[0]) == best
     lowered[0, best] -= step * 0.002 + 1e-5
-    assert int(rule.choose(lowered, [10])[0]) != best
+    assert int(sampler.choose(lowered, [10])[0]) != best
+
+
+# ── rules that keep the distribution only ────────────────────────────────────────────────────────
+
+
+class NoResidual(SpeculativeSampling):
+    """Wrong: a refused token's successor is drawn from p, not from norm(max(0, p − q))."""
+
+    def _try(self, children, tokens, p, q, after):
+        return super()._try(children, tokens, p, q, after)[0], p
+
+
+class WrongBehindTheFirst(SpeculativeSampling):
+    """Wrong from the second token on: every drafted one is accepted."""
+
+    def _try(self, children, tokens, p, q, after):
+        if children and children[0] > 1:
+            return children[0], p
+        return super()._try(children, tokens, p, q, after)
+
+
+@pytest.mark.parametrize("rule", [SpeculativeSampling, NoResidual, WrongBehindTheFirst])
+def test_a_rule_that_is_not_lossless_in_distribution_is_caught(rule):
+    drafter = toys.NoisyOracle((*toys.PROMPT, *toys.plain(30)))
+    method = Decoder("sampled", drafter, SampledChain(), rule)
+    settings = Settings(3, sampling=Sampling(temperature=0.5))
+    target = toys.target(layers=drafter.layers)
+    found = distribution.check_rounds(target, method, list(toys.PROMPT), settings, 1000)
+    assert found.draws > 1300 and found.contexts > 1 and found.detectable < 0.15
+    assert found.refuted == (rule is not SpeculativeSampling)
+    said = distribution.sentence(found)
+    assert f"{found.detectable:.2f} would be found with 95% power" in said
+    assert ("do not follow" in said) == found.refuted
+
+
+OWN = """
+from core.drafting.builders import SampledChain
+from core.methods.method import Method
+
+RULE = "core.verification.rules:SpeculativeSampling"
+METHOD = Method("Sampled", "dflash", SampledChain(), 4, rule=RULE)
+"""
+
+
+def test_the_distribution_is_tested_where_the_text_may_be_another(engine, tmp_path):
+    (tmp_path / "sampled.py").write_text(OWN)
+    request = RunRequest("hello", str(tmp_path / "sampled.py"), max_new_tokens=12, temperature=1.0)
+    hot, greedy = audit.audit(engine, [request, replace(request, temperature=0.0)], seeds=60)
+    assert hot.distribution is not None and hot.difference is None
+    assert hot.lossless and hot.rounds == 60 and hot.tokens == hot.distribution.draws >= 60
+    assert greedy.distribution is None and greedy.difference is None and greedy.tokens == 12
+
+
+@pytest.mark.embedded
+def test_speculative_sampling_on_the_embedded_model(tmp_path):
+    """Any deviation of 0.16 in total variation would be found with 95 % power."""
+    (tmp_path / "sampled.py").write_text(OWN)
+    prompt = "Name three fruits and say which one you like best."
+    request = RunRequest(prompt, str(tmp_path / "sampled.py"), 2, temperature=1.0)
+    (finding,) = audit.audit(Engine(), [request], seeds=400)
+    assert finding.lossless and finding.distribution is not None
+    assert finding.distribution.detectable < 0.16
+
+
+def test_counts_that_cannot_be_are_refuted_and_p_values_are_uniform():
+    p = np.array([0.5, 0.3, 0.2, 0.0])
+    assert goodness_of_fit([np.array([50, 30, 19, 1])], [p]).refuted
+    rng = np.random.default_rng(0)
+    found = [goodness_of_fit([rng.multinomial(40, p)], [p], simulations=400) for _ in range(200)]
+    assert 0.4 < np.mean([f.p_value < 0.5 for f in found]) < 0.65
+
+
+def test_what_is_said_to_be_detectable_is_detected():
+    p = np.array([0.3, 0.25, 0.2, 0.15, 0.1])
+    known = goodness_of_fit([np.round(400 * p).astype(int)], [p])
+    off, rng = known.detectable, np.random.default_rng(1)
+    other = p + np.array([off / 2, -off / 2, off / 2, -off / 2, 0])
+    found = [
+        goodness_of_fit([rng.multinomial(400, other)], [p], simulations=4000) for _ in range(40)
+    ]
+    assert np.mean([f.refuted for f in found]) > 0.8 and known.detectable < 0.2
 
 
 # ── the commands ─────────────────────────────────────────────────────────────────────────────────
+
+
+def main(words):
+    from app import cli
+
+    return cli.main(words)
 
 
 def options(folders, *more):
@@ -137,10 +230,10 @@ def options(folders, *more):
 
 def test_audit_command_ends_0_when_lossless(capsys, folders):
     words = ["audit", "ddtree", "--prompt", "hi", "--max-new-tokens", "20", "--budget", "3", "20"]
-    assert cli.main(options(folders, *words)) == 0
+    assert main(options(folders, *words)) == 0
     out = capsys.readouterr().out
     assert len(out.splitlines()) == 5 and "lossless: 4 comparisons, 80 tokens, 0 " in out
-    assert cli.main(options(folders, *words, "--json")) == 0
+    assert main(options(folders, *words, "--json")) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [x["temperature"] for x in lines] == [0, 0, 1, 1] and all(x["same"] for x in lines)
 
@@ -151,14 +244,14 @@ def test_audit_command_ends_1_when_a_token_differs(capsys, folders, monkeypatch)
 
     monkeypatch.setattr(audit, "first_difference", wrong)
     words = ["audit", "dflash", "--prompt", "hi", "--max-new-tokens", "8", "--budget", "4"]
-    assert cli.main(options(folders, *words)) == 1
+    assert main(options(folders, *words)) == 1
     out = capsys.readouterr().out
     assert "DIFFERENT at new token 3" in out and "gap 2" in out and "2 of 2 differ" in out
 
 
 def test_bench_command_compares_on_the_same_tokens(capsys, folders):
     words = ["bench", "ddtree", "--prompt", "hi", "--max-new-tokens", "12", "--budget", "4"]
-    assert cli.main(options(folders, *words, "--repeats", "1", "--json")) == 0
+    assert main(options(folders, *words, "--repeats", "1", "--json")) == 0
     found = json.loads(capsys.readouterr().out)
     names = [row["name"] for row in found["rows"]]
     assert names == ["plain", "generate", "generate + lookup", "ddtree B=4"]
@@ -170,7 +263,7 @@ def test_bench_command_compares_on_the_same_tokens(capsys, folders):
     assert found["machine"]["bandwidth"] > 0 and plain["floor"] == generate["floor"] > 0
     assert plain["reached"] == pytest.approx(plain["floor"] / plain["seconds"], rel=0.01)
     assert generate["reached"] is None and all(r["whole"] > 0 for r in found["roofline"])
-    assert cli.main(options(folders, *words, "--repeats", "1")) == 0
+    assert main(options(folders, *words, "--repeats", "1")) == 0
     out = capsys.readouterr().out
     assert "× generate" in out and "floor ms" in out and "GB/s" in out
     assert max(map(len, out.splitlines()[1:])) <= 100
@@ -180,19 +273,19 @@ def test_bench_command_compares_on_the_same_tokens(capsys, folders):
 
 
 def test_the_order_changes_and_everybody_runs_equally_often():
-    field = contestants(("ar", "ddtree", "dflash"), (8, 16))
-    assert [c.name for c in field][3:] == ["ddtree B=8", "ddtree B=16", "dflash B=64"]
+    field = with_baselines(("ar", "ddtree", "dflash"), (8, 16))
+    assert [v.name for v in field][3:] == ["ddtree B=8", "ddtree B=16", "dflash B=64"]
     turns = list(_schedule(Plan(("a", "b"), RunRequest(""), repeats=3), field))
     assert len(turns) == 2 * 3 * len(field)
-    assert {turns.count((p, c)) for p in (0, 1) for c in field} == {3}
+    assert {turns.count((p, v)) for p in (0, 1) for v in field} == {3}
     firsts = [turns[i * len(field)][1] for i in range(6)]
     assert len(set(firsts)) > 2
     with pytest.raises(UserError):
-        contestants(("magic",), (8,))
+        with_baselines(("magic",), (8,))
 
 
 def test_ratios_are_medians_over_prompts_and_other_tokens_show():
-    plain, fast = Contestant("plain", "ar"), Contestant("fast", "ddtree", 8)
+    plain, fast = Variant("plain", "ar"), Variant("fast", "ddtree", 8)
     timings = [
         Timing(plain, 0, 2.0, (1, 2), (1,)),
         Timing(plain, 0, 2.0, (1, 2), (1,)),

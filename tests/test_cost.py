@@ -14,19 +14,19 @@ from analysis.cost import (
     PIECEWISE,
     QUADRATIC,
     Cost,
+    Point,
     Stage,
-    Timed,
     best,
     bushy,
     cost_from_json,
-    expected,
+    estimate,
     fit,
     sizes_up_to,
     stages,
     verify_times,
 )
-from analysis.whatif import Simulation, WhatIf
-from core.decoding.decode import Method
+from analysis.whatif import SimulatedRun, Simulation
+from core.decoding.decode import Decoder
 from core.errors import UserError
 from core.models.target import Target
 from tests import toys
@@ -36,7 +36,7 @@ SIZES = (1, 2, 3, 5, 9, 17, 33, 65, 129, 257)
 
 
 def points(law):
-    return [Timed(n, law(n), law(n), law(n)) for n in SIZES]
+    return [Point(n, law(n), law(n), law(n)) for n in SIZES]
 
 
 @settings(max_examples=20)
@@ -62,14 +62,14 @@ def test_no_term_is_negative_and_steps_are_followed():
 
 
 def what(budget, lengths):
-    return WhatIf("m", budget, {}, lengths, (), sum(lengths) + 1, True, "")
+    return SimulatedRun("m", budget, {}, lengths, (), sum(lengths) + 1, True, "")
 
 
 def test_expected_speed_is_tokens_over_seconds_and_the_best_is_named():
     law = fit(points(lambda n: 0.1 + 0.01 * n))
     staged = [Stage(b, 0.02, 0.001, 0.0, rows=b + 1) for b in (1, 4, 16)]
     runs = [what(1, (2, 1, 2)), what(4, (3, 3)), what(16, (3, 3)), what(64, (6,))]
-    found = expected(law, staged, runs)
+    found = estimate(law, staged, runs)
     assert [e.budget for e in found] == [1, 4, 16]
     assert found[1].tokens_per_round == 3.0
     assert found[1].seconds == pytest.approx(0.021 + 0.15, rel=1e-3)
@@ -97,30 +97,30 @@ def test_measuring_a_toy(collected):  # noqa: F811
     )
     assert [p.size for p in found] == [1, 2, 5, 9]
     assert all(0 < p.low <= p.seconds <= p.high for p in found)
-    method = Method("ddtree", drafter, simulation.builder)
+    method = Decoder("ddtree", drafter, simulation.builder)
     staged = list(stages(simulation, method, target, [2, 8], 2))
     assert [s.budget for s in staged] == [2, 8] and [s.rows for s in staged] == [3, 9]
     assert all(min(s.draft, s.build, s.commit) > 0 for s in staged)
     runs = simulation.curve([2, 8])
-    rates = [e.tokens_per_second for e in expected(fit(found), staged, runs)]
-    assert np.isfinite(rates).all() and best(expected(fit(found), staged, runs)).budget in (2, 8)
+    rates = [e.tokens_per_second for e in estimate(fit(found), staged, runs)]
+    assert np.isfinite(rates).all() and best(estimate(fit(found), staged, runs)).budget in (2, 8)
 
 
 @pytest.mark.parametrize("kind", ["dflash", "treeflash"])
 def test_the_stages_that_are_timed_are_a_real_rounds(kind, collected, monkeypatch):  # noqa: F811
-    """With fixed forwards too: the drafter replays its pass on what the round before committed."""
+    """With padded forwards too: the drafter replays its pass on what the round before committed."""
     simulation = Simulation(collected, kind, {"candidates": 4} if kind == "treeflash" else {})
     drafter = {"dflash": toys.dflash_drafter, "treeflash": toys.treeflash_drafter}[kind]()
-    drafter._fixed = True
+    drafter._padded = True
     replayed, committed = [], []
-    draft, commit = drafter._fixed_hidden, Target.commit
+    draft, commit = drafter._padded_hidden, Target.commit
     monkeypatch.setattr(
-        drafter, "_fixed_hidden", lambda root: replayed.append(draft(root)) or replayed[-1]
+        drafter, "_padded_hidden", lambda root: replayed.append(draft(root)) or replayed[-1]
     )
     monkeypatch.setattr(
         Target, "commit", lambda self, verdict: committed.append(verdict) or commit(self, verdict)
     )
-    method = Method(kind, drafter, simulation.builder)
+    method = Decoder(kind, drafter, simulation.builder)
     (staged,) = stages(simulation, method, toys.target(layers=drafter.layers), [8], 20)
     decodings = sum(rows is None for rows in replayed)
     assert len(replayed) - 2 * decodings == 20 and len(committed) == len(replayed)
@@ -130,21 +130,21 @@ def test_the_stages_that_are_timed_are_a_real_rounds(kind, collected, monkeypatc
 def test_a_text_of_one_round_can_be_timed(tmp_path):
     made = collect(source(), toys.PROMPT, tmp_path / "x.safetensors", Plan(2, 48))
     simulation, drafter = Simulation(made, "ddtree"), toys.dflash_drafter()
-    method = Method("ddtree", drafter, simulation.builder)
+    method = Decoder("ddtree", drafter, simulation.builder)
     (staged,) = stages(simulation, method, toys.target(layers=drafter.layers), [64], 3)
     assert min(staged.draft, staged.build, staged.commit) > 0
 
 
 @pytest.mark.parametrize("rows", [10, 66])
 def test_verifying_is_timed_in_the_forward_that_a_run_takes(rows):
-    """A padded one, where forwards are fixed: the cache has room for it."""
-    target = Target(toys.model(), fixed=True)
+    """A padded one, where forwards are padded: the cache has room for it."""
+    target = Target(toys.model(), padded=True)
     text = [token % 48 for token in range(255 - rows)]
     target.prefill(text, rows + 1)
-    assert not target._fixed_forward(rows).fits  # what the size alone leaves room for
-    target = Target(toys.model(), fixed=True)
+    assert not target._padded_forward(rows).fits  # what the size alone leaves room for
+    target = Target(toys.model(), padded=True)
     verify_times(target, text, [rows], 1, lambda done, what: None)
-    assert target._fixed_forward(rows).fits
+    assert target._padded_forward(rows).fits
 
 
 # ── kept in a file ───────────────────────────────────────────────────────────────────────────────

@@ -10,7 +10,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from analysis.bench import Benched, Contestant, Timing, roofs
+from analysis.bench import Result, Timing, roofs
 from analysis.roofline import (
     COMPUTE,
     MEMORY,
@@ -23,7 +23,9 @@ from analysis.roofline import (
     passes_of,
     plain_passes,
 )
-from core.models.packing import can_pack, suit
+from analysis.variants import Variant
+from core.drafting.builders import best_first
+from core.models.fast_layers import can_pack, use_fast_layers
 from core.rounds.draft import Draft
 from tests import toys
 
@@ -81,7 +83,7 @@ def test_packed_weights_count_as_they_were(tied):
         pytest.skip("nothing is packed on this machine")
     model = llama(tied)
     packed = copy.deepcopy(model)
-    suit(packed, torch.float32, torch.device("cpu"))
+    use_fast_layers(packed, torch.float32, torch.device("cpu"))
     assert Forward.of(packed) == Forward.of(model)
 
 
@@ -105,21 +107,20 @@ def drafted(drafter, context=9, budget=6):
     drafter.reset(64)
     drafter.extend(list(range(context)), features)
     with FlopCounterMode(display=False) as counter:
-        proposal = drafter.propose(3, budget)
-        draft = toys.best_first(proposal.candidates, [3], budget)
+        draft = best_first(drafter.begin(3, budget), [3], budget)
     return counter.get_total_flops(), draft
 
 
 def test_a_block_diffusion_drafter_s_flops_are_those_torch_counts():
     drafter = toys.dflash_drafter()
     flops, _ = drafted(drafter)
-    (work,) = Drafting.of(drafter).work(context=9, taken=9)  # type: ignore[union-attr]
+    (work,) = Drafting.of(drafter).work(context=9, fresh=9)  # type: ignore[union-attr]
     assert work.flops == flops
 
 
 def test_its_bytes_are_its_weights_the_head_and_the_context():
     drafter = toys.dflash_drafter()
-    (work,) = Drafting.of(drafter).work(context=9, taken=2)  # type: ignore[union-attr]
+    (work,) = Drafting.of(drafter).work(context=9, fresh=2)  # type: ignore[union-attr]
     weights = sum(p.numel() for p in drafter.model.parameters())
     assert work.bytes == 8 * (weights + toys.VOCABULARY * 32 + 2 * 2 * 2 * 8 * (9 + 2))
 
@@ -129,7 +130,7 @@ def test_a_shifted_drafter_s_flops_are_those_torch_counts():
     flops, _ = drafted(drafter)
     drafting = Drafting.of(drafter)
     assert drafting is not None
-    (work,) = drafting.work(context=9, taken=9)
+    (work,) = drafting.work(context=9, fresh=9)
     # computed and masked away: later rows of the block; not computed: the last prefix row twice
     masked, last = 7 * 6 / 2, 7
     assert work.flops + drafting.attention.pair_flops * (masked - last) == flops
@@ -139,15 +140,15 @@ def test_q_behind_each_candidate_is_a_second_pass_over_the_head():
     drafter = toys.treeflash_drafter(zero=True)  # q′ is q: no search reaches rows in vain
     flops, draft = drafted(drafter)
     drafting = Drafting.of(drafter)
-    assert drafting is not None and draft.offers is not None
-    rows = len(draft.offers.ids)
-    first, second = drafting.work(context=9, taken=9, conditioned=rows)
+    assert drafting is not None and draft.proposal is not None
+    rows = len(draft.proposal.lists.ids)
+    first, second = drafting.work(context=9, fresh=9, states=rows)
     assert rows > 1 and first.flops + second.flops == flops
     # [u, g] of 2·32 → 2·24 with a bias, d of 24 → 32, a norm of 32; and the head
     own = 64 * 48 + 48 + 24 * 32 + 32
     assert second.bytes == 8 * (own + toys.VOCABULARY * 32)
     assert Drafting.of(toys.dflash_drafter()).work(9, 9) == (first,)  # type: ignore[union-attr]
-    assert drafting.work(context=9, taken=9) == (first,)
+    assert drafting.work(context=9, fresh=9) == (first,)
 
 
 def test_a_drafter_without_a_known_network_is_not_counted():
@@ -213,8 +214,8 @@ def test_the_machine_is_measured():
 
 def test_the_share_reached_is_the_floor_s_of_what_was_measured():
     machine = Machine(bandwidth=100.0, rate=1000.0)
-    plain, rival = Contestant("plain", "ar"), Contestant("generate", None)
-    lookup = Contestant("generate + lookup", None, lookup=10)
+    plain, rival = Variant("plain", "ar"), Variant("generate", None)
+    lookup = Variant("generate + lookup", None, lookup=10)
     counted = Passes((Work(400, 0),), ((Work(200, 500),), (Work(100, 4000), Work(100, 0))), 5)
     whole = Timing(plain, 0, 20.0, (1, 2), (1,), counted, 14.0)
     half = replace(whole, seconds=40.0, rounds=28.0)
@@ -222,7 +223,7 @@ def test_the_share_reached_is_the_floor_s_of_what_was_measured():
         whole, half, half,
         Timing(rival, 0, 22.0, (1, 2), None, counted), Timing(lookup, 0, 9.0, (1, 2), None),
     ]  # fmt: skip
-    ours, theirs = roofs(Benched(timings, machine), (plain, rival, lookup))
+    ours, theirs = roofs(Result(timings, machine), (plain, rival, lookup))
     assert (ours.rows, ours.bytes, ours.flops) == (2.5, 200.0, 2250.0)
     assert ours.floor == (2 + 4 + 1) / 2 and ours.bound == COMPUTE
     assert ours.seconds == 14.0 and ours.reached == 0.25 and ours.whole == (4 + 7) / 40
