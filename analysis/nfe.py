@@ -14,28 +14,45 @@ from dataclasses import dataclass, replace
 from core.diffusion.denoise import DiffusionTarget, denoise
 from core.diffusion.draft_graph import DraftGraph
 from core.diffusion.nfe import NfeCounts, by_block, count_nfe, denoised_tokens, simulate
-from core.diffusion.request import DenoiseSettings, Pace
+from core.diffusion.pace import Pace
+from core.diffusion.request import DenoiseSettings
 from core.rounds.round import Round
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """Where a run left plain denoising: the first block whose tokens differ, and how many do."""
+    """Where a run left plain denoising: the first block whose tokens differ, and how many positions
+    of the whole text differ."""
 
     block: int
-    tokens: int  # positions of the whole text that differ
+    tokens: int
+
+
+@dataclass(frozen=True)
+class RealRun:
+    """A real run of one prompt with one graph.
+
+    seconds, plain_seconds  the run's, and those of plain denoising
+    predicted   whether it needed the calls that the simulation says
+    divergence  None: it wrote what plain denoising wrote
+    """
+
+    seconds: float
+    plain_seconds: float
+    predicted: bool
+    divergence: Divergence | None = None
+
+    @property
+    def identical(self) -> bool:
+        return self.divergence is None
 
 
 @dataclass(frozen=True)
 class PromptRun:
-    """One prompt with one graph: predicted calls, and the real run if there was one."""
+    """One prompt with one graph: the simulated calls, and the real run if there was one."""
 
     saved: NfeCounts
-    seconds: float | None = None  # of the real run
-    plain_seconds: float | None = None  # of plain denoising, the same text
-    identical: bool | None = None  # the real run wrote what plain denoising wrote
-    predicted: bool | None = None  # and needed the calls that the simulation says
-    divergence: Divergence | None = None  # where it left what plain denoising wrote
+    real: RealRun | None = None
 
 
 @dataclass(frozen=True)
@@ -51,17 +68,17 @@ class Cell:
         return NfeCounts.total([run.saved for run in self.runs])
 
     @property
-    def real(self) -> tuple[PromptRun, ...]:
-        return tuple(run for run in self.runs if run.identical is not None)
+    def real(self) -> tuple[RealRun, ...]:
+        return tuple(run.real for run in self.runs if run.real is not None)
 
     @property
     def seconds(self) -> tuple[float, float]:
         """(Spiffy's, plain denoising's) over the prompts that were really run."""
-        return sum(r.seconds or 0 for r in self.real), sum(r.plain_seconds or 0 for r in self.real)
+        return sum(r.seconds for r in self.real), sum(r.plain_seconds for r in self.real)
 
     @property
     def divergences(self) -> tuple[Divergence, ...]:
-        return tuple(run.divergence for run in self.runs if run.divergence is not None)
+        return tuple(run.divergence for run in self.real if run.divergence is not None)
 
     @property
     def speedup(self) -> float:
@@ -70,8 +87,11 @@ class Cell:
         return plain / spiffy if spiffy else 0.0
 
 
-def timed(
-    target: DiffusionTarget, prompt: Sequence[int], settings: DenoiseSettings, graph: DraftGraph | None
+def run_timed(
+    target: DiffusionTarget,
+    prompt: Sequence[int],
+    settings: DenoiseSettings,
+    graph: DraftGraph | None,
 ) -> tuple[tuple[Round, ...], float]:
     """A run's rounds and its seconds, the prompt's encoding included."""
     start = time.perf_counter()
@@ -89,39 +109,36 @@ def measure(
 ) -> Iterator[Cell]:
     """All graphs at one pace. ``real``: how many prompts are really run with each (None: all).
 
-    Graphs take turns in another order for every prompt, so no one always has the warmest caches.
-    ``report`` is told (prompts done, what runs now).
+    Graphs take turns in another order for every prompt, so none always has the warmest caches.
+    ``report`` receives (prompts done, what runs now).
     """
     settings = replace(settings, width=max([settings.width, *(g.width for g in graphs)]))
     runs: list[list[PromptRun]] = [[] for _ in graphs]
     for number, prompt in enumerate(prompts):
         report(number, "plain")
-        plain, plain_seconds = timed(target, prompt, settings, None)
+        plain, plain_seconds = run_timed(target, prompt, settings, None)
         for turn in range(len(graphs)):
             which = (turn + number) % len(graphs)
-            graph = graphs[which]
-            told = count_nfe(simulate(plain, graph, settings.pace), target.stop_ids)
-            ran = PromptRun(told)
+            saved = count_nfe(simulate(plain, graphs[which], settings.pace), target.stop_ids)
+            found = None
             if real is None or number < real:
-                report(number, graph.name)
-                rounds, seconds = timed(target, prompt, settings, graph)
-                left = divergence(plain, rounds)
-                calls = count_nfe(rounds, target.stop_ids) == told
-                ran = PromptRun(told, seconds, plain_seconds, left is None, calls, left)
-            runs[which].append(ran)
+                report(number, graphs[which].name)
+                rounds, seconds = run_timed(target, prompt, settings, graphs[which])
+                predicted = count_nfe(rounds, target.stop_ids) == saved
+                found = RealRun(seconds, plain_seconds, predicted, divergence(plain, rounds))
+            runs[which].append(PromptRun(saved, found))
     for graph, own in zip(graphs, runs, strict=True):
         yield Cell(settings.pace, graph, tuple(own))
 
 
 def divergence(plain: Sequence[Round], other: Sequence[Round]) -> Divergence | None:
     """None when both wrote the same text: for a target that is not exact, counted and shown."""
-    both = denoised_tokens(plain), denoised_tokens(other)
-    if both[0] == both[1]:
+    mine, theirs = denoised_tokens(plain), denoised_tokens(other)
+    if mine == theirs:
         return None
-    longest, shared = max(map(len, both)), min(map(len, both))
-    differing = sum(a != b for a, b in zip(*both, strict=False)) + longest - shared
-    for mine, theirs in zip(by_block(plain), by_block(other), strict=False):
-        a, b = mine[-1].block, theirs[-1].block
-        if a is not None and b is not None and (a.after() != b.after()).any():
-            return Divergence(a.index, differing)
-    return Divergence(min(plain[-1].block.index, other[-1].block.index) + 1, differing)  # type: ignore[union-attr]
+    differing = sum(a != b for a, b in zip(mine, theirs, strict=False))
+    differing += abs(len(mine) - len(theirs))
+    for number, calls in enumerate(zip(by_block(plain), by_block(other), strict=False)):
+        if denoised_tokens(calls[0]) != denoised_tokens(calls[1]):
+            return Divergence(number, differing)
+    return Divergence(min(len(list(by_block(rounds))) for rounds in (plain, other)), differing)
