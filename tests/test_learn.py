@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.learn import graph, measured, steps
-from app.learn.course import FOLDER, METHODS, Material, course
-from app.learn.words import para, told
+from app.learn.course import course
+from app.learn.material import FOLDER, METHODS, Material
+from app.learn.words import para, plain
 from core.drafting import builders
 from core.errors import UserError
 from core.methods.dart import TERM_Q
@@ -192,7 +193,7 @@ def test_ten_chapters_of_plain_data(made: dict):
 def test_every_figure_shows_rows_that_are_there_with_their_parents(made: dict):
     for chapter in made["chapters"]:
         for step in chapter["steps"]:
-            assert step["alt"] and all(told(spans) for spans in step["text"])
+            assert step["alt"] and all(plain(spans) for spans in step["text"])
             assert step["trees"] or step["side"]["figures"]
             for spec in step["trees"]:
                 whole = made["trees"][spec["name"]]

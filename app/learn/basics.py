@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from app.learn.course import MAIN, Material
+from app.learn.material import MAIN, Material
 from app.learn.steps import Pop
 from app.learn.words import (
     CHOSEN,

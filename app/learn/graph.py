@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from app.learn.course import Material, before
+from app.learn.material import Material, before
 from app.learn.steps import unjudged
 from app.learn.words import (
     CHOSEN,

@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from app.learn.course import Material
+from app.learn.material import Material
 from app.learn.words import Json, chapter, para, quiz, step
 from core import ASSETS
 from core.errors import UserError

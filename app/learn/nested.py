@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from app.learn.course import Material
+from app.learn.material import Material
 from app.learn.steps import first, tree_of, unnested
 from app.learn.words import (
     CHOSEN,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from analysis.numbers import percent
-from app.learn.course import Material
+from app.learn.material import Material
 from app.learn.steps import Visit, mask, moves, noise, tree_of, visits
 from app.learn.words import (
     CHOSEN,

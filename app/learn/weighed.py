@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from app.learn.course import Material
+from app.learn.material import Material
 from app.learn.steps import first, level_weight, tree_of
 from app.learn.words import (
     HOT,
