@@ -198,6 +198,9 @@ class Round:
             return NO_DRAFT
         if self.block is not None:
             return NOT_IN_GRAPH
+        drawn = self.verdict.bonus_token is not None
+        if drawn and any(self.status[child] == REJECTED for child in self.draft.children[row]):
+            return REFUSED
         if self.proposal is None or self.draft.depths[row] >= self.max_depth:
             return BEYOND
         if self.proposal.after[row] == NOT_ASKED:
@@ -216,7 +219,7 @@ class Round:
             self.status[above] == ACCEPTED for above in self.draft.sources[row] if above != last
         ):
             return OUTRANKED
-        return REFUSED if self.verdict.bonus_token is not None else self.stop_reason
+        return self.stop_reason
 
     @property
     def mentioned(self) -> list[int]:
