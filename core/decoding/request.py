@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from core.errors import UserError
 from core.methods.method import Value
+from core.methods.names import DEFAULT
 from core.methods.registry import find
 from core.rounds.draft import MAX_BUDGET
 from core.rounds.round import GREEDY, Sampling
@@ -55,7 +56,7 @@ class RunRequest:
     """
 
     prompt: str
-    method: str = "ddtree"
+    method: str = DEFAULT
     budget: int | None = None
     max_new_tokens: int = 128
     temperature: float = 0.0

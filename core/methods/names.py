@@ -4,6 +4,7 @@ To add a method, write its home and add its lines here.
 """
 
 PLAIN = "ar"  # plain decoding
+DEFAULT = "ddtree"
 
 METHODS = {
     PLAIN: "core.methods.plain:METHOD",

@@ -1,0 +1,60 @@
+"""A method has one home: its name stands nowhere else in the program."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from core.methods.names import BUILDERS, DRAFTERS, METHODS, PLAIN
+
+ROOT = Path(__file__).resolve().parent.parent
+COMMON = {PLAIN, "chain", "best-first", "opt-tree"}  # builders that belong to no method
+NAMES = (METHODS.keys() | DRAFTERS.keys() | BUILDERS.keys()) - COMMON
+# The list itself, the shipped examples (a document), and the course (text).
+ELSEWHERE = ("core/methods/", "app/studio/shipped.py", "app/learn/")
+FILES = [
+    file
+    for folder in ("core", "analysis", "app")
+    for file in sorted((ROOT / folder).rglob("*.py"))
+    if not str(file.relative_to(ROOT)).startswith(ELSEWHERE)
+]
+
+
+def names_in(source):
+    """Method names in code: string constants, identifiers and modules; not in documentation."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        elif isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.ImportFrom):
+            yield from (node.module or "").split(".")
+            yield from (alias.name for alias in node.names)
+
+
+@pytest.mark.parametrize("file", FILES, ids=[str(f.relative_to(ROOT)) for f in FILES])
+def test_no_method_is_named_outside_its_home(file):
+    found = {name for name in names_in(file.read_text("utf-8")) if name.lower() in NAMES}
+    assert not found
+
+
+def test_a_home_names_only_its_own_and_what_it_builds_on():
+    """A drafter that extends another may import it; nothing else of a home knows another."""
+    for home in sorted((ROOT / "core" / "methods").iterdir()):
+        if home.is_dir() and home.name in NAMES:
+            known = {
+                name.lower()
+                for file in home.glob("*.py")
+                for name in names_in(file.read_text("utf-8"))
+                if name.lower() in DRAFTERS
+            }
+            assert known <= {home.name, "dflash"}, home
+
+
+def test_the_rule_itself_can_fail():
+    assert {"dart", "treeflash"} <= set(
+        names_in("x = 'dart'\nfrom core.methods.treeflash import y")
+    )
+    assert len(FILES) > 100
