@@ -11,10 +11,10 @@ from app import cli
 from core.errors import UserError
 from core.models.language import load_language
 from core.train import ablate
-from core.train.fit import Corpus
+from core.train.corpus import Blocks, Corpus
 from core.train.shards import shard_paths
-from core.train.students import Blocks
-from tests.test_cli import save_toys
+from core.train.student import TrainingRun, drafter_trainings
+from tests.toys_on_disk import save_toys
 
 SOME = ("base", "1 layer", "block 4", "start: random weights", "loss: the text's own token")
 
@@ -50,8 +50,8 @@ def command(folder, monkeypatch):
     return run
 
 
-def variant(name):
-    return next(v for v in ablate.VARIANTS if v.name == name)
+TRAINING = drafter_trainings()["dflash"]
+VARIANTS = ablate.variants(TRAINING, (0, 1, 2), [])
 
 
 def test_variants_are_trained_judged_alike_and_not_trained_again(folder, command, capsys):
@@ -61,14 +61,13 @@ def test_variants_are_trained_judged_alike_and_not_trained_again(folder, command
     assert tuple(rows) == SOME
     for name, row in rows.items():
         assert row.steps > 0 and row.kl > 0
-        longest = variant(name).block
-        for contender in (ablate.CHAIN, ablate.TREE):
-            texts = row.lengths[contender]
+        longest = VARIANTS[name].options.get("block_size", 8)
+        for setup in (ablate.CHAIN, ablate.TREE):
+            texts = row.lengths[setup]
             assert len(texts) == 2 and all(1 <= n <= longest for text in texts for n in text)
-            assert 1 <= row.tau(contender) <= longest
-        both, each = row.tau(ablate.TREE), [row.tau(ablate.TREE, of) for of in ("new", "old")]
+            assert 1 <= row.score.tau(setup) <= longest
+        both, each = row.score.tau(ablate.TREE), [row.tau_of(of) for of in ("new", "old")]
         assert sorted(row.sources) == ["new", "old"] and min(each) <= both <= max(each)
-    assert rows["base"].gain(rows["base"], ablate.TREE) == (0, 0)
     assert rows["1 layer"].parameters < rows["block 4"].parameters == rows["base"].parameters
     printed, before = capsys.readouterr().out, table.read_bytes()
     assert all(f"| {name} |" in printed for name in (*SOME, "new | old"))
@@ -108,33 +107,35 @@ def test_what_cannot_be_is_said(command, folder):
 
 
 def students(folder, *names):
-    language = load_language(str(folder / "target"), "cpu", pack=False)
+    language = load_language(str(folder / "target"), "cpu", fast=False)
     corpus = Corpus(folder / "run" / "shards", 0)
-    return corpus, [ablate.make_student(variant(name), language, corpus) for name in names]
+    run, known = TrainingRun(language, folder), ablate.variants(TRAINING, corpus.layers, [])
+    options = [TRAINING.options(**known[name].options) for name in names]
+    return corpus, [TRAINING.student(run, some, corpus) for some in options]
 
 
 def test_what_a_variant_changes_is_what_is_built(folder):
     names = ("base", "block 16", "features: the last layer's", "start: random weights")
     corpus, (base, long, last, random) = students(folder, *names)
-    assert base.depths == 7 and long.depths == 15
+    assert base.max_depth == 7 and long.max_depth == 15
     assert base.model.config.target_layer_ids == corpus.layers
     assert last.model.config.target_layer_ids == corpus.layers[-1:]
     own = random.model.layers[0].mlp.up_proj.weight
     assert not torch.equal(own, base.model.layers[0].mlp.up_proj.weight)
 
 
-def test_learning_by_token_asks_for_the_token_that_stands_there(folder):
-    corpus, (base, by_token) = students(folder, "base", "loss: the text's own token")
+def test_learning_by_token_takes_the_token_of_the_text(folder):
+    corpus, (student,) = students(folder, "base")
     document = max(corpus.train, key=len)
     last = len(document) - 2  # one token stands behind it
     blocks = Blocks(document, torch.tensor([document.answer, last]))
-    made = [s.lesson(blocks, 4, torch.Generator(), 4.0) for s in (base, by_token)]
-    depths = base.depths
-    first = document.tokens[document.answer + 1 : document.answer + 1 + depths]
-    assert made[1].ids[0, : len(first), 0].tolist() == first.tolist()
-    assert made[1].p.eq(1).all() and made[1].ids.shape == (2, depths, 1)
-    assert made[1].ids[1, 0, 0] == document.tokens[-1]
-    assert made[1].weight[1].count_nonzero() == 1 < made[0].weight[1].count_nonzero() == 2
+    by_p, by_token = (student.labels(blocks, k, torch.Generator(), 4.0) for k in (4, 0))
+    first = document.tokens[document.answer + 1 : document.answer + 1 + student.max_depth]
+    assert by_token.ids[0, : len(first), 0].tolist() == first.tolist()
+    assert by_token.p.eq(1).all() and by_token.ids.shape == (2, student.max_depth, 1)
+    assert by_token.ids[1, 0, 0] == document.tokens[-1]
+    assert by_token.weight[1].count_nonzero() == 1 < by_p.weight[1].count_nonzero() == 2
+    assert ablate.variants(TRAINING, (0,), [])["loss: the text's own token"].fit == {"top_k": 0}
 
 
 def prompts(documents):
@@ -154,11 +155,11 @@ def test_a_mixture_is_a_folder_of_shards_and_leaves_out_what_is_held_out(folder,
     assert [len(d) for d in mixed.test] == [len(d) for d in corpus.test]
     command("--texts", str(few), "--only", "base", "text: few")
     assert ablate.read_rows(folder / "work" / "table.jsonl")["text: few"].steps > 0
-    with pytest.raises(UserError, match="named alike"):
+    with pytest.raises(UserError, match="have the same name"):
         command("--texts", str(few), str(few))
 
 
-def test_greedy_and_drawn_answers_are_told_apart(folder):
+def test_greedy_and_drawn_answers_are_distinguished(folder):
     shards = folder / "run" / "shards"
     whole, greedy, drawn = (
         ablate.corpus_of(ablate.Variant("", greedy=kind), shards, 0).train

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.test_cli import save_toys
+from tests.toys_on_disk import save_toys
 
 ROOT = Path(__file__).resolve().parent.parent
 LACKING = ("gradio", "plotly", "graphviz", "gguf", "orjson", "ray", "playwright")
@@ -38,7 +38,7 @@ def place(tmp_path_factory):
     return folder, [
         "--model", str(target), "--drafter", str(drafter), "--device", "cpu", "--quick",
         "--prompts", str(folder / "prompts.jsonl"), "--held-out", str(folder / "held-out.jsonl"),
-        "--synthesise", "0", "--asks", "0", "--hours", "0.0005",
+        "--synthesise", "0", "--tasks", "0", "--hours", "0.0005",
     ]  # fmt: skip
 
 
@@ -68,8 +68,8 @@ def test_checks_bench_and_training_run_there_and_are_not_done_twice(place):
     assert code == 0, out
     made = {p.relative_to(folder / "work").as_posix() for p in (folder / "work").rglob("*")}
     assert {"bench.log", "better/dflash/model.safetensors", "ship.json"} <= made
-    told = (folder / "work" / "speed.log").read_text()
-    assert "verify: nodes" in told and "round: nodes" in told and "8 layers" in told
+    speed = (folder / "work" / "speed.log").read_text()
+    assert "verify: nodes" in speed and "round: nodes" in speed and "8 layers" in speed
     assert "roofline" in out or "floor ms" in out
     code, again = script(folder, *words, *only)
     assert code == 0 and "──" not in again and again.count("done") == 6

@@ -179,9 +179,8 @@ def test_a_denoising_equals_the_cpus(make, device):
 
 def test_training_text_equals_the_cpus(collector, device):  # noqa: F811
     prompts = [collector.chat(p) for p in PROMPTS]
-    there = Collector(
-        copy.deepcopy(collector.model).to(device), collector.tokenizer, collector.settings
-    )
+    model = copy.deepcopy(collector.model).to(device)
+    there = Collector(replace(collector.language, model=model), collector.settings)
     pairs = zip(there.answer(prompts, 1), collector.answer(prompts, 1), strict=True)
     for found, expected in pairs:
         assert found.tokens.tolist() == expected.tokens.tolist()

@@ -1,21 +1,29 @@
-"""Training data and the fit: what is stored is what the target said, and a killed run goes on."""
+"""Training data and the fit: shards hold what the target computes, and a killed run resumes."""
 
 import copy
 import json
 from dataclasses import replace
 from itertools import count
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
-from core.methods.dart import drafter as dart
-from core.methods.dflash import drafter as dflash
-from core.methods.treeflash import drafter as treeflash
 from core.errors import UserError
+from core.methods.dart import training as dart
+from core.methods.dart.model import save_official
+from core.methods.dflash import training as dflash
+from core.methods.loading import form
+from core.methods.registry import find_drafter
+from core.methods.treeflash import model as treeflash
+from core.methods.treeflash.training import TreeFlashStudent
+from core.models.language import Language
+from core.samples import Sample
 from core.train import fit as fitting
 from core.train.collect import Collector, CollectSettings, collect
-from core.train.fit import Corpus, Fit, FitSettings, draw_blocks
+from core.train.corpus import Blocks, Corpus, draw_blocks
+from core.train.fit import Fit, FitSettings
 from core.train.shards import (
     TOP_K,
     Document,
@@ -25,25 +33,15 @@ from core.train.shards import (
     shard_paths,
     write_shard,
 )
-from core.train.students import (
-    Blocks,
-    DartStudent,
-    DFlashStudent,
-    TargetParts,
-    TreeFlashStudent,
-    depth_weights,
-    initial_dart,
-    initial_dflash,
-    load_student,
-)
-from core.train.texts import Sample
+from core.train.simulate import load_drafter
+from core.train.student import TrainingRun, depth_weights, drafter_trainings
 from tests import toys
 
 FEATURES = (0, 1, 2)  # what DFlash (0, 2) and DART (1, 1, 0) read
 PROMPTS = ["hi", "tell me more", "a longer question about nothing"]
 
 
-def document(seed, length=12, width=8):
+def document(seed, length=12, width=8, layers=(0,)):
     generator = torch.Generator().manual_seed(seed)
     return Document(
         tokens=torch.randint(0, 50, (length,), generator=generator, dtype=torch.int32),
@@ -51,6 +49,7 @@ def document(seed, length=12, width=8):
         features=torch.randn(length, width, generator=generator).half(),
         top_ids=torch.randint(0, 50, (length, TOP_K), generator=generator, dtype=torch.int32),
         top_logp=torch.randn(length, TOP_K, generator=generator).half(),
+        layers=layers,
     )
 
 
@@ -58,12 +57,13 @@ def document(seed, length=12, width=8):
 
 
 def test_a_shard_round_trips(tmp_path):
-    documents = [document(seed, length) for seed, length in enumerate([12, 1, 40])]
-    write_shard(tmp_path / "deep" / "a-00000.safetensors", documents, (0, 2))
+    lengths = [12, 1, 40]
+    documents = [document(seed, length, layers=(0, 2)) for seed, length in enumerate(lengths)]
+    write_shard(tmp_path / "deep" / "a-00000.safetensors", documents)
     [path] = shard_paths(tmp_path / "deep")
     assert shard_layers(path) == (0, 2)
     for found, given in zip(read_shard(path), documents, strict=True):
-        assert found.answer == given.answer and len(found) == len(given)
+        assert (found.answer, found.layers) == (given.answer, (0, 2)) and len(found) == len(given)
         for name in ("tokens", "features", "top_ids", "top_logp"):
             assert torch.equal(getattr(found, name), getattr(given, name))
             assert getattr(found, name).dtype == getattr(given, name).dtype
@@ -75,17 +75,29 @@ def test_an_interrupted_shard_is_no_shard(tmp_path, monkeypatch):
 
     monkeypatch.setattr("os.replace", stop)
     with pytest.raises(KeyboardInterrupt):
-        write_shard(tmp_path / "a-00000.safetensors", [document(0)], (0,))
+        write_shard(tmp_path / "a-00000.safetensors", [document(0)])
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_of_shards_with_different_layers_is_refused(tmp_path):
-    write_shard(tmp_path / "a-00000.safetensors", [document(0)], (0, 2))
-    write_shard(tmp_path / "a-00001.safetensors", [document(1)], (0, 2))
+    for name in ("a-00000", "a-00001"):
+        write_shard(tmp_path / f"{name}.safetensors", [document(0, layers=(0, 2))])
     assert folder_layers(tmp_path) == Corpus(tmp_path, 0).layers == (0, 2)
-    write_shard(tmp_path / "b-00000.safetensors", [document(2)], (1, 2))
+    write_shard(tmp_path / "b-00000.safetensors", [document(2, layers=(1, 2))])
     with pytest.raises(UserError, match="different layers"):
         _ = Corpus(tmp_path, 0).layers
+
+
+def test_features_are_chosen_by_layer():
+    made = document(0, layers=(0, 3))
+    first, second = made.features.chunk(2, -1)
+    assert torch.equal(
+        made.features_after((3, 3, 0), 5), torch.cat([second, second, first], -1)[:5]
+    )
+    assert torch.equal(made.features_after((0, 3)), made.features)
+    assert made.features_after(()).shape == (12, 0)
+    with pytest.raises(UserError, match="no features of layer 2"):
+        made.features_after((0, 2))
 
 
 # ── collecting ───────────────────────────────────────────────────────────────────────────────────
@@ -98,10 +110,14 @@ def owner():
     return made
 
 
+def language_of(owner):
+    return Language("toy", owner, toys.tokenizer(), None)
+
+
 @pytest.fixture(scope="module")
 def collector(owner):
     settings = CollectSettings(FEATURES, (0.0, 1.0), batch=3, max_new_tokens=30, top_k=20)
-    return Collector(owner, toys.tokenizer(), settings)
+    return Collector(language_of(owner), settings)
 
 
 @pytest.fixture(scope="module")
@@ -136,8 +152,8 @@ def test_generated_documents_hold_what_a_plain_forward_says(eager, collector):
         assert len(found) > len(prompt)
         log_p = check_document(eager, found)
         if index % 2 == 0:  # temperature 0: every answer token is the argmax before it
-            told = log_p[found.answer - 1 : -1].argmax(-1)
-            assert told.tolist() == found.tokens[found.answer :].tolist()
+            best = log_p[found.answer - 1 : -1].argmax(-1)
+            assert best.tolist() == found.tokens[found.answer :].tolist()
     assert documents[0].tokens.tolist() != documents[1].tokens.tolist()
 
 
@@ -164,7 +180,7 @@ def test_a_looping_answer_is_cut_where_it_is_to_be_learnt_only(owner, monkeypatc
     settings = CollectSettings(FEATURES, (0.0,), max_new_tokens=70)
     made = {}
     for cut in (True, False):
-        collector = Collector(owner, toys.tokenizer(), replace(settings, cut_loops=cut))
+        collector = Collector(language_of(owner), replace(settings, cut_loops=cut))
         collector.stop = set()
         (made[cut],) = collector.answer([collector.chat("hi")], seed=0)
     assert len(made[True]) - made[True].answer == 64
@@ -175,8 +191,9 @@ def test_a_looping_answer_is_cut_where_it_is_to_be_learnt_only(owner, monkeypatc
 def test_the_last_answers_of_a_batch_are_cut_where_that_may_be(eager, owner, monkeypatch, cut):
     """One of five goes on when the others have ended at their first token."""
     settings = CollectSettings(FEATURES, (0.0,) * 5, max_new_tokens=12, cut_last=cut)
-    collector = Collector(owner, toys.tokenizer(), settings)
-    stop, other = toys.tokenizer().eos_token_id, 65
+    collector = Collector(language_of(owner), settings)
+    stop: Any = toys.tokenizer().eos_token_id
+    other = 65
 
     def drawn(best, *_):
         return torch.tensor([other, *[stop] * (len(best) - 1)])
@@ -193,7 +210,7 @@ def test_the_last_answers_of_a_batch_are_cut_where_that_may_be(eager, owner, mon
 def test_a_target_that_ends_no_user_turn_is_one_sentence(owner, monkeypatch):
     monkeypatch.setattr("core.train.collect._user_turn_head", lambda _: [65, 66])
     settings = CollectSettings(FEATURES, (1.0,) * 64, max_new_tokens=7)
-    author = Collector(owner, toys.tokenizer(), settings)
+    author = Collector(language_of(owner), settings)
     author.stop = set()
     with pytest.raises(UserError, match="ends no user turn"):
         author.synthesise(3, seed=0)
@@ -211,10 +228,10 @@ def test_collecting_again_skips_finished_shards(collector, tmp_path):
     first = list(collect(collector, samples, tmp_path, "s"))
     assert len(first) == 2 and all(first)
     paths = shard_paths(tmp_path)
-    kept = paths[0].read_bytes()
+    before = paths[0].read_bytes()
     paths[1].unlink()
     assert list(collect(collector, samples, tmp_path, "s")) == [0, first[1]]
-    assert paths[0].read_bytes() == kept and shard_paths(tmp_path) == paths
+    assert paths[0].read_bytes() == before and shard_paths(tmp_path) == paths
 
 
 # ── fitting ──────────────────────────────────────────────────────────────────────────────────────
@@ -241,18 +258,18 @@ SIZES = {"vocab_size": toys.LANGUAGE_SIZE, "intermediate_size": 48}
 KINDS = ("dflash", "treeflash", "dart")
 
 
-def a_student(owner, kind="dflash"):
+def a_student(owner, kind="dflash") -> Any:
     """Each drafter as training starts it, on shards that hold the features of every kind."""
-    where = owner.device
-    parts, config = TargetParts(owner), toys.dflash_config(mask_token_id=258, **SIZES)
+    config = toys.dflash_config(mask_token_id=258, **SIZES)
     if kind == "dart":
-        made = initial_dart(toys.dart_config(draft_vocab_size=toys.LANGUAGE_SIZE, **SIZES), owner)
-        return DartStudent(made.to(where), parts, FEATURES, 4)
+        made = toys.dart_config(draft_vocab_size=toys.LANGUAGE_SIZE, **SIZES)
+        return dart.DartStudent(dart.initial_model(made, owner), owner)
     torch.manual_seed(0)
-    backbone = initial_dflash(config, owner, torch.arange(20, device=where)[None]).to(where)
+    text = torch.arange(20, device=owner.device)[None]
+    backbone = dflash.initial_model(config, owner, text).to(owner.device)
     if kind == "dflash":
-        return DFlashStudent(backbone, parts, FEATURES)
-    return TreeFlashStudent(treeflash.initial_model(backbone).to(where), parts, FEATURES)
+        return dflash.DFlashStudent(backbone, owner)
+    return TreeFlashStudent(treeflash.initial_model(backbone), owner)
 
 
 def a_fit(owner, shards, folder, settings=ENDLESS, kind="dflash"):
@@ -307,22 +324,22 @@ def test_the_schedule_of_a_resumed_fit_follows_the_clock_it_had(
     assert whole.read_bytes() == cut.read_bytes()
 
 
-def test_what_lies_outside_the_folder_is_written_at_every_checkpoint(owner, shards, tmp_path):
-    """So a joint training killed midway leaves a backbone and a head that belong together."""
-    written = []
-    corpus, settings = Corpus(shards, ENDLESS.held_out), replace(ENDLESS, save_every=2)
-    fit = Fit(a_student(owner, "treeflash"), corpus, settings, tmp_path, written.append)
-    losses(fit, 5)
-    assert len(written) == fit.step // 2 > 1
-    kept = loaded("treeflash", tmp_path / "checkpoint").state_dict()
-    for name, tensor in written[-1].trained().items():
-        assert torch.equal(kept[name], tensor.to(torch.bfloat16).float()), name
+def test_a_joint_training_saves_head_and_backbone_together(owner, shards, tmp_path):
+    """So one that is killed midway leaves a backbone and a head that belong together."""
+    student, beside = a_student(owner, "treeflash"), tmp_path / "backbone"
+    joint = TreeFlashStudent(student.model, owner, beside)
+    settings = replace(ENDLESS, save_every=2)
+    losses(Fit(joint, Corpus(shards, 1), settings, tmp_path / "head"), 5)
+    head = loaded("treeflash", tmp_path / "head" / "checkpoint").model.state_dict()
+    for name, tensor in loaded("dflash", beside).state_dict().items():
+        assert torch.equal(head[name], tensor), name
 
 
-def loaded(kind, folder):
+def loaded(kind, folder) -> Any:
+    module = form(find_drafter(kind))
     if kind == "dart":
-        return dart.load_checkpoint(folder, torch.float32, "cpu").model
-    return {"dflash": dflash, "treeflash": treeflash}[kind].load_model(folder, torch.float32, "cpu")
+        return module.load_checkpoint(folder, torch.float32, "cpu").model
+    return module.load_model(folder, torch.float32, "cpu")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -398,13 +415,13 @@ def test_a_fit_that_is_refused_leaves_the_folder_as_it_was(owner, shards, tmp_pa
 
 def test_a_step_with_nothing_to_learn_keeps_the_weights_whole(owner, shards, tmp_path, monkeypatch):
     fit = a_fit(owner, shards, tmp_path)
-    taught = fit.student.lesson
+    labels_of = fit.student.labels
 
     def empty(*given):
-        lesson = taught(*given)
-        return replace(lesson, weight=torch.zeros_like(lesson.weight))
+        labels = labels_of(*given)
+        return replace(labels, weight=torch.zeros_like(labels.weight))
 
-    monkeypatch.setattr(fit.student, "lesson", empty)
+    monkeypatch.setattr(fit.student, "labels", empty)
     assert losses(fit, 2) == [0.0, 0.0]
     assert all(p.isfinite().all() for p in fit.student.trained().values())
 
@@ -437,7 +454,7 @@ def answered(tmp_path):
         for number in range(3):
             first = kind * 60 + number * 20
             made = answers(range(first, first + 20))
-            write_shard(tmp_path / f"{name}-{number:05d}.safetensors", made, (0,))
+            write_shard(tmp_path / f"{name}-{number:05d}.safetensors", made)
     return tmp_path
 
 
@@ -466,7 +483,7 @@ def test_shards_that_appear_later_leave_what_is_held_out_as_it_is(answered):
     corpus = Corpus(answered, 8)
     held, before = [prompt_of(d) for d in corpus.test], len(corpus.train)
     number = next(n for n in range(120) if prompt_of(answers([n], 1)[0]) in held)
-    write_shard(answered / "c-00000.safetensors", answers([number, *range(200, 230)]), (0,))
+    write_shard(answered / "c-00000.safetensors", answers([number, *range(200, 230)]))
     corpus.refresh()
     assert [prompt_of(d) for d in corpus.test] == held
     assert len(corpus.train) == before + 2 * 30
@@ -480,80 +497,53 @@ def randomised(student):
     generator = torch.Generator().manual_seed(5)
     for parameter in student.model.parameters():
         noise = 0.2 * torch.randn(parameter.shape, generator=generator)
-        parameter.data = noise if parameter.ndim == 2 else 1 + noise
+        parameter.data = (noise if parameter.ndim == 2 else 1 + noise).bfloat16().float()
     return student
 
 
-def a_drafter(student, owner, **options):
-    """The drafter that decodes with a student's network."""
-    embedding, head = owner.get_input_embeddings(), owner.get_output_embeddings()
-    if student.kind == "dart":
-        head = dart.Head(head)
-        return dart.DartDrafter(student.model, embedding, head, student.layers, **options)
-    if student.kind == "dflash":
-        return dflash.DFlashDrafter(student.model, embedding, head, **options)
-    settled = treeflash.TreeFlashOptions(**options)
-    return treeflash.TreeFlashDrafter(student.model, embedding, head, settled)
-
-
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        *((kind, {}) for kind in KINDS),
-        ("dflash", {"temperature": 0.5}),
-        ("dart", {"temperature": 2.0}),
-        ("treeflash", {"candidates": 3, "siblings": 5, "temperature": 0.7}),
-    ],
-)
-def test_a_students_proposals_are_the_drafters_own(owner, shards, kind, options, tmp_path):
-    """At several anchors of a text in one pass, against the drafter walking up to each."""
-    randomised(a_student(owner, kind)).save(tmp_path)
-    student = load_student(kind, tmp_path, owner, FEATURES, options)
-    drafter, found = a_drafter(student, owner, **options), Corpus(shards, 0).train[0]
-    anchors = torch.tensor([found.answer, found.answer + 1, found.answer + 9, len(found) - 1])
-    wanted = drafter.layers
-    parts = found.features.float().chunk(len(FEATURES), -1)
-    features = torch.cat([parts[FEATURES.index(layer)] for layer in wanted], -1)
-    roots = found.tokens[anchors].tolist()
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_rows_trained_on_are_those_the_drafter_decodes_with(owner, shards, kind, tmp_path):
+    """q (TreeFlash: q′ given the text's own tokens) at each depth, of two anchors at once."""
+    student = randomised(a_student(owner, kind))
+    student.save(tmp_path)
+    found, everything = Corpus(shards, 0).train[1], torch.arange(student.vocabulary)
+    anchors = torch.tensor([found.answer, found.answer + 4])
     with torch.inference_mode():
-        rows = student.plain_rows(Blocks(found, anchors))
-        made = list(student.proposals(rows, roots, 20))
-    for anchor, root, ours in zip(anchors.tolist(), roots, made, strict=True):
+        rows = student.rows(Blocks(found, anchors))
+        ours = student.logits(rows, everything).log_softmax(-1)
+    drafter = load_drafter(kind, language_of(owner), tmp_path)
+    assert student.max_depth == drafter.max_depth == 7
+    features, tokens = found.features_after(drafter.layers).float(), found.tokens.tolist()
+    for anchor, mine in zip(anchors.tolist(), ours, strict=True):
         drafter.reset(len(found))
-        drafter.extend(found.tokens[:anchor].tolist(), features[:anchor])
-        theirs = drafter.propose(root, 20).candidates
-        ids, odds = theirs.ids[:, :20], theirs.log_q[:, :20]
-        assert (ours.ids[:, :20] == ids).mean() > 0.98  # but for float32 ties
-        torch.testing.assert_close(torch.from_numpy(ours.log_q[:, :20]), torch.from_numpy(odds),
-                                   rtol=1e-3, atol=1e-3)  # fmt: skip
-        if kind == "treeflash":
-            for x in (ours, theirs):
-                x.transitions.need_all()
-            one, two = (torch.from_numpy(x.transitions.log_q) for x in (ours, theirs))
-            assert one.shape[1:] == (options.get("candidates", 16), options.get("siblings", 16))
-            torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-3)
+        drafter.extend(tokens[:anchor], features[:anchor])
+        session = drafter.begin(tokens[anchor], 20)
+        with torch.inference_mode():
+            theirs = session.log_q(tokens[anchor : anchor + 7])
+        torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_rows_trained_on_are_those_behind_the_true_tokens(owner, shards, kind):
-    """q (TreeFlash: q′ given the text's own tokens) at each depth, as decoding would say it."""
-    student = randomised(a_student(owner, kind))
-    drafter, found = a_drafter(student, owner), Corpus(shards, 0).train[1]
-    anchor = found.answer + 4
-    with torch.inference_mode():
-        rows = student.rows(Blocks(found, torch.tensor([found.answer, anchor])))[1]
-        ours = (rows @ student.parts.head.T).log_softmax(-1)
-    parts = found.features.float().chunk(len(FEATURES), -1)
-    features = torch.cat([parts[FEATURES.index(layer)] for layer in drafter.layers], -1)
-    drafter.reset(len(found))
-    drafter.extend(found.tokens[:anchor].tolist(), features[:anchor])
-    proposal = drafter.propose(int(found.tokens[anchor]), 20)
-    with torch.inference_mode():
-        theirs = proposal.along(found.tokens[anchor : anchor + student.depths].tolist())
-    torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3)
+def test_training_starts_from_a_checkpoint(owner, shards, tmp_path, kind):
+    student, training = randomised(a_student(owner, kind)), drafter_trainings()[kind]
+    student.save(tmp_path)
+    run = TrainingRun(language_of(owner), tmp_path / "run", tmp_path)
+    again = training.student(run, training.options(), Corpus(shards, 0))
+    assert type(again) is type(student)
+    for name, tensor in again.model.state_dict().items():
+        assert torch.equal(tensor, student.model.state_dict()[name]), name
 
 
-def test_dart_starts_with_what_the_targets_last_layer_says(owner):
+def test_a_head_of_its_own_is_not_trained_here(owner, shards, tmp_path):
+    made = toys.dart_model(dtype=torch.bfloat16, vocab_size=259, draft_vocab_size=259)
+    weight = owner.get_output_embeddings().weight
+    save_official(made, weight, weight, tmp_path)
+    run, training = TrainingRun(language_of(owner), tmp_path, tmp_path), dart.TRAINING
+    with pytest.raises(UserError, match="head of its own"):
+        training.student(run, training.options(), Corpus(shards, 0))
+
+
+def test_dart_starts_as_the_targets_last_layer(owner):
     model = a_student(owner, "dart").model
     last = owner.model.layers[-1]
     width = model.config.hidden_size
@@ -570,37 +560,11 @@ def test_dart_starts_with_what_the_targets_last_layer_says(owner):
     torch.testing.assert_close(once / scale, target, rtol=0.15, atol=0.15)
 
 
-def test_features_nobody_collected_are_one_sentence(owner, shards):
-    student = a_student(owner, "dflash")
-    student.features = (0, 1)
-    with pytest.raises(UserError, match="layer 2"):
-        student.rows(Blocks(Corpus(shards, 0).train[0], torch.tensor([5])))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_student_is_loaded_from_its_checkpoint(owner, tmp_path, kind):
-    student = randomised(a_student(owner, kind))
-    student.save(tmp_path)
-    again = load_student(kind, tmp_path, owner, FEATURES)
-    assert again.kind == kind and again.depths == student.depths == 7
-    for name, tensor in again.model.state_dict().items():
-        assert torch.equal(tensor, student.model.state_dict()[name].bfloat16().float()), name
-
-
-def test_a_student_that_is_not_trained_here_is_one_sentence(owner, tmp_path):
-    with pytest.raises(UserError, match="dflash, treeflash, dart"):
-        load_student("eagle", tmp_path, owner, FEATURES)
-    made = toys.dart_model(dtype=torch.bfloat16, vocab_size=259, draft_vocab_size=259)
-    weight = owner.get_output_embeddings().weight
-    dart.save_official(made, weight, weight, tmp_path)
-    with pytest.raises(UserError, match="head of its own"):
-        load_student("dart", tmp_path, owner, FEATURES)
-
-
 def test_drawn_anchors_lie_in_the_answers(shards):
     corpus = Corpus(shards, 0).train
     for seed in range(5):
-        for blocks in draw_blocks(corpus, ENDLESS, torch.Generator().manual_seed(seed)):
+        rng = torch.Generator().manual_seed(seed)
+        for blocks in draw_blocks(corpus, 3, 6, rng):
             assert (blocks.anchors >= blocks.document.answer).all()
             assert (blocks.anchors < len(blocks.document) - 1).all()
             assert (blocks.anchors.diff() > 0).all()

@@ -29,9 +29,9 @@ def contents(folder):
 def test_all_files_are_replaced_and_no_other(folders):
     made, into = folders
     before = contents(into)
-    ship.put(["dflash", "treeflash"], made, into)
+    ship.replace_together(["dflash", "treeflash"], made, into)
     assert contents(into) == before | contents(made)
-    ship.put(["dflash"], made, into / "new")
+    ship.replace_together(["dflash"], made, into / "new")
     assert set(contents(into / "new")) == {"dflash/config.json", "dflash/model.safetensors"}
 
 
@@ -46,5 +46,5 @@ def test_a_kill_while_copying_leaves_the_old_ones(folders, monkeypatch):
 
     monkeypatch.setattr(ship.shutil, "copyfile", killed_at_the_last)
     with pytest.raises(KeyboardInterrupt):
-        ship.put(["dflash", "treeflash"], made, into)
+        ship.replace_together(["dflash", "treeflash"], made, into)
     assert contents(into) == before

@@ -1,4 +1,4 @@
-"""The train command from prompts to report, and that its simulated τ is a real run's."""
+"""The train command from prompts to report, shipping, and that a simulated run is a real one."""
 
 from __future__ import annotations
 
@@ -10,27 +10,31 @@ import pytest
 import torch
 
 from app import cli
-from core.drafting import builders
-from core.decoding.decode import decode, Method, Settings
-from core.models.checkpoint import read_state
-from core.methods.dart.drafter import load_checkpoint as load_dart
-from core.methods.dflash.drafter import load_config
-from core.methods.dflash.drafter import load_model as load_dflash
-from core.methods.dflash.drafter import save_model as save_dflash
-from core.methods.treeflash.drafter import load_model as load_treeflash
+from core.decoding.decode import Decoder, decode
+from core.decoding.engine import Engine
+from core.decoding.request import Settings
+from core.drafting.builders import Chain, OptTree, best_first
 from core.errors import UserError
-from core.models.language import load_language
-from core.stats import bootstrap
-from core.train.collect import Collector, CollectSettings
-from core.train.report import by_drafter, drafter_options
-from core.train.run import Texts, _samples
-from core.train.ship import Gain, better, ship
-from core.train.simulate import Contender, Score, accepted, score
-from core.train.students import Blocks, DartStudent, DFlashStudent, TargetParts, TreeFlashStudent
-from core.train.texts import read_samples
+from core.methods.dart.model import load_checkpoint as load_dart
+from core.methods.dflash.model import load_config, save_model
+from core.methods.dflash.model import load_model as load_dflash
+from core.methods.dflash.training import DFlashStudent
+from core.methods.treeflash.model import load_model as load_treeflash
+from core.methods.treeflash.training import TreeFlashStudent
+from core.models.checkpoint import read_state
+from core.models.language import Language, load_language
 from core.rounds.round import Sampling
+from core.samples import read_samples
+from core.stats import bootstrap
+from core.train import report
+from core.train.collect import Collector, CollectSettings
+from core.train.corpus import Blocks
+from core.train.evaluation import Text
+from core.train.ship import Gain, better, ship, units
+from core.train.simulate import Score, Setup, score, simulate
+from core.train.sources import Sources
 from tests import toys
-from tests.test_cli import save_toys
+from tests.toys_on_disk import save_toys
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +56,7 @@ def words(folder):
         "train", "--model", str(target), "--device", "cpu", "--prompts", str(prompts),
         "--held-out", str(held_out), "--out", str(folder / "run"), "--minutes", "0.05",
         "--draft-layers", "1", "--block-size", "4", "--target-layers", "0", "1",
-        "--sequences", "2", "--anchors", "4", "--asks", "3", "--temperatures", "0", "0.5",
+        "--sequences", "2", "--anchors", "4", "--tasks", "3", "--temperatures", "0", "0.5",
     ]  # fmt: skip
 
 
@@ -64,8 +68,7 @@ def test_a_text_is_taken_once_and_none_that_overlaps_the_held_out(tmp_path):
     paths = [tmp_path / name for name in ("a.jsonl", "b.jsonl", "held-out.jsonl")]
     for path, some in zip(paths, (lines * 2, other, [{"prompt": words}]), strict=True):
         path.write_text("\n".join(map(json.dumps, some)))
-    texts = Texts(prompts=tuple(paths[:2]), held_out=paths[2])
-    found = _samples(None, CollectSettings((0,)), texts)
+    found = Sources(prompts=tuple(paths[:2]), held_out=paths[2]).samples(LANGUAGE)
     pairs = sorted((s.user, s.answer or "") for s in found)
     assert pairs == [("How?", ""), ("Why?", ""), ("Why?", "So.")]
 
@@ -120,7 +123,7 @@ def test_other_drafters_train_on_the_same_shards_and_resume(words, folder, backb
     assert shard_times(out) == shards and (backbone / "model.safetensors").read_bytes() == before
     checkpoint = out / kind / "checkpoint"
     if kind == "dart":
-        assert load_dart(checkpoint, torch.float32, "cpu").model.config.depths == 4
+        assert load_dart(checkpoint, torch.float32, "cpu").model.config.max_depth == 4
     else:
         found = load_treeflash(checkpoint, torch.float32, "cpu")
         under = load_dflash(backbone, torch.float32, "cpu")
@@ -134,7 +137,7 @@ def test_a_head_and_its_backbone_learn_together_and_ship_together(words, folder,
     out = folder / "joint"
     for name in ("shards", KIND):
         shutil.copytree(folder / "run" / name, out / name)
-    command = with_kind([*words, "--out", str(out), "--joint"], "treeflash")
+    command = with_kind([*words, "--out", str(out)], "treeflash", "--joint")
     assert cli.main(command) == 0
     made = load_treeflash(out / "treeflash" / "checkpoint", torch.float32, "cpu")
     beside, before = (load_dflash(f, torch.float32, "cpu") for f in (out / KIND, backbone))
@@ -167,9 +170,10 @@ def test_the_depths_weigh_as_the_command_says(words, folder):
     assert read_report(out, "dflash")["recipe"]["gamma"] == 2
 
 
-def test_only_a_head_learns_jointly(words, folder, capsys):
+def test_a_switch_of_another_kind_is_refused(words, folder, capsys):
     assert cli.main([*words, "--out", str(folder / "alone"), "--joint"]) == 2
-    assert "--joint" in capsys.readouterr().err.splitlines()[-1]
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.endswith("--joint is an option of treeflash, not of dflash")
 
 
 @pytest.mark.parametrize("kind", ["treeflash", "dart"])
@@ -188,7 +192,7 @@ def test_a_trained_drafter_decodes(words, folder, backbone, kind, capsys):
 
 @pytest.mark.parametrize(
     "more",
-    [["--minutes", "0"], ["--draft-layers", "99"], ["--prompts", "--asks", "0"],
+    [["--minutes", "0"], ["--draft-layers", "99"], ["--prompts", "--tasks", "0"],
      ["--draft-length", "0"], ["--block-size", "1"], ["--temperatures", "0", "-1"],
      ["--temperatures", "nan"], ["--asks", "-1"], ["--gamma", "0"], ["--gamma", "nan"],
      ["--minutes", "nan"], ["--minutes", "inf"], ["--sequences", "0"], ["--anchors", "0"],
@@ -224,9 +228,12 @@ def test_training_goes_on_from_a_checkpoint_whatever_shape_is_asked(words, folde
     assert cli.main([*words, *more]) == 0
     found, before = (load_dflash(f, torch.float32, "cpu") for f in (out / KIND, backbone))
     assert found.config == before.config
-    moved = torch.nn.utils.parameters_to_vector(found.parameters())
-    start = torch.nn.utils.parameters_to_vector(before.parameters())
-    assert 0 < float((moved - start).norm() / start.norm()) < 0.1  # a step or two of warm-up
+    assert 0 < change(found.fc.weight, before.fc.weight) < 0.1  # a step or two of warm-up
+
+
+def change(new, old):
+    """How far weights moved, relative to their norm."""
+    return float((new - old).norm() / old.norm())
 
 
 KIND = "dflash/checkpoint"
@@ -240,14 +247,14 @@ def test_treeflash_goes_on_from_its_head_on_the_runs_own_backbone(words, folder,
     other = load_dflash(out / KIND, torch.float32, "cpu")
     with torch.no_grad():
         other.fc.weight.mul_(1.5)
-    DFlashStudent(other, TargetParts(toys.model()), (0, 1)).save(out / KIND)
+    save_model(other, out / KIND)
     more = ["--out", str(out), "--start", str(head), "--minutes", "0.001"]
     assert cli.main(with_kind([*words, *more], "treeflash")) == 0
     made = load_treeflash(out / "treeflash" / "checkpoint", torch.float32, "cpu")
     old = load_treeflash(head, torch.float32, "cpu")
     torch.testing.assert_close(made.model.fc.weight, old.model.fc.weight * 1.5, rtol=0.02, atol=0)
-    change = made.ar_approximation.ug.weight - old.ar_approximation.ug.weight
-    assert 0 < float(change.norm() / old.ar_approximation.ug.weight.norm()) < 0.1
+    moved, head_before = (part.ar_approximation.state_dict() for part in (made, old))
+    assert 0 < change(moved["ug.weight"], head_before["ug.weight"]) < 0.1
 
 
 def test_no_checkpoint_to_start_from_is_said(words, folder, backbone, capsys):
@@ -267,7 +274,7 @@ def trained(words, folder, backbone):
 def shipping(words, run, into, *more):
     """Ship the run's drafters and return the gains that were judged."""
     prompts = words[words.index("--held-out") + 1]
-    language = load_language(words[2], "cpu", pack=False)
+    language = load_language(words[2], "cpu")
     held_out = read_samples(Path(prompts))
     return {g.kind: g for g in ship(language, run, held_out, into, *more or (False,))}
 
@@ -293,7 +300,7 @@ def test_a_worse_backbone_takes_the_head_beside_it_with_it(words, trained, tmp_p
     with torch.no_grad():
         weak.fc.weight.zero_()
         weak.norm.weight.neg_()
-    save_dflash(weak, tmp_path / "dflash", small=True)
+    save_model(weak, tmp_path / "dflash", small=True)
     run = tmp_path / "run"
     for name in ("shards", "evaluation", KIND):
         shutil.copytree(trained / name, run / name)
@@ -317,40 +324,37 @@ def test_when_a_unit_is_replaced(gains, expected):
     assert better([Gain("x", *g) for g in gains]) is expected
 
 
+def test_drafters_that_share_weights_are_replaced_together():
+    assert units() == [["dflash", "treeflash"], ["dart"]]
+
+
 # ── simulated rounds are a real run's ────────────────────────────────────────────────────────────
 
-FEATURES = (0, 1, 2)
+START, COUNT = (3, 1, 4, 1, 5), 80
+LANGUAGE = Language("toy", toys.model(), toys.tokenizer(), None)
 
 
 @pytest.fixture(scope="module")
 def document():
     """The toy target's own greedy text, long enough for the last round's tree."""
-    settings = CollectSettings(FEATURES, (0.0,), max_new_tokens=COUNT + 8, top_k=0)
-    collector = Collector(toys.model(), toys.tokenizer(), settings)
-    (made,) = collector.answer([list(START)], seed=0)
+    settings = CollectSettings((0, 1, 2), (0.0,), max_new_tokens=COUNT + 8, top_k=0)
+    (made,) = Collector(LANGUAGE, settings).answer([list(START)], seed=0)
     assert len(made) - made.answer >= COUNT
     return made
 
 
-START, COUNT = (3, 1, 4, 1, 5), 80
-
-
-def drafter_and_student(kind):
-    """One network twice: decoding with its cache, and as training sees it."""
-    parts = TargetParts(toys.model())
-    if kind == "dart":
-        drafter = toys.dart_drafter()
-        return drafter, DartStudent(drafter.model, parts, FEATURES, 4)
-    if kind == "treeflash":
-        drafter = toys.treeflash_drafter()
-        return drafter, TreeFlashStudent(drafter.conditioner.model, parts, FEATURES)
-    drafter = toys.dflash_drafter()
-    return drafter, DFlashStudent(drafter.model, parts, FEATURES)
+def drafter_named(name, document):
+    text = document.tokens.tolist()
+    return {
+        "dflash": toys.dflash_drafter,
+        "treeflash": toys.treeflash_drafter,
+        "dart": toys.dart_drafter,
+        "by path": lambda: toys.PathDrafter([*text, *text]),
+    }[name]()
 
 
 def builder_named(name, document):
-    made = {"chain": builders.chain, "best-first": builders.best_first}
-    made["opt-tree"] = builders.OptTree()
+    made = {"chain": Chain(), "best-first": best_first, "opt-tree": OptTree()}
     made["continuity"] = toys.continuity(document.tokens.tolist()[:60])
     return made[name]
 
@@ -359,83 +363,85 @@ def builder_named(name, document):
 @pytest.mark.parametrize(
     "pair",
     ["dflash+chain", "dflash+best-first", "treeflash+best-first", "treeflash+opt-tree",
-     "dart+best-first", "dart+continuity", "dflash+continuity"],
+     "dart+best-first", "dart+continuity", "dflash+continuity", "by path+best-first"],
 )  # fmt: skip
 def test_a_simulated_run_takes_the_rounds_of_a_real_one(pair, budget, document):
-    kind, _, name = pair.partition("+")
-    drafter, student = drafter_and_student(kind)
-    builder = builder_named(name, document)
+    name, _, builder = pair.partition("+")
+    drafter, builder = drafter_named(name, document), builder_named(builder, document)
     target, settings = toys.target(layers=drafter.layers), Settings(budget, COUNT, Sampling())
-    real = decode(target, Method(pair, drafter, builder), list(START), settings)
+    real = decode(target, Decoder(pair, drafter, builder), list(START), settings)
     lengths = tuple(r.accepted + 1 for r in real)
     assert max(lengths) > 1 or budget < 64
-    result = score(student, [document], [Contender(pair, builder, budget)], COUNT)
-    assert result.runs[pair] == (lengths,)
-    assert result.tau[pair] == pytest.approx(sum(lengths) / len(lengths))
+    found = simulate(LANGUAGE, drafter, document, [Setup(pair, builder, budget)], COUNT)
+    assert found == {pair: lengths}
 
 
-def test_a_joint_lesson_is_about_q_and_about_q_prime(document):
-    model = toys.treeflash_model().requires_grad_(True)
-    parts = TargetParts(toys.model())
-    joint = TreeFlashStudent(model, parts, FEATURES, joint=True)
-    blocks = Blocks(document, torch.tensor([document.answer, document.answer + 9]))
-    lesson = joint.lesson(blocks, 4, torch.Generator(), 4.0)
-    rows, depths = joint.taught_rows(blocks), joint.depths
-    assert rows.shape[1] == lesson.ids.shape[1] == lesson.weight.shape[1] == 2 * depths
-    for part in (lesson.ids, lesson.p, lesson.weight):
-        assert torch.equal(part[:, :depths], part[:, depths:])
-    plain = DFlashStudent(model.model, parts, FEATURES).rows(blocks)
-    torch.testing.assert_close(rows[:, :depths], plain)
-    torch.testing.assert_close(rows[:, depths:], joint.rows(blocks))
-    rows[:, depths:].sum().backward()
-    assert model.model.fc.weight.grad.any()
-    assert set(joint.trained()) == {name for name, _ in model.named_parameters()}
-
-
-def test_contenders_share_proposals_and_differ_by_what_they_build(document):
-    _, student = drafter_and_student("dart")
-    field = [Contender(f"b {n}", builders.best_first, n) for n in (1, 4, 16, 64)]
-    together = score(student, [document, document], field, COUNT)
-    for contender in field:
-        alone = score(student, [document], [contender], COUNT).runs[contender.name]
-        assert together.runs[contender.name] == alone * 2
-    taus = list(together.tau.values())
+@pytest.mark.parametrize("name", ["treeflash", "by path"])
+def test_setups_share_a_drafters_sessions_and_differ_by_what_they_build(name, document):
+    drafter, texts = drafter_named(name, document), [Text("greedy", "", document)] * 2
+    setups = [Setup(f"b {n}", best_first, n) for n in (1, 4, 16, 64)]
+    together = score(LANGUAGE, drafter, texts, setups)
+    for setup in setups:
+        (alone,) = score(LANGUAGE, drafter, texts[:1], [setup]).runs[setup.name]
+        assert list(together.runs[setup.name]) == [alone] * 2
+    taus = [together.tau(setup.name) for setup in setups]
     assert taus == sorted(taus) and taus[0] < taus[-1]
 
 
-def test_scores_of_two_sets_of_texts_add_up():
-    one, two = Score({"a": ((2, 2), (3,))}), Score({"a": ((1,),)})
-    assert (one + two).runs == {"a": ((2, 2), (3,), (1,))}
-    assert (one + two).tau == {"a": 2.0}
+def test_a_score_knows_its_tau_and_its_gain():
+    found, base = Score({"a": [(2, 2), (3,)]}), Score({"a": [(1, 1), (3,)]})
+    assert found.tau("a") == 7 / 3 and found.of([True, False]).tau("a") == 2
+    low, high = found.gain(base, "a")
+    assert low <= 7 / 3 - 5 / 3 <= high and base.gain(base, "a") == (0, 0)
 
 
-def test_accepted_counts_what_agrees_with_the_text():
-    draft = toys.draft_of([-1, 0, 0, 2, 3], [9, 1, 2, 3, 4])
-    for text, expected in (([1, 3], 1), ([2, 3, 4, 5], 3), ([3], 0), ([], 0), ([2, 4], 1)):
-        assert accepted(draft, text) == expected
+def test_a_joint_step_is_about_q_and_about_q_prime(document):
+    model = toys.treeflash_model(dtype=torch.float32).requires_grad_(True)
+    joint = TreeFlashStudent(model, toys.model(), Path("beside"))
+    blocks = Blocks(document, torch.tensor([document.answer, document.answer + 9]))
+    labels = joint.labels(blocks, 4, torch.Generator(), 4.0)
+    rows, depths = joint.rows(blocks), joint.max_depth
+    assert rows.shape[1] == labels.ids.shape[1] == labels.weight.shape[1] == 2 * depths
+    for part in (labels.ids, labels.p, labels.weight):
+        assert torch.equal(part[:, :depths], part[:, depths:])
+    plain = DFlashStudent(model.model, toys.model()).rows(blocks)
+    torch.testing.assert_close(rows[:, :depths], plain)
+    rows[:, depths:].sum().backward()
+    assert model.model.fc.weight.grad is not None and model.model.fc.weight.grad.any()
+    assert set(joint.trained()) == {name for name, _ in model.named_parameters()}
+    head_alone = TreeFlashStudent(model, toys.model())
+    torch.testing.assert_close(head_alone.rows(blocks), rows[:, depths:])
 
 
-def test_the_report_s_drafters_decode_with_the_options_they_are_given():
-    assert drafter_options("treeflash", {"siblings": "4"}) == {
-        "candidates": 16, "siblings": 4, "temperature": 1.0,
-    }  # fmt: skip
-    found = drafter_options("dart", {"ngram_weight": "0", "temperature": "2"})
-    assert found == {"temperature": 2.0}
-    with pytest.raises(UserError, match="temperature"):
-        drafter_options("ddtree", {"temperature": "0"})
-    with pytest.raises(UserError, match="no option 'beam'"):
-        drafter_options("ddtree", {"beam": "3"})
+# ── the report ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_report_groups_methods_by_drafter():
-    found = by_drafter(["dflash", "ddtree", "dart", "dart+best-first", "treeflash+chain"])
-    assert found == {
-        "dflash": ["dflash", "ddtree"],
-        "dart": ["dart", "dart+best-first"],
-        "treeflash": ["treeflash+chain"],
-    }
+def test_the_report_judges_every_drafter_that_is_trained_here_under_best_first():
+    assert report.default_methods() == ["dflash", "ddtree", "treeflash", "dart", "dart+best-first"]
+
+
+def test_the_report_on_prompts_with_options(words, trained, folder, monkeypatch, capsys):
+    out = folder / "rows.json"
+    common = ["report", "--prompts", words[words.index("--held-out") + 1], "--model", words[2],
+              "--work", str(folder / "work"), "--drafter", str(trained / "treeflash/checkpoint"),
+              "--device", "cpu", "--sampling", "greedy", "--json", str(out)]  # fmt: skip
+    both = ["--methods", "treeflash", "treeflash+chain", "--budget", "4", "--set", "siblings=4"]
+    monkeypatch.setattr("sys.argv", [*common, *both])
+    with pytest.raises(UserError, match="has no option 'beam'"):
+        monkeypatch.setattr("sys.argv", [*common, *both, "--set", "beam=4"])
+        report.main()
+    monkeypatch.setattr("sys.argv", [*common, *both])
+    report.main()
+    rows = json.loads(out.read_text())
+    names = [(row["method"], row["source"]) for row in rows]
+    assert names == [(m, s) for s in ("chat", "all") for m in ("treeflash 4", "treeflash+chain")]
+    assert {row["options"]["siblings"] for row in rows} == {"4"}
+    assert len(capsys.readouterr().out.splitlines()) == 4
+
+
+def test_the_report_refuses_what_cannot_be_simulated():
     with pytest.raises(UserError, match="ar has no drafter"):
-        by_drafter(["ar"])
+        report.load(Engine(), ["ar"], {})
 
 
 def test_bootstrap_holds_the_estimate_and_shrinks_to_it():

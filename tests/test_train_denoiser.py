@@ -15,10 +15,10 @@ from core.diffusion.adapter import Adapter, AdapterConfig, load_adapter, merge
 from core.diffusion.models import load_diffusion
 from core.diffusion.target import BlockCausalTarget, Layout
 from core.errors import UserError
+from core.train.corpus import Blocks
 from core.train.denoiser import BLOCK_SIZES, DenoiserStudent, MaskedBlocks, draw_states
+from core.train.denoiser_report import judge
 from core.train.shards import Document
-from core.train.students import Blocks
-from core.train.written import judge
 from tests import toys
 from tests.test_train_command import folder, words  # noqa: F401 (fixtures)
 
@@ -30,7 +30,8 @@ def document(last: int = STOP) -> Document:
     tokens = torch.randint(6, toys.VOCABULARY, (60,), generator=torch.Generator().manual_seed(1))
     tokens[-1] = last
     tops = torch.randint(0, toys.VOCABULARY, (60, 16), generator=torch.Generator().manual_seed(2))
-    return Document(tokens.int(), 20, torch.empty(60, 0), tops.int(), torch.full((60, 16), -2.8))
+    top_logp = torch.full((60, 16), -2.8)
+    return Document(tokens.int(), 20, torch.empty(60, 0), tops.int(), top_logp, ())
 
 
 def student() -> DenoiserStudent:
@@ -48,7 +49,7 @@ def test_a_training_row_is_what_the_merged_denoiser_scores():
     masked = draw_states(3, 8, torch.Generator().manual_seed(4))
     tokens = text.tokens[anchors[:, None] + 1 + torch.arange(8)].long()
     with torch.inference_mode():
-        learnt = made.rows(MaskedBlocks(text, anchors, tokens, masked)) @ made.parts.head.T
+        learnt = made.rows(MaskedBlocks(text, anchors, tokens, masked)) @ made.target.head.T
     model = deepcopy(toys.model())
     merge(model, Adapter(CONFIG, made.model.tensors()))
     target = BlockCausalTarget(model, MASK, Layout(shift=True, clean="causal"))
@@ -62,19 +63,19 @@ def test_a_training_row_is_what_the_merged_denoiser_scores():
 def test_training_goes_on_from_a_saved_adapter():
     made, fresh = student(), DenoiserStudent(deepcopy(toys.model()), CONFIG, STOP)
     config = replace(CONFIG, alpha=6.0)  # b counts twice
-    fresh.model.take(Adapter(config, made.model.tensors()))
+    fresh.model.load(Adapter(config, made.model.tensors()))
     for name, tensor in fresh.model.tensors().items():
         scale = 2.0 if name.endswith(".b") else 1.0
         assert torch.equal(tensor, made.model.tensors()[name] * scale), name
     missing = dict(list(made.model.tensors().items())[1:])
     with pytest.raises(UserError, match="another target"):
-        fresh.model.take(Adapter(config, missing))
+        fresh.model.load(Adapter(config, missing))
 
 
 def test_outside_training_the_target_is_itself():
     plain, made = toys.model(), student()
     ids = document().tokens[None].long()
-    torch.testing.assert_close(made.target(ids).logits, plain(ids).logits)
+    torch.testing.assert_close(made.language_model(ids).logits, plain(ids).logits)
 
 
 @pytest.mark.parametrize("size", BLOCK_SIZES)
@@ -87,10 +88,10 @@ def test_states_mask_something_and_are_of_every_kind(size):
     assert left.unique().numel() == size
 
 
-def test_the_lesson_is_the_target_before_unknowns_and_the_token_before_knowns():
+def test_labels_are_the_target_before_unknowns_and_the_token_before_knowns():
     made, text = student(), document()
     whole = Blocks(text, torch.arange(20, 50))
-    found = made.lesson(whole, 16, torch.Generator().manual_seed(7), 4.0)
+    found = made.labels(whole, 16, torch.Generator().manual_seed(7), 4.0)
     blocks = found.blocks
     assert isinstance(blocks, MaskedBlocks)
     size = blocks.masked.shape[1]
@@ -112,17 +113,17 @@ def test_the_lesson_is_the_target_before_unknowns_and_the_token_before_knowns():
 
 def test_behind_a_text_that_was_cut_nothing_is_learnt():
     made, text = student(), document(last=9)
-    found = made.lesson(Blocks(text, torch.tensor([55])), 4, torch.Generator().manual_seed(1), 4.0)
+    found = made.labels(Blocks(text, torch.tensor([55])), 4, torch.Generator().manual_seed(1), 4.0)
     assert (found.weight[0, 4:] == 0).all()
 
 
 def test_only_the_adapter_learns():
     made, text = student(), document()
-    found = made.lesson(Blocks(text, torch.tensor([25, 33])), 4, torch.Generator(), 4.0)
+    found = made.labels(Blocks(text, torch.tensor([25, 33])), 4, torch.Generator(), 4.0)
     made.rows(found.blocks).square().sum().backward()
     grads = [name for name, p in made.trained().items() if p.grad is None]
     assert not [name for name in grads if name.endswith("b")]
-    assert all(p.grad is None for p in made.target.parameters())
+    assert all(p.grad is None for p in made.language_model.parameters())
 
 
 def test_judged_perplexity_is_the_models_own():

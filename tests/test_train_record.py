@@ -1,4 +1,4 @@
-"""Text once made is gone on with as it was made, or not at all."""
+"""Text is made once: a later call continues it as it was made, or is refused."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ import pytest
 from app import cli
 from core.errors import UserError
 from core.models.language import load_language
-from core.train import report, run, ship
+from core.samples import read_samples
+from core.train import evaluation, report, run, ship
 from core.train.collect import CollectSettings
 from core.train.shards import RECORD, check_record, read_record, read_shard, shard_paths
-from core.train.texts import read_samples
-from tests.test_cli import save_toys
+from core.train.sources import Sources, make_shards
+from core.train.student import TrainingRun
+from tests.toys_on_disk import save_toys
 
 SHORT = CollectSettings((0, 1), (0.0, 0.7), batch=2, max_new_tokens=6, cut_last=False)
 
@@ -36,7 +38,7 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def language(place):
-    return load_language(str(place / "target"), "cpu", pack=False)
+    return load_language(str(place / "target"), "cpu", fast=False)
 
 
 def arguments(place, *words):
@@ -56,8 +58,8 @@ def words_for(place):
 def made(place, language):
     """The shards of a run."""
     shards = place / "run" / "shards"
-    texts = run.chosen_texts(arguments(place, *words_for(place)), shards)
-    run.make_shards(language, SHORT, texts, shards)
+    texts = Sources.chosen(arguments(place, *words_for(place)), shards)
+    make_shards(language, SHORT, texts, shards)
     return shards
 
 
@@ -70,7 +72,8 @@ def made(place, language):
         (["--prompts", "other.jsonl"], "prompts"),
         (["--prompts", "prompts.jsonl", "other.jsonl"], "prompts"),
         (["--held-out", "other.jsonl"], "held-out"),
-        (["--asks", "3"], "asks"),
+        (["--tasks", "3"], "tasks"),
+        (["--asks", "3"], "tasks"),
         (["--synthesise", "3"], "synthesise"),
         (["--code", "code"], "code"),
         (["--per-file", "3"], "per-file"),
@@ -84,68 +87,80 @@ def made(place, language):
 def test_other_text_than_is_there_is_refused(place, made, words, named):
     here = [place / word if (place / word).exists() else word for word in words]
     with pytest.raises(UserError, match=f"made with other values of {named}: "):
-        run.chosen_texts(arguments(place, *here), made)
+        Sources.chosen(arguments(place, *here), made)
 
 
 def test_what_is_left_out_is_as_it_was(place, made):
-    found = run.chosen_texts(arguments(place), made)
+    found = Sources.chosen(arguments(place), made)
     assert (found.batch, list(found.temperatures), found.seed) == (2, [0.0, 0.7], 0)
-    again = run.chosen_texts(arguments(place, *words_for(place), "--seed", 0), made)
+    again = Sources.chosen(arguments(place, *words_for(place), "--seed", 0), made)
     assert again.batch == 2 and again.held_out == place / "held-out.jsonl"
 
 
 def test_a_file_is_known_by_what_it_says(place, made):
     shutil.copy(place / "prompts.jsonl", place / "moved.jsonl")
-    run.chosen_texts(arguments(place, "--prompts", place / "moved.jsonl"), made)
+    Sources.chosen(arguments(place, "--prompts", place / "moved.jsonl"), made)
 
 
 def test_a_folder_older_than_records_is_taken_as_it_is(place, made, tmp_path):
     shutil.copytree(made, tmp_path / "old")
     (tmp_path / "old" / RECORD).unlink()
     words = ["--prompts", place / "other.jsonl", "--batch", 8]
-    assert run.chosen_texts(arguments(place, *words), tmp_path / "old").batch == 8
+    assert Sources.chosen(arguments(place, *words), tmp_path / "old").batch == 8
     assert not (tmp_path / "old" / RECORD).exists()
 
 
 def test_held_out_prompts_given_later_to_text_made_without_are_refused(place, language, tmp_path):
-    first = run.chosen_texts(arguments(place, *words_for(place)[:-2]), tmp_path)
-    run.make_shards(language, SHORT, first, tmp_path)
+    first = Sources.chosen(arguments(place, *words_for(place)[:-2]), tmp_path)
+    make_shards(language, SHORT, first, tmp_path)
     with pytest.raises(UserError, match="held-out"):
-        run.chosen_texts(arguments(place, *words_for(place)), tmp_path)
+        Sources.chosen(arguments(place, *words_for(place)), tmp_path)
 
 
 def test_a_resumed_collection_makes_every_text_once(place, language, tmp_path):
-    texts = run.chosen_texts(arguments(place, *words_for(place)), tmp_path)
-    run.make_shards(language, SHORT, texts, tmp_path)
+    texts = Sources.chosen(arguments(place, *words_for(place)), tmp_path)
+    make_shards(language, SHORT, texts, tmp_path)
     for path in shard_paths(tmp_path)[2:]:
         path.unlink()  # as if it had been killed behind the second shard
-    again = run.chosen_texts(arguments(place, "--held-out", place / "held-out.jsonl"), tmp_path)
-    settings = replace(SHORT, batch=again.batch, temperatures=tuple(again.temperatures))
-    run.make_shards(language, settings, again, tmp_path)
+    again = Sources.chosen(arguments(place, "--held-out", place / "held-out.jsonl"), tmp_path)
+    made = again.settings(SHORT.layers)
+    assert (made.batch, made.temperatures) == (SHORT.batch, SHORT.temperatures)
+    make_shards(language, SHORT, again, tmp_path)
     documents = [d for path in shard_paths(tmp_path) for d in read_shard(path)]
     prompts = Counter(tuple(d.tokens[: d.answer].tolist()) for d in documents)
     assert len(prompts) == 7 and set(prompts.values()) == {2}
 
 
 def test_new_shards_hold_the_features_of_those_already_there(place, language, made, tmp_path):
-    config = run.dflash_config(language, 1, 4, (0, 1))
-    other = run.dflash_config(language, 1, 4, (0, 2))
-    assert run.feature_layers("dflash", other, tmp_path) == (0, 1, 2)
-    assert run.feature_layers("dflash", config, made) == (0, 1)
-    assert run.feature_layers("treeflash", other, made) == (0, 1)
+    def layers(kind, shards, *words):
+        args = arguments(place, kind, "--draft-layers", 1, *words)
+        where = TrainingRun(language, tmp_path)
+        return run.feature_layers(run.trainings()[kind], where, run.own_options(args), shards)
+
+    other = ("--target-layers", 0, 2)
+    assert layers("dflash", tmp_path, *other) == (0, 1, 2)  # DART's 0 and 1 too
+    assert layers("dflash", made, "--target-layers", 0, 1) == (0, 1)
+    assert layers("treeflash", made, *other) == (0, 1)
     with pytest.raises(UserError, match="no features of layer 2"):
-        run.feature_layers("dflash", other, made)
+        layers("dflash", made, *other)
+
+
+def test_a_record_of_an_earlier_version_is_read_by_its_names_of_today(tmp_path):
+    (tmp_path / RECORD).write_text(json.dumps({"asks": 3, "seed": 1}))
+    check_record(tmp_path, {"tasks": 3, "seed": 1})
+    with pytest.raises(UserError, match="of tasks"):
+        check_record(tmp_path, {"tasks": 4})
 
 
 def test_a_plan_killed_half_written_is_none(place, language, tmp_path, monkeypatch):
-    texts = run.chosen_texts(arguments(place, *words_for(place)), tmp_path)
+    texts = Sources.chosen(arguments(place, *words_for(place)), tmp_path)
 
     def killed(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr("os.replace", killed)
-        run.make_shards(language, SHORT, texts, tmp_path)
+        make_shards(language, SHORT, texts, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -155,12 +170,12 @@ def test_a_plan_killed_half_written_is_none(place, language, tmp_path, monkeypat
 @pytest.fixture
 def evaluated(language, place, tmp_path, monkeypatch):
     """Make or read the texts in a folder: (prompts, layers) → texts."""
-    monkeypatch.setattr(report, "NEW_TOKENS", 4)
-    monkeypatch.setattr(report, "LONGEST_BLOCK", 2)
+    monkeypatch.setattr(evaluation, "NEW_TOKENS", 4)
+    monkeypatch.setattr(evaluation, "LONGEST_BLOCK", 2)
 
     def texts(name="prompts", layers=(0, 1), language=language):
         prompts = read_samples(place / f"{name}.jsonl")
-        return report.evaluation_texts(language, layers, prompts, tmp_path, ("greedy",))
+        return evaluation.evaluation_texts(language, layers, prompts, tmp_path, ("greedy",))
 
     return texts
 
@@ -198,7 +213,7 @@ def test_texts_older_than_records_are_taken_if_they_can_be(evaluated, place, tmp
 
 
 def test_texts_to_judge_on_are_not_cut(evaluated, tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "NEW_TOKENS", 68)
+    monkeypatch.setattr(evaluation, "NEW_TOKENS", 68)
     monkeypatch.setattr("core.train.collect.is_loop", lambda *_, **__: True)
     assert {len(t.document) - t.document.answer for t in evaluated()} == {70}
     kept = read_record(tmp_path / "greedy")
@@ -221,8 +236,8 @@ def no_model(monkeypatch):
     def loaded(*_, **__):
         raise AssertionError("the model is loaded")
 
-    for module in (run, report, ship):
-        monkeypatch.setattr(module, "load_language", loaded)
+    for module in ("core.train.run", "core.train.ship", "core.decoding.engine"):
+        monkeypatch.setattr(f"{module}.load_language", loaded)
 
 
 @pytest.mark.parametrize(
@@ -232,12 +247,12 @@ def no_model(monkeypatch):
         ["--held-out", "gone.jsonl"],
         ["--code", "gone"],
         ["--start", "gone"],
-        ["--backbone", "gone"],
+        ["--backbone", "gone", "treeflash"],
     ],
 )
 def test_train_says_what_is_missing_before_it_loads(place, no_model, tmp_path, words, capsys):
     named = [words[0], str(tmp_path / words[1])]
-    assert cli.main(["train", "--out", str(tmp_path), *named]) == 2
+    assert cli.main(["train", *words[2:], "--out", str(tmp_path), *named]) == 2
     said = capsys.readouterr().err
     assert str(tmp_path / "gone") in said and len(said.splitlines()) == 1
 
@@ -255,5 +270,5 @@ def test_the_scripts_say_what_is_missing_before_they_load(
 
 def test_no_training_text_is_said(place, language, tmp_path):
     with pytest.raises(UserError, match="no training text"):
-        run.make_shards(language, SHORT, run.Texts(), tmp_path)
+        make_shards(language, SHORT, Sources(), tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -69,7 +69,7 @@ class Collector:
     def __init__(self, language: Language, settings: CollectSettings):
         self.language, self.settings = language, settings
         self.model, self.tokenizer = language.model, language.tokenizer
-        self.stop = language.stop_ids
+        self.stop = set(language.stop_ids)
 
     def chat(self, user: str) -> list[int]:
         """Token ids of the prompt, as a run encodes it."""

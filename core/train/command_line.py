@@ -6,7 +6,6 @@ import argparse
 import math
 import sys
 from collections.abc import Callable, Container
-from dataclasses import fields
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -70,8 +69,9 @@ def _described(option: Option, hint: Any) -> dict[str, Any]:
 
 
 def given(args: argparse.Namespace, options: type) -> dict[str, Any]:
-    """Those fields of an options dataclass that the arguments hold; lists become tuples."""
-    named = {f.name: getattr(args, f.name) for f in fields(options) if f.name in args}
+    """The fields of an options dataclass whose flags were given; lists become tuples."""
+    flags = [each.name for each in options_of(options) if each.help]
+    named = {name: getattr(args, name) for name in flags if name in args}
     return {name: tuple(v) if isinstance(v, list) else v for name, v in named.items()}
 
 

@@ -71,8 +71,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flags(fit, FitSettings)
     known: set[str] = set()
     for name, training in trainings().items():
-        add_flags(parser.add_argument_group(f"{name} only"), training.options, skip=known)
-        known |= {field.name for field in fields(training.options)}
+        own = {field.name for field in fields(training.options)}
+        shared = [f"--{option.replace('_', '-')}" for option in own & known]
+        group = parser.add_argument_group(name, f"and {' '.join(shared)}" if shared else None)
+        add_flags(group, training.options, skip=known)
+        known |= own
 
 
 def main(args: argparse.Namespace) -> int:

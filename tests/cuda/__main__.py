@@ -1,16 +1,15 @@
-"""Everything a GPU is wanted for, in one go: its tests, its speed, and better drafters.
+"""All that needs a GPU, in one go: its tests, its speed, and better drafters.
 
     python -m tests.cuda WORK --prompts gsm8k-train.jsonl … --held-out prompts-eval.jsonl
     python -m tests.cuda WORK … --only checks speed
     python -m tests.cuda WORK … --hours 6
 
-Needs torch ≥ 2.11, transformers ≥ 5.17, pytest, hypothesis, pandas, numba, rich and tqdm; nothing
+Needs torch ≥ 2.11, transformers ≥ 5.17, pytest, hypothesis, pandas, numba, rich and tqdm. Nothing
 is fetched, so the target must be there (``--model``, or the prepared one in the cache). Every step
-writes ``WORK/STEP.log``; a step that is done is not done again unless it is asked otherwise (more
-hours, say), and one that was cut short goes on where it was. Collected features take 6 kB a token,
-a gigabyte for some 400 prompts. ``WORK/better`` begins as what ships and takes the new drafters
-that beat it on the prompts held out (see ``core.train.ship``). Exit code 1 when a step failed; the
-others run anyway.
+writes ``WORK/STEP.log``. A step that is done is not repeated unless its options change (more hours,
+say), and one that was cut short resumes. Collected features take 6 kB a token, a gigabyte for some
+400 prompts. ``WORK/better`` starts as what ships and takes the new drafters that are better on the
+held-out prompts (see ``core.train.ship``). Exit code 1 when a step failed; the others still run.
 """
 
 from __future__ import annotations
@@ -24,13 +23,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from core.train.students import KINDS
 
 from core import ASSETS
 from core.errors import UserError, as_script
 from core.methods.loading import shipped
 from core.models import embedded
+from core.train.student import drafter_trainings
 
+KINDS = tuple(drafter_trainings())
 SHARES = {"dflash": 0.6, "treeflash": 0.25, "dart": 0.15}  # of the hours of fitting
 BUDGETS = ("16", "64", "256")
 STEPS = ("checks", "speed", "audit", "bench", *(f"train-{kind}" for kind in KINDS), "ship")
@@ -38,7 +38,7 @@ STEPS = ("checks", "speed", "audit", "bench", *(f"train-{kind}" for kind in KIND
 
 @dataclass(frozen=True)
 class Step:
-    """One command of this project: its name and the words behind ``python -m``."""
+    """One command of this project: its name and the words after ``python -m``."""
 
     name: str
     words: tuple[str, ...]
@@ -50,7 +50,7 @@ class Step:
 
 
 def steps(args: argparse.Namespace) -> list[Step]:
-    """What is to be done, in order of worth: the little that must be known first."""
+    """The steps, the shortest and most needed first."""
     on = ("--model", args.model, "--device", args.device)
     quick = args.quick
     speed = ("--small", "--layers", "8", "--repeats", "2") if quick else ()
@@ -80,9 +80,9 @@ def _training(args: argparse.Namespace, kind: str, on: tuple[str, ...]) -> Step:
     size = () if args.quick else ("--sequences", "16", "--anchors", "64", "--batch", "256")
     return Step(f"train-{kind}", (
         "app", "train", kind, "--out", str(_run(args)), *on, *start, *size,
-        "--minutes", f"{args.hours * 60 * SHARES[kind]:.3f}",
+        "--minutes", f"{args.hours * 60 * SHARES.get(kind, 0.25):.3f}",
         "--prompts", *map(str, args.prompts), "--held-out", str(args.held_out),
-        "--per-file", "100000", "--synthesise", str(args.synthesise), "--asks", str(args.asks),
+        "--per-file", "100000", "--synthesise", str(args.synthesise), "--tasks", str(args.tasks),
     ))  # fmt: skip
 
 
@@ -108,8 +108,8 @@ def do(step: Step, work: Path) -> bool:
             print(line, end="", flush=True)
             log.write(line)
         failed = running.wait()
-    said = f"failed with exit code {failed}" if failed else "done"
-    print(f"── {step.name}: {said}, {time.monotonic() - began:.0f} s", flush=True)
+    outcome = f"failed with exit code {failed}" if failed else "done"
+    print(f"── {step.name}: {outcome}, {time.monotonic() - began:.0f} s", flush=True)
     if not failed:
         (work / f"{step.name}.done").write_text(" ".join(step.words), "utf-8")
     return not failed
@@ -122,7 +122,7 @@ def main() -> int:
                         help="training prompts, as for train; none: no training")  # fmt: skip
     parser.add_argument("--held-out", type=Path, metavar="FILE", help="prompts that decide")
     parser.add_argument("--synthesise", type=int, default=4000, metavar="N")
-    parser.add_argument("--asks", type=int, default=3000, metavar="N")
+    parser.add_argument("--tasks", "--asks", type=int, default=3000, metavar="N")
     parser.add_argument("--hours", type=float, default=0.25, help="of fitting (default 0.25)")
     parser.add_argument("--only", nargs="+", choices=STEPS, metavar="STEP",
                         help=f"these only, of {', '.join(STEPS)}")  # fmt: skip
@@ -132,9 +132,11 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="tiny sizes: does it all run?")
     args = parser.parse_args()
     if args.prompts and not args.held_out:
-        raise UserError("--prompts needs --held-out: without it nothing says which is better")
+        raise UserError(
+            "--prompts needs --held-out: the prompts that decide which drafter is better"
+        )
     if not (args.quick or torch.cuda.is_available()):
-        raise UserError("no CUDA device can be used here: its checks would all be skipped")
+        raise UserError("no CUDA device can be used here: all its checks would be skipped")
     args.work.mkdir(parents=True, exist_ok=True)
     better = args.work / "better"
     if args.model == embedded.NAME and not better.exists():

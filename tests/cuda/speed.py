@@ -3,9 +3,9 @@
     python -m tests.cuda.speed                 # a random model of Qwen3-4B's size, in bfloat16
     python -m tests.cuda.speed --small         # a tiny one, also on a CPU (nothing is captured)
 
-The drafter is a random DFlash of its published drafter's size, whose trees are hardly accepted: a
-round's time does not hang on that. Without nodes a round is plain decoding. Medians over
-alternating runs in one process; copy bandwidth and matrix rate are measured between.
+The drafter is a random DFlash of the published drafter's size. Few of its nodes are accepted, which
+does not change a round's time. Without nodes a round is plain decoding. Medians over
+alternating runs in one process; copy bandwidth and matrix rate are measured in between.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from statistics import median
+from typing import Any
 
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from analysis.cost import bushy
 from analysis.roofline import Drafting, Forward, Gauge, Machine, Work, round_passes, seconds_of
-from core.decoding.decode import Method, Settings, decode
+from core.decoding.decode import Decoder, decode
+from core.decoding.request import Settings
 from core.drafting.builders import best_first
-from core.methods.dflash.drafter import DFlashConfig, DFlashDrafter, DFlashModel, default_layer_ids
+from core.methods.dflash.drafter import DFlashDrafter
+from core.methods.dflash.model import DFlashConfig, DFlashModel, default_layer_ids
 from core.models.cache import ATTENTION
 from core.models.fast_layers import use_fast_layers
 from core.models.target import Target
@@ -42,15 +45,13 @@ SMALL = {
 }  # fmt: skip
 
 
-def model_of(size: dict[str, int], layers: int, device: torch.device) -> Qwen3ForCausalLM:
-    """Random weights: time does not hang on what they are."""
-    config = Qwen3Config(
-        **size, num_hidden_layers=layers, tie_word_embeddings=True,
-        max_position_embeddings=40960, attn_implementation=ATTENTION,
-    )  # fmt: skip
+def model_of(size: dict[str, Any], layers: int, device: torch.device) -> Qwen3ForCausalLM:
+    """Random weights: time does not depend on them."""
+    more: dict[str, Any] = {"attn_implementation": ATTENTION, "tie_word_embeddings": True}
+    config = Qwen3Config(**size, num_hidden_layers=layers, max_position_embeddings=40960, **more)
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     with torch.device("meta"):
-        made = Qwen3ForCausalLM(config)
+        made: Any = Qwen3ForCausalLM(config)
     made = made.to_empty(device=device).to(dtype)
     made.tie_weights()  # the memory is new
     for parameter in made.parameters():
@@ -61,7 +62,7 @@ def model_of(size: dict[str, int], layers: int, device: torch.device) -> Qwen3Fo
     return made.eval().requires_grad_(False)
 
 
-def drafter_of(size: dict[str, int], model: Qwen3ForCausalLM, padded: bool) -> DFlashDrafter:
+def drafter_of(size: dict[str, Any], model: Qwen3ForCausalLM, padded: bool) -> DFlashDrafter:
     """Five random layers behind a block of 16, as published for Qwen3-4B."""
     layers = model.config.num_hidden_layers
     config = DFlashConfig(
@@ -70,8 +71,7 @@ def drafter_of(size: dict[str, int], model: Qwen3ForCausalLM, padded: bool) -> D
         mask_token_id=size["vocab_size"] - 1,
     )  # fmt: skip
     made = DFlashModel(config).to(model.device, model.dtype).eval().requires_grad_(False)
-    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
-    return DFlashDrafter(made, embedding, head, padded=padded)
+    return DFlashDrafter(made, model.get_input_embeddings(), model.lm_head, padded=padded)
 
 
 @dataclass(frozen=True)
@@ -83,14 +83,14 @@ class Side:
 
     @property
     def captured(self) -> bool:
-        """Whether a GPU's graphs were played; one that cannot be captured is read plainly."""
+        """Whether CUDA graphs were replayed; a forward that cannot be captured runs plainly."""
         return self.target.no_graph_reason is None and self.drafter._padded
 
     def rounds(self, budget: int, prompt: list[int], count: int) -> Iterator[tuple[float, Round]]:
-        """So many rounds and their seconds; the first, which takes the prompt in, is left out."""
-        tree = Method("ddtree", self.drafter, best_first)
+        """``count`` rounds and their seconds, without the first, which reads the prompt."""
+        tree = Decoder("ddtree", self.drafter, best_first)
         settings = Settings(max(1, budget), 16 * (count + 1), timed=False)
-        found = decode(self.target, tree if budget else Method("ar"), prompt, settings)
+        found = decode(self.target, tree if budget else Decoder("ar"), prompt, settings)
         next(found)
         for _ in range(count):
             began = time.perf_counter()
@@ -99,7 +99,7 @@ class Side:
 
 
 class Timing:
-    """Seconds of verify forwards and of whole rounds by number of nodes and side, their floors."""
+    """Seconds of verify forwards and whole rounds by number of nodes and side, and their floors."""
 
     def __init__(self, sides: dict[str, Side], budgets: list[int], prompt: list[int]):
         self._sides, self.budgets, self._prompt = sides, budgets, prompt
@@ -109,7 +109,7 @@ class Timing:
         self.floors: dict[tuple[str, int], tuple[Work, ...]] = {}
 
     def turn(self, device: torch.device, counts: bool) -> None:
-        """Each once, alternating; what does not count captures and warms up."""
+        """Each once, alternating. A turn that does not count captures and warms up."""
         for nodes, name in product(self.budgets, self._sides):
             side = self._sides[name]
             taken = list(side.rounds(nodes, self._prompt, ROUNDS))

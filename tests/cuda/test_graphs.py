@@ -1,22 +1,25 @@
-"""CUDA graphs: a replayed forward says what the plain one says, and every method the same text."""
+"""CUDA graphs: a replayed forward equals the plain one, and every method writes the same text."""
+
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from core.decoding.decode import Settings, decode, new_tokens
+from core.decoding.decode import decode, new_tokens
+from core.decoding.request import Settings
 from core.models.target import Target
 from core.rounds.round import Verdict
 from tests import toys
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
-PROMPT = list(toys.PROMPT)
+PROMPT: list[int] = list(toys.PROMPT)
 # The model sums its norms in float32: kernels of other sizes may round one of them otherwise.
-CLOSE = {"rtol": 1e-6, "atol": 1e-6}
+CLOSE: dict[str, Any] = {"rtol": 1e-6, "atol": 1e-6}
 
 
 def pair(family="llama", layers=toys.LAYERS):
-    """The same float64 model on the GPU, read plainly and by replayed graphs."""
+    """The same float64 model on the GPU, running plainly and by replayed graphs."""
     model = toys._make(family, 0, toys.VOCABULARY, "draftscope_grouped").double().cuda()
     return Target(model, layers, padded=False), Target(model, layers)
 
@@ -49,7 +52,7 @@ def test_replays_equal_plain_forwards_over_rounds_and_texts(family):
 
 
 def assert_captured(where):
-    """Else the plain forward was compared with itself."""
+    """Otherwise the plain forward was compared with itself."""
     assert where._padded and where.no_graph_reason is None
     assert where._forwards and all(f._run.captured for f in where._forwards.values())
 
@@ -92,13 +95,13 @@ def test_another_gpu_than_the_first_captures_on_itself():
     rng = np.random.default_rng(2)
     for where in (plain, graphed):
         where.prefill(PROMPT, 400)
-    for nodes in (5, 7, 3):  # a graph of another GPU's stream would say the first again
+    for nodes in (5, 7, 3):  # a graph on another GPU's stream would repeat the first
         draft = a_draft(rng, nodes)
         torch.testing.assert_close(graphed.score(draft).logits, plain.score(draft).logits, **CLOSE)
     assert_captured(graphed)
 
 
-def test_an_expert_model_is_read_plainly():
+def test_an_expert_model_runs_plainly():
     model = toys._make("qwen3_moe", 0, toys.VOCABULARY, "draftscope_grouped").cuda()
     target = Target(model, toys.LAYERS)
     assert not target._padded and "experts" in (target.no_graph_reason or "")

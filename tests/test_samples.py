@@ -1,4 +1,4 @@
-"""Prompt files and code as training text, and what of it overlaps with what is held out."""
+"""Prompt files, and which texts overlap with held-out ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import json
 import pytest
 
 from core.errors import UserError
-from core.train.texts import Overlap, Sample, code_prompts, digest, read_lines, read_samples
+from core.samples import Sample, digest, read_lines, read_samples
+from core.train.sources import Overlap
 
 TWELVE = "one two three four five six seven eight nine ten eleven twelve"
 
@@ -51,14 +52,6 @@ def test_a_digest_is_of_what_the_samples_say():
     some = [Sample("a", "b"), Sample("c")]
     assert digest(some) == digest(list(some)) != digest(some[:1])
     assert len({digest([s]) for s in (Sample("a"), Sample("a", ""), Sample("a", None, "x"))}) == 3
-
-
-def test_a_form_feed_in_a_source_moves_no_function(tmp_path):
-    doc = "Give back what was given, whatever it may have been before."
-    source = f'X = 1\n\x0c\ndef same(x):\n    """{doc}"""\n    y = x\n    return y\n'
-    (tmp_path / "a.py").write_text(source)
-    (found,) = code_prompts([tmp_path], 9)
-    assert f'def same(x):\n    """{doc}"""\n' in found.user
 
 
 # ── what is held out ─────────────────────────────────────────────────────────────────────────────
