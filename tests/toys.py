@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -57,6 +56,7 @@ from core.ngram import NgramStore
 from core.rounds.draft import Candidates, Draft
 from core.rounds.round import Round, Sampling, Times, Verdict
 from core.verification.sampling import gumbel_noise
+from tests.ngram_reference import count_grams, store_of
 
 VOCABULARY = 48
 LAYERS = (0, 2)  # feature layers of every toy drafter
@@ -548,8 +548,7 @@ def moved(drafter, device):
 
 def ngram_store(text: Sequence[int], vocabulary: int = VOCABULARY) -> NgramStore:
     """The grams of a text, counted by hand."""
-    grams = (tuple(text[i : i + n]) for n in (1, 2, 3) for i in range(len(text) - n + 1))
-    return NgramStore.from_counts(Counter(grams), vocabulary)
+    return store_of(count_grams([text]), vocabulary)
 
 
 def continuity(text: Sequence[int] = (), stops: Sequence[int] = (), **weights) -> ContinuitySearch:

@@ -251,9 +251,10 @@ def _generation_config(
             else GenerationConfig()
         )
     # LLaDA-Instruct ends its turn with a token that its files do not name as an end.
-    ends = {tokenizer.eos_token_id, tokenizer.get_vocab().get("<|eot_id|>")} - {None}
-    for named in (generation.eos_token_id, form.config.eos_token_id):
-        ends |= {named} if isinstance(named, int) else set(named or ())
+    turn: Any = tokenizer.get_vocab().get("<|eot_id|>")
+    ends: set[Any] = set()
+    for named in (tokenizer.eos_token_id, turn, generation.eos_token_id, form.config.eos_token_id):
+        ends.update([named] if isinstance(named, int) else named or ())
     generation.eos_token_id = sorted(ends)
     return generation
 

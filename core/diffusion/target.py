@@ -51,7 +51,7 @@ class Layout:
     clean: Literal["block", "causal"] = "block"
 
 
-class Scores(Sequence[Tensor]):
+class LazyLogits(Sequence[Tensor]):
     """Logits of each state [len(positions[s]), V]. The head is applied when an entry is read."""
 
     def __init__(self, head: nn.Module, hidden: Sequence[Tensor], vocabulary: int):
@@ -106,11 +106,11 @@ class BlockTarget:
         out = decoder(input_ids=ids, position_ids=positions, use_cache=False, attend=attend)
         return out.last_hidden_state
 
-    def _scores(self, hidden: Tensor, positions: Sequence[Array]) -> Scores:
+    def _logits(self, hidden: Tensor, positions: Sequence[Array]) -> LazyLogits:
         """``hidden`` are the rows of these positions, one state after another."""
         head = self.model.get_output_embeddings()
         assert head is not None, "a causal LM has a head"
-        return Scores(head, hidden.split([len(p) for p in positions]), self.vocabulary)
+        return LazyLogits(head, hidden.split([len(p) for p in positions]), self.vocabulary)
 
     def _upload(self, *arrays: Array) -> tuple[Tensor, ...]:
         """Arrays of integers, copied to the device in one transfer."""
@@ -145,24 +145,14 @@ class BlockCausalTarget(BlockTarget):
             self._encode(rest % chunk or chunk)
 
     @torch.inference_mode()
-    def score(self, states: Array, positions: Sequence[Array]) -> Scores:
+    def score(self, states: Array, positions: Sequence[Array]) -> LazyLogits:
         """See ``DiffusionTarget``: one pass of K + S·N rows."""
-        shift, clean, seen = int(self.layout.shift), self._uncached, self._kv.length
-        count, size = states.shape[0], states.shape[1] + shift
-        root = np.full((count, shift), self._tokens[-1])
-        first = seen + clean
-        ids = np.concatenate([self._tokens[seen:first], np.hstack([root, states]).ravel()])
-        place = np.tile(np.arange(first, first + size), count)
+        clean, size = self._uncached, states.shape[1] + self.layout.shift
         # With a shift row 0 is the root's; either way row p predicts position p.
-        index = [clean + s * size + np.asarray(p, np.int64) for s, p in enumerate(positions)]
-        ids, place, index = self._upload(
-            ids, np.concatenate([np.arange(seen, first), place]), np.concatenate(index)
-        )
-        attend = BlockCausalAttention(self._kv, clean, count, self._clean_mask(clean))
-        hidden = self._hidden(ids[None], place[None], attend)[0]
-        self._kv.commit(clean)
+        rows = [clean + s * size + np.asarray(p, np.int64) for s, p in enumerate(positions)]
+        hidden = self._run(clean, states, np.concatenate(rows))
         self.forwards += 1
-        return self._scores(hidden[index], positions)
+        return self._logits(hidden, positions)
 
     def advance(self, block: Sequence[int]) -> None:
         """The finished block becomes clean text. The next call computes its keys and values."""
@@ -181,13 +171,28 @@ class BlockCausalTarget(BlockTarget):
     @torch.inference_mode()
     def _encode(self, count: int) -> None:
         """Put the next ``count`` clean tokens into the cache."""
+        nothing = np.empty(0, np.int64)
+        self._run(count, nothing.reshape(0, self._block), nothing)
+
+    def _run(self, clean: int, states: Array, rows: Array) -> Tensor:
+        """One pass over the next ``clean`` clean tokens, which join the cache, and the states.
+
+        Returns the decoder's output [len(rows), h] at ``rows`` of these K + S·N.
+        """
         seen = self._kv.length
-        ids, place = self._upload(
-            np.array(self._tokens[seen : seen + count]), np.arange(seen, seen + count)
+        first = seen + clean
+        root = np.full((len(states), int(self.layout.shift)), self._tokens[-1])
+        blocks = np.hstack([root, states])
+        place = np.tile(np.arange(first, first + blocks.shape[1]), len(states))
+        ids, place, index = self._upload(
+            np.concatenate([self._tokens[seen:first], blocks.ravel()]),
+            np.concatenate([np.arange(seen, first), place]),
+            rows,
         )
-        attend = BlockCausalAttention(self._kv, count, 0, self._clean_mask(count))
-        self._hidden(ids[None], place[None], attend)
-        self._kv.commit(count)
+        attend = BlockCausalAttention(self._kv, clean, len(states), self._clean_mask(clean))
+        hidden = self._hidden(ids[None], place[None], attend)[0]
+        self._kv.commit(clean)
+        return hidden[index]
 
     def _clean_mask(self, count: int) -> Tensor | None:
         """The additive mask [count, count] of new clean rows; None when all see all."""
@@ -232,12 +237,12 @@ class BidirectionalTarget(BlockTarget):
         self._start = len(prompt)
 
     @torch.inference_mode()
-    def score(self, states: Array, positions: Sequence[Array]) -> Scores:
+    def score(self, states: Array, positions: Sequence[Array]) -> LazyLogits:
         """See ``DiffusionTarget``. In ``exact`` mode the sequences are run in batches."""
         positions = [np.asarray(p, np.int64) for p in positions]
         run = self._run_whole if self.exact else self._run_shared
         self.forwards += 1
-        return self._scores(run(states, positions), positions)
+        return self._logits(run(states, positions), positions)
 
     def advance(self, block: Sequence[int]) -> None:
         """The finished block's tokens are known to all later calls."""

@@ -104,6 +104,14 @@ def check_template(drafter: Source, template: Mapping[str, Value]) -> None:
                 )
 
 
+_EXPECTED = {
+    str: "a text",
+    dict: "a table",
+    bool: "true or false",
+    int: "a whole number above 0",
+}
+
+
 @dataclass(frozen=True)
 class _Entry:
     """Reads one entry of a presets file; its place is part of every error."""
@@ -119,29 +127,24 @@ class _Entry:
             raise self._error(f"there is no field {unknown[0]!r} (fields: {', '.join(known)})")
         if "target" not in raw:
             raise self._error("it names no target")
-        tables = {key: raw.get(key, {}) for key in ("drafters", "template", "budgets")}
-        for key, value in tables.items():
-            self._checked(value, dict, f"{key} is a table")
-        for key, value in tables["template"].items():
-            if not isinstance(value, Value):
-                raise self._error(f"template.{key} is yes or no, a number or a text")
-        parameters = raw.get("parameters")
+
+        def get(key: str, default: T) -> T:
+            return self._expect(key, raw.get(key, default), type(default))
+
         return Preset(
             name=self.name,
             target=self._source("target", raw["target"]),
-            about=self._text("about", raw.get("about", "")),
-            drafters={k: self._source(k, v) for k, v in tables["drafters"].items()},
-            ngram=self._ngram(self._text("ngram", raw["ngram"])) if "ngram" in raw else None,
-            template=tables["template"],
-            budgets={k: self._budget(k, v) for k, v in tables["budgets"].items()},
-            diffusion=self._checked(
-                raw.get("diffusion", False), bool, "diffusion is true or false"
-            ),
-            parameters=None if parameters is None else self._count("parameters", parameters),
+            about=get("about", ""),
+            drafters={k: self._source(k, v) for k, v in get("drafters", {}).items()},
+            ngram=self._ngram(get("ngram", "")) if "ngram" in raw else None,
+            template={k: self._value(k, v) for k, v in get("template", {}).items()},
+            budgets={k: self._budget(k, v) for k, v in get("budgets", {}).items()},
+            diffusion=get("diffusion", False),
+            parameters=get("parameters", 1) if "parameters" in raw else None,
         )
 
     def _source(self, key: str, value: Any) -> Source:
-        text = self._text(key, value)
+        text = self._expect(key, value, str)
         return Source(str(self._path(text))) if _is_path(text) else Source.of(text)
 
     def _path(self, text: str) -> Path:
@@ -157,23 +160,20 @@ class _Entry:
             raise self._error(f"ngram is a path, or hub-id/file, not {text!r}")
         return Ngram(Source.of(repository), file)
 
-    def _text(self, key: str, value: Any) -> str:
-        return self._checked(value, str, f"{key} is a text, not {value!r}")
-
-    def _count(self, key: str, value: Any) -> int:
-        if type(value) is not int or value < 1:
-            raise self._error(f"{key} is a whole number above 0, not {value!r}")
+    def _value(self, key: str, value: Any) -> Value:
+        if not isinstance(value, Value):
+            raise self._error(f"template.{key} is true or false, a number or a text")
         return value
 
     def _budget(self, key: str, value: Any) -> int:
-        count = self._count(key, value)
-        if count > MAX_BUDGET:
-            raise self._error(f"the budget of {key} must be 1 to {MAX_BUDGET}, not {count}")
-        return count
+        budget = self._expect(key, value, int)
+        if budget > MAX_BUDGET:
+            raise self._error(f"the budget of {key} must be 1 to {MAX_BUDGET}, not {budget}")
+        return budget
 
-    def _checked(self, value: Any, kind: type[T], expected: str) -> T:
-        if not isinstance(value, kind):
-            raise self._error(expected)
+    def _expect(self, key: str, value: Any, kind: type[T]) -> T:
+        if type(value) is not kind or (type(value) is int and value < 1):
+            raise self._error(f"{key} is {_EXPECTED[kind]}, not {value!r}")
         return value
 
     def _error(self, fault: str) -> UserError:

@@ -18,10 +18,8 @@ every count is exact, and a node takes 4 to 8 bytes.
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -130,17 +128,6 @@ class NgramStore:
         """The number of tokens counted: the sum of all unigram counts."""
         return int(self.metadata["tokens"])
 
-    def probabilities(self, context: Sequence[int], tokens: Array) -> Array:
-        """P(token | context), float64 [K] for tokens [K]; 0 for grams that were never seen.
-
-        Each token's context is the last two tokens if it was seen after these, else the last one.
-        """
-        tokens = np.ascontiguousarray(tokens, np.int64)
-        counts, contexts, lengths = (np.empty(len(tokens), np.int64) for _ in range(3))
-        before, last = [-1, -1, *map(int, context)][-2:]
-        lookup_each(self.arrays, before, last, tokens, counts, contexts, lengths)
-        return counts / np.maximum(contexts, 1)
-
     def level(self, length: int, low: int, high: int) -> tuple[Array, Array]:
         """Last tokens and exact counts, int64 [high − low], of the grams low … high of a length."""
         words = self.arrays[_LEVELS[length - 1]][low:high].astype(np.int64)
@@ -154,34 +141,9 @@ class NgramStore:
     @staticmethod
     def empty(vocabulary: int = 1) -> NgramStore:
         """A store without grams: every lookup finds nothing."""
-        return NgramStore.from_counts({}, vocabulary)
-
-    @staticmethod
-    def from_counts(counts: Mapping[tuple[int, ...], int], vocabulary: int) -> NgramStore:
-        """A store in memory, from grams of 1 to 3 tokens and their counts.
-
-        Raises UserError for a gram whose beginning is missing or that is not valid.
-        """
         check_vocabulary(vocabulary)
-        for gram, count in counts.items():
-            inside = all(0 <= token < vocabulary for token in gram)
-            if not (1 <= len(gram) <= ORDER and inside and count >= 0):
-                raise UserError(f"{gram} counted {count} times is no gram of this store")
-            if len(gram) > 1 and gram[:-1] not in counts:
-                raise UserError(f"{gram} is counted but its beginning {gram[:-1]} is not")
-        levels = [sorted(g for g in counts if len(g) == length) for length in (1, 2, 3)]
-        nodes = [gram for level in levels for gram in level]
-        exact = np.array([counts[gram] for gram in nodes], np.int64)
-        last = np.array([gram[-1] for gram in nodes], np.int64)
-        large = np.flatnonzero(exact >= count_limit(vocabulary))
-        bounds = np.cumsum([len(level) for level in levels])[:-1]
-        packed = np.split(pack_nodes(last, exact, vocabulary), bounds)
-        starts = [
-            np.array([*(bisect_left(below, gram) for gram in level), len(below)], np.uint32)
-            for level, below in pairwise(levels)
-        ]
-        metadata = make_metadata(vocabulary, int(exact[: len(levels[0])].sum()))
-        return NgramStore(_frozen([large, exact[large], *packed, *starts], vocabulary), metadata)
+        tensors = [np.zeros(name.endswith("starts"), TYPES[kind]) for name, kind in TENSORS.items()]
+        return NgramStore(_frozen(tensors, vocabulary), make_metadata(vocabulary, 0))
 
     @staticmethod
     def open(path: Path | str) -> NgramStore:
