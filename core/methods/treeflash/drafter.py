@@ -105,7 +105,8 @@ class TreeFlashSession:
         self._plain, self._width = plain, width
         self._candidates = best.indices[:, : options.candidates]  # [L, M]
         before = self._candidates[:-1].flatten()
-        self._before = torch.cat([before.new_tensor([root]), before])  # of every state
+        first = torch.tensor([root], device=before.device)
+        self._before = torch.cat([first, before])  # of every state
         self._known = np.zeros(len(self._before), np.bool_)
 
     @property
