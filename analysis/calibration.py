@@ -12,16 +12,23 @@ A line of the table is one anchor, depth and series, averaged over the continuat
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
-from analysis.tables import COVERAGE
+from analysis.frames import COVERAGE
 from core.errors import UserError
 from core.stats import Z
 
 MARGINAL = "marginal"
 _COLUMNS = ("seed", "series", "depth", "continuations", "tvd", *COVERAGE)
+_OPTIONAL = ("number", "prompt", "position")
+_WHOLE = ("seed", "depth", "continuations", *_OPTIONAL)
+MAX_ROWS = 1 << 20  # 4,096 anchors at 64 depths of a few series are some 1,000,000
+MAX_CSV = 256 << 20  # bytes
+MAX_SERIES = 64
 TABLE, CURVES = "calibration", "curves"
 
 
@@ -69,16 +76,78 @@ def write_tables(table: pd.DataFrame, folder: Path) -> None:
 def read_table(path: Path) -> pd.DataFrame:
     """The table of a folder, or of its Parquet or CSV file.
 
-    Raises UserError when there is none or it is another table.
+    Raises UserError when there is none, it is another table, or it is too large: sizes and column
+    types are looked at before any value is read.
     """
     file = path / f"{TABLE}.parquet" if path.is_dir() else path
     try:
-        table = pd.read_csv(file) if file.suffix == ".csv" else pd.read_parquet(file)
+        table = _read_csv(file) if file.suffix == ".csv" else _read_parquet(file)
     except FileNotFoundError:
         raise UserError(f"there is no file {file}") from None
+    except UserError:
+        raise
     except Exception as error:  # pandas and pyarrow raise anything on damaged files
         raise UserError(f"{file} cannot be read as a table: {type(error).__name__}") from None
-    missing = [name for name in _COLUMNS if name not in table]
-    if missing or not len(table):
-        raise UserError(f"{file} is no calibration table: it lacks {', '.join(missing) or 'rows'}")
+    if not len(table):
+        raise UserError(f"{file} is no calibration table: it lacks rows")
+    return _typed(table, file)
+
+
+def _read_parquet(file: Path) -> pd.DataFrame:
+    """The columns of the table. A small Parquet file may unpack to any number of rows."""
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(file) as found:
+        _check_columns(found.schema_arrow.names, file)
+        _check_rows(found.metadata.num_rows, file)
+        return found.read(columns=_columns(found.schema_arrow.names)).to_pandas()
+
+
+def _read_csv(file: Path) -> pd.DataFrame:
+    if file.stat().st_size > MAX_CSV:
+        raise UserError(f"{file} is larger than {MAX_CSV >> 20} MB")
+    table = pd.read_csv(file, nrows=MAX_ROWS + 1)
+    _check_columns(table.columns, file)
+    _check_rows(len(table), file)
+    return pd.DataFrame(table[_columns(table.columns)])
+
+
+def _columns(found: Iterable[object]) -> list[str]:
+    """What is read of a file; other columns are ignored."""
+    names = {str(name) for name in found}
+    return [name for name in (*_OPTIONAL, *_COLUMNS) if name in names]
+
+
+def _check_columns(found: Iterable[object], file: Path) -> None:
+    names = [str(name) for name in found]
+    wanted = [name for name in _COLUMNS if names.count(name) != 1]
+    if wanted:
+        raise UserError(f"{file} is no calibration table: it lacks {', '.join(wanted)}")
+
+
+def _check_rows(count: int, file: Path) -> None:
+    if count > MAX_ROWS:
+        raise UserError(f"{file} has {count:,} rows; a calibration table has up to {MAX_ROWS:,}")
+
+
+def _typed(table: pd.DataFrame, file: Path) -> pd.DataFrame:
+    """The table with numbers where numbers belong. Raises UserError for anything else."""
+    try:
+        for name in table.columns:
+            if name == "series":
+                if not all(isinstance(value, str) for value in table[name]):
+                    raise ValueError(name)
+                continue
+            values = pd.to_numeric(table[name], errors="raise").astype(float)
+            if values.isin([np.inf, -np.inf]).any() or (name in _WHOLE and values.isna().any()):
+                raise ValueError(name)
+            if name in _WHOLE:
+                if not values.between(0, 1 << 31).all() or (values % 1 != 0).any():
+                    raise ValueError(name)
+                values = values.astype(int)
+            table = table.assign(**{name: values})
+    except (TypeError, ValueError, OverflowError, ArithmeticError):
+        raise UserError(f"{file}: the column {name} holds something else") from None
+    if table["series"].nunique() > MAX_SERIES:
+        raise UserError(f"{file} names more than {MAX_SERIES} series")
     return table

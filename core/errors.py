@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from typing import NoReturn
 
+LONGEST_WORD, LONGEST = 300, 2000  # characters of a message's words, and of all of it
+_LONG_WORD = re.compile(rf"\S{{{LONGEST_WORD},}}")
+
 
 class UserError(Exception):
-    """Bad input, described in one sentence. The command line prints it and exits with code 2."""
+    """Bad input, described in one sentence. The command line prints it and exits with code 2.
+
+    Names come from files, so very long ones are shortened.
+    """
+
+    def __init__(self, message: object = ""):
+        text = _LONG_WORD.sub(lambda found: f"{found[0][:200]}…{found[0][-60:]}", str(message))
+        super().__init__(text if len(text) <= LONGEST else text[: LONGEST - 1] + "…")
 
 
 def first_line(error: Exception) -> str:
