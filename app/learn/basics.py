@@ -51,15 +51,12 @@ def one_round(material: Material) -> Json:
     followed = run.rounds[1]
     steps = [
         step(
-            para(
-                "Our prompt, throughout this course: {prompt}",
-                prompt={"token": prompt},
-            ),
+            para("Our prompt, throughout this course: {prompt}", prompt={"token": prompt}),
             para(
                 "A language model answers in *tokens*, pieces of words. It reads "
                 "all there is so far, says how probable every possible next token "
                 "is, one is taken, and it begins again. One reading by the model is"
-                " a *forward pass*.",
+                " a *forward pass*."
             ),
             para(
                 "The pass over the prompt gives the first token, {root}. Every box "
@@ -74,16 +71,14 @@ def one_round(material: Material) -> Json:
         step(
             para(
                 "Why is that slow? For each pass the machine moves *every weight* "
-                "of the model through its processor, only to get one token out.",
+                "of the model through its processor, only to get one token out."
             ),
             para(
                 "Giving the model ten tokens to look at instead of one moves the "
                 "weights just once. On a GPU such a pass takes hardly longer; on a "
-                "laptop's CPU it does take longer, but far less than ten passes.",
+                "laptop's CPU it does take longer, but far less than ten passes."
             ),
-            para(
-                "So checking ten tokens is cheap. But which ten, if they are not written yet?",
-            ),
+            para("So checking ten tokens is cheap. But which ten, if they are not written yet?"),
             trees=[tree("ddtree?", [0])],
             side=_lanes(material, plain=passes),
             alt="The same row of boxes: each of them moves all of the model's weights once.",
@@ -92,11 +87,11 @@ def one_round(material: Material) -> Json:
             para(
                 "Somebody guesses. A small, quick network, the *drafter*, proposes "
                 "what might come next. The large model, the *target*, checks all of"
-                " it in one pass.",
+                " it in one pass."
             ),
             para(
                 "Right guesses are tokens for free. Wrong guesses are thrown away. "
-                "This is *speculative decoding*.",
+                "This is *speculative decoding*."
             ),
             trees=[tree("ddtree?", marks={0: HOT})],
             alt=f"A tree of {material.budget} guessed tokens behind the root.",
@@ -130,10 +125,7 @@ def one_round(material: Material) -> Json:
                 "token*.",
                 bonus=bonus,
             ),
-            para(
-                "{kept} tokens for one pass of the target. That was one *round*.",
-                kept=len(kept),
-            ),
+            para("{kept} tokens for one pass of the target. That was one *round*.", kept=len(kept)),
             trees=[tree("ddtree")],
             alt=f"The same tree after the target's pass: {plain(_listed(kept[:-1]))} accepted, "
             f"bonus token {plain([bonus])}.",
@@ -145,9 +137,7 @@ def one_round(material: Material) -> Json:
                 "token.",
                 accepted=followed.accepted,
             ),
-            para(
-                "Even a round that accepts nothing adds one token, as a plain pass would have.",
-            ),
+            para("Even a round that accepts nothing adds one token, as a plain pass would have."),
             trees=[tree("next", title="round 2")],
             side=_lanes(material, plain=passes, rounds=2),
             alt=f"The tree of round 2: its root is {plain([bonus])}, {followed.accepted} accepted.",
@@ -239,7 +229,7 @@ def marginals(material: Material) -> Json:
             ),
             para(
                 "For each blank it gives a probability for each of the vocabulary's"
-                " tokens. Each blank is a *depth* of the tree.",
+                " tokens. Each blank is a *depth* of the tree."
             ),
             trees=[tree("ddtree?", [0])],
             side=listed({}),
@@ -253,9 +243,7 @@ def marginals(material: Material) -> Json:
                 best=node(record, best),
                 best2=chance(float(draft.log_q[best])),
             ),
-            para(
-                "The list is sorted: a token's place in it is its *rank*.",
-            ),
+            para("The list is sorted: a token's place in it is its *rank*."),
             trees=[tree("ddtree?", [0, *draft.children[0]], marks={best: HOT})],
             side=listed({(0, 0): HOT}, only=1),
             alt="Depth 1: " + _said(material, 0),
@@ -264,11 +252,11 @@ def marginals(material: Material) -> Json:
             para(
                 "Depth 2 was filled in the same pass. So the drafter did *not know*"
                 " which token depth 1 would get: its list is an average over all "
-                "that might stand there.",
+                "that might stand there."
             ),
             para(
                 "Such a distribution is called a *marginal*. There is one list per "
-                "depth, the same wherever we stand in the tree.",
+                "depth, the same wherever we stand in the tree."
             ),
             trees=[tree("ddtree?", [0, *draft.children[0]])],
             side=listed({}, only=2),
@@ -305,7 +293,7 @@ def marginals(material: Material) -> Json:
             ),
             para(
                 "It cannot know better: each list is sensible, but depth 2 never "
-                "saw what stands at depth 1. Keep this in mind; chapter 7 mends it.",
+                "saw what stands at depth 1. Keep this in mind; chapter 7 mends it."
             ),
             trees=[tree("ddtree?", [0, int(draft.parents[odd]), odd], select=odd)],
             side=listed(_taken(material, odd), product=_product(material, odd)),
@@ -320,9 +308,7 @@ def marginals(material: Material) -> Json:
                 width2=f"{width**depths:,}",
                 budget=material.budget,
             ),
-            para(
-                "Which ones? That is the next chapter.",
-            ),
+            para("Which ones? That is the next chapter."),
             trees=[tree("ddtree?")],
             side=listed({}),
             alt="All lists, and the tree that was chosen from them.",
@@ -418,11 +404,11 @@ def best_first(material: Material) -> Json:
         para(
             "A child is never more probable than its parent: it has one more "
             "factor. So we may take nodes *best first*, and none will ever be "
-            "missing its parent.",
+            "missing its parent."
         ),
         para(
             "For that we keep a *queue* that always knows its best entry (a "
-            "*heap*). It begins with one: the best token of depth 1.",
+            "*heap*). It begins with one: the best token of depth 1."
         ),
         trees=[tree("queue", [0, 1], marks={1: WAITING})],
         side=_queue(material, [0], ()),
@@ -484,10 +470,7 @@ def _turn(material: Material, number: int, pop: Pop) -> Json:
             pop=_entry(material, pop.entry),
             number2=[f" at depth {entry.depth}." if number else ", and becomes the first node."],
         ),
-        para(
-            "It brings in {pop}.",
-            pop=_brought(material, pop),
-        ),
+        para("It brings in {pop}.", pop=_brought(material, pop)),
     ]
     if remark := _remark(material, number, pop):
         text.append(remark)
@@ -518,21 +501,17 @@ def _remark(material: Material, number: int, pop: Pop) -> list[Span] | None:
     """What a pop shows for the first time."""
     if number == 0:
         return para(
-            "So much is enough: any other node comes behind a better sibling or its parent.",
+            "So much is enough: any other node comes behind a better sibling or its parent."
         )
     if number == 1:
         return para(
-            "The number beside it is the whole path's: the factors from the root, multiplied.",
+            "The number beside it is the whole path's: the factors from the root, multiplied."
         )
     accepted = material.record.verdict.path
     if number + 1 == accepted[-1]:
-        return para(
-            "Remember this one: the target will want it.",
-        )
+        return para("Remember this one: the target will want it.")
     if number == material.budget - 1:
-        return para(
-            "That was the last one we can afford.",
-        )
+        return para("That was the last one we can afford.")
     return None
 
 

@@ -115,11 +115,11 @@ def spiffys_graph(material: Material) -> Json:
             para(
                 "Not all models write from left to right. A *masked diffusion "
                 "model* begins with a block of blanks, masks, and fills them in any"
-                " order: in each call it unmasks the token it is surest of.",
+                " order: in each call it unmasks the token it is surest of."
             ),
             para(
                 "One call, one token: slow again. This chapter uses a *small example "
-                "made by hand*, not a recorded run.",
+                "made by hand*, not a recorded run."
             ),
             trees=[tree("graph", [0])],
             side=_block({}),
@@ -128,7 +128,7 @@ def spiffys_graph(material: Material) -> Json:
         step(
             para(
                 "The model's last call has said how probable each token is at each "
-                "mask. *Spiffy* needs no drafter: it *drafts from that*.",
+                "mask. *Spiffy* needs no drafter: it *drafts from that*."
             ),
             para(
                 "Sort the masks by how sure their best token is: *i* counts them. "
@@ -162,7 +162,7 @@ def spiffys_graph(material: Material) -> Json:
             ),
             para(
                 "In a text from left to right, order is everything. In a block, "
-                "what counts is the *set* of tokens filled in so far.",
+                "what counts is the *set* of tokens filled in so far."
             ),
             trees=[tree("graph", [0, 1, 2, 3, 4], marks={3: NEW, 4: NEW}, select=both)],
             side=_block(_filled(GRAPH.formulas[2]), ranks=True),
@@ -176,7 +176,7 @@ def spiffys_graph(material: Material) -> Json:
             ),
             para(
                 "One call of the model scores the block as it is and all drafts: "
-                "each draft sees the text and itself, not the other drafts.",
+                "each draft sees the text and itself, not the other drafts."
             ),
             trees=[tree("graph")],
             side=_block(_filled(GRAPH.formulas[4]), ranks=True),
@@ -216,7 +216,7 @@ def spiffys_graph(material: Material) -> Json:
                 "So nothing is lost: the block fills exactly as it would one call "
                 "at a time, provided a draft's numbers equal those of the plain "
                 "call. With masks that let the context see the block they do not "
-                "quite; Draftscope says which mode is exact.",
+                "quite; Draftscope says which mode is exact."
             ),
             trees=[_walked(LATE, 1)],
             side=_block(_filled(LATE)),
@@ -226,11 +226,11 @@ def spiffys_graph(material: Material) -> Json:
             para(
                 "Which sets to draft? Spiffy *calibrates*: it watches plain runs, "
                 "counts which sets (i, j) came true one, two, three steps ahead, "
-                "and keeps the graph of D drafts that collects the most.",
+                "and keeps the graph of D drafts that collects the most."
             ),
             para(
                 "The graph is then fixed. Only the tokens behind the ranks change "
-                "from call to call.",
+                "from call to call."
             ),
             trees=[tree("graph", marks=dict.fromkeys(whole, HOT))],
             alt="The graph again: its shape stays, its tokens change.",

@@ -248,7 +248,7 @@ def _lengths(found: Measured) -> Json:
         ),
         para(
             "That is what the tree is for: a round is rarely saved by going deeper, and "
-            "often by having the second token at hand.",
+            "often by having the second token at hand."
         ),
         _figure(
             "Acceptance lengths", "accepted + 1", "share of rounds", "Greedy, B = 64.", lines, {}

@@ -54,7 +54,7 @@ def nested(material: Material) -> Json:
             ),
             para(
                 "Look at the third column, depth 2, and at what stands behind it. "
-                "Do you see the difference?",
+                "Do you see the difference?"
             ),
             trees=both,
             alt="Two trees with the same root, drafted by DDTree and by TreeFlash.",
@@ -62,11 +62,10 @@ def nested(material: Material) -> Json:
         step(
             para(
                 "DDTree first. Behind each of these siblings it would try the same "
-                "tokens in the same order: there is just *one list per depth*.",
+                "tokens in the same order: there is just *one list per depth*."
             ),
             para(
-                "Some get more of that list, some less, some nothing. The order is "
-                "always the same.",
+                "Some get more of that list, some less, some nothing. The order is always the same."
             ),
             trees=[tree("ddtree?", marks=dict.fromkeys(family, HOT), title="DDTree")],
             side=_orders(one, family),
@@ -84,7 +83,7 @@ def nested(material: Material) -> Json:
                 "Why must that be? All products behind a node share its own path "
                 "probability. The better sibling's is larger, and the other factors"
                 " are the same: what is good enough behind the worse is good enough"
-                " behind the better.",
+                " behind the better."
             ),
             trees=[
                 tree(
@@ -111,7 +110,7 @@ def nested(material: Material) -> Json:
             para(
                 "TreeFlash adds a small network behind the drafter. It reads the "
                 "*token before* and corrects the list: *q′*(next | token before). "
-                "One list for each possible parent.",
+                "One list for each possible parent."
             ),
             trees=[tree("treeflash?", marks=dict.fromkeys(other, HOT), title="TreeFlash")],
             side=_orders(two, other),
@@ -128,9 +127,7 @@ def nested(material: Material) -> Json:
                 given_q=share(given_q),
                 given_q2=f"{given_q / marginal:.0f}",
             ),
-            para(
-                "The mark ▲ in a box says: at least twice its plain q.",
-            ),
+            para("The mark ▲ in a box says: at least twice its plain q."),
             trees=[tree("treeflash?", select=gained, title="TreeFlash")],
             side=_versus(two, gained),
             alt=f"q {share(marginal)} and q prime {share(given_q)} of "
@@ -144,9 +141,7 @@ def nested(material: Material) -> Json:
                 worse2=nodes(two, two.draft.children[worse]),
                 better=node(two, better),
             ),
-            para(
-                "The search is the same best-first search. Only the lists have changed.",
-            ),
+            para("The search is the same best-first search. Only the lists have changed."),
             trees=[
                 tree(
                     "treeflash?",
@@ -189,7 +184,7 @@ def nested(material: Material) -> Json:
             ),
             para(
                 "Here they come when the search first asks for them; a GPU would do"
-                " all in one batch.",
+                " all in one batch."
             ),
             trees=[tree("treeflash", title="TreeFlash")],
             alt="The TreeFlash tree with p and q.",

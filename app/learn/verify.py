@@ -57,20 +57,16 @@ def one_pass(material: Material) -> Json:
                 value=count,
                 budget=material.budget,
             ),
-            para(
-                "One path after the other would cost many passes. We want *one*.",
-            ),
+            para("One path after the other would cost many passes. We want *one*."),
             trees=[tree("ddtree?")],
             alt=f"The draft tree: {count} rows with the root.",
         ),
         step(
             para(
                 "So we lay the tree flat: one token per *row*, the root first, then"
-                " the nodes as they were popped.",
+                " the nodes as they were popped."
             ),
-            para(
-                "A parent always comes before its children. Rows count from 0.",
-            ),
+            para("A parent always comes before its children. Rows count from 0."),
             trees=[_labelled(numbered)],
             side=_matrix(material, "none"),
             alt="Rows: "
@@ -80,7 +76,7 @@ def one_pass(material: Material) -> Json:
             para(
                 "In a pass, tokens look at each other: *attention*. In ordinary "
                 "text a token sees all that stand before it: the *causal mask*, a "
-                "staircase.",
+                "staircase."
             ),
             para(
                 "For our tree that would be wrong. Row {deep}, {deep2}, would read "
@@ -102,17 +98,13 @@ def one_pass(material: Material) -> Json:
                 above=", ".join(map(str, above)),
                 deep2=path(record, draft, deep),
             ),
-            para(
-                "All rows see the whole text before the root; that part is not drawn.",
-            ),
+            para("All rows see the whole text before the root; that part is not drawn."),
             trees=[_labelled(numbered, select=deep)],
             side=_matrix(material, "tree", row=deep, shown=deep),
             alt=f"Row {deep} sees rows {', '.join(map(str, above))}.",
         ),
         step(
-            para(
-                "It is made quickly: copy the parent's row, then add the row itself.",
-            ),
+            para("It is made quickly: copy the parent's row, then add the row itself."),
             para(
                 "Row {longest} ({longest2}) is row {longest3} ({longest4}) and one cell more.",
                 longest=longest,
@@ -125,9 +117,7 @@ def one_pass(material: Material) -> Json:
             alt=f"Row {longest} has the cells of row {int(draft.parents[longest])} and its own.",
         ),
         step(
-            para(
-                "The whole mask. Point at a row, or at a node of the tree: each shows the other.",
-            ),
+            para("The whole mask. Point at a row, or at a node of the tree: each shows the other."),
             para(
                 "Of {value} cells only {mask} are allowed. Branches are blind to each other.",
                 value=count * count,
@@ -171,9 +161,7 @@ def one_pass(material: Material) -> Json:
                 "distributions, each as if its path had been the only text.",
                 value=count,
             ),
-            para(
-                "Now every node has its p beside q. The verdict can begin.",
-            ),
+            para("Now every node has its p beside q. The verdict can begin."),
             trees=[tree("ddtree", select=deep)],
             alt=f"The tree with p and q at every node; {plain([node(record, deep)])} "
             f"has p {_p(material, deep)}.",
@@ -275,7 +263,7 @@ def the_walk(material: Material) -> Json:
             ),
             para(
                 "The bonus token is never wasted and never wrong: it is what plain "
-                "decoding would have written here.",
+                "decoding would have written here."
             ),
             trees=[tree("ddtree", marks={-1: NEW})],
             alt=f"Path {record.verdict.path}, then the bonus token {plain([bonus])}.",
@@ -311,11 +299,11 @@ def the_walk(material: Material) -> Json:
             para(
                 "Look at what was written: at each place the target's own token, "
                 "found on the way or added at the end. The tree only decides *how "
-                "many* come out of one pass, never *which*.",
+                "many* come out of one pass, never *which*."
             ),
             para(
                 "That is why the text equals plain decoding token for token: the "
-                "method is *lossless*.",
+                "method is *lossless*."
             ),
             trees=[tree("ddtree")],
             side=_race(material),
@@ -324,12 +312,12 @@ def the_walk(material: Material) -> Json:
         step(
             para(
                 "So far the target took its most probable token. With a "
-                "*temperature* it draws one at random. Is that lossless too?",
+                "*temperature* it draws one at random. Is that lossless too?"
             ),
             para(
                 "Yes, with a trick: add a random number g to each log p and take "
                 "the largest sum. With g from the *Gumbel* distribution this draws "
-                "exactly from p.",
+                "exactly from p."
             ),
             para(
                 "And g depends on the *seed and the position* alone, not on the "
@@ -373,7 +361,7 @@ def _visit(material: Material, number: int, visit: Visit) -> Json:
             visit=node(record, visit.row),
             wanted=wanted,
             visit2=_choice_p(material, visit),
-        ),
+        )
     ]
     if visit.child is not None:
         rank = int(draft.ranks[visit.child])
@@ -396,7 +384,7 @@ def _visit(material: Material, number: int, visit: Visit) -> Json:
         text.append(
             para(
                 "Was it guessed? No child carries it. The walk *stops*. The token "
-                "is still the target's own, so we keep it: the *bonus token*.",
+                "is still the target's own, so we keep it: the *bonus token*."
             )
         )
     passed = dict.fromkeys(record.verdict.path[: number + 1], CHOSEN)
@@ -548,7 +536,7 @@ def compaction(material: Material) -> Json:
             para(
                 "The target does not read the text afresh in every pass. For each "
                 "token it keeps what later tokens need of it, its keys and values: "
-                "the *KV cache*, one row per token.",
+                "the *KV cache*, one row per token."
             ),
             para(
                 "Before this round it holds the prompt: {start} rows, 0 to {start2}.",
@@ -631,9 +619,7 @@ def compaction(material: Material) -> Json:
                 flowing={"token": flowing(right)},
                 flowing2={"token": flowing(naive)},
             ),
-            para(
-                "Nothing crashes. The model just grows strange. Such bugs are real.",
-            ),
+            para("Nothing crashes. The model just grows strange. Such bugs are real."),
             trees=[
                 tree("ddtree", marks={r: LOST for r in range(len(path_rows)) if r not in path_rows})
             ],

@@ -67,7 +67,7 @@ def two_scores(material: Material) -> Json:
             ),
             para(
                 "It mends them in another way: with an *n-gram model*, a table that"
-                " counts which tokens followed which in a lot of text.",
+                " counts which tokens followed which in a lot of text."
             ),
             trees=[tree("dart?")],
             side=_dart_lists(record, listed),
@@ -83,9 +83,7 @@ def two_scores(material: Material) -> Json:
                 odds=share(odds),
                 odds2=_signed(math.log(odds)),
             ),
-            para(
-                "All terms are logarithms, so they are negative: closer to 0 is better.",
-            ),
+            para("All terms are logarithms, so they are negative: closer to 0 is better."),
             trees=[tree("dart?", [0, *rows[1]], marks={top: HOT}, select=top)],
             side=_terms(record, rows[1], ngram=False),
             alt="Bars of the drafter's term for the nodes of depth 1.",
@@ -97,10 +95,7 @@ def two_scores(material: Material) -> Json:
                 " must do. The log of it counts {ngram_weight} times.",
                 ngram_weight=options["ngram_weight"],
             ),
-            para(
-                "{top}",
-                top=_counted(record, top),
-            ),
+            para("{top}", top=_counted(record, top)),
             para(
                 "The mark in a box, such as {n1}, says how many tokens before it the count knew.",
                 n1=num("n1"),
@@ -117,9 +112,7 @@ def two_scores(material: Material) -> Json:
                 w=", ".join(f"{w:.2f}" for w in weights),
                 decay=decay,
             ),
-            para(
-                "Far ahead, the drafter knows little; the table of counts then has more to say.",
-            ),
+            para("Far ahead, the drafter knows little; the table of counts then has more to say."),
             trees=[tree("dart?", sorted([0, *rows[1], *rows[2]]))],
             side=_weights(options),
             alt="Weights by level: " + ", ".join(f"{w:.2f}" for w in weights),
@@ -139,7 +132,7 @@ def two_scores(material: Material) -> Json:
             para(
                 "The score is *no probability*: weighted logarithms of two "
                 "different things. It orders nodes, that is all. So the tree still "
-                "shows q, and the score only when you ask.",
+                "shows q, and the score only when you ask."
             ),
             trees=[tree("dart?")],
             side=_terms(record, list(range(1, len(draft))), ordered=True),
@@ -155,7 +148,7 @@ def two_scores(material: Material) -> Json:
             para(
                 "A table of counts helps where language is regular, and misleads "
                 "where it is not. How much it helps one has to measure, on one's "
-                "own text.",
+                "own text."
             ),
             trees=[tree("dart")],
             side=_terms(record, family),
@@ -210,7 +203,7 @@ def _level(record: Round, level: int, shown: list[int], own: list[int], options:
         text.append(
             para(
                 "Drawn are those that made it into the draft in the end; the others"
-                " are not in the record.",
+                " are not in the record."
             )
         )
     return step(

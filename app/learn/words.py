@@ -145,10 +145,4 @@ def quiz(question: str, *options: tuple[str, str], answer: int) -> Json:
 
 def chapter(name: str, title: str, question: str, steps: Sequence[Json], asked: Json) -> Json:
     """One chapter; ``name`` is short, for the list of chapters."""
-    return {
-        "name": name,
-        "title": title,
-        "question": question,
-        "steps": list(steps),
-        "quiz": asked,
-    }
+    return {"name": name, "title": title, "question": question, "steps": list(steps), "quiz": asked}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from core.decoding.request import RunRequest
 from core.diffusion.request import DenoiseRequest
 from core.errors import UserError
-from core.methods.registry import listed
+from core.methods.names import DEFAULT, PLAIN
 from core.models import presets
 from core.models.embedded import NAME
 from core.models.presets import Value
@@ -84,7 +84,7 @@ class LiveEngine:
             return
         engine = Engine(choice.model, choice.device, choice.drafter, choice.template)
         engine.prepare(report)
-        for name in _methods_to_load():
+        for name in (DEFAULT, PLAIN):
             report(Progress("loading the drafter", None))
             with suppress(UserError):  # said when somebody starts a run that needs it
                 engine.method(name)
@@ -108,12 +108,6 @@ class LiveEngine:
 
             self._denoiser = load_diffusion(self._choice.denoiser, self._choice.device, report)
         return self._denoiser
-
-
-def _methods_to_load() -> Iterable[str]:
-    """The method a request has by default, and plain decoding."""
-    plain = (name for name, method in listed().items() if method.drafter is None)
-    return (RunRequest.method, *plain)
 
 
 class _LiveRun:

@@ -5,17 +5,15 @@ A name that comes from a page is looked up in these lists, never joined to a pat
 
 from __future__ import annotations
 
-import gzip
-import json
 import logging
 import math
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, cast
 
 from app.studio import shipped
 from app.trace_files import TraceFile, TraceFiles
@@ -25,14 +23,16 @@ from app.view.text import flowing, visible
 from core import ASSETS
 from core.diffusion.request import PLAIN, SPIFFY
 from core.errors import UserError
-from core.methods.registry import METHODS, built_in
+from core.methods.names import METHODS
+from core.methods.registry import built_in
 from core.rounds.round import Round
-from core.traces.reader import TraceReader, read_ends, read_trace
+from core.traces.reader import TraceReader, read_ends
 from core.traces.schema import Trace
 
 TRACES = ASSETS / "traces"
 HEADING = "From the command line"
 MAX_LABEL, MAX_PROMPT, MAX_TROUBLE = 160, 120, 200  # characters that are shown of each
+MAX_EXAMPLE_PROMPT = 400
 
 
 def is_denoising(method: object) -> bool:
@@ -58,39 +58,42 @@ def title_of(method: str, settings: Mapping[str, Any]) -> str:
 # ── what ships ───────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ExampleRun:
-    """A trace that ships, by its header and footer. ``topic``: its prompt's name."""
+    """A trace that ships. ``ends`` has no rounds; ``topic`` is its prompt's name."""
 
     name: str
-    topic: str
-    method: str
-    title: str
-    prompt: str
-    budget: int | None
-    tau: Any
-    rounds: Any
-
-    @staticmethod
-    def of(name: str, file: Path) -> ExampleRun:
-        lines = gzip.decompress(file.read_bytes()).splitlines()
-        header, footer = json.loads(lines[0]), json.loads(lines[-1])
-        method, settings = header["method"], header["settings"]
-        return ExampleRun(
-            name, name.split("-")[0], visible(method), title_of(method, settings),
-            flowing(header["prompt_text"], 400), settings.get("budget"), footer.get("tau"),
-            footer.get("rounds"),
-        )  # fmt: skip
+    ends: Trace
 
     @property
-    def order(self) -> tuple[int, int]:
-        methods = list(METHODS)
-        place = methods.index(self.method) if self.method in methods else len(methods)
-        return place, self.budget or 0
+    def method(self) -> str:
+        return self.ends.header.method
+
+    @property
+    def topic(self) -> str:
+        return self.name.partition("-")[0]
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """Prompts as they were recorded, methods as they are listed, smaller budgets first."""
+        budget = self.ends.header.settings.get("budget") or 0
+        return _place(self.topic, shipped.RECORDED), _place(self.method, METHODS), budget
 
     def to_json(self) -> dict[str, Any]:
-        keys = ("name", "method", "title", "prompt", "tau", "rounds")
-        return {key: getattr(self, key) for key in keys}
+        header, footer = self.ends.header, self.ends.footer or {}
+        return {
+            "name": self.name,
+            "method": visible(header.method),
+            "title": title_of(header.method, header.settings),
+            "prompt": flowing(header.prompt_text, MAX_EXAMPLE_PROMPT),
+            "tau": footer.get("tau"),
+            "rounds": footer.get("rounds"),
+        }
+
+
+def _place(name: str, names: Iterable[str]) -> tuple[int, str]:
+    """A name's place among ``names``; others come after them."""
+    return [*names, name].index(name), name
 
 
 @dataclass(frozen=True)
@@ -107,47 +110,37 @@ class Examples:
     @cached_property
     def runs(self) -> tuple[ExampleRun, ...]:
         """All that ship, in the order they are listed."""
-        found = (ExampleRun.of(name, path) for name, path in self._paths.items())
-        return tuple(sorted(found, key=lambda run: (_place(run.topic), run.order)))
+        found = (ExampleRun(name, read_ends(path)) for name, path in self._paths.items())
+        return tuple(sorted(found, key=lambda run: run.order))
 
     def groups(self, denoising: bool) -> list[dict[str, Any]]:
         """What the page offers: the listed files, then a group of runs for each prompt."""
-        groups: dict[str, list[ExampleRun]] = {}
+        groups: dict[str, list[dict[str, Any]]] = {}
         for run in self.runs:
             if is_denoising(run.method) == denoising:
-                groups.setdefault(run.topic, []).append(run)
-        return [*self.files.group(denoising), *map(_group, groups.values())]
+                groups.setdefault(run.topic, []).append(run.to_json())
+        return [*self.files.group(denoising), *(_group(*each) for each in groups.items())]
 
-    def trace(self, name: object) -> Trace:
-        """Raises UserError for a name that is none of them."""
-        file = self._paths.get(name) if isinstance(name, str) else None
-        if file is None:
+    def path(self, name: object) -> Path:
+        """Of an example or a listed file. Raises UserError for a name that is none of them."""
+        listed = self.files.find(name)
+        path = self._paths.get(name) if isinstance(name, str) else None
+        if listed is None and path is None:
             raise UserError("there is no such example")
-        return read_trace(file)
+        return listed.path if listed is not None else cast(Path, path)
 
-    def open(self, name: object) -> Trace | TraceReader:
-        """An example or a listed file. A listed file may be long, so its rounds are yet to be read.
+    def open(self, name: object) -> TraceReader:
+        """A trace whose rounds are yet to be read: a listed file may be long.
 
         Raises UserError for a name that is none of them, and for a file that is no trace.
         """
-        listed = self.files.find(name)
-        return self.trace(name) if listed is None else OpenFile(listed.path)
+        return OpenFile(self.path(name))
 
 
-def _place(topic: str) -> tuple[int, str]:
-    """Topics in the order they were recorded, then any others."""
-    topics = [*shipped.RECORDED]
-    return (topics.index(topic) if topic in topics else len(topics), topic)
-
-
-def _group(runs: list[ExampleRun]) -> dict[str, Any]:
-    topic, names = runs[0].topic, [run.name for run in runs]
-    return {
-        "topic": topic,
-        "prompt": runs[0].prompt,
-        "runs": [run.to_json() for run in runs],
-        "together": [n for end in shipped.TOGETHER if (n := f"{topic}-{end}") in names],
-    }
+def _group(topic: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
+    names = [run["name"] for run in runs]
+    together = [name for end in shipped.TOGETHER if (name := f"{topic}-{end}") in names]
+    return {"topic": topic, "prompt": runs[0]["prompt"], "runs": runs, "together": together}
 
 
 # ── files of the command line ────────────────────────────────────────────────────────────────────
@@ -261,7 +254,10 @@ class OpenFile(TraceReader):
     """A trace file that is read as its rounds are asked for, and closed after the last of them."""
 
     def __init__(self, path: Path):
-        self._open = _opened(path)
+        try:
+            self._open = path.open("rb")
+        except OSError as error:
+            raise UserError(f"{path.name} cannot be read: {error.strerror or error}") from None
         try:
             super().__init__(self._open, path.name)
         except BaseException:
@@ -271,10 +267,3 @@ class OpenFile(TraceReader):
     def __iter__(self) -> Iterator[Round]:
         with self._open:
             yield from super().__iter__()
-
-
-def _opened(path: Path) -> IO[bytes]:
-    try:
-        return path.open("rb")
-    except OSError as error:
-        raise UserError(f"{path.name} cannot be read: {error.strerror or error}") from None

@@ -13,10 +13,10 @@ import io
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from app.studio.runs import Run
 from app.view.rounds import method_name
@@ -33,6 +33,7 @@ UPLOAD_SECONDS = 60  # an upload stays on the disk so long; it is read at once
 MAX_NODES = 200_000  # of a run that is made into one file here; larger ones: the command line
 TOO_LARGE = "this run is too large for the page: save its trace and use the export command"
 
+GRAPHS = ("dot", "graphml")
 FileJson = dict[str, str]  # {name, type, data}; the data in base64
 
 
@@ -95,11 +96,6 @@ class _Bounded(io.RawIOBase):
 # ── out ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Content(NamedTuple):
-    data: bytes
-    type: str
-
-
 def trace_file(trace: Trace) -> FileJson:
     """A trace. Raises UserError for one that no page would open again."""
     with tempfile.TemporaryDirectory(prefix="draftscope-") as folder:
@@ -112,89 +108,64 @@ def trace_file(trace: Trace) -> FileJson:
             "writes one of any size"
         )
     name = f"{plain_name(trace.header.created)}.jsonl.gz"
-    return _file(trace.header.method, name, Content(data, "application/gzip"))
+    return _file(trace.header.method, name, "application/gzip", data)
 
 
 def tree_file(record: Round, run: Run, dark: bool) -> FileJson:
     """A round's tree as SVG, light or dark as the page is."""
-    content = Content(svg_tree(record, run.explainer, dark).encode(), "image/svg+xml")
-    return _file(run.method, f"round-{record.number}.svg", content)
+    svg = svg_tree(record, run.explainer, dark)
+    return _file(run.method, f"round-{record.number}.svg", "image/svg+xml", svg.encode())
 
 
-def round_file(record: Round, form: object, method: str) -> FileJson:
-    """A round's draft as DOT or GraphML. Raises UserError for any other form."""
-    if form not in OF_ROUND:
+def graph_file(record: Round, form: object, method: str) -> FileJson:
+    """A round's draft in one of ``GRAPHS``. Raises UserError for another form."""
+    from app.export import graphs
+
+    if form == "dot":
+        data, kind = graphs.dot(record).encode(), "text/vnd.graphviz"
+    elif form == "graphml":
+        data, kind = graphs.graphml(record), "application/graphml+xml"
+    else:
         raise UserError("there is no such file")
-    return _file(method, f"round-{record.number}.{form}", OF_ROUND[form](record))
+    return _file(method, f"round-{record.number}.{form}", kind, data)
 
 
 def run_file(run: Run, form: object) -> FileJson:
-    """A run in one of the forms of ``OF_RUN``. Raises UserError for another, or a huge run."""
-    if form not in OF_RUN:
-        raise UserError("there is no such file")
+    """A run as a page, a timeline or a table. Raises UserError for another form, or a huge run."""
     if run.nodes > MAX_NODES:
         raise UserError(TOO_LARGE)
-    name, make = OF_RUN[form]
-    return _file(run.method, name, make(run.trace()))
+    trace = run.trace()
+    if form == "html":
+        from app.export.offline import offline_page
+
+        return _file(run.method, "run.html", "text/html", offline_page([trace]).encode())
+    if form == "perfetto":
+        from app.export.timeline import perfetto
+
+        timeline = perfetto(trace).encode()
+        return _file(run.method, "run.perfetto.json", "application/json", timeline)
+    return _table_file(trace, str(form))
 
 
-def _file(method: object, name: str, content: Content) -> FileJson:
+def _table_file(trace: Trace, name: str) -> FileJson:
+    """The table of rounds or of nodes, as "rounds.csv" and so on."""
+    from analysis.rows import nodes_table, rounds_table
+    from app.export.tables import TYPES, table_bytes
+
+    table, _, form = name.partition(".")
+    if table not in ("rounds", "nodes") or form not in TYPES:
+        raise UserError("there is no such file")
+    frame = rounds_table(trace) if table == "rounds" else nodes_table(trace.rounds)
+    return _file(trace.header.method, name, TYPES[form], table_bytes(frame, form))
+
+
+def _file(method: object, name: str, kind: str, data: bytes) -> FileJson:
     """The file's name begins with the method's."""
     begin = plain_name(method_name(method).removesuffix(".py"))
-    data = base64.b64encode(content.data).decode("ascii")
-    return {"name": f"draftscope-{begin}-{name}", "type": content.type, "data": data}
+    encoded = base64.b64encode(data).decode("ascii")
+    return {"name": f"draftscope-{begin}-{name}", "type": kind, "data": encoded}
 
 
 def plain_name(text: str) -> str:
     """Only what every file system takes: a header may come from a hostile file."""
     return re.sub(r"[^0-9A-Za-z]+", "-", text)[:40].strip("-") or "run"
-
-
-# ── the forms; what each needs is imported when it is first asked for ────────────────────────────
-
-
-def _dot(record: Round) -> Content:
-    from app.export.graphs import dot
-
-    return Content(dot(record).encode(), "text/vnd.graphviz")
-
-
-def _graphml(record: Round) -> Content:
-    from app.export.graphs import graphml
-
-    return Content(graphml(record), "application/graphml+xml")
-
-
-def _html(trace: Trace) -> Content:
-    from app.export.offline import offline_page
-
-    return Content(offline_page([trace]).encode(), "text/html")
-
-
-def _perfetto(trace: Trace) -> Content:
-    from app.export.timeline import perfetto
-
-    return Content(perfetto(trace).encode(), "application/json")
-
-
-def _table(name: str, form: str) -> Callable[[Trace], Content]:
-    def make(trace: Trace) -> Content:
-        from analysis.rows import nodes_table, rounds_table
-        from app.export.tables import TYPES, table_bytes
-
-        table = rounds_table(trace) if name == "rounds" else nodes_table(trace.rounds)
-        return Content(table_bytes(table, form), TYPES[form])
-
-    return make
-
-
-OF_ROUND: dict[Any, Callable[[Round], Content]] = {"dot": _dot, "graphml": _graphml}
-OF_RUN: dict[Any, tuple[str, Callable[[Trace], Content]]] = {
-    "html": ("run.html", _html),
-    "perfetto": ("run.perfetto.json", _perfetto),
-    **{
-        f"{n}.{f}": (f"{n}.{f}", _table(n, f))
-        for n in ("rounds", "nodes")
-        for f in ("csv", "parquet")
-    },
-}

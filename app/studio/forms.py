@@ -18,13 +18,12 @@ from app.view.comparison import LETTERS
 from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.methods.method import Option
-from core.methods.registry import BUILDERS
+from core.methods.names import BUILDERS, DEFAULT
 
 MAX_PROMPT = 40_000  # characters
 NONE = ""  # no method in this place of a comparison
 SHARED = ("max_new_tokens", "temperature", "top_k", "top_p", "seed")
 WHOLE = frozenset({"max_new_tokens", "top_k", "seed", "budget"})
-DEFAULT = RunRequest.method
 
 Values = Mapping[Component, Any]
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from core.errors import UserError
 from core.methods.method import Method, Option
-from core.methods.registry import BUILDERS, METHODS, find
+from core.methods.names import BUILDERS, METHODS
+from core.methods.registry import find
 from core.models.presets import Value
 
 BUDGETS = (1, 4, 16, 64, 256, 1024)

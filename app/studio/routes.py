@@ -13,7 +13,7 @@ from typing import Any
 
 from app.studio import shipped
 from app.studio.examples import Examples, budget_of
-from app.studio.files import OF_ROUND, round_file, run_file, trace_file, tree_file
+from app.studio.files import GRAPHS, graph_file, run_file, trace_file, tree_file
 from app.studio.records import calibration_records, cause_examples, depth_records, parquet_file
 from app.studio.runs import Run, Runs
 from app.view.comparison import LETTERS, differences, same_tokens
@@ -103,7 +103,7 @@ class Routes:
         form = get(question, "form")
         if form == "trace":
             return trace_file(run.trace())
-        return round_file(record, form, run.method) if form in OF_ROUND else run_file(run, form)
+        return graph_file(record, form, run.method) if form in GRAPHS else run_file(run, form)
 
     # ── several ──────────────────────────────────────────────────────────────────────────────────
 

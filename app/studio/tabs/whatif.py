@@ -23,8 +23,7 @@ import numpy as np
 from app.studio import shipped
 from app.studio.components import Studio, connect_upload, hidden_upload, view
 from app.studio.examples import Examples
-from app.studio.files import round_file
-from app.studio.forms import DEFAULT
+from app.studio.files import graph_file
 from app.studio.methods import form_options
 from app.studio.routes import Question, Route, get, parquet, whole
 from app.view.explanation import Explainer
@@ -32,10 +31,12 @@ from app.view.rounds import round_view
 from app.view.text import flowing, visible
 from core import ASSETS
 from core.errors import UserError
-from core.methods.method import Option, Range
-from core.methods.registry import BUILDERS, METHODS, built_in, find
+from core.methods.method import Method, Option, Range
+from core.methods.names import BUILDERS, DEFAULT, METHODS
+from core.methods.registry import built_in, find
 from core.models.presets import Value
 from core.rounds.round import Round
+from core.traces.reader import read_trace
 from core.traces.schema import Header
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ SHIPPED = ASSETS / "collected"
 OPEN_FILES, OPEN_SIMULATIONS = 12, 24
 BUDGETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 MAX_COST_FILE = 4 << 20  # bytes
+PARTS = ("draft", "build", "commit")  # of a round, beside its verification
 PLACES = 6  # positions whose drafts are counted for the rows of a budget
 SLIDER_STEPS = 128  # a slider of a longer range takes its beginning
 
@@ -199,7 +201,7 @@ class Simulations:
     def _export(self, question: Question) -> Any:
         """The draft that is shown, as DOT or GraphML."""
         simulation, _, record = self._run(question)
-        return round_file(record, get(question, "form"), simulation.method)
+        return graph_file(record, get(question, "form"), simulation.method)
 
     def _curve(self, question: Question) -> Any:
         """τ of every budget, and the speed that may be expected of it."""
@@ -354,25 +356,23 @@ def _example_cost(examples: Examples, simulation: Simulation) -> Cost | None:
 
     drafter = find(simulation.method).drafter
     stages = []
-    for name, rounds in _timed(examples).items():
-        method = find(name.partition(" ")[0])
-        nodes = rounds[0].draft.nodes
+    for method, rounds in _timed(examples):
         if method.drafter == drafter and method.builder != "chain":
-            times = (
-                median(getattr(r.times, s) for r in rounds) for s in ("draft", "build", "commit")
-            )
-            stages.append(Stage(nodes, *times, rows=nodes + 1))
-    if not stages:
-        return None
+            nodes, times = rounds[0].draft.nodes, [record.times for record in rounds]
+            parts = (median(getattr(each, part) for each in times) for part in PARTS)
+            stages.append(Stage(nodes, *parts, rows=nodes + 1))
     stages.sort(key=lambda stage: stage.budget)
-    return Cost("", simulation.method, _verify_cost(examples), tuple(stages))
+    return Cost("", simulation.method, _verify_cost(examples), tuple(stages)) if stages else None
 
 
 @cache
-def _timed(examples: Examples) -> dict[str, tuple[Round, ...]]:
-    """The rounds of the examples that are timed, by method and name."""
-    runs = (run for run in examples.runs if run.topic == shipped.TIMED and built_in(run.method))
-    return {f"{run.method} {run.name}": examples.trace(run.name).rounds for run in runs}
+def _timed(examples: Examples) -> list[tuple[Method, tuple[Round, ...]]]:
+    """The examples that are timed: each one's method and rounds."""
+    return [
+        (method, read_trace(examples.path(run.name)).rounds)
+        for run in examples.runs
+        if run.topic == shipped.TIMED and (method := built_in(run.method)) is not None
+    ]
 
 
 @cache
@@ -381,8 +381,7 @@ def _verify_cost(examples: Examples) -> Any:
     from analysis.cost import Point, fit
 
     seconds: dict[int, list[float]] = {}
-    for rounds in _timed(examples).values():
-        rows = len(rounds[0].draft)
-        seconds.setdefault(rows, []).extend(r.times.verify for r in rounds)
+    for _, rounds in _timed(examples):
+        seconds.setdefault(len(rounds[0].draft), []).extend(r.times.verify for r in rounds)
     quartiles = {rows: np.quantile(s, [0.25, 0.5, 0.75]).tolist() for rows, s in seconds.items()}
     return fit([Point(rows, q[1], q[0], q[2]) for rows, q in sorted(quartiles.items())])
