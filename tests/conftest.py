@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test asks the hub for anything
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -30,3 +31,11 @@ def _one_thread():
 def dot() -> str:
     """Graphviz's program; a test that asks for it is skipped where it is missing."""
     return needs.dot()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say every reason for a skip once, with the number of tests."""
+    skipped = terminalreporter.stats.get("skipped", ())
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"{count} skipped: {reason}")
