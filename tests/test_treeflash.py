@@ -1,34 +1,23 @@
-"""TreeFlash against its formula evaluated pair by pair, against DDTree, and its checkpoints."""
+"""TreeFlash's sessions against its formula evaluated pair by pair, and beside DDTree."""
 
-import json
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from analysis.probe import observe
 from core.drafting.builders import best_first
-from core.methods.dflash import drafter as dflash
-from core.methods.treeflash import drafter as treeflash
-from core.methods.loading import digest
-from core.methods.treeflash.drafter import (
-    ArApproximation,
-    Conditioner,
-    initial_model,
-    load_model,
-    save_model,
-    top,
-    TreeFlashModel,
-    TreeFlashOptions,
-)
-from core.errors import UserError
+from core.drafting.session import ListableSession
+from core.methods.treeflash import BEHIND, TreeFlashOptions
+from core.methods.treeflash.drafter import Conditioner, TreeFlashDrafter, TreeFlashSession, top
+from core.methods.treeflash.model import ArApproximation, PairLinear, initial_model
+from core.rounds.draft import MARGINAL
 from tests import toys
-from tests.test_dflash import norm, numbers, residual_rows
+from tests.pretend_gpu import HERE, gpu
+from tests.test_dflash import assert_close, listed, norm, numbers, residual_rows
 from tests.toys import PROMPT, run, tree
 
-CLOSE = {"rtol": 2e-5, "atol": 2e-5}  # norms are computed in float32
 VOCABULARY = toys.VOCABULARY
 
 
@@ -67,10 +56,10 @@ def whole_state(drafter):
     return drafter.conditioner.model.ar_approximation.state_dict()
 
 
-def a_proposal(width=16, changes=None, **options):
-    """(drafter, residual rows by the slow way, a proposal behind 9 context tokens and root 7)."""
+def a_session(width=16, changes=None, **options):
+    """A session behind 9 context tokens and root 7, and the residual rows by the slow way."""
     owner = toys.model()
-    drafter = toys.TreeFlashDrafter(
+    drafter = TreeFlashDrafter(
         toys.treeflash_model(1, **(changes or {})),
         owner.get_input_embeddings(),
         owner.get_output_embeddings(),
@@ -79,29 +68,45 @@ def a_proposal(width=16, changes=None, **options):
     features = numbers(4, 9, 64)
     drafter.reset(40)
     drafter.extend([0] * 9, features)
-    proposal = drafter.propose(7, width)
+    session = drafter.begin(7, width)
+    assert isinstance(session, TreeFlashSession) and isinstance(session, ListableSession)
     return SimpleNamespace(
-        drafter=drafter, proposal=proposal, h=slow_rows(drafter, features, 7),
-        candidates=proposal.candidates, t=proposal.candidates.transitions,
+        drafter=drafter,
+        session=session,
+        h=slow_rows(drafter, features, 7),
         temperature=options.get("temperature", 1.0),
-    )  # fmt: skip
-
-
-def slow_tables(a, candidates, siblings):
-    plain = torch.stack([slow_q(a.drafter, h, None, a.temperature) for h in a.h])
-    return toys.transitions_of(
-        plain,
-        lambda depth, token: slow_q(a.drafter, a.h[depth], token, a.temperature),
-        7,
-        candidates,
-        siblings,
+        count=min(options.get("candidates", 16), VOCABULARY),
+        siblings=min(options.get("siblings", 16), VOCABULARY),
     )
 
 
-def tied(log_q):
-    """Places whose value is that of a neighbour."""
-    steps = -np.diff(log_q, prepend=np.inf, append=-np.inf)
-    return np.minimum(steps[..., 1:], steps[..., :-1]) < 1e-5
+def slow_behind(a, state):
+    """(the depth before a state, the token there, log q [V] and log q′ [V] of the depth behind it):
+    state 1 + (d − 1)·M + m stands behind the m-th best token of depth d."""
+    depth, place = (0, None) if state == 0 else (1 + (state - 1) // a.count, (state - 1) % a.count)
+    before = 7 if place is None else int(listed(a.session).ids[depth - 1, place])
+    plain, conditioned = (slow_q(a.drafter, a.h[depth], b, a.temperature) for b in (None, before))
+    return SimpleNamespace(depth=depth, before=before, q=plain, conditioned=conditioned)
+
+
+def check_lists(a, children):
+    """Every list of an answer: the best tokens by the formula, where they lead, and their notes."""
+    best = listed(a.session).ids[:, : a.count].tolist()
+    assert children.ids.shape == children.log_q.shape == (len(children.states), a.siblings)
+    assert children.ids.dtype == np.int64 and children.next.dtype == np.int32
+    assert children.log_q.dtype == children.notes[MARGINAL].dtype == np.float32
+    for row, state in enumerate(children.states.tolist()):
+        slow, ids = slow_behind(a, state), children.ids[row].tolist()
+        assert len(set(ids)) == a.siblings
+        assert_close(children.log_q[row], slow.conditioned.topk(a.siblings).values, 2e-5)
+        assert_close(children.log_q[row], slow.conditioned[ids], 2e-5)  # each has its own value
+        assert_close(children.notes[MARGINAL][row], slow.q[ids], 2e-5)
+        behind = np.nan if state == 0 else (state - 1) % a.count + 1
+        np.testing.assert_array_equal(children.notes[BEHIND][row], [behind] * a.siblings)
+        for token, after in zip(ids, children.next[row].tolist(), strict=True):
+            inner = slow.depth + 1 < a.session.max_depth and token in best[slow.depth]
+            place = best[slow.depth].index(token) if inner else None
+            assert after == (-1 if place is None else 1 + slow.depth * a.count + place)
 
 
 @pytest.mark.parametrize(
@@ -119,102 +124,113 @@ def tied(log_q):
         ({}, {"block_size": 2}),
     ],
 )
-def test_the_tables_equal_a_slow_evaluation_pair_by_pair(options, changes):
-    a = a_proposal(changes=changes, **options)
-    a.t.need_all()
-    whole = TreeFlashOptions(**options)
-    expected = slow_tables(a, whole.candidates, whole.siblings)
-    np.testing.assert_allclose(a.t.log_q, expected.log_q, **CLOSE)
-    same = a.t.ids == expected.ids  # but for tokens that tie in float32
-    assert same.mean() > 0.999 and (same | tied(expected.log_q)).all()
-    np.testing.assert_array_equal(a.t.follow[same], expected.follow[same])
-    np.testing.assert_allclose(a.t.marginal[same], expected.marginal[same], **CLOSE)
-    assert a.t.ids.dtype == np.int64 and a.t.follow.dtype == np.int32
-    assert a.t.log_q.dtype == a.t.marginal.dtype == np.float32
-    assert (a.t.log_q <= 0).all()
+@pytest.mark.parametrize("seed", range(2))
+def test_whatever_is_asked_in_whatever_order_the_lists_are_the_formulas(options, changes, seed):
+    a, rng = a_session((4, 40)[seed], changes, **options), np.random.default_rng(seed)
+    assert a.session.state_count == 1 + (a.session.max_depth - 1) * a.count
+    unknown = set(range(a.session.state_count))
+    while unknown:
+        size = int(rng.integers(1, 1 + len(unknown)))
+        asked = rng.permutation(sorted(unknown))[:size].astype(np.int32)
+        children = a.session.expand(asked)
+        answered = children.states.tolist()
+        assert set(asked.tolist()) <= set(answered) <= unknown, "a state is answered once"
+        assert len(set(answered)) == len(answered)
+        check_lists(a, children)
+        unknown -= set(answered)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0])
-def test_the_plain_candidates_are_dflashs(temperature):
-    a = a_proposal(temperature=temperature)
+@pytest.mark.parametrize(("width", "length"), [(1, 16), (20, 20), (1024, 48)])
+def test_the_lists_by_depth_are_dflashs(temperature, width, length):
+    a = a_session(width, temperature=temperature)
+    lists = listed(a.session)
+    assert lists.ids.shape == lists.log_q.shape == (7, length) and not a.session.factorised
     for depth, h in enumerate(a.h):
-        best = slow_q(a.drafter, h, None, temperature).topk(16)
-        assert a.candidates.ids[depth].tolist() == best.indices.tolist()
-        np.testing.assert_allclose(a.candidates.log_q[depth], best.values, **CLOSE)
+        best = slow_q(a.drafter, h, None, temperature).topk(length)
+        assert lists.ids[depth].tolist() == best.indices.tolist()
+        assert_close(lists.log_q[depth], best.values, 2e-5)
 
 
-def test_depth_one_is_conditioned_on_the_root_and_all_its_rows_are_the_same():
-    a = a_proposal()
-    expected = slow_q(a.drafter, a.h[0], 7).topk(16)
-    for row in range(16):
-        assert a.t.ids[0, row].tolist() == expected.indices.tolist()
-        np.testing.assert_allclose(a.t.log_q[0, row], expected.values, **CLOSE)
-    assert a.t.known[0].all()
-    assert a.t.ids[0, 0].tolist() != a.candidates.ids[0].tolist(), "the head must matter"
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_q_along_a_path_is_the_formula_whatever_its_tokens(temperature):
+    """Also of tokens that are no candidates; and without any state expanded."""
+    a = a_session(candidates=2, temperature=temperature)
+    a.drafter.conditioner.model.requires_grad_(True)  # as a loaded one does
+    for path in ([7], [7, 3, 3], [7, 40, 0, 47, 21, 5, 9]):
+        along = a.session.log_q(path)
+        assert along.shape == (len(path), VOCABULARY) and not along.requires_grad
+        for row, h, before in zip(along, a.h, path, strict=False):
+            assert_close(row, slow_q(a.drafter, h, before, temperature), 2e-5)
 
 
-def test_q_along_a_path_is_the_formula_and_the_tables_rows():
-    a = a_proposal()
-    a.t.need_all()
-    path = [7, *(int(a.candidates.ids[d, (3 * d) % 16]) for d in range(6))]
-    for length in (1, 2, 7):
-        along = a.proposal.along(path[:length])
-        assert along.shape == (length, VOCABULARY)
-        for depth in range(length):
-            expected = slow_q(a.drafter, a.h[depth], path[depth])
-            torch.testing.assert_close(along[depth].double(), expected, **CLOSE)
-            row = (3 * (depth - 1)) % 16 if depth else 0
-            table = along[depth][torch.from_numpy(a.t.ids[depth, row])]
-            np.testing.assert_allclose(table, a.t.log_q[depth, row], rtol=1e-5, atol=1e-5)
+# ── few answers on a CPU, one elsewhere ──────────────────────────────────────────────────────────
 
 
-def test_q_along_a_path_may_pass_a_token_that_is_no_candidate():
-    a = a_proposal(candidates=2)
-    outside = int(a.t.ids[0, 0, 5])
-    assert outside not in a.candidates.ids[0, :2]
-    along = a.proposal.along([7, outside])
-    torch.testing.assert_close(along[1].double(), slow_q(a.drafter, a.h[1], outside), **CLOSE)
+class Counted:
+    """The session, with the states of each of its answers; with ``eager`` all come at once."""
+
+    factorised = False
+
+    def __init__(self, session, eager=False):
+        self.session, self.eager, self.answers = session, eager, []
+        self.max_depth, self.by_depth = session.max_depth, session.by_depth
+        self.log_q = session.log_q
+
+    def expand(self, states):
+        whole = np.arange(self.session.state_count, dtype=np.int32)
+        children = self.session.expand(whole if self.eager else states)
+        self.answers.append(children.states)
+        return children
 
 
 @pytest.mark.parametrize("budget", [1, 3, 16, 64, 300])
-def test_a_draft_needs_few_rows_and_equals_that_from_all_of_them(budget):
-    some, all_of_them = a_proposal(budget), a_proposal(budget)
-    before = some.t.known.sum()
-    all_of_them.t.need_all()
-    one = best_first(some.candidates, [7], budget)
-    two = best_first(all_of_them.candidates, [7], budget)
+def test_a_small_draft_needs_few_states_and_equals_that_from_all_of_them(budget):
+    few, every = (Counted(a_session(budget).session, eager) for eager in (False, True))
+    one, two = (best_first(session, [7], budget) for session in (few, every))
     for name in ("tokens", "parents", "depths", "ranks"):
         np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
     np.testing.assert_allclose(one.log_q, two.log_q, rtol=1e-5, atol=1e-6)
-    assert some.t.known.sum() == before, "proposing has evaluated what best-first reaches"
-    assert budget > 16 or before < all_of_them.t.known.size
-    last = some.t.ids.shape[0]
+    states = sum(map(len, few.answers))
+    assert len(every.answers) == 1 and len(few.answers) <= 3
+    assert states == len(set(np.concatenate(few.answers))) <= few.session.state_count == 97
+    assert budget > 64 or states <= 2 * budget + 10
+    after = one.proposal and one.proposal.after
     for row in range(len(one)):
-        assert (one.offers.after[row] >= 0) == (
-            one.depths[row] < last
-            and (row == 0 or one.tokens[row] in some.candidates.ids[one.depths[row] - 1, :16])
-        )
+        depth, token = one.depths[row], one.tokens[row]
+        inner = row == 0 or token in listed(few.session).ids[depth - 1, :16]
+        assert (after[row] >= 0) == (depth < 7 and inner)
+
+
+def test_elsewhere_one_answer_holds_every_state(monkeypatch):
+    """A transfer costs more there than a row of the head."""
+    a = a_session(candidates=6, siblings=9)
+    with gpu(monkeypatch):
+        drafter = toys.moved(a.drafter, HERE)
+        session = drafter.session(a.h.to(HERE), 7, 16)
+        children = session.expand(np.array([0], np.int32))
+    np.testing.assert_array_equal(children.states, np.arange(1 + 6 * 6))
+    check_lists(a, children)
 
 
 def test_every_drafted_nodes_numbers_are_the_formulas():
-    a = a_proposal(40)
-    draft = best_first(a.candidates, [7], 40)
-    leaves = 0
+    a = a_session(40)
+    draft = best_first(a.session, [7], 40)
+    outside = 0
     for row in range(1, len(draft)):
         depth, parent = int(draft.depths[row]), int(draft.parents[row])
         token, before = int(draft.tokens[row]), int(draft.tokens[parent])
-        q = slow_q(a.drafter, a.h[depth - 1], before)
+        q, plain = (slow_q(a.drafter, a.h[depth - 1], b) for b in (before, None))
         assert draft.log_q[row] == pytest.approx(float(q[token]), abs=2e-5)
         assert draft.ranks[row] == 1 + int((q > q[token]).sum())
-        plain = slow_q(a.drafter, a.h[depth - 1])
-        assert draft.notes["log q (marginal)"][row] == pytest.approx(float(plain[token]), abs=2e-5)
-        behind = draft.notes["behind candidate"][row]
+        assert draft.notes[MARGINAL][row] == pytest.approx(float(plain[token]), abs=2e-5)
         if depth == 1:
-            assert np.isnan(behind)
+            assert np.isnan(draft.notes[BEHIND][row])
         else:
-            assert a.candidates.ids[depth - 2, int(behind) - 1] == before
-        leaves += token not in a.candidates.ids[depth - 1, :16]
-    assert leaves > 0, "some leaves must fall outside the candidates"
+            candidate = int(draft.notes[BEHIND][row]) - 1
+            assert listed(a.session).ids[depth - 2, candidate] == before
+        outside += token not in listed(a.session).ids[depth - 1, :16]
+    assert outside > 0, "some leaves must fall outside the candidates"
 
 
 # ── beside DDTree ────────────────────────────────────────────────────────────────────────────────
@@ -230,27 +246,27 @@ def test_a_zero_head_drafts_ddtrees_trees_round_by_round(budget, sampling):
     for one, two in zip(ours.rounds, theirs.rounds, strict=True):
         for name in ("tokens", "parents", "depths", "ranks"):
             np.testing.assert_array_equal(getattr(one.draft, name), getattr(two.draft, name))
-        np.testing.assert_allclose(one.draft.log_q, two.draft.log_q, rtol=1e-5, atol=2e-6)
-        np.testing.assert_allclose(one.draft.scores, two.draft.scores, rtol=1e-5, atol=1e-5)
-        marginal = one.draft.notes["log q (marginal)"][1:]
-        np.testing.assert_allclose(marginal, two.draft.log_q[1:], rtol=1e-5, atol=2e-6)
-        np.testing.assert_array_equal(
-            one.candidates.ids[:, :budget], two.candidates.ids[:, :budget]
-        )
-        np.testing.assert_allclose(one.probe.tvd, two.probe.tvd, atol=1e-5)
-        np.testing.assert_allclose(one.probe.coverage, two.probe.coverage, atol=1e-5)
+        marginal = one.draft.notes[MARGINAL][1:]
+        assert_close(one.draft.log_q, two.draft.log_q)
+        assert_close(one.draft.scores, two.draft.scores)
+        assert_close(marginal, two.draft.log_q[1:])
+        np.testing.assert_array_equal(one.by_depth.ids[:, :budget], two.by_depth.ids[:, :budget])
+        assert_close(one.probe.tvd, two.probe.tvd)
+        assert_close(one.probe.coverage, two.probe.coverage)
 
 
 def test_a_head_that_is_not_zero_drafts_other_trees():
     ours = run(tree(toys.treeflash_drafter()), 20, budget=16).rounds[0].draft
     theirs = run(tree(toys.dflash_drafter()), 20, budget=16).rounds[0].draft
     assert set(ours.tokens.tolist()) != set(theirs.tokens.tolist())
+    assert ours.notes.keys() == {MARGINAL, BEHIND} and not ours.proposal.factorised_lists
+    assert not theirs.notes and theirs.proposal.factorised_lists
 
 
 def test_the_initial_model_is_its_backbone():
     backbone = toys.dflash_model(3)
     made = initial_model(backbone)
-    assert isinstance(made, TreeFlashModel) and not made.ar_approximation.d.weight.any()
+    assert not made.ar_approximation.d.weight.any()
     for name, tensor in backbone.state_dict().items():
         assert torch.equal(made.model.state_dict()[name], tensor)
     h, before = numbers(1, 5, 32), numbers(2, 5, 32)
@@ -261,123 +277,37 @@ def test_the_initial_model_is_its_backbone():
 def test_the_probe_compares_q_given_the_accepted_path(candidates):
     drafter, seen = toys.treeflash_drafter(candidates=candidates), []
 
-    def watch(x):
-        seen.append(x)
-        return observe(x)
+    def watch(scene):
+        seen.append(scene)
+        return observe(scene)
 
     found = run(tree(drafter), 40, toys.HOT, 40, observe=watch)
     text, several = PROMPT + found.tokens, 0
-    for record, what in zip(found.rounds[:20], seen, strict=False):
+    for record, scene in list(zip(found.rounds, seen, strict=True))[:20]:
         whole = toys.full_forward(text[: record.position])
         h = slow_rows(drafter, whole.features, text[record.position])
         path = record.draft.tokens[list(record.verdict.path)].tolist()
         for depth in range(min(len(path), 7)):
             q = slow_q(drafter, h[depth], path[depth]).exp()
-            p = what.logits[record.verdict.path[depth]].softmax(-1)
-            assert record.probe.tvd[depth] == pytest.approx(
-                float((p - q).abs().sum() / 2), abs=1e-4
-            )
-            covered = p[q.topk(16).indices].cumsum(0)
-            np.testing.assert_allclose(record.probe.coverage[depth], covered, atol=1e-4)
+            p = scene.logits[record.verdict.path[depth]].softmax(-1)
+            assert_close(record.probe.tvd[depth], (p - q).abs().sum() / 2, 1e-4)
+            assert_close(record.probe.coverage[depth], p[q.topk(16).indices].cumsum(0), 1e-4)
         several += len(path) > 1
     assert several > 2, "paths of length 0 prove little"
 
 
-def test_a_rounds_record_carries_no_tables():
-    """They are short-lived tensors: a round keeps candidates, notes and offers only."""
-    record = run(tree(toys.treeflash_drafter()), 6, budget=8).rounds[0]
-    assert record.candidates.transitions is None
-    assert record.draft.notes.keys() == {"log q (marginal)", "behind candidate"}
-    assert record.draft.offers is not None
-
-
 def test_the_conditioner_alone_says_what_the_drafter_says():
     """What simulations call: embeddings and head as functions, any residual rows."""
-    a, owner = a_proposal(), toys.model()
+    a, owner = a_session(), toys.model()
     conditioner = Conditioner(
         a.drafter.conditioner.model,
         lambda ids: owner.get_input_embeddings().weight[ids],
-        lambda x: x @ owner.get_output_embeddings().weight.T,
+        lambda rows: rows @ owner.get_output_embeddings().weight.T,
     )
-    t = conditioner.proposal(a.h, 7, 16).candidates.transitions
-    for x in (t, a.t):
-        x.need_all()
-    np.testing.assert_array_equal(t.ids, a.t.ids)
-    np.testing.assert_allclose(t.log_q, a.t.log_q, **CLOSE)
-
-
-class Watched:
-    """A conditioner of the toy that reads the head's columns, or not; ``batches``: rows of the
-    head in each of its calls."""
-
-    def __init__(self, a, columns, **options):
-        owner, self.batches = toys.model(), []
-        head = owner.get_output_embeddings().weight
-
-        def project(x):
-            self.batches.append(len(x))
-            return x @ head.T
-
-        self.conditioner = Conditioner(
-            a.drafter.conditioner.model,
-            lambda ids: owner.get_input_embeddings().weight[ids],
-            project,
-            TreeFlashOptions(**options),
-            (lambda ids: head[ids]) if columns else None,
-        )
-
-    def __call__(self, h, root, width):
-        self.batches.clear()
-        return self.conditioner.proposal(h, root, width).candidates
-
-
-@pytest.mark.parametrize("temperature", [1.0, 0.6])
-def test_a_guess_over_the_whole_vocabulary_is_q_prime(temperature):
-    options = {"candidates": 9, "siblings": 7, "temperature": temperature}
-    a = a_proposal(VOCABULARY)
-    watched = Watched(a, True, **options)
-    guessed = watched(a.h, 7, VOCABULARY).transitions
-    assert len(watched.batches) <= 2 and not guessed.known.all()  # its rows are foreseen
-    before = guessed.log_q.copy(), guessed.marginal.copy(), guessed.follow.copy()
-    guessed.need_all()
-    sure = ~tied(guessed.log_q)
-    for was, now in zip(before, (guessed.log_q, guessed.marginal, guessed.follow), strict=True):
-        np.testing.assert_allclose(was[sure], now[sure], **CLOSE)
-
-
-@pytest.mark.parametrize("near", [1e-9, 1, 64, 1e9])
-def test_a_guess_changes_no_tree_and_saves_readings_of_the_head(near, monkeypatch):
-    """Few columns, so that the guess is wrong in places; and made at one depth, some or all."""
-    monkeypatch.setattr(treeflash, "GUESSED", 16)
-    monkeypatch.setattr(treeflash, "NEAR", near)
-    a, calls = a_proposal(), {True: 0, False: 0}
-    for seed in range(12):
-        h, drafts = numbers(seed, *a.h.shape), {}
-        for columns in calls:
-            watched = Watched(a, columns, candidates=5, siblings=8)
-            drafts[columns] = best_first(watched(h, 7, 12), [7], 12)
-            calls[columns] += len(watched.batches)
-        for name in ("tokens", "parents", "depths", "ranks"):
-            np.testing.assert_array_equal(
-                getattr(drafts[True], name), getattr(drafts[False], name), name
-            )
-        np.testing.assert_allclose(drafts[True].log_q, drafts[False].log_q, **CLOSE)
-    assert calls[True] < calls[False] + (near < 1)  # one depth foreseen may save nothing
-
-
-@pytest.mark.parametrize("temperature", [1.0, 0.6])
-def test_a_guess_is_right_where_all_that_it_does_not_look_at_has_gained_alike(temperature):
-    """From 16 of 48 tokens: their lesser half and the rest gained 1.5 nats; the best differ."""
-    plain, changed = numbers(5, 3, VOCABULARY), numbers(6, 3, 4, VOCABULARY)
-    log_q = (plain / temperature).log_softmax(-1)
-    best = log_q.topk(16)
-    kept = torch.ones(3, VOCABULARY, dtype=torch.bool).scatter(-1, best.indices[:, :8], False)
-    logits = torch.where(kept[:, None], plain[:, None] + 1.5, changed)
-    tables = treeflash._Tables(TreeFlashOptions(4, 8, temperature), log_q, best, 10**9)
-    tables.guess(logits.gather(-1, best.indices[:, None].expand(-1, 4, -1)), plain)
-    exact = (logits / temperature).log_softmax(-1)
-    looked_at = exact.gather(-1, best.indices[:, None].expand(-1, 4, -1)).topk(8).values
-    np.testing.assert_allclose(tables.log_q, looked_at, **CLOSE)
+    session = TreeFlashSession(conditioner, a.h, 7, 16)
+    children = session.expand(np.arange(session.state_count, dtype=np.int32))
+    np.testing.assert_array_equal(listed(session).ids, listed(a.session).ids)
+    check_lists(a, children)
 
 
 @pytest.mark.parametrize(("size", "count"), [(64, 5), (640, 4), (6400, 16), (1000, 16), (64, 99)])
@@ -392,175 +322,15 @@ def test_top_is_topk(size, count):
     assert torch.equal(found.indices[0], expected.indices[0])
 
 
-# ── checkpoints ──────────────────────────────────────────────────────────────────────────────────
-
-
-def saved_state(folder):
-    return load_file(folder / "model.safetensors")
-
-
-@pytest.fixture
-def model():
-    return toys.treeflash_model(5, dtype=torch.bfloat16)
-
-
-def assert_same_weights(one, two):
-    assert one.state_dict().keys() == two.state_dict().keys()
-    for name, tensor in one.state_dict().items():
-        assert torch.equal(tensor, two.state_dict()[name]), name
-
-
-def test_a_checkpoint_round_trips_in_the_official_form(model, tmp_path):
-    save_model(model, tmp_path)
-    names = set(saved_state(tmp_path))
-    head = {"ug.weight", "ug.bias", "d.weight", "norm.weight"}
-    assert {n for n in names if not n.startswith("model.")} == {
-        f"ar_approximation.{name}" for name in head
-    }
-    assert {n.removeprefix("model.") for n in names if n.startswith("model.")} == set(
-        toys.dflash_model().state_dict()
-    )
-    config = json.loads((tmp_path / "config.json").read_text())
-    assert config["treeflash_config"] == {"ar_approximation": "swiglu", "candidate_tokens": 16}
-    assert config["dflash_config"] == {"target_layer_ids": [0, 2], "mask_token_id": 47}
-    loaded = load_model(tmp_path, torch.bfloat16, "cpu")
-    assert loaded.config == model.config and not loaded.training
-    assert_same_weights(loaded, model)
-
-
-def test_the_small_form_saved_again_is_the_same_bf16_checkpoint(model, tmp_path):
-    save_model(model, tmp_path / "small", small=True)
-    once = load_model(tmp_path / "small", torch.bfloat16, "cpu")
-    save_model(once, tmp_path / "official")
-    assert_same_weights(load_model(tmp_path / "official", torch.bfloat16, "cpu"), once)
-    assert any(t.dtype == torch.int8 for t in saved_state(tmp_path / "small").values())
-    for name, tensor in once.state_dict().items():
-        exact = model.state_dict()[name].float()
-        assert (tensor.float() - exact).abs().max() <= 0.01 * exact.abs().max(), name
-
-
-@pytest.mark.parametrize("small", [False, True])
-def test_a_head_alone_takes_its_backbone_from_the_folder_beside_it(model, tmp_path, small):
-    dflash.save_model(model.model, tmp_path / "dflash", small)
-    save_model(model, tmp_path / "treeflash", small, backbone="dflash")
-    assert all(n.startswith("ar_approximation.") for n in saved_state(tmp_path / "treeflash"))
-    loaded = load_model(tmp_path / "treeflash", torch.bfloat16, "cpu")
-    beside = dflash.load_model(tmp_path / "dflash", torch.bfloat16, "cpu")
-    assert_same_weights(loaded.model, beside)
-    save_model(loaded, tmp_path / "joined")
-    assert_same_weights(load_model(tmp_path / "joined", torch.bfloat16, "cpu"), loaded)
-
-
-def test_the_hash_of_a_head_alone_tells_backbones_apart(model, tmp_path):
-    save_model(model, tmp_path / "treeflash", backbone="dflash")
-    found = set()
-    for seed in range(2):
-        backbone = toys.dflash_model(seed, torch.float32)
-        dflash.save_model(backbone, tmp_path / "dflash")
-        found.add(digest("treeflash", tmp_path / "treeflash"))
-        assert digest("dflash", tmp_path / "dflash") not in found
-    assert len(found) == 2
-
-
-@pytest.mark.parametrize("damage", ["lost", "misshapen"])
-def test_int8_weights_without_their_exponents_are_one_sentence(model, tmp_path, damage):
-    save_model(model, tmp_path, small=True)
-    file = tmp_path / "model.safetensors"
-    state = load_file(file)
-    name = next(n for n in state if n.endswith(".exponent"))
-    if damage == "lost":
-        del state[name]
-    else:
-        state[name] = state[name][:1].repeat(7, 1)
-    save_file(state, file, {"format": "pt"})
-    one_sentence(tmp_path, "int8 weights and exponents")
-
-
-def one_sentence(folder, words):
-    with pytest.raises(UserError, match=words) as error:
-        load_model(folder, torch.float32, "cpu")
-    text = str(error.value)
-    assert "\n" not in text and 10 < len(text) < 500
-
-
-@pytest.mark.parametrize("name", ["../dflash", "/etc", "a/b", "..", ""])
-def test_a_backbone_elsewhere_is_refused(model, tmp_path, name):
-    (tmp_path / "x").mkdir()
-    dflash.save_model(model.model, tmp_path / "dflash")
-    save_model(model, tmp_path / "x" / "treeflash", backbone=name)
-    one_sentence(tmp_path / "x" / "treeflash", "backbone|safetensors")
-
-
-def test_a_backbone_that_is_not_there_is_one_sentence(model, tmp_path):
-    save_model(model, tmp_path / "treeflash", backbone="gone")
-    one_sentence(tmp_path / "treeflash", "gone")
-
-
-def test_a_backbone_of_another_shape_is_one_sentence(model, tmp_path):
-    dflash.save_model(toys.dflash_model(num_hidden_layers=1), tmp_path / "dflash")
-    save_model(model, tmp_path / "treeflash", backbone="dflash")
-    one_sentence(tmp_path / "treeflash", r"model\.layers\.1\..*missing")
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda s: s.pop("ar_approximation.ug.bias"), r"ar_approximation\.ug\.bias.*missing"),
-        (lambda s: s.pop("ar_approximation.ug.weight"), r"ug\.weight is missing"),
-        (lambda s: s.pop("model.norm.weight"), r"model\.norm\.weight.*missing"),
-        (lambda s: s.update({"lm_head.weight": torch.zeros(2)}), r"lm_head\.weight"),
-        (lambda s: s.update({"ar_approximation.d.bias": torch.zeros(32)}), r"d\.bias"),
-        (lambda s: s.update({"ar_approximation.ug.weight": torch.zeros(48)}), r"ug\.weight"),
-        (lambda s: s.update({"ar_approximation.ug.weight": torch.zeros(48, 63)}), r"\(48, 63\)"),
-        (lambda s: s.update({"ar_approximation.ug.weight": torch.zeros(49, 64)}), r"ug\.weight"),
-        (lambda s: s.update({"ar_approximation.d.weight": torch.zeros(32, 25)}), r"\(32, 25\)"),
-        (lambda s: s.update({"model.fc.weight": torch.zeros(32, 96)}), r"\(32, 96\).*\(32, 64\)"),
-    ],
-)
-def test_a_tensor_that_is_missing_surplus_or_misshapen_is_named(model, tmp_path, change, words):
-    save_model(model, tmp_path)
-    state = saved_state(tmp_path)
-    change(state)
-    save_file(state, tmp_path / "model.safetensors")
-    one_sentence(tmp_path, words)
-
-
-@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"treeflash_config": {"ar_approximation": None}},
-        {"treeflash_config": {"ar_approximation": "gru"}},
-        {"treeflash_config": 3},
-        {"treeflash_config": ["swiglu"]},
-        {"dflash_config": 3},
-        {"hidden_size": None},
-        {"hidden_size": "x"},
-        {"num_attention_heads": 0},
-        {"num_hidden_layers": -1},
-    ],
-)
-def test_a_config_that_cannot_be_is_one_sentence(model, tmp_path, changes):
-    save_model(model, tmp_path)
-    raw = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(raw | changes))
-    one_sentence(tmp_path, ".")
-
-
-@pytest.mark.parametrize("text", ["", "[]", "null", "{}"])
-def test_a_file_that_is_no_config_is_one_sentence(model, tmp_path, text):
-    save_model(model, tmp_path)
-    (tmp_path / "config.json").write_text(text)
-    one_sentence(tmp_path, ".")
-
-
 def test_halving_the_first_layer_and_broadcasting_change_nothing():
     torch.manual_seed(3)
     head = ArApproximation(32, 24).double()
+    ug = head.ug
+    assert isinstance(ug, PairLinear)
     torch.nn.init.normal_(head.d.weight)
     rows, before = torch.randn(5, 1, 32).double(), torch.randn(5, 7, 32).double()
-    whole = head.ug.weight @ torch.cat([head.norm(before), rows.expand(-1, 7, -1)], -1).mT
-    u, g = (whole.mT + head.ug.bias).chunk(2, -1)
+    whole = ug.weight @ torch.cat([head.norm(before), rows.expand(-1, 7, -1)], -1).mT
+    u, g = (whole.mT + ug.bias).chunk(2, -1)
     slow = head.d(g * g.sigmoid() * u)
     assert torch.allclose(head(before, rows), slow, atol=1e-12)
     head.halve()

@@ -127,6 +127,7 @@ class TreeFlashSession:
         self._known[states] = True
         return self._children(states)
 
+    @torch.inference_mode()
     def log_q(self, path: Sequence[int]) -> Tensor:
         """log q′ [d, V] along a path, each row given its token before."""
         before = torch.tensor(path, device=self._hidden.device)
