@@ -114,8 +114,7 @@ def _read_csv(file: Path) -> pd.DataFrame:
 
 def _columns(found: Iterable[object]) -> list[str]:
     """What is read of a file; other columns are ignored."""
-    names = {str(name) for name in found}
-    return [name for name in (*_OPTIONAL, *_COLUMNS) if name in names]
+    return [str(name) for name in found if name in _COLUMNS or name in _OPTIONAL]
 
 
 def _check_columns(found: Iterable[object], file: Path) -> None:
