@@ -110,15 +110,11 @@ def merge(model: PreTrainedModel, adapter: Adapter) -> None:
                 f"the denoiser's {name.removesuffix('.a')} is for a layer of shape "
                 f"{(b.shape[0], a.shape[1])}, but the model's is {tuple(weight.shape)}"
             )
-        delta = delta_weight(a.to(weight.device), b.to(weight.device), adapter.config.scale)
+        a, b = a.to(weight.device).float(), b.to(weight.device).float()
+        delta = adapter.config.scale * (b @ a)
         weight.copy_(weight.to(torch.promote_types(weight.dtype, torch.float32)) + delta)
     if (row := adapter.tensors.get(MASK)) is not None:
         set_embedding(model, adapter.config.mask_token_id, row)
-
-
-def delta_weight(a: Tensor, b: Tensor, scale: float) -> Tensor:
-    """The weight that a [r, in] and b [out, r] add to a layer, float32 [out, in]."""
-    return scale * (b.float() @ a.float())
 
 
 def set_embedding(model: PreTrainedModel, token: int, row: Tensor) -> None:

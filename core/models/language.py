@@ -21,6 +21,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from core.errors import UserError, first_line
 from core.models import embedded, presets
@@ -31,6 +32,8 @@ from core.models.presets import Value
 from core.models.target import input_device, stop_ids
 from core.progress import Progress, Report, silent
 
+# The printable characters that byte-level BPE vocabularies use for bytes.
+_BYTE_OF = {character: byte for byte, character in bytes_to_unicode().items()}
 SPLIT = "split"  # the device name that means all GPUs together
 _SPLIT_OPTIONS = {"device_map": "auto"}  # of from_pretrained: accelerate plans the split
 
@@ -154,16 +157,6 @@ def encode_chat(tokenizer: PreTrainedTokenizerBase, prompt: str, **options: Any)
     ]
 
 
-def _byte_alphabet() -> dict[str, int]:
-    """The printable characters that byte-level BPE vocabularies (GPT-2's) use for bytes."""
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    rest = [b for b in range(256) if b not in plain]
-    return {chr(b): b for b in plain} | {chr(256 + i): b for i, b in enumerate(rest)}
-
-
-_BYTE_OF = _byte_alphabet()
-
-
 def pick_device(wanted: str = "auto") -> torch.device:
     """The torch device of this name. Raises UserError for one that this machine does not have."""
     if wanted in ("auto", SPLIT):
@@ -194,7 +187,7 @@ def target_config(name: str) -> PreTrainedConfig | None:
     if name == embedded.NAME and not embedded.is_ready():
         return None
     try:
-        return _config_of(_source(name, embedded.embedded_path))
+        return _load(AutoConfig, _source(name, embedded.embedded_path))
     except UserError:
         raise
     except Exception as error:
@@ -217,21 +210,15 @@ def load_vocabulary(name: str, report: Report = silent) -> Vocabulary:
     """The tokens of the target of this name. Raises UserError when they cannot be read."""
     source = _source(name, lambda: embedded.prepare(report))
     try:
-        size = _config_of(source).get_text_config().vocab_size
-        return Vocabulary(_tokenizer_of(source), size)
+        size = _load(AutoConfig, source).get_text_config().vocab_size
+        return Vocabulary(_load(AutoTokenizer, source), size)
     except Exception as error:
         raise cannot_load(name, error) from error
 
 
-def _config_of(source: Source) -> PreTrainedConfig:
-    return AutoConfig.from_pretrained(
-        source.reference, revision=source.revision, trust_remote_code=False
-    )
-
-
-def _tokenizer_of(source: Source) -> PreTrainedTokenizerBase:
-    return AutoTokenizer.from_pretrained(
-        source.reference, revision=source.revision, trust_remote_code=False
+def _load(loader: Any, source: Source, **options: Any) -> Any:
+    return loader.from_pretrained(
+        source.reference, revision=source.revision, trust_remote_code=False, **options
     )
 
 
@@ -268,21 +255,19 @@ def load_language(
     report(Progress("loading weights", None))
     dtype = compute_dtype(where)
     try:
-        config, tokenizer = _config_of(source), _tokenizer_of(source)
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            source.reference,
+        config, tokenizer = _load(AutoConfig, source), _load(AutoTokenizer, source)
+        model, loading = _load(
+            AutoModelForCausalLM,
+            source,
             output_loading_info=True,
             config=config,
             dtype=dtype,
             attn_implementation=ATTENTION,
             use_safetensors=True,
-            revision=source.revision,
-            trust_remote_code=False,
             **(_SPLIT_OPTIONS if device == SPLIT else {}),
         )
     except Exception as error:  # the libraries raise any type for a broken checkpoint
         raise cannot_load(name, error) from error
-    model, loading = loaded
     if missing := sorted(loading["missing_keys"]):
         raise UserError(f"the model {name!r} lacks the tensor {missing[0]}")
     if not device_map(model):

@@ -142,7 +142,7 @@ class NgramStore:
     def empty(vocabulary: int = 1) -> NgramStore:
         """A store without grams: every lookup finds nothing."""
         check_vocabulary(vocabulary)
-        tensors = [np.zeros(name.endswith("starts"), TYPES[kind]) for name, kind in TENSORS.items()]
+        tensors = [np.zeros(int("starts" in name), TYPES[kind]) for name, kind in TENSORS.items()]
         return NgramStore(_frozen(tensors, vocabulary), make_metadata(vocabulary, 0))
 
     @staticmethod
