@@ -1,4 +1,4 @@
-"""Damaged and hostile traces, and everything that is ever made of a trace that was let in.
+"""Damaged and hostile traces, and everything that is made of a trace that opens.
 
 python -m tests.mutants [COUNT] [SEED]     runs the whole battery and says what it found
 """
@@ -13,13 +13,15 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
 from core.errors import UserError
+from core.rounds.draft import Draft
 from core.rounds.round import Round
 from core.traces.reader import TraceReader
 from core.traces.schema import Header, Trace, summary
@@ -28,29 +30,38 @@ from tests.fakes import make_header, rounds_of
 
 # What takes the place of a value: numbers no array holds, other kinds, other depths, other texts.
 NASTY: tuple[str, ...] = (
-    "null", "true", "-1", "0", "1", "0.5", "2147483647", "2147483648", "9" * 400, "-" + "9" * 30,
-    "1e308", "1e400", "-1e300", "1e-320", "NaN", "Infinity", '""', '"x"', '"\\ud800"', '"\\u0000"',
-    '"</script><script>window.__pwned=1</script>"', '"' + "A" * 5000 + '"', "[]", "[[]]",
-    "[[],[1]]", "{}", '{"token":[],"log_q":[]}', '{"__proto__":1}', "[" * 3000 + "]" * 3000,
-    "[" * 200 + "]" * 200, "[null]", "[-1]", "[0]", "[0,0]", "[1e300]", "[true]", '["a"]',
-    "[65536]", "[4294967295]",
+    "null", "true", "-1", "0", "1", "0.5", "-0.0", "2147483647", "2147483648", "9" * 400,
+    "-" + "9" * 30, "1" + "0" * 5000, "1e308", "1e400", "-1e300", "1e-320", "NaN", "Infinity",
+    '""', '"x"', '"\\ud800"', '"\\udc00\\ud83e"', '"\\u0000"',
+    '"</script><script>window.__pwned=1</script>"', '"' + "A" * 5000 + '"',
+    "[]", "[[]]", "[[],[1]]", "{}", '{"token":[],"log_q":[]}', '{"__proto__":1}',
+    '{"\\ud800":"\\ud800"}', '{"0":[]}', '{"-1":"x"}', '{"\xb2":"x"}',
+    "[" * 3000 + "]" * 3000, "[" * 200 + "]" * 200, "[" * 61 + "]" * 61,
+    '{"a":' * 100 + "1" + "}" * 100, "[null]", "[-1]", "[0]", "[0,0]", "[1e300]", "[true]",
+    '["a"]', "[65536]", "[4294967295]",
 )  # fmt: skip
 LIMIT = 5.0  # seconds that one trace may take, parsed and used for everything
+
+Place = tuple[Any, ...]  # keys and indices from the outside in
 
 
 # ── sound traces to begin with ───────────────────────────────────────────────────────────────────
 
 
-def sound() -> list[bytes]:
+@cache
+def sound() -> tuple[bytes, ...]:
     """Small traces of every kind, as files."""
     made = []
     for seed, method in enumerate(("ddtree", "treeflash", "dart", "ar", "ddtree")):
         rounds = [_small(r) for r, _ in zip(rounds_of(3, seed == 4, seed, method), "ab")]  # noqa: B905
         made.append(Trace(make_header("why?", method), tuple(rounds), {}))
-    bare = replace(made[0].rounds[0], candidates=None, target_probs=None, probe=None, texts={})
+    first = made[0].rounds[0]
+    bare = replace(
+        first, draft=replace(first.draft, proposal=None), target_probs=None, probe=None, texts={}
+    )
     made.append(Trace(Header("ddtree", {}, {}, "", ()), (bare,), None))
     made.append(Trace(made[0].header, denoised(), {}))
-    return [as_file(trace) for trace in made]
+    return (*(as_file(trace) for trace in made), by_paths())
 
 
 def _small(record: Round) -> Round:
@@ -61,10 +72,15 @@ def _small(record: Round) -> Round:
 
 def denoised() -> tuple[Round, ...]:
     """A toy's denoised block, by draft graphs with several parents."""
-    from core.diffusion.denoise import Denoising
+    from core.diffusion.request import DenoiseSettings
     from tests.diffusion_toys import ToyTarget, grown, run
 
-    return run(ToyTarget(3), Denoising(length=8, block=4), grown(random.Random(1), 5))[:3]
+    return run(ToyTarget(3), DenoiseSettings(length=8, block=4), grown(random.Random(1), 5))[:3]
+
+
+def by_paths() -> bytes:
+    """Rounds of a drafter that conditions on the path, with side rows and drawn tokens."""
+    return (Path(__file__).parent / "golden" / "trace-v1-paths.jsonl").read_bytes()
 
 
 def as_file(trace: Trace, name: str = "t.jsonl") -> bytes:
@@ -74,19 +90,73 @@ def as_file(trace: Trace, name: str = "t.jsonl") -> bytes:
         return path.read_bytes()
 
 
+def huge(parents: Sequence[int], path: Sequence[int] = (0,)) -> bytes:
+    """A trace of one round with this draft."""
+    count, depths = len(parents), [0] * len(parents)
+    for row, parent in enumerate(parents[1:], 1):
+        depths[row] = depths[parent] + 1
+    nodes: dict[str, list[Any]] = {"parents": [*parents], "depth": depths}
+    nodes |= {name: [1] * count for name in ("token", "rank", "choice")}
+    nodes |= {name: [-0.5] * count for name in ("log_q", "score")}
+    line = {"kind": "round", "index": 0, "position": 1, "nodes": nodes, "path": [*path]}
+    line |= {"committed": [1], "candidates": {"token": [[1]] * 8, "log_q": [[-0.5]] * 8}}
+    return sound()[0].split(b"\n")[0] + b"\n" + json.dumps(line).encode() + b"\n"
+
+
 # ── mutations ────────────────────────────────────────────────────────────────────────────────────
 
 
 def mutants(count: int, seed: int = 0) -> Iterator[bytes]:
     rng, files = random.Random(seed), sound()
     kinds: tuple[Callable[[bytes, random.Random], bytes], ...] = (
-        of_bytes, of_value, of_value, of_value, of_key, of_lines, of_gzip, of_list,
+        of_bytes, of_value, of_value, of_value, of_type, of_key, of_lines, of_gzip, of_list,
     )  # fmt: skip
     for _ in range(count):
         data = rng.choice(files)
         for _ in range(rng.choice((1, 1, 1, 2, 4))):
             data = rng.choice(kinds)(data, rng)
         yield data
+
+
+def at_every_place(data: bytes, each: int, seed: int = 0) -> Iterator[bytes]:
+    """Every value of every line is missing once, and becomes ``each`` nasty values."""
+    rng, lines = random.Random(seed), data.splitlines(keepends=True)
+    for at, line in enumerate(lines):
+        value = json.loads(line)
+        for place in places(value):
+            hole = json.dumps(placed(value, place, HOLE))
+            changed = [hole.replace(json.dumps(HOLE), v) for v in rng.sample(NASTY, each)]
+            if place and isinstance(place[-1], str):
+                changed.append(json.dumps(placed(value, place)))
+            for text in changed:
+                yield b"".join([*lines[:at], text.encode() + b"\n", *lines[at + 1 :]])
+
+
+def places(value: Any) -> Iterator[Place]:
+    """The places inside a JSON value; of longer lists the first two entries."""
+    yield ()
+    if isinstance(value, dict):
+        inside = list(value.items())
+    else:
+        inside = list(enumerate(value[:2])) if isinstance(value, list) else []
+    for key, child in inside:
+        yield from ((key, *rest) for rest in places(child))
+
+
+HOLE, TWICE, MISSING = "\x00hole\x00", "\x00twice\x00", object()
+
+
+def placed(value: Any, place: Sequence[Any], new: Any = MISSING) -> Any:
+    """A copy with another value at a place, or with none."""
+    if not place:
+        return new
+    changed = dict(value) if isinstance(value, dict) else list(value)
+    if len(place) == 1 and new is MISSING:
+        del changed[place[0]]
+    else:
+        inner = changed[place[0]] if len(place) > 1 else None
+        changed[place[0]] = placed(inner, place[1:], new)
+    return changed
 
 
 def of_bytes(data: bytes, rng: random.Random) -> bytes:
@@ -104,7 +174,7 @@ def of_bytes(data: bytes, rng: random.Random) -> bytes:
             out[at:at] = piece
         case _:
             out[at:at] = rng.choice(
-                (b"9" * 25, b"-", b"[", b"]", b"\xff", b'"', b"\n", b"{", b"\x00")
+                (b"9" * 25, b"-", b"[", b"]", b"\xff", b'"', b"\n", b"{", b"\x00", b"\xed\xa0\x80")
             )
     return bytes(out)
 
@@ -142,6 +212,11 @@ def of_value(data: bytes, rng: random.Random) -> bytes:
     return _with_line(data, rng, _exchange)
 
 
+def of_type(data: bytes, rng: random.Random) -> bytes:
+    """One value keeps what it says, in another kind of value."""
+    return _with_line(data, rng, _retype)
+
+
 def of_key(data: bytes, rng: random.Random) -> bytes:
     """A key dropped, renamed, or there twice (the later one counts, as JSON readers have it)."""
     return _with_line(data, rng, _rekey)
@@ -150,9 +225,6 @@ def of_key(data: bytes, rng: random.Random) -> bytes:
 def of_list(data: bytes, rng: random.Random) -> bytes:
     """A list shorter, longer or in another order."""
     return _with_line(data, rng, _relist)
-
-
-HOLE, TWICE = "\x00hole\x00", "\x00twice\x00"
 
 
 def _with_line(data: bytes, rng: random.Random, edit: Callable[[Any, random.Random], str]) -> bytes:
@@ -167,7 +239,7 @@ def _with_line(data: bytes, rng: random.Random, edit: Callable[[Any, random.Rand
     return b"\n".join(lines)
 
 
-def _places(value: Any, most: int = 4000) -> list[tuple[Any, Any]]:
+def _inside(value: Any, most: int = 4000) -> list[tuple[Any, Any]]:
     """(container, key) of everything inside."""
     found, left = [], [value]
     while left and len(found) < most:
@@ -180,21 +252,39 @@ def _places(value: Any, most: int = 4000) -> list[tuple[Any, Any]]:
     return found
 
 
+def _chosen(value: Any, rng: random.Random) -> tuple[Any, Any]:
+    """Containers and scalars alike: half of the time something near the top."""
+    found = _inside(value)
+    return rng.choice(found if rng.random() < 0.5 else found[:40])
+
+
 def _exchange(value: Any, rng: random.Random) -> str:
-    places = _places(value)
-    # Containers and scalars alike: half of the time something near the top.
-    inner, key = rng.choice(places if rng.random() < 0.5 else places[:40])
+    inner, key = _chosen(value, rng)
     if rng.random() < 0.15:
-        other, name = rng.choice(places)
+        other, name = rng.choice(_inside(value))
         inner[key] = json.loads(json.dumps(other[name]))
         return json.dumps(value)
     inner[key] = HOLE
     return json.dumps(value).replace(json.dumps(HOLE), rng.choice(NASTY))
 
 
+def _retype(value: Any, rng: random.Random) -> str:
+    inner, key = _chosen(value, rng)
+    old = inner[key]
+    forms: list[Any] = [[old], {"0": old}, str(old)[:99], [old] * 3, bool(old), [[old], old]]
+    if isinstance(old, dict) and old:
+        forms += [list(old.values()), list(old.items())]
+    elif isinstance(old, list) and old:
+        forms += [old[0], dict(enumerate(old[:99])), [[each] for each in old[:99]]]
+    elif isinstance(old, int):
+        forms += [float(old), -old, old + 2**31]
+    inner[key] = rng.choice(forms)
+    return json.dumps(value)
+
+
 def _rekey(value: Any, rng: random.Random) -> str:
-    inner, key = rng.choice([p for p in _places(value) if isinstance(p[0], dict)])
-    kept = inner[key]
+    inner, key = rng.choice([p for p in _inside(value) if isinstance(p[0], dict)])
+    old = inner[key]
     match rng.randrange(3):
         case 0:
             del inner[key]
@@ -204,14 +294,14 @@ def _rekey(value: Any, rng: random.Random) -> str:
             )
             inner[name] = inner.pop(key)
         case _:
-            inner[TWICE] = kept
+            inner[TWICE] = old
             again = f"{json.dumps(key)}:{rng.choice(NASTY)},{json.dumps(key)}"
             return json.dumps(value).replace(json.dumps(TWICE), again)
     return json.dumps(value)
 
 
 def _relist(value: Any, rng: random.Random) -> str:
-    lists = [inner[key] for inner, key in _places(value) if isinstance(inner[key], list)]
+    lists = [inner[key] for inner, key in _inside(value) if isinstance(inner[key], list)]
     if lists:
         chosen = rng.choice(lists)
         match rng.randrange(5):
@@ -237,35 +327,57 @@ def opened(data: bytes) -> Trace | None:
         return TraceReader(io.BytesIO(data), "t.jsonl").trace()
     except UserError as error:
         sentence = str(error)
-        assert sentence and "\n" not in sentence and len(sentence) < 500, sentence[:600]
+        assert sentence and "\n" not in sentence and len(sentence) < 300, sentence[:600]
         return None
+
+
+def read_through(trace: Trace) -> None:
+    """What every view does with a trace first. All of it can be written again, to any terminal."""
+    _writable([asdict(trace.header), trace.footer, summary(trace.rounds)])
+    for record in trace.rounds:
+        rows = range(len(record.draft))
+        assert len(record.status) == len(rows) == sum(map(bool, map(record.why, rows)))
+        assert isinstance(record.stop_reason, str) and isinstance(record.verdict.bonus, int)
+        for row in rows[-50:]:
+            behind = record.candidates_behind(row)
+            assert behind is None or behind.ids.shape == behind.log_q.shape
+            assert record.draft.path(row)[0] == 0
+            assert isinstance(record.text(int(record.draft.tokens[row])), str)
+        if isinstance(record.draft, Draft):
+            assert record.draft.side.isdisjoint(record.verdict.path)
+        _writable(round_to_json(record))
+
+
+def _writable(value: Any) -> None:
+    json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
 
 
 def everything(trace: Trace) -> None:
     """Every view and export of it; nothing may raise but a UserError where there is no round."""
+    read_through(trace)
     shown(trace)
-    taken(trace)
+    exported(trace)
 
 
 def shown(trace: Trace) -> None:
     """What the page, the terminal and a comparison show."""
     from app.view.comparison import cautions
-    from app.view.explanation import candidate_width
+    from app.view.explanation import Explainer
     from app.view.rounds import GHOST, has_stop, header_view, node_view, round_view
     from app.view.tree import svg_tree, text_tree
 
     cautions(trace.header, make_header())
-    strict = [header_view(trace.header), summary(trace.rounds)]
+    _writable(header_view(trace.header))
+    explainer = Explainer.of(trace.header)
     for at, record in enumerate(trace.rounds):
-        strict += [round_view(record, first=at == 0), round_to_json(record)]
+        _writable(round_view(record, explainer, first=at == 0))
         rows = [*range(len(record.draft)), *([GHOST] if has_stop(record) else [])]
-        strict += [node_view(record, row, candidate_width(trace.header)) for row in rows[:12]]
-        assert text_tree(record) and svg_tree(record, dark=at % 2 == 1)
-    for value in strict:
-        json.dumps(value, allow_nan=False)
+        for row in rows[:12]:
+            _writable(node_view(record, row, explainer))
+        assert text_tree(record, explainer) and svg_tree(record, explainer, dark=at % 2 == 1)
 
 
-def taken(trace: Trace) -> None:
+def exported(trace: Trace) -> None:
     """What can be taken away."""
     from analysis.rows import nodes_table, rounds_table
     from app.export.graphs import dot, graphml
@@ -312,8 +424,8 @@ def main(count: int = 10_000, seed: int = 0) -> int:
                 if number % 5 == 0:
                     measured(trace)
         except Exception as error:
-            found[_place(error)] += 1
-            _keep(data, f"mutant {seed}/{number}: {_place(error)}: {str(error)[:200]}")
+            found[_place_of(error)] += 1
+            _keep(data, f"mutant {seed}/{number}: {_place_of(error)}: {str(error)[:200]}")
         took = time.process_time() - start
         slowest = max(slowest, took) if number > 20 else 0.0  # the first ones import everything
         if took > LIMIT and number > 20:
@@ -325,7 +437,7 @@ def main(count: int = 10_000, seed: int = 0) -> int:
     return 1 if found else 0
 
 
-def _place(error: Exception) -> str:
+def _place_of(error: Exception) -> str:
     """The error's class, and the line it came from."""
     at = error.__traceback__
     while at and at.tb_next:

@@ -1,4 +1,4 @@
-"""Fifteen hundred damaged traces: each opens or says why, and what opens can be shown and taken.
+"""Some 8,000 damaged traces: each opens or says why, and what opens can be shown and exported.
 
 ``python -m tests.mutants`` runs ten thousand of them through every view and export.
 """
@@ -6,15 +6,38 @@
 from __future__ import annotations
 
 import gzip
-import io
+import json
+import random
+import time
 
 import pytest
 
-from app.studio import upload
-from app.studio.upload import open_upload
+from app.studio import files
 from core.errors import UserError
-from core.traces.reader import TraceReader
-from tests.mutants import NASTY, everything, measured, mutants, opened, shown, sound, taken
+from core.traces.schema import MAX_ROWS
+from tests.mutants import (
+    NASTY,
+    at_every_place,
+    everything,
+    huge,
+    measured,
+    mutants,
+    of_bytes,
+    opened,
+    read_through,
+    shown,
+    sound,
+)
+
+HEADER = sound()[0].split(b"\n")[0] + b"\n"
+
+
+def test_sound_traces_of_every_kind_pass_everything():
+    for data in sound():
+        trace = opened(data)
+        assert trace is not None and trace.rounds
+        everything(trace)
+        measured(trace)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -25,6 +48,7 @@ def test_a_damaged_trace_opens_or_says_why_and_what_opens_can_be_used(seed: int)
         if trace is None:
             continue
         let_in += 1
+        read_through(trace)
         if number % 20 == 0:
             everything(trace)
         elif number % 3 == 0:
@@ -32,42 +56,83 @@ def test_a_damaged_trace_opens_or_says_why_and_what_opens_can_be_used(seed: int)
     assert 100 < let_in < 400  # both outcomes are really tried
 
 
-def test_sound_traces_of_every_kind_pass_everything():
-    for data in sound():
+@pytest.mark.parametrize("number", range(len(sound())))
+def test_any_field_may_be_missing_or_hold_anything(number: int):
+    results = [opened(data) for data in at_every_place(sound()[number], each=3, seed=number)]
+    let_in = [trace for trace in results if trace is not None]
+    for trace in let_in:
+        read_through(trace)
+    assert 0 < len(let_in) < len(results)
+
+
+@pytest.mark.parametrize("value", NASTY, ids=lambda v: v[:30])
+def test_a_line_of_nothing_but_nastiness_holds_no_round(value: str):
+    for data in (value.encode(), HEADER + value.encode() + b"\n"):
         trace = opened(data)
-        assert trace is not None and trace.rounds
-        shown(trace)
-        taken(trace)
-        measured(trace)
+        assert trace is None or trace.rounds == ()
 
 
-@pytest.mark.parametrize("value", NASTY)
-def test_a_line_of_nothing_but_nastiness_is_refused(value: str):
-    first = sound()[0].split(b"\n")[0]
-    for data in (value.encode(), first + b"\n" + value.encode() + b"\n"):
+# ── huge ones ────────────────────────────────────────────────────────────────────────────────────
+
+
+SHAPES = {
+    "chain": lambda rows: range(-1, rows - 1),
+    "star": lambda rows: [-1, *[0] * (rows - 1)],
+    "comb": lambda rows: [-1, *((row // 2) * 2 for row in range(rows - 1))],
+    "binary": lambda rows: [-1, *(row // 2 for row in range(rows - 1))],
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("rows", [4096, MAX_ROWS])
+def test_a_huge_tree_is_read_in_time(shape: str, rows: int):
+    parents, path = list(SHAPES[shape](rows)), (0,)
+    for _ in range(2):  # nothing accepted, and a longest path
+        data, began = huge(parents, path), time.process_time()
+        trace = opened(data)
+        assert trace is not None
+        read_through(trace)
+        assert time.process_time() - began < 5
+        path = trace.rounds[0].draft.path(rows - 1)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_tree_beyond_the_limit_is_refused(shape: str):
+    assert opened(huge(list(SHAPES[shape](MAX_ROWS + 1)))) is None
+
+
+# ── files ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_upload_of_a_broken_gzip_file_opens_or_says_why(tmp_path):
+    rng, path, let_in = random.Random(7), tmp_path / "t.jsonl.gz", 0
+    whole = gzip.compress(sound()[0], mtime=0)
+    for _ in range(300):
+        path.write_bytes(of_bytes(whole, rng))
         try:
-            assert TraceReader(io.BytesIO(data), "t").trace().rounds == ()
+            files.open_upload(path).trace()
+            let_in += 1
         except UserError as error:
-            assert "\n" not in str(error)
+            assert 5 < len(str(error)) < 200 and "\n" not in str(error)
+    assert 0 < let_in < 300
 
 
 def test_a_small_file_cannot_fill_the_memory(tmp_path, monkeypatch):
     """A gzip bomb ends at the limit with a sentence, both in one line and in many."""
-    monkeypatch.setattr(upload, "UNPACKED", 1 << 20)
-    first = sound()[0].split(b"\n")[0]
+    monkeypatch.setattr(files, "MAX_UNPACKED", 1 << 20)
     for body in (b" " * (3 << 20), b"{}\n" * (1 << 20), b"[" * (3 << 20)):
         path = tmp_path / "bomb.jsonl.gz"
-        path.write_bytes(gzip.compress(first + b"\n" + body))
+        path.write_bytes(gzip.compress(HEADER + body))
         with pytest.raises(UserError, match=r"^[^\n]{5,200}$"):
-            open_upload(path).trace()
+            files.open_upload(path).trace()
 
 
-def test_a_name_in_a_trace_is_never_a_path(tmp_path):
+def test_a_name_in_a_trace_is_never_a_path():
     """A hostile header reads no other file and names none: what is saved has a plain name."""
     data = sound()[0].replace(b'"method":"ddtree"', b'"method":"../../../etc/passwd"')
     trace = opened(data)
     assert trace is not None
-    name = upload.download(trace)["name"]
+    name = files.trace_file(trace)["name"]
     assert "/" not in name and ".." not in name
     everything(trace)
 
@@ -75,7 +140,5 @@ def test_a_name_in_a_trace_is_never_a_path(tmp_path):
 @pytest.mark.parametrize("key", ["settings", "model", "creator"])
 def test_a_header_that_could_not_be_written_again_is_refused(key: str):
     """1e400 is JSON and reads as infinity, which no JSON can hold: saving the run would break."""
-    first, *rest = sound()[0].split(b"\n")
-    data = b"\n".join([first[:-1] + f',"{key}":{{"x":1e400}}}}'.encode(), *rest])
-    with pytest.raises(UserError, match="beyond all range"):
-        TraceReader(io.BytesIO(data), "t.jsonl").trace()
+    line = json.dumps({**json.loads(HEADER), key: {"x": "here"}}).replace('"here"', "1e400")
+    assert opened(line.encode() + b"\n") is None

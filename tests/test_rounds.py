@@ -88,7 +88,7 @@ def test_status_tells_rejected_from_unobserved():
 def test_side_rows_are_neither_accepted_nor_rejected():
     record = a_round([0, 1], 8, side=frozenset({2, 4}))
     assert record.status == (ACCEPTED, ACCEPTED, SIDE, REJECTED, SIDE) and record.why(2) == SIDE
-    assert record.draft.child(0, 2) is None
+    assert replace(DRAFT, side=frozenset({2})).child(0, 2) is None
 
 
 @pytest.mark.parametrize(

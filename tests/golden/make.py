@@ -1,6 +1,10 @@
-"""Make golden/trace-v1.jsonl anew: python -m tests.golden.make FILE (from the repository root).
+"""Make the golden traces anew: python -m tests.golden.make FOLDER (from the repository root).
 
-Only for a *new* format version: the files of old versions stay as they are, for ever.
+Only for a *new* format version, or a new file for new fields: existing files never change.
+
+trace-v1        a toy run with everything that the first version held
+trace-v1-paths  handmade rounds with the fields that came later: offers, notes, side rows, drawn
+                tokens, and lists of a drafter that conditions on the path
 """
 
 from __future__ import annotations
@@ -12,13 +16,14 @@ from analysis.probe import observe
 from core.traces.schema import Header, Trace
 from core.traces.writer import write_trace
 from tests import toys
+from tests.test_trace import small_trace
 
 
 def golden_trace() -> Trace:
-    """A short toy run with everything a trace can hold; stage times are literal."""
+    """A short toy run; stage times are literal."""
     text = toys.PROMPT + toys.plain(60, toys.SAMPLED)
     found = toys.run(
-        toys.tree(toys.NoisyOracle(text, depths=3)), 9, toys.SAMPLED, 6, observe=observe
+        toys.tree(toys.NoisyOracle(text, max_depth=3)), 9, toys.SAMPLED, 6, observe=observe
     )
     header = Header(
         method="ddtree",
@@ -39,4 +44,5 @@ def golden_trace() -> Trace:
 
 
 if __name__ == "__main__":
-    write_trace(Path(sys.argv[1]), golden_trace())
+    write_trace(Path(sys.argv[1]) / "trace-v1.jsonl", golden_trace())
+    write_trace(Path(sys.argv[1]) / "trace-v1-paths.jsonl", small_trace())
