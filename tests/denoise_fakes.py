@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from app.studio.engine import DenoiseAsk
 from core.diffusion.draft_graph import DraftGraph, draft_block, make_graph
 from core.diffusion.graph_files import graph_to_json
 from core.diffusion.nfe import simulate
 from core.diffusion.pace import Pace
+from core.diffusion.request import DenoiseRequest
 from core.diffusion.verify import Cursor, Verification, make_round
 from core.errors import UserError
 from core.progress import Progress
@@ -138,17 +138,19 @@ class DenoiseEngine:
     def prepare(self, report: Callable[[Progress], None]) -> None:
         report(Progress("ready", 1.0))
 
-    def start(self, ask: Any) -> Started:
-        if not isinstance(ask, DenoiseAsk):
+    def start(self, request: Any) -> Started:
+        if not isinstance(request, DenoiseRequest):
             raise UserError("this engine only denoises")
-        if "fail" in ask.prompt:
+        if "fail" in request.prompt:
             raise UserError("no denoiser ships for 'smollm2-135m': name a diffusion model's folder")
-        block = ask.block or 16
-        made = plain_rounds(ask.pace, block, ask.length // block, "hostile" in ask.prompt)
-        graph = GRAPH if ask.nodes else None
-        rounds = spiffy_rounds(made, graph, ask.pace) if graph else made
-        header = replace(make_header(graph, ask.pace), prompt_text=ask.prompt)
-        return Started(header, rounds, 0.05 if "slow" in ask.prompt else 0.0)
+        block = request.block or 16
+        made = plain_rounds(
+            request.pace, block, request.length // block, "hostile" in request.prompt
+        )
+        graph = GRAPH if request.nodes else None
+        rounds = spiffy_rounds(made, graph, request.pace) if graph else made
+        header = replace(make_header(graph, request.pace), prompt_text=request.prompt)
+        return Started(header, rounds, 0.05 if "slow" in request.prompt else 0.0)
 
 
 def walk(rounds: Sequence[Round]) -> Iterator[Step]:

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from app.studio.gallery import Gallery
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.export.graphs import dot
-from app.studio.engine import DenoiseAsk, LiveEngine, ModelChoice
+from app.studio.engine import LiveEngine, ModelChoice
+from app.studio.examples import Examples
 from app.view.denoise import (
     call_view,
     differences,
@@ -33,6 +33,7 @@ from app.view.layout import layered
 from core.diffusion.draft_graph import DraftGraph, make_graph
 from core.diffusion.nfe import count_nfe, denoised_tokens
 from core.diffusion.pace import Pace
+from core.diffusion.request import DenoiseRequest
 from core.rounds.blocks import MASKED
 from core.rounds.round import ACCEPTED, REJECTED, UNREACHED, Round
 from core.traces.reader import read_trace
@@ -272,14 +273,14 @@ def test_a_header_s_graph_comes_back_as_it_was():
     assert graph_of(make_header().settings) is None
 
 
-def test_the_gallery_keeps_denoising_runs_apart():
-    gallery = Gallery()
-    usual = [run["name"] for entry in gallery.shelf for run in entry["runs"]]
-    denoised = [run["name"] for entry in gallery.denoised for run in entry["runs"]]
+def test_the_examples_keep_denoising_runs_apart():
+    examples = Examples()
+    groups = {which: examples.groups(denoising=which) for which in (False, True)}
+    usual, denoised = ([r["name"] for group in groups[w] for r in group["runs"]] for w in groups)
     assert denoised == ["maths-denoise", "maths-spiffy-10", "code-denoise", "code-spiffy-10"]
     assert usual and not set(usual) & set(denoised)
-    for entry in gallery.denoised:
-        plain, spiffy = (gallery.trace(run["name"]) for run in entry["runs"])
+    for group in groups[True]:
+        plain, spiffy = (read_trace(examples.path(run["name"])) for run in group["runs"])
         assert is_denoising(plain) and is_denoising(spiffy)
         assert differences(plain.header, spiffy.header) == []
         assert np.array_equal(denoised_tokens(plain.rounds), denoised_tokens(spiffy.rounds))
@@ -294,6 +295,8 @@ def test_the_live_engine_starts_both_denoising_runs():
         target=ToyTarget(), block=8, name="smollm2-135m", tokenizer_hash="x", device="cpu",
         model=SimpleNamespace(dtype=torch.float64), encode_chat=lambda prompt: [3, 1, 4],
     )  # fmt: skip
-    spiffy, plain = (engine.start(DenoiseAsk("p", 16, nodes=nodes)).header for nodes in (3, None))
+    spiffy, plain = (
+        engine.start(DenoiseRequest("p", 16, nodes=nodes)).header for nodes in (3, None)
+    )
     assert (spiffy.method, plain.method) == ("spiffy", "denoise")
     assert graph_of(spiffy.settings).name == "k1-d3" and spiffy.settings["block"] == 8

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from app import cli, given
+from app import cli, trace_files
 from app.trace_files import TraceFiles, find
 from core.errors import UserError
-from core.traces.reader import TraceReader
 from core.traces.schema import Header, Trace
 from core.traces.writer import write_trace
 from tests.fakes import FakeEngine, make_header, make_run
@@ -58,7 +57,7 @@ def test_names_that_several_files_share_get_their_folders(tmp_path: Path):
 
 
 def test_no_more_are_listed_than_there_is_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(given, "MOST", 2)
+    monkeypatch.setattr(trace_files, "MAX_FILES", 2)
     for number in (10, 9, 1):
         put(tmp_path / f"{number}.jsonl")
     found = find([tmp_path])
@@ -85,7 +84,7 @@ def test_a_path_without_a_trace_is_refused_in_a_sentence(tmp_path: Path):
 def test_the_command_refuses_before_anything_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr("app.commands.studio.checked_drafter", lambda _: pytest.fail("went on"))
+    monkeypatch.setattr("app.commands.studio.check_drafter", lambda _: pytest.fail("went on"))
     assert cli.main(["studio", str(tmp_path / "nowhere.jsonl")]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("draftscope: there is no file") and err.count("\n") == 1
@@ -118,20 +117,20 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def told(listing: Any, denoised: bool = False) -> dict[str, Any]:
+def read(listed: Any, denoising: bool = False) -> dict[str, Any]:
     """The group once all is read; its files by label."""
     end = time.monotonic() + 60
-    while (group := listing.group(denoised))[0]["reading"]:
+    while (group := listed.group(denoising))[0]["reading"]:
         assert time.monotonic() < end
         time.sleep(0.01)
     return group[0] | {file["label"]: file for file in group[0]["files"]}
 
 
 def test_every_file_is_listed_with_what_it_is_or_why_not(folder: Path):
-    from app.studio.listing import HEADING, Listing
+    from app.studio.examples import HEADING, TraceList
 
-    listing = Listing(find([folder]))
-    group = told(listing)
+    listed = TraceList(find([folder]))
+    group = read(listed)
     assert group["topic"] == HEADING and len(group["files"]) == 7
     assert group["good.jsonl.gz"]["words"].startswith("DDTree, B = 64 · τ ")
     assert group["good.jsonl.gz"]["prompt"] == "why?" and group["good.jsonl.gz"]["opens"]
@@ -140,45 +139,42 @@ def test_every_file_is_listed_with_what_it_is_or_why_not(folder: Path):
     assert group["odd.jsonl"]["words"].endswith("no τ")
     for name in ("prompts.jsonl", "zip.jsonl.gz"):
         assert not group[name]["opens"] and name in group[name]["words"]
-    denoised = told(listing, denoised=True)["files"]
+    denoised = read(listed, denoising=True)["files"]
     assert [file["words"] for file in denoised] == ["Plain denoising · 3 model calls"]
 
 
-def test_hostile_names_and_headers_are_made_visible_and_no_path_is_told(folder: Path):
-    from app.studio.listing import Listing
+def test_hostile_names_and_headers_are_made_visible_and_no_path_is_shown(folder: Path):
+    from app.studio.examples import TraceList
 
-    told_of = str(told(Listing(find([folder]))))
-    assert "\x1b" not in told_of and "\u202e" not in told_of and "onerror" in told_of
-    assert str(folder) not in told_of and "/home/ada" not in told_of
-
-
-def test_no_list_no_group():
-    pytest.importorskip("gradio")
-    from app.studio.gallery import Gallery
-    from app.studio.listing import Listing
-
-    assert Listing().group(False) == Listing().group(True) == []
-    assert all("files" not in entry for entry in Gallery().shelf)
+    shown = str(read(TraceList(find([folder]))))
+    assert "\x1b" not in shown and "\u202e" not in shown and "onerror" in shown
+    assert str(folder) not in shown and "/home/ada" not in shown
 
 
 # ── what opens ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_only_listed_files_open_by_their_names(folder: Path):
-    from app.studio.answers import Answers, said
-    from app.studio.desk import Desk
-    from app.studio.gallery import Gallery
-    from app.studio.listing import Listing
+def asked(found: TraceFiles) -> tuple[Any, Any]:
+    """The runs on view, and the routes of a page that lists these files."""
+    from app.studio.examples import Examples, TraceList
+    from app.studio.routes import Routes, named
+    from app.studio.runs import Runs
 
-    found, desk = find([folder / "good.jsonl.gz", folder / "cut.jsonl"]), Desk(FakeEngine())
-    gallery = Gallery(listing=Listing(found))
-    ask = {each.__name__: said(each) for each in Answers(desk, gallery).functions()}
-    assert [entry["topic"] for entry in ask["gallery"]({})["prompts"][:2]] == [
-        "From the command line", "maths",
-    ]  # fmt: skip
+    runs = Runs(FakeEngine())
+    routes = Routes(runs, Examples(files=TraceList(found))).of_runs()
+    return runs, {name: named(name, route) for name, route in routes.items()}
+
+
+def test_only_listed_files_open_by_their_names(folder: Path):
+    found = find([folder / "good.jsonl.gz", folder / "cut.jsonl"])
+    runs, ask = asked(found)
+    topics = [group["topic"] for group in ask["gallery"]({})["prompts"]]
+    assert topics[:2] == ["From the command line", "maths"]
+    assert [group["topic"] for group in asked(TraceFiles())[1]["gallery"]({})["prompts"]] == topics[
+        1:
+    ]
     for file in found.files:
-        assert isinstance(gallery.opened(file.name), TraceReader)
-        run = desk.run(ask["example"]({"name": file.name})["ticket"])
+        run = runs.get(ask["example"]({"name": file.name})["ticket"])
         assert run is not None and len(run.rounds) == 3
     assert "ticket" in ask["example"]({"name": "maths-ar"})
     other = find([folder / "later.jsonl"]).files[0].name
@@ -188,14 +184,8 @@ def test_only_listed_files_open_by_their_names(folder: Path):
 
 
 def test_a_listed_file_that_is_gone_or_broken_is_a_sentence(folder: Path):
-    from app.studio.answers import Answers, said
-    from app.studio.desk import Desk
-    from app.studio.gallery import Gallery
-    from app.studio.listing import Listing
-
     found = find([folder])
-    gallery = Gallery(listing=Listing(found))
-    ask = {f.__name__: said(f) for f in Answers(Desk(FakeEngine()), gallery).functions()}
+    _, ask = asked(found)
     (folder / "good.jsonl.gz").unlink()
     names = {file.label: file.name for file in found.files}
     for label, sentence in (("good.jsonl.gz", "cannot be read"), ("later.jsonl", "line 3"),
@@ -205,13 +195,9 @@ def test_a_listed_file_that_is_gone_or_broken_is_a_sentence(folder: Path):
 
 
 def test_the_address_opens_the_only_file_unless_it_is_a_denoising_run(folder: Path):
-    from app.studio.listing import address_end
+    from app.studio.examples import address_end
 
     one = find([folder / "good.jsonl.gz"])
     assert address_end(one) == f"/#trace={one.files[0].name}"
-    assert (
-        address_end(find([folder / "plain.jsonl"]))
-        == address_end(find([folder]))
-        == address_end(None)
-        == ""
-    )
+    for others in (find([folder / "plain.jsonl"]), find([folder]), None):
+        assert address_end(others) == ""

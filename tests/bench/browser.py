@@ -26,8 +26,9 @@ from tempfile import TemporaryDirectory
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from app.export.offline import offline_page
-from app.studio.desk import DONE, ENDED, Desk
-from app.studio.engine import Ask, LiveEngine, ModelChoice
+from app.studio.engine import LiveEngine, ModelChoice
+from app.studio.runs import DONE, ENDED, Runs
+from core.decoding.request import RunRequest
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
@@ -171,8 +172,8 @@ def cost_of_watching(browser: Browser) -> Iterator[Measure]:
     The limit is for the streaming: somebody asks as a page does, and the server answers. The page
     that draws is another program, and where it draws on the cores that decode, it costs more.
     """
-    desk = Desk(LiveEngine(ModelChoice(device="cpu")))
-    with serving(desk) as address:
+    runs = Runs(LiveEngine(ModelChoice(device="cpu")))
+    with serving(runs) as address:
         page = opened(browser, address)
         expect(page.locator(".ds-chip").first).to_have_text("model ready", timeout=240_000)
         with page.expect_request(lambda asked: '"news"' in (asked.post_data or "")) as question:
@@ -180,12 +181,12 @@ def cost_of_watching(browser: Browser) -> Iterator[Measure]:
         page.close()
 
         def asked() -> float:
-            ticket = desk.submit(Ask(TALE, max_new_tokens=64))
+            (ticket,) = runs.submit(RunRequest(TALE, max_new_tokens=64))
             body = json.loads(question.value.post_data or "")
             body["data"].update(ticket=ticket, since=0)
             order = [sys.executable, "-c", ASKER, question.value.url, json.dumps(body)]
             with subprocess.Popen(order) as asker:
-                took = _decoding(desk, ticket)
+                took = _decoding(runs, ticket)
                 asker.kill()
             return took
 
@@ -193,7 +194,7 @@ def cost_of_watching(browser: Browser) -> Iterator[Measure]:
             page = opened(browser, address)
             run(page, TALE, wait="running")
             tickets = page.evaluate("sessionStorage.getItem('draftscope-tickets-run')")
-            took = _decoding(desk, tickets.split()[0])
+            took = _decoding(runs, tickets.split()[0])
             page.close()
             return took
 
@@ -203,15 +204,16 @@ def cost_of_watching(browser: Browser) -> Iterator[Measure]:
         ):
             ratios = []
             for _ in range(PAIRS):
-                alone = _decoding(desk, desk.submit(Ask(TALE, max_new_tokens=64)))
+                (ticket,) = runs.submit(RunRequest(TALE, max_new_tokens=64))
+                alone = _decoding(runs, ticket)
                 ratios.append(watched() / alone)
             cost = 100 * (statistics.median(ratios) - 1)
             yield Measure(f"{name}, of the decoding time", cost, limit, "%")
 
 
-def _decoding(desk: Desk, ticket: str) -> float:
+def _decoding(runs: Runs, ticket: str) -> float:
     """Seconds of all stages of a run, once it has ended."""
-    watched = desk.run(ticket)
+    watched = runs.get(ticket)
     assert watched is not None
     while watched.state not in ENDED:
         time.sleep(0.2)

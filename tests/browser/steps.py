@@ -14,8 +14,8 @@ from playwright.sync_api import Locator, Page, expect
 if TYPE_CHECKING:
     from gradio import Blocks
 
-    from app.studio.desk import Desk
     from app.studio.engine import StudioEngine
+    from app.studio.runs import Runs
 
 PROMPT, NODE = "#ds-prompt textarea", ".ds-node"
 expect.set_options(timeout=15_000)
@@ -26,36 +26,36 @@ Open = Callable[..., Page]
 @contextmanager
 def served(engine: StudioEngine, **options: Any) -> Iterator[str]:
     """A studio with this engine; its address."""
-    from app.studio.desk import Desk
+    from app.studio.runs import Runs
 
-    with serving(Desk(engine), **options) as address:
+    with serving(Runs(engine), **options) as address:
         yield address
 
 
 @contextmanager
-def serving(desk: Desk, **options: Any) -> Iterator[str]:
-    """A studio around this desk; its address."""
-    port, page = launched(desk, **options)
-    desk.open()
+def serving(runs: Runs, **options: Any) -> Iterator[str]:
+    """A studio around these runs; its address."""
+    port, page = launched(runs, **options)
+    runs.start()
     try:
         yield f"http://127.0.0.1:{port}"
     finally:
-        desk.close()
+        runs.close()
         page.close(verbose=False)
 
 
-def launched(desk: Desk, tries: int = 5, **options: Any) -> tuple[int, Blocks]:
+def launched(runs: Runs, tries: int = 5, **options: Any) -> tuple[int, Blocks]:
     """A page and its port: somebody else may have taken a free one before it is listened to."""
-    from app.studio.page import launch
+    from app.studio.server import launch
     from core.errors import UserError
 
     port = free_port()
     try:
-        return port, launch(desk, "127.0.0.1", port, block=False, **options)
+        return port, launch(runs, "127.0.0.1", port, **options)
     except UserError:
         if tries == 1:
             raise
-        return launched(desk, tries - 1, **options)
+        return launched(runs, tries - 1, **options)
 
 
 def free_port() -> int:

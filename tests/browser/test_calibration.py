@@ -14,8 +14,8 @@ pytest.importorskip("pandas")
 import pandas as pd
 from playwright.sync_api import Browser, Page, Route, expect
 
-from analysis.calibration import COVERED
-from app.studio.desk import Desk
+from analysis.tables import COVERAGE
+from app.studio.runs import Runs
 from core import ASSETS
 from core.traces.reader import read_trace
 from tests.browser.steps import Open, at_round, open_file, serving, tab, title
@@ -88,8 +88,8 @@ def test_a_late_answer_is_no_other_run_s(visit: Open):
 
 
 def test_a_run_that_is_gone_leaves_the_others_their_numbers(browser: Browser):
-    desk = Desk(FakeEngine())
-    with serving(desk) as address:
+    served = Runs(FakeEngine())
+    with serving(served) as address:
         page = browser.new_context(viewport={"width": 1400, "height": 900}).new_page()
         page.goto(address)
         expect(page.locator(".ds-scope")).to_be_visible()
@@ -97,8 +97,8 @@ def test_a_run_that_is_gone_leaves_the_others_their_numbers(browser: Browser):
         page.locator(f"{SCOPE} .ds-shelf").nth(1).get_by_text("All 4").first.click()
         expect(runs(page)).to_have_count(4)
         names = [row.split()[1] for row in runs(page).all_inner_texts()]
-        kept = list(desk._runs)  # the example, then the four
-        del desk._runs[kept[2]]
+        tickets = list(served._runs)  # the example, then the four
+        del served._runs[tickets[2]]
         page.get_by_role("button", name="Leave D out").click()
         expect(runs(page)).to_have_count(2)
         assert [row.split()[1] for row in runs(page).all_inner_texts()] == [names[0], names[2]]
@@ -170,7 +170,7 @@ def test_a_result_of_calibrate_is_drawn_with_its_bands(visit: Open, tmp_path: Pa
     lines = [
         {"number": n, "seed": seed, "prompt": 0, "position": n, "series": series, "depth": depth,
          "continuations": 4, "tvd": 0.1 * depth + 0.01 * n + 0.02 * seed}
-        | dict.fromkeys(COVERED, 0.5)
+        | dict.fromkeys(COVERAGE, 0.5)
         for n in range(3) for seed in (0, 1) for series in ("dflash", "<b>x") for depth in (1, 2, 3)
     ]  # fmt: skip
     file = tmp_path / "calibration.csv"

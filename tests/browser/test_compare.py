@@ -15,7 +15,7 @@ pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from app.page_files import WEB
-from app.studio.desk import Desk
+from app.studio.runs import Runs
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
 from tests.browser.steps import (
@@ -261,13 +261,13 @@ def test_a_run_goes_on_as_long_as_a_tab_shows_it(visit: Open, engine: FakeEngine
 
 
 def test_numbers_of_a_run_that_is_gone_are_no_other_s(browser: Browser):
-    desk = Desk(FakeEngine())
-    with serving(desk) as address:
+    runs = Runs(FakeEngine())
+    with serving(runs) as address:
         page = browser.new_context().new_page()
         page.goto(address)
         expect(page.locator(".ds-scope")).to_be_visible()
         compare(page, "hello", "DDTree", "DART")
-        desk._runs.popitem(last=False)
+        runs._runs.popitem(last=False)
         page.locator("#ds-c-scope .ds-measures").scroll_into_view_if_needed()
         said = page.locator("#ds-c-scope .ds-measures [role=status]")
         expect(said).to_have_text("this run is no longer on the server")

@@ -15,11 +15,11 @@ import pytest
 pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Download, Locator, Page, expect
 
-from app.studio.desk import Desk
+from app.studio.runs import Runs
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
 from tests.browser.steps import Open, open_file, serving, state, tab
-from tests.denoised_fakes import DenoiseEngine, traces
+from tests.denoise_fakes import DenoiseEngine, traces
 from tests.fakes import make_header, make_run
 
 pytestmark = pytest.mark.browser
@@ -248,15 +248,15 @@ def test_space_opens_the_words_and_plays_nothing(page: Page):
 
 
 def test_a_run_that_is_gone_is_said_and_can_no_longer_be_stopped(browser: Browser):
-    desk = Desk(DenoiseEngine())
-    with serving(desk) as address:
+    runs = Runs(DenoiseEngine())
+    with serving(runs) as address:
         page = browser.new_context(viewport={"width": 1400, "height": 900}).new_page()
         page.goto(address)
         expect(page.locator(".ds-scope")).to_be_visible()
         tab(page, "denoise")
         run(page, "slow", "none")
         expect(page.locator("#ds-d-stop")).to_be_enabled()
-        desk._runs.clear()
+        runs._runs.clear()
         expect(page.locator(".dn-scope .ds-banner")).to_have_text(
             "this run is no longer on the server"
         )

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Page, expect
 
+from core.rounds.draft import CHILDLESS
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
@@ -28,7 +29,7 @@ from tests.browser.steps import (
     title,
 )
 from tests.fakes import FakeEngine, make_header, make_round
-from tests.test_choices import OWN_FILE
+from tests.test_forms import OWN_FILE
 
 pytestmark = pytest.mark.browser
 
@@ -132,7 +133,7 @@ def opened(page: Page, path: Path, method: str, row: int) -> Page:
 
 def test_a_prefix_says_rank_q_and_path(visit: Open, tmp_path: Path):
     page = opened(visit(), tmp_path / "a.jsonl", "ddtree", 1)
-    section = page.locator(".ds-drafted.prefix")
+    section = page.locator(".ds-drafted.path")
     expect(section).to_contain_text("The drafter's best token at depth 1")
     expect(section).to_contain_text("1st most probable path of this draft's 30 nodes")
     expect(page.locator(".cue")).to_have_count(0)
@@ -140,13 +141,13 @@ def test_a_prefix_says_rank_q_and_path(visit: Open, tmp_path: Path):
 
 def test_a_conditioned_node_shows_q_given_the_parent_beside_q(visit: Open, tmp_path: Path):
     record = make_round(4, 30, method="treeflash")
-    assert record.draft.offers is not None
+    assert record.proposal is not None
     deep = [r for r in range(1, 31) if record.draft.depths[r] > 1]
-    leaf = next(r for r in deep if record.draft.offers.after[r] < 0)
+    leaf = next(r for r in deep if record.proposal.after[r] == CHILDLESS)
     page = opened(visit(), tmp_path / "a.jsonl", "treeflash", leaf)
-    section = page.locator(".ds-drafted.conditioned")
+    section = page.locator(".ds-drafted.versus")
     expect(section.locator(".ds-chance")).to_have_count(2)
-    expect(section).to_contain_text("of M = 8 at depth")
+    expect(section).to_contain_text("of M = 8 at its depth")
     expect(section).to_contain_text("can have no children: its token is not among the M = 8")
     expect(section).to_contain_text("× q")
     expect(page.locator(".ds-cue-key")).to_contain_text("q′ is at least twice q")
@@ -158,8 +159,8 @@ def test_a_weighed_node_shows_its_terms_and_that_a_score_is_no_probability(
     visit: Open, tmp_path: Path
 ):
     page = opened(visit(), tmp_path / "a.jsonl", "dart", 2)
-    section = page.locator(".ds-drafted.weighed")
-    expect(section.locator(".ds-term.q, .ds-term.ngram, .ds-term.total")).to_have_count(3)
+    section = page.locator(".ds-drafted.terms")
+    expect(section.locator(".ds-term.term-1, .ds-term.term-2, .ds-term.total")).to_have_count(3)
     expect(section).to_contain_text("It is no probability")
     expect(section).to_contain_text("n-gram model")
     marks = set(page.locator(".cue").all_text_contents())
@@ -178,7 +179,7 @@ def test_the_tree_shown_is_saved_as_svg(visit: Open, tmp_path: Path, scheme: str
     page.keyboard.press("Home")
     with page.expect_download() as download:
         page.get_by_role("button", name="Save the tree as SVG").click()
-    assert download.value.suggested_filename == "draftscope-treeflash-round-2.svg"
+    assert download.value.suggested_filename == "draftscope-treeflash-round-1.svg"
     path = tmp_path / "tree.svg"
     download.value.save_as(path)
     text = path.read_text("utf-8")

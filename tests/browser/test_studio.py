@@ -19,7 +19,7 @@ pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Page, expect
 
 from app.page_files import WEB
-from app.studio.desk import Desk
+from app.studio.runs import Runs
 from app.view.rounds import round_view
 from core.traces.reader import read_trace
 from core.traces.schema import Trace, summary
@@ -189,7 +189,7 @@ def test_1024_nodes_stay_fluid(visit: Open):
     expect(page.locator(f"{NODE}.selected")).to_have_count(1)
     depth = int(page.locator(f"{NODE}.selected").get_attribute("aria-level") or 0)
     expect(drawn).to_have_count(depth)  # the node and its path
-    assert edges.count() == 5  # one per status, the target's token's and the path's
+    assert edges.count() == 6  # one per status, the target's token's and the path's
 
 
 def test_the_run_on_view_can_be_opened_again(visit: Open, engine: FakeEngine):
@@ -213,8 +213,8 @@ def test_the_run_on_view_can_be_opened_again(visit: Open, engine: FakeEngine):
 
 
 def test_a_run_that_is_gone_is_said(browser: Browser):
-    desk = Desk(FakeEngine())
-    with serving(desk) as address:
+    runs = Runs(FakeEngine())
+    with serving(runs) as address:
         page = browser.new_context().new_page()
         page.goto(address + "/#run=" + "x" * 24)
         banner = page.locator(".ds-banner:visible")
@@ -222,7 +222,7 @@ def test_a_run_that_is_gone_is_said(browser: Browser):
         expect(page.locator(".ds-empty:visible")).to_have_count(1)
         run(page, "hello")
         expect(banner).to_have_count(0)
-        desk._runs.clear()
+        runs._runs.clear()
         page.get_by_role("button", name="Copy a link to this view").click()
         expect(banner).to_contain_text("no longer on the server")
         expect(page.get_by_role("button", name="Copy a link")).to_have_text("not copied")
@@ -370,15 +370,15 @@ def test_a_hostile_trace_stays_text(visit: Open, tmp_path: Path):
 
 
 def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from app.studio import upload
+    from app.studio import files
     from core.errors import UserError
 
     path = tmp_path / "bomb.jsonl.gz"
     write_trace(path, Trace(make_header(), tuple(make_run(3)), {}))
-    assert len(upload.open_upload(path).trace().rounds) == 3
-    monkeypatch.setattr(upload, "UNPACKED", 2000)
+    assert len(files.open_upload(path).trace().rounds) == 3
+    monkeypatch.setattr(files, "MAX_UNPACKED", 2000)
     with pytest.raises(UserError, match="unpacks to more"):
-        upload.open_upload(path).trace()
+        files.open_upload(path).trace()
 
 
 # ── hostile text ─────────────────────────────────────────────────────────────────────────────────
@@ -485,10 +485,10 @@ def test_answers_need_a_ticket(address: str):
     config = Client(address, verbose=False).config
     scope = next(c for c in config["components"] if c["props"].get("elem_id") == "ds-scope")
     assert scope["props"]["html_template"] == '<div class="ds-mount"></div>'
-    desk = Desk(FakeEngine())
+    runs = Runs(FakeEngine())
     for ticket in (None, "", 7, [], {"a": 1}, "no such ticket"):
-        assert desk.news(ticket, 0)["run"] is None
-    desk.close()
+        assert runs.updates(ticket, 0)["run"] is None
+    runs.close()
 
 
 @pytest.mark.parametrize("size", [(360, 740), (820, 1100), (1400, 900), (3840, 2160)])

@@ -70,6 +70,28 @@ def test_each_method_has_its_own_knobs_and_curves_can_be_kept(shown: Page):
     expect(lines).to_have_count(1)
 
 
+def test_a_number_takes_the_whole_range_and_no_answer_leaves_nothing_behind(shown: Page):
+    scope = shown.locator(SCOPE)
+    scope.get_by_label("Method").select_option("dart")
+    decay, slider = (shown.get_by_label(f"decay of the q term{end}", exact=True)
+                     for end in (", as a number", ""))  # fmt: skip
+    expect(slider).to_have_attribute("step", "0.05")
+    decay.fill("50")
+    decay.press("Enter")
+    drawn = scope.locator(".ds-plot-key .entry", has_text="logit_decay 50")
+    expect(drawn.first).to_be_visible()
+    expect(scope.locator(".ds-exact")).to_contain_text("✓ exact")
+    decay.fill("101")
+    decay.press("Enter")
+    expect(scope.get_by_role("alert")).to_contain_text("logit_decay must be 0 to 100, not 101")
+    expect(scope.locator(".ds-exact")).to_have_text("no answer")
+    expect(tiles(shown)).to_have_count(0)
+    slider.press("Home")
+    expect(tiles(shown).first).to_be_visible()
+    expect(decay).to_have_value("0")
+    expect(scope.get_by_role("alert")).to_be_hidden()
+
+
 def test_the_text_leads_from_round_to_round_and_nodes_can_be_read(shown: Page):
     scope = shown.locator(SCOPE)
     heading = scope.get_by_role("heading", name="Round")
@@ -106,9 +128,9 @@ def test_what_if_is_no_wider_than_the_window(visit: Open, width: int):
 
 
 def test_a_result_of_cost_takes_the_estimate_s_place(shown: Page, tmp_path: Path):
-    from analysis.cost import Cost, Stage, Timed, fit
+    from analysis.cost import Cost, Point, Stage, fit
 
-    law = fit([Timed(n, *[0.05 + 0.25 * n] * 3) for n in (1, 2, 3, 5, 9, 17, 33)])
+    law = fit([Point(n, *[0.05 + 0.25 * n] * 3) for n in (1, 2, 3, 5, 9, 17, 33)])
     made = Cost("here", "ddtree", law, (Stage(16, 0.01, 0.01, 0.01, 17),))
     scope, path = shown.locator(SCOPE), tmp_path / "cost.json"
     best = scope.locator(".ds-best")

@@ -35,7 +35,8 @@ from app.view.denoise import (
     run_view,
 )
 from core.diffusion.draft_graph_search import BUDGETS
-from core.diffusion.request import DenoiseRequest, Pace
+from core.diffusion.pace import Pace
+from core.diffusion.request import DenoiseRequest
 from core.errors import UserError
 
 FIXED, THRESHOLD = "k tokens", "all with p ≥ t"

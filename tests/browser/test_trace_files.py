@@ -24,7 +24,7 @@ GROUP = "From the command line"
 
 
 @pytest.fixture(scope="module")
-def given(tmp_path_factory: pytest.TempPathFactory) -> TraceFiles:
+def files(tmp_path_factory: pytest.TempPathFactory) -> TraceFiles:
     """A sweep's folder with two traces, one of them under a hostile name, and two broken files."""
     folder = tmp_path_factory.mktemp("sweep")
     (folder / "traces").mkdir()
@@ -37,12 +37,12 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> TraceFiles:
 
 
 @pytest.fixture(scope="module")
-def address(given: TraceFiles) -> Iterator[str]:
-    with served(FakeEngine(), given=given) as found:
+def address(files: TraceFiles) -> Iterator[str]:
+    with served(FakeEngine(), files=files) as found:
         yield found
 
 
-def test_one_opens_and_two_are_compared(visit: Open, given: TraceFiles):
+def test_one_opens_and_two_are_compared(visit: Open, files: TraceFiles):
     page = visit()
     group = page.get_by_role("region", name=GROUP).locator("visible=true")
     names = ["broken.jsonl", "prompts.jsonl", f"traces/{HOSTILE}", "traces/dart.jsonl.gz"]
@@ -58,7 +58,7 @@ def test_one_opens_and_two_are_compared(visit: Open, given: TraceFiles):
     group.get_by_role("button", name="onerror").click()
     expect(state(page)).to_have_text("trace")
     expect(page.locator(".ds-about:visible")).to_contain_text("ar")
-    opened = next(file.name for file in given.files if HOSTILE in file.label)
+    opened = next(file.name for file in files.files if HOSTILE in file.label)
     expect(page).to_have_url(f"{page.url.split('#')[0]}#trace={opened}&round=1")
     _compare(page)
     expect(page).to_have_url(re.compile(r"#trace=file-\w+,file-\w+&.*view=compare"))
@@ -82,7 +82,7 @@ def _compare(page: Page) -> None:
     expect(state(page)).to_have_text(["A: trace", "B: trace"])
 
 
-def test_the_address_of_one_file_opens_it(visit: Open, address: str, given: TraceFiles):
-    page = visit(f"{address}/#trace={given.files[-1].name}")
+def test_the_address_of_one_file_opens_it(visit: Open, address: str, files: TraceFiles):
+    page = visit(f"{address}/#trace={files.files[-1].name}")
     expect(state(page)).to_have_text("trace")
     expect(page.locator(".ds-about:visible")).to_contain_text("dart")
