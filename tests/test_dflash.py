@@ -212,6 +212,25 @@ def test_blocks_side_by_side_equal_blocks_alone():
         assert_close(together[index : index + 1], alone)
 
 
+@pytest.mark.parametrize("make", [toys.dflash_drafter, toys.treeflash_drafter, toys.dart_drafter])
+def test_sessions_at_many_places_of_a_text_equal_sessions_begun_one_by_one(make):
+    """Of every drafter here; its own text stays as it is."""
+    drafter, text = make(), [5, 17, 3, 44, 9, 28, 3, 11, 30, 2, 8, 21]
+    features = toys.full_forward(text, layers=drafter.layers).features
+    drafter.reset(40)
+    drafter.extend(text[:3], features[:3])
+    before, anchors = log_q(drafter.begin(9, 16), [9, 4]), torch.tensor([1, 4, 5, 9])
+    sessions = drafter.begin_each(torch.tensor(text), features, anchors, 16)
+    for session, anchor in zip(sessions, anchors.tolist(), strict=True):
+        alone = make()
+        alone.reset(40)
+        alone.extend(text[:anchor], features[:anchor])
+        expected, path = alone.begin(text[anchor], 16), text[anchor : anchor + 3]
+        assert_close(log_q(session, path), log_q(expected, path), 2e-5)
+        assert_close(listed(session).log_q, listed(expected).log_q, 2e-5)
+    assert torch.equal(log_q(drafter.begin(9, 16), [9, 4]), before)
+
+
 YARN = Rope.of({"rope_scaling": {"type": "yarn", "factor": 4.0}, "max_position_embeddings": 32})
 
 
