@@ -1,13 +1,11 @@
-"""Learn: the steps told end in the very draft, mask, walk and cache rows that the product makes."""
+"""Learn: its steps end in the very draft, mask, walk and cache rows that the product makes."""
 
 from __future__ import annotations
 
 import json
 import math
-import re
 import subprocess
 import sys
-from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 
@@ -21,9 +19,11 @@ from app.learn.course import course
 from app.learn.material import FOLDER, METHODS, Material
 from app.learn.words import para, plain
 from core.drafting import builders
+from core.drafting.session import FactorisedSession
 from core.errors import UserError
 from core.methods.dart import TERM_Q
-from core.rounds.draft import Candidates
+from core.models.tree_mask import ancestor_mask
+from core.rounds.draft import Candidates, Draft
 from core.verification.walk import walk
 from tests.test_imports import HEAVY, ROOT
 
@@ -40,38 +40,33 @@ def proposals(draw) -> Candidates:
     return Candidates(ids.astype(np.int64), log_q)
 
 
-@given(proposals(), st.integers(1, 40))
-def test_the_pops_are_best_first_s(candidates: Candidates, budget: int):
-    draft = builders.best_first(candidates, [99], budget)
-    found = steps.search(candidates, budget)
-    union = steps.considered(found, candidates, 99)
+def check_search(found: steps.Search, union: Draft, draft: Draft, *names: str) -> None:
+    """The popped entries, in their order, are the draft's rows."""
     rows = [0, *(pop.entry + 1 for pop in found.pops)]
     place = {row: at for at, row in enumerate(rows)}
-    for name in ("tokens", "depths", "ranks", "log_q", "scores"):
+    for name in ("tokens", "depths", "ranks", "log_q", *names):
         np.testing.assert_array_equal(getattr(union, name)[rows], getattr(draft, name))
     assert [place.get(int(union.parents[row]), -1) for row in rows] == draft.parents.tolist()
 
 
 @given(proposals(), st.integers(1, 40))
-def test_a_queue_holds_what_waits_best_first(candidates: Candidates, budget: int):
-    found = steps.search(candidates, budget)
+def test_the_steps_end_in_best_first_s_tree_and_the_target_s_mask(lists: Candidates, budget: int):
+    draft = builders.best_first(FactorisedSession(lists), [99], budget)
+    found = steps.search(lists, budget)
+    check_search(found, steps.considered(found, lists, 99), draft, "scores")
+    np.testing.assert_array_equal(steps.mask(draft), ancestor_mask(draft))
+    assert steps.unnested(draft) == ()  # a tree of marginals is nested
+
+
+@given(proposals(), st.integers(1, 40))
+def test_a_queue_holds_what_waits_best_first(lists: Candidates, budget: int):
+    found = steps.search(lists, budget)
     waiting: set[int] = {0} if found.entries else set()
     for pop in found.pops:
         best = min(waiting, key=lambda n: (-found.entries[n].score, n))
         assert pop.entry == best
         waiting = (waiting - {best}) | set(pop.pushed)
         assert list(pop.queue) == sorted(waiting, key=lambda n: (-found.entries[n].score, n))
-
-
-@given(proposals(), st.integers(1, 40))
-def test_the_mask_is_the_target_s(candidates: Candidates, budget: int):
-    draft = builders.best_first(candidates, [99], budget)
-    np.testing.assert_array_equal(steps.mask(draft), builders.ancestor_mask(draft))
-
-
-@given(proposals(), st.integers(1, 40))
-def test_a_tree_of_marginals_is_nested(candidates: Candidates, budget: int):
-    assert steps.unnested(builders.best_first(candidates, [99], budget)) == ()
 
 
 def test_noise_is_the_sampler_s():
@@ -109,24 +104,16 @@ def test_the_runs_are_small_and_of_one_text(shipped: Material):
     assert len(texts) == 1
 
 
-def test_the_search_ends_in_the_very_tree_of_the_round(shipped: Material):
-    draft, rows = shipped.record.draft, [0, *(pop.entry + 1 for pop in shipped.found.pops)]
-    place = {row: at for at, row in enumerate(rows)}
-    for name in ("tokens", "depths", "ranks", "log_q"):
-        np.testing.assert_array_equal(getattr(shipped.queued, name)[rows], getattr(draft, name))
-    parents = [place.get(int(shipped.queued.parents[row]), -1) for row in rows]
-    assert parents == draft.parents.tolist()
-
-
-def test_the_walk_told_is_the_verifier_s(shipped: Material):
+def test_the_search_and_the_walk_are_those_of_the_rounds(shipped: Material):
+    check_search(shipped.found, shipped.queued, steps.tree_of(shipped.record))
     for name in METHODS:
         for record in shipped.traces[name].rounds:
-            choices = record.verdict.target_tokens
-            verdict = walk(record.draft, lambda row, c=choices: int(c[row]))
-            told_ = steps.visits(record)
-            assert tuple(visit.row for visit in told_) == verdict.path == record.verdict.path
-            assert told_[-1].choice == record.verdict.bonus and told_[-1].child is None
-            assert [visit.child for visit in told_[:-1]] == list(verdict.path[1:])
+            tokens = record.verdict.target_tokens
+            verdict = walk(steps.tree_of(record), lambda row, t=tokens: int(t[row]))
+            visits = steps.visits(record)
+            assert tuple(visit.row for visit in visits) == verdict.path == record.verdict.path
+            assert visits[-1].choice == record.verdict.bonus and visits[-1].child is None
+            assert [visit.child for visit in visits[:-1]] == list(verdict.path[1:])
 
 
 def test_the_rows_kept_are_those_the_cache_keeps(shipped: Material):
@@ -156,12 +143,12 @@ def test_dart_s_first_term_is_what_its_chapter_computes(shipped: Material):
     from app.learn.weighed import _over_shown
 
     record, options = shipped.first("dart"), shipped.traces["dart"].header.settings["options"]
-    draft, offered = record.draft, record.candidates
-    assert offered is not None and offered.ids.shape[1] == options["width"]
+    draft, lists = steps.tree_of(record), shipped.lists("dart")
+    assert lists.ids.shape[1] == options["width"]
     for row in range(1, len(draft)):
         level, rank = int(draft.depths[row]) - 1, int(draft.ranks[row]) - 1
         weight = steps.level_weight(level, options["level_power"]) * options["logit_decay"] ** level
-        term = weight * math.log(_over_shown(offered, level, rank))
+        term = weight * math.log(_over_shown(lists, level, rank))
         assert term == pytest.approx(float(draft.notes[TERM_Q][row]), rel=1e-3)
 
 
@@ -205,7 +192,7 @@ def test_every_figure_shows_rows_that_are_there_with_their_parents(made: dict):
                 assert -1 not in marked or "ghost" in whole
 
 
-def test_a_tree_before_the_verdict_tells_nothing_of_it(made: dict):
+def test_a_tree_before_the_verdict_shows_nothing_of_it(made: dict):
     for name, whole in made["trees"].items():
         if name.endswith("?") or name in ("queue", "graph"):
             assert whole["untold"] and whole["p"] is None and "ghost" not in whole
@@ -262,22 +249,6 @@ def test_every_method_was_judged_at_two_budgets_and_both_temperatures():
             counted = sum(n * many for n, many in enumerate(rate.lengths, 1))
             assert counted / sum(rate.lengths) == pytest.approx(rate.tau)
             assert rate.low <= rate.tau <= rate.high
-
-
-def test_the_last_chapter_claims_nothing_that_other_numbers_would_belie():
-    """With every τ turned upside down no sentence may be wrong: numbers are told, not trends."""
-    found = measured.Measured()
-    most = max(rate.tau for rate in found.rates)
-    turned = measured.Measured()
-    turned.__dict__["rates"] = tuple(replace(r, tau=1 + most - r.tau) for r in found.rates)
-    for part in (measured._budgets, measured._sources, measured._samplings):
-        step = part(turned)
-        words = json.dumps([step["text"], step["alt"]], ensure_ascii=False)
-        assert not re.search(r"grow|fall|less than|lower|higher|highest|lowest", words), words
-    text = json.dumps(measured._budgets(found)["text"])
-    few, *_, many = found.some("ddtree")
-    for shown in (few.tau, many.tau, many.tau / few.tau):
-        assert f"{shown:.2f}" in text
 
 
 def test_measurements_that_are_missing_or_broken_are_one_sentence(tmp_path: Path):
