@@ -1,9 +1,9 @@
 """The command line: which commands there are, and how each of them may end.
 
-Exit codes: 0 done · 1 a check found something · 2 bad input, said in one sentence on stderr ·
+Exit codes: 0 done · 1 a check found something · 2 bad input, with one sentence on stderr ·
 130 stopped with Ctrl-C · 141 the reader of our output went away.
 
-A command is a module with ``add_arguments(parser)`` and ``main(args) -> int``; it is imported when
+A command is a module with ``add_arguments(parser)`` and ``main(args) -> int``. It is imported when
 it is chosen, so that ``--help`` and ``replay`` never wait for torch.
 """
 
@@ -28,36 +28,31 @@ PROGRAM = "python -m app"
 
 @dataclass(frozen=True)
 class Command:
-    """One word of the command line. ``examples`` are what follows ``python -m app``."""
+    """One command: its module, what it does, and examples of what follows ``python -m app``."""
 
-    name: str
     module: str
     about: str
     examples: tuple[str, ...]
 
 
-GROUPS: dict[str, tuple[Command, ...]] = {
-    "look": (
-        Command(
-            "studio",
+GROUPS: dict[str, dict[str, Command]] = {
+    "look": {
+        "studio": Command(
             "app.commands.studio",
             "open the studio in the browser (what no command at all does)",
             ("studio", "studio runs/s", "studio --port 7861 --model Qwen/Qwen3-0.6B --device cuda"),
         ),
-        Command(
-            "replay",
+        "replay": Command(
             "app.commands.replay",
             "show a trace in the terminal: its rounds, or one round's tree",
             ("replay run.jsonl", "replay run.jsonl --round 3"),
         ),
-        Command(
-            "validate",
+        "validate": Command(
             "app.commands.validate",
             "say in one sentence whether a file is a readable trace",
             ("validate run.jsonl.gz",),
         ),
-        Command(
-            "export",
+        "export": Command(
             "app.commands.export",
             "write a trace as an offline page, picture, graph, table or timeline",
             (
@@ -66,10 +61,9 @@ GROUPS: dict[str, tuple[Command, ...]] = {
                 "export run.jsonl --to csv --table nodes --out nodes.csv",
             ),
         ),
-    ),
-    "decode": (
-        Command(
-            "run",
+    },
+    "decode": {
+        "run": Command(
             "app.commands.run",
             "decode prompts with one method: text, τ, acceptance, tokens/s",
             (
@@ -78,8 +72,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
                 "run dflash --prompts questions.jsonl --json > answers.jsonl",
             ),
         ),
-        Command(
-            "denoise",
+        "denoise": Command(
             "app.commands.denoise",
             "write with a masked-diffusion model, plainly or with Spiffy's drafts",
             (
@@ -87,28 +80,24 @@ GROUPS: dict[str, tuple[Command, ...]] = {
                 "denoise --prompts questions.jsonl --table --json > speedups.json",
             ),
         ),
-    ),
-    "measure": (
-        Command(
-            "report",
+    },
+    "measure": {
+        "report": Command(
             "app.commands.report",
-            "what traces tell: τ, acceptance and TVD by depth, causes of death, calibration",
+            "what traces show: τ, acceptance and TVD by depth, why branches ended, calibration",
             ("report run.jsonl", "report runs/ --out tables --format csv parquet --html"),
         ),
-        Command(
-            "audit",
+        "audit": Command(
             "app.commands.audit",
             "check that a method writes exactly what plain decoding writes",
             ("audit ddtree", "audit ddtree --prompts questions.txt --budget 7 64 --temperature 1"),
         ),
-        Command(
-            "bench",
+        "bench": Command(
             "app.commands.bench",
             "time methods and budgets against plain decoding and generate()",
             ("bench", "bench ddtree --budget 8 16 32 --max-new-tokens 128 --repeats 5"),
         ),
-        Command(
-            "sweep",
+        "sweep": Command(
             "app.commands.sweep",
             "methods × budgets × prompts × seeds into one table and a trace each (resumable)",
             (
@@ -116,14 +105,12 @@ GROUPS: dict[str, tuple[Command, ...]] = {
                 "sweep runs/s ddtree --budget 8 16 --temperature 1 --seed 0 1 2 --ray auto",
             ),
         ),
-        Command(
-            "collect",
+        "collect": Command(
             "app.commands.collect",
             "run the drafters at every token of one text, for whatif",
             ('collect sky.safetensors --prompt "Why is the sky blue?"',),
         ),
-        Command(
-            "whatif",
+        "whatif": Command(
             "app.commands.whatif",
             "simulate methods, budgets and options on a collected text, without the model",
             (
@@ -131,46 +118,37 @@ GROUPS: dict[str, tuple[Command, ...]] = {
                 "whatif sky.safetensors treeflash --budget 16 64 --set candidates=4",
             ),
         ),
-        Command(
-            "calibrate",
+        "calibrate": Command(
             "app.commands.calibrate",
             "TVD and coverage of drafters by depth, against the marginal",
             ("calibrate runs/calibration", "calibrate runs/c --anchors 192 --continuations 64"),
         ),
-        Command(
-            "cost",
+        "cost": Command(
             "app.commands.cost",
             "measure what a round costs here, and name the budget that pays",
             ("cost sky.safetensors ddtree", "cost sky.safetensors treeflash --check"),
         ),
-    ),
-    "prepare": (
-        Command(
-            "fetch",
+    },
+    "prepare": {
+        "fetch": Command(
             "app.commands.fetch",
             "make the embedded target ready, or another preset",
             ("fetch", "fetch qwen3-4b"),
         ),
-        Command(
-            "train",
-            "core.train.run",
-            "train a drafter for a target (resumable)",
-            ("train --help",),
+        "train": Command(
+            "core.train.run", "train a drafter for a target (resumable)", ("train --help",)
         ),
-        Command(
-            "calibrate-graph",
+        "find-graph": Command(
             "app.commands.find_graph",
             "find the draft graphs that save a diffusion model most calls (resumable)",
-            ("calibrate-graph graphs --prompts questions.jsonl --count 50",),
+            ("find-graph graphs --prompts questions.jsonl --count 50",),
         ),
-        Command(
-            "export-checkpoint",
+        "export-checkpoint": Command(
             "app.commands.export_checkpoint",
-            "write a drafter in the official DFlash format",
+            "write a drafter in its official format",
             ("export-checkpoint runs/drafter-official",),
         ),
-        Command(
-            "ngram",
+        "ngram": Command(
             "app.commands.ngram",
             "count the n-grams of any text into a store, or convert a .trie",
             (
@@ -179,22 +157,22 @@ GROUPS: dict[str, tuple[Command, ...]] = {
                 "ngram ngrams.trie ngrams.safetensors",
             ),
         ),
-        Command(
-            "doctor",
+        "doctor": Command(
             "app.commands.doctor",
-            "show versions, device, models ready, and what is missing",
+            "show versions, device, models ready, methods, and what is missing",
             ("doctor",),
         ),
-    ),
+    },
 }
-COMMANDS = {command.name: command for group in GROUPS.values() for command in group}
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
+ALIASES = {"calibrate-graph": "find-graph"}  # names that commands had
 
 
 class Parser(argparse.ArgumentParser):
     """argparse whose complaints are a UserError: one sentence instead of a usage dump."""
 
     def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message} ({self.prog} --help tells more)")
+        raise UserError(f"{message} (see {self.prog} --help)")
 
 
 class Format(argparse.RawDescriptionHelpFormatter):
@@ -234,14 +212,14 @@ def _dispatch(words: list[str]) -> int:
         return 0
     if not words or words[0].startswith("-"):
         words = ["studio", *words]
-    command = COMMANDS.get(words[0])
-    if command is None:
+    name = ALIASES.get(words[0], words[0])
+    if (command := COMMANDS.get(name)) is None:
         names = ", ".join(COMMANDS)
         raise UserError(f"there is no command {words[0]!r}: choose one of {names}")
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # libraries warn their authors, not our users
     module = importlib.import_module(command.module)
-    parser = command_parser(command)
+    parser = command_parser(name)
     module.add_arguments(parser)
     try:
         args = parser.parse_args(words[1:])
@@ -250,12 +228,13 @@ def _dispatch(words: list[str]) -> int:
     return module.main(args)
 
 
-def command_parser(command: Command) -> Parser:
+def command_parser(name: str) -> Parser:
     """The command's parser, still without its own arguments."""
+    command = COMMANDS[name]
     lines = "\n".join(f"  {PROGRAM} {example}" for example in command.examples)
     title = "example" if len(command.examples) == 1 else "examples"
     return Parser(
-        prog=f"{PROGRAM} {command.name}",
+        prog=f"{PROGRAM} {name}",
         description=f"{command.about[0].upper()}{command.about[1:]}.",
         epilog=f"{title}:\n{lines}",
         formatter_class=Format,
@@ -273,18 +252,18 @@ def overview() -> str:
     ]
     for title, group in GROUPS.items():
         lines.append(f"{title}:")
-        lines += [f"  {command.name:<19}{command.about}" for command in group]
+        lines += [f"  {name:<19}{command.about}" for name, command in group.items()]
         lines.append("")
     lines.append("one example of each:")
     lines += [f"  {PROGRAM} {command.examples[0]}" for command in COMMANDS.values()]
-    return "\n".join([*lines, "", f"{PROGRAM} COMMAND --help tells more."])
+    return "\n".join([*lines, "", f"See {PROGRAM} COMMAND --help for each."])
 
 
 def _prepare_streams() -> None:
     """A terminal that cannot show a character gets an escape, never an exception.
 
-    Python has no stream for one the shell closed: stdout is then one whose reader has gone, and
-    what stderr would be told, nobody hears (print would say it on stdout).
+    Python has no stream for one that the shell closed: stdout then becomes one whose reader has
+    gone, and stderr goes nowhere (print would otherwise write to stdout).
     """
     if sys.stdout is None:
         sys.stdout = _broken_pipe()
@@ -296,17 +275,17 @@ def _prepare_streams() -> None:
 
 
 def _broken_pipe() -> TextIO:
-    """A stream that ends who writes to it, as ``| head`` does in the end, at stdout's place."""
+    """A stream in place of stdout that fails on writing, as ``| head`` does in the end."""
     read, write = os.pipe()
     os.close(read)
-    if write != 1:  # or the next file to be opened would be what libraries take for stdout
+    if write != 1:  # or libraries would take the next file that is opened for stdout
         os.dup2(write, 1)
         os.close(write)
     return open(1, "w", encoding="utf-8", closefd=False)
 
 
 def _complain(sentence: str, code: int) -> int:
-    """Say one line on stderr. It may quote a file or a trace, so it is made safe to show."""
+    """Write one line to stderr. It may quote a file or a trace, so it is made safe to show."""
     from app.view.text import flowing
 
     try:
@@ -318,7 +297,7 @@ def _complain(sentence: str, code: int) -> int:
 
 
 def _reader_gone() -> int:
-    """After ``| head``: no traceback, also not from the interpreter's last flush."""
+    """After ``| head``: no traceback, not even from the interpreter's last flush."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -1,12 +1,12 @@
 """The runs of a sweep on a Ray cluster: workers with an engine each; the driver deals and collects.
 
-A worker is an actor. It gets one run at a time and gives back the trace's bytes or the sentence of
-its failure: plain data. The driver alone writes files, so the nodes need no folder in common, but
-every path that the command names (a model's folder, a drafter's, a method's file) must be there on
-every node. A cluster elsewhere is sent Draftscope's own code and assets, nothing more; what
+A worker is an actor. It gets one run at a time and returns the trace's bytes or the sentence of its
+failure: plain data. Only the driver writes files, so the nodes need no common folder, but every
+path that the command names (a model's folder, a drafter's, a method's file) must exist on every
+node. A cluster elsewhere is sent Draftscope's own code and assets and nothing else; what
 requirements.txt names must be installed there.
 
-A worker that dies takes only its run along: another one gets that run once more, and a new worker
+A worker that dies loses only its run: another worker tries that run once more, and a new worker
 takes the place.
 """
 
@@ -18,7 +18,7 @@ import re
 import socket
 import tempfile
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -243,13 +243,13 @@ class RayCrew:
         try:
             return self._ray.get(ticket)
         except self._ray.exceptions.RayError as error:
-            raise Died(_cause(error)) from None
+            raise Died(_reason(error)) from None
 
     def dismiss(self, worker: Any) -> None:
         self._ray.kill(worker)
 
 
-def _cause(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """Ray's name for it; of an exception in the worker's own start, that one's last line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     own = [line for line in lines if line.split(":")[0].endswith(("Error", "Exception"))]
@@ -258,7 +258,7 @@ def _cause(error: Exception) -> str:
 
 def run_on_ray(
     address: str, workers: int | None, spec: Spec, jobs: Sequence[Job], place: Place, report: Report
-) -> Iterator[Outcome]:
+) -> Generator[Outcome, None, None]:
     """Every run on the cluster at ``address``; its trace is written where ``place`` says.
 
     Raises UserError when there is no Ray, no such cluster, or no worker can be made ready.

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.contestants import Contestant
 from analysis.sweep import Job, Terms
+from analysis.variants import Variant
+from core.decoding.request import RunRequest
 from core.errors import UserError
 
 if TYPE_CHECKING:
-    from core.decoding.engine import Engine, RunRequest
+    from core.decoding.engine import Engine
 
-WARM = 4  # tokens a contestant decodes before its first run is timed
+WARM_UP = 4  # tokens that a variant decodes before its first run is timed
 LONGEST = 300  # characters of a failure's sentence
 Report = Callable[[str], None]  # what is being done
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run that ended. Its trace lies where it was to be written, or ``error`` says why not."""
+    """A run that ended. Its trace is where it was to be written, or ``error`` says why not."""
 
     job: Job
     error: str = ""
@@ -32,24 +33,24 @@ class Runner:
 
     def __init__(self, engine: Engine, terms: Terms):
         self.engine, self.terms = engine, terms
-        self._warm: set[Contestant] = set()
+        self._warm: set[Variant] = set()
 
     def run(self, job: Job, path: Path) -> str:
         """Decode the run into a trace at ``path``; returns why it failed, or nothing.
 
-        Whatever a run raises is its own failure: the next one may well go.
+        Whatever a run raises is its own failure: the next one may succeed.
         """
         from app.commands.run import Job as Decoding
         from app.commands.run import decode
 
-        request = request_of(self.terms, job)
+        request, text = request_of(self.terms, job), job.prompt.text
         try:
-            if job.contestant not in self._warm:
-                short = replace(request, max_new_tokens=min(WARM, request.max_new_tokens))
-                decode(Decoding(self.engine, short, None, False), job.prompt.text)
-                self._warm.add(job.contestant)
-            told = machine(self.engine)
-            decode(Decoding(self.engine, request, path, self.terms.probe, told), job.prompt.text)
+            if job.variant not in self._warm:
+                short = replace(request, max_new_tokens=min(WARM_UP, request.max_new_tokens))
+                decode(Decoding(self.engine, short), text)
+                self._warm.add(job.variant)
+            footer = machine(self.engine)
+            decode(Decoding(self.engine, request, path, self.terms.probe, footer), text)
         except Exception as error:
             return sentence(error)
         return ""
@@ -57,19 +58,16 @@ class Runner:
 
 def request_of(terms: Terms, job: Job) -> RunRequest:
     """The run as the engine takes it."""
-    from core.decoding.engine import RunRequest
-
-    one = job.contestant
     return RunRequest(
         prompt=job.prompt.text,
-        method=str(one.method),
-        budget=one.budget,
+        method=str(job.variant.method),
+        budget=job.variant.budget,
         max_new_tokens=terms.max_new_tokens,
         temperature=terms.temperature,
         top_k=terms.top_k,
         top_p=terms.top_p,
         seed=job.seed,
-        options=one.options,
+        options=job.variant.options,
     )
 
 
@@ -90,8 +88,8 @@ def sentence(error: Exception) -> str:
 
 def run_here(
     runner: Runner, jobs: Sequence[Job], place: Callable[[Job], Path], report: Report
-) -> Iterator[Outcome]:
-    """Every run in this process, one after the other, into the files ``place`` names."""
+) -> Generator[Outcome, None, None]:
+    """Every run in this process, one after the other, into the files that ``place`` names."""
     for job in jobs:
         report(job.title)
         yield Outcome(job, runner.run(job, place(job)))

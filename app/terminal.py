@@ -1,7 +1,7 @@
 """What the commands print with: tables, a growing text, progress. Colours only on a terminal.
 
-Everything a model or a file said goes through ``flowing`` before it is printed, so no escape
-sequence reaches a terminal.
+Text of a model or a file goes through ``flowing`` before it is printed, so no escape sequence
+reaches a terminal.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from analysis.numbers import share
 from app.view.text import flowing
+from core.progress import Progress
 
 BAR = 24  # characters of the longest bar
 EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -83,10 +85,10 @@ class GrowingText:
             self._shown = len(ready)
 
 
-class Progress:
+class ProgressBar:
     """Long work on stderr: a bar on a terminal, otherwise a line now and then.
 
-    ``total`` counts the steps; ``at(done)`` moves, ``None`` means that nobody knows how far it is.
+    ``total`` counts the steps; ``at(done)`` moves it, ``None``: how far it is is not known.
     """
 
     def __init__(self, title: str, total: float = 1.0):
@@ -94,7 +96,7 @@ class Progress:
         self._bar, self._task = None, None
         self._last = -float("inf")
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressBar:
         if sys.stderr.isatty():
             from rich import progress
 
@@ -118,6 +120,10 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
+    def report(self, step: Progress) -> None:
+        """Take what a loader reports (``core.progress``)."""
+        self.at(step.fraction, step.stage)
+
     def at(self, done: float | None, note: str = "") -> None:
         title = f"{self._title}: {note}" if note else self._title
         if self._bar is not None and self._task is not None:
@@ -127,4 +133,4 @@ class Progress:
         now = time.monotonic()
         if now - self._last >= SPARSE_SECONDS:
             self._last = now
-            say(title if done is None else f"{title} ({done / self._total:.0%})")
+            say(title if done is None else f"{title} ({share(done / self._total, 0)})")

@@ -1,4 +1,4 @@
-"""Trace files given on the command line: found, named, counted. Never imports torch or Gradio."""
+"""Trace files that the command line names: found, labelled, counted. Never torch or Gradio."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from core.errors import UserError
 from core.traces.reader import TraceReader
 from core.traces.schema import ENDINGS, Header
 
-MOST = 500  # files that are listed
+MAX_FILES = 500  # that are listed
 
 
 @dataclass(frozen=True)
 class TraceFile:
-    """A file, and its name as the folder it was found in has it: that is anybody's text."""
+    """A file, and its name within the folder it was found in: any text at all."""
 
     path: Path
     label: str
 
     @cached_property
     def name(self) -> str:
-        """What a page asks for it by. It tells nothing of the path, and a link with it still means
-        this file when the studio was started anew."""
+        """The name the page knows it by. It reveals nothing of the path, and a link with it still
+        means this file after the studio was started again."""
         return f"file-{sha256(os.fsencode(self.path)).hexdigest()[:16]}"
 
     def header(self) -> Header:
-        """Quick, whatever the size. Raises UserError for what is no trace."""
+        """Reads only the first line. Raises UserError for what is no trace."""
         return _header(self.path)
 
 
@@ -53,17 +53,17 @@ class TraceFiles:
 def find(paths: Sequence[Path]) -> TraceFiles:
     """The traces at these paths, files or folders of any depth, sorted by name.
 
-    Raises UserError for a path that is not there or holds no trace. Of a folder's files only as
-    many are looked into as it takes to find one.
+    Raises UserError for a path that is not there or holds no trace. Only as many of a folder's
+    files are opened as it takes to find one.
     """
     labels: dict[Path, str] = {}
     for path in paths:
         for file in _at(path):
             label = file.name if file == path else file.relative_to(path).as_posix()
             labels.setdefault(file.resolve(), label)
-    files = [TraceFile(path, label) for path, label in _apart(labels).items()]
+    files = [TraceFile(path, label) for path, label in _distinct(labels).items()]
     files.sort(key=lambda file: _by_name(file.label))
-    return TraceFiles(tuple(files[:MOST]), len(files))
+    return TraceFiles(tuple(files[:MAX_FILES]), len(files))
 
 
 def _at(path: Path) -> list[Path]:
@@ -103,14 +103,14 @@ def _header(path: Path) -> Header:
         raise UserError(f"{path.name} cannot be read: {error.strerror or error}") from None
 
 
-def _apart(labels: Mapping[Path, str]) -> dict[Path, str]:
-    """Labels that several files share, each with as many of its folders as tell them apart."""
-    apart = dict(labels)
-    while clash := _shared(apart):
+def _distinct(labels: Mapping[Path, str]) -> dict[Path, str]:
+    """Labels that several files share, each with enough of its folders to differ."""
+    distinct = dict(labels)
+    while clash := _shared(distinct):
         for path in clash:
-            parts = len(Path(apart[path]).parts) + 1
-            apart[path] = Path(*path.parts[-parts:]).as_posix()
-    return apart
+            parts = len(Path(distinct[path]).parts) + 1
+            distinct[path] = Path(*path.parts[-parts:]).as_posix()
+    return distinct
 
 
 def _shared(labels: Mapping[Path, str]) -> list[Path]:

@@ -1,6 +1,7 @@
 """``audit``: decode both ways, plainly and with a method, and report the first difference.
 
-Exit code 1 when a token differs beyond a tie.
+Exit code 1 when a token differs beyond a tie, or, for a method that keeps only the distribution,
+when its tokens do not follow the target's.
 """
 
 from __future__ import annotations
@@ -11,12 +12,23 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from analysis.numbers import plural
 from app.commands import common
-from app.terminal import Progress, one_line
+from app.commands.arguments import (
+    add_method_options,
+    add_model_options,
+    add_number,
+    add_numbers,
+    add_prompt_options,
+    add_sampling_options,
+    one_method,
+)
+from app.commands.prompts import prompts_of
+from app.terminal import ProgressBar, one_line
 
 if TYPE_CHECKING:
-    from analysis.audit import Finding
-    from core.decoding.engine import RunRequest
+    from analysis.audit import Difference, Finding
+    from core.decoding.request import RunRequest
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,59 +36,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Check that a method writes exactly what plain decoding writes, greedy and sampled.\n"
         "On a CPU in float32 no token may differ. In bfloat16 a token may differ only where the\n"
         "two best scores tie within 4 units in the last place; such ties are counted and shown.\n"
-        "Exit code 1 when a token differs beyond that."
+        "A method whose verification rule keeps only the distribution writes another text when it\n"
+        "samples: there the distribution of its tokens is tested against the target's.\n"
+        "Exit code 1 when a token differs beyond a tie, or a distribution does."
     )
-    common.add_method_options(parser)
-    common.add_prompt_options(parser, required=False)
+    add_method_options(parser)
+    add_prompt_options(parser, required=False)
     group = parser.add_argument_group("decoding")
-    group.add_argument(
-        "--budget",
-        type=common.whole,
-        nargs="+",
-        metavar="N",
-        help="one or several budgets (default 7 64)",
-    )
-    group.add_argument(
-        "--max-new-tokens", type=common.whole, default=64, metavar="N", help="default 64"
-    )
-    common.add_sampling_options(parser, temperature=1.0)
-    common.add_model_options(parser)
+    add_numbers(group, "--budget", (7, 64), "one or several budgets")
+    add_number(group, "--max-new-tokens", 64)
+    add_sampling_options(parser, temperature=1.0)
+    add_model_options(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object per check on stdout")
 
 
 def main(args: argparse.Namespace) -> int:
-    prompts = common.chosen_prompts(args)
-    if not prompts:
-        from analysis.prompts import PROMPTS
+    from analysis.prompts import PROMPTS
 
-        prompts = list(PROMPTS)
-    requests = _requests(args, prompts)
-    engine = common.load_engine(args, [request.method for request in requests])
+    requests = _requests(args, prompts_of(args, PROMPTS))
+    engine = common.load_engine(args, [requests[0].method])
     engine.method(requests[0].method, dict(requests[0].options))
     from analysis.audit import audit
 
     findings = []
-    with Progress("auditing", len(requests)) as progress:
+    with ProgressBar("auditing", len(requests)) as progress:
         progress.at(0)
         for finding in audit(engine, requests):
             findings.append(finding)
-            if args.json:
-                print(json.dumps(_as_json(finding)), flush=True)
-            else:
-                print(_line(finding), flush=True)
+            print(json.dumps(_to_json(finding)) if args.json else _line(finding), flush=True)
             progress.at(len(findings))
-    return _conclude(findings, args.json)
+    if not args.json:
+        print(_conclusion(findings))
+    return 0 if all(finding.lossless for finding in findings) else 1
 
 
 def _requests(args: argparse.Namespace, prompts: Sequence[str]) -> list[RunRequest]:
     """Every prompt × greedy and sampled × budget. Raises UserError for a setting out of range."""
-    asked = common.asked(args, common.chosen_method(args))
-    greedy = replace(asked, temperature=0.0, top_k=0, top_p=1.0)
+    sampled = common.request_of(args, one_method(args))
+    greedy = replace(sampled, temperature=0.0, top_k=0, top_p=1.0)
     requests = [
-        replace(rule, prompt=prompt, budget=budget)
+        replace(request, prompt=prompt, budget=budget)
         for prompt in prompts
-        for rule in dict.fromkeys((greedy, asked))
-        for budget in args.budget or (7, 64)
+        for request in dict.fromkeys((greedy, sampled))
+        for budget in args.budget
     ]
     for request in requests:
         request.settings()
@@ -84,44 +86,58 @@ def _requests(args: argparse.Namespace, prompts: Sequence[str]) -> list[RunReque
 
 
 def _line(finding: Finding) -> str:
-    asked, found = finding.request, finding.difference
-    rule = "greedy" if asked.temperature == 0 else f"T={asked.temperature:g} seed {asked.seed}"
-    if found is None:
-        verdict = "same"
-    else:
-        gap, bound = found.margin.gap, found.margin.bound
-        kind = "tie" if found.tied else "DIFFERENT"
-        verdict = (
-            f"{kind} at new token {found.index}: plain {found.plain}, {asked.method} "
-            f"{found.method}; top-1/top-2 gap {gap:.3g}, tie bound {bound:.3g}"
-        )
-    what = f"{asked.method} B={asked.budget}"
-    count = f"{finding.tokens} tokens"
-    return f"{what:<14} {rule:<14} {count:<11} {verdict}  {one_line(asked.prompt, 40)}"
+    request = finding.request
+    sampling = f"T={request.temperature:g} seed {request.seed}" if request.temperature else "greedy"
+    method, tokens = f"{request.method} B={request.budget}", f"{finding.tokens} tokens"
+    prompt = one_line(request.prompt, 40)
+    return f"{method:<14} {sampling:<14} {tokens:<11} {_verdict(finding)}  {prompt}"
 
 
-def _conclude(findings: Sequence[Finding], as_json: bool) -> int:
-    """The last line, and the exit code."""
-    ties = sum(f.difference is not None and f.difference.tied for f in findings)
+def _verdict(finding: Finding) -> str:
+    if finding.distribution is not None:
+        from analysis.distribution import sentence
+
+        verdict = "same distribution" if finding.lossless else "ANOTHER DISTRIBUTION"
+        return f"{verdict}: {sentence(finding.distribution)}"
+    found = finding.difference
+    return "same" if found is None else _difference(found, finding.request.method)
+
+
+def _difference(found: Difference, method: str) -> str:
+    return (
+        f"{'tie' if found.tied else 'DIFFERENT'} at new token {found.index}: plain {found.plain}, "
+        f"{method} {found.method}; top-1/top-2 gap {found.margin.gap:.3g}, "
+        f"tie bound {found.margin.bound:.3g}"
+    )
+
+
+def _conclusion(findings: Sequence[Finding]) -> str:
+    texts = [f for f in findings if f.distribution is None]
+    tested = len(findings) - len(texts)
     wrong = sum(not f.lossless for f in findings)
-    tokens = sum(f.tokens for f in findings)
-    if not as_json:
-        verdict = f"{wrong} of {len(findings)} differ" if wrong else "lossless"
-        counts = f"{len(findings)} comparisons, {tokens} tokens, {ties} differences in ties"
-        print(f"{verdict}: {counts}")
-    return 1 if wrong else 0
+    ties = sum(f.difference is not None and f.difference.tied for f in texts)
+    tokens = sum(f.tokens for f in texts)
+    parts = [f"{plural(len(texts), 'comparison')}, {tokens} tokens, {ties} differences in ties"]
+    if tested:
+        parts = parts if texts else []
+        parts.append(f"{plural(tested, 'test')} of the distribution: no token is compared there")
+    verdict = f"{wrong} of {len(findings)} differ" if wrong else "lossless"
+    if tested and not wrong:
+        verdict = "lossless in distribution"
+    return f"{verdict}: {'; '.join(parts)}"
 
 
-def _as_json(finding: Finding) -> dict[str, Any]:
-    asked, found = finding.request, finding.difference
+def _to_json(finding: Finding) -> dict[str, Any]:
+    found, tested = finding.difference, finding.distribution
     return {
-        **asdict(asked),
+        **asdict(finding.request),
         "tokens": finding.tokens,
         "rounds": finding.rounds,
-        "same": found is None,
+        "same": tested is None and found is None,
         "lossless": finding.lossless,
         # a text that differs in its first token has no measured gap: null, JSON knows no NaN
         "difference": _finite(asdict(found)) | {"tied": found.tied} if found else None,
+        "distribution": _finite(asdict(tested)) if tested else None,
     }
 
 

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
+from analysis.numbers import milliseconds, number, rate, share, tau
 from app.commands import common
-from app.terminal import Progress, console, say, table
+from app.commands.arguments import (
+    add_method_options,
+    add_model_options,
+    add_number,
+    add_numbers,
+    add_prompt_options,
+    add_sampling_options,
+)
+from app.commands.prompts import prompts_of
+from app.terminal import ProgressBar, console, say, table
+from core.decoding.request import check_budget
 from core.errors import UserError
-from core.methods.registry import RECIPES
+from core.methods.names import METHODS, PLAIN
 
 if TYPE_CHECKING:
-    from analysis.bench import Benched, Plan, Roof, Row
+    from analysis.bench import Plan, Result, Roof, Row
     from core.decoding.engine import Engine
 
 COLUMNS = ("", "τ", "s", "tokens/s", "× plain", "× generate", "tokens as plain")
@@ -26,115 +38,105 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "against transformers' generate(), without and with prompt lookup: the same prompts, one\n"
         "run, the order changing every time; medians over repeats, ratios by prompt.\n"
         "Below it the roofline: what a round must at least move and compute (the drafter's pass\n"
-        "included; activations left out), the time that takes at the copy bandwidth and matrix\n"
-        "rate measured in the same run, and which share of it was reached: in the rounds, and in\n"
-        "the whole run, prefill included.\n"
+        "included, activations left out), how long that takes at the copy bandwidth and matrix\n"
+        "rate measured in the same run, and the share of it that was reached: in the rounds, and\n"
+        "in the whole run, prefill included.\n"
         "Exit code 1 when a greedy or seeded text is not plain decoding's, token by token."
     )
-    common.add_method_options(parser, several=True)
-    common.add_prompt_options(parser, required=False)
+    add_method_options(parser, several=True)
+    add_prompt_options(parser, required=False)
     group = parser.add_argument_group("decoding")
-    group.add_argument(
-        "--budget",
-        type=common.whole,
-        nargs="+",
-        default=[8, 16, 64],
-        metavar="N",
-        help="one or several budgets (default 8 16 64)",
-    )
-    group.add_argument(
-        "--max-new-tokens", type=common.whole, default=64, metavar="N", help="default 64"
-    )
-    group.add_argument("--repeats", type=common.whole, default=3, metavar="N", help="default 3")
-    common.add_sampling_options(parser, temperature=0.0)
-    common.add_model_options(parser)
+    add_numbers(group, "--budget", (8, 16, 64), "one or several budgets")
+    add_number(group, "--max-new-tokens", 64)
+    add_number(group, "--repeats", 3)
+    add_sampling_options(parser, temperature=0.0)
+    add_model_options(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout, no table")
 
 
 def main(args: argparse.Namespace) -> int:
-    if args.repeats < 1:
-        raise UserError(f"the repeats must be at least 1, not {args.repeats}")
     plan = _plan(args)
-    from analysis.bench import bench, contestants, roofs, rows
+    from analysis.bench import bench, roofs, rows, with_baselines
 
-    field = contestants([*args.methods, *args.named] or tuple(RECIPES), args.budget, dict(args.set))
-    engine = common.load_engine(args, [c.method for c in field if c.method])
-    for contestant in field:
-        if contestant.method is not None:
-            engine.method(contestant.method, dict(contestant.options))
-    with Progress("timing", plan.repeats * len(plan.prompts) * len(field)) as progress:
-        benched = bench(engine, plan, field, progress.at)
-    found, beside = rows(benched.timings, field), roofs(benched, field)
+    methods = [*args.methods, *args.named] or list(METHODS)
+    variants = with_baselines(methods, args.budget, dict(args.set))
+    engine = common.load_engine(args, [v.method for v in variants if v.method])
+    for variant in variants:
+        if variant.method is not None:
+            engine.method(variant.method, dict(variant.options))
+    with ProgressBar("timing", plan.repeats * len(plan.prompts) * len(variants)) as progress:
+        result = bench(engine, plan, variants, progress.at)
+    found, limits = rows(result.timings, variants), roofs(result, variants)
+    facts = _facts(engine, plan)
     if args.json:
-        facts = {"rows": [asdict(row) for row in found], "machine": asdict(benched.machine)}
-        facts |= {"roofline": [asdict(roof) for roof in beside]}
-        print(json.dumps(_facts(engine, plan) | facts))
+        facts |= {"rows": [asdict(row) for row in found], "machine": asdict(result.machine)}
+        print(json.dumps(facts | {"roofline": [asdict(roof) for roof in limits]}))
     else:
-        print_rows(engine, plan, found)
-        print_roofs(benched, beside)
-    return _conclude(found, exact=str(_facts(engine, plan)["dtype"]) in ("float32", "float64"))
+        _print_rows(facts, plan, found)
+        _print_roofs(result, limits)
+    return _conclude(found, exact=facts["dtype"] in ("float32", "float64"))
 
 
 def _plan(args: argparse.Namespace) -> Plan:
     """Raises UserError for a setting out of range, before anything is loaded."""
     from analysis.bench import Plan
     from analysis.prompts import PROMPTS
-    from core.decoding.engine import RunRequest
 
-    request = replace(common.asked(args, "ar"), options=())  # each contestant has its own
+    if args.repeats < 1:
+        raise UserError(f"the repeats must be at least 1, not {args.repeats}")
     for budget in args.budget:
-        RunRequest(prompt="", budget=budget).settings()
+        check_budget(budget)
+    request = replace(common.request_of(args, PLAIN), options=())  # each variant has its own
     request.settings()
-    return Plan(tuple(common.chosen_prompts(args, PROMPTS)), request, args.repeats)
+    return Plan(tuple(prompts_of(args, PROMPTS)), request, args.repeats)
 
 
-def print_rows(engine: Engine, plan: Plan, found: list[Row]) -> None:
-    facts, out = _facts(engine, plan), console()
+def _print_rows(facts: dict[str, object], plan: Plan, found: Sequence[Row]) -> None:
+    out, sampled = console(), plan.request.temperature > 0
     out.print(
         f"{facts['model']} · {facts['device']} · {facts['dtype']} · {facts['threads']} threads · "
         f"{len(plan.prompts)} prompts × {plan.repeats} repeats · "
         f"up to {plan.request.max_new_tokens} new tokens",
         soft_wrap=True,
     )
-    sampled = plan.request.temperature > 0
     out.print(table(COLUMNS, [_cells(row, sampled) for row in found], left=("",)))
 
 
 def _cells(row: Row, sampled: bool) -> tuple[str, ...]:
-    own_noise = sampled and row.method == "generate"  # it draws from another random stream
+    other_noise = sampled and row.method == "generate"  # it draws from another random stream
     return (
         row.name,
-        "–" if row.tau is None else f"{row.tau:.2f}",
-        f"{row.seconds:.2f}",
-        f"{row.tokens_per_second:.1f}",
-        f"{row.plain_ratio:.2f}",
-        f"{row.generate_ratio:.2f}",
-        "–" if own_noise else f"{row.same} of {row.prompts}",
+        tau(row.tau),
+        number(row.seconds),
+        rate(row.tokens_per_second),
+        number(row.plain_ratio),
+        number(row.generate_ratio),
+        "–" if other_noise else f"{row.same} of {row.prompts}",
     )
 
 
-def print_roofs(benched: Benched, beside: list[Roof]) -> None:
-    machine, out = benched.machine, console()
+def _print_roofs(result: Result, limits: Sequence[Roof]) -> None:
+    machine, out = result.machine, console()
     out.print()
     out.print(
-        f"roofline: copies {machine.bandwidth / 1e9:.1f} GB/s, "
-        f"matrices {machine.rate / 1e9:.0f} GFLOP/s, measured between the turns",
+        f"roofline: copies {number(machine.bandwidth / 1e9, 1)} GB/s, "
+        f"matrices {number(machine.rate / 1e9, 0)} GFLOP/s, measured between the turns",
         soft_wrap=True,
     )
-    out.print(table(ROOFLINE, [_roof_cells(roof) for roof in beside], left=("a round", "bound")))
+    out.print(table(ROOFLINE, [_roof_cells(roof) for roof in limits], left=("a round", "bound")))
 
 
 def _roof_cells(roof: Roof) -> tuple[str, ...]:
     return (
         roof.name,
-        f"{roof.rows:.1f}",
-        f"{roof.bytes / 1e6:.1f}",
-        f"{roof.flops / 1e9:.2f}",
-        f"{roof.floor * 1e3:.2f}",
+        number(roof.rows, 1),
+        number(roof.bytes / 1e6, 1),
+        number(roof.flops / 1e9),
+        milliseconds(roof.floor, 2).removesuffix(" ms"),
         roof.bound,
-        "–" if roof.seconds is None else f"{roof.seconds * 1e3:.2f}",
-        "–" if roof.reached is None else f"{roof.reached:.0%}",
-        f"{roof.whole:.0%}",
+        milliseconds(roof.seconds, 2).removesuffix(" ms"),
+        share(roof.reached, 0),
+        share(roof.whole, 0),
     )
 
 
@@ -155,10 +157,10 @@ def _facts(engine: Engine, plan: Plan) -> dict[str, object]:
     }
 
 
-def _conclude(found: list[Row], exact: bool) -> int:
-    """Exit code 1 when one of our methods wrote another text than plain decoding and numbers were
+def _conclude(found: Sequence[Row], exact: bool) -> int:
+    """Exit code 1 when a method of ours wrote another text than plain decoding in numbers that are
     ``exact`` enough to tell: in bfloat16 two tokens may tie, and drafts round otherwise."""
     wrong = [row.name for row in found if row.method != "generate" and not row.identical]
     if wrong:
-        say(f"not plain decoding's tokens: {', '.join(wrong)}; `audit` tells where, and if a tie")
+        say(f"not plain decoding's tokens: {', '.join(wrong)}; `audit` shows where, and if a tie")
     return int(exact and bool(wrong))

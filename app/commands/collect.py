@@ -3,76 +3,77 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from analysis.collection import Collection, check_listable, drafter_key
 from app.commands import common
-from app.terminal import Progress, say
+from app.commands.arguments import (
+    add_drafter_options,
+    add_model_options,
+    add_number,
+    add_prompt_options,
+    add_sampling_options,
+    option_values,
+    whole,
+)
+from app.commands.prompts import prompts_of
+from app.terminal import ProgressBar, say
 from core.errors import UserError
+from core.methods.method import Value
+from core.methods.registry import find
+from core.rounds.draft import MAX_BUDGET
 from core.rounds.round import Sampling
-
-if TYPE_CHECKING:
-    from analysis.collected import Collected
-    from core.methods.registry import Value
-
-DRAFTERS = ("dflash", "treeflash", "dart")
-WIDEST = {"candidates": 32, "siblings": 32}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Write the target's text on one prompt, and what the drafters say at every token of it,\n"
         "into one file. Any builder, budget and option is then simulated without the model:\n"
-        "whatif FILE. An interrupted collection goes on where it was."
+        "whatif FILE. An interrupted collection continues."
     )
-    parser.add_argument("file", type=Path, metavar="FILE", help="where to, such as sky.safetensors")
-    parser.add_argument(
-        "--methods", type=common.method, nargs="+", default=list(DRAFTERS), metavar="METHOD",
-        help="whose drafters (default: dflash treeflash dart)",
+    parser.add_argument("file", type=Path, metavar="FILE", help="such as sky.safetensors")
+    add_drafter_options(
+        parser, listable=True,
+        set_help="an option of a drafter (default: the largest lists that can be simulated)",
     )  # fmt: skip
-    common.add_prompt_options(parser, required=True)
-    group = parser.add_argument_group("what is kept")
+    add_prompt_options(parser, required=True)
+    group = parser.add_argument_group("what is written")
+    add_number(group, "--max-new-tokens", 256)
     group.add_argument(
-        "--max-new-tokens", type=common.whole, default=256, metavar="N", help="default 256"
-    )
-    group.add_argument(
-        "--kept", type=common.whole, default=1024, metavar="K",
-        help="tokens per depth (default 1024: exact at every budget)",
+        "--width", "--kept", type=whole, default=MAX_BUDGET, metavar="K",
+        help=f"tokens listed per depth (default {MAX_BUDGET}: exact at every budget)",
     )  # fmt: skip
     group.add_argument(
         "--no-marginals", action="store_true",
-        help="leave out plain q beside TreeFlash's q′: a third smaller",
+        help="leave out q whatever stands before, where the drafter reads the token before: a "
+        "third smaller",
     )  # fmt: skip
-    group.add_argument(
-        "--set", type=common.assignment, action="append", default=[], metavar="NAME=VALUE",
-        help="an option of a drafter (default candidates=32 siblings=32: the largest that can be "
-        "simulated)",
-    )  # fmt: skip
-    common.add_sampling_options(parser, temperature=0.0)
-    common.add_model_options(parser)
+    add_sampling_options(parser, temperature=0.0)
+    add_model_options(parser)
 
 
 def main(args: argparse.Namespace) -> int:
-    prompts = common.chosen_prompts(args)
+    prompts = prompts_of(args)
     if len(prompts) != 1:
         raise UserError(f"a collected file holds one text, not {len(prompts)}")
+    for method in args.methods:
+        check_listable(method)
     sampling = Sampling(args.temperature, args.top_k, args.top_p, args.seed)
-    default = WIDEST if "treeflash" in " ".join(args.methods) else {}
-    given = default | {k.replace("-", "_"): v for k, v in args.set}
-    older = _older(args.file)
-    if older and (other := _other(older, args, prompts[0], sampling, given)):
-        raise _finished(args.file, other)
-    engine = common.load_engine(args)
-    from analysis.collect import Plan, collect, source_of
+    from analysis.collect import Plan, collect, source_of, widest
 
-    plan = Plan(args.max_new_tokens, args.kept, sampling, not args.no_marginals)
+    values = widest(args.methods) | option_values(args)
+    older = _older(args.file)
+    if older and (other := next(_differences(older, args, prompts[0], sampling, values), None)):
+        raise _finished(args.file, other)
+    plan = Plan(args.max_new_tokens, args.width, sampling, not args.no_marginals)
     plan.check()
-    source = source_of(engine, args.methods, given)
+    engine = common.load_engine(args)
+    source = source_of(engine, args.methods, values)
     if older and older.header.name != source.facts.name:
         raise _finished(args.file, f"target, {older.header.name}")
     ids = engine.prepare().encode_chat(prompts[0])
-    with Progress("collecting") as progress:
+    with ProgressBar("collecting") as progress:
         made = collect(source, ids, args.file, plan, prompts[0], progress.at)
     size = args.file.stat().st_size / 1e6
     say(
@@ -82,17 +83,15 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _older(path: Path) -> Collected | None:
-    """The finished collection at ``path``, if there is one. An existing file is only replaced by
-    its like, so that a slip costs no model and no text."""
-    from analysis.collected import Collected
-
+def _older(path: Path) -> Collection | None:
+    """The finished collection at ``path``, if there is one. A file is only replaced by its like, so
+    that a slip costs no model and no text."""
     if not path.absolute().parent.is_dir():
         raise UserError(f"there is no folder {path.absolute().parent}")
     if not path.exists():
         return None
     try:
-        return Collected.load(path)
+        return Collection.load(path)
     except UserError:
         raise UserError(f"{path} exists and is no collected text") from None
 
@@ -103,46 +102,44 @@ def _finished(path: Path, other: str) -> UserError:
     )
 
 
-def _other(
-    older: Collected,
+def _differences(
+    older: Collection,
     args: argparse.Namespace,
     prompt: str,
     sampling: Sampling,
-    given: Mapping[str, Value],
-) -> str | None:
-    """What an older collection has that is not asked for now; None: it is the same again."""
-    from analysis.collected import drafter_key
-
+    values: Mapping[str, Value],
+) -> Iterator[str]:
+    """What an older collection has that the arguments do not name; nothing: it is the same."""
     header = older.header
     methods = {drafter_key(method): method for method in args.methods}
     if header.prompt_text != prompt:
-        return "prompt"
+        yield "prompt"
     if Sampling(**header.sampling) != sampling:
-        return "sampling"
+        yield "sampling"
     if set(header.drafters) != set(methods):
-        return f"set of drafters, {', '.join(header.drafters)}"
+        yield f"set of drafters, {', '.join(header.drafters)}"
+        return
     count = older.end - older.answer
     ended = int(older.tokens[older.end - 1]) in header.stop_ids
     if count > args.max_new_tokens or (count < args.max_new_tokens and not ended):
-        return f"number of new tokens, {count}"
+        yield f"number of new tokens, {count}"
     for name, limits in header.drafters.items():
-        if limits.kept != args.kept and not (limits.complete and limits.kept < args.kept):
-            return f"number of tokens per depth, {limits.kept}"
+        if limits.width != args.width and not (limits.complete and limits.width < args.width):
+            yield f"number of tokens per depth, {limits.width}"
         if limits.candidates and (f"{name}.next_marginal" in older.arrays) == args.no_marginals:
-            return "choice of --no-marginals"
-        for option, value in _options(methods[name], given, header.vocabulary).items():
-            held = (
-                getattr(limits, option) if option in WIDEST else limits.options.get(option, value)
-            )
-            if held != value:
-                return f"{option}, {held}"
-    return None
+            yield "choice of --no-marginals"
+        for option, value in _drafter_options(methods[name], values, header.vocabulary).items():
+            held = limits.setting(option)
+            if held is not None and held != value:
+                yield f"{option}, {held}"
 
 
-def _options(method: str, given: Mapping[str, Value], vocabulary: int) -> dict[str, Value]:
-    """The options of a method's drafter as a file says them: no list is longer than all tokens."""
-    from core.methods.registry import recipe, settle
-
-    names = recipe(method).drafter_options
-    settled = settle(method, {k: v for k, v in given.items() if k in names})
-    return {k: min(int(settled[k]), vocabulary) if k in WIDEST else settled[k] for k in names}
+def _drafter_options(method: str, values: Mapping[str, Value], vocabulary: int) -> dict[str, Value]:
+    """The options of a method's drafter as a file has them: no list is longer than all tokens."""
+    found = find(method)
+    options = {o.name: o for o in found.drafter_options}
+    resolved = found.resolve({k: v for k, v in values.items() if k in options})
+    return {
+        name: resolved[name] if o.collect is None else min(int(resolved[name]), vocabulary)
+        for name, o in options.items()
+    }

@@ -4,141 +4,147 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analysis.numbers import milliseconds, number, rate, ratio, share
 from app.commands import common
-from app.terminal import Progress, bar, console, say, table
+from app.commands.arguments import (
+    add_method_options,
+    add_model_options,
+    add_number,
+    add_numbers,
+    one_method,
+    option_values,
+)
+from app.terminal import ProgressBar, bar, console, say, table
+from core.decoding.request import check_budget
 from core.errors import UserError
 
 if TYPE_CHECKING:
-    from analysis.collected import Collected
-    from analysis.cost import Checked, Expected, Fit
+    from analysis.collection import Collection
+    from analysis.cost import Estimate, Fit, RealRun
     from core.decoding.engine import Engine
-
-BUDGETS = (1, 2, 4, 8, 12, 16, 24, 32, 64, 128, 256)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Measure verify time against rows on this machine, fit it, and put it together with a\n"
-        "method's drafting and building and with the rounds simulated on a collected text\n"
-        "(collect FILE): expected tokens/s by budget. --check decodes at the best one, at its\n"
-        "neighbours and plainly, and says what came out."
+        "Measure verify time against rows on this machine, fit it, and combine it with a method's\n"
+        "drafting and building and with the rounds simulated on a collected text (collect FILE):\n"
+        "expected tokens/s by budget. --check decodes at the best one, at its neighbours and\n"
+        "plainly, and reports what came out."
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="a collected text")
-    common.add_method_options(parser)
-    parser.add_argument(
-        "--budget", type=common.whole, nargs="+", default=list(BUDGETS), metavar="N",
-        help="default " + " ".join(map(str, BUDGETS)),
-    )  # fmt: skip
-    parser.add_argument("--repeats", type=common.whole, default=7, metavar="N", help="default 7")
+    add_method_options(parser)
+    add_numbers(parser, "--budget", (1, 2, 4, 8, 12, 16, 24, 32, 64, 128, 256))
+    add_number(parser, "--repeats", 7)
     parser.add_argument("--check", action="store_true", help="decode for real and compare")
     parser.add_argument(
         "--json", action="store_true", help="one JSON object on stdout, no table; What-if opens it"
     )
-    common.add_model_options(parser)
+    add_model_options(parser)
 
 
 def main(args: argparse.Namespace) -> int:
     if args.repeats < 1:
         raise UserError(f"the repeats must be at least 1, not {args.repeats}")
-    from analysis.collected import Collected
-    from analysis.whatif import Simulation, check_budget
+    from analysis.collection import Collection
+    from analysis.whatif import Simulation
 
-    collected = Collected.load(args.file)
-    simulation = Simulation(collected, common.chosen_method(args), dict(args.set))
+    collection = Collection.load(args.file)
+    simulation = Simulation(collection, one_method(args), option_values(args))
     budgets = sorted(set(args.budget))
     for budget in budgets:
         check_budget(budget)
-    engine = _engine(args, collected)
-    from analysis.cost import Cost, best, check, expected, fit, sizes_up_to, stages, verify_times
+    engine = _engine(args, collection)
+    from analysis.cost import Cost, best, check, estimate, fit, sizes_up_to, stages, verify_times
 
     method = engine.method(simulation.method, simulation.options)
-    target, positions = engine.target(method), collected.positions
-    with Progress("measuring") as progress:
-        text = collected.tokens[: positions[len(positions) // 2]].tolist()
+    target, positions = engine.target(method), collection.positions
+    with ProgressBar("measuring") as progress:
+        text = collection.tokens[: positions[len(positions) // 2]].tolist()
         sizes = sizes_up_to(max(budgets) + 1)
         points = verify_times(target, text, sizes, args.repeats, progress.at)
-        cost = fit(points)
+        verify = fit(points)
         progress.at(None, "draft, build and commit")
-        staged = list(stages(simulation, method, target, budgets, args.repeats))
-        found = expected(cost, staged, simulation.curve(budgets))
-        named, plain, checks = best(found), 1 / points[0].seconds, []
-        if args.check:
-            for budget in _neighbours(budgets, named.budget):
-                progress.at(None, f"decoding at budget {budget}")
-                checks.append(check(engine, simulation, budget))
-    kept = Cost(collected.header.name, simulation.method, cost, tuple(staged))
-    facts = {**kept.to_json(), "plain": plain, "best": named.budget,
-             "points": [asdict(p) for p in points],
-             "expected": [asdict(e) | {"tokens_per_second": e.tokens_per_second} for e in found],
-             "checked": [asdict(c) for c in checks]}  # fmt: skip
+        timed = tuple(stages(simulation, method, target, budgets, args.repeats))
+        found = estimate(verify, timed, simulation.curve(budgets))
+        chosen, plain, real = best(found), 1 / points[0].seconds, list["RealRun"]()
+        for budget in _neighbours(budgets, chosen.budget) if args.check else ():
+            progress.at(None, f"decoding at budget {budget}")
+            real.append(check(engine, simulation, budget))
     if args.json:
-        print(json.dumps(facts))
+        cost = Cost(collection.header.name, simulation.method, verify, timed)
+        rows = [asdict(e) | {"tokens_per_second": e.tokens_per_second} for e in found]
+        facts = {"plain": plain, "best": chosen.budget, "points": [asdict(p) for p in points]}
+        facts |= {"expected": rows, "checked": [asdict(run) for run in real]}
+        print(json.dumps(cost.to_json() | facts))
     else:
-        _show(cost, found, plain, {c.budget: c for c in checks})
-        _conclude(named, plain, checks)
-    return 1 if any(not c.rounds_equal for c in checks) else 0
+        _show(verify, found, plain, real)
+        _conclude(chosen, plain, real)
+    return 1 if any(not run.rounds_equal for run in real) else 0
 
 
-def _engine(args: argparse.Namespace, collected: Collected) -> Engine:
+def _engine(args: argparse.Namespace, collection: Collection) -> Engine:
     engine = common.load_engine(args)
-    if engine.prepare().name != collected.header.name:
+    if engine.prepare().name != collection.header.name:
         raise UserError(
-            f"{args.file} was collected with {collected.header.name!r}: name it with --model"
+            f"{args.file} was collected with {collection.header.name!r}: name it with --model"
         )
     return engine
 
 
-def _neighbours(budgets: list[int], named: int) -> list[int]:
+def _neighbours(budgets: Sequence[int], budget: int) -> Sequence[int]:
     """The budget and those beside it."""
-    at = budgets.index(named)
+    at = budgets.index(budget)
     return budgets[max(0, at - 1) : at + 2]
 
 
-def _show(cost: Fit, found: list[Expected], plain: float, checked: dict[int, Checked]) -> None:
-    out = console()
-    terms = "" if cost.form == "piecewise" else " = " + " + ".join(
-        f"{t * 1e3:.3g} ms{p}" for t, p in zip(cost.terms, ("", "·n", "·n²"), strict=True) if t
-    )  # fmt: skip
+def _show(verify: Fit, found: Sequence[Estimate], plain: float, real: Sequence[RealRun]) -> None:
+    out, rates = console(), {run.budget: run.tokens_per_second for run in real}
+    terms = [
+        f"{t * 1e3:.3g} ms{p}" for t, p in zip(verify.terms, ("", "·n", "·n²"), strict=False) if t
+    ]
+    law = "" if verify.form == "piecewise" else f" = {' + '.join(terms)}"
     out.print(
-        f"verify {cost.form}{terms} · left-out points within {cost.residual:.1%} (median), "
-        f"{cost.worst:.1%} (worst) · plain decoding {plain:.1f} tokens/s",
+        f"verify {verify.form}{law} · left-out points within {share(verify.residual)} (median), "
+        f"{share(verify.worst)} (worst) · plain decoding {rate(plain)} tokens/s",
         soft_wrap=True,
     )
     most = max(e.tokens_per_second for e in found)
     columns = ["budget", "tokens/round", "draft", "build", "verify", "tokens/s", ""]
-    rows = []
-    for e in found:
-        real = checked.get(e.budget)
-        rows.append([
-            str(e.budget), f"{e.tokens_per_round:.2f}" + ("" if e.exact else " (not exact)"),
-            f"{e.draft * 1e3:.1f} ms", f"{e.build * 1e3:.2f} ms", f"{e.verify * 1e3:.1f} ms",
-            f"{e.tokens_per_second:.1f}", bar(e.tokens_per_second, most),
-            *([f"{real.tokens_per_second:.1f}" if real else ""] if checked else []),
-        ])  # fmt: skip
-    out.print(table(columns + (["real"] if checked else []), rows, left=("",)))
+    rows = [
+        (
+            str(e.budget),
+            number(e.tokens_per_round) + ("" if e.exact else " (not exact)"),
+            milliseconds(e.draft, 1), milliseconds(e.build, 2), milliseconds(e.verify, 1),
+            rate(e.tokens_per_second), bar(e.tokens_per_second, most),
+            *([rate(rates[e.budget]) if e.budget in rates else ""] if real else []),
+        )
+        for e in found
+    ]  # fmt: skip
+    out.print(table(columns + (["real"] if real else []), rows, left=("",)))
 
 
-def _conclude(named: Expected, plain: float, checks: list[Checked]) -> None:
+def _conclude(chosen: Estimate, plain: float, real: Sequence[RealRun]) -> None:
+    expected = chosen.tokens_per_second
     say(
-        f"best budget: {named.budget}, {named.tokens_per_second:.1f} tokens/s expected, "
-        f"{named.tokens_per_second / plain:.2f} × plain decoding"
+        f"best budget: {chosen.budget}, {rate(expected)} tokens/s expected, "
+        f"{ratio(expected / plain)} plain decoding"
     )
-    if not checks:
+    if not real:
         return
-    real = {c.budget: c.tokens_per_second for c in checks}
-    fastest = max(real, key=real.__getitem__)
-    off = real[named.budget] / named.tokens_per_second - 1
+    rates = {run.budget: run.tokens_per_second for run in real}
+    fastest, got = max(rates, key=rates.__getitem__), rates[chosen.budget]
     say(
-        f"real runs: {real[named.budget]:.1f} tokens/s at {named.budget} ({off:+.0%} of what was "
-        f"expected); fastest of {', '.join(map(str, real))}: {fastest}"
+        f"real runs: {rate(got)} tokens/s at {chosen.budget} ({share(got / expected, 0)} of what "
+        f"was expected); fastest of {', '.join(map(str, rates))}: {fastest}"
     )
-    wrong = [c.budget for c in checks if not c.rounds_equal]
+    wrong = [str(run.budget) for run in real if not run.rounds_equal]
     say(
-        f"rounds other than simulated at budget {', '.join(map(str, wrong))}"
+        f"rounds other than simulated at budget {', '.join(wrong)}"
         if wrong
         else "every real run took exactly the simulated rounds"
     )

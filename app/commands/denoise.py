@@ -2,7 +2,7 @@
 
 One prompt: its text, then model calls (NFE) beside those plain denoising makes, acceptance by
 level, speedup by block and stage times. With ``--table`` all prompts of a file, at several paces
-and graph sizes: the calls foretold by one recorded plain run, and real runs beside them, each
+and graph sizes: the calls predicted by one recorded plain run, and real runs beside them, each
 compared with plain denoising token for token.
 """
 
@@ -14,11 +14,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.numbers import number, ratio, share
 from app.commands import common
-from app.commands.run import Clock, Log, check_trace, numbered, print_json
-from app.terminal import Progress, console, one_line, say, table
-from core.diffusion.graph import Pace, find_graph
-from core.diffusion.steps import Saved, saved, written
+from app.commands.arguments import EMBEDDED, add_number, add_prompt_options, decimal
+from app.commands.prompts import prompts_of
+from app.commands.run import print_json, stage_rows
+from app.commands.trace_log import Clock, TraceLog, check_trace, nth_path
+from app.terminal import ProgressBar, console, one_line, say, table
+from app.view.text import flowing
+from core.diffusion.draft_graph_search import BUDGETS
+from core.diffusion.graph_files import load_graph
+from core.diffusion.nfe import NfeCounts, count_nfe, denoised_tokens
+from core.diffusion.request import MAX_LENGTH, DenoiseSettings, Pace
 from core.errors import UserError
 from core.rounds.blocks import MASKED
 from core.rounds.round import Round
@@ -27,18 +34,16 @@ from core.verification.walk import until_stop
 
 if TYPE_CHECKING:
     from analysis.nfe import Cell
-    from core.diffusion.denoise import Denoising
-    from core.diffusion.graph import DraftGraph
+    from core.diffusion.draft_graph import DraftGraph
     from core.diffusion.models import DiffusionLanguage
 
-BUDGETS = (3, 5, 8, 10)
 PACES = ("k1", "k2", "t0.9")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    common.add_prompt_options(parser, required=True)
+    add_prompt_options(parser, required=True)
     parser.add_argument(
-        "--spiffy", metavar="GRAPH|D", help="draft: a calibrated graph's file, or of D nodes"
+        "--spiffy", metavar="GRAPH|D", help="draft with a graph: its file, or one of D nodes"
     )
     add_denoising_options(parser)
     add_diffusion_model(parser)
@@ -51,38 +56,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("table of speedups over all prompts")
     group.add_argument("--table", action="store_true", help="compare graphs and paces")
     group.add_argument(
-        "--graphs", nargs="+", metavar="GRAPH|D", default=[str(d) for d in BUDGETS],
+        "--graphs", nargs="+", metavar="GRAPH|D", default=list(map(str, BUDGETS)),
         help=f"default {' '.join(map(str, BUDGETS))}",
     )  # fmt: skip
     group.add_argument(
-        "--paces", nargs="+", type=pace, metavar="PACE", default=[pace(name) for name in PACES],
+        "--paces", nargs="+", type=pace, metavar="PACE", default=list(map(pace, PACES)),
         help=f"k2: two tokens a step, t0.9: a threshold (default {' '.join(PACES)})",
     )  # fmt: skip
-    group.add_argument(
-        "--real", type=common.whole, metavar="N",
-        help="prompts really run with every graph (default all; the others are foretold)",
-    )  # fmt: skip
+    add_number(group, "--real", None, "prompts really run with every graph (default: all)")
 
 
 def add_denoising_options(parser: argparse.ArgumentParser) -> None:
     """Pace, block, length, temperature: what a text is denoised with."""
     group = parser.add_argument_group("denoising")
     how = group.add_mutually_exclusive_group()
-    how.add_argument(
-        "--tokens-per-step", type=common.whole, default=1, metavar="K", help="default 1"
-    )
-    how.add_argument(
-        "--threshold", type=common.number, metavar="P",
-        help="instead: all positions at least this sure, and always one",
-    )  # fmt: skip
-    group.add_argument("--block", type=common.whole, metavar="L", help="default: the model's own")
-    group.add_argument(
-        "--length", type=common.whole, default=128, metavar="W", help="tokens to write, default 128"
-    )
-    group.add_argument(
-        "--temperature", type=common.number, default=0.0, metavar="T", help="0 is greedy (default)"
-    )
-    group.add_argument("--seed", type=common.whole, default=0, metavar="S", help="default 0")
+    add_number(how, "--tokens-per-step", 1, metavar="K")
+    sure = "instead: all positions at least this sure, and always one"
+    add_number(how, "--threshold", None, sure, "P", decimal)
+    add_number(group, "--block", None, "default: the model's own", "L")
+    add_number(group, "--length", 128, "tokens to write", "W")
+    add_number(group, "--temperature", 0.0, "0 is greedy", "T", decimal)
+    add_number(group, "--seed", 0, metavar="S")
     group.add_argument(
         "--go-on", action="store_true", help="also the blocks behind the first end-of-text"
     )
@@ -91,8 +85,8 @@ def add_denoising_options(parser: argparse.ArgumentParser) -> None:
 def add_diffusion_model(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("model")
     group.add_argument(
-        "--model", default=common.EMBEDDED, metavar="NAME|PATH",
-        help=f"{common.EMBEDDED} (its denoiser, the default), a folder, or a Hugging Face id",
+        "--model", default=EMBEDDED, metavar="NAME|PATH",
+        help=f"{EMBEDDED} (its denoiser, the default), a folder, or a Hugging Face id",
     )  # fmt: skip
     group.add_argument("--device", default="auto", help="auto (default), cpu, cuda, cuda:1, …")
     group.add_argument(
@@ -113,35 +107,24 @@ def pace(text: str) -> Pace:
     return found
 
 
-def asked_pace(args: argparse.Namespace) -> Pace:
-    return (
-        Pace(threshold=args.threshold) if args.threshold is not None else Pace(args.tokens_per_step)
-    )
-
-
 def load(args: argparse.Namespace) -> DiffusionLanguage:
     """The diffusion model, progress shown."""
-    with Progress("preparing " + args.model) as progress:
+    with ProgressBar("preparing " + args.model) as progress:
         progress.at(None, "loading libraries")
         common.quiet_libraries()
         from core.diffusion import models
 
-        return models.load_diffusion(
-            args.model, args.device, lambda step: progress.at(step.fraction, step.stage),
-            shared=args.shared,
-        )  # fmt: skip
+        return models.load_diffusion(args.model, args.device, progress.report, shared=args.shared)
 
 
-def asked_settings(args: argparse.Namespace, block: int) -> Denoising:
-    """Raises UserError for settings out of range."""
-    from core.diffusion.denoise import MAX_LENGTH, Denoising
-
+def settings_of(args: argparse.Namespace, block: int) -> DenoiseSettings:
+    """The settings that the options describe; ``block`` is the model's own. Raises UserError."""
     if not 1 <= args.length <= MAX_LENGTH:  # first: until the model is here it is the block too
         raise UserError(f"the length must be 1 to {MAX_LENGTH} tokens, not {args.length}")
-    settings = Denoising(
+    settings = DenoiseSettings(
         length=args.length,
         block=block if args.block is None else args.block,
-        pace=asked_pace(args),
+        pace=pace_of(args),
         temperature=args.temperature,
         seed=args.seed,
         go_on=args.go_on,
@@ -150,37 +133,42 @@ def asked_settings(args: argparse.Namespace, block: int) -> Denoising:
     return settings
 
 
+def pace_of(args: argparse.Namespace) -> Pace:
+    threshold = args.threshold
+    return Pace(args.tokens_per_step) if threshold is None else Pace(threshold=threshold)
+
+
 def main(args: argparse.Namespace) -> int:
-    prompts = common.chosen_prompts(args)
-    asked_pace(args).check()
+    prompts = prompts_of(args)
+    pace_of(args).check()
     if args.table and (args.trace is not None or args.spiffy):
         raise UserError("--table compares what --graphs names, and writes no trace")
     if args.real is not None and args.real < 0:
         raise UserError(f"--real must be at least 0 prompts, not {args.real}")
     check_trace(args.trace, len(prompts))
-    asked_settings(args, args.length)  # a typo must not cost the time a model takes to load
-    graph = find_graph(args.spiffy, args.model, asked_pace(args)) if args.spiffy else None
+    settings_of(args, args.length)  # a typo must not cost the time a model takes to load
+    graph = load_graph(args.spiffy, args.model, pace_of(args)) if args.spiffy else None
     language = load(args)
-    settings = asked_settings(args, language.block)
+    settings = settings_of(args, language.block)
     if args.table:
         return _table(args, language, settings, prompts)
     failed = 0
-    for number, prompt in enumerate(prompts, 1):
-        trace = args.trace if len(prompts) == 1 else numbered(args.trace, number)
+    for index, prompt in enumerate(prompts, 1):
+        trace = args.trace if len(prompts) == 1 else nth_path(args.trace, index)
         try:
-            done = _denoise(language, settings, graph, prompt, trace)
+            result = _denoise(language, settings, graph, prompt, trace)
         except UserError as error:
             if len(prompts) == 1:
                 raise
             failed += 1
-            say(f"prompt {number}: {error}")
+            say(f"prompt {index}: {error}")
             continue
         if args.json:
-            print_json(done.as_json())
+            print_json(result.to_json())
         elif len(prompts) == 1:
-            _print(done)
+            _print(result)
         else:
-            print(done.line(number), flush=True)
+            print(result.line(index), flush=True)
         if trace is not None:
             say(f"trace written to {trace}")
     if failed:
@@ -192,150 +180,133 @@ def main(args: argparse.Namespace) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Done:
-    """One denoised prompt."""
+class Result:
+    """One denoised prompt; ``tokens`` up to the first end-of-text."""
 
     prompt: str
-    settings: Denoising
+    settings: DenoiseSettings
     graph: DraftGraph | None
     rounds: tuple[Round, ...]
-    tokens: tuple[int, ...]  # up to the first end-of-text
+    tokens: tuple[int, ...]
     text: str
-    saved: Saved
+    nfe: NfeCounts
     seconds: float
 
-    def as_json(self) -> dict[str, Any]:
-        from core.diffusion.run import settings_to_json
-
+    def to_json(self) -> dict[str, Any]:
         return {
             "prompt": self.prompt,
-            **settings_to_json(self.settings),
+            **self.settings.to_json(),
             "graph": [[list(c) for c in f] for f in self.graph.formulas] if self.graph else None,
             "token_ids": list(self.tokens),
             "text": self.text,
-            **saved_to_json(self.saved),
+            **_nfe_to_json(self.nfe),
             "seconds": self.seconds,
             "stage_seconds": summary(self.rounds)["seconds"],
         }
 
-    def line(self, number: int) -> str:
-        numbers = f"{self.saved.calls:>5} {self.saved.plain:>6} {self.saved.speedup:>5.2f}×"
-        return f"{number:>8} {numbers} {self.seconds:>7.2f} s  {one_line(self.text, 60)}"
+    def line(self, index: int) -> str:
+        calls = f"{self.nfe.calls:>5} {self.nfe.plain:>6} {ratio(self.nfe.speedup):>6}"
+        return f"{index:>8} {calls} {number(self.seconds):>7} s  {one_line(self.text, 60)}"
 
 
-def saved_to_json(found: Saved) -> dict[str, Any]:
+def _nfe_to_json(nfe: NfeCounts) -> dict[str, Any]:
     return {
-        "nfe": found.calls,
-        "plain_nfe": found.plain,
-        "nfe_speedup": found.speedup,
-        "levels": [{"drafted": x.drafted, "accepted": x.accepted} for x in found.levels],
-        "blocks": [{"nfe": calls, "plain_nfe": plain} for calls, plain in found.blocks],
+        "nfe": nfe.calls,
+        "plain_nfe": nfe.plain,
+        "nfe_speedup": nfe.speedup,
+        "levels": [{"drafted": x.drafted, "accepted": x.accepted} for x in nfe.levels],
+        "blocks": [{"nfe": calls, "plain_nfe": plain} for calls, plain in nfe.blocks],
     }
 
 
 def _denoise(
     language: DiffusionLanguage,
-    settings: Denoising,
+    settings: DenoiseSettings,
     graph: DraftGraph | None,
     prompt: str,
     trace: Path | None,
-) -> Done:
-    from core.diffusion.run import DenoiseRequest, start
+) -> Result:
+    from core.diffusion.run import begin
 
-    run = start(language, DenoiseRequest(prompt, settings, graph))
-    clock, rounds, stops = Clock(run.rounds, None), list[Round](), language.target.stop_ids
-    with Log(trace, run) as log, Progress("denoising", settings.length) as progress:
+    run = begin(language, prompt, settings, graph)
+    clock, rounds, stops = Clock(run.rounds), list[Round](), language.target.stop_ids
+    with TraceLog(trace, run) as log, ProgressBar("denoising", settings.length) as progress:
         for record in clock:
             rounds.append(record)
             log.write(record)
-            tokens = [t for t in written(rounds) if t != MASKED]
-            progress.at(len(tokens))
-        tokens = until_stop(written(rounds), stops)
-        log.finish(language.text(tokens), clock.seconds)
-    found = saved(rounds, stops)
-    text = language.text(tokens)
-    return Done(
-        prompt, settings, graph, tuple(rounds), tuple(tokens), text, found, clock.seconds
-    )  # fmt: skip
+            progress.at(sum(t != MASKED for t in denoised_tokens(rounds)))
+        tokens = until_stop(denoised_tokens(rounds), stops)
+        text = language.text(tokens)
+        log.finish(text, clock.seconds)
+    nfe = count_nfe(rounds, stops)
+    return Result(prompt, settings, graph, tuple(rounds), tuple(tokens), text, nfe, clock.seconds)
 
 
-def _print(done: Done) -> None:
-    from app.view.text import flowing
-
-    out = console()
-    print(f"{flowing(done.text)}\n")
-    graph = f"{len(done.graph)} drafts ({done.graph.name})" if done.graph else "none (plain)"
-    block = f"{done.settings.block}, {done.settings.pace.name}"
+def _print(result: Result) -> None:
+    out, graph, nfe = console(), result.graph, result.nfe
+    print(f"{flowing(result.text)}\n")
     facts = [
-        ("drafts", graph),
-        ("block, pace", block),
-        ("tokens", str(len(done.tokens))),
-        ("model calls (NFE)", str(done.saved.calls)),
-        ("plain calls", str(done.saved.plain)),
-        ("NFE speedup", f"{done.saved.speedup:.2f}×"),
-        ("seconds", f"{done.seconds:.2f}"),
+        ("drafts", f"{len(graph)} drafts ({graph.name})" if graph else "none (plain)"),
+        ("block, pace", f"{result.settings.block}, {result.settings.pace.name}"),
+        ("tokens", str(len(result.tokens))),
+        ("model calls (NFE)", str(nfe.calls)),
+        ("plain calls", str(nfe.plain)),
+        ("NFE speedup", ratio(nfe.speedup)),
+        ("seconds", number(result.seconds)),
     ]
     out.print(table(("", ""), facts, left=("",)))
-    _print_saved(done.saved)
-    stages, calls = summary(done.rounds)["seconds"], len(done.rounds)
-    total = sum(stages.values())
-    rows = [
-        (name, f"{s:.3f}", f"{s / calls * 1e3:.2f}", f"{s / total:.1%}" if total else "–")
-        for name, s in stages.items()
-        if name != "draft"
-    ]
-    out.print()
-    out.print(table(("stage", "s", "ms/call", "share"), rows, left=("stage",)))
-
-
-def _print_saved(found: Saved) -> None:
-    """Acceptance by level and speedup by block."""
-    out = console()
-    if found.levels:
+    if nfe.levels:
         rows = [
-            (str(n), str(x.drafted), str(x.accepted), f"{x.rate:.0%}")
-            for n, x in enumerate(found.levels, 1)
+            (str(n), str(x.drafted), str(x.accepted), share(x.rate, 0))
+            for n, x in enumerate(nfe.levels, 1)
         ]
         out.print()
         out.print(table(("level", "calls that drafted it", "accepted", ""), rows))
     rows = [
-        (str(n), str(calls), str(plain), f"{plain / calls:.2f}×")
-        for n, (calls, plain) in enumerate(found.blocks, 1)
+        (str(n), str(calls), str(plain), ratio(plain / calls))
+        for n, (calls, plain) in enumerate(nfe.blocks, 1)
     ]
     out.print()
     out.print(table(("block", "calls", "plain", "speedup"), rows))
+    stages = summary(result.rounds)["seconds"]
+    del stages["draft"]  # a draft graph drafts without the model
+    out.print()
+    rows = list(stage_rows(stages, len(result.rounds)))
+    out.print(table(("stage", "s", "ms/call", "share"), rows, left=("stage",)))
 
 
 # ── the table ────────────────────────────────────────────────────────────────────────────────────
 
 
 def _table(
-    args: argparse.Namespace, language: DiffusionLanguage, settings: Denoising, prompts: list[str]
+    args: argparse.Namespace,
+    language: DiffusionLanguage,
+    settings: DenoiseSettings,
+    prompts: Sequence[str],
 ) -> int:
     """Print the table; exit code 1 when a real run of an exact target wrote another text."""
     from analysis.nfe import measure
 
     ids = [language.encode_chat(prompt) for prompt in prompts]
-    jobs = []
-    for at in args.paces:
-        own = replace(settings, pace=at)
+    jobs = [(replace(settings, pace=at), at) for at in args.paces]
+    for own, _ in jobs:
         own.check()
-        jobs.append((own, [find_graph(name, args.model, at) for name in args.graphs]))
-    cells = list[Any]()
-    with Progress("measuring", len(prompts) * len(jobs)) as progress:
-        for number, (own, graphs) in enumerate(jobs):
-            first = number * len(prompts)
+    graphs = {at: [load_graph(name, args.model, at) for name in args.graphs] for at in args.paces}
+    cells = list["Cell"]()
+    with ProgressBar("measuring", len(prompts) * len(jobs)) as progress:
+        for index, (own, at) in enumerate(jobs):
 
-            def told(done: int, what: str, first: int = first, name: str = own.pace.name) -> None:
-                progress.at(first + done, f"{name}, prompt {done + 1} of {len(prompts)}, {what}")
+            def report(done: int, what: str, index: int = index, name: str = at.name) -> None:
+                note = f"{name}, prompt {done + 1} of {len(prompts)}, {what}"
+                progress.at(index * len(prompts) + done, note)
 
-            cells += measure(language.target, ids, own, graphs, args.real, told)
+            cells += measure(language.target, ids, own, graphs[at], args.real, report)
     if args.json:
         print_json({"prompts": len(prompts), "cells": [_cell_to_json(cell) for cell in cells]})
     else:
         _print_cells(cells, language.target.exact)
-    parted = any(not run.identical for cell in cells for run in cell.real)
-    return 1 if parted and language.target.exact else 0
+    differs = any(not run.identical for cell in cells for run in cell.real)
+    return 1 if differs and language.target.exact else 0
 
 
 def _cell_to_json(cell: Cell) -> dict[str, Any]:
@@ -344,11 +315,11 @@ def _cell_to_json(cell: Cell) -> dict[str, Any]:
         "pace": cell.pace.name,
         "graph": cell.graph.name,
         "drafts": len(cell.graph),
-        **saved_to_json(cell.saved),
+        **_nfe_to_json(cell.saved),
         "really_run": len(cell.real),
         "identical": sum(bool(run.identical) for run in cell.real),
-        "parted_tokens": sum(parting.tokens for parting in cell.partings),
-        "as_foretold": sum(bool(run.foretold) for run in cell.real),
+        "parted_tokens": sum(found.tokens for found in cell.divergences),
+        "as_foretold": sum(bool(run.predicted) for run in cell.real),
         "seconds": spiffy,
         "plain_seconds": plain,
         "wall_speedup": cell.speedup,
@@ -364,30 +335,30 @@ def _print_cells(cells: Sequence[Cell], exact: bool) -> None:
     if not exact:
         out.print("this target is not exact: a text may differ from plain denoising's")
     for cell in cells:
-        if cell.partings:
-            first = 1 + min(parting.block for parting in cell.partings)
-            tokens = sum(parting.tokens for parting in cell.partings)
-            texts = f"{len(cell.partings)} of {len(cell.real)} texts"
+        name = f"{cell.pace.name} {cell.graph.name}"
+        if cell.divergences:
+            first = 1 + min(found.block for found in cell.divergences)
+            tokens = sum(found.tokens for found in cell.divergences)
             out.print(
-                f"{cell.pace.name} {cell.graph.name}: {texts} leave plain denoising's, in {tokens} "
-                f"tokens, the earliest in block {first}"
+                f"{name}: {len(cell.divergences)} of {len(cell.real)} texts differ from plain "
+                f"denoising's, in {tokens} tokens, the earliest in block {first}"
             )
-        blocks = "  ".join(f"{plain / calls:.2f}×" for calls, plain in cell.saved.blocks)
-        out.print(f"{cell.pace.name} {cell.graph.name}: speedup by block {blocks}")
+        blocks = "  ".join(ratio(plain / calls) for calls, plain in cell.saved.blocks)
+        out.print(f"{name}: speedup by block {blocks}")
 
 
 def _row(cell: Cell) -> tuple[str, ...]:
-    found, (spiffy, plain), real = cell.saved, cell.seconds, len(cell.real)
+    nfe, (spiffy, plain), real = cell.saved, cell.seconds, len(cell.real)
     same = sum(bool(run.identical) for run in cell.real)
     return (
         cell.pace.name,
         cell.graph.name,
-        str(found.calls),
-        str(found.plain),
-        f"{found.speedup:.2f}×",
-        f"{spiffy:.1f}" if real else "–",
-        f"{plain:.1f}" if real else "–",
-        f"{cell.speedup:.2f}×" if real else "–",
+        str(nfe.calls),
+        str(nfe.plain),
+        ratio(nfe.speedup),
+        number(spiffy if real else None, 1),
+        number(plain if real else None, 1),
+        ratio(cell.speedup if real else None),
         f"{same} of {real}" if real else "–",
-        " ".join(f"{level.rate:.0%}" for level in found.levels),
+        " ".join(share(level.rate, 0) for level in nfe.levels),
     )

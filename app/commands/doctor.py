@@ -6,14 +6,20 @@ import argparse
 import os
 import platform
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-from app.commands.common import EMBEDDED
+from analysis.numbers import size
+from app.commands.arguments import EMBEDDED
+from app.commands.common import find_preset, quiet_libraries
 from app.terminal import console, one_line
 from core import ASSETS, VERSION
-from core.methods.registry import RECIPES
+from core.files import cache_root
+from core.methods.method import Option, find_builder, options_of
+from core.methods.names import BUILDERS
+from core.methods.registry import listed
 from core.models import embedded, presets
 
 if TYPE_CHECKING:
@@ -29,7 +35,8 @@ INSTALL = "pip install -r requirements.txt"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Show versions, device, models ready, and what is missing. Always exits 0.\n"
+        "Show versions, device, models ready, methods and their options, and what is missing.\n"
+        "Always exits 0.\n"
         "With the name of a preset: what it needs in disk and memory, before it is fetched."
     )
     parser.add_argument(
@@ -112,18 +119,14 @@ def _machine(missing: list[str]) -> Iterator[str]:
 
 
 def _memory() -> str:
-    try:
-        page = os.sysconf("SC_PAGE_SIZE")
-        total, free = (os.sysconf(n) * page / 2**30 for n in ("SC_PHYS_PAGES", "SC_AVPHYS_PAGES"))
-    except (ValueError, OSError, AttributeError):
+    total, free = _sysconf("SC_PHYS_PAGES"), _sysconf("SC_AVPHYS_PAGES")
+    if total is None or free is None:
         return ""
-    return f" · {total:.0f} GiB memory, {free:.0f} GiB unused"
+    return f" · {total / 2**30:.0f} GiB memory, {free / 2**30:.0f} GiB unused"
 
 
 def _models(missing: list[str]) -> Iterator[str]:
-    root = embedded.cache_root()
-    above = next(p for p in (root.absolute(), *root.absolute().parents) if p.exists())
-    yield f"cache {root} · {shutil.disk_usage(above).free / 2**30:.0f} GiB free on disk"
+    yield f"cache {cache_root()} · {_free_disk() / 2**30:.0f} GiB free on disk"
     if embedded.is_ready():
         yield f"target {EMBEDDED}: ready in {embedded.embedded_path()}"
     else:
@@ -131,11 +134,11 @@ def _models(missing: list[str]) -> Iterator[str]:
         missing.append(f"the embedded target {EMBEDDED}, 86 MB: python -m app fetch")
     drafters = sorted((ASSETS / "models").glob("*/*/config.json"))
     for config in drafters:
-        size = sum(f.stat().st_size for f in config.parent.iterdir() if f.is_file()) / 2**20
-        yield f"drafter {config.parent.relative_to(ASSETS / 'models')}: ready, {size:.1f} MiB"
+        bytes_ = sum(f.stat().st_size for f in config.parent.iterdir() if f.is_file())
+        yield f"drafter {config.parent.relative_to(ASSETS / 'models')}: ready, {size(bytes_)}"
     for store in sorted((ASSETS / "models").glob("*/ngram.safetensors")):
-        size = store.stat().st_size / 2**20
-        yield f"n-gram store {store.relative_to(ASSETS / 'models')}: ready, {size:.1f} MiB"
+        bytes_ = store.stat().st_size
+        yield f"n-gram store {store.relative_to(ASSETS / 'models')}: ready, {size(bytes_)}"
     if not any(config.parent.parent.name == EMBEDDED for config in drafters):
         missing.append(f"a drafter for {EMBEDDED}: python -m app train, or name one by --drafter")
 
@@ -151,78 +154,97 @@ def _presets() -> Iterator[str]:
 
 
 def _preset(name: str) -> int:
-    from app.commands.common import named_preset, quiet_libraries
-
-    preset = named_preset(name)
+    preset = find_preset(name)
     quiet_libraries()
     from core.methods.fetch import needs
 
     found, out = needs(preset), console()
     out.print(one_line(f"{name} · {preset.about}" if preset.about else name, 200), style="bold")
-    for line in (*_parts(found), *_disk(found), *_load(found, preset)):
+    for line in (*_parts(found), _disk(found), *_memory_needs(found, preset)):
         out.print(f"  {line}", soft_wrap=True)
     return 0
 
 
 def _parts(found: Needs) -> Iterator[str]:
     for part in found.parts:
-        size = "size unknown: the hub cannot be asked" if part.size is None else _bytes(part.size)
-        yield f"{part.what} {one_line(part.source, 200)}: {size}" + (", here" if part.here else "")
+        known = "size unknown: the hub cannot be asked" if part.size is None else size(part.size)
+        yield f"{part.what} {one_line(part.source, 200)}: {known}" + (", here" if part.here else "")
 
 
-def _disk(found: Needs) -> Iterator[str]:
-    root = embedded.cache_root()
-    above = next(p for p in (root.absolute(), *root.absolute().parents) if p.exists())
-    free = shutil.disk_usage(above).free
+def _disk(found: Needs) -> str:
+    free = _free_disk()
     if found.missing is None:
         known = sum(part.size or 0 for part in found.parts if not part.here)
-        yield f"disk: at least {_bytes(known)} to fetch, {_bytes(free)} free"
-    else:
-        short = " – too little" if found.missing > free else ""
-        yield f"disk: {_bytes(found.missing)} to fetch, {_bytes(free)} free{short}"
+        return f"disk: at least {size(known)} to fetch, {size(free)} free"
+    short = " – too little" if found.missing > free else ""
+    return f"disk: {size(found.missing)} to fetch, {size(free)} free{short}"
 
 
-def _load(found: Needs, preset: presets.Preset) -> Iterator[str]:
+def _memory_needs(found: Needs, preset: presets.Preset) -> Iterator[str]:
     """Memory on the devices that are here, in what each computes in."""
-    for where, width, size in _devices():
-        weights = found.weights(width)
+    for device in _devices():
+        weights = found.weights(device.width)
         if weights is None:
-            yield f"memory: unknown, the target's size is not known ({where})"
+            yield f"memory: unknown, the target's size is not known ({device.name})"
             continue
-        kind = "float32" if width == 4 else "bfloat16"
-        context = (
-            f", and {_bytes(found.context * width)} a token of context" if found.context else ""
-        )
-        room = f" of {_bytes(size)}" if size else ""
-        short = " – too little" if size and weights > size else ""
-        yield f"memory on {where}: {_bytes(weights)}{room} for weights in {kind}{context}{short}"
+        dtype = "float32" if device.width == 4 else "bfloat16"
+        per_token = size(found.context * device.width) if found.context else ""
+        context = f", and {per_token} a token of context" if per_token else ""
+        room = f" of {size(device.memory)}" if device.memory else ""
+        short = " – too little" if device.memory and weights > device.memory else ""
+        needed = f"{size(weights)}{room} for weights in {dtype}{context}{short}"
+        yield f"memory on {device.name}: {needed}"
     if preset.drafters:
         yield "a drafter's own weights come on top: about what its file takes"
 
 
-def _devices() -> Iterator[tuple[str, int, int | None]]:
-    """(name, bytes of a number it computes in, its memory) of every device."""
+@dataclass(frozen=True)
+class Device:
+    """``width``: bytes of a number that it computes in; ``memory`` in bytes, if known."""
+
+    name: str
+    width: int
+    memory: int | None
+
+
+def _devices() -> Iterator[Device]:
     import torch
 
     for index in range(torch.cuda.device_count()):
         found = torch.cuda.get_device_properties(index)
-        yield f"cuda:{index}", 2, found.total_memory
+        yield Device(f"cuda:{index}", 2, found.total_memory)
+    memory = _sysconf("SC_PHYS_PAGES")
+    yield Device("cpu", 4, memory)
+
+
+def _sysconf(pages: str) -> int | None:
+    """Bytes of so many pages of memory, where the system tells."""
     try:
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf(pages)
     except (ValueError, OSError, AttributeError):
-        total = None
-    yield "cpu", 4, total
+        return None
 
 
-def _bytes(size: int) -> str:
-    """1.5 GB: as disks and the hub count."""
-    for unit, of in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
-        if size >= of:
-            return f"{size / of:.1f} {unit}"
-    return f"{size} bytes"
+def _free_disk() -> int:
+    """Bytes free where the cache is, or will be."""
+    root = cache_root().absolute()
+    return shutil.disk_usage(next(p for p in (root, *root.parents) if p.exists())).free
 
 
 def _methods() -> Iterator[str]:
-    for name, recipe in RECIPES.items():
-        options = " ".join(f"{k}={v}" for k, v in recipe.defaults.items())
-        yield f"{name} · {recipe.about}" + (f" · --set {options}" if options else "")
+    """Listed methods, then the builders that only serve in pairs, each with its options."""
+    methods = listed()
+    for name, method in methods.items():
+        yield f"{name} · {method.about}"
+        yield from _options(method.all_options)
+    for name in BUILDERS.keys() - {method.builder for method in methods.values()}:
+        builder = find_builder(name)
+        yield f"DRAFTER+{name} · {builder.about}"
+        yield from _options(options_of(builder.options))
+
+
+def _options(options: Sequence[Option]) -> Iterator[str]:
+    """Each option with its default, its range and what it is."""
+    for option in options:
+        allowed = f"{option.range}: " if option.range else ""
+        yield f"    {f'{option.name}={option.default}':<24}{allowed}{option.help}"

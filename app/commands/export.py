@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.commands.common import whole
+from app.commands.arguments import add_number
 from app.commands.replay import pick
 from core.errors import UserError
 from core.traces.reader import read_trace
@@ -36,10 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("file", type=Path, nargs="+", metavar="TRACE", help=".jsonl or .jsonl.gz")
     parser.add_argument("--to", required=True, choices=tuple(FORMS), help="what to write")
-    parser.add_argument(
-        "--round", type=whole, metavar="N",
-        help="the round, from 1, of a tree or graph (default 1), or the only one of a nodes table",
-    )  # fmt: skip
+    rounds = "the round, from 1, of a tree or graph (default 1), or the only one of a nodes table"
+    add_number(parser, "--round", None, rounds)
     parser.add_argument(
         "--table", choices=TABLES, default="rounds", help="for csv and parquet (default rounds)"
     )
@@ -48,8 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--layout", choices=("tidy", "dot"), default="tidy",
         help="svg: Draftscope's own layout (default), or that of graphviz's dot program",
     )  # fmt: skip
-    parser.add_argument("--plain", action="store_true", help="html: not compressed, for browsers "
-                        "of before 2023")  # fmt: skip
+    parser.add_argument(
+        "--plain", action="store_true", help="html: not compressed, for browsers of before 2023"
+    )
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="where to (default: beside the trace; -: stdout)"
     )
@@ -86,7 +85,7 @@ def _beside(path: Path, form: Form, args: argparse.Namespace) -> Path:
     return path.with_name(f"{stem}{part}{form.ending}")
 
 
-# ── what each writes; imports are made when needed, a trace to CSV needs no networkx ─────────────
+# ── what each writes; imports are made when needed: a CSV needs no networkx ──────────────────────
 
 
 def _html(traces: list[Trace], args: argparse.Namespace) -> bytes:
@@ -101,9 +100,10 @@ def _svg(traces: list[Trace], args: argparse.Namespace) -> bytes:
         from app.export.graphs import dot_svg
 
         return dot_svg(record)
+    from app.view.explanation import Explainer
     from app.view.tree import svg_tree
 
-    return svg_tree(record, dark=args.dark).encode()
+    return svg_tree(record, Explainer.of(traces[0].header), args.dark).encode()
 
 
 def _dot(traces: list[Trace], args: argparse.Namespace) -> bytes:

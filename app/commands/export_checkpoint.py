@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from app.commands.common import EMBEDDED
+from app.commands.arguments import EMBEDDED
+from app.commands.common import quiet_libraries
 from core.errors import UserError, first_line
-from core.methods.registry import DRAFTERS
-
-if TYPE_CHECKING:
-    from torch import nn
+from core.methods.method import DrafterInfo, find_drafter, lazy
+from core.methods.names import DRAFTERS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    kinds = [n for n in DRAFTERS if (c := find_drafter(n).checkpoint) is not None and c.export]
     parser.description = (
         "Write a drafter as an official checkpoint: config.json and bf16 model.safetensors, which\n"
         "the reference implementation loads. A shipped file holds int8 weights with power-of-two\n"
-        "scales; what they stand for are bf16 numbers, so this loses nothing. A TreeFlash one is\n"
-        "joined with its backbone; a DART one with the target's embedding and head."
+        "scales, which are exact bf16 numbers, so this loses nothing. What a checkpoint shares\n"
+        "with another one or with the target (a backbone, an embedding, a head) is joined with it."
     )
     parser.add_argument("out", type=Path, metavar="FOLDER", help="a new or empty folder")
     parser.add_argument(
-        "--kind", default="dflash", choices=tuple(DRAFTERS), help="which drafter (default dflash)"
+        "--kind", default=kinds[0], choices=kinds, help=f"which drafter (default {kinds[0]})"
     )
     parser.add_argument(
         "--model", default=EMBEDDED, metavar="NAME", help=f"whose drafter (default {EMBEDDED})"
@@ -41,59 +38,24 @@ def main(args: argparse.Namespace) -> int:
         raise UserError(f"no {args.kind} drafter ships for {args.model!r}")
     if args.out.exists() and (not args.out.is_dir() or any(args.out.iterdir())):
         raise UserError(f"{args.out} exists and is not an empty folder")
-    model = {"dflash": _dflash, "treeflash": _treeflash, "dart": _dart}[args.kind](folder, args)
-    count = sum(p.numel() for p in model.parameters())
+    count = _export(find_drafter(args.kind), folder, args.out, args.model)
     print(f"{args.out}: {count / 1e6:.1f} million parameters, bf16, official {args.kind} format")
     return 0
 
 
-@contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    """Raises UserError when files cannot be written; safetensors has an error of its own."""
+def _export(drafter: DrafterInfo, folder: Path, out: Path, model: str) -> int:
+    """Write the official form; returns the number of parameters."""
     from safetensors import SafetensorError
 
-    try:
-        yield
-    except (OSError, SafetensorError) as error:
-        why = (isinstance(error, OSError) and error.strerror) or first_line(error)
-        raise UserError(f"{folder} cannot be written: {why}") from None
-
-
-def _dflash(folder: Path, args: argparse.Namespace) -> nn.Module:
-    import torch
-
-    from core.methods.dflash.drafter import load_model, save_model
-
-    model = load_model(folder, torch.bfloat16, "cpu")
-    with _writing(args.out):
-        save_model(model, args.out)
-    return model
-
-
-def _treeflash(folder: Path, args: argparse.Namespace) -> nn.Module:
-    import torch
-
-    from core.methods.treeflash.drafter import load_model, save_model
-
-    model = load_model(folder, torch.bfloat16, "cpu")
-    with _writing(args.out):
-        save_model(model, args.out)
-    return model
-
-
-def _dart(folder: Path, args: argparse.Namespace) -> nn.Module:
-    import torch
-
-    from app.commands.common import quiet_libraries
-    from core.methods.dart.drafter import load_checkpoint, save_official
     from core.models.language import load_language
 
+    assert drafter.checkpoint is not None
     quiet_libraries()
-    found = load_checkpoint(folder, torch.bfloat16, "cpu")
-    if found.head is not None:
-        raise UserError(f"{folder} has a head of its own: it is in the official format already")
-    language = load_language(args.model, "cpu", pack=False)
-    embedding = language.model.get_input_embeddings().weight
-    with _writing(args.out):
-        save_official(found.model, language.head.weight, embedding, args.out)
-    return found.model
+    try:
+        made = lazy(drafter.checkpoint.export)(
+            folder, out, lambda: load_language(model, "cpu", fast=False)
+        )
+    except (OSError, SafetensorError) as error:  # safetensors has an error of its own
+        why = (isinstance(error, OSError) and error.strerror) or first_line(error)
+        raise UserError(f"{out} cannot be written: {why}") from None
+    return sum(p.numel() for p in made.parameters())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from app.commands.common import EMBEDDED, named_preset
-from app.terminal import Progress
+from app.commands.arguments import EMBEDDED
+from app.commands.common import find_preset, quiet_libraries
+from app.terminal import ProgressBar
 from core.models import presets
 
 
@@ -24,24 +25,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     from core.models import embedded
 
-    preset = named_preset(args.model)
-    if preset.target.name != embedded.NAME:
-        with Progress(f"fetching {args.model}") as progress:
-            progress.at(None, "loading libraries")
-            _fetch(preset, progress)
+    preset = find_preset(args.model)
+    if preset.target.name != EMBEDDED:
+        _fetch(preset, args.model)
         print(f"{args.model} is ready")
         return 0
     if not embedded.is_ready():
-        with Progress("embedded target") as progress:
-            progress.at(None, "loading libraries")
-            _fetch(preset, progress)
-    print(f"{embedded.NAME} is ready in {embedded.embedded_path()}")
+        _fetch(preset, "the embedded target")
+    print(f"{EMBEDDED} is ready in {embedded.embedded_path()}")
     return 0
 
 
-def _fetch(preset: presets.Preset, progress: Progress) -> None:
-    from app.commands.common import quiet_libraries
-    from core.methods.fetch import fetch
+def _fetch(preset: presets.Preset, what: str) -> None:
+    with ProgressBar(f"fetching {what}") as progress:
+        progress.at(None, "loading libraries")
+        quiet_libraries()
+        from core.methods.fetch import fetch
 
-    quiet_libraries()
-    fetch(preset, lambda step: progress.at(step.fraction, step.stage))
+        fetch(preset, progress.report)

@@ -1,9 +1,9 @@
-"""``calibrate-graph``: find the draft graphs that would have saved most (Spiffy, Algorithm 2).
+"""``find-graph``: find the draft graphs that would have saved most (Spiffy, Algorithm 2).
 
 Every prompt is denoised plainly once and its sets of (i, j) are counted; then an exact search
 chooses the best graph of every size. Counts are kept beside the graphs, prompt by prompt: an
-interrupted run goes on where it stopped, and another ``--score`` or size needs no model. Calibrate
-on other prompts than those the graphs are judged on.
+interrupted run continues, and another ``--score`` or size needs no model. Search on other prompts
+than those the graphs are judged on.
 """
 
 from __future__ import annotations
@@ -12,32 +12,34 @@ import argparse
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
-from app.commands import common
-from app.commands.denoise import (
+from app.commands.arguments import add_number, add_numbers
+from app.commands.denoise import add_denoising_options, add_diffusion_model, load, settings_of
+from app.commands.prompts import read_prompts
+from app.terminal import ProgressBar, console, say, table
+from core.diffusion.draft_graph import MAX_FORMULAS, DraftGraph, label
+from core.diffusion.draft_graph_search import (
     BUDGETS,
-    add_denoising_options,
-    add_diffusion_model,
-    asked_settings,
-    load,
-)
-from app.terminal import Progress, console, say, table
-from core.diffusion.calibrate import (
-    KEPT_SETS,
     LOOKAHEAD,
     SCORES,
-    Sets,
-    calibrated,
+    SETS_PER_STEP,
+    SetCounts,
     count_sets,
+    find_graphs,
     sets_from_json,
     sets_to_json,
 )
-from core.diffusion.graph import MAX_FORMULAS, DraftGraph, label, write_graph
+from core.diffusion.graph_files import write_graph
 from core.errors import UserError
+from core.files import replacing
+
+if TYPE_CHECKING:
+    from core.diffusion.models import DiffusionLanguage
+    from core.diffusion.request import DenoiseSettings
 
 RANKED = 8  # tokens ranked per position while counting: larger j are so rare that they never win
 MAX_LOOKAHEAD = 20
@@ -49,34 +51,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--prompts", type=Path, required=True, metavar="FILE",
         help='.jsonl with a "prompt" field, or .txt with one prompt a line; 10 to 50 are enough',
     )  # fmt: skip
-    parser.add_argument("--count", type=common.whole, metavar="N", help="only the first N prompts")
-    parser.add_argument(
-        "--budget", type=common.whole, nargs="+", default=list(BUDGETS), metavar="D",
-        help=f"drafts per call (default {' '.join(map(str, BUDGETS))})",
-    )  # fmt: skip
+    add_number(parser, "--count", None, "only the first N prompts")
+    add_numbers(parser, "--budget", BUDGETS, "drafts per call", "D")
     parser.add_argument(
         "--score", choices=SCORES, default="degree-1",
         help="a node counts with its parents' counts (degree-1, the default), alone, or with the "
         "totals of all above it",
     )  # fmt: skip
-    parser.add_argument(
-        "--lookahead", type=common.whole, default=LOOKAHEAD, metavar="K",
-        help=f"steps looked ahead, the deepest level (default {LOOKAHEAD})",
-    )  # fmt: skip
-    parser.add_argument(
-        "--keep", type=common.whole, default=KEPT_SETS, metavar="N",
-        help=f"most frequent sets kept per step ahead, to choose from (default {KEPT_SETS})",
-    )  # fmt: skip
+    add_number(parser, "--lookahead", LOOKAHEAD, "steps looked ahead, the deepest level", "K")
+    add_number(parser, "--keep", SETS_PER_STEP, "most frequent sets per step ahead to choose from")
     add_denoising_options(parser)
     add_diffusion_model(parser)
 
 
 def main(args: argparse.Namespace) -> int:
     _check(args)
-    prompts = common.read_prompts(args.prompts)[: args.count]
-    asked_settings(args, args.length)
+    prompts = read_prompts(args.prompts)[: args.count]
+    settings_of(args, args.length)
     language = load(args)
-    settings = replace(asked_settings(args, language.block), width=RANKED)
+    settings = replace(settings_of(args, language.block), width=RANKED)
     about = {
         "model": language.name,
         "block": settings.block,
@@ -88,21 +81,19 @@ def main(args: argparse.Namespace) -> int:
         "prompts": len(prompts),
         "prompts_sha256": hashlib.sha256(json.dumps(prompts).encode()).hexdigest()[:16],
     }
-    counts: Sets = Counter()
+    counts: SetCounts = Counter()
     steps = 0
-    with Progress("counting", len(prompts)) as progress:
-        for done, (sets, number) in enumerate(
-            _collected(args.out, about, language, settings, prompts)
-        ):
+    with ProgressBar("counting", len(prompts)) as progress:
+        made = _counted(args.out, about, language, settings, prompts)
+        for done, (sets, number) in enumerate(made, 1):
             counts += sets
             steps += number
-            progress.at(done + 1, f"prompt {done + 1} of {len(prompts)}")
-    graphs = list(
-        calibrated(counts, settings.pace, sorted(set(args.budget)), args.score, args.keep)
-    )
+            progress.at(done, f"prompt {done} of {len(prompts)}")
+    budgets = sorted(set(args.budget))
+    graphs = list(find_graphs(counts, settings.pace, budgets, args.score, args.keep))
     for graph in graphs:
-        made = replace(graph, provenance={**about, "steps": steps, **graph.provenance})
-        write_graph(args.out / f"{graph.name}.json", made)
+        graph = replace(graph, provenance={**about, "steps": steps, **graph.provenance})
+        write_graph(args.out / f"{graph.name}.json", graph)
     _print(graphs)
     say(f"{len(graphs)} graphs written to {args.out}")
     return 0
@@ -120,24 +111,27 @@ def _check(args: argparse.Namespace) -> None:
             raise UserError(f"a draft graph has 1 to {MAX_FORMULAS} nodes, not {budget}")
 
 
-def _collected(
-    folder: Path, about: dict[str, Any], language: Any, settings: Any, prompts: list[str]
-) -> Iterator[tuple[Sets, int]]:
+def _counted(
+    folder: Path,
+    about: dict[str, Any],
+    language: DiffusionLanguage,
+    settings: DenoiseSettings,
+    prompts: Sequence[str],
+) -> Iterator[tuple[SetCounts, int]]:
     """Each prompt's counts and steps: read where an earlier run wrote them, else made and kept."""
     from core.diffusion.denoise import denoise
-    from core.files import replacing
 
     key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]
     path = folder / f"collected-{about['pace']}-{key}.jsonl"
-    kept = _read(path)[: len(prompts)]
-    yield from kept
+    older = _read(path)[: len(prompts)]
+    yield from older
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as whole, whole.open("w", encoding="utf-8") as file:
-            for sets, steps in kept:  # all but a last line cut short
+        with replacing(path) as unfinished, unfinished.open("w", encoding="utf-8") as file:
+            for sets, steps in older:  # all but a last line cut short
                 _write(file, sets, steps)
         with path.open("a", encoding="utf-8") as file:
-            for prompt in prompts[len(kept) :]:
+            for prompt in prompts[len(older) :]:
                 ids = language.encode_chat(prompt)
                 rounds = tuple(denoise(language.target, ids, settings))
                 sets, steps = count_sets(rounds, about["lookahead"]), len(rounds)
@@ -147,13 +141,13 @@ def _collected(
         raise UserError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
-def _write(file: Any, sets: Sets, steps: int) -> None:
+def _write(file: IO[str], sets: SetCounts, steps: int) -> None:
     file.write(json.dumps({"steps": steps, "sets": sets_to_json(sets)}) + "\n")
     file.flush()
 
 
-def _read(path: Path) -> list[tuple[Sets, int]]:
-    """What an earlier run kept; a last line cut short is made again."""
+def _read(path: Path) -> list[tuple[SetCounts, int]]:
+    """What an earlier run wrote; a last line cut short is made again."""
     found = []
     try:
         lines = path.read_text("utf-8").splitlines()
@@ -168,7 +162,7 @@ def _read(path: Path) -> list[tuple[Sets, int]]:
     return found
 
 
-def _print(graphs: list[DraftGraph]) -> None:
+def _print(graphs: Sequence[DraftGraph]) -> None:
     rows = [
         (
             graph.name,

@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.commands.common import EMBEDDED, quiet_libraries, whole
-from app.terminal import Progress, one_line
+from app.commands.arguments import EMBEDDED, add_number
+from app.commands.common import quiet_libraries
+from app.terminal import ProgressBar, one_line
 from core.errors import UserError
 
 if TYPE_CHECKING:
-    from core.models.embedded import Report
     from core.ngram import NgramStore, Options
     from core.ngram.documents import Document, Encode
+    from core.progress import Report
 
 MOST_COUNT = 1 << 40  # far above all text there is, and below what a count can hold
 MOST_MEMORY = 1 << 30  # MiB
@@ -28,7 +29,7 @@ NAMED_SOURCES = 8  # how many files the store's metadata names
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Count every gram of 1 to 3 tokens in files of text, or of token ids, into a store that\n"
-        "DART's search reads. A .jsonl line's texts, and any other text file, are documents; .npy\n"
+        "builders read. A .jsonl line's texts, and any other text file, are documents; .npy\n"
         "and .safetensors files hold token ids; of a folder, all text files below it are read.\n"
         "A single .trie file (the released format) is converted, and a single store into one."
     )
@@ -39,31 +40,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME|PATH",
         help=f"whose tokens (default {EMBEDDED}; of a .trie: as many as its largest)",
     )
-    parser.add_argument(
-        "--min-count", type=whole, default=1, metavar="N", help="drop trigrams rarer than N"
-    )
-    parser.add_argument(
-        "--memory", type=whole, default=512, metavar="MIB", help="for sorting (default 512)"
-    )
+    add_number(parser, "--min-count", 1, "drop trigrams rarer than N")
+    add_number(parser, "--memory", 512, "for sorting", "MIB")
     parser.add_argument("--trie", action="store_true", help="write the released .trie format")
 
 
 def main(args: argparse.Namespace) -> int:
-    as_trie = _checked(args)
+    as_trie = _check(args)
     from core.ngram import write_trie
-    from core.ngram.build import workshop
+    from core.ngram.build import build_folder
     from core.ngram.documents import expand
 
     files = expand(args.files)
     if args.out.resolve() in {file.resolve() for file in files}:
-        raise UserError(f"{args.out} is to be read and to be written")
-    with Progress("n-grams") as progress:
+        raise UserError(f"{args.out} would be both read and written")
+    with ProgressBar("n-grams") as progress:
         if as_trie:
-            with workshop(args.out) as folder:
-                store = _made(args, files, folder / "store.safetensors", progress)
-                write_trie(store, args.out, _report(progress))
+            with build_folder(args.out) as folder:
+                store = _store(args, files, folder / "store.safetensors", progress)
+                write_trie(store, args.out, progress.report)
         else:
-            store = _made(args, files, args.out, progress)
+            store = _store(args, files, args.out, progress)
     size, nodes = args.out.stat().st_size, store.nodes
     print(
         f"{one_line(str(args.out), 200)}: {nodes:,} nodes, {size:,} bytes, "
@@ -72,7 +69,7 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _checked(args: argparse.Namespace) -> bool:
+def _check(args: argparse.Namespace) -> bool:
     """Whether to write a ``.trie``. Raises UserError for options that cannot be, before any work.
 
     An existing file is only replaced by its like, so that a slip costs no model and no text.
@@ -99,20 +96,20 @@ def _checked(args: argparse.Namespace) -> bool:
     return as_trie
 
 
-def _made(
-    args: argparse.Namespace, files: Sequence[Path], path: Path, progress: Progress
+def _store(
+    args: argparse.Namespace, files: Sequence[Path], path: Path, progress: ProgressBar
 ) -> NgramStore:
-    """The store of what the files hold, at ``path`` unless the one file is a store already."""
+    """The store of what the files hold, at ``path`` unless the one file already is a store."""
     from core.ngram import build_store, read_trie
 
-    report = _report(progress)
+    report = progress.report
     if any(file.suffix.lower() == ".trie" for file in files):
         if len(files) > 1:
             raise UserError("a .trie file is converted alone, not with other files")
         own = _tokens(args.model, report) if args.model else None
         vocabulary = own.vocabulary if own else None
         return read_trie(files[0], path, vocabulary, _options(args, own), report)
-    if store := _opened(files):
+    if store := _as_store(files):
         if path == args.out or args.min_count > 1:
             raise UserError(f"{files[0]} is an n-gram store: it can only be written as a .trie")
         return store
@@ -121,11 +118,7 @@ def _made(
     return build_store(documents, path, own.vocabulary, _options(args, own), report)
 
 
-def _report(progress: Progress) -> Report:
-    return lambda step: progress.at(step.fraction, step.stage)
-
-
-def _opened(files: Sequence[Path]) -> NgramStore | None:
+def _as_store(files: Sequence[Path]) -> NgramStore | None:
     """The store, when the only file is one."""
     from core.ngram import NgramStore
 
@@ -141,7 +134,7 @@ def _options(args: argparse.Namespace, own: Tokens | None) -> Options:
     """The options of building, with where the counts are from."""
     from core.ngram import Options
 
-    # Names only: where they lay on this machine is nobody's business.
+    # Names only: a store is passed on, and folders of this machine are private.
     names = [path.resolve().name for path in args.files[:NAMED_SOURCES]]
     if more := len(args.files) - len(names):
         names.append(f"and {more} more")
@@ -161,7 +154,7 @@ class Tokens:
 
 def _tokens(name: str, report: Report) -> Tokens:
     """The tokens of a model by name or path; its weights are not read."""
-    from core.models.embedded import Progress as Step
+    from core.progress import Progress as Step
 
     report(Step("loading tokenizer", None))
     quiet_libraries()
@@ -182,7 +175,7 @@ def _tokens(name: str, report: Report) -> Tokens:
     return Tokens(encode, own.size, own.identity)
 
 
-def _documents(files: Sequence[Path], encode: Encode, progress: Progress) -> Iterator[Document]:
+def _documents(files: Sequence[Path], encode: Encode, progress: ProgressBar) -> Iterator[Document]:
     """The files' documents; the bar follows the bytes read. Raises UserError when all are empty."""
     from core.ngram.documents import read_documents
 

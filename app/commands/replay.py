@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
-from app.commands.common import whole
+from analysis.numbers import milliseconds, number, tau
+from app.commands.arguments import add_number
 from app.terminal import console, one_line, table
+from app.view.explanation import Explainer
 from app.view.tree import text_tree
 from core.errors import UserError
 from core.rounds.round import Round
@@ -23,17 +23,14 @@ COLUMNS = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="a trace: .jsonl or .jsonl.gz")
-    parser.add_argument(
-        "--round", type=whole, metavar="N",
-        help="show the tree of round N, counted from 1; without it, all rounds",
-    )  # fmt: skip
+    add_number(parser, "--round", None, "show the tree of round N, from 1 (default: all rounds)")
 
 
 def main(args: argparse.Namespace) -> int:
     trace = read_trace(args.file)
     out = console()
     if args.round is not None:
-        print(text_tree(pick(trace, args.round)))
+        print(text_tree(pick(trace, args.round), Explainer.of(trace.header)))
         return 0
     for name, value in _header(trace):
         out.print(f"{name:<10}{value}", soft_wrap=True)
@@ -44,15 +41,15 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def pick(trace: Trace, number: int | None) -> Round:
-    """The round with that number; None: the first. Raises UserError where there is none."""
+def pick(trace: Trace, wanted: int | None) -> Round:
+    """The round of this number, from 1; None: the first. Raises UserError where there is none."""
     for record in trace.rounds:
-        if number is None or record.number == number:
+        if wanted is None or record.number == wanted:
             return record
     if not trace.rounds:
         raise UserError("the trace holds no round: it was stopped before the first one")
     first, last = trace.rounds[0].number, trace.rounds[-1].number
-    raise UserError(f"the trace has no round {number}: its rounds are {first} to {last}")
+    raise UserError(f"the trace has no round {wanted}: its rounds are {first} to {last}")
 
 
 def _header(trace: Trace) -> Iterator[tuple[str, str]]:
@@ -70,7 +67,7 @@ def _header(trace: Trace) -> Iterator[tuple[str, str]]:
     numbers = summary(trace.rounds)
     end = "complete" if trace.complete else "interrupted: no footer"
     rounds = len(trace.rounds)
-    yield "rounds", f"{rounds} · {numbers['tokens']} tokens · τ {numbers['tau']:.2f} · {end}"
+    yield "rounds", f"{rounds} · {numbers['tokens']} tokens · τ {tau(numbers['tau'])} · {end}"
 
 
 def _flat(settings: object, prefix: str = "") -> Iterator[tuple[str, object]]:
@@ -85,7 +82,7 @@ def _flat(settings: object, prefix: str = "") -> Iterator[tuple[str, object]]:
 
 def _row(record: Round) -> tuple[str, ...]:
     """One line of the table; the text is what the round committed."""
-    tvd = record.probe.tvd if record.probe is not None else np.empty(0)
+    tvd = record.probe.tvd if record.probe is not None else None
     text = "".join(record.text(token) for token in record.committed)
     return (
         str(record.number),
@@ -93,8 +90,8 @@ def _row(record: Round) -> tuple[str, ...]:
         str(record.draft.nodes),
         str(record.accepted),
         str(len(record.committed)),
-        f"{tvd[0]:.2f}" if len(tvd) else "–",
-        f"{record.times.total * 1e3:.0f}",
+        number(tvd[0] if tvd is not None and len(tvd) else None),
+        milliseconds(record.times.total).removesuffix(" ms"),
         record.stop_reason if record.draft.nodes else "–",
         one_line(text, 60),
     )

@@ -1,4 +1,4 @@
-"""``report``: what traces tell of a drafter, in the terminal and as files. Never imports torch.
+"""``report``: what traces show of a drafter, in the terminal and as files. Never imports torch.
 
 Every number is a cell of a table of ``analysis.metrics``; ``--out`` writes those tables whole.
 """
@@ -6,25 +6,22 @@ Every number is a cell of a table of ``analysis.metrics``; ``--out`` writes thos
 from __future__ import annotations
 
 import argparse
-import html
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.terminal import Progress, bar, console, one_line, say, table
+from analysis.numbers import interval, number, share, signed
+from app.terminal import ProgressBar, bar, console, one_line, say, table
 from app.view.comparison import cautions
 from core.errors import UserError
 from core.traces.reader import read_trace
-from core.traces.schema import Trace
+from core.traces.schema import ENDINGS, Trace
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from analysis.tables import Tables
 
 FORMATS = ("csv", "parquet", "json")
-MOST_CLASSES, MOST_RANKS, MOST_DEPTHS = 6, 8, 32
+MAX_CLASSES, MAX_RANK, MAX_DEPTHS = 6, 8, 32  # that the terminal shows
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, metavar="DIR", help="write every table into this folder"
     )
     parser.add_argument(
-        "--format", nargs="+", choices=FORMATS, default=None, metavar="FORMAT",
+        "--format", nargs="+", choices=FORMATS, metavar="FORMAT",
         help="csv (the default), parquet, json: what --out writes",
     )  # fmt: skip
     parser.add_argument(
@@ -47,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     if args.out is None and (args.html or args.format):
         raise UserError("--format and --html write files: name a folder with --out")
-    with Progress("reading traces") as progress:
+    with ProgressBar("reading traces") as progress:
         traces = read_all(args.traces, progress)
     from analysis.tables import Tables
 
@@ -55,7 +52,11 @@ def main(args: argparse.Namespace) -> int:
     out = console()
     for title, body in sections(tables):
         out.print(title, style="bold", soft_wrap=True)
-        _show(out, body)
+        for part in body:
+            if isinstance(part, str):
+                out.print(one_line(part, 400), soft_wrap=True)
+            else:
+                out.print(part)
         out.print()
     for note in notes(tables):
         out.print(one_line(note, 400), soft_wrap=True)
@@ -64,22 +65,22 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def read_all(paths: Sequence[Path], progress: Progress) -> dict[str, Trace]:
+def read_all(paths: Sequence[Path], progress: ProgressBar) -> dict[str, Trace]:
     """The traces by name: the file's, or its whole path where two files share one.
 
     Raises UserError for a path that is no trace, or a folder without any.
     """
     files: list[Path] = []
     for path in paths:
-        found = sorted({*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")}) if path.is_dir() else []
+        found = [file for ending in ENDINGS for file in path.glob(f"*{ending}")]
         if path.is_dir() and not found:
             raise UserError(f"the folder {path} holds no trace (.jsonl or .jsonl.gz)")
-        files += found or [path]
+        files += sorted(found) or [path]
     files = list(dict.fromkeys(files))
     names = [file.name for file in files]
     traces = {}
     for done, file in enumerate(files):
-        if done:  # one file is read before anybody looks
+        if done:  # a single file is read before the bar is seen
             progress.at(done / len(files), file.name)
         traces[file.name if names.count(file.name) == 1 else str(file)] = read_trace(file)
     return traces
@@ -88,63 +89,103 @@ def read_all(paths: Sequence[Path], progress: Progress) -> dict[str, Trace]:
 # ── the terminal ─────────────────────────────────────────────────────────────────────────────────
 
 Body = list[Any]  # tables and sentences, one below the other
-
-
-def _show(out: Console, body: Body) -> None:
-    for part in body:
-        if isinstance(part, str):
-            out.print(one_line(part, 400), soft_wrap=True)
-        else:
-            out.print(part)
+Row = Mapping[Any, Any]
+Column = tuple[str, Callable[[Row], str]]  # its title, and a row's cell
 
 
 def sections(tables: Tables) -> Iterator[tuple[str, Body]]:
-    """Title and contents of each part that has something to say."""
-    yield "Block efficiency τ, tokens per round, with its 95 % interval", [_tau(tables)]
-    if compared := _compared(tables):
-        yield "Methods on the same texts", compared
+    """Title and contents of each part that has something to show."""
+    from analysis.acceptance import tau
+
+    yield "Block efficiency τ, tokens per round, with its 95 % interval", [_table(tau(tables), TAU)]
+    yield from _if_any("Methods on the same texts", _compared(tables))
     yield from _depths(tables)
-    if len(lengths := _lengths(tables)) > 0:
-        yield "Tokens per round, accepted + 1: share of rounds", lengths
-    if died := _causes(tables):
-        yield "Causes of death", died
-    if mismatched := _mismatches(tables):
-        yield "Where the target first left the drafter's best chain", mismatched
-    if judged := _reliability(tables):
-        yield "Is q a probability?", judged
-    if spent := _stages(tables):
-        yield "Where the time went, ms per round", spent
+    yield from _if_any("Tokens per round, accepted + 1: share of rounds", _lengths(tables))
+    yield from _if_any("Why branches ended", _causes(tables))
+    yield from _if_any("Where the target first left the drafter's best chain", _mismatches(tables))
+    yield from _if_any("Is q a probability?", _reliability(tables))
+    yield from _if_any("Where the time went, ms per round", _stages(tables))
 
 
-def _tau(tables: Tables) -> Any:
-    from analysis.online import tau
+def _if_any(title: str, body: Body) -> Iterator[tuple[str, Body]]:
+    if body:
+        yield title, body
 
-    columns = ("", "τ", "95 %", "over", "texts", "rounds", "tokens", "nodes/round",
-               "in text/round", "tokens/s")  # fmt: skip
-    rows = [
-        (
-            _name(r.method), _number(r.tau), _range(r.low, r.high), r.over, str(r.texts),
-            str(r.rounds), str(r.tokens), _number(r.nodes_per_round, 1),
-            _number(r.committed_per_round), _number(r.tokens_per_second, 1),
-        )
-        for r in tau(tables).itertuples()
-    ]  # fmt: skip
-    return table(columns, rows, left=("", "over"))
+
+def _table(frame: Any, columns: Sequence[Column]) -> Any:
+    """A line per row; text columns, those that ``_text`` makes, stand at the left."""
+    rows = [[cell(row) for _, cell in columns] for row in frame.to_dict("records")]
+    left = [title for title, cell in columns if getattr(cell, "left", False)]
+    return table([title for title, _ in columns], rows, left)
+
+
+def _text(name: str) -> Callable[[Row], str]:
+    def cell(row: Row) -> str:
+        return one_line(str(row[name]), 60)
+
+    cell.left = True  # type: ignore[attr-defined]
+    return cell
+
+
+def _count(name: str) -> Callable[[Row], str]:
+    return lambda row: str(row[name])
+
+
+def _number(name: str, digits: int = 2) -> Callable[[Row], str]:
+    return lambda row: number(row[name], digits)
+
+
+def _signed(name: str, digits: int = 2) -> Callable[[Row], str]:
+    return lambda row: signed(row[name], digits)
+
+
+def _interval(stem: str = "", sign: bool = False) -> Callable[[Row], str]:
+    return lambda row: interval(row[f"{stem}low"], row[f"{stem}high"], sign=sign)
+
+
+TAU: tuple[Column, ...] = (
+    ("", _text("method")), ("τ", _number("tau")), ("95 %", _interval()), ("over", _text("over")),
+    ("texts", _count("texts")), ("rounds", _count("rounds")), ("tokens", _count("tokens")),
+    ("nodes/round", _number("nodes_per_round", 1)),
+    ("in text/round", _number("committed_per_round")),
+    ("tokens/s", _number("tokens_per_second", 1)),
+)  # fmt: skip
+PAIRED: tuple[Column, ...] = (
+    ("", _text("method")), ("against", _text("other")), ("texts", _count("texts")),
+    ("τ", _number("tau")), ("its τ", _number("other_tau")), ("difference", _signed("difference")),
+    ("95 %", _interval(sign=True)), ("better on", lambda row: share(row["better"], 0)),
+)  # fmt: skip
+DEPTHS: tuple[Column, ...] = (
+    ("depth", _count("depth")), ("observed", _count("observed")), ("tested", _count("tested")),
+    ("accepted", _count("accepted")), ("acceptance", _number("acceptance")),
+    ("95 %", _interval("acceptance_")), ("of tested", _number("tested_acceptance")),
+    ("of rounds", _number("marginal")), ("best right", _number("top1")), ("TVD", _number("tvd")),
+    ("95 %", _interval("tvd_")), ("C₁", _number("coverage_1")), ("C₄", _number("coverage_4")),
+    ("C₁₆", _number("coverage_16")),
+)  # fmt: skip
+SIBLINGS: tuple[Column, ...] = (
+    ("", _text("method")), ("the next place", _text("context")), ("observed", _count("observed")),
+    ("accepted", _number("acceptance")), ("95 %", _interval()), ("best right", _number("top1")),
+    ("95 %", _interval("top1_")), ("TVD", _number("tvd")),
+)  # fmt: skip
+ERRORS: tuple[Column, ...] = (
+    ("", _text("method")), ("event", _text("event")), ("nodes", _count("nodes")),
+    ("mean q", _number("mean_q", 3)), ("came true", _number("share", 3)),
+    ("bias", _signed("bias", 3)), ("ECE (mass)", _number("ece_mass", 3)),
+    ("ECE (width)", _number("ece_width", 3)), ("Brier", _number("brier", 3)),
+)  # fmt: skip
+SUMS: tuple[Column, ...] = (
+    ("", _text("method")), ("rounds", _count("rounds")), ("Σq", _number("expected")),
+    ("accepted", _number("accepted")), ("bias", _signed("bias")),
+    ("95 %", _interval("bias_", sign=True)), ("correlation", _number("correlation")),
+)  # fmt: skip
 
 
 def _compared(tables: Tables) -> Body:
-    from analysis.paired import incomparable, paired
+    from analysis.comparison import compare, incomparable
 
-    found = paired(tables)
-    rows = [
-        (
-            _name(r.method), _name(r.other), str(r.texts), _number(r.tau), _number(r.other_tau),
-            f"{r.difference:+.2f}", _range(r.low, r.high, "+.2f"), f"{r.better:.0%}",
-        )
-        for r in found.itertuples()
-    ]  # fmt: skip
-    columns = ("", "against", "texts", "τ", "its τ", "difference", "95 %", "better on")
-    body: Body = [table(columns, rows, left=("", "against"))] if rows else []
+    found = compare(tables)
+    body: Body = [_table(found, PAIRED)] if len(found) else []
     if (found["texts"] == 1).any():
         body.append("One text gives a difference but no interval: run both on more prompts.")
     for one, other in incomparable(tables):
@@ -160,69 +201,65 @@ def _why_not(tables: Tables, one: str, other: str) -> str:
 
 
 def _depths(tables: Tables) -> Iterator[tuple[str, Body]]:
-    from analysis.online import per_depth
+    from analysis.acceptance import per_depth
 
-    columns = ("depth", "observed", "tested", "accepted", "acceptance", "95 %", "of tested",
-               "of rounds", "best right", "TVD", "95 %", "C₁", "C₄", "C₁₆")  # fmt: skip
-    for method, part in per_depth(tables).groupby("method", observed=True, sort=False):
-        rows = [
-            (
-                str(r.depth), str(r.observed), str(r.tested), str(r.accepted),
-                _number(r.acceptance), _range(r.acceptance_low, r.acceptance_high),
-                _number(r.tested_acceptance), _number(r.marginal), _number(r.top1),
-                _number(r.tvd), _range(r.tvd_low, r.tvd_high), _number(r.coverage_1),
-                _number(r.coverage_4), _number(r.coverage_16),
-            )
-            for r in part.head(MOST_DEPTHS).itertuples()
-        ]  # fmt: skip
-        yield f"By depth: {_name(method)}", [table(columns, rows)]
+    for method, part in _by_method(per_depth(tables)):
+        yield f"By depth: {method}", [_table(part.head(MAX_DEPTHS), DEPTHS)]
+
+
+def _by_method(frame: Any) -> Iterator[tuple[str, Any]]:
+    for method, part in frame.groupby("method", observed=True, sort=False):
+        yield one_line(str(method), 60), part
 
 
 def _lengths(tables: Tables) -> Body:
-    from analysis.online import acceptance_histogram
+    from analysis.acceptance import acceptance_histogram
 
     found = acceptance_histogram(tables)
-    most = found["share"].max()
-    rows = []
-    for method, part in found.groupby("method", observed=True, sort=False):
-        for n, r in enumerate(part.itertuples()):
-            name = _name(method) if n == 0 else ""
-            rows.append((name, str(r.length), str(r.rounds), f"{r.share:.1%}", bar(r.share, most)))
+    most, rows = found["share"].max(), []
+    for method, part in _by_method(found):
+        for n, row in enumerate(part.to_dict("records")):
+            rows.append((
+                method if n == 0 else "", str(row["length"]), str(row["rounds"]),
+                share(row["share"]), bar(row["share"], most),
+            ))  # fmt: skip
     return [table(("", "tokens", "rounds", "share", " "), rows, left=("", " "))] if rows else []
 
 
 def _causes(tables: Tables) -> Body:
-    from analysis.deaths import causes
+    from analysis.causes import cause_shares
 
-    by_depth, by_token = causes(tables), causes(tables, "stops", "token_class")
+    by_depth, by_token = cause_shares(tables), cause_shares(tables, "stops", "token_class")
     if by_depth.empty:
         return []
-    told = (
+    return [
         "Drafted nodes whose parent was accepted; the others are unreached. Where the walk ended, "
-        "the target's token was not drafted: pruned by budget, outside the candidates, or beyond."
-    )
-    body: Body = [told, _shares(by_depth, "depth", MOST_DEPTHS)]
-    body += ["", "Why the walks ended, by the sort of token that the target wanted there."]
-    return [*body, _shares(by_token, "token_class", MOST_CLASSES)]
+        "the target's token was not drafted: pruned by budget, outside the candidates, or beyond.",
+        _shares(by_depth, "depth"),
+        "",
+        "Why the walks ended, by the sort of token that the target wanted there.",
+        _shares(by_token, "token_class"),
+    ]
 
 
-def _shares(causes: Any, over: str, most: int) -> Any:
+def _shares(causes: Any, over: str) -> Any:
     """A line per method and place that was observed, a column per cause."""
     from analysis.tables import FATES
 
     causes = causes[causes["observed_share"].notna()]
     names = [c for c in FATES if c in set(causes["cause"])]
     rows = []
-    for method, part in causes.groupby("method", observed=True, sort=False):
+    for method, part in _by_method(causes):
         counts = part.groupby(over, observed=True)["count"].sum()
-        kept = counts.index[:most] if over == "depth" else counts.nlargest(most).index
-        for n, place in enumerate(kept):
+        by_depth = over == "depth"
+        shown = counts.index[:MAX_DEPTHS] if by_depth else counts.nlargest(MAX_CLASSES).index
+        for n, place in enumerate(shown):
             some = part[part[over] == place].set_index("cause")
-            share, at = some["observed_share"].to_dict(), some.loc[some["count"].idxmax()]
-            where = f"{at['example_run']}, round {at['example_round'] + 1}, row {at['example_row']}"
+            shares, at = some["observed_share"].to_dict(), some.loc[some["count"].idxmax()]
+            where = f"{at['example_run']}, round {at['example_round']}, row {at['example_row']}"
             rows.append((
-                _name(method) if n == 0 else "", str(place), str(counts[place]),
-                *(_number(share.get(c, 0.0)) for c in names), one_line(where, 60),
+                method if n == 0 else "", str(place), str(counts[place]),
+                *(number(shares.get(c, 0.0)) for c in names), one_line(where, 60),
             ))  # fmt: skip
     titles = [name.removeprefix("not drafted: ") for name in names]
     last = "an example of the commonest"
@@ -231,73 +268,46 @@ def _shares(causes: Any, over: str, most: int) -> Any:
 
 
 def _mismatches(tables: Tables) -> Body:
-    from analysis.deaths import after_sibling, first_mismatches
+    from analysis.causes import after_sibling, first_mismatches
 
     found = first_mismatches(tables)
     if found.empty:
         return []
-    rows = []
-    for method, part in found.groupby("method", observed=True, sort=False):
+    rows, ranks = [], range(2, MAX_RANK + 1)
+    for method, part in _by_method(found):
         total, ranked = part["count"].sum(), part[part["rank"].notna()]
-        share = ranked.groupby("rank")["count"].sum() / total
-        near = [share.get(rank, 0.0) for rank in range(2, MOST_RANKS + 1)]
+        near = ranked.groupby("rank")["count"].sum() / total
         outside = part.loc[part["outside"], "count"].sum() / total
-        drafted = part["drafted"].sum() / total
-        rows.append((_name(method), str(total), *map(_number, near), _number(outside),
-                     _number(drafted)))  # fmt: skip
-    ranks = [f"rank {rank}" for rank in range(2, MOST_RANKS + 1)]
-    body: Body = [table(("", "rounds", *ranks, "outside", "was drafted"), rows, left=("",))]
-    after = [
-        (
-            _name(r.method), r.context, str(r.observed), _number(r.acceptance),
-            _range(r.low, r.high), _number(r.top1), _range(r.top1_low, r.top1_high), _number(r.tvd),
-        )
-        for r in after_sibling(tables).itertuples()
-    ]  # fmt: skip
-    columns = ("", "the next place", "observed", "accepted", "95 %", "best right", "95 %", "TVD")
-    return [*body, "", table(columns, after, left=("", columns[1]))] if after else body
+        shares = [*(near.get(rank, 0.0) for rank in ranks), outside, part["drafted"].sum() / total]
+        rows.append((method, str(total), *map(number, shares)))
+    columns = ("", "rounds", *(f"rank {rank}" for rank in ranks), "outside", "was drafted")
+    body: Body = [table(columns, rows, left=("",))]
+    after = after_sibling(tables)
+    return [*body, "", _table(after, SIBLINGS)] if len(after) else body
 
 
 def _reliability(tables: Tables) -> Body:
     from analysis.reliability import calibration_error, surrogate
 
-    errors = [
-        (
-            _name(r.method), r.event, str(r.nodes), _number(r.mean_q, 3), _number(r.share, 3),
-            f"{r.bias:+.3f}", _number(r.ece_mass, 3), _number(r.ece_width, 3), _number(r.brier, 3),
-        )
-        for r in calibration_error(tables).itertuples()
-    ]  # fmt: skip
-    if not errors:
-        return []
-    columns = ("", "event", "nodes", "mean q", "came true", "bias", "ECE (mass)", "ECE (width)",
-               "Brier")  # fmt: skip
-    sums = [
-        (
-            _name(r.method), str(r.rounds), _number(r.expected), _number(r.accepted),
-            f"{r.bias:+.2f}", _range(r.bias_low, r.bias_high, "+.2f"), _number(r.correlation),
-        )
-        for r in surrogate(tables).itertuples()
-    ]  # fmt: skip
-    told = ("", "rounds", "Σq", "accepted", "bias", "95 %", "correlation")
-    return [table(columns, errors, left=("", "event")), "", table(told, sums, left=("",))]
+    errors = calibration_error(tables)
+    return [_table(errors, ERRORS), "", _table(surrogate(tables), SUMS)] if len(errors) else []
 
 
 def _stages(tables: Tables) -> Body:
-    from analysis.online import stages
+    from analysis.acceptance import stages
     from analysis.tables import STAGES
 
-    found = stages(tables)
+    found: Any = stages(tables)
     rows = []
-    for method, part in found.groupby("method", observed=True, sort=False):
-        own = part.set_index("stage")
-        cells = [f"{own['ms_per_round'][s]:.2f} ({own['share'][s]:.0%})" for s in STAGES]
-        rows.append((_name(method), *cells))
+    for method, part in _by_method(found):
+        own = {row["stage"]: row for row in part.to_dict("records")}
+        cells = [f"{number(own[s]['ms_per_round'])} ({share(own[s]['share'], 0)})" for s in STAGES]
+        rows.append((method, *cells))
     return [table(("", *STAGES), rows, left=("",))] if found["seconds"].sum() > 0 else []
 
 
 def notes(tables: Tables) -> Iterator[str]:
-    """What the numbers leave out or count, said plainly."""
+    """What the numbers count and leave out."""
     from analysis.tables import INTERRUPTED
 
     runs = tables.runs
@@ -321,23 +331,12 @@ def notes(tables: Tables) -> Iterator[str]:
         yield "No trace holds probe numbers: TVD and coverage are not known."
 
 
-def _name(label: object) -> str:
-    return one_line(str(label), 60)
-
-
-def _number(value: float, digits: int = 2) -> str:
-    return "–" if value != value else f"{value:.{digits}f}"
-
-
-def _range(low: float, high: float, form: str = ".2f") -> str:
-    return "–" if low != low else f"[{low:{form}}, {high:{form}}]"
-
-
 # ── files ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _write(tables: Tables, folder: Path, formats: Sequence[str], page: bool) -> None:
     from analysis.metrics import report
+    from app.export.report_page import html_page, write_table
 
     found = report(tables)
     try:
@@ -346,98 +345,9 @@ def _write(tables: Tables, folder: Path, formats: Sequence[str], page: bool) -> 
             for form in formats:
                 write_table(frame, folder / f"{name}.{form}")
         if page:
-            (folder / "report.html").write_text(html_page(tables), encoding="utf-8")
+            whole = html_page(tables, notes(tables))
+            (folder / "report.html").write_text(whole, encoding="utf-8")
     except OSError as error:
         raise UserError(f"{folder} cannot be written: {error.strerror or error}") from None
     more = " and report.html" if page else ""
     say(f"{len(found)} tables ({', '.join(formats)}){more} written to {folder}")
-
-
-def write_table(frame: Any, path: Path) -> None:
-    """One table as CSV, Parquet or JSON, by the file's ending; the latter two tell its columns."""
-    form = path.suffix[1:]
-    if form == "parquet":
-        frame.to_parquet(path, index=False)
-    elif form == "json":
-        rows = json.loads(frame.to_json(orient="records", double_precision=15))
-        made = {**frame.attrs.get("about", {}), "rows": rows}
-        path.write_text(json.dumps(made, ensure_ascii=False), encoding="utf-8")
-    else:
-        from app.export.tables import table_csv
-
-        path.write_bytes(table_csv(frame))
-
-
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Draftscope report</title>
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<style>
-:root {{ color-scheme: light dark; --ink: #1f2328; --paper: #ffffff; --line: #e3e6ea }}
-@media (prefers-color-scheme: dark) {{
-  :root {{ --ink: #e6e6e6; --paper: #14171c; --line: #3a3f47 }} }}
-body {{ font: 15px system-ui, sans-serif; color: var(--ink); background: var(--paper);
-  margin: 1.5rem auto; max-width: 1400px; padding: 0 1rem }}
-.figures {{ display: grid; gap: 1rem;
-  grid-template-columns: repeat(auto-fit, minmax(min(100%, 520px), 1fr)) }}
-.figures > div {{ height: 420px; min-width: 0 }}
-.scroll {{ overflow-x: auto }}
-table {{ border-collapse: collapse; font-variant-numeric: tabular-nums }}
-th, td {{ text-align: right; padding: .2rem .6rem; border-bottom: 1px solid var(--line) }}
-th:first-child, td:first-child {{ text-align: left }}
-</style></head><body>
-<h1>Draftscope report</h1>
-<div class="scroll">{tau}</div>
-{notes}
-<div class="figures">{figures}</div>
-<script>
-const looks = {looks};
-const dark = matchMedia("(prefers-color-scheme: dark)");
-function dress() {{
-  for (const plot of document.querySelectorAll(".plotly-graph-div"))
-    Plotly.relayout(plot, looks[dark.matches ? "dark" : "light"]);
-}}
-dress();
-dark.addEventListener("change", dress);
-</script></body></html>
-"""
-
-
-def html_page(tables: Tables) -> str:
-    """All figures in one page that needs nothing else; plotly's script stands in it once."""
-    from analysis.figures import FIGURES, colours
-    from analysis.online import tau
-
-    made = []
-    for n, draw in enumerate(FIGURES.values()):
-        figure = draw(tables, "light")
-        made.append(figure.to_html(
-            full_html=False, include_plotlyjs=n == 0, config={"responsive": True},
-            default_height="420px",
-        ))  # fmt: skip
-    columns = {"method": "", "tau": "τ", "low": "95 % from", "high": "to", "over": "drawn over",
-               "texts": "texts", "rounds": "rounds"}  # fmt: skip
-    return _PAGE.format(
-        tau=_html_table(tau(tables), columns),
-        notes="".join(f"<p>{html.escape(note)}</p>" for note in notes(tables)),
-        figures="".join(f"<div>{figure}</div>" for figure in made),
-        looks=json.dumps({theme: _relayout(colours(theme)) for theme in ("light", "dark")}),
-    )
-
-
-def _relayout(colours: Mapping[str, str]) -> dict[str, str]:
-    """plotly.py joins names by "_", plotly.js by "."."""
-    return {key.replace("_", ".", 1) if key[:4] in ("font", "xaxi", "yaxi") else key: value
-            for key, value in colours.items()}  # fmt: skip
-
-
-def _html_table(frame: Any, columns: Mapping[str, str]) -> str:
-    cells = [
-        "".join(f"<td>{html.escape(_cell(row[name]))}</td>" for name in columns)
-        for row in frame.to_dict("records")
-    ]
-    head = "".join(f"<th>{html.escape(title)}</th>" for title in columns.values())
-    return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
-
-
-def _cell(value: object) -> str:
-    return _number(value, 3) if isinstance(value, float) else one_line(str(value), 60)

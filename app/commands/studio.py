@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from app import trace_files
-from app.commands.common import add_model_options, checked_drafter, method, template, whole
+from app.commands.arguments import add_model_options, add_number, method
+from app.commands.common import check_drafter, template_of
+from app.terminal import say
 from core.errors import UserError
 
 
@@ -20,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on (default: this machine only)"
     )
-    parser.add_argument("--port", type=whole, default=7860, help="port (default 7860)")
+    add_number(parser, "--port", 7860, metavar="PORT")
     parser.add_argument(
         "--method", dest="methods", type=method, action="append", default=[], metavar="FILE.py",
         help="offer a method of your own, or a DRAFTER+BUILDER, on the page; repeatable",
@@ -33,7 +34,7 @@ def main(args: argparse.Namespace) -> int:
         raise UserError(f"the port must be 0 to 65535, not {args.port}")
     files = trace_files.find(args.traces)
     if files.note:
-        print(f"draftscope: the page lists {files.note}", file=sys.stderr, flush=True)
+        say(f"draftscope: the page lists {files.note}")
     try:
         from app.studio import serve
         from app.studio.engine import ModelChoice
@@ -41,6 +42,6 @@ def main(args: argparse.Namespace) -> int:
         if error.name != "gradio":
             raise
         raise UserError("the studio needs gradio: pip install -r requirements.txt") from None
-    model = ModelChoice(args.model, args.device, checked_drafter(args.drafter), template(args))
-    serve(args.host, args.port, model, methods=args.methods, given=files)
-    raise KeyboardInterrupt  # the only end it has, which Gradio's own waiting swallows
+    model = ModelChoice(args.model, args.device, check_drafter(args.drafter), template_of(args))
+    serve(args.host, args.port, model, methods=args.methods, files=files)
+    raise KeyboardInterrupt  # the only way it ends, which Gradio's own waiting swallows

@@ -5,19 +5,19 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from analysis.numbers import plural
 from app.terminal import one_line
 from core.traces.reader import read_trace
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE", help="what should be a trace")
+    parser.add_argument("file", type=Path, metavar="FILE", help="a trace")
 
 
 def main(args: argparse.Namespace) -> int:
     trace = read_trace(args.file)
     state = "complete" if trace.complete else "interrupted"
-    count = len(trace.rounds)
-    rounds = "1 round" if count == 1 else f"{count} rounds"
+    rounds = plural(len(trace.rounds), "round")
     method = one_line(trace.header.method, 40)
     print(f"{one_line(str(args.file), 200)} is a readable trace: {method}, {rounds}, {state}")
     return 0

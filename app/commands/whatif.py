@@ -8,65 +8,67 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.commands import common
+from analysis.numbers import tau
+from app.commands.arguments import (
+    add_method_options,
+    add_number,
+    add_numbers,
+    option_values,
+)
 from app.terminal import bar, console, say, table
 from core.errors import UserError
 
 if TYPE_CHECKING:
-    from analysis.collected import Collected
-    from analysis.whatif import Simulation, WhatIf
-    from core.methods.registry import Options
+    from analysis.collection import Collection
+    from analysis.whatif import SimulatedRun, Simulation
+    from core.methods.method import Options
 
-BUDGETS = (8, 16, 32, 64, 128, 256, 1024)
 COLUMNS = ("method", "budget", "τ", "rounds", "", "exact")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Simulate methods and budgets over a text that was collected (collect FILE): the rounds a\n"
-        "real run would take, without the model. What is not exact says so."
+        "Simulate methods and budgets over a collected text (collect FILE): the rounds a real run\n"
+        "would take, without the model. What is not exact says so."
     )
-    parser.add_argument("file", type=Path, metavar="FILE")
-    common.add_method_options(parser, several=True)
-    parser.add_argument(
-        "--budget", type=common.whole, nargs="+", default=list(BUDGETS), metavar="N",
-        help="default " + " ".join(map(str, BUDGETS)),
-    )  # fmt: skip
-    parser.add_argument(
-        "--max-new-tokens", type=common.whole, metavar="N", help="default: the whole text"
-    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="a collected text")
+    add_method_options(parser, several=True)
+    add_numbers(parser, "--budget", (8, 16, 32, 64, 128, 256, 1024))
+    add_number(parser, "--max-new-tokens", None, "default: the whole text")
     parser.add_argument("--json", action="store_true", help="one JSON object a run on stdout")
 
 
 def main(args: argparse.Namespace) -> int:
-    from analysis.collected import Collected
+    from analysis.collection import Collection
 
-    collected = Collected.load(args.file)
-    methods = [*args.methods, *args.named] or list(collected.methods)
+    collection = Collection.load(args.file)
+    methods = [*args.methods, *args.named] or list(collection.methods)
     if not methods:
         raise UserError(f"{args.file} holds no listed drafter: name a method")
-    simulations = _simulations(collected, methods, dict(args.set))
-    found = [run for s in simulations for run in s.curve(args.budget, args.max_new_tokens)]
+    simulations = _simulations(collection, methods, option_values(args))
+    runs = [run for s in simulations for run in s.curve(args.budget, args.max_new_tokens)]
     if args.json:
-        for run in found:
+        for run in runs:
             print(json.dumps(_facts(run)))
-        return 0
-    _show(collected, found)
+    else:
+        _show(collection, runs)
     return 0
 
 
-def _simulations(collected: Collected, methods: Sequence[str], given: Options) -> list[Simulation]:
-    """One a method. Each takes those of the options that it has; none that nobody has is left."""
-    from analysis.contestants import field_of
+def _simulations(
+    collection: Collection, methods: Sequence[str], values: Options
+) -> list[Simulation]:
+    """One a method, each with its own of the options. Raises UserError for an option of none."""
+    from analysis.variants import variants_of
     from analysis.whatif import Simulation
 
     if len(methods) == 1:  # its own complaint names the options there are
-        return [Simulation(collected, methods[0], given)]
-    own = {c.method: dict(c.options) for c in field_of(methods, (1,), given) if c.method}
-    return [Simulation(collected, method, own[method]) for method in methods]
+        return [Simulation(collection, methods[0], values)]
+    options = {v.method: dict(v.options) for v in variants_of(methods, (1,), values) if v.method}
+    return [Simulation(collection, method, options[method]) for method in methods]
 
 
-def _facts(run: WhatIf) -> dict[str, object]:
+def _facts(run: SimulatedRun) -> dict[str, object]:
     return {
         "method": run.method, "budget": run.budget, "options": dict(run.options),
         "tau": run.tau, "rounds": run.rounds, "acceptance_lengths": run.lengths,
@@ -74,32 +76,29 @@ def _facts(run: WhatIf) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _show(collected: Collected, found: list[WhatIf]) -> None:
-    most = max(run.tau for run in found)
+def _show(collection: Collection, runs: Sequence[SimulatedRun]) -> None:
+    most = max(run.tau for run in runs)
     rows = [
         (
-            run.method, str(run.budget), f"{run.tau:.2f}", str(run.rounds),
-            bar(run.tau, most), "yes" if run.exact else "no",
+            run.method, str(run.budget), tau(run.tau), str(run.rounds), bar(run.tau, most),
+            "yes" if run.exact else "no",
         )
-        for run in found
+        for run in runs
     ]  # fmt: skip
     out = console()
-    header = collected.header
-    out.print(f"{header.name} · {collected.end - collected.answer} new tokens", soft_wrap=True)
+    count = collection.end - collection.answer
+    out.print(f"{collection.header.name} · {count} new tokens", soft_wrap=True)
     out.print(table(COLUMNS, rows, left=("method", "")))
-    for note in _notes(found):
+    for note in _notes(runs):
         say(note)
 
 
-def _notes(found: Sequence[WhatIf]) -> list[str]:
-    """Each note once, with the rows it is about unless they are the exact ones, as the table has
-    it."""
-    rows: dict[str, dict[str, list[str]]] = {}
-    for run in found:
-        method = "" if run.exact else run.method
-        rows.setdefault(run.note, {}).setdefault(method, []).append(str(run.budget))
+def _notes(runs: Sequence[SimulatedRun]) -> list[str]:
+    """Each note once; those of rows that are not exact name their method and budgets."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for run in runs:
+        rows.setdefault((run.note, "" if run.exact else run.method), []).append(str(run.budget))
     return [
         f"{method}, budget {' '.join(budgets)}: {note}" if method else note
-        for note, methods in rows.items()
-        for method, budgets in methods.items()
+        for (note, method), budgets in rows.items()
     ]

@@ -1,0 +1,72 @@
+"""The prompts a command is given: one on the command line or stdin, or a file of them. Light."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from analysis.prompts import Prompt
+from core.errors import UserError
+from core.samples import read_lines
+
+MAX_FILE = 64 << 20  # bytes
+
+
+def prompts_of(args: argparse.Namespace, default: tuple[str, ...] = ()) -> list[str]:
+    """The prompts that the options name. Raises UserError for one that is not text."""
+    if args.prompts is not None:
+        return read_prompts(args.prompts)
+    if args.prompt is None:
+        return list(default)
+    if args.prompt == "-" and sys.stdin is None:  # the shell closed it
+        raise UserError("there is no stdin to read the prompt from")
+    try:
+        text = sys.stdin.read() if args.prompt == "-" else args.prompt
+    except UnicodeDecodeError:
+        raise UserError("what stdin brings is no text in UTF-8") from None
+    return [_checked(text, "the prompt")]
+
+
+def read_prompts(path: Path) -> list[str]:
+    """The texts of ``read_prompt_file``."""
+    return [prompt.text for prompt in read_prompt_file(path)]
+
+
+def read_prompt_file(path: Path) -> list[Prompt]:
+    """Prompts of a .jsonl file (field "prompt", and "source" where it has one) or of a text file,
+    one a line; blank lines are left out.
+
+    Raises UserError naming the file and the line.
+    """
+    lines = read_lines(path, MAX_FILE)
+    if not lines:
+        raise UserError(f"{path} holds no prompt")
+    if path.suffix != ".jsonl":
+        return [Prompt(_checked(line, f"{path}, line {n}")) for n, line in lines]
+    return [_json_prompt(line, f"{path}, line {n}") for n, line in lines]
+
+
+def _json_prompt(line: str, where: str) -> Prompt:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        raise UserError(f"{where} is not JSON") from None
+    prompt = value.get("prompt") if isinstance(value, dict) else None
+    if not isinstance(prompt, str):
+        raise UserError(f'{where} has no text in a field "prompt"')
+    source = value.get("source")
+    source = source.encode("utf-8", "replace").decode() if isinstance(source, str) else ""
+    return Prompt(_checked(prompt, where), source)
+
+
+def _checked(text: str, where: str) -> str:
+    """Raises UserError for a prompt that is empty or holds bytes that are no text."""
+    if not text.strip():
+        raise UserError(f"{where} is empty")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise UserError(f"{where} is not valid Unicode text") from None
+    return text
