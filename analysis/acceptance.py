@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from analysis.tables import COVERAGE, STAGES, By, Frame, Tables, documented
+from analysis.frames import COVERAGE, By, Frame, documented
+from analysis.tables import STAGES, Tables
 from core.rounds.draft import Array
 from core.stats import Z, interval, resample, wilson
 

@@ -25,8 +25,8 @@ from torch import Tensor
 
 from analysis.calibration import MARGINAL, write_tables
 from analysis.collect import Report, Source
+from analysis.frames import COVERAGE
 from analysis.probe import coverage, tvd
-from analysis.tables import COVERAGE
 from core.decoding.decode import Decoder, decode, new_tokens
 from core.decoding.request import Settings
 from core.drafting.session import Drafter

@@ -13,7 +13,8 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from analysis.tables import FATES, By, Frame, Tables, documented
+from analysis.frames import By, Frame, documented
+from analysis.tables import FATES, Tables
 from core.rounds.round import UNREACHED
 from core.stats import wilson
 
@@ -39,7 +40,7 @@ def cause_shares(
     total        all nodes or rounds of this depth or sort
     share        count ÷ total
     observed_share  count ÷ nodes whose parent was accepted; NaN for unreached. Of stops: the share
-    example_run, example_round, example_row  the first of them: run, round's number, row of the draft
+    example_run, example_round, example_row  the first of them: run, round's number, draft's row
     """
     found = _cases(tables, unit)
     keys = [by, over, "cause"]

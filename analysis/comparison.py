@@ -1,8 +1,8 @@
-"""Methods against each other on the same texts: what may be compared, and the paired difference.
+"""Methods against each other on the same texts: what can be compared, and the paired difference.
 
-Two runs are a pair when all that decides the text is the same (``analysis.tables.text_key``):
-decoding is lossless, so they write one text, and their difference is the drafting's. An interrupted
-run wrote only a part of its text and is no pair of any.
+Two runs are a pair when all that decides the text is the same (``analysis.labels.text_key``):
+decoding is lossless, so they write one text, and they differ only in drafting. An interrupted run
+wrote only a part of its text and is in no pair.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 
-from analysis.tables import INTERRUPTED, Frame, Tables, documented
+from analysis.frames import Frame, documented
+from analysis.tables import INTERRUPTED, Tables
 from core.stats import difference
 
 
 @documented
-def compare(tables: Tables, draws: int = 2000, seed: int = 0) -> pd.DataFrame:
+def compare(tables: Tables, draws: int = 2000) -> pd.DataFrame:
     """τ of every two methods on the texts both have, and its difference.
 
     Texts are drawn anew, the same for both; one text gives a difference but no interval. Several
@@ -38,19 +39,24 @@ def compare(tables: Tables, draws: int = 2000, seed: int = 0) -> pd.DataFrame:
         if not len(common):
             continue
         a, b = sums[one].loc[common], sums[other].loc[common]
-        tau, other_tau = (
-            a["length"].sum() / a["rounds"].sum(),
-            b["length"].sum() / b["rounds"].sum(),
-        )
+        tau, other_tau = (x["length"].sum() / x["rounds"].sum() for x in (a, b))
         low, high = np.nan, np.nan
         if len(common) > 1:
-            mine, theirs = ((x["length"].to_numpy(), x["rounds"].to_numpy()) for x in (a, b))
-            low, high = difference(*mine, *theirs, draws, seed)
+            low, high = difference(a["length"], a["rounds"], b["length"], b["rounds"], draws)
         better = (a["length"] / a["rounds"] > b["length"] / b["rounds"]).mean()
         rows.append((one, other, len(common), tau, other_tau, tau - other_tau, low, high, better))
-    columns = ["method", "other", "texts", "tau", "other_tau", "difference", "low", "high",
-               "better"]  # fmt: skip
-    return pd.DataFrame(rows, columns=columns)
+    columns = [
+        "method",
+        "other",
+        "texts",
+        "tau",
+        "other_tau",
+        "difference",
+        "low",
+        "high",
+        "better",
+    ]
+    return pd.DataFrame(rows, columns=pd.Index(columns))
 
 
 def _by_text(tables: Tables) -> dict[str, Frame]:
@@ -68,7 +74,5 @@ def incomparable(tables: Tables) -> list[tuple[str, str]]:
     """Pairs of methods that share no text: nothing can be said of their difference."""
     sums = _by_text(tables)
     names = [n for n in dict.fromkeys(tables.labels.values()) if n in sums]
-    return [
-        (one, other) for one, other in combinations(names, 2)
-        if not len(sums[one].index.intersection(sums[other].index))
-    ]  # fmt: skip
+    pairs = combinations(names, 2)
+    return [(a, b) for a, b in pairs if sums[a].index.intersection(sums[b].index).empty]

@@ -15,8 +15,18 @@ from typing import Any, Literal
 import plotly.graph_objects as go
 
 from analysis import acceptance, causes, reliability
-from analysis.tables import FATES, Frame, Tables
-from core.rounds.round import ACCEPTED, BEYOND, NO_DRAFT, OUTRANKED, OUTSIDE, PRUNED, UNREACHED
+from analysis.frames import Frame
+from analysis.tables import FATES, Tables
+from core.rounds.round import (
+    ACCEPTED,
+    BEYOND,
+    NO_DRAFT,
+    OUTRANKED,
+    OUTSIDE,
+    PRUNED,
+    REFUSED,
+    UNREACHED,
+)
 
 Theme = Literal["auto", "light", "dark"]
 
@@ -30,6 +40,7 @@ _FATES = {
     OUTSIDE: ("#D55E00", "\\"),
     BEYOND: ("#CC79A7", "-"),
     NO_DRAFT: ("#56B4E9", "|"),
+    REFUSED: ("#7a5195", "+"),
     UNREACHED: ("#9a9a9a", "."),
 }
 

@@ -18,7 +18,8 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from analysis.tables import By, Frame, Tables, documented
+from analysis.frames import By, Frame, documented
+from analysis.tables import Tables
 from core.rounds.draft import Array
 from core.stats import Z, interval, resample, wilson
 

@@ -13,16 +13,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import product
-from pathlib import PurePath
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 
-from analysis.variants import PLAIN, Variant, variants_of
+from analysis.frames import Frame, documented
 from analysis.prompts import Prompt
-from analysis.tables import STAGES, Frame, documented
-from core.methods.registry import Value
+from analysis.tables import STAGES
+from analysis.variants import Variant, variants_of
+from core.methods.method import Value, file_name
+from core.methods.names import PLAIN
 from core.stats import bootstrap
 from core.traces.schema import Header, Trace
 
@@ -31,7 +32,7 @@ Row = dict[str, Any]  # a line of the table, by column
 
 @dataclass(frozen=True)
 class Terms:
-    """What all runs of a sweep share; ``probe``: traces hold beliefs, TVD and coverage."""
+    """What all runs of a sweep share; ``probe``: traces hold p, TVD and coverage."""
 
     model: str
     drafter: str | None = None
@@ -56,7 +57,7 @@ class Job:
     def name(self) -> str:
         """A file name: method and budget, and hashes of what no file name can hold."""
         one, method = self.variant, str(self.variant.method)
-        stem = PurePath(method).stem if method.endswith(".py") else method
+        stem = file_name(method) if method.endswith(".py") else method
         own = f"-{_hash([method, one.options])[:6]}" if one.options or stem != method else ""
         words = re.sub(r"[^A-Za-z0-9+_-]", "_", stem)[:40]
         return f"{words}{own}-B{one.budget}-p{self.prompt_hash}-s{self.seed}"
@@ -80,7 +81,7 @@ def _hash(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run; variants, prompts and seeds are each there once.
+    """What is run. Variants, prompts and seeds are each there once.
 
     files  (name, SHA-256) of the user's own files that decide runs: methods, weights, stores
     """
@@ -103,12 +104,12 @@ class Plan:
 
     def as_json(self) -> dict[str, Any]:
         """Plain data, as a JSON file gives it back."""
-        field = [
-            {"method": c.method, "budget": c.budget, "options": dict(c.options)} for c in self.variants
-        ]
         return {
             "terms": asdict(self.terms),
-            "field": field,
+            "field": [
+                {"method": v.method, "budget": v.budget, "options": dict(v.options)}
+                for v in self.variants
+            ],
             "prompts": [asdict(prompt) for prompt in self.prompts],
             "seeds": list(self.seeds),
             "files": dict(self.files),
@@ -131,7 +132,7 @@ def grid(
 
 
 def label(variant: Variant) -> str:
-    """The variant's name with the options it was given."""
+    """The variant's name with the options that were set."""
     return " ".join([variant.name, *(f"{key}={value}" for key, value in variant.options)])
 
 
@@ -163,7 +164,7 @@ def results(rows: Sequence[Row]) -> pd.DataFrame:
 
     run                the run's name: its trace's, without ending
     method             as it was named
-    options            the method's options as given, JSON
+    options            the method's options that were set, JSON
     budget             drafted nodes a round; a chain and plain decoding run at their own
     seed               of the target's rule; decides nothing at temperature 0
     prompt             index of the prompt in the plan, from 0
@@ -208,13 +209,13 @@ def _storable(value: object) -> object:
 def row_of(job: Job, ends: Trace) -> Row | None:
     """The line of a finished run, or None for a trace that is not this run's or not whole."""
     header, footer = ends.header, ends.footer
-    told = (header.method, header.prompt_text, header.seed)
-    if footer is None or told != (job.variant.method, job.prompt.text, job.seed):
+    found = (header.method, header.prompt_text, header.seed)
+    if footer is None or found != (job.variant.method, job.prompt.text, job.seed):
         return None
     try:
         return {
-            **dict.fromkeys(SCHEMA.names), **_asked(job), **_measured(footer),
-            **_circumstances(header, footer), "trace": job.file,
+            **dict.fromkeys(SCHEMA.names), **_request(job), **_measured(footer),
+            **_environment(header, footer), "trace": job.file,
             "prompt_tokens": len(header.prompt_ids),
         }  # fmt: skip
     except (KeyError, TypeError, ValueError, OverflowError):
@@ -224,10 +225,10 @@ def row_of(job: Job, ends: Trace) -> Row | None:
 def failed_row(job: Job, terms: Terms, sentence: str) -> Row:
     """The line of a run that failed."""
     rule = {k: getattr(terms, k) for k in ("temperature", "top_k", "top_p", "max_new_tokens")}
-    return {**dict.fromkeys(SCHEMA.names), **_asked(job), **rule, "error": sentence}
+    return {**dict.fromkeys(SCHEMA.names), **_request(job), **rule, "error": sentence}
 
 
-def _asked(job: Job) -> Row:
+def _request(job: Job) -> Row:
     one = job.variant
     return {
         "run": job.name, "method": one.method, "options": json.dumps(dict(one.options)),
@@ -256,9 +257,9 @@ def _wholes(values: Any) -> list[int]:
     return values
 
 
-def _circumstances(header: Header, footer: Mapping[str, Any]) -> Row:
+def _environment(header: Header, footer: Mapping[str, Any]) -> Row:
     settings, rule = header.settings, header.settings["sampling"]
-    told = {
+    texts = {
         "model": header.model.get("name"), "model_revision": header.model.get("revision"),
         "drafter": header.drafter.get("kind"), "drafter_sha256": header.drafter.get("sha256"),
         "dtype": header.dtype, "device": header.device, "hardware": footer.get("hardware"),
@@ -266,7 +267,7 @@ def _circumstances(header: Header, footer: Mapping[str, Any]) -> Row:
     }  # fmt: skip
     numbers = [footer.get("threads", 0), rule["top_k"], settings["max_new_tokens"]]
     return {
-        **{k: None if v is None else str(v) for k, v in told.items()},
+        **{k: None if v is None else str(v) for k, v in texts.items()},
         **dict(zip(("threads", "top_k", "max_new_tokens"), _wholes(numbers), strict=True)),
         "temperature": float(rule["temperature"]), "top_p": float(rule["top_p"]),
     }  # fmt: skip
@@ -314,7 +315,7 @@ class Score:
 
 
 def scores(plan: Plan, rows: Sequence[Row]) -> list[Score]:
-    """A score per variant of the plan, in its order. The rows are those of ``with_same_as_plain``."""
+    """A score per variant of the plan, in its order, from the rows of ``with_same_as_plain``."""
     by: dict[tuple[str, int, str], list[Row]] = {}
     for row in rows:
         by.setdefault((row["method"], row["budget"], row["options"]), []).append(row)

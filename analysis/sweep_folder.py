@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from analysis.sweep import SCHEMA, Job, Plan, Row, with_same_as_plain, failed_row, results, row_of
+from analysis.sweep import SCHEMA, Job, Plan, Row, failed_row, results, row_of, with_same_as_plain
 from core.errors import UserError
 from core.files import replacing
 from core.traces.reader import read_ends

@@ -14,17 +14,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis import deaths, figures, metrics, online, paired, reliability
-from analysis.tables import Tables, text_key
+from analysis import acceptance, causes, comparison, figures, metrics, reliability
+from analysis.labels import text_key
+from analysis.tables import Tables
 from analysis.tokens import CLASSES, token_class
-from core.stats import bootstrap, interval, resampled, wilson
+from core.rounds.blocks import Block
+from core.rounds.draft import Candidates, Draft, Proposal
+from core.rounds.round import REFUSED, Round, TargetProbs, Times, Verdict
+from core.stats import bootstrap, interval, resample, wilson
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from core.traces.writer import TraceWriter
-from core.rounds.blocks import Block
-from core.rounds.draft import Candidates, Draft
-from core.rounds.round import TargetProbs, Round, Times, Verdict
-from tests import fakes, raw_numbers
+from tests import fakes, raw_numbers, toys
 
 GOLDEN = Path(__file__).parent / "golden" / "trace-v1.jsonl"
 METHODS = ("ddtree", "treeflash", "dart")
@@ -59,7 +60,7 @@ def read(path: Path) -> tuple[Tables, list[dict]]:
 @pytest.mark.parametrize("method", METHODS)
 def test_depths_equal_a_plain_count(logged, method):
     tables, raw = read(logged[method])
-    found = online.per_depth(tables).set_index("depth")
+    found = acceptance.per_depth(tables).set_index("depth")
     expected = raw_numbers.by_depth(raw)
     assert list(found.index) == sorted(expected)
     for depth, counts in expected.items():
@@ -77,15 +78,15 @@ def test_depths_equal_a_plain_count(logged, method):
 @pytest.mark.parametrize("method", METHODS)
 def test_tau_lengths_and_times_equal_a_plain_count(logged, method):
     tables, raw = read(logged[method])
-    (row,) = online.tau(tables).itertuples()
+    (row,) = acceptance.tau(tables).itertuples()
     assert row.tau == pytest.approx(raw_numbers.tau(raw)) and row.low <= row.tau <= row.high
     assert row.rounds == len(raw) and row.tokens == 1 + sum(len(r["committed"]) for r in raw)
     assert row.tokens_per_second == pytest.approx(row.tokens / 2.0)
-    lengths = online.acceptance_histogram(tables)
+    lengths = acceptance.acceptance_histogram(tables)
     counts = dict(zip(lengths["length"], lengths["rounds"], strict=True))
     assert counts == Counter(len(r["path"]) for r in raw)
     assert lengths["share"].sum() == pytest.approx(1)
-    spent = online.stages(tables).set_index("stage")["seconds"]
+    spent = acceptance.stages(tables).set_index("stage")["seconds"]
     for stage in ("draft", "build", "verify", "commit"):
         assert spent[stage] == pytest.approx(sum(r["times"][stage] for r in raw))
 
@@ -104,7 +105,7 @@ def test_fates_equal_a_plain_walk_and_examples_point_at_them(logged, method):
     lines = {r["index"] + 1: r for r in raw}
     for unit in ("nodes", "stops"):
         for over in ("depth", "token_class"):
-            table = deaths.causes(tables, unit, over)
+            table = causes.cause_shares(tables, unit, over)
             assert table["count"].sum() == (len(expected) if unit == "nodes" else len(raw))
             assert np.allclose(table.groupby(over, observed=True)["share"].sum(), 1)
             for row in table.itertuples():
@@ -122,7 +123,19 @@ def test_a_record_says_of_every_row_what_the_table_says(method):
     fates = Tables.of(trace).nodes.set_index(["round", "row"])["fate"]
     for record in trace.rounds:
         for row in range(1, len(record.draft)):
-            assert fates[record.index, row] == record.why(row)
+            assert fates[record.number, row] == record.why(row)
+
+
+def test_rows_that_are_never_accepted_are_no_nodes_and_refused_ones_say_so():
+    lists = Candidates(np.array([[1, 2], [3, 4]]), np.full((2, 2), -1, np.float32))
+    draft = toys.draft_of([-1, 0, 0, 1, 2], [0, 1, 2, 3, 4])
+    draft = replace(draft, proposal=Proposal.factorised(lists, draft.depths), side={2, 4})
+    verdict = Verdict((0, 1), np.array([1, 9, -1, -1, -1]), bonus_token=9)
+    tables = Tables.of(Trace(fakes.make_header(), (Round(0, 5, draft, verdict, (1, 9)),), {}))
+    assert tables.nodes["row"].tolist() == [1, 3] and tables.rounds["nodes"].tolist() == [2]
+    assert tables.nodes["fate"].tolist() == ["accepted", REFUSED]
+    assert tables.rounds["stop"].tolist() == [REFUSED]
+    assert figures.FIGURES["causes-by-depth"](tables, "auto").data
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -173,7 +186,7 @@ def test_surrogate_equals_plain_sums(logged, method):
 def test_mismatches_and_siblings_equal_a_plain_walk(logged, method):
     tables, raw = read(logged[method])
     expected = Counter(m for m in map(raw_numbers.first_mismatch, raw) if m is not None)
-    found = deaths.first_mismatches(tables)
+    found = causes.first_mismatches(tables)
     counts: Counter = Counter()
     for row in found.itertuples():
         rank = None if pd.isna(row.rank) else int(row.rank)
@@ -181,12 +194,12 @@ def test_mismatches_and_siblings_equal_a_plain_walk(logged, method):
         counts[rank, False] += row.count - row.drafted
     assert +counts == expected
     contexts = raw_numbers.next_to_siblings(raw)
-    after = deaths.after_sibling(tables).set_index("context")
+    after = causes.after_sibling(tables).set_index("context")
     assert set(after.index) == set(contexts)
     for context, hits in contexts.items():
         assert after.loc[context, "observed"] == len(hits)
         assert after.loc[context, "accepted"] == sum(hits)
-    deep = deaths.after_sibling(tables, per_depth=True)
+    deep = causes.after_sibling(tables, per_depth=True)
     assert deep["observed"].sum() == after["observed"].sum()
 
 
@@ -197,7 +210,7 @@ def test_the_golden_trace_which_a_limit_ended():
     assert run.tokens == 9 and run.ended == "token limit"
     assert run.cut == sum(len(r["path"]) - len(r["committed"]) for r in raw)
     assert run.committed + 1 == run.tokens
-    (row,) = online.tau(tables).itertuples()
+    (row,) = acceptance.tau(tables).itertuples()
     assert row.tau == pytest.approx(raw_numbers.tau(raw))
     assert row.committed_per_round == pytest.approx(8 / len(trace.rounds))
 
@@ -219,14 +232,13 @@ def test_what_must_hold_of_any_rounds(seed, budget, method, count, probed):
     positions, nodes, rounds = tables.positions, tables.nodes, tables.rounds
     seen = positions.groupby("round").size()
     for record in trace.rounds:  # observed = accepted + 1, at most L
-        depths = len(record.candidates.ids)
-        assert seen[record.index] == min(record.accepted + 1, depths)
+        assert seen[record.number] == min(record.accepted + 1, record.max_depth)
     assert positions["accepted"].sum() == rounds["accepted"].sum() == nodes["accepted"].sum()
     assert not (positions["accepted"] & ~positions["tested"]).any()
     assert ((nodes["fate"] == "unreached") == ~nodes["reached"]).all()
     assert (nodes["path_q"] <= nodes["q"] * (1 + 1e-9)).all()
     assert positions["tvd"].notna().all() == probed
-    depth = online.per_depth(tables)
+    depth = acceptance.per_depth(tables)
     assert (depth["observed"].to_numpy()[1:] == depth["accepted"].to_numpy()[:-1]).all()
     for low, high, share in (("acceptance_low", "acceptance_high", "acceptance"),
                              ("top1_low", "top1_high", "top1")):  # fmt: skip
@@ -239,7 +251,7 @@ def test_what_must_hold_of_any_rounds(seed, budget, method, count, probed):
 def test_tables_of_many_traces_are_those_of_each(parts):
     traces = {f"t{n}": fake_trace(m, s, 3, 12) for n, (m, s) in enumerate(parts)}
     together = Tables.of(traces)
-    by_run = online.per_depth(together, by="run")
+    by_run = acceptance.per_depth(together, by="run")
     for name, trace in traces.items():
         alone = Tables.of({name: trace})
         for kind in ("positions", "nodes", "rounds"):
@@ -250,7 +262,7 @@ def test_tables_of_many_traces_are_those_of_each(parts):
                 mine.reset_index(drop=True), theirs, check_index_type=False
             )
         own = by_run[by_run["run"] == name].drop(columns="run").reset_index(drop=True)
-        expected = online.per_depth(alone, by="run").drop(columns="run")
+        expected = acceptance.per_depth(alone, by="run").drop(columns="run")
         pd.testing.assert_frame_equal(own, expected, check_index_type=False)
 
 
@@ -307,7 +319,7 @@ def test_nothing_to_measure_gives_empty_tables(case):
     if case == "denoising":
         assert tables.runs["left_out"].tolist() == [1] and tables.rounds.empty
     if case == "plain decoding":
-        assert online.tau(tables)["tau"].tolist() == [1.0]
+        assert acceptance.tau(tables)["tau"].tolist() == [1.0]
 
 
 def test_unknown_q_and_probes_of_odd_shapes_are_left_out_never_wrong():
@@ -337,9 +349,9 @@ def test_a_cut_end_counts_in_tau_and_can_be_left_out():
     last = replace(trace.rounds[at], committed=trace.rounds[at].committed[:1])
     tables = Tables.of(Trace(trace.header, (*trace.rounds[:at], last), {}))
     assert tables.runs["cut"].tolist() == [last.accepted]
-    whole, text = online.per_depth(tables), online.per_depth(tables, text_only=True)
+    whole, text = acceptance.per_depth(tables), acceptance.per_depth(tables, text_only=True)
     assert whole["observed"].sum() - text["observed"].sum() == last.accepted
-    (row,) = online.tau(tables).itertuples()
+    (row,) = acceptance.tau(tables).itertuples()
     assert (row.tau - row.committed_per_round) * row.rounds == pytest.approx(last.accepted)
 
 
@@ -359,32 +371,28 @@ def test_wilson_against_known_values():
 
 def test_bootstrap_is_the_same_every_time_and_pairs():
     lengths, counts = [3, 5, 8, 1], [2, 2, 3, 1]
-    assert (resampled(lengths, counts) == resampled(lengths, counts)).all()
-    assert not (resampled(lengths, counts, seed=1) == resampled(lengths, counts)).all()
+    assert (resample(lengths, counts) == resample(lengths, counts)).all()
+    assert not (resample(lengths, counts, seed=1) == resample(lengths, counts)).all()
     assert bootstrap([[2, 2]] * 5) == (2.0, 2.0)
-    assert np.isnan(interval(resampled([], []))).all()
+    assert np.isnan(interval(resample([], []))).all()
     # in pieces or at once: the same draws
     many = np.arange(1, 3000)
     picks = np.random.default_rng(0).integers(0, len(many), (500, len(many)))
     ones = np.ones(len(many))
-    assert np.allclose(resampled(many, ones, draws=500), many[picks].mean(1))
+    assert np.allclose(resample(many, ones, draws=500), many[picks].mean(1))
     # the same units are drawn for both of a pair
-    assert np.ptp(resampled([5, 7, 9], [1, 1, 1]) - resampled([4, 6, 8], [1, 1, 1])) < 1e-12
+    assert np.ptp(resample([5, 7, 9], [1, 1, 1]) - resample([4, 6, 8], [1, 1, 1])) < 1e-12
 
 
 def flat_trace(chances: np.ndarray, hits: np.ndarray) -> Trace:
     """A round per entry: one drafted node with this q, accepted or not."""
+    lists = Candidates(np.array([[1, 3]]), np.array([[-1, -2]], np.float32))
     rounds = []
     for index, (chance, hit) in enumerate(zip(chances, hits, strict=True)):
-        logs = np.array([0, np.log(chance)], np.float32)
-        draft = Draft(
-            np.array([0, 1]), np.array([-1, 0], np.int32), np.array([0, 1], np.int32),
-            np.array([0, 1], np.int32), logs, logs,
-        )  # fmt: skip
+        draft = Draft.chain([0, 1], [np.log(chance)])
+        draft = replace(draft, proposal=Proposal.factorised(lists, draft.depths))
         verdict = Verdict((0, 1) if hit else (0,), np.array([1, 2] if hit else [2, 2]))
-        candidates = Candidates(np.array([[1, 3]]), np.array([[-1, -2]], np.float32))
-        committed = (1, 2) if hit else (2,)
-        rounds.append(Round(index, index, draft, verdict, committed, candidates))
+        rounds.append(Round(index, index, draft, verdict, (1, 2) if hit else (2,)))
     return Trace(fakes.make_header(), tuple(rounds), {})
 
 
@@ -433,7 +441,7 @@ def test_pairs_are_of_one_text_and_the_difference_is_plain():
             traces[f"y{n}"] = fake_trace("treeflash", 50 + n, 9, prompt=prompt)
     tables = Tables.of(traces)
     assert set(tables.labels.values()) == {"ddtree B=24", "treeflash B=24"}
-    (row,) = paired.paired(tables).itertuples()
+    (row,) = comparison.compare(tables).itertuples()
     x = [traces[f"x{n}"].rounds for n in range(3)]
     y = [traces[f"y{n}"].rounds for n in range(3)]
 
@@ -443,16 +451,16 @@ def test_pairs_are_of_one_text_and_the_difference_is_plain():
 
     assert row.texts == 3 and row.difference == pytest.approx(tau(x) - tau(y))
     assert row.low <= row.difference <= row.high
-    pd.testing.assert_frame_equal(paired.paired(tables), paired.paired(tables))
-    assert online.tau(tables)["over"].tolist() == ["texts", "texts"]
+    pd.testing.assert_frame_equal(comparison.compare(tables), comparison.compare(tables))
+    assert acceptance.tau(tables)["over"].tolist() == ["texts", "texts"]
 
 
 def test_what_shares_no_text_is_said_and_one_text_has_no_interval():
     tables = Tables.of([fake_trace(prompt="a"), fake_trace("dart", prompt="b")])
-    assert paired.paired(tables).empty
-    assert paired.incomparable(tables) == [("ddtree B=24", "dart B=24")]
+    assert comparison.compare(tables).empty
+    assert comparison.incomparable(tables) == [("ddtree B=24", "dart B=24")]
     alone = Tables.of([fake_trace(prompt="a"), fake_trace("dart", prompt="a")])
-    (row,) = paired.paired(alone).itertuples()
+    (row,) = comparison.compare(alone).itertuples()
     assert row.texts == 1 and math.isnan(row.low)
 
 
@@ -479,9 +487,9 @@ def test_the_text_hangs_on_all_that_decides_it():
 
 def test_an_interrupted_run_is_no_pair_of_any():
     whole, other = fake_trace(prompt="a"), fake_trace("dart", prompt="a")
-    assert len(paired.paired(Tables.of([whole, other]))) == 1
+    assert len(comparison.compare(Tables.of([whole, other]))) == 1
     tables = Tables.of([whole, replace(other, footer=None)])
-    assert paired.paired(tables).empty and tables.runs["ended"].tolist()[1] == "interrupted"
+    assert comparison.compare(tables).empty and tables.runs["ended"].tolist()[1] == "interrupted"
 
 
 def test_labels_tell_apart_what_differs_and_nothing_else():
@@ -561,15 +569,15 @@ def test_figures_draw_and_run_nothing():
 
 def test_examples_can_be_narrowed_and_refuse_what_is_not_there():
     tables = Tables.of(fake_trace(rounds=20))
-    found = deaths.examples(tables, "outranked", depth=1, limit=3)
+    found = causes.examples(tables, "outranked", depth=1, limit=3)
     assert len(found) == 3 and set(found["depth"]) == {1} and set(found["cause"]) == {"outranked"}
     with pytest.raises(ValueError, match="no cause"):
-        deaths.examples(tables, "boredom")
+        causes.examples(tables, "boredom")
     with pytest.raises(ValueError, match="narrowed"):
-        deaths.examples(tables, "outranked", weather=1)
+        causes.examples(tables, "outranked", weather=1)
 
 
-def test_beliefs_are_read_where_they_are():
+def test_p_is_read_where_it_is():
     trace = fake_trace(rounds=2)
     with_p, without = trace.rounds[0], replace(trace.rounds[1], target_probs=None)
     assert isinstance(with_p.target_probs, TargetProbs)

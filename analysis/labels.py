@@ -1,0 +1,119 @@
+"""What each run is called in tables, and which runs write the same text: read off their headers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from core.methods.method import file_name
+from core.methods.names import PLAIN
+from core.rounds.round import Sampling
+from core.traces.schema import Header
+
+LONGEST = 60  # characters of a label
+
+
+def method_labels(headers: Mapping[str, Header]) -> dict[str, str]:
+    """A label for each run: method and budget, and of the rest what its method's runs differ in.
+
+    Tables over methods put runs with one label together; these differ in the prompt and seed.
+    Labels that only shortening would make the same are numbered.
+    """
+    settings = {name: _setting(header) for name, header in headers.items()}
+    shared: dict[str, set[tuple[str, str]]] = {}  # by method: what all of its runs have
+    for setting in settings.values():
+        items, method = set(setting.items()), setting["method"]
+        shared[method] = shared.get(method, items) & items
+    labels = {}
+    for name, setting in settings.items():
+        method = setting.pop("method")
+        words = [method]
+        words += [f"B={setting.pop('B')}"] if "B" in setting else []
+        words += [f"{k}={v}" for k, v in setting.items() if (k, v) not in shared[method]]
+        labels[name] = " ".join(" ".join(words).split())
+    short = _shortened(dict.fromkeys(labels.values()))
+    return {name: short[label] for name, label in labels.items()}
+
+
+def _shortened(labels: Iterable[str]) -> dict[str, str]:
+    """Each label in at most ``LONGEST`` characters, and no two the same."""
+    found: dict[str, str] = {}
+    used: set[str] = set()
+    for label in sorted(labels, key=lambda label: len(label) > LONGEST):  # whole ones as they are
+        short, number = label[:LONGEST].rstrip(), 1
+        while short in used:
+            number += 1
+            ending = f" #{number}"
+            short = label[: LONGEST - len(ending)].rstrip() + ending
+        used.add(short)
+        found[label] = short
+    return found
+
+
+def _setting(header: Header) -> dict[str, str]:
+    """What makes two runs two methods, as text."""
+    settings, method = header.settings, header.method
+    found = {"method": file_name(method) if method.endswith(".py") else method}
+    if type(settings.get("budget")) is int and method != PLAIN:
+        found["B"] = str(settings["budget"])
+    options = settings.get("options")
+    for key, value in options.items() if isinstance(options, Mapping) else ():
+        found[str(key)] = str(value)
+    rule = sampling(header)
+    found |= {"T": f"{rule.temperature:g}", "target": str(header.model.get("name", ""))}
+    found |= {"top-k": str(rule.top_k), "top-p": str(rule.top_p)}
+    return found | {"drafter": str(header.drafter.get("sha256", ""))}
+
+
+def sampling(header: Header) -> Sampling:
+    """The sampling of the target's own tokens; at temperature 0 nothing else decides, and all other
+    fields have their defaults. A denoising run has it among its settings."""
+    raw = header.settings.get("sampling", header.settings)
+    raw = raw if isinstance(raw, Mapping) else {}
+    temperature = number(raw.get("temperature"))
+    if not temperature:
+        return Sampling()
+    seed = raw.get("seed", header.seed)
+    return Sampling(
+        temperature,
+        top_k=int(number(raw.get("top_k"))),
+        top_p=number(raw.get("top_p")) or 1.0,
+        seed=seed if type(seed) is int else header.seed,
+    )
+
+
+def number(value: Any) -> float:
+    """A number that a trace holds; 0 for anything else."""
+    known = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if known and abs(value) < 1e9 else 0.0
+
+
+def text_key(header: Header) -> str:
+    """Short name of the text a whole run writes: runs with one key write the same text, however
+    they draft.
+
+    Target, tokenizer, prompt, token limit and sampling decide it; so do dtype and kind of device,
+    since the two best tokens may nearly tie; and of a denoising run its blocks and steps.
+    """
+    settings = header.settings
+    parts = [
+        header.model.get("name"),
+        header.model.get("revision"),
+        header.tokenizer_hash,
+        header.prompt_text,
+        header.prompt_ids,
+        asdict(sampling(header)),
+        token_limit(header),
+        header.dtype,
+        header.device.partition(":")[0],
+        [settings.get(name) for name in ("block", "pace", "go_on")],
+    ]
+    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:12]
+
+
+def token_limit(header: Header) -> Any:
+    """The most new tokens the text may have; a denoising run calls it the text's length."""
+    return header.settings.get("max_new_tokens", header.settings.get("length"))
