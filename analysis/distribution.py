@@ -25,7 +25,7 @@ from core.rounds.draft import Array, Draft
 from core.stats import GoodnessOfFit, goodness_of_fit
 from core.verification.sampling import TargetSampler
 
-SEEDS = 1000
+SEEDS = 500
 DEPTHS = 2  # committed tokens of a round that are tested
 LEAST = 30  # draws of a context that is tested
 _SCORES = 16  # drafts whose logits are remembered: seeds often draw the same one
