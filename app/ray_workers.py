@@ -65,9 +65,9 @@ class Worker:
         try:
             if os.path.isdir(spec.here):
                 os.chdir(spec.here)
-            from app.commands import common
+            from app.terminal import quiet_libraries
 
-            common.quiet_libraries()
+            quiet_libraries()
             from core.decoding.engine import Engine
 
             engine = Engine(spec.model, spec.device, spec.drafter, spec.terms.template)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.sweep import Job, Terms
 from analysis.variants import Variant
+from app.decoding import Decoding, decode
 from core.decoding.request import RunRequest
 from core.errors import UserError
 
@@ -40,9 +41,6 @@ class Runner:
 
         Whatever a run raises is its own failure: the next one may succeed.
         """
-        from app.commands.run import Job as Decoding
-        from app.commands.run import decode
-
         request, text = request_of(self.terms, job), job.prompt.text
         try:
             if job.variant not in self._warm:

@@ -6,6 +6,7 @@ reaches a terminal.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -134,3 +135,16 @@ class ProgressBar:
         if now - self._last >= SPARSE_SECONDS:
             self._last = now
             say(title if done is None else f"{title} ({share(done / self._total, 0)})")
+
+
+def quiet_libraries() -> None:
+    """No chatter of transformers and the hub on our output; a download's bar only on a terminal."""
+    if not sys.stderr.isatty():
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    from huggingface_hub.utils import logging as hub_logging
+    from transformers.utils import logging
+
+    hub_logging.set_verbosity_error()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()

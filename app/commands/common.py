@@ -6,12 +6,10 @@ No torch at the top.
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from app.terminal import ProgressBar
+from app.terminal import ProgressBar, quiet_libraries
 from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.models import presets
@@ -89,16 +87,3 @@ def load_engine(args: argparse.Namespace, methods: Sequence[str] = ()) -> Engine
         engine.check(*methods)
         engine.prepare(progress.report)
     return engine
-
-
-def quiet_libraries() -> None:
-    """No chatter of transformers and the hub on our output; a download's bar only on a terminal."""
-    if not sys.stderr.isatty():
-        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    from huggingface_hub.utils import logging as hub_logging
-    from transformers.utils import logging
-
-    hub_logging.set_verbosity_error()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()

@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.numbers import number, ratio, share
-from app.commands import common
 from app.commands.arguments import EMBEDDED, add_number, add_prompt_options, decimal
 from app.commands.prompts import prompts_of
 from app.commands.run import print_json, stage_rows
-from app.commands.trace_log import Clock, TraceLog, check_trace, nth_path
-from app.terminal import ProgressBar, console, one_line, say, table
+from app.terminal import ProgressBar, console, one_line, quiet_libraries, say, table
+from app.trace_log import Clock, TraceLog, check_trace, nth_path
 from app.view.text import flowing
 from core.diffusion.draft_graph_search import BUDGETS
 from core.diffusion.graph_files import load_graph
@@ -111,7 +110,7 @@ def load(args: argparse.Namespace) -> DiffusionLanguage:
     """The diffusion model, progress shown."""
     with ProgressBar("preparing " + args.model) as progress:
         progress.at(None, "loading libraries")
-        common.quiet_libraries()
+        quiet_libraries()
         from core.diffusion import models
 
         return models.load_diffusion(args.model, args.device, progress.report, shared=args.shared)

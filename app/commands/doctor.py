@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from analysis.numbers import size
 from app.commands.arguments import EMBEDDED
-from app.commands.common import find_preset, quiet_libraries
-from app.terminal import console, one_line
+from app.commands.common import find_preset
+from app.terminal import console, one_line, quiet_libraries
 from core import ASSETS, VERSION
 from core.files import cache_root
 from core.methods.method import Option, find_builder, options_of

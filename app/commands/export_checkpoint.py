@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from app.commands.arguments import EMBEDDED
-from app.commands.common import quiet_libraries
+from app.terminal import quiet_libraries
 from core.errors import UserError, first_line
 from core.methods.method import DrafterInfo, find_drafter, lazy
 from core.methods.names import DRAFTERS

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from app.commands.arguments import EMBEDDED
-from app.commands.common import find_preset, quiet_libraries
-from app.terminal import ProgressBar
+from app.commands.common import find_preset
+from app.terminal import ProgressBar, quiet_libraries
 from core.models import presets
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.commands.arguments import EMBEDDED, add_number
-from app.commands.common import quiet_libraries
-from app.terminal import ProgressBar, one_line
+from app.terminal import ProgressBar, one_line, quiet_libraries
 from core.errors import UserError
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,17 +29,14 @@ from app.commands.arguments import (
     one_method,
 )
 from app.commands.prompts import prompts_of
-from app.commands.trace_log import Clock, TimedProbe, TraceLog, check_trace, nth_path
+from app.decoding import Decoding, Result, decode
 from app.terminal import GrowingText, ProgressBar, bar, console, one_line, say, table
-from core.decoding.request import RunRequest
+from app.trace_log import check_trace, nth_path
 from core.errors import UserError
-from core.rounds.round import Round
 from core.traces.schema import summary
 
 if TYPE_CHECKING:
-    from core.decoding.engine import Engine
-
-Watch = Callable[[str, int], None]  # (the text so far, its tokens)
+    pass
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,57 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument("--json", action="store_true", help="one JSON object per prompt on stdout")
     group.add_argument("--no-probe", action="store_true", help="log without p, TVD and coverage")
-
-
-@dataclass(frozen=True)
-class Job:
-    """What all prompts of one command have in common. ``footer``: more for the trace's footer."""
-
-    engine: Engine
-    request: RunRequest
-    trace: Path | None = None
-    probe: bool = False
-    footer: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class Result:
-    """One decoded prompt. ``seconds`` and ``prefill`` leave observing and logging out."""
-
-    request: RunRequest
-    budget: int
-    rounds: tuple[Round, ...]
-    tokens: tuple[int, ...]
-    text: str
-    seconds: float
-    prefill: float
-
-    @property
-    def tokens_per_second(self) -> float:
-        return len(self.tokens) / self.seconds if self.seconds > 0 else 0.0
-
-    @property
-    def stages(self) -> dict[str, float]:
-        """Seconds by stage, in the order they happen."""
-        return {"prefill": self.prefill, **summary(self.rounds)["seconds"]}
-
-    def to_json(self) -> dict[str, Any]:
-        numbers, request = summary(self.rounds), asdict(self.request)
-        keys = ("prompt", "method", "max_new_tokens", "temperature", "top_k", "top_p", "seed")
-        return {
-            **{key: request[key] for key in keys},
-            "options": dict(self.request.options),
-            "budget": self.budget,
-            "token_ids": list(self.tokens),
-            "text": self.text,
-            "tokens": len(self.tokens),
-            "rounds": numbers["rounds"],
-            "tau": numbers["tau"],
-            "acceptance_lengths": numbers["acceptance_lengths"],
-            "seconds": self.seconds,
-            "stage_seconds": self.stages,
-            "tokens_per_second": self.tokens_per_second,
-        }
 
 
 def main(args: argparse.Namespace) -> int:
@@ -135,7 +81,7 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _job(args: argparse.Namespace) -> Job:
+def _job(args: argparse.Namespace) -> Decoding:
     """Check the settings, then load the models: a typo must not cost half a minute."""
     request = common.request_of(args, one_method(args), args.budget)
     request.settings()
@@ -143,31 +89,7 @@ def _job(args: argparse.Namespace) -> Job:
     target = engine.target(engine.method(request.method, dict(request.options)))
     if target.device.type == "cuda" and target.no_graph_reason is not None:
         say(f"{args.model} is read without CUDA graphs: {target.no_graph_reason}")
-    return Job(engine, request, args.trace, probe=not args.no_probe)
-
-
-def decode(job: Job, prompt: str, watch: Watch = lambda *_: None) -> Result:
-    """Decode one prompt, logging it if the job says so; an interrupted log keeps what it has.
-
-    Raises UserError when the prompt does not fit or the log cannot be written.
-    """
-    from core.decoding.decode import new_tokens
-
-    request = replace(job.request, prompt=prompt)
-    probe = TimedProbe() if job.trace is not None and job.probe else None
-    run = job.engine.start(request, probe)
-    clock, rounds, text = Clock(run.rounds, probe), list[Round](), ""
-    with TraceLog(job.trace, run) as log:
-        for record in clock:
-            rounds.append(record)
-            log.write(record)
-            tokens = new_tokens(rounds)
-            text = run.text(tokens)
-            watch(text, len(tokens))
-        ids = new_tokens(rounds)
-        log.finish(text, clock.seconds, prefill_seconds=clock.prefill, token_ids=ids, **job.footer)
-    budget = run.header.settings["budget"]
-    return Result(request, budget, tuple(rounds), tuple(ids), text, clock.seconds, clock.prefill)
+    return Decoding(engine, request, args.trace, probe=not args.no_probe)
 
 
 # ── output ───────────────────────────────────────────────────────────────────────────────────────
@@ -215,7 +137,7 @@ def _histogram(lengths: Sequence[int]) -> Iterator[tuple[str, ...]]:
         yield str(length), str(counts[length]), bar(counts[length], max(counts.values()))
 
 
-def _several(job: Job, prompts: Sequence[str], as_json: bool) -> int:
+def _several(job: Decoding, prompts: Sequence[str], as_json: bool) -> int:
     """One prompt after the other. One that fails is reported, the others continue; then exit 2."""
     results, failed = list[dict[str, Any]](), 0
     if not as_json:

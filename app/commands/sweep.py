@@ -26,8 +26,8 @@ from app.commands.arguments import (
     add_sampling_options,
 )
 from app.commands.prompts import prompts_of, read_prompt_file
-from app.commands.trace_log import delayed_interrupt
 from app.terminal import ProgressBar, console, one_line, say, table
+from app.trace_log import delayed_interrupt
 from core.errors import UserError
 from core.files import sha256
 from core.methods.names import METHODS

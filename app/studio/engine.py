@@ -73,7 +73,7 @@ class LiveEngine:
 
     def prepare(self, report: Report) -> None:
         report(Progress("starting torch", None))
-        from app.commands.common import quiet_libraries
+        from app.terminal import quiet_libraries
 
         quiet_libraries()
         from core.decoding.engine import Engine
