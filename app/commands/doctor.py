@@ -29,7 +29,7 @@ NEEDED = ("torch", "transformers", "safetensors", "numpy", "numba", "rich")
 FOR_PREPARING = ("gguf", "accelerate")
 FOR_STUDIO = ("gradio",)
 FOR_CLUSTERS = ("ray",)
-FOR_TESTS = ("pytest", "hypothesis", "playwright", "ruff", "pyright")
+FOR_TESTS = ("pytest", "hypothesis", "playwright", "ruff", "pyright", "import-linter")
 INSTALL = "pip install -r requirements.txt"
 
 
