@@ -1,8 +1,7 @@
 """DART's search against Algorithm 1 written plainly, at its edges, and in what it notes."""
 
 import math
-from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,20 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.methods.dart import search as continuity
+from core.decoding.decode import Decoder
 from core.drafting.builders import best_first
-from core.methods.dart.search import ContinuitySearch, NOTES, Weights
-from core.decoding.decode import Method
+from core.drafting.session import FactorisedSession
 from core.errors import UserError
-from core.ngram import NgramStore
+from core.methods.dart import CONTEXT, NOTES, TERM_NGRAM, TERM_Q, ContinuityOptions
+from core.methods.dart.search import ContinuitySearch, load
+from core.methods.method import options_of
+from core.ngram import Options, build_store
 from core.rounds.draft import Candidates
 from tests import toys
+from tests.ngram_reference import count_grams, store_of
 
 VOCABULARY = 60
-
-
-def grams_of(text):
-    return Counter(tuple(text[i : i + n]) for n in (1, 2, 3) for i in range(len(text) - n + 1))
 
 
 def continued(grams, before, token):
@@ -55,11 +53,11 @@ def algorithm_1(candidates, text, budget, w, grams, stops):
                     gram_term, context, count = 0.0, None, None
                 score = (parent.score if parent else 0.0) + q_term + gram_term
                 bound = min(score, parent.bound) if parent else score
-                fresh.append(SimpleNamespace(
-                    path=(*path, token), ranks=(*(parent.ranks if parent else ()), rank),
-                    parent=parent, score=score, bound=bound, q_term=q_term, gram_term=gram_term,
-                    context=context, count=count,
-                ))  # fmt: skip
+                node = SimpleNamespace(path=(*path, token), score=score, bound=bound)
+                node.ranks = (*(parent.ranks if parent else ()), rank)
+                node.q_term, node.gram_term, node.context = q_term, gram_term, context
+                node.parent, node.count = parent, count
+                fresh.append(node)
         met += fresh
         best = sorted(fresh, key=lambda n: -n.score)  # stable: equal scores keep their order
         ended = [n for n in best if n.path[-1] in stops]
@@ -88,7 +86,6 @@ def check(draft, expected, candidates, text):
         place = len(node.path) - 1, node.ranks[-1]
         assert draft.log_q[row] == np.float32(candidates.log_q[place]), "q is kept apart"
     assert all(np.isnan(draft.notes[name][0]) for name in NOTES)
-    assert draft.offers is None
 
 
 def a_table(rng, depths, width):
@@ -106,11 +103,11 @@ def a_text(rng, length=400, tokens=VOCABULARY):
 
 def both(candidates, text, budget, grams, stops=(), **changes):
     """Our search's draft and Algorithm 1's nodes, checked against each other."""
-    w = Weights(**changes)
-    store = NgramStore.from_counts(grams, VOCABULARY)
-    search = ContinuitySearch(store, np.array(sorted(stops), np.int64), w)
-    draft = search(candidates, text, budget)
-    expected, met = algorithm_1(candidates, text, budget, w, grams, stops)
+    options = ContinuityOptions(**changes)
+    store = store_of(grams, VOCABULARY)
+    search = ContinuitySearch(store, np.array(sorted(stops), np.int64), options)
+    draft = search(FactorisedSession(candidates), text, budget)
+    expected, met = algorithm_1(candidates, text, budget, options, grams, stops)
     check(draft, expected, candidates, text)
     return SimpleNamespace(draft=draft, expected=expected, met=met)
 
@@ -121,35 +118,46 @@ def test_the_search_is_algorithm_1_with_the_papers_constants(budget, at_first):
     for seed in range(3):
         rng = np.random.default_rng(seed)
         history = a_text(rng, 3000)
-        both(
-            a_table(rng, 8, 30), history[50:60], budget, grams_of(history), {3, 17},
-            ngram_at_first=at_first,
-        )  # fmt: skip
+        candidates, text, grams = a_table(rng, 8, 30), history[50:60], count_grams([history])
+        both(candidates, text, budget, grams, {3, 17}, ngram_at_first=at_first)
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"width": 1}, {"width": 2, "beam": 1}, {"beam": 1}, {"beam": 3}, {"beam": 1024},
-        {"width": 1024}, {"width": 5, "beam": 5}, {"ngram_weight": 0.0}, {"ngram_weight": 3.0},
-        {"logit_decay": 1.0}, {"logit_decay": 0.0}, {"level_power": 0.0}, {"level_power": 2.0},
-        {"epsilon": 1e-3}, {"ngram_weight": 0.0, "ngram_at_first": False},
+        {"width": 1},
+        {"width": 2, "beam": 1},
+        {"width": 5, "beam": 5},
+        {"width": 1024},
+        *({"beam": beam} for beam in (1, 3, 1024)),
+        *({"ngram_weight": weight} for weight in (0.0, 3.0)),
+        *({"logit_decay": decay} for decay in (1.0, 0.0)),
+        *({"level_power": power} for power in (0.0, 2.0)),
+        {"epsilon": 1e-3},
+        {"ngram_weight": 0.0, "ngram_at_first": False},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_every_constant_does_what_the_formula_says(changes):
     for seed in range(4):
         rng = np.random.default_rng(seed)
         history = a_text(rng)
         candidates = a_table(rng, 5, 12)
-        both(candidates, history[9:14], 40, grams_of(history), {5}, **changes)
+        both(candidates, history[9:14], 40, count_grams([history]), {5}, **changes)
 
 
 def test_the_defaults_are_the_papers():
-    assert asdict(Weights()) == {
-        "width": 25, "beam": 20, "ngram_weight": 0.5, "logit_decay": 0.9, "level_power": 0.7,
-        "epsilon": 1e-10, "ngram_at_first": True,
-    }  # fmt: skip
+    found = {o.name: o.default for o in options_of(ContinuityOptions)}
+    assert found == {
+        "width": 25,
+        "beam": 20,
+        "ngram": "",
+        "ngram_weight": 0.5,
+        "logit_decay": 0.9,
+        "level_power": 0.7,
+        "epsilon": 1e-10,
+        "ngram_at_first": True,
+    }
 
 
 @st.composite
@@ -176,7 +184,7 @@ def searches(draw):
     return SimpleNamespace(
         candidates=Candidates(np.array(ids), np.array(log_q, np.float32)),
         text=draw(st.lists(st.integers(0, 5), min_size=1, max_size=4)),
-        grams=grams_of(draw(st.lists(st.integers(0, 5), max_size=20))),
+        grams=count_grams([draw(st.lists(st.integers(0, 5), max_size=20))]),
         stops=draw(st.sets(st.integers(0, 5), max_size=3)),
         budget=draw(st.integers(1, 60)),
         weights=weights,
@@ -198,17 +206,15 @@ def test_equal_scores_keep_the_order_they_were_found_in():
 # ── what ends a text ─────────────────────────────────────────────────────────────────────────────
 
 
-def test_sequences_that_end_the_text_leave_the_beam_last():
+@pytest.mark.parametrize(
+    ("beam", "stops", "reached"), [(2, {7}, False), (3, {7}, True), (2, (), True)]
+)
+def test_sequences_that_end_the_text_leave_the_beam_last(beam, stops, reached):
     """With the best token a stop, its children are looked at only if the beam has room."""
-    candidates = Candidates(
-        np.tile([7, 1, 2], (3, 1)), np.log(np.tile([0.9, 0.06, 0.04], (3, 1))).astype(np.float32)
-    )
-    narrow = both(candidates, [5, 5], 99, {}, {7}, beam=2, ngram_weight=0.0)
-    assert not any(len(n.ranks) > 1 and n.ranks[0] == 0 for n in narrow.met)
-    roomy = both(candidates, [5, 5], 99, {}, {7}, beam=3, ngram_weight=0.0)
-    assert any(len(n.ranks) > 1 and n.ranks[0] == 0 for n in roomy.met)
-    free = both(candidates, [5, 5], 99, {}, (), beam=2, ngram_weight=0.0)
-    assert any(len(n.ranks) > 1 and n.ranks[0] == 0 for n in free.met)
+    log_q = np.log(np.tile([0.9, 0.06, 0.04], (3, 1))).astype(np.float32)
+    candidates = Candidates(np.tile([7, 1, 2], (3, 1)), log_q)
+    met = both(candidates, [5, 5], 99, {}, stops, beam=beam, ngram_weight=0.0).met
+    assert any(len(n.ranks) > 1 and n.ranks[0] == 0 for n in met) == reached
 
 
 def test_the_stop_itself_is_still_drafted():
@@ -219,41 +225,34 @@ def test_the_stop_itself_is_still_drafted():
 # ── the n-gram term ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_seen_continuation_beats_a_likelier_token():
-    text = [1, 2, 3] * 20
+def test_a_seen_continuation_beats_a_likelier_token_but_at_level_0_of_the_released_search():
+    grams = count_grams([[1, 2, 3] * 20])
     candidates = Candidates(np.array([[9, 3]] * 2), np.log([[0.6, 0.4]] * 2).astype(np.float32))
-    found = both(candidates, [1, 2], 2, grams_of(text), beam=2)
-    assert found.draft.tokens[1] == 3 and found.draft.notes["n-gram context"][1] == 2
-    without = both(candidates, [1, 2], 2, grams_of(text), beam=2, ngram_weight=0.0)
-    assert without.draft.tokens[1] == 9
-
-
-def test_level_0_has_a_term_in_the_paper_and_none_in_the_released_search():
-    text = [1, 2, 3] * 20
-    candidates = Candidates(np.array([[9, 3]] * 2), np.log([[0.6, 0.4]] * 2).astype(np.float32))
-    released = both(candidates, [1, 2], 2, grams_of(text), ngram_at_first=False)
-    assert released.draft.tokens[1] == 9
-    assert released.draft.notes["score: n-gram term"][1] == 0
-    assert np.isnan(released.draft.notes["n-gram context"][1])
+    found = both(candidates, [1, 2], 2, grams, beam=2).draft
+    assert found.tokens[1] == 3 and found.notes[CONTEXT][1] == 2
+    assert both(candidates, [1, 2], 2, grams, beam=2, ngram_weight=0.0).draft.tokens[1] == 9
+    released = both(candidates, [1, 2], 2, grams, ngram_at_first=False).draft
+    assert released.tokens[1] == 9 and released.notes[TERM_NGRAM][1] == 0
+    assert np.isnan(released.notes[CONTEXT][1])
 
 
 def test_the_context_reaches_over_the_root_into_the_path():
     """Depth 1 stands behind the text's last two tokens, depth 2 behind root and depth 1, …"""
-    grams = grams_of([10, 11, 12, 13, 14])
+    grams = count_grams([[10, 11, 12, 13, 14]])
     candidates = Candidates(np.array([[12], [13], [14]]), np.zeros((3, 1), np.float32))
     found = both(candidates, [8, 10, 11], 3, grams, width=1)
-    assert found.draft.notes["n-gram context"][1:].tolist() == [2, 2, 2]
+    assert found.draft.notes[CONTEXT][1:].tolist() == [2, 2, 2]
     short = both(candidates, [11], 3, grams, width=1)
-    assert short.draft.notes["n-gram context"][1:].tolist() == [1, 2, 2]
-    assert both(candidates, [12], 3, grams, width=1).draft.notes["n-gram context"][1] == 0
+    assert short.draft.notes[CONTEXT][1:].tolist() == [1, 2, 2]
+    assert both(candidates, [12], 3, grams, width=1).draft.notes[CONTEXT][1] == 0
 
 
 @pytest.mark.parametrize("budget", [1, 10, 59, 1024])
 def test_the_two_terms_add_up_to_the_score_along_every_path(budget):
     rng = np.random.default_rng(budget)
     history = a_text(rng)
-    draft = both(a_table(rng, 8, 25), history[:9], budget, grams_of(history)).draft
-    terms = draft.notes["score: q term"] + draft.notes["score: n-gram term"]
+    draft = both(a_table(rng, 8, 25), history[:9], budget, count_grams([history])).draft
+    terms = draft.notes[TERM_Q] + draft.notes[TERM_NGRAM]
     for row in range(1, len(draft)):
         along = sum(float(terms[r]) for r in draft.path(row)[1:])
         assert draft.scores[row] == pytest.approx(along, rel=1e-5)
@@ -261,7 +260,7 @@ def test_the_two_terms_add_up_to_the_score_along_every_path(budget):
 
 def test_scores_that_rise_stay_prefix_closed():
     """log(1 + ε) > 0: a sure token behind a sure n-gram scores above its own parent."""
-    grams = grams_of([1] * 200)
+    grams = count_grams([[1] * 200])
     candidates = Candidates(np.full((6, 1), 1), np.zeros((6, 1), np.float32))
     for budget in range(1, 7):
         found = both(candidates, [1, 1], budget, grams, width=1, epsilon=1e-2)
@@ -279,7 +278,7 @@ def test_without_n_grams_and_weights_it_is_best_first():
     weights = {"ngram_weight": 0.0, "logit_decay": 1.0, "level_power": 0.0, "beam": 1024}
     for budget in (1, 9, 64, 300):
         draft = both(candidates, [1], budget, {}, **weights).draft
-        ordinary = best_first(candidates, [1], budget)
+        ordinary = best_first(FactorisedSession(candidates), [1], budget)
         np.testing.assert_array_equal(draft.tokens, ordinary.tokens)
         np.testing.assert_array_equal(draft.parents, ordinary.parents)
         np.testing.assert_allclose(draft.scores, ordinary.scores, rtol=1e-5, atol=1e-6)
@@ -290,32 +289,36 @@ def test_tokens_of_no_probability_are_bearable():
     draft = both(Candidates(np.tile([4, 5, 6], (3, 1)), log_q), [1], 30, {}).draft
     assert np.isfinite(draft.scores).all() and draft.log_q.min() == -np.inf
     log_q[1] = -np.inf  # a drafter of one's own may have nothing to say of a depth
-    draft = toys.continuity()(Candidates(np.tile([4, 5, 6], (3, 1)), log_q), [1], 30)
+    session = FactorisedSession(Candidates(np.tile([4, 5, 6], (3, 1)), log_q))
+    draft = toys.continuity()(session, [1], 30)
     assert np.isfinite(draft.scores).all() and draft.nodes == 30
 
 
-def test_the_search_reads_marginals_whatever_else_a_proposal_holds():
-    rng = np.random.default_rng(0)
-    candidates = a_table(rng, 3, 5)
-    with_tables = replace(
-        candidates, transitions=toys.transitions_of(
-            toys.torch.zeros(3, VOCABULARY).log_softmax(-1),
-            lambda depth, token: toys.torch.randn(VOCABULARY).log_softmax(-1), 1, 4, 4,
-        ),
-    )  # fmt: skip
-    search = toys.continuity()
-    one, two = (search(c, [1, 2], 20) for c in (candidates, with_tables))
+def test_the_search_reads_the_lists_by_depth_whatever_q_depends_on():
+    log_q = toys.RandomDrafter(vocabulary=VOCABULARY).log_q([1, 2])
+
+    def behind(depth, token):
+        return log_q[depth].roll(token)
+
+    session, search = toys.TableSession(log_q, behind, 2, 4, 4), toys.continuity()
+    plain = FactorisedSession(session.by_depth)
+    one, two = (search(s, [1, 2], 20) for s in (plain, session))
     np.testing.assert_array_equal(one.tokens, two.tokens)
-    assert two.offers is None and two.notes.keys() == one.notes.keys()
+    assert not session.asked and one.proposal is not None and two.proposal is not None
+    for proposal in (one.proposal, two.proposal):
+        assert proposal.factorised_lists and proposal.read == 25
+    by_path = toys.FunctionSession(lambda path: log_q[0], 2, 4, 16)
+    with pytest.raises(UserError, match="continuity needs a drafter that lists tokens by depth"):
+        search(by_path, [1, 2], 20)
 
 
 def test_searching_leaves_candidates_and_store_alone():
     rng = np.random.default_rng(1)
     history = a_text(rng)
-    candidates, store = a_table(rng, 5, 12), NgramStore.from_counts(grams_of(history), VOCABULARY)
+    candidates, store = a_table(rng, 5, 12), store_of(count_grams([history]), VOCABULARY)
     before = candidates.ids.copy(), candidates.log_q.copy(), [a.copy() for a in store.arrays]
     search = ContinuitySearch(store, np.array([], np.int64))
-    one, two = (search(candidates, history[:5], 50) for _ in "ab")
+    one, two = (search(FactorisedSession(candidates), history[:5], 50) for _ in "ab")
     np.testing.assert_array_equal(one.tokens, two.tokens)
     np.testing.assert_array_equal(candidates.ids, before[0])
     np.testing.assert_array_equal(candidates.log_q, before[1])
@@ -326,83 +329,68 @@ def test_searching_leaves_candidates_and_store_alone():
 # ── loading ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def language(name="toy", vocabulary=VOCABULARY, stops=(9, 4)):
-    return SimpleNamespace(name=name, vocabulary=vocabulary, stop_ids=frozenset(stops))
+@dataclass
+class Facts:
+    name: str = "toy"
+    vocabulary: int = VOCABULARY
+    stop_ids: frozenset[int] = frozenset({9, 4})
+    tokenizer_hash: str = ""
 
 
 @pytest.fixture
 def store_file(tmp_path):
-    from core.ngram import build_store
-
     path = tmp_path / "grams.safetensors"
-    build_store([[1, 2, 3, 1, 2, 3]], path, VOCABULARY)
-    return path
-
-
-def one_sentence(words, *args, **more):
-    with pytest.raises(UserError, match=words) as error:
-        continuity.load(*args, **more)
-    assert "\n" not in str(error.value)
+    build_store([[1, 2, 3, 1, 2, 3]], path, VOCABULARY, Options(tokenizer="one"))
+    return str(path)
 
 
 def test_a_store_is_opened_by_its_path_and_constants_are_taken(store_file):
-    search = continuity.load(language(), str(store_file), beam=3, ngram_at_first=False)
-    assert search.store.tokens == 6 and search.stops.tolist() == [4, 9]
-    assert search.weights == Weights(beam=3, ngram_at_first=False)
-    assert continuity.load(language(), ngram_weight=0.0).store.nodes == 0
-
-
-def test_a_target_without_a_store_is_told_how_to_get_one():
-    one_sentence("python -m app ngram.*ngram_weight=0", language())
-
-
-def test_a_store_of_another_tokenizer_is_refused(tmp_path):
-    from core.ngram import Options, build_store
-
-    path = tmp_path / "other.safetensors"
-    build_store([[1, 2, 3, 1, 2, 3]], path, VOCABULARY, Options(tokenizer="one"))
-    known = language()
-    for hash_ in ("one", ""):
-        known.tokenizer_hash = hash_
-        assert continuity.load(known, str(path)).store.tokens == 6
-    known.tokenizer_hash = "two"
-    one_sentence("another tokenizer", known, str(path))
-
-
-def test_a_store_of_another_vocabulary_is_refused(store_file):
-    one_sentence("vocabulary of 60.*has 61", language(vocabulary=61), str(store_file))
-
-
-def test_a_store_that_is_none_is_one_sentence(tmp_path):
-    (tmp_path / "x.safetensors").write_bytes(b"nothing")
-    for name in ("x.safetensors", "gone.safetensors", "."):
-        one_sentence(".", language(), str(tmp_path / name))
+    options = ContinuityOptions(ngram=store_file, beam=3, ngram_at_first=False)
+    for tokenizer in ("one", ""):
+        search = load(Facts(tokenizer_hash=tokenizer), options)
+        assert search.store.tokens == 6 and search.stops.tolist() == [4, 9]
+        assert search.options == options
+    assert load(Facts(), ContinuityOptions(ngram_weight=0.0)).store.nodes == 0
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("target", "words"),
     [
-        ("width", 0), ("width", 1025), ("beam", 0), ("beam", 5000), ("ngram_weight", -0.1),
-        ("ngram_weight", math.nan), ("logit_decay", 101.0), ("level_power", -1.0),
-        ("level_power", math.inf), ("epsilon", 0.0), ("epsilon", 1.0), ("epsilon", math.nan),
+        (Facts(vocabulary=61), "vocabulary of 60.*has 61"),
+        (Facts(tokenizer_hash="two"), "another tokenizer"),
     ],
-)  # fmt: skip
-def test_a_constant_out_of_range_is_named(name, value):
-    one_sentence(name, language(), **({"ngram_weight": 0.0} | {name: value}))
+)
+def test_another_targets_store_is_refused(target, words, store_file):
+    one_sentence(words, target, store_file)
+
+
+@pytest.mark.parametrize("name", ["x.safetensors", "gone.safetensors", "."])
+def test_a_store_that_is_none_is_one_sentence(name, tmp_path):
+    (tmp_path / "x.safetensors").write_bytes(b"nothing")
+    one_sentence(".", Facts(), str(tmp_path / name))
+
+
+def test_a_target_without_a_store_is_told_how_to_get_one():
+    one_sentence("python -m app ngram.*ngram_weight=0", Facts(), "")
+
+
+def one_sentence(words, target, store):
+    with pytest.raises(UserError, match=words) as error:
+        load(target, ContinuityOptions(ngram=store))
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(("width", "budget", "asked"), [(25, 4, 25), (40, 4, 40), (25, 30, 25)])
 def test_the_drafter_is_asked_for_all_that_the_search_looks_at(width, budget, asked, monkeypatch):
     """Whatever the budget: the softmax runs over ``width`` tokens, and others are not seen."""
     drafter, widths = toys.dflash_drafter(), []
-    propose = drafter.propose
-    monkeypatch.setattr(drafter, "propose", lambda root, w: widths.append(w) or propose(root, w))
-    method = Method("m", drafter, toys.continuity(ngram_weight=0.0, width=width))
+    begin = drafter.begin
+    monkeypatch.setattr(drafter, "begin", lambda root, w: widths.append(w) or begin(root, w))
+    method = Decoder("m", drafter, toys.continuity(ngram_weight=0.0, width=width))
     record = toys.run(method, 3, budget=budget).rounds[0]
-    assert widths[0] == asked and record.candidates.ids.shape[1] == asked
-    assert record.candidates.read == width
-    top = toys.run(toys.tree(toys.dflash_drafter()), 3, budget=48).rounds[0].candidates
-    expected, _ = algorithm_1(
-        top, [1], budget, Weights(ngram_weight=0.0, width=width), Counter(), ()
-    )
+    assert widths[0] == asked and record.by_depth.ids.shape[1] == asked
+    assert record.proposal.read == width
+    top = toys.run(toys.tree(toys.dflash_drafter()), 3, budget=48).rounds[0].by_depth
+    options = ContinuityOptions(ngram_weight=0.0, width=width)
+    expected, _ = algorithm_1(top, [1], budget, options, {}, ())
     assert record.draft.tokens[1:].tolist() == [n.path[-1] for n in expected]
