@@ -9,7 +9,7 @@ import torch
 from transformers import DynamicCache
 from transformers.models.llama.modeling_llama import eager_attention_forward
 
-from core.models.cache import folded_attention, grouped_attention, make_kv, mask_value, StaticKV
+from core.models.cache import StaticKV, folded_attention, grouped_attention, make_kv, mask_value
 from tests import toys
 
 
@@ -20,20 +20,20 @@ def rows(seed, count, heads=2, width=8, batch=1):
 
 
 def filled(capacity=32, context=5, scratch=6, layers=2):
-    """A cache with committed context and uncommitted rows behind it, and all rows it was given."""
-    cache, given = StaticKV(layers, capacity), []
+    """A cache with committed context and scratch rows behind it, and all rows written to it."""
+    cache, written = StaticKV(layers, capacity), []
     for layer in range(layers):
         known, new = rows(layer, context), rows(10 + layer, scratch)
         cache.update(*known, layer)
-        given.append((known, new))
+        written.append((known, new))
     cache.commit(context)
-    for layer, (_, new) in enumerate(given):
+    for layer, (_, new) in enumerate(written):
         cache.update(*new, layer)
-    return cache, given
+    return cache, written
 
 
-def check_rows(cache, given, path):
-    for layer, (known, new) in zip(cache.layers, given, strict=True):
+def check_rows(cache, written, path):
+    for layer, (known, new) in zip(cache.layers, written, strict=True):
         for side, stored in enumerate((layer.keys, layer.values)):
             expected = torch.cat([known[side], new[side][:, :, list(path)]], 2)
             assert torch.equal(stored[:, :, : cache.length], expected)
@@ -43,29 +43,29 @@ def check_rows(cache, given, path):
     "path", [[0], [0, 1], [0, 2, 3], [0, 1, 5], [0, 5], [0, 1, 2, 3, 4, 5], [0, 3, 4, 5], [0, 4]]
 )
 def test_commit_keeps_exactly_the_path(path):
-    cache, given = filled()
+    cache, written = filled()
     cache.commit(torch.tensor(path))
     assert cache.length == 5 + len(path)
-    check_rows(cache, given, path)
+    check_rows(cache, written, path)
 
 
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("wide", [False, True])
-def test_layers_together_apart_and_of_other_shapes_keep_the_same(apart, wide):
-    """One tensor holds all layers that are alike; who is not has its own."""
-    cache, given = StaticKV(3, 32, apart), []
+def test_layers_together_apart_and_of_other_shapes_commit_the_same(apart, wide):
+    """Layers of one shape share a tensor; any other layer has its own."""
+    cache, written = StaticKV(3, 32, apart), []
     for layer in range(3):
         heads, width = (4, 16) if wide and layer == 1 else (2, 8)
         known, new = rows(layer, 5, heads, width), rows(10 + layer, 6, heads, width)
         if wide and layer == 2:  # keys and values of different widths
             known, new = (known[0], known[1][..., :4]), (new[0], new[1][..., :4])
         cache.update(*known, layer)
-        given.append((known, new))
+        written.append((known, new))
     cache.commit(5)
-    for layer, (_, new) in enumerate(given):
+    for layer, (_, new) in enumerate(written):
         cache.update(*new, layer)
     cache.commit(torch.tensor([0, 2, 5]))
-    check_rows(cache, given, [0, 2, 5])
+    check_rows(cache, written, [0, 2, 5])
     memory = {
         (rows_.untyped_storage().data_ptr())
         for layer in cache.layers
@@ -74,15 +74,15 @@ def test_layers_together_apart_and_of_other_shapes_keep_the_same(apart, wide):
     assert len(memory) == (6 if apart else 4 if wide else 1)
     cache.repeat(2)
     assert all(layer.keys.shape[0] == layer.values.shape[0] == 2 for layer in cache.layers)
-    assert torch.equal(cache.layers[2].values[1, :, :5], given[2][0][1][0])
+    assert torch.equal(cache.layers[2].values[1, :, :5], written[2][0][1][0])
 
 
-def test_overlapping_moves_do_not_overwrite_what_they_still_read():
-    """Rows 1…19 move down by one: a copy in place and in the wrong order would smear one row."""
-    cache, given = filled(scratch=20)
+def test_overlapping_moves_read_before_they_overwrite():
+    """Rows 1…19 move down by one: an in-place copy in the wrong order would repeat one row."""
+    cache, written = filled(scratch=20)
     path = [0, *range(2, 20)]
     cache.commit(torch.tensor(path))
-    check_rows(cache, given, path)
+    check_rows(cache, written, path)
 
 
 def test_random_paths_one_after_the_other():
@@ -114,13 +114,13 @@ def test_a_count_and_the_same_indices_commit_alike():
     assert torch.equal(by_count.layers[1].keys[:, :, :9], by_index.layers[1].keys[:, :, :9])
 
 
-def test_scratch_rows_are_written_anew_by_every_forward():
-    cache, given = filled()
+def test_every_forward_overwrites_the_scratch_rows():
+    cache, written = filled()
     again = rows(77, 3)
     keys, _ = cache.update(*again, 0)
     assert keys.shape[2] == 8
     assert torch.equal(keys[:, :, 5:], again[0])
-    assert torch.equal(keys[:, :, :5], given[0][0][0])
+    assert torch.equal(keys[:, :, :5], written[0][0][0])
 
 
 def test_updates_equal_dynamic_cache():
@@ -135,7 +135,7 @@ def test_updates_equal_dynamic_cache():
         assert static.get_seq_length() == dynamic.get_seq_length()
 
 
-def test_a_full_cache_says_so_instead_of_overwriting():
+def test_a_full_cache_raises_instead_of_overwriting():
     cache = StaticKV(1, 8)
     cache.update(*rows(0, 8), 0)
     cache.commit(8)
@@ -143,37 +143,32 @@ def test_a_full_cache_says_so_instead_of_overwriting():
         cache.update(*rows(1, 1), 0)
 
 
-def test_a_cache_nobody_holds_is_freed_at_once():
-    """A larger one takes its place on the same GPU: waiting for a collection would double it."""
+def test_a_dropped_cache_is_freed_at_once():
+    """Waiting for a garbage collection could double the memory on a GPU."""
     gc.collect()
     gc.disable()
     try:
         cache, _ = filled()
-        kept = weakref.ref(cache.layers[0].keys)
+        keys = weakref.ref(cache.layers[0].keys)
         del cache
-        assert kept() is None
+        assert keys() is None
     finally:
         gc.enable()
 
 
-def test_truncate_forgets_rows_behind_a_length():
-    cache, given = filled()
+def test_truncate_drops_rows_behind_a_length():
+    cache, written = filled()
     cache.commit(6)
     cache.truncate(7)
     assert cache.length == 7
-    check_rows(cache, given, [0, 1])
+    check_rows(cache, written, [0, 1])
     cache.reset()
     assert cache.length == 0
 
 
-def test_unwritten_rows_hold_zeros():
-    cache, _ = filled()
-    assert (cache.layers[0].keys[:, :, 11:] == 0).all()
-
-
 @pytest.mark.parametrize("family", toys.FAMILIES)
 def test_a_model_on_static_kv_equals_dynamic_cache(family):
-    """Hugging Face's forward, fed in pieces, with either cache: the same logits."""
+    """Hugging Face's forward in pieces, with either cache: the same logits."""
     owner, tokens = toys.reference(family), torch.tensor([list(range(1, 30))])
     static, dynamic = make_kv(owner, 64), DynamicCache()
     seen = 0
@@ -194,7 +189,7 @@ def test_a_model_on_static_kv_equals_dynamic_cache(family):
 
 
 class Module(torch.nn.Module):
-    """What Hugging Face's eager attention reads off its layer."""
+    """The attributes that Hugging Face's eager attention needs of its layer."""
 
     def __init__(self, share):
         super().__init__()
@@ -231,7 +226,7 @@ def test_grouped_attention_without_mask_sees_everything():
     assert torch.equal(one, two)
 
 
-def test_masked_keys_have_no_influence_at_all():
+def test_masked_keys_have_no_influence():
     query, key, value, mask = attention_case(1, 2, 6, 12)
     one, _ = grouped_attention(Module(2), query, key, value, mask)
     hidden = (mask[0, 0] < 0).all(0)
@@ -243,7 +238,7 @@ def test_masked_keys_have_no_influence_at_all():
     assert torch.equal(one, two)
 
 
-def test_grouped_attention_leaves_its_inputs_alone():
+def test_grouped_attention_does_not_change_its_inputs():
     case = attention_case(2, 2, 5, 9)
     before = [x.clone() for x in case]
     grouped_attention(Module(2), *case)
@@ -252,7 +247,7 @@ def test_grouped_attention_leaves_its_inputs_alone():
 
 @pytest.mark.parametrize("family", toys.FAMILIES)
 def test_a_model_on_grouped_attention_called_without_a_mask_is_causal(family):
-    """As ``generate`` and training call it: Hugging Face must know to build the causal mask."""
+    """As ``generate`` and training call it: Hugging Face must build the causal mask."""
     tokens = torch.tensor([[5, 17, 3, 44, 9, 28]])
     with torch.inference_mode():
         ours = toys.model(family)(tokens, use_cache=False).logits
@@ -260,7 +255,7 @@ def test_a_model_on_grouped_attention_called_without_a_mask_is_causal(family):
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
-def test_repeated_rows_are_copies_that_go_on_alone():
+def test_repeated_rows_continue_independently():
     cache, _ = filled(context=4, scratch=3)
     before = cache.layers[0].keys[:, :, :4].clone()
     cache.repeat(3)

@@ -12,12 +12,13 @@ from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast
 
 from core import files
+from core.decoding.decode import new_tokens
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.methods.dart.model import save_model as save_dart
 from core.methods.dart.model import save_official as save_official_dart
-from core.methods.dflash.model import save_model
+from core.methods.dflash.model import save_model as save_dflash
 from core.methods.loading import shipped
 from core.methods.method import find_drafter, lazy
 from core.methods.registry import find, listed
@@ -49,7 +50,7 @@ def language(folder):
 @pytest.fixture(scope="module")
 def drafter_folder(tmp_path_factory):
     where = tmp_path_factory.mktemp("toy-drafter")
-    save_model(toys.dflash_model(vocab_size=toys.LANGUAGE_SIZE, mask_token_id=258), where)
+    save_dflash(toys.dflash_model(vocab_size=toys.LANGUAGE_SIZE, mask_token_id=258), where)
     return where
 
 
@@ -183,6 +184,19 @@ def test_an_unknown_device_is_an_error(device):
 # ── drafters and methods ─────────────────────────────────────────────────────────────────────────
 
 
+SIZE = {"vocab_size": toys.LANGUAGE_SIZE}
+SIZES = {
+    "dflash": SIZE,
+    "treeflash": SIZE,
+    "dart": {**SIZE, "draft_vocab_size": SIZE["vocab_size"]},
+}
+MODELS = {
+    "dflash": (toys.dflash_model, save_dflash),
+    "treeflash": (toys.treeflash_model, save_treeflash),
+    "dart": (toys.dart_model, save_dart),
+}
+
+
 def load(kind, language, folder=None, **options):
     """The drafter of this kind in ``folder``, or the shipped one."""
     info = find_drafter(kind)
@@ -205,31 +219,19 @@ def test_drafters_ship_for_the_embedded_target_alone(name):
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
-    [({"hidden_size": 64}, "hidden size"), ({"vocab_size": 100}, "vocabulary"),
-     ({"num_target_layers": 9}, "layer count")],
-)  # fmt: skip
-def test_a_drafter_of_another_target_is_refused(language, tmp_path, changes, words):
-    fields = {"vocab_size": toys.LANGUAGE_SIZE} | changes
-    save_model(toys.dflash_model(**fields), tmp_path)
-    with pytest.raises(UserError, match=words) as error:
-        load("dflash", language, tmp_path)
-    assert one_sentence(error)
-    save_treeflash(toys.treeflash_model(**fields), tmp_path / "treeflash")
-    with pytest.raises(UserError, match=words) as error:
-        load("treeflash", language, tmp_path / "treeflash")
-    assert one_sentence(error)
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [({"target_hidden_size": 64}, "hidden size"), ({"vocab_size": 100}, "vocabulary")],
+    ("kind", "changes", "words"),
+    [
+        *((k, {"hidden_size": 64}, "hidden size") for k in ("dflash", "treeflash")),
+        *((k, {"num_target_layers": 9}, "layer count") for k in ("dflash", "treeflash")),
+        *((k, {"vocab_size": 100}, "vocabulary") for k in ("dflash", "treeflash", "dart")),
+        ("dart", {"target_hidden_size": 64}, "hidden size"),
+    ],
 )
-def test_a_dart_drafter_of_another_target_is_refused(language, tmp_path, changes, words):
-    fields = {"vocab_size": toys.LANGUAGE_SIZE, "draft_vocab_size": toys.LANGUAGE_SIZE} | changes
-    save_dart(toys.dart_model(**fields), tmp_path)
+def test_a_drafter_of_another_target_is_refused(language, tmp_path, kind, changes, words):
+    make, save = MODELS[kind]
+    save(make(**SIZES[kind] | changes), tmp_path)
     with pytest.raises(UserError, match=words) as error:
-        load("dart", language, tmp_path)
+        load(kind, language, tmp_path)
     assert one_sentence(error)
 
 
@@ -286,11 +288,11 @@ def spread(monkeypatch):
 def test_a_split_target_writes_the_same_text(spread, tmp_path, family, kind):
     toys.language_model(family).save_pretrained(tmp_path / "target")
     toys.tokenizer().save_pretrained(tmp_path / "target")
-    size = {"vocab_size": toys.LANGUAGE_SIZE}
-    save_model(toys.dflash_model(mask_token_id=258, **size), tmp_path / "ddtree")
-    save_treeflash(toys.treeflash_model(mask_token_id=258, **size), tmp_path / "treeflash")
-    save_dart(toys.dart_model(draft_vocab_size=toys.LANGUAGE_SIZE, **size), tmp_path / "dart")
-    drafter = tmp_path / kind if kind != "ar" else None
+    if kind != "ar":
+        make, save = MODELS[{"ddtree": "dflash"}.get(kind, kind)]
+        mask = {} if kind == "dart" else {"mask_token_id": 258}
+        save(make(**SIZES.get(kind, SIZE) | mask), tmp_path / "drafter")
+    drafter = tmp_path / "drafter" if kind != "ar" else None
     request = RunRequest("hello", kind, 9, 30, options=(("ngram_weight", 0),) * (kind == "dart"))
     texts = []
     for device in ("cpu", "split"):
@@ -329,9 +331,8 @@ def test_dflash_and_ddtree_share_a_drafter_and_differ_by_their_builder(engine):
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_every_method_writes_the_same_text_through_the_engine(engine, method, temperature):
     def tokens(name):
-        run = engine.start(RunRequest("hello", name, max_new_tokens=60, temperature=temperature))
-        rounds = list(run)
-        return [int(rounds[0].draft.tokens[0]), *(t for r in rounds for t in r.committed)]
+        request = RunRequest("hello", name, max_new_tokens=60, temperature=temperature)
+        return new_tokens(list(engine.start(request)))
 
     assert tokens(method) == tokens("ar")
 

@@ -1,6 +1,6 @@
 """Packed against plain linear layers, at the embedded target's shapes, in one run.
 
-python -m tests.bench.packed
+python -m tests.bench.fast_layers
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import time
 import torch
 from torch import nn
 
-from core.models.fast_layers import ROWS as BUILT_FOR
-from core.models.fast_layers import can_pack, PackedLinear
+from core.models.fast_layers import ROWS as DEFAULT_ROWS
+from core.models.fast_layers import PackedLinear, can_pack
 
 LAYERS, HIDDEN, KV, MLP, VOCABULARY = 30, 576, 192, 1536, 49152
 SHAPES = [
@@ -33,13 +33,13 @@ def main() -> None:
     layouts = {"plain": plain} | {f"for {n}": [PackedLinear(x, n) for x in plain] for n in LAYOUTS}
     print(
         f"{torch.get_num_threads()} threads; ms for all layers and the head, medians of {REPEATS}; "
-        f"packed for so many rows ({BUILT_FOR} is what decoding uses)"
+        f"packed for some number of rows ({DEFAULT_ROWS} in decoding)"
     )
     print(f"{'rows':>5}", *(f"{name:>8}" for name in layouts))
     for rows in ROWS:
         inputs = {width: torch.randn(rows, width) for width in (HIDDEN, MLP)}
         seconds: dict[str, list[float]] = {name: [] for name in layouts}
-        for _ in range(REPEATS):  # alternating, so that a noisy moment hits all
+        for _ in range(REPEATS):  # alternating, so that noise affects all alike
             for name, layers in layouts.items():
                 began = time.perf_counter()
                 for layer in layers:

@@ -3,10 +3,10 @@
     python -m tests.bench.forward [--rows 17 65 257] [--contexts 256 1024 4096] [--threads 2]
     python -m tests.bench.forward --quick
 
-Ours is ``Target.score``: it builds its mask, and keeps the shipped drafter's features. Hugging
-Face's is the same model with its SDPA attention, plain linear layers and a ``DynamicCache``, given
-the mask ready-made as a bool, which is what transformers makes for SDPA; its cache is cut back
-between two forwards, untimed. One after the other, the order changing; medians of the ratios.
+Ours is ``Target.score``: it builds its mask and keeps the shipped drafter's features. Hugging
+Face's is the same model with SDPA attention, plain linear layers and a ``DynamicCache``. Its mask
+is prepared as a bool, as transformers makes it for SDPA, and its cache is cropped between two
+forwards, both untimed. The two alternate in changing order; ratios are medians.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from analysis.bench import as_transformers_runs_it
 from analysis.cost import bushy
 from analysis.roofline import Forward, Gauge, seconds_of
 from app.commands import common
-from app.terminal import Progress, console, table
-from core.drafting.builders import ancestor_mask
-from core.errors import UserError
+from app.commands.arguments import add_model_options
+from app.terminal import ProgressBar, console, table
 from core.decoding.engine import Engine
+from core.errors import UserError
 from core.models.target import PREFILL_CHUNK, Target
+from core.models.tree_mask import ancestor_mask
 from core.rounds.draft import Draft
 from tests.bench.growth import long_text
 
@@ -60,25 +61,25 @@ class Theirs:
     def _forward(self, **inputs: Any) -> Tensor:
         return self._model(**inputs, past_key_values=self._cache, use_cache=True).logits[0]
 
-    def cut(self) -> None:
-        """Forget what the last forward wrote."""
+    def crop(self) -> None:
+        """Drop the rows of the last forward."""
         if over := self._cache.get_seq_length() - self._text:
             self._cache.crop(-over)
 
 
 @dataclass(frozen=True)
 class Compared:
-    """Seconds of both, turn by turn, and the largest difference of their logits."""
+    """Seconds of both, turn by turn, and the largest difference between their logits."""
 
     context: int
     rows: int
     ours: list[float]
     theirs: list[float]
-    apart: float
+    difference: float
 
 
 def compare(
-    engine: Engine, args: argparse.Namespace, gauge: Gauge, progress: Progress
+    engine: Engine, args: argparse.Namespace, gauge: Gauge, progress: ProgressBar
 ) -> list[Compared]:
     language, rival = engine.prepare(), as_transformers_runs_it(engine)
     found = []
@@ -95,7 +96,7 @@ def compare(
 
 
 def _layers(engine: Engine) -> tuple[int, ...]:
-    """Of the drafter's features, which a real verification keeps; none without a drafter."""
+    """The layers of the drafter's features, which verification keeps; () without a drafter."""
     try:
         drafter = engine.method("ddtree").drafter
     except UserError:
@@ -105,16 +106,16 @@ def _layers(engine: Engine) -> tuple[int, ...]:
 
 def _compare(ours: Target, theirs: Theirs, draft: Draft, repeats: int, gauge: Gauge) -> Compared:
     forward = theirs.prepared(draft)
-    apart = float((ours.score(draft).logits - forward()).abs().max())  # warms both up
-    theirs.cut()
+    difference = float((ours.score(draft).logits - forward()).abs().max())  # warms both up
+    theirs.crop()
     seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
     calls = {"ours": lambda: ours.score(draft), "theirs": forward}
     for turn in range(repeats):
         gauge.sample()
         for name in list(calls)[:: 1 if turn % 2 else -1]:
             seconds[name].append(seconds_of(ours.device, calls[name]))
-            theirs.cut()
-    return Compared(ours.length, len(draft), seconds["ours"], seconds["theirs"], apart)
+            theirs.crop()
+    return Compared(ours.length, len(draft), seconds["ours"], seconds["theirs"], difference)
 
 
 def show(engine: Engine, found: list[Compared], gauge: Gauge) -> None:
@@ -134,18 +135,18 @@ def show(engine: Engine, found: list[Compared], gauge: Gauge) -> None:
             str(c.context), str(c.rows), f"{1e3 * own:.1f}", f"{1e3 * other:.1f}",
             f"{median(ratios):.2f} ({low:.2f}–{high:.2f})",
             f"{work.bytes / 1e6:.0f}", f"{work.flops / 1e9:.1f}", f"{1e3 * floor:.1f}",
-            f"{floor / own:.0%}", f"{floor / other:.0%}", f"{c.apart:.1e}",
+            f"{floor / own:.0%}", f"{floor / other:.0%}", f"{c.difference:.1e}",
         ])  # fmt: skip
     columns = (
         "context", "rows", "ours ms", "theirs ms", "theirs ÷ ours",
-        "MB", "GFLOP", "floor ms", "reached", "theirs", "apart",
+        "MB", "GFLOP", "floor ms", "reached", "theirs", "difference",
     )  # fmt: skip
     console().print(table(columns, rows))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    common.add_model_options(parser)
+    add_model_options(parser)
     parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS))
     parser.add_argument("--contexts", type=int, nargs="+", default=list(CONTEXTS))
     parser.add_argument("--repeats", type=int, default=11, help="turns (default 11)")
@@ -157,7 +158,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     engine = common.load_engine(args)
     gauge = Gauge(engine.prepare().device, engine.prepare().model.dtype)
-    with Progress("comparing") as progress:
+    with ProgressBar("comparing") as progress:
         found = compare(engine, args, gauge, progress)
     show(engine, found, gauge)
 

@@ -25,7 +25,7 @@ GOAL_US = 10.0  # the median of a lookup
 
 
 def synthetic(count: int, seed: int = 0) -> Array:
-    """Tokens int32 [count] with Zipf's frequencies, where one token half decides the next."""
+    """Tokens int32 [count] with Zipf's frequencies, in which each token partly decides the next."""
     rng = np.random.default_rng(seed)
     weights = 1 / np.arange(1, VOCABULARY + 1)
     drawn = rng.choice(VOCABULARY, count, p=weights / weights.sum())
@@ -52,11 +52,11 @@ def many_each(arrays, contexts, candidates, counts):
 
 
 def microseconds(action: Callable, store: NgramStore, tokens: Array) -> float:
-    """The median over batches of other contexts each; candidates are what a drafter would name:
-    the true token and others by their frequency."""
+    """The median over batches of different contexts. The candidates are like a drafter's: the true
+    token and others by their frequency."""
     rng = np.random.default_rng(1)
     counts = np.empty((3, CANDIDATES), np.int64)
-    taken = []
+    times = []
     for _ in range(BATCHES + 1):
         at = rng.integers(2, len(tokens), PER_BATCH)
         contexts = np.stack([tokens[at - 2], tokens[at - 1]], 1).astype(np.int64)
@@ -64,8 +64,8 @@ def microseconds(action: Callable, store: NgramStore, tokens: Array) -> float:
         candidates[:, 0] = tokens[at]
         start = time.perf_counter()
         action(store.arrays, contexts, candidates, counts)
-        taken.append((time.perf_counter() - start) / PER_BATCH)
-    return median(taken[1:]) * 1e6  # the first one compiles
+        times.append((time.perf_counter() - start) / PER_BATCH)
+    return median(times[1:]) * 1e6  # the first one compiles
 
 
 def seconds(action: Callable[[], object]) -> float:
