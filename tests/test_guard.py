@@ -60,9 +60,12 @@ def test_further_hosts_may_be_allowed():
         ({"origin": "http://evil.example", "content-type": "multipart/form-data; boundary=x"}, 403),
     ],
 )
-def test_only_our_own_page_may_change_something(headers, status):
-    assert client().post("/", headers=headers).status_code == status
-    assert client().get("/", headers=headers).status_code == 200
+def test_only_our_own_page_is_answered_and_links_to_it_open(headers, status):
+    link = {"sec-fetch-mode": "navigate"}
+    for method in ("GET", "POST"):
+        assert client().request(method, "/", headers=headers).status_code == status
+    assert client().get("/", headers=headers | link).status_code == 200
+    assert client().post("/", headers=headers | link).status_code == status
 
 
 def test_forwarded_headers_are_dropped():

@@ -21,6 +21,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on (default: this machine only)"
     )
+    parser.add_argument(
+        "--allow-host", action="append", default=[], metavar="NAME",
+        help="answer requests for this host name too, such as a proxy's; repeatable",
+    )  # fmt: skip
     add_number(parser, "--port", 7860, metavar="PORT")
     parser.add_argument(
         "--method", dest="methods", type=method, action="append", default=[], metavar="FILE.py",
@@ -43,5 +47,8 @@ def main(args: argparse.Namespace) -> int:
             raise
         raise UserError("the studio needs gradio: pip install -r requirements.txt") from None
     model = ModelChoice(args.model, args.device, check_drafter(args.drafter), template_of(args))
-    serve(args.host, args.port, model, methods=args.methods, files=files)
+    serve(
+        args.host, args.port, model,
+        methods=args.methods, files=files, allow_hosts=args.allow_host,
+    )  # fmt: skip
     raise KeyboardInterrupt  # the only way it ends, which Gradio's own waiting swallows

@@ -4,8 +4,8 @@ A browser that runs the studio also has other pages open. They must not start ru
 show the studio in a frame. So, as Jupyter does:
 
 - Only the hosts that are served are answered. This stops DNS rebinding.
-- A request that changes something must come from the studio's own page (``Sec-Fetch-Site``,
-  ``Origin``). Programs that are no browsers send neither header and are answered.
+- A request must come from the studio's own page (``Sec-Fetch-Site``, ``Origin``), unless it
+  follows a link to it. Programs that are no browsers send neither header and are answered.
 - A server that other machines can reach wants the token of the printed address, once; a cookie
   remembers it.
 - ``X-Forwarded-*`` headers are dropped: Gradio would build addresses from them.
@@ -123,8 +123,12 @@ class Guard:
         host = headers.get("host", "")
         if len(headers.getlist("host")) != 1 or not self.access.serves(_name(host)):
             return f"this server does not answer for {host[:100]!r}; see --allow-host"
-        changes = scope["type"] == "websocket" or scope["method"] not in SAFE_METHODS
-        if changes and not _same_origin(headers, host):
+        follows_link = (
+            scope["type"] == "http"
+            and scope["method"] in SAFE_METHODS
+            and headers.get("sec-fetch-mode") == "navigate"
+        )
+        if not follows_link and not _same_origin(headers, host):
             return "this request comes from another site's page"
         local = scope["type"] == "http" and _is_startup(scope)
         if not local and not self.access.knows(_token(scope, headers)):

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 
 import gradio as gr
 from gradio import themes
+from starlette.middleware import Middleware
 
 from app.studio.components import Studio, head
 from app.studio.engine import LiveEngine, ModelChoice
 from app.studio.examples import Examples, TraceList, address_end
 from app.studio.files import MAX_UPLOAD, UPLOAD_SECONDS
+from app.studio.guard import Access, Guard
 from app.studio.methods import Methods
 from app.studio.runs import Runs
 from app.studio.tabs import TABS
@@ -56,8 +58,12 @@ def launch(
     port: int,
     methods: Methods | None = None,
     files: TraceFiles | None = None,
+    access: Access | None = None,
 ) -> gr.Blocks:
-    """Serve the page in the background. Raises UserError when the address cannot be had."""
+    """Serve the page in the background to those whom ``access`` allows (None: by the address).
+
+    Raises UserError when the address cannot be had.
+    """
     page = build(runs, methods or Methods.of(), files)
     page.queue(default_concurrency_limit=8, max_size=64, api_open=False)
     try:
@@ -77,6 +83,7 @@ def launch(
             ssr_mode=False,
             pwa=False,
             mcp_server=False,
+            app_kwargs={"middleware": [Middleware(Guard, access=access or Access.of(host))]},
         )
     except OSError as error:
         why = first_line(error)
@@ -91,10 +98,12 @@ def serve(
     *,
     methods: Sequence[str] = (),
     files: TraceFiles | None = None,
+    allow_hosts: Sequence[str] = (),
 ) -> None:
     """Open the studio and stay until Ctrl-C. The page is there before the model is.
 
-    ``methods`` are offered beside the listed ones, ``files`` above the examples. Raises UserError
+    ``methods`` are offered beside the listed ones, ``files`` above the examples. ``allow_hosts``
+    are further names by which the server may be reached. Raises UserError
     for a model's folder or presets file that is not there, a name that is no method, or an address
     that cannot be had.
     """
@@ -102,9 +111,12 @@ def serve(
     offered = Methods.of(methods, presets.find(model.model).budgets)
     runs = Runs(LiveEngine(model), PATIENCE)
     port = _port(host, port)
-    page = launch(runs, host, port, offered, files)
+    access = Access.of(host, allow_hosts)
+    page = launch(runs, host, port, offered, files, access)
     shown = "127.0.0.1" if host == "0.0.0.0" else host
-    print(f"Draftscope: http://{shown}:{port}{address_end(files)}  (Ctrl-C stops it)", flush=True)
+    token = f"?token={access.token}" if access.token else ""
+    address = f"http://{shown}:{port}/{token}{address_end(files).removeprefix('/')}"
+    print(f"Draftscope: {address}  (Ctrl-C stops it)", flush=True)
     runs.start()
     try:
         page.block_thread()
