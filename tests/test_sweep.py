@@ -20,44 +20,44 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.contestants import Contestant, field_of
-from analysis.online import tau
+from analysis.acceptance import tau
 from analysis.prompts import Prompt
 from analysis.sweep import (
     SCHEMA,
     Job,
     Plan,
     Terms,
-    compared,
-    gridded,
+    grid,
     results,
     row_of,
     scores,
+    with_same_as_plain,
 )
-from analysis.sweep_folder import Folder, opened
+from analysis.sweep_folder import Folder, open_folder
 from analysis.tables import Tables
-from app import cli, ray_workers, sweeping
+from analysis.variants import Variant, variants_of
+from app import cli, ray_workers, sweep_runner
 from app.commands import common, sweep
 from app.ray_workers import Dealer, Died, Share
 from core.errors import UserError
 from core.traces.reader import read_ends, read_trace
-from tests.test_cli import is_one_sentence, save_toys, start
+from tests.test_cli import is_one_sentence, start
+from tests.toys_on_disk import save_toys
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMES = ["seconds", "tokens_per_second", "prefill", "draft", "build", "verify", "commit", "created"]
 RAISES = """
 from pathlib import Path
-from core.methods import Recipe
+from core.methods.method import DrafterInfo, Method
 
 class Raises:
-    layers, depths = (), 3
-    def __init__(self, language): pass
-    def reset(self, rows): self.read = 0
+    layers, max_depth = (), 3
+    def reset(self, capacity): self.read = 0
     def extend(self, tokens, features): self.read += len(tokens)
-    def propose(self, root, width):
+    def begin(self, root, width):
         {what}
 
-METHOD = Recipe("Raises", Raises, "best-first", budget=4)
+METHOD = Method("Raises", DrafterInfo("raises", "", lambda *_: Raises()), "best-first", budget=4)
 """
 
 
@@ -73,7 +73,7 @@ def toys(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def words(toys):
-    """The words of a sweep of 16 runs into a folder: 4 contestants × 2 prompts × 2 seeds."""
+    """The words of a sweep of 16 runs into a folder: 4 variants × 2 prompts × 2 seeds."""
 
     def made(out: Path, *more: object) -> list[str]:
         basic = [
@@ -127,8 +127,8 @@ def whole(words, tmp_path_factory) -> Path:
 def test_a_line_and_a_trace_per_run(whole):
     table = table_of(whole)
     assert list(table.columns) == SCHEMA.names
-    told = table.attrs["about"]["columns"]
-    assert set(told) == set(SCHEMA.names) and all(told.values())
+    about = table.attrs["about"]["columns"]
+    assert set(about) == set(SCHEMA.names) and all(about.values())
     assert len(table) == 16 and table["run"].is_unique and table["error"].isna().all()
     assert traces_of(whole).keys() == set(table["trace"])
     budgets = table.groupby("method")["budget"].unique().map(sorted).to_dict()
@@ -181,7 +181,7 @@ def test_it_says_what_report_says(call, words, whole):
 
 @pytest.mark.parametrize("junk", [None, "x", [], {}, -1, 1e400, True, [1.5], "\ud800", 10**400])
 def test_a_foreign_footer_is_no_line_or_one_that_can_be_written(whole, tmp_path, junk):
-    plan = Plan(Terms("m"), (Contestant("plain", "ar"),), (Prompt("one"),))
+    plan = Plan(Terms("m"), (Variant("plain", "ar"),), (Prompt("one"),))
     (job,) = plan.jobs()
     ends = read_ends(whole / "traces" / job.file)
     assert ends.footer is not None and row_of(job, ends) is not None
@@ -192,17 +192,17 @@ def test_a_foreign_footer_is_no_line_or_one_that_can_be_written(whole, tmp_path,
     lines.append(row_of(job, replace(ends, header=replace(ends.header, settings=sampling))))
     model = replace(ends.header, model={"name": junk}, drafter={"kind": junk})
     lines.append(row_of(job, replace(ends, header=model)))
-    good = compared([line for line in lines if line is not None])
+    good = with_same_as_plain([line for line in lines if line is not None])
     assert lines[-2] is None and good
     results(good).to_parquet(tmp_path / "x.parquet", schema=SCHEMA)
 
 
 def test_scores_draw_texts_anew_and_count_repeats_as_one_text():
-    field = (Contestant("plain", "ar"), Contestant("ddtree B=4", "ddtree", 4))
+    field = (Variant("plain", "ar"), Variant("ddtree B=4", "ddtree", 4))
     plan = Plan(Terms("m"), field, (Prompt("a"), Prompt("b")), (0, 1))
     rows = [
         {
-            "method": job.contestant.method, "budget": job.contestant.budget, "options": "{}",
+            "method": job.variant.method, "budget": job.variant.budget, "options": "{}",
             "prompt_hash": job.prompt_hash, "seed": job.seed, "tokens": 4, "seconds": 2.0,
             "acceptance_lengths": [1, 3] if job.number else [2, 2], "error": None,
             "same_as_plain": job.seed == 0,
@@ -226,7 +226,7 @@ def test_scores_draw_texts_anew_and_count_repeats_as_one_text():
 
 
 def test_an_option_set_twice_has_both_values_run():
-    found = gridded(["ar", "ddtree", "treeflash"], [8], [("candidates", "4"), ("candidates", "8"),
+    found = grid(["ar", "ddtree", "treeflash"], [8], [("candidates", "4"), ("candidates", "8"),
                                                          ("siblings", "2")])  # fmt: skip
     assert [(c.method, c.options) for c in found] == [
         ("ar", ()),
@@ -236,28 +236,28 @@ def test_an_option_set_twice_has_both_values_run():
     ]
     assert len({Job(c, Prompt("a"), 0, 0).name for c in found}) == 4
     with pytest.raises(UserError):
-        gridded(["ddtree"], [8], [("candidates", "4")])
+        grid(["ddtree"], [8], [("candidates", "4")])
 
 
 def test_who_cannot_use_a_budget_runs_once():
-    found = field_of(["ar", "dflash", "dart+chain", "ddtree", "ddtree"], [4, 8, 4])
+    found = variants_of(["ar", "dflash", "dart+chain", "ddtree", "ddtree"], [4, 8, 4])
     assert [c.name for c in found] == [
         "plain", "dflash B=64", "dart+chain B=64", "ddtree B=4", "ddtree B=8",
     ]  # fmt: skip
 
 
 def test_a_run_s_name_is_a_file_name_and_holds_what_decides_it():
-    evil = Job(Contestant("x", "/a/../b/\u202e <m>.py", 4), Prompt("../\x00"), 0, -3)
+    evil = Job(Variant("x", "/a/../b/\u202e <m>.py", 4), Prompt("../\x00"), 0, -3)
     assert re.fullmatch(r"[A-Za-z0-9+_-]+", evil.name)
-    base = Job(Contestant("x", "ddtree", 4), Prompt("a"), 0, 0)
+    base = Job(Variant("x", "ddtree", 4), Prompt("a"), 0, 0)
     others = [
         replace(base, seed=1),
         replace(base, prompt=Prompt("b")),
-        replace(base, contestant=Contestant("x", "ddtree", 5)),
-        replace(base, contestant=Contestant("x", "dflash", 4)),
-        replace(base, contestant=Contestant("x", "ddtree", 4, options=(("temperature", 0.5),))),
-        replace(base, contestant=Contestant("x", "a/ddtree.py", 4)),
-        replace(base, contestant=Contestant("x", "b/ddtree.py", 4)),
+        replace(base, variant=Variant("x", "ddtree", 5)),
+        replace(base, variant=Variant("x", "dflash", 4)),
+        replace(base, variant=Variant("x", "ddtree", 4, options=(("temperature", 0.5),))),
+        replace(base, variant=Variant("x", "a/ddtree.py", 4)),
+        replace(base, variant=Variant("x", "b/ddtree.py", 4)),
     ]
     assert len({base.name, *(job.name for job in others)}) == 8
     assert replace(base, number=7, prompt=Prompt("a", "chat")).name == base.name
@@ -268,7 +268,7 @@ def test_a_larger_plan_runs_what_is_new(call, words, whole, toys, tmp_path):
     shutil.copytree(whole, out)
     before = traces_of(out)
     more = ("--seed", 1, 2, 0, "--budget", 9, 4, "--set", "temperature=1.0")
-    code, _, err = call(words(out, *more))  # an option: another contestant in place of ddtree
+    code, _, err = call(words(out, *more))  # an option: another variant in place of ddtree
     assert code == 2 and "of its methods are not in this one" in err
     code, _, err = call(words(out, "--seed", 1, 2, 0, "--budget", 9, 4, 5))
     assert code == 0 and "16 of 30 runs are there already" in err
@@ -350,16 +350,16 @@ def test_folders_that_are_no_sweep_s(call, words, whole, tmp_path):
 
 
 def test_one_sweep_at_a_time(call, words, tmp_path):
-    plan = Plan(Terms("m"), (Contestant("plain", "ar"),), (Prompt("a"),))
-    with opened(tmp_path / "s", plan):
+    plan = Plan(Terms("m"), (Variant("plain", "ar"),), (Prompt("a"),))
+    with open_folder(tmp_path / "s", plan):
         with (
             pytest.raises(UserError, match="another sweep is at work"),
-            opened(tmp_path / "s", plan),
+            open_folder(tmp_path / "s", plan),
         ):
             pass
         code, _, err = call(words(tmp_path / "s"))
         assert code == 2 and is_one_sentence(err)
-    with opened(tmp_path / "s", plan):
+    with open_folder(tmp_path / "s", plan):
         pass
 
 
@@ -465,7 +465,7 @@ def test_ctrl_c_keeps_what_is_done_and_a_second_call_goes_on(call, words, whole,
     out = tmp_path / "s"
     code, err = struck(2, signal.SIGINT, words(out))
     assert code == 130
-    assert err.splitlines()[-1] == "draftscope: stopped" and "the same command goes on" in err
+    assert err.splitlines()[-1] == "draftscope: stopped" and "the same command continues" in err
     done = table_of(out)
     assert len(done) == len(traces_of(out)) == 3  # Ctrl-C waits for the one being kept
     assert not (out / "unfinished").exists()
@@ -506,16 +506,16 @@ def test_failures_are_listed_the_others_go_on_and_a_rerun_retries(call, words, w
 
 def test_a_failure_that_is_mended_is_gone(call, words, whole, tmp_path, monkeypatch):
     out, broken, tables = tmp_path / "s", tmp_path / "broken", []
-    real = sweeping.Runner.run
+    real = sweep_runner.Runner.run
 
     def sometimes(self, job, path):
         tables.append(len(table_of(out)) if (out / "results.parquet").exists() else 0)
-        if job.contestant.budget == 9 and broken.exists():
+        if job.variant.budget == 9 and broken.exists():
             return "out of luck"
         return real(self, job, path)
 
-    monkeypatch.setattr(sweeping.Runner, "run", sometimes)
-    monkeypatch.setattr(sweep, "FRESH", 0.0)
+    monkeypatch.setattr(sweep_runner.Runner, "run", sometimes)
+    monkeypatch.setattr(sweep, "TABLE_EVERY", 0.0)
     broken.touch()
     assert call(words(out))[0] == 1
     assert tables == list(range(16))  # the table keeps pace, failures included
@@ -586,7 +586,7 @@ class FakeCrew:
 
 
 def jobs_of(number: int) -> list[Job]:
-    field = (Contestant("plain", "ar"),)
+    field = (Variant("plain", "ar"),)
     return Plan(Terms("m"), field, tuple(Prompt(str(n)) for n in range(number))).jobs()
 
 
@@ -726,8 +726,8 @@ def test_no_cluster_is_one_sentence(call, words, tmp_path):
 
 
 def test_a_folder_asked_twice_of_one_job():
-    plan = Plan(Terms("m"), (Contestant("plain", "ar"),), (Prompt("a"),))
+    plan = Plan(Terms("m"), (Variant("plain", "ar"),), (Prompt("a"),))
     folder = Folder(Path("nowhere"), plan)
-    assert [job.name for job in folder.left()] == [job.name for job in folder.jobs]
+    assert [job.name for job in folder.remaining()] == [job.name for job in folder.jobs]
     assert folder.rows() == [] and folder.failures == {}
     assert os.path.dirname(folder.unfinished(plan.jobs()[0])).endswith("unfinished")

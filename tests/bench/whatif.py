@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from analysis.collected import Collected
+from analysis.collection import Collection
 from analysis.whatif import Simulation
 
 BUDGETS = (8, 16, 32, 64, 128, 256, 1024)
@@ -39,19 +39,19 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     path = parser.parse_args().file
     start = time.perf_counter()
-    collected = Collected.load(path)
+    collection = Collection.load(path)
     print(f"opened in {(time.perf_counter() - start) * 1e3:.1f} ms")
-    tokens = collected.end - collected.answer
-    for method in collected.methods:
-        Simulation(collected, method).curve([2])  # compile (or load) the loops once
-        taken = seconds(lambda m=method: Simulation(collected, m).curve(BUDGETS))
+    tokens = collection.end - collection.answer
+    for method in collection.methods:
+        Simulation(collection, method).curve([2])  # compile (or load) the loops once
+        taken = seconds(lambda m=method: Simulation(collection, m).curve(BUDGETS))
         print(f"{method:18} {len(BUDGETS)} budgets over {tokens} tokens {taken * 1e3:7.0f} ms")
     for method, budget, options in SLIDERS:
-        taken = seconds(lambda m=method, b=budget, o=options: Simulation(collected, m, o).run(b))
+        taken = seconds(lambda m=method, b=budget, o=options: Simulation(collection, m, o).run(b))
         print(f"{method:18} B = {budget:<5} {options!s:24} {taken * 1e3:7.0f} ms")
-    middle = collected.positions[len(collected.positions) // 2]
-    for method in collected.methods:
-        simulation = Simulation(collected, method)
+    middle = collection.positions[len(collection.positions) // 2]
+    for method in collection.methods:
+        simulation = Simulation(collection, method)
         taken = seconds(lambda s=simulation: s.round(middle, 64))
         print(f"{method:18} one tree of 64 nodes {taken * 1e3:7.1f} ms")
 
