@@ -19,59 +19,30 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 from app import cli
-from app.commands.run import numbered
 from app.terminal import GrowingText, bar
-from core.drafting.builders import MAX_BUDGET
-from core.models.cache import ATTENTION
-from core.methods.dart.drafter import save_model as save_dart
-from core.methods.dflash.drafter import save_model
-from core.methods.treeflash.drafter import save_model as save_treeflash
-from core.methods.registry import recipe, RECIPES
-from core.ngram import build_store
+from app.trace_log import nth_path
+from core.methods.names import METHODS
+from core.methods.registry import find, listed
 from core.models.presets import shipped
+from core.rounds.draft import MAX_BUDGET
 from core.traces.reader import read_trace
-from tests import toys
+from tests.toys_on_disk import save_toys
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden" / "trace-v1.jsonl"
-BYTES = 257  # every byte and a mask token
 ESCAPES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-
-
-def save_toys(folder: Path) -> tuple[Path, Path]:
-    """A random target that reads and writes bytes, and a random DFlash drafter for it, on disk.
-
-    Beside them lie a TreeFlash and a DART drafter and an n-gram store (see ``options_for``).
-    """
-    target, drafter = folder / "target", folder / "drafter"
-    toys._make("llama", 0, BYTES, ATTENTION).float().save_pretrained(target)
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {letter: index for index, letter in enumerate(letters)} | {"<mask>": BYTES - 1}
-    tokenizer = Tokenizer(models.BPE(vocabulary, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(target)
-    sizes = {"dtype": torch.float32, "vocab_size": BYTES}
-    save_model(toys.dflash_model(mask_token_id=BYTES - 1, **sizes), drafter)
-    save_treeflash(toys.treeflash_model(mask_token_id=BYTES - 1, **sizes), folder / "treeflash")
-    save_dart(toys.dart_model(draft_vocab_size=BYTES, **sizes), folder / "dart")
-    text = list(b"the cat sat on the mat and the cat sat on the hat")
-    build_store([text], folder / "grams.safetensors", BYTES)
-    return target, drafter
 
 
 def options_for(toy: list[str], method: str) -> list[str]:
     """The same, with the drafter the method needs and a small n-gram store where it reads one."""
-    chosen, folder = recipe(method), Path(toy[1]).parent
-    names = {"treeflash": "treeflash", "dart": "dart"}
-    drafter = folder / names.get(str(chosen.drafter), "drafter")
-    grams = ["--set", f"ngram={folder / 'grams.safetensors'}"]
-    return [*toy[:3], str(drafter), *toy[4:], *(grams if "ngram" in chosen.defaults else [])]
+    info, folder = find(method).drafter_info, Path(toy[1]).parent
+    kinds = {"treeflash": "treeflash", "dart": "dart"}
+    drafter = folder / kinds.get(info.name if info else "", "drafter")
+    reads_grams = any(option.name == "ngram" for option in find(method).all_options)
+    grams = ["--set", f"ngram={folder / 'grams.safetensors'}"] if reads_grams else []
+    return [*toy[:3], str(drafter), *toy[4:], *grams]
 
 
 @pytest.fixture(scope="session")
@@ -124,11 +95,11 @@ def test_overview_names_every_command_with_an_example(call):
         assert f"python -m app {name}" in out
 
 
-@pytest.mark.parametrize("name", [n for n in cli.COMMANDS if n != "train"])
+@pytest.mark.parametrize("name", [n for n in cli.COMMANDS if n != "train"] + ["calibrate-graph"])
 def test_help_has_a_working_example(call, name):
     code, out, err = call(name, "--help")
     assert (code, err) == (0, "")
-    assert f"python -m app {name}" in out.split("example")[-1]
+    assert f"python -m app {cli.ALIASES.get(name, name)}" in out.split("example")[-1]
     assert max(map(len, out.splitlines())) <= 100
 
 
@@ -176,9 +147,11 @@ def test_doctor_always_ends_well(call, monkeypatch, tmp_path):
     assert code == 0
     assert "torch 2" in out
     assert "python -m app fetch" in out
-    for name, known in RECIPES.items():
-        (line,) = re.findall(rf"^ +{name} · .*$", out, re.M)
-        assert all(f"{option}={value}" in line for option, value in known.defaults.items())
+    for name, method in listed().items():
+        lines = out[re.search(rf"^  {name} · ", out, re.M).start() :].splitlines()
+        for option, line in zip(method.all_options, lines[1:], strict=False):
+            assert f"{option.name}={option.default} " in line and option.help in line
+            assert option.range is None or str(option.range) in line
 
 
 # ── run ──────────────────────────────────────────────────────────────────────────────────────────
@@ -194,7 +167,7 @@ def test_run_streams_the_text_and_ends_with_a_table(call, toy):
 
 def test_run_json_is_one_object_and_all_methods_agree(call, toy):
     texts = []
-    for method in RECIPES:
+    for method in METHODS:
         words = ("--prompt", "hi", "--max-new-tokens", 24, "--temperature", 1, "--json")
         code, out, err = call("run", method, *words, "--budget", 9, *options_for(toy, method))
         assert code == 0, err
@@ -207,7 +180,7 @@ def test_run_json_is_one_object_and_all_methods_agree(call, toy):
         assert done["seconds"] >= sum(done["stage_seconds"].values()) * 0.99
         assert done["prompt"] == "hi" and done["tokens_per_second"] > 0
         texts.append((done["token_ids"], done["text"]))
-    assert len(texts) == 5 and all(text == texts[0] for text in texts)
+    assert len(texts) == len(METHODS) and all(text == texts[0] for text in texts)
 
 
 def test_trace_holds_the_run_and_the_probe_changes_nothing(call, toy, tmp_path):
@@ -425,7 +398,7 @@ BAD = {
     ),
     "denoise table and trace": ("denoise", *PROMPT, "--table", "--trace", "{empty}/t.jsonl"),
     "denoise table and spiffy": ("denoise", *PROMPT, "--table", "--spiffy", "5"),
-    "calibrate-graph count": ("calibrate-graph", "{empty}", "--prompts", "x.txt", "--count", "-3"),
+    "find-graph count": ("find-graph", "{empty}", "--prompts", "x.txt", "--count", "-3"),
     "audit budget": ("audit", "ddtree", "--budget", "4", "0"),
     "audit method": ("audit", "magic"),
     "bench repeats": ("bench", "--repeats", "0"),
@@ -648,6 +621,6 @@ def test_bar_is_exact_to_an_eighth_and_shows_the_smallest():
 
 
 def test_numbered_traces_keep_both_suffixes():
-    assert numbered(Path("x/run.jsonl.gz"), 3) == Path("x/run-3.jsonl.gz")
-    assert numbered(Path("run"), 1) == Path("run-1")
-    assert numbered(None, 1) is None
+    assert nth_path(Path("x/run.jsonl.gz"), 3) == Path("x/run-3.jsonl.gz")
+    assert nth_path(Path("run"), 1) == Path("run-1")
+    assert nth_path(None, 1) is None

@@ -1,4 +1,4 @@
-"""``denoise`` and ``calibrate-graph`` on a toy language; what a bad request gets."""
+"""``denoise`` and ``find-graph`` on a toy language; what a bad request gets."""
 
 import json
 import random
@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from app.cli import main
-from app.commands import calibrate_graph
+from app.commands import find_graph
 from core.diffusion import models
-from core.diffusion.graph import read_graph, write_graph
-from core.diffusion.steps import written
+from core.diffusion.graph_files import read_graph, write_graph
+from core.diffusion.nfe import denoised_tokens
 from core.traces.reader import read_trace
 from tests.diffusion_toys import ToyTarget, chain, grown
 
@@ -75,7 +75,7 @@ def test_a_trace_of_a_run_reads_back_with_its_texts(capsys, language, graph, tmp
     found = told(capsys, *words)
     trace = read_trace(path)
     assert trace.complete and trace.header.method == "spiffy"
-    assert written(trace.rounds) == found["token_ids"]
+    assert denoised_tokens(trace.rounds) == found["token_ids"]
     assert trace.footer["tau"] == found["nfe_speedup"]
     assert trace.header.settings["graph"]["formulas"][0] == [[1, 1]]
     assert trace.rounds[0].text(found["token_ids"][0]) == f"<{found['token_ids'][0]}>"
@@ -111,7 +111,7 @@ def test_the_table_of_a_target_that_is_not_exact_counts_its_divergences(
     assert cells[0]["identical"] < cells[0]["really_run"] == 8
     assert cells[0]["parted_tokens"] >= 8 - cells[0]["identical"]
     assert main([*words, "--paces", "k1"]) == 0
-    assert f"{8 - cells[0]['identical']} of 8 texts leave plain denoising's" in " ".join(
+    assert f"{8 - cells[0]['identical']} of 8 texts differ from plain denoising's" in " ".join(
         capsys.readouterr().out.split()
     )
 
@@ -119,7 +119,7 @@ def test_the_table_of_a_target_that_is_not_exact_counts_its_divergences(
 def test_calibration_writes_readable_graphs_that_the_next_command_takes(capsys, language, tmp_path):
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("\n".join(f"prompt number {n}" for n in range(5)))
-    words = ["calibrate-graph", str(tmp_path / "g"), "--prompts", str(prompts), *SHORT]
+    words = ["find-graph", str(tmp_path / "g"), "--prompts", str(prompts), *SHORT]
     assert main([*words, "--budget", "3", "5"]) == 0
     calls = language.target.forwards
     found = read_graph(tmp_path / "g" / "k1-d3.json")
@@ -139,7 +139,7 @@ def test_calibration_writes_readable_graphs_that_the_next_command_takes(capsys, 
 def test_an_interrupted_calibration_goes_on_where_it_stopped(language, tmp_path):
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("\n".join(f"prompt number {n}" for n in range(4)))
-    words = ["calibrate-graph", str(tmp_path / "g"), "--prompts", str(prompts), *SHORT]
+    words = ["find-graph", str(tmp_path / "g"), "--prompts", str(prompts), *SHORT]
     encode, language.encode_chat = language.encode_chat, None
 
     def stops(prompt):
@@ -156,7 +156,7 @@ def test_an_interrupted_calibration_goes_on_where_it_stopped(language, tmp_path)
     assert main(words) == 0
     resumed = language.target.forwards - before
     whole = tmp_path / "whole"
-    assert main(["calibrate-graph", str(whole), *words[2:]]) == 0
+    assert main(["find-graph", str(whole), *words[2:]]) == 0
     assert resumed * 2 == language.target.forwards - before - resumed
     for name in ("k1-d3.json", "k1-d10.json"):
         assert (whole / name).read_text() == (tmp_path / "g" / name).read_text()
@@ -165,7 +165,7 @@ def test_an_interrupted_calibration_goes_on_where_it_stopped(language, tmp_path)
 def test_counts_that_are_kept_survive_a_disk_that_is_full(language, tmp_path, monkeypatch, capsys):
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("\n".join(f"prompt number {n}" for n in range(3)))
-    words = ["calibrate-graph", str(tmp_path / "g"), "--prompts", str(prompts), *SHORT]
+    words = ["find-graph", str(tmp_path / "g"), "--prompts", str(prompts), *SHORT]
     assert main(words) == 0
     (kept,) = (tmp_path / "g").glob("collected-*.jsonl")
     before = kept.read_text()
@@ -173,7 +173,7 @@ def test_counts_that_are_kept_survive_a_disk_that_is_full(language, tmp_path, mo
     def full(file, sets, steps):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(calibrate_graph, "_write", full)
+    monkeypatch.setattr(find_graph, "_write", full)
     assert main(words) == 2 and "No space left" in capsys.readouterr().err
     assert kept.read_text() == before and list(kept.parent.glob("*.jsonl*")) == [kept]
 
@@ -183,7 +183,7 @@ def test_counts_that_are_kept_survive_a_disk_that_is_full(language, tmp_path, mo
     [
         (["--spiffy", "nothing.json"], "cannot be read"),
         (["--spiffy", "0"], "1 to"),
-        (["--spiffy", "7"], "calibrate-graph"),
+        (["--spiffy", "7"], "find-graph"),
         (["--tokens-per-step", "0"], "tokens per step"),
         (["--threshold", "1.5"], "threshold"),
         (["--length", "17", "--block", "8"], "multiple"),
@@ -212,7 +212,7 @@ def test_a_bad_request_is_one_sentence_and_exit_code_2(capsys, language, words, 
 def test_a_bad_calibration_is_one_sentence(capsys, language, tmp_path, words, said):
     prompts = tmp_path / "p.txt"
     prompts.write_text("one\n")
-    assert main(["calibrate-graph", str(tmp_path), "--prompts", str(prompts), *words]) == 2
+    assert main(["find-graph", str(tmp_path), "--prompts", str(prompts), *words]) == 2
     assert said in capsys.readouterr().err
 
 

@@ -1,4 +1,4 @@
-"""Methods by name: what is listed, pairs of parts, and a researcher's own file, everywhere."""
+"""Methods by name: what is listed, pairs of parts, and a person's own file, everywhere."""
 
 from __future__ import annotations
 
@@ -12,18 +12,23 @@ import torch
 from safetensors.torch import load_file
 
 from app import cli
-from core.drafting.builders import best_first, chain, OptTree
-from core.methods.dart.search import ContinuitySearch, Weights
-from core.methods.dart.drafter import load_checkpoint
-from core.methods.dart.drafter import save_model as save_dart
-from core.methods.dflash.drafter import load_model
-from core.methods.treeflash.drafter import save_model as save_treeflash
+from core.decoding.decode import Decoder
+from core.decoding.engine import Engine
+from core.decoding.request import RunRequest
+from core.drafting.builders import Chain, OptTree, best_first
 from core.errors import UserError
-from core.methods.registry import BUILDERS, DRAFTERS, Recipe, recipe, RECIPES, settle
-from core.decoding.engine import Engine, RunRequest
+from core.methods.dart import ContinuityOptions
+from core.methods.dart import model as dart
+from core.methods.dart.search import ContinuitySearch
+from core.methods.dflash import model as dflash
+from core.methods.method import Method, Options, Range, find_builder, find_drafter
+from core.methods.names import BUILDERS, DRAFTERS, METHODS
+from core.methods.registry import built_in, find, listed
+from core.methods.treeflash import model as treeflash
 from core.traces.reader import read_trace
 from tests import toys
-from tests.test_cli import options_for, save_toys
+from tests.test_cli import options_for
+from tests.toys_on_disk import save_toys
 
 
 def one_sentence(words, action, *args):
@@ -32,136 +37,236 @@ def one_sentence(words, action, *args):
     assert "\n" not in str(error.value) and len(str(error.value)) < 600
 
 
+def defaults(method: Method) -> Options:
+    return {option.name: option.default for option in method.all_options}
+
+
 # ── names ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_listed_methods_are_built_of_listed_parts():
-    assert list(RECIPES) == ["ar", "dflash", "ddtree", "treeflash", "dart"]
-    for chosen in RECIPES.values():
-        assert chosen.drafter is None or chosen.drafter in DRAFTERS
-        assert chosen.builder is None or chosen.builder in BUILDERS
-        assert chosen.title and chosen.about and 1 <= chosen.budget <= 1024
-    assert recipe("dart") is RECIPES["dart"]
-    assert RECIPES["dart"].budget == 59, "the paper's, without the root"
+def test_every_listed_name_is_declared_in_its_home():
+    assert list(METHODS) == ["ar", "dflash", "ddtree", "treeflash", "dart"]
+    for name, method in listed().items():
+        assert find(name) is built_in(name) is method
+        assert method.title and method.about and 1 <= method.budget <= 1024
+    assert find("dart").budget == 59, "the paper's, without the root"
+    for names, lookup in ((DRAFTERS, find_drafter), (BUILDERS, find_builder)):
+        for name in names:
+            assert lookup(name).name == name and lookup(name).about
+        one_sentence(f"'magic'.*{next(iter(names))}", lookup, "magic")
 
 
 @pytest.mark.parametrize(("drafter", "builder"), list(product(DRAFTERS, BUILDERS)))
-def test_every_drafter_takes_every_builder(drafter, builder):
+def test_every_drafter_goes_with_every_builder(drafter, builder):
     name = f"{drafter}+{builder}"
-    chosen = recipe(name)
-    assert (chosen.drafter, chosen.builder, chosen.title) == (drafter, builder, name)
-    assert chosen.defaults == DRAFTERS[drafter].options | BUILDERS[builder].options
-    assert recipe(name) is chosen, "what an engine has loaded for it is found again"
+    method = find(name)
+    assert (method.drafter, method.builder, method.title) == (drafter, builder, name)
+    assert method.drafter_info is find_drafter(drafter)
+    assert method.builder_info is find_builder(builder)
+    assert method.all_options == method.drafter_options + method.builder_options
+    assert find(name) is method, "what an engine has loaded for it is found again"
 
 
 @pytest.mark.parametrize(
     "name",
-    ["", "eagle", "DDTree", "ddtree+chain", "dart+", "+chain", "dart+chain+chain", "dart-chain",
-     "dart + chain", "ar+chain", "chain+dart"],
-)  # fmt: skip
+    [
+        *("", "eagle", "DDTree", "ddtree+chain", "dart+", "+chain", "dart+chain+chain"),
+        *("dart-chain", "dart + chain", "ar+chain", "chain+dart"),
+    ],
+)
 def test_a_name_that_is_no_method_names_those_that_are(name):
-    one_sentence("unknown method.*treeflash.*dart\\+best-first.*opt-tree.*\\.py", recipe, name)
-
-
-def test_drafter_and_builder_options_are_told_apart():
-    chosen = recipe("treeflash+continuity")
-    assert set(chosen.drafter_options) == {"candidates", "siblings", "temperature"}
-    assert "beam" in chosen.builder_options and "candidates" not in chosen.builder_options
-    changed = Recipe("x", "treeflash", "opt-tree", options={"candidates": 4, "gain": 0.1})
-    assert changed.drafter_options == {"candidates": 4, "siblings": 16, "temperature": 1.0}
-    assert changed.builder_options == {"gain": 0.1}
-    own = Recipe("x", lambda language: None, "continuity", options={"beam": 5, "depths": 3})
-    assert own.drafter_options == {"depths": 3}, "a builder's option is not the drafter's"
-    assert own.builder_options["beam"] == 5 and own.defaults["depths"] == 3
+    one_sentence("unknown method.*treeflash.*dart.*opt-tree.*\\.py", find, name)
+    assert built_in(name) is None
 
 
 # ── options ──────────────────────────────────────────────────────────────────────────────────────
 
+PAIRS = [find(f"{drafter}+{builder}") for drafter, builder in product(DRAFTERS, BUILDERS)]
+OPTIONS = {o.name: (method, o) for method in PAIRS for o in method.all_options}
 
-def test_options_settle_in_their_defaults_types():
-    given = {"beam": "7", "ngram_weight": "0", "ngram-at-first": "no", "ngram": "~/x", "width": 3}
-    settled = settle("dart", given)
-    assert settled == RECIPES["dart"].defaults | {
-        "beam": 7, "ngram_weight": 0.0, "ngram_at_first": False, "ngram": "~/x", "width": 3,
-    }  # fmt: skip
-    assert type(settled["beam"]) is int and type(settled["ngram_weight"]) is float
-    assert settle("dart", {}) == RECIPES["dart"].defaults
-    assert settle("ar", {}) == {}
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_option_says_what_it_is_and_refuses_what_is_out_of_its_range(name):
+    method, option = OPTIONS[name]
+    assert option.label and option.help and option.help[0] == option.help[0].lower()
+    for value in (option.default, str(option.default), option.collect):
+        if value is not None:
+            found = method.resolve({name.replace("_", "-"): value})[name]
+            assert type(found) is option.type and (
+                value is option.collect or found == option.default
+            )
+    bad = ["maybe"] if option.type is bool else ["many", "nan"] if option.type is not str else []
+    if option.type is int:
+        bad += ["2.5", 2.5, "inf", "0x3", "9" * 5000]
+    if option.range is not None:
+        step = 1 if option.type is int else 1e-3
+        bad += [
+            option.range.low - step,
+            option.range.high + step if option.range.high < 1e9 else "inf",
+        ]
+        bad += [option.range.low] * option.range.above + [option.range.high] * option.range.below
+    for value in bad:
+        one_sentence(f"the option {name} (is|must be)", method.resolve, {name: value})
 
 
 @pytest.mark.parametrize(
-    ("text", "value"),
-    [("yes", True), ("No", False), ("1", True), ("0", False), ("TRUE", True), (False, False)],
-)
-def test_truths_are_words(text, value):
-    assert settle("dart", {"ngram_at_first": text})["ngram_at_first"] is value
-
-
-@pytest.mark.parametrize(
-    ("name", "given", "words"),
+    ("range_", "words"),
     [
-        ("ddtree", {"beam": "3"}, "ddtree has no option 'beam'.*temperature"),
-        ("ar", {"beam": "3"}, "its options: none"),
-        ("dart", {"beam": "many"}, "beam is a whole number.*'many'"),
-        ("dart", {"beam": "2.5"}, "beam is a whole number"),
-        ("dart", {"beam": 2.5}, "beam is a whole number"),
-        ("dart", {"beam": "inf"}, "beam is a whole number"),
-        ("dart", {"beam": "9" * 5000}, "beam is a whole number"),
-        ("dart", {"epsilon": "small"}, "epsilon is a number"),
-        ("dart", {"ngram_at_first": "maybe"}, "ngram_at_first is yes or no"),
-        ("dart", {"": "1"}, "no option ''"),
+        (Range(0), "0 or a number above it"),
+        (Range(0, above=True), "above 0"),
+        (Range(1, 1024), "1 to 1024"),
+        (Range(0, 1, above=True, below=True), "between 0 and 1"),
     ],
 )
-def test_options_that_do_not_fit_are_named(name, given, words):
-    with pytest.raises(UserError, match=words) as error:
-        settle(name, given)
-    assert "\n" not in str(error.value)
+def test_a_range_in_words(range_, words):
+    assert str(range_) == words
 
 
-def test_a_request_is_checked_before_anything_is_loaded():
-    asked = RunRequest("x", "dart", options=(("beam", "0x3"),))
-    one_sentence("beam", asked.settings)
+def test_options_resolve_in_their_defaults_types():
+    own = {"beam": "7", "ngram_weight": "0", "ngram-at-first": "no", "ngram": "~/x", "width": 3}
+    found = find("dart").resolve(own)
+    changed = {"beam": 7, "ngram_weight": 0.0, "ngram_at_first": False, "ngram": "~/x", "width": 3}
+    assert found == {**defaults(find("dart")), **changed}
+    assert type(found["beam"]) is int and type(found["ngram_weight"]) is float
+    assert find("dart").resolve({}) == defaults(find("dart")) and find("ar").resolve({}) == {}
+    for word, value in {"yes": True, "No": False, "1": True, "0": False, "TRUE": True}.items():
+        assert find("dart").resolve({"ngram_at_first": word})["ngram_at_first"] is value
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "words"),
+    [
+        ("ddtree", {"beam": "3"}, "DDTree has no option 'beam'.*temperature"),
+        ("ar", {"beam": "3"}, "its options: none"),
+        ("dart", {"": "1"}, "no option ''"),
+        ("dart", {"beam": "many"}, "beam is a whole number.*'many'"),
+        ("dart", {"epsilon": "small"}, "epsilon is a number"),
+        ("dart", {"epsilon": 1.0}, "epsilon must be between 0 and 1, not 1.0"),
+        ("dart", {"ngram_at_first": "maybe"}, "ngram_at_first is yes or no"),
+        ("treeflash", {"siblings": 0}, "siblings must be 1 to 1024, not 0"),
+        ("dflash+opt-tree", {"gain": -1}, "gain must be 0 or a number above it, not -1.0"),
+    ],
+)
+def test_options_that_do_not_fit_are_named(name, values, words):
+    """And before anything is loaded."""
+    one_sentence(words, find(name).resolve, values)
+    one_sentence(words, RunRequest("x", name, options=tuple(values.items())).settings)
+
+
+def test_a_method_may_change_its_parts_defaults():
+    method = Method("x", "treeflash", "opt-tree", options={"candidates": 4, "gain": 0.1})
+    assert defaults(method) == {"candidates": 4, "siblings": 16, "temperature": 1.0, "gain": 0.1}
+    assert [o.name for o in method.builder_options] == ["gain"]
+    assert method.resolve({"gain": 0})["gain"] == 0.0
+
+
+def test_a_request_without_a_budget_has_its_methods():
     assert RunRequest("x", "dart").settings().budget == 59
     assert RunRequest("x", "dart+best-first").settings().budget == 64
+
+
+# ── what its nodes show ──────────────────────────────────────────────────────────────────────────
+
+TOYS = {
+    "dflash": toys.dflash_drafter,
+    "treeflash": toys.treeflash_drafter,
+    "dart": toys.dart_drafter,
+}
+FACTS = toys.SimpleNamespace(name="toy", vocabulary=toys.VOCABULARY, stop_ids=frozenset())
+
+
+@pytest.mark.parametrize("method", PAIRS, ids=lambda method: method.title)
+def test_a_nodes_explanation_speaks_of_the_notes_its_draft_has(method):
+    """Every sentence has its fields; no draft has a note that nothing explains."""
+    values = method.resolve({"ngram_weight": 0} if "continuity" in method.title else {})
+    decoder = Decoder("x", TOYS[method.drafter](), method.make_builder(FACTS, values))
+    draft, explain = toys.run(decoder, 6).rounds[0].draft, method.explain
+    named = {note.name for note in explain.notes} | {mark.note for mark in explain.marks}
+    assert draft.notes.keys() >= named | {*explain.terms, *filter(None, [explain.versus])}
+    assert method.drafter != "treeflash" or method.builder == "continuity" or named
+    assert explain.layout in ("path", "versus", "terms")
+    fields = {"rank": "2nd", "depth": 3, "parent": "x", **values}
+    sentences = [explain.lead, explain.childless, *(note.help for note in explain.notes)]
+    for sentence in (*sentences, *(mark.help for mark in explain.marks)):
+        assert "{" not in sentence.format(**fields)
 
 
 # ── a file of one's own ──────────────────────────────────────────────────────────────────────────
 
 DRAFTER = '''
+from __future__ import annotations
+
+from dataclasses import dataclass
+
 import numpy as np
-from core.decoding.decode import Proposal
-from core.methods import Recipe
-from core.types import Candidates
+import torch
+
+from core.drafting.session import FactorisedSession, PathSession
+from core.methods.method import BY_PATH, DrafterInfo, Method, Range, option
+from core.rounds.draft import Candidates
+
+
+@dataclass(frozen=True)
+class Options:
+    depths: int = option(4, "how deep it drafts", Range(1, 9))
+    sure: float = option(0.75, "its q that a token comes again", Range(0, 1, above=True))
+
 
 class Repeater:
     """Says that the last token comes again."""
+
     layers = ()
-    def __init__(self, language, depths, sure):
-        self.depths, self.sure = depths, sure
-    def reset(self, rows): ...
+
+    def __init__(self, language, folder, options):
+        self.max_depth, self.sure, self.size = options.depths, options.sure, language.vocabulary
+
+    def reset(self, capacity): ...
     def extend(self, tokens, features): ...
-    def propose(self, root, width):
-        log_q = np.full((self.depths, 2), np.log([self.sure, 1 - self.sure]), np.float32)
-        return Proposal(Candidates(np.tile([root, 0], (self.depths, 1)), log_q))
+
+    def begin(self, root, width):
+        log_q = np.full((self.max_depth, 2), np.log([self.sure, 1 - self.sure]), np.float32)
+        return FactorisedSession(Candidates(np.tile([root, 0], (self.max_depth, 1)), log_q))
+'''
+PATH = '''
+class Walk(PathSession):
+    """Behind a node comes the sum of the tokens of its path, or that and one."""
+
+    def __init__(self, root, max_depth, width, size):
+        super().__init__(root, max_depth, width)
+        self.size, self.sums = size, []
+
+    def score(self, tokens, parents):
+        rows = torch.full((len(tokens), self.size), -50.0)
+        for row, (token, parent) in zip(rows, zip(tokens, parents)):
+            self.sums.append(token + (self.sums[parent] if parent >= 0 else 0))
+            row[self.sums[-1] % self.size], row[(self.sums[-1] + 1) % self.size] = -0.5, -1.0
+        return rows.log_softmax(-1)
+
+
+class Walks(Repeater):
+    def begin(self, root, width):
+        return Walk(root, self.max_depth, width, self.size)
 '''
 BUILDER = '''
-from core.drafting.builders import grown
-from core.methods import Recipe
+from core.drafting.builders import grow
+from core.methods.method import Method
 
-def comb(candidates, text, budget):
-    """The chain of best tokens, and the second best beside each of them."""
+
+def comb(session, text, budget):
+    """The best token of every depth, and the second best beside it."""
     nodes, above = [], 0
-    for _ in range(len(candidates.ids)):
+    for _ in range(session.max_depth):
         nodes += [(above, 0), (above, 1)]
         above = len(nodes) - 1
-    return grown(candidates, text, nodes[:budget])
+    return grow(session, text, nodes[:budget])
 '''
-OWN = 'METHOD = Recipe("Own", Repeater, {builder}, 9, options={{"depths": 4, "sure": 0.75}})\n'
+OWN = 'METHOD = Method("Own", DrafterInfo("own", "mine", {}, Options), {}, 9)\n'
 FILES = {
-    "drafter": DRAFTER + OWN.format(builder='"best-first"'),
-    "builder": BUILDER + 'METHOD = Recipe("Own", "dflash", comb, 9)\n',
-    "both": DRAFTER + BUILDER + OWN.format(builder="comb"),
-    "pair": 'from core.methods import Recipe\nMETHOD = Recipe("P", "dflash", "opt-tree")\n',
+    "drafter": DRAFTER + OWN.format("Repeater", '"best-first"'),
+    "path": DRAFTER + PATH + OWN.format("Walks", '"best-first"'),
+    "builder": BUILDER + 'METHOD = Method("Own", "dflash", comb, 9)\n',
+    "both": DRAFTER + BUILDER + OWN.format("Repeater", "comb"),
+    "pair": 'from core.methods.method import Method\nMETHOD = Method("P", "dflash", "opt-tree")\n',
 }
 
 
@@ -228,7 +333,7 @@ def test_a_files_options_are_set_and_logged(call, toy, folder, tmp_path):
     assert code == 0, err
     trace = read_trace(path)
     assert trace.header.settings["options"] == {"depths": 2, "sure": 0.75}
-    assert trace.header.drafter["kind"] == "Repeater" and trace.header.drafter["depths"] == 2
+    assert trace.header.drafter["kind"] == "own" and trace.header.drafter["depths"] == 2
     assert max(int(r.draft.depths.max()) for r in trace.rounds) == 2
     assert all(r.probe is None and r.target_probs is not None for r in trace.rounds)
 
@@ -236,11 +341,13 @@ def test_a_files_options_are_set_and_logged(call, toy, folder, tmp_path):
 def test_a_changed_file_is_read_again(tmp_path):
     file = tmp_path / "m.py"
     file.write_text(FILES["pair"])
-    assert recipe(str(file)).title == "P"
-    assert recipe(str(file)) is recipe(str(file))
+    assert find(str(file)).title == "P" and find(str(file)) is find(str(file))
     file.write_text(FILES["pair"].replace('"P"', '"Q"'))
     os.utime(file, ns=(1, 1))
-    assert recipe(str(file)).title == "Q"
+    assert find(str(file)).title == "Q"
+
+
+IMPORT = "from core.methods.method import Method\n"
 
 
 @pytest.mark.parametrize(
@@ -254,19 +361,21 @@ def test_a_changed_file_is_read_again(tmp_path):
         ("def (", "SyntaxError"),
         ("raise SystemExit(3)", "SystemExit"),
         ("\x00", "m.py fails"),
-        ("from core.methods import Recipe\nMETHOD = Recipe('x')", "TypeError"),
-        ("from core.methods import Recipe\nMETHOD = Recipe('x', 'eagle', 'chain')", "'eagle'"),
-        ("from core.methods import Recipe\nMETHOD = Recipe('x', 'dart', 'magic')", "'magic'"),
-        ("from core.methods import Recipe\nMETHOD = Recipe('x', 'dart', None)", "needs a builder"),
-        ("from core.methods import Recipe\nMETHOD = Recipe('x', None, 'chain')", "a drafter"),
-        ("from core.methods import Recipe\nMETHOD = Recipe('x', 3, 'chain')", "names 3"),
-        ("from core.methods import Recipe\nMETHOD = Recipe('x', 'dart', ['chain'])", "names"),
+        (IMPORT + "METHOD = Method()", "TypeError"),
+        (IMPORT + "METHOD = Method('x', 'eagle', 'chain')", "'eagle'"),
+        (IMPORT + "METHOD = Method('x', 'dart', 'magic')", "'magic'"),
+        (IMPORT + "METHOD = Method('x', 'dart', None)", "needs a builder"),
+        (IMPORT + "METHOD = Method('x', None, 'chain')", "a drafter"),
+        (IMPORT + "METHOD = Method('x', 3, 'chain')", "drafter"),
+        (IMPORT + "METHOD = Method('x', 'dart', ['chain'])", "builder"),
+        (IMPORT + "METHOD = Method('x', 'dart', 'chain', rule='nowhere:Rule')", "nowhere"),
+        (IMPORT + "METHOD = Method('x', 'dart', 'chain', options={'magic': 1})", "'magic'"),
     ],
 )
 def test_a_file_that_is_no_method_is_one_sentence(call, tmp_path, source, words):
     file = tmp_path / "m.py"
     file.write_text(source)
-    one_sentence(words, recipe, str(file))
+    one_sentence(words, find, str(file))
     code, out, err = call("run", "--method", file, "--prompt", "x")
     assert code == 2 and out == "" and err.startswith("draftscope: ") and "Traceback" not in err
     assert len(err.splitlines()) == 1
@@ -275,7 +384,7 @@ def test_a_file_that_is_no_method_is_one_sentence(call, tmp_path, source, words)
 @pytest.mark.parametrize("name", ["gone.py", "folder.py"])
 def test_a_file_that_is_not_there_is_one_sentence(tmp_path, name):
     (tmp_path / "folder.py").mkdir()
-    one_sentence("no method file", recipe, str(tmp_path / name))
+    one_sentence("no method file", find, str(tmp_path / name))
 
 
 # ── the engine ───────────────────────────────────────────────────────────────────────────────────
@@ -290,8 +399,7 @@ def test_a_drafter_is_loaded_once_for_all_its_builders(folder):
     names = ("ddtree", "dflash", "dflash+opt-tree", "dflash+continuity")
     methods = [engine.method(n, {"ngram_weight": 0} if "cont" in n else {}) for n in names]
     assert len({id(m.drafter) for m in methods}) == 1
-    kinds = [best_first, chain, OptTree(), None]
-    assert [m.builder for m in methods[:3]] == kinds[:3]
+    assert [m.builder for m in methods[:3]] == [best_first, Chain(), OptTree()]
     assert isinstance(methods[3].builder, ContinuitySearch)
     again = engine.method("dflash+continuity", {"ngram_weight": 0})
     assert again.builder is methods[3].builder
@@ -307,7 +415,7 @@ def test_options_reach_the_parts(folder):
     assert method.builder == OptTree(0.5)
     store = str(folder / "grams.safetensors")
     method = an_engine(folder, "dart").method("dart", {"ngram": store, "beam": 3, "width": 4})
-    assert method.builder.weights == Weights(width=4, beam=3)
+    assert method.builder.options == ContinuityOptions(width=4, beam=3, ngram=store)
     assert method.builder.store.tokens == 49
 
 
@@ -328,14 +436,13 @@ def test_a_run_of_each_method_is_logged_with_its_options_and_read_back(call, toy
         assert code == 0, err
         trace = read_trace(path)
         assert trace.header.method == method and trace.header.drafter["kind"] == method
-        assert trace.header.settings["options"].keys() == RECIPES[method].defaults.keys()
+        assert trace.header.settings["options"].keys() == defaults(find(method)).keys()
         assert len(trace.header.drafter["sha256"]) == 16
         record = trace.rounds[0]
-        assert record.draft.notes and (record.draft.offers is None) == (method == "dart")
-        ids = set(record.draft.tokens.tolist())
-        if record.draft.offers is not None:
-            ids |= set(record.draft.offers.ids.flatten().tolist())
-        assert ids <= record.texts.keys(), "a replay needs every text it shows"
+        lists = record.proposal.lists
+        assert record.draft.notes and record.proposal.factorised_lists == (method == "dart")
+        shown = {*record.draft.tokens.tolist(), *lists.ids[:, :64].flatten().tolist()}
+        assert shown <= record.texts.keys(), "a replay needs every text it shows"
         assert call("validate", path)[0] == 0
         assert call("replay", path, "--round", 1)[0] == 0
 
@@ -356,22 +463,19 @@ def test_a_dflash_drafter_is_exported_as_it_is(call, folder, tmp_path):
 
 def test_a_treeflash_drafter_is_exported_with_its_backbone(call, folder, tmp_path):
     model = toys.treeflash_model(2, dtype=torch.bfloat16)
-    save_treeflash(model, tmp_path / "whole")
-    from core.methods.dflash.drafter import save_model
-
-    save_model(model.model, tmp_path / "dflash")
-    save_treeflash(model, tmp_path / "treeflash", backbone="dflash")
+    treeflash.save_model(model, tmp_path / "whole")
+    dflash.save_model(model.model, tmp_path / "dflash")
+    treeflash.save_model(model, tmp_path / "treeflash", backbone="dflash")
     words = ("--kind", "treeflash", "--drafter", tmp_path / "treeflash")
     code, _, err = call("export-checkpoint", tmp_path / "out", *words)
     assert code == 0, err
     assert same_weights(tmp_path / "out", tmp_path / "whole")
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert "backbone" not in config["treeflash_config"]
-    assert load_model(tmp_path / "dflash", torch.float32, "cpu").config.depths == 7
 
 
 def test_a_dart_drafter_is_exported_with_the_targets_embedding_and_head(call, folder, tmp_path):
-    save_dart(
+    dart.save_model(
         toys.dart_model(dtype=torch.bfloat16, vocab_size=257, draft_vocab_size=257),
         tmp_path / "dart",
         small=True,
@@ -380,11 +484,11 @@ def test_a_dart_drafter_is_exported_with_the_targets_embedding_and_head(call, fo
     code, _, err = call("export-checkpoint", tmp_path / "out", *words)
     assert code == 0, err
     target = load_file(folder / "target" / "model.safetensors")
-    found = load_checkpoint(tmp_path / "out", torch.bfloat16, "cpu")
+    found = dart.load_checkpoint(tmp_path / "out", torch.bfloat16, "cpu")
     assert torch.equal(found.head, target["lm_head.weight"].bfloat16())
     state = load_file(tmp_path / "out" / "model.safetensors")
     expected = target["model.embed_tokens.weight"].bfloat16()
     assert torch.equal(state["embed_tokens.weight"], expected)
-    code, _, err = call("export-checkpoint", tmp_path / "again", *words[:2], "--drafter",
-                        tmp_path / "out", *words[4:])  # fmt: skip
+    words = (*words[:2], "--drafter", tmp_path / "out", *words[4:])
+    code, _, err = call("export-checkpoint", tmp_path / "again", *words)
     assert code == 2 and "official format already" in err
