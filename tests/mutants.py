@@ -60,7 +60,7 @@ def sound() -> tuple[bytes, ...]:
         first, draft=replace(first.draft, proposal=None), target_probs=None, probe=None, texts={}
     )
     made.append(Trace(Header("ddtree", {}, {}, "", ()), (bare,), None))
-    made.append(Trace(made[0].header, denoised(), {}))
+    made.append(Trace(made[0].header, denoising(), {}))
     return (*(as_file(trace) for trace in made), by_paths())
 
 
@@ -70,7 +70,7 @@ def _small(record: Round) -> Round:
     return record.with_texts({t: text for t, text in record.texts.items() if t in said})
 
 
-def denoised() -> tuple[Round, ...]:
+def denoising() -> tuple[Round, ...]:
     """A toy's denoised block, by draft graphs with several parents."""
     from core.diffusion.request import DenoiseSettings
     from tests.diffusion_toys import ToyTarget, grown, run
@@ -143,7 +143,7 @@ def places(value: Any) -> Iterator[Place]:
         yield from ((key, *rest) for rest in places(child))
 
 
-HOLE, TWICE, MISSING = "\x00hole\x00", "\x00twice\x00", object()
+HOLE, TWICE, MISSING = "\x00hole\x00", "\x00twice\x00", "\x00missing\x00"
 
 
 def placed(value: Any, place: Sequence[Any], new: Any = MISSING) -> Any:
@@ -151,7 +151,7 @@ def placed(value: Any, place: Sequence[Any], new: Any = MISSING) -> Any:
     if not place:
         return new
     changed = dict(value) if isinstance(value, dict) else list(value)
-    if len(place) == 1 and new is MISSING:
+    if len(place) == 1 and new == MISSING:
         del changed[place[0]]
     else:
         inner = changed[place[0]] if len(place) > 1 else None
@@ -354,7 +354,6 @@ def _writable(value: Any) -> None:
 
 def everything(trace: Trace) -> None:
     """Every view and export of it; nothing may raise but a UserError where there is no round."""
-    read_through(trace)
     shown(trace)
     exported(trace)
 
@@ -367,18 +366,19 @@ def shown(trace: Trace) -> None:
     from app.view.tree import svg_tree, text_tree
 
     cautions(trace.header, make_header())
-    _writable(header_view(trace.header))
     explainer = Explainer.of(trace.header)
+    strict = [header_view(trace.header), summary(trace.rounds)]
     for at, record in enumerate(trace.rounds):
-        _writable(round_view(record, explainer, first=at == 0))
+        strict += [round_view(record, explainer, first=at == 0), round_to_json(record)]
         rows = [*range(len(record.draft)), *([GHOST] if has_stop(record) else [])]
-        for row in rows[:12]:
-            _writable(node_view(record, row, explainer))
+        strict += [node_view(record, row, explainer) for row in rows[:12]]
         assert text_tree(record, explainer) and svg_tree(record, explainer, dark=at % 2 == 1)
+    for value in strict:
+        json.dumps(value, allow_nan=False)
 
 
 def exported(trace: Trace) -> None:
-    """What can be taken away."""
+    """What is written for elsewhere."""
     from analysis.rows import nodes_table, rounds_table
     from app.export.graphs import dot, graphml
     from app.export.offline import offline_page

@@ -293,9 +293,10 @@ def test_a_run_killed_with_sigkill_leaves_a_readable_trace(tmp_path, suffix, aft
         b"", b"\n", b"{}", b"[]\n", b"null\n", b"hello\n", b"\xff\xfe\x00", b"[" * 200_000,
         b"\x89PNG\r\n\x1a\n" + bytes(50), b'{"a":' * 100_000,
         b'{"format": "draftscope-trace"}\n', b'{"format": "draftscope-trace", "version": 1}\n',
-        b"\x1f\x8b", b"\x1f\x8bnot gzip at all", gzip.compress(b""), gzip.compress(bytes(5000)),
-        gzip.compress(b"hello\n"), gzip.compress(b"{}\n"),
+        b"\x1f\x8b", b"\x1f\x8bnot gzip at all",
+        *(gzip.compress(text, mtime=0) for text in (b"", bytes(5000), b"hello\n", b"{}\n")),
     ],
+    ids=lambda data: repr(data[:24]),
 )  # fmt: skip
 def test_other_files_are_user_errors(data):
     with pytest.raises(UserError, match=r"^t.jsonl[^\n]+$"):
