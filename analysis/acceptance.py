@@ -30,9 +30,9 @@ def per_depth(tables: Tables, by: By = "method", text_only: bool = False) -> pd.
     tested       observed positions where at least one node was drafted
     accepted     positions whose token was drafted, hence accepted
     acceptance, acceptance_low, acceptance_high  accepted ÷ observed: conditional on the parent
-    tested_acceptance, tested_low, tested_high   accepted ÷ tested: where the budget reached at all
     marginal, marginal_low, marginal_high        accepted ÷ rounds: unconditional survival to here
     top1, top1_low, top1_high  share of observed positions where the drafter's best was the token
+    tested_acceptance, tested_low, tested_high   accepted ÷ tested: where the budget reached at all
     nodes        drafted nodes at this depth, per round of ``rounds``
     probed       observed positions with a probe
     tvd, tvd_low, tvd_high  mean ½ Σ_v |q − p|
@@ -43,8 +43,12 @@ def per_depth(tables: Tables, by: By = "method", text_only: bool = False) -> pd.
     if text_only:
         positions = positions[positions["in_text"]]
     grouped = positions.groupby([by, "depth"], observed=True)
-    frame = grouped.agg(observed=("tested", "size"), tested=("tested", "sum"),
-                        accepted=("accepted", "sum"), probed=("tvd", "count"))  # fmt: skip
+    frame = grouped.agg(
+        observed=("tested", "size"),
+        tested=("tested", "sum"),
+        accepted=("accepted", "sum"),
+        probed=("tvd", "count"),
+    )
     frame["rounds"] = _drafted_this_deep(tables, by).reindex(frame.index).fillna(0).astype(int)
     _share(frame, "acceptance", frame["accepted"], frame["observed"])
     _share(frame, "tested", frame["accepted"], frame["tested"], "tested_acceptance")
@@ -60,16 +64,7 @@ def per_depth(tables: Tables, by: By = "method", text_only: bool = False) -> pd.
     frame["tvd_high"] = (frame["tvd"] + error).clip(0, 1)
     frame["entropy_q"] = grouped["entropy_q"].mean()
     frame[list(COVERAGE)] = grouped[list(COVERAGE)].mean()
-    shares = [f"{n}{end}" for n in ("acceptance", "marginal", "top1") for end in _ENDS]
-    columns = [
-        by, "depth", "rounds", "observed", "tested", "accepted", *shares, "tested_acceptance",
-        "tested_low", "tested_high", "nodes", "probed", "tvd", "tvd_low", "tvd_high", "entropy_q",
-        *COVERAGE,
-    ]  # fmt: skip
-    return frame.reset_index()[columns]
-
-
-_ENDS = ("", "_low", "_high")
+    return frame.reset_index()
 
 
 def _share(frame: Frame, stem: str, hits: Frame, of: Frame, name: str | None = None) -> None:
@@ -127,25 +122,25 @@ def tau(tables: Tables, by: By = "method", draws: int = 2000, seed: int = 0) -> 
     for name, runs in tables.runs.groupby(by, observed=True):
         own = tables.rounds[tables.rounds[by] == name]
         rounds, timed = len(own), runs[runs["wall_seconds"].notna()]
-        low, high = interval(resample(*_units(own, runs), draws, seed)) if rounds else _NONE
-        rows.append({
-            by: name, "runs": len(runs), "texts": runs["text"].nunique(), "rounds": rounds,
+        low, high = interval(resample(*_units(own, runs), draws, seed))
+        row = {
+            by: name,
+            "runs": len(runs),
+            "texts": runs["text"].nunique(),
+            "rounds": rounds,
             "tokens": int(runs["tokens"].sum()),
-            "tau": _ratio(own["accepted"].sum() + rounds, rounds), "low": low, "high": high,
+            "tau": _ratio(own["accepted"].sum() + rounds, rounds),
+            "low": low,
+            "high": high,
             "over": "texts" if _several(own, runs) else "rounds",
             "committed_per_round": _ratio(own["committed"].sum(), rounds),
             "cut": int(own["cut"].sum()),
             "nodes_per_round": _ratio(own["nodes"].sum(), rounds),
             "tokens_per_second": _ratio(timed["tokens"].sum(), timed["wall_seconds"].sum()),
             "round_pace": _ratio(own["committed"].sum(), runs["stage_seconds"].sum()),
-        })  # fmt: skip
-    names = [by, "runs", "texts", "rounds", "tokens", "tau", "low", "high", "over",
-             "committed_per_round", "cut", "nodes_per_round", "tokens_per_second",
-             "round_pace"]  # fmt: skip
-    return pd.DataFrame(rows, columns=names)
-
-
-_NONE = (np.nan, np.nan)
+        }
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def _several(rounds: Frame, runs: Frame) -> bool:

@@ -1,9 +1,9 @@
-"""Why branches died: the names of ``core.types`` as shares, and what comes after a first mismatch.
+"""Why branches ended, as shares of the causes (``core.rounds.round``), and what follows the first
+token that was not the drafter's best.
 
-Two things can die. A *node* (``fate``): accepted; outranked, a sibling was the target's token;
-rejected where the walk ended, for the reason it ended there; unreached, so unobserved. And the
-*walk* of a round (``stop``): it ends once, at the place where the target's token was not drafted.
-Runs that never draft (plain decoding) have no causes.
+Two things end. A *node* (``fate``): accepted; outranked, a sibling was the target's token; not
+accepted where the walk ended, for the reason it ended there; unreached, so unobserved. And the
+*walk* of a round (``stop``), once. Runs that never draft (plain decoding) have no causes.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ SPINE, SIBLING, LATER = "along the spine", "after a sibling", "further behind a 
 def cause_shares(
     tables: Tables, unit: Unit = "nodes", over: Over = "depth", by: By = "method"
 ) -> pd.DataFrame:
-    """Causes of death, as shares per depth or per sort of token, each with an example.
+    """Shares of the causes per depth or per sort of token, each with an example.
 
-    ``unit`` "nodes" asks every drafted node (its own depth and token), "stops" the end of every
+    ``unit`` "nodes" counts every drafted node (its own depth and token), "stops" the end of every
     round's walk (the depth there, and the token the target wanted).
 
     method       the label
-    depth        of the node, or where the walk ended (accepted + 1)
-    token_class  sort of the token (see analysis.tokens)
-    cause        the names of core.types, accepted and unreached among a node's
+    depth        of the node, or where the walk ended (accepted + 1); only with ``over=depth``
+    token_class  sort of the token (see analysis.tokens); only with ``over=token_class``
+    cause        the names of core.rounds.round, accepted and unreached among a node's
     count        nodes or rounds
     total        all nodes or rounds of this depth or sort
     share        count ÷ total
@@ -44,30 +44,27 @@ def cause_shares(
     """
     found = _cases(tables, unit)
     keys = [by, over, "cause"]
-    frame = found.groupby(keys, observed=True).agg(
-        count=("row", "size"), example_run=("run", "first"), example_round=("round", "first"),
-        example_row=("row", "first"),
-    ).reset_index()  # fmt: skip
+    counts = {"count": ("row", "size")}
+    firsts = {f"example_{name}": (name, "first") for name in ("run", "round", "row")}
+    frame = found.groupby(keys, observed=True).agg(**counts, **firsts).reset_index()
     place = frame.groupby([by, over], observed=True)["count"]
     frame["total"] = place.transform("sum")
     frame["share"] = frame["count"] / frame["total"]
     seen = frame["count"].where(frame["cause"] != UNREACHED)
     observed = seen.groupby([frame[by], frame[over]], observed=True).transform("sum")
     frame["observed_share"] = seen / observed
-    frame["example_run"] = frame["example_run"].astype(object)
-    return frame[[*keys, "count", "total", "share", "observed_share", "example_run",
-                  "example_round", "example_row"]]  # fmt: skip
+    return frame.assign(example_run=frame["example_run"].astype(object))
 
 
 def _cases(tables: Tables, unit: Unit) -> Frame:
-    """run, method, round, row, depth, token_class and cause of everything that can die."""
-    columns = ["run", "method", "round", "row", "depth", "token_class", "cause"]
+    """Every node, or the end of every round's walk: run, method, round, row, depth, token_class and
+    cause."""
     if unit == "nodes":
-        return tables.nodes.rename(columns={"fate": "cause"})[columns]
+        return tables.nodes.rename(columns={"fate": "cause"})
     rounds = tables.rounds
     drafting = rounds.groupby("run", observed=True)["nodes"].transform("sum") > 0
     rounds = rounds[drafting].rename(columns={"stop": "cause", "stop_row": "row"})
-    return rounds.assign(depth=rounds["accepted"] + 1)[columns]
+    return rounds.assign(depth=rounds["accepted"] + 1)
 
 
 @documented
@@ -85,10 +82,10 @@ def examples(
     row          of the draft: the node, or the row where the walk ended
     depth        of the node, or where the walk ended
     token_class  sort of the node's token, or of the one the target wanted
-    cause        as asked
+    cause        the one wanted
     """
     if cause not in FATES:
-        raise ValueError(f"{cause!r} is no cause of death")
+        raise ValueError(f"{cause!r} is no cause")
     found = _cases(tables, unit)
     if unknown := set(where) - set(found.columns):
         raise ValueError(f"examples cannot be narrowed by {sorted(unknown)[0]!r}")
@@ -121,7 +118,7 @@ def first_mismatches(tables: Tables, by: By = "method") -> pd.DataFrame:
     frame = missed.groupby(keys, observed=True, dropna=False)["accepted"].agg(["size", "sum"])
     frame = frame.rename(columns={"size": "count", "sum": "drafted"}).reset_index()
     frame["share"] = frame["count"] / frame.groupby(by, observed=True)["count"].transform("sum")
-    return frame[[by, "rank", "outside", "count", "drafted", "share"]]
+    return frame
 
 
 @documented
@@ -148,13 +145,11 @@ def after_sibling(tables: Tables, by: By = "method", per_depth: bool = False) ->
         context=pd.Categorical(context, names), best=deep["rank"] == 1, ranked=deep["rank"].notna()
     )
     keys = [by, *(["depth"] if per_depth else []), "context"]
-    frame = deep.groupby(keys, observed=True).agg(
-        observed=("accepted", "size"), accepted=("accepted", "sum"), ranked=("ranked", "sum"),
-        best=("best", "sum"), tvd=("tvd", "mean"),
-    ).reset_index()  # fmt: skip
+    grouped = deep.groupby(keys, observed=True)
+    frame = grouped[["accepted", "ranked", "best"]].sum().reset_index()
+    frame["observed"], frame["tvd"] = grouped.size().to_numpy(), grouped["tvd"].mean().to_numpy()
     frame["acceptance"] = frame["accepted"] / frame["observed"]
     frame["low"], frame["high"] = wilson(frame["accepted"], frame["observed"])
     frame["top1"] = frame["best"] / frame["ranked"].where(frame["ranked"] > 0)
     frame["top1_low"], frame["top1_high"] = wilson(frame["best"], frame["ranked"])
-    return frame[[*keys, "observed", "accepted", "acceptance", "low", "high", "ranked", "top1",
-                  "top1_low", "top1_high", "tvd"]]  # fmt: skip
+    return frame

@@ -44,19 +44,10 @@ def compare(tables: Tables, draws: int = 2000) -> pd.DataFrame:
         if len(common) > 1:
             low, high = difference(a["length"], a["rounds"], b["length"], b["rounds"], draws)
         better = (a["length"] / a["rounds"] > b["length"] / b["rounds"]).mean()
-        rows.append((one, other, len(common), tau, other_tau, tau - other_tau, low, high, better))
-    columns = [
-        "method",
-        "other",
-        "texts",
-        "tau",
-        "other_tau",
-        "difference",
-        "low",
-        "high",
-        "better",
-    ]
-    return pd.DataFrame(rows, columns=pd.Index(columns))
+        row = {"method": one, "other": other, "texts": len(common), "tau": tau}
+        row |= {"other_tau": other_tau, "difference": tau - other_tau}
+        rows.append(row | {"low": low, "high": high, "better": better})
+    return pd.DataFrame(rows)
 
 
 def _by_text(tables: Tables) -> dict[str, Frame]:

@@ -1,10 +1,10 @@
-"""What every table of ``analysis`` shares: types, and columns that are explained in docstrings."""
+"""What every table of ``analysis`` shares: types, and columns that docstrings declare."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from typing import Any, Literal, ParamSpec
 
@@ -19,24 +19,40 @@ P = ParamSpec("P")
 
 
 def documented(make: Callable[P, pd.DataFrame]) -> Callable[P, pd.DataFrame]:
-    """Attach a table's docstring to it: ``attrs["about"]`` = {"table": …, "columns": {name: …}}.
+    """Give a table the columns that its docstring declares, in that order, and no others.
 
-    In the docstring a column is a line of its name, two blanks and its unit and meaning.
-    ``method`` also describes ``run``, and ``coverage_K`` all of the coverages.
+    ``attrs["about"]`` = {"table": …, "columns": {name: …}} says what they are. In the docstring a
+    column is a line of its name, two blanks and its unit and meaning. ``method`` becomes ``run``
+    where the argument ``by`` is "run"; ``coverage_K`` is all coverages; a column whose meaning ends
+    with "only with ``x``" (or "only with ``x=value``") depends on the argument x.
     """
     about, columns = _read(inspect.getdoc(make) or "")
+    signature = inspect.signature(make)
 
     @wraps(make)
     def made(*args: P.args, **more: P.kwargs) -> pd.DataFrame:
-        frame = make(*args, **more)
-        described = {}
-        for name in map(str, frame.columns):
-            known = "coverage_K" if name in COVERAGE else name
-            described[name] = columns.get(known, columns["method"] if name == "run" else "")
-        frame.attrs = {"about": {"table": about, "columns": described}}
+        bound = signature.bind(*args, **more)
+        bound.apply_defaults()
+        declared = dict(_declared(columns, bound.arguments))
+        frame = make(*args, **more).reindex(columns=list(declared))
+        frame.attrs = {"about": {"table": about, "columns": declared}}
         return frame
 
     return made
+
+
+def _declared(
+    columns: Mapping[str, str], arguments: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """(name, meaning) of the columns that a call with these arguments has."""
+    for name, meaning in columns.items():
+        condition = re.search(r"only with ``(\w+)(?:=(\w+))?``$", meaning)
+        if condition and str(arguments[condition[1]]) != (condition[2] or "True"):
+            continue
+        if name == "method" and "by" in arguments:
+            name = arguments["by"]
+        for each in COVERAGE if name == "coverage_K" else (name,):
+            yield each, meaning
 
 
 def _read(doc: str) -> tuple[str, dict[str, str]]:

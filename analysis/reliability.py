@@ -1,11 +1,10 @@
 """Is q a probability? Reliability curves, their calibration error, and Σq against what came true.
 
-Two events are asked about. *path*: the target's own text runs through a node, against the product
-of q along the node's path; every drafted node has an answer, for a node that was never reached lies
-off the text. *step*: a node is accepted given that its parent was, against its q; only nodes whose
-parent was accepted answer. q is always the drafter's log q along the path (TreeFlash's q′), never
-the builder's score, which for DART is no probability. Nodes with an unknown q on their path are
-left out and counted.
+Two events. *path*: the target's own text runs through a node, against the product of q along the
+node's path; every drafted node counts, for a node that was never reached is off the text. *step*: a
+node is accepted given that its parent was, against its q; only nodes whose parent was accepted
+count. q is always the drafter's log q along the path, never the builder's score, which may be no
+probability. Nodes with an unknown q on their path are left out and counted.
 
 The nodes are those a builder chose, so the curves judge q where it was used, not everywhere. Nodes
 of one round exclude each other, which makes the intervals of the curve a little too narrow.
@@ -13,7 +12,7 @@ of one round exclude each other, which makes the intervals of the curve a little
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -30,9 +29,12 @@ EVENTS: tuple[Event, ...] = ("path", "step")
 
 @documented
 def reliability(
-    tables: Tables, event: Event = "path", spacing: Bins = "mass", bins: int = 10,
+    tables: Tables,
+    event: Event = "path",
+    spacing: Bins = "mass",
+    bins: int = 10,
     by: By = "method",
-) -> pd.DataFrame:  # fmt: skip
+) -> pd.DataFrame:
     """Reliability curve: how often what q gave a chance came true, bin by bin.
 
     ``spacing`` "mass" puts about as many nodes in every bin, equal q never apart; "width" cuts
@@ -48,14 +50,13 @@ def reliability(
     share, share_low, share_high  accepted ÷ nodes, Wilson's 95 % interval
     gap        share − mean_q; below 0 the drafter was overconfident
     """
-    frames = [_curve(chance, hit, spacing, bins).assign(**{by: name})
-              for name, chance, hit in _events(tables, event, by)]  # fmt: skip
-    columns = [by, "event", "bin", "low", "high", "nodes", "mean_q", "accepted", "share",
-               "share_low", "share_high", "gap"]  # fmt: skip
-    if not frames:
-        return pd.DataFrame(columns=columns)
-    found: Frame = pd.concat(frames, ignore_index=True).assign(event=event)
-    return found[columns]
+    frames = [
+        _curve(part["chance"].to_numpy(), part["accepted"].to_numpy(), spacing, bins).assign(
+            **{by: name}, event=event
+        )
+        for name, part in _known(tables, event).groupby(by, observed=True)
+    ]
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
 @documented
@@ -67,7 +68,7 @@ def calibration_error(
     method     the label
     depth      of the nodes; only with ``per_depth``
     event      path or step (see the module)
-    nodes      nodes asked
+    nodes      nodes whose q is known
     unknown    nodes left out, a q on their path being unknown
     mean_q     mean probability they were given
     share      of them that was accepted
@@ -76,30 +77,23 @@ def calibration_error(
     ece_width  error over bins of equal width on [0, 1]
     brier      mean (q − accepted)²
     """
-    columns = [by, "event", "nodes", "unknown", "mean_q", "share", "bias", "ece_mass",
-               "ece_width", "brier"]  # fmt: skip
-    columns[1:1] = ["depth"] if per_depth else []
-    rows = []
+    keys, rows = [by, *(["depth"] if per_depth else [])], []
     for event in EVENTS:
-        nodes = _asked(tables, event)
-        for key, part in nodes.groupby([by, "depth"] if per_depth else [by], observed=True):
-            known = part["chance"].notna()
-            chance = part.loc[known, "chance"].to_numpy()
-            hit = part.loc[known, "accepted"].to_numpy()
-            told = {"event": event, "nodes": len(chance), "unknown": int((~known).sum())}
-            rows.append(dict(zip(columns, key, strict=False)) | told | _errors(chance, hit, bins))
-    return pd.DataFrame(rows, columns=columns)
+        for key, part in _cases(tables, event).groupby(keys, observed=True):
+            known = part[part["chance"].notna()]
+            row = {"event": event, "nodes": len(known), "unknown": len(part) - len(known)}
+            chance, hit = known["chance"].to_numpy(), known["accepted"].to_numpy()
+            rows.append(dict(zip(keys, key, strict=True)) | row | _errors(chance, hit, bins))
+    return pd.DataFrame(rows)
 
 
 def _errors(chance: Array, hit: Array, bins: int) -> dict[str, float]:
     if not len(chance):
         return {}
     mean, share = float(chance.mean()), float(hit.mean())
-    return {
-        "mean_q": mean, "share": share, "bias": mean - share,
-        "ece_mass": _ece(chance, hit, "mass", bins), "ece_width": _ece(chance, hit, "width", bins),
-        "brier": float(np.square(chance - hit).mean()),
-    }  # fmt: skip
+    errors = {"mean_q": mean, "share": share, "bias": mean - share}
+    errors |= {f"ece_{spacing}": _ece(chance, hit, spacing, bins) for spacing in get_args(Bins)}
+    return errors | {"brier": float(np.square(chance - hit).mean())}
 
 
 def _ece(chance: Array, hit: Array, spacing: Bins, bins: int) -> float:
@@ -107,8 +101,8 @@ def _ece(chance: Array, hit: Array, spacing: Bins, bins: int) -> float:
     return float((curve["nodes"] * curve["gap"].abs()).sum() / len(chance))
 
 
-def _asked(tables: Tables, event: Event) -> Frame:
-    """The nodes an event is asked of, with the column ``chance``."""
+def _cases(tables: Tables, event: Event) -> Frame:
+    """The nodes that answer whether an event came true, with their probability in ``chance``."""
     nodes = tables.nodes
     if event == "path":
         return nodes.assign(chance=nodes["path_q"])
@@ -116,13 +110,10 @@ def _asked(tables: Tables, event: Event) -> Frame:
     return reached.assign(chance=reached["q"])
 
 
-def _events(tables: Tables, event: Event, by: By) -> list[tuple[str, Array, Array]]:
-    found = []
-    for name, part in _asked(tables, event).groupby(by, observed=True):
-        known = part[part["chance"].notna()]
-        if len(known):
-            found.append((name, known["chance"].to_numpy(), known["accepted"].to_numpy()))
-    return found
+def _known(tables: Tables, event: Event) -> Frame:
+    """Those whose probability is known."""
+    nodes = _cases(tables, event)
+    return nodes[nodes["chance"].notna()]
 
 
 def _curve(chance: Array, hit: Array, spacing: Bins, bins: int) -> Frame:
@@ -136,11 +127,10 @@ def _curve(chance: Array, hit: Array, spacing: Bins, bins: int) -> Frame:
     mean = np.bincount(place, chance, len(count))[used] / nodes
     accepted = np.bincount(place, hit, len(count))[used].astype(np.int64)
     low, high = wilson(accepted, nodes)
-    return pd.DataFrame({
-        "bin": used, "low": edges[used], "high": edges[np.minimum(used + 1, len(edges) - 1)],
-        "nodes": nodes, "mean_q": mean, "accepted": accepted, "share": accepted / nodes,
-        "share_low": low, "share_high": high, "gap": accepted / nodes - mean,
-    })  # fmt: skip
+    curve: Frame = pd.DataFrame({"bin": used, "nodes": nodes, "mean_q": mean, "accepted": accepted})
+    curve["low"], curve["high"] = edges[used], edges[np.minimum(used + 1, len(edges) - 1)]
+    curve["share"], curve["share_low"], curve["share_high"] = accepted / nodes, low, high
+    return curve.assign(gap=curve["share"] - mean)
 
 
 # ── Σq against the length that came true ─────────────────────────────────────────────────────────
@@ -161,21 +151,29 @@ def surrogate(tables: Tables, by: By = "method", seed: int = 0) -> pd.DataFrame:
     rmse         root of the mean squared difference, nodes
     """
     rows = []
-    rounds = tables.rounds[(tables.rounds["nodes"] > 0) & tables.rounds["surrogate"].notna()]
-    for name, part in rounds.groupby(by, observed=True):
+    for name, part in _drafting(tables).groupby(by, observed=True):
         expected, accepted = part["surrogate"].to_numpy(), part["accepted"].to_numpy(float)
         gap = expected - accepted
         low, high = interval(resample(gap, np.ones(len(gap)), seed=seed))
         varied = len(gap) > 1 and expected.std() > 1e-12 and accepted.std() > 0
-        rows.append({
-            by: name, "rounds": len(gap), "expected": float(expected.mean()),
-            "accepted": float(accepted.mean()), "bias": float(gap.mean()), "bias_low": low,
-            "bias_high": high, "rmse": float(np.sqrt(np.square(gap).mean())),
+        row = {
+            by: name,
+            "rounds": len(gap),
+            "expected": float(expected.mean()),
+            "accepted": float(accepted.mean()),
+            "bias": float(gap.mean()),
+            "bias_low": low,
+            "bias_high": high,
             "correlation": float(np.corrcoef(expected, accepted)[0, 1]) if varied else np.nan,
-        })  # fmt: skip
-    columns = [by, "rounds", "expected", "accepted", "bias", "bias_low", "bias_high",
-               "correlation", "rmse"]  # fmt: skip
-    return pd.DataFrame(rows, columns=columns)
+            "rmse": float(np.sqrt(np.square(gap).mean())),
+        }
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _drafting(tables: Tables) -> Frame:
+    """Rounds that drafted something, all of known q."""
+    return tables.rounds[(tables.rounds["nodes"] > 0) & tables.rounds["surrogate"].notna()]
 
 
 @documented
@@ -188,15 +186,13 @@ def surrogate_curve(tables: Tables, bins: int = 10, by: By = "method") -> pd.Dat
     expected  mean Σ of path probabilities, nodes
     accepted, low, high  mean accepted nodes ± 1.96 standard errors
     """
-    rounds = tables.rounds[(tables.rounds["nodes"] > 0) & tables.rounds["surrogate"].notna()]
-    columns = [by, "bin", "rounds", "expected", "accepted", "low", "high"]
     rows = []
-    for name, part in rounds.groupby(by, observed=True):
+    for name, part in _drafting(tables).groupby(by, observed=True):
         edges = np.unique(np.quantile(part["surrogate"], np.linspace(0, 1, bins + 1)))
         place = np.searchsorted(edges[1:-1], part["surrogate"], side="left")
         for number, some in part.groupby(place):
             mean, error = some["accepted"].mean(), Z * some["accepted"].sem()
-            rows.append({by: name, "bin": number, "rounds": len(some),
-                         "expected": some["surrogate"].mean(), "accepted": mean,
-                         "low": mean - error, "high": mean + error})  # fmt: skip
-    return pd.DataFrame(rows, columns=columns)
+            row = {by: name, "bin": number, "rounds": len(some)}
+            row |= {"expected": some["surrogate"].mean(), "accepted": mean}
+            rows.append(row | {"low": mean - error, "high": mean + error})
+    return pd.DataFrame(rows)
