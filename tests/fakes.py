@@ -312,7 +312,7 @@ class FakeEngine:
         if self.broken:
             raise UserError(self.broken)
 
-    def start(self, request: RunRequest) -> FakeRun:
+    def start(self, request: Any) -> FakeRun:
         if "refuse" in request.prompt:
             raise UserError("the fake refuses this prompt")
         sampling = {"temperature": request.temperature, "seed": request.seed}

@@ -51,7 +51,8 @@ def made(methods: Methods, *more: MethodChoice, **changes: Any) -> list[RunReque
     shared = {"max_new_tokens": 8.0, "temperature": 0, "top_k": 0, "top_p": 1, "seed": 0}
     shared |= {name: changes.pop(name) for name in set(shared) & set(changes)}
     prompt = changes.pop("prompt", "why?")
-    first = MethodChoice(**{"method": "treeflash"} | changes)
+    own: dict[str, Any] = {"method": "treeflash"} | changes
+    first = MethodChoice(**own)
     return requests(methods, prompt, shared, [first, *more])
 
 

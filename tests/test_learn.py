@@ -8,6 +8,7 @@ import subprocess
 import sys
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -129,7 +130,8 @@ def test_the_rows_kept_are_those_the_cache_keeps(shipped: Material):
     cache.commit(start)
     cache.update(rows[:, :, start:], rows[:, :, start:], 0)
     cache.commit(torch.tensor(record.verdict.path))
-    kept = cache.layers[0].keys[0, 0, : cache.length, 0].tolist()
+    first: Any = cache.layers[0]
+    kept = first.keys[0, 0, : cache.length, 0].tolist()
     assert kept[start:] == [start + a for a, _ in steps.moves(record)]
     assert [b for _, b in steps.moves(record)] == list(range(len(record.verdict.path)))
 

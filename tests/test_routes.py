@@ -112,7 +112,8 @@ def test_what_uploads_leave_is_tidied(tmp_path: Path):
     left.touch()
     fresh.touch()
     for path in (left, tmp_path / "sha-old", tmp_path / "sha-used"):
-        os.utime(path, (time.time() - 2 * files.UPLOAD_SECONDS,) * 2)
+        long_ago = time.time() - 2 * files.UPLOAD_SECONDS
+        os.utime(path, (long_ago, long_ago))
     remove_leftovers(tmp_path)
     assert {p.name for p in tmp_path.iterdir()} == {"sha-new", "sha-used", "tmpb"}
     assert kept.exists()

@@ -1,7 +1,7 @@
 """Gradio parts that the tabs are made of: mounted views, uploads, stop buttons.
 
 A view is drawn by ``app/web``. Gradio evaluates templates as code, so theirs is constant: no text
-of a model, a file or a person ever stands in it. What changes comes through ``value`` (tickets, or
+of a model, a file or a person is ever in it. What changes comes through ``value`` (tickets, or
 a sentence to show) and through routes, and the scripts write it as text nodes only.
 """
 
@@ -99,7 +99,7 @@ def connect_stop(view: gr.HTML, stop: gr.Button, prefix: str) -> None:
 
 
 def hidden_upload(label: str, elem_id: str) -> gr.UploadButton:
-    """Not displayed: a button of the view presses it, so that it stands where it belongs."""
+    """Not displayed: a button inside the view presses it."""
     return gr.UploadButton(
         label, elem_id=elem_id, elem_classes="ds-file", size="sm", file_count="single"
     )

@@ -86,7 +86,7 @@ class LiveEngine:
         engine.prepare(report)
         for name in (DEFAULT, PLAIN):
             report(Progress("loading the drafter", None))
-            with suppress(UserError):  # said when somebody starts a run that needs it
+            with suppress(UserError):  # a run that needs it will say so
                 engine.method(name)
         self._engine = engine
 

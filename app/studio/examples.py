@@ -167,10 +167,10 @@ class FileLine:
 
 
 class TraceList:
-    """The listed files, by the names that a page asks for them by; no other file is ever opened.
+    """The listed files, by their names; no other file is ever opened.
 
-    Headers are read when somebody first looks, which takes a moment for hundreds of files. τ comes
-    after a file's rounds, so it is read in the background, and the page asks again.
+    Headers are read on the first request, which takes a moment for hundreds of files. τ comes after
+    a file's rounds, so it is read in the background, and the page asks again.
     """
 
     def __init__(self, files: TraceFiles | None = None):
@@ -251,7 +251,7 @@ def address_end(files: TraceFiles | None) -> str:
 
 
 class OpenFile(TraceReader):
-    """A trace file that is read as its rounds are asked for, and closed after the last of them."""
+    """A trace file whose rounds are read one by one; it is closed after the last of them."""
 
     def __init__(self, path: Path):
         try:

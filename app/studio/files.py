@@ -1,14 +1,13 @@
 """Files in and out of the page: an upload is only ever parsed, a download is made in memory.
 
 No path comes from a page or goes there. Gradio names an upload's folder by what the file holds, so
-two tabs with one file share it, and neither may take it away from the other: Gradio itself removes
-what has lain there for a minute.
+two tabs with one file share it, and neither may remove it: Gradio itself removes uploads after a
+minute.
 """
 
 from __future__ import annotations
 
 import base64
-import gzip
 import io
 import re
 import tempfile
@@ -16,7 +15,6 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
 
 from app.studio.runs import Run
 from app.view.rounds import method_name
@@ -63,34 +61,9 @@ def open_upload(path: Path) -> TraceReader:
     try:
         if path.stat().st_size > MAX_UPLOAD:
             raise UserError(f"the file is larger than {MAX_UPLOAD >> 20} MB")
-        raw = io.BytesIO(path.read_bytes())
-        zipped = raw.getvalue()[:2] == b"\x1f\x8b"
-        file = gzip.GzipFile(fileobj=raw) if zipped else raw
-        return TraceReader(cast(Any, _Bounded(file)), "this file")
-    except (OSError, EOFError):
+        return TraceReader(io.BytesIO(path.read_bytes()), "this file", limit=MAX_UNPACKED)
+    except OSError:
         raise UserError("this file cannot be read") from None
-
-
-class _Bounded(io.RawIOBase):
-    """A file that raises UserError when it unpacks to more than it may."""
-
-    def __init__(self, file: Any):
-        self._file, self._left = file, MAX_UNPACKED
-
-    def read(self, size: int = -1) -> bytes:
-        return self._count(self._file.read(size))
-
-    def readline(self, size: int | None = -1) -> bytes:
-        return self._count(self._file.readline(-1 if size is None else size))
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return self._file.seek(offset, whence)
-
-    def _count(self, data: bytes) -> bytes:
-        self._left -= len(data)
-        if self._left < 0:
-            raise UserError(f"this file unpacks to more than {MAX_UNPACKED >> 20} MB")
-        return data
 
 
 # ── out ──────────────────────────────────────────────────────────────────────────────────────────

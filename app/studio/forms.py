@@ -25,7 +25,7 @@ NONE = ""  # no method in this place of a comparison
 SHARED = ("max_new_tokens", "temperature", "top_k", "top_p", "seed")
 WHOLE = frozenset({"max_new_tokens", "top_k", "seed", "budget"})
 
-Values = Mapping[Component, Any]
+Values = Mapping[Any, Any]
 
 
 # ── what the inputs state ────────────────────────────────────────────────────────────────────────

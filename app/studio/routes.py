@@ -113,7 +113,7 @@ class Routes:
         return {"runs": [run_line(ticket, run) for ticket, run in found if run is not None]}
 
     def _several(self, question: Question) -> list[Run]:
-        """Raises UserError where one is gone: the others would stand under its letter."""
+        """Raises UserError where one is gone: the others would move to its letter."""
         return [self._run(ticket) for ticket in _tickets(question, len(LETTERS))]
 
     def _traces(self, question: Question) -> dict[str, Trace]:
@@ -137,7 +137,7 @@ class Routes:
 
 
 def run_line(ticket: object, run: Run) -> dict[str, Any]:
-    """One line about a run on view, by the ticket that was asked with: a link stays a link."""
+    """One line about a run on view, with the ticket of the question: a link stays a link."""
     return {
         "ticket": ticket,
         "state": run.state,
@@ -151,7 +151,7 @@ def run_line(ticket: object, run: Run) -> dict[str, Any]:
 def named(name: str, route: Route) -> Route:
     """The route as a page calls it: under this name, with one sentence for every failure.
 
-    What nobody foresaw goes to the log too.
+    Unexpected errors go to the log too.
     """
 
     @wraps(route)

@@ -36,7 +36,7 @@ ENDED = (DONE, STOPPED, FAILED)
 
 ABANDONED_AFTER = 150.0  # seconds without a question; browsers wake hidden pages once a minute
 MAX_WAITING = 32  # runs in the queue
-MAX_RUNS, MAX_BYTES = 64, 350 << 20  # on view; the run that was longest not asked for goes first
+MAX_RUNS, MAX_BYTES = 64, 350 << 20  # on view; the longest unseen run goes first
 ROUND_BYTES, NODE_BYTES = 8_000, 250  # estimates: a round's objects, a node as it is drawn
 MAX_MESSAGE = 1000  # characters
 ROWS_AT_ONCE = 5_000  # draft rows of a file that are read before it is shown
@@ -50,7 +50,7 @@ class Run:
 
     footer  what a file holds beside its header and rounds
     seen    when a page last asked for it
-    link    a second ticket, for looking only, once somebody has shared the run
+    link    a second ticket, for looking only; None until the run is shared
     weight  about its bytes in memory
     """
 
@@ -349,12 +349,12 @@ class Runs:
         except UserError as error:
             run.end(FAILED, str(error))
         except Exception as error:
-            # The details go to the log only: a path or a prompt may stand in them.
+            # The details go to the log only: they may hold a path or a prompt.
             logging.getLogger(__name__).exception("a run broke")
             run.end(FAILED, f"the run broke ({type(error).__name__})")
 
     def _must_stop(self, run: Run) -> bool:
-        """Whether somebody has stopped it, or no page asks for it any more."""
+        """Whether it was stopped, or no page asks for it any more."""
         if not run.stop.is_set() and time.monotonic() - run.seen > ABANDONED_AFTER:
             seconds = f"{ABANDONED_AFTER:.0f} seconds"
             run.message = f"stopped: no page has asked for this run for {seconds}"

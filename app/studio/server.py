@@ -133,7 +133,7 @@ def _port(host: str, port: int) -> int:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family) as probe:
-            if os.name == "posix":  # as servers do: what a studio left a minute ago is not taken
+            if os.name == "posix":  # as servers do: a port that was just left is free
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host.strip("[]"), port))
             return probe.getsockname()[1]

@@ -35,27 +35,30 @@ from transformers import AttentionInterface
 
 from analysis.roofline import Drafting, Forward, Gauge, Machine, Work, round_passes
 from app.commands import common
-from app.terminal import Progress, console, table
-from core.drafting.builders import width_for
-from core.models.cache import ATTENTION
-from core.decoding.decode import decode, Method, Proposal, Settings
-from core.models import layers
-from core.errors import UserError
-from core.models.language import Language
+from app.commands.arguments import add_model_options
+from app.terminal import ProgressBar, console, table
+from core.decoding.decode import Decoder, decode
 from core.decoding.engine import Engine
+from core.decoding.request import Settings
+from core.drafting.session import DraftSession, width_for
+from core.errors import UserError
+from core.methods.names import DEFAULT
+from core.models import layers
+from core.models.cache import ATTENTION
+from core.models.language import Language
 from core.models.target import Target
-from core.rounds.draft import Candidates, Draft
+from core.rounds.draft import Draft
 from core.rounds.round import Round
 from tests.bench.rounds import Inside
 
-LICENCE = Path(__file__).parents[2] / "LICENSE"
+LICENSE_TEXT = Path(__file__).parents[2] / "LICENSE"
 CONTEXTS, BUDGETS = (256, 512, 1024, 2048, 4096, 8192), (16, 64, 256, 1024)
 PARTS = ("draft", "build", "verify", "rest")
 
 
 def long_text(language: Language, length: int) -> list[int]:
-    """The licence's tokens, repeated."""
-    ids = language.tokenizer(LICENCE.read_text("utf-8"), add_special_tokens=False).input_ids
+    """The license's tokens, repeated."""
+    ids = language.tokenizer(LICENSE_TEXT.read_text("utf-8"), add_special_tokens=False).input_ids
     return (ids * (length // len(ids) + 1))[:length]
 
 
@@ -135,39 +138,39 @@ class Peaks:
 class AnyBudget:
     """A drafter and a builder whose budget may be another one every round."""
 
-    method: Method
+    method: Decoder
     peaks: Peaks
     budget: int = 1
 
     def __post_init__(self) -> None:
         self.drafter: Any = copy.copy(self.method.drafter)  # its weights are shared, its text not
-        self.drafter.propose = self.peaks.marked("draft", self.drafter.propose)
+        self.drafter.begin = self.peaks.marked("draft", self.drafter.begin)
         self.drafter.extend = self.peaks.marked("rest", self.drafter.extend)
         self.builder = self.peaks.marked("build", self.method.builder or (lambda *_: None))
 
     @property
-    def depths(self) -> int:
-        return self.drafter.depths
+    def max_depth(self) -> int:
+        return self.drafter.max_depth
 
     @property
     def layers(self) -> tuple[int, ...]:
         return self.drafter.layers
 
-    def reset(self, rows: int) -> None:
-        self.drafter.reset(rows)
+    def reset(self, capacity: int) -> None:
+        self.drafter.reset(capacity)
 
     def extend(self, tokens: Sequence[int], features: Tensor) -> None:
         self.drafter.extend(tokens, features)
 
-    def propose(self, root: int, width: int) -> Proposal:
-        return self.drafter.propose(root, width_for(self.method.builder, self.budget))
+    def begin(self, root: int, width: int) -> DraftSession:
+        return self.drafter.begin(root, width_for(self.method.builder, self.budget))
 
-    def build(self, candidates: Candidates, text: Sequence[int], budget: int) -> Draft:
-        return self.builder(candidates, text, self.budget)
+    def build(self, session: DraftSession, text: Sequence[int], budget: int) -> Draft:
+        return self.builder(session, text, self.budget)
 
 
 @dataclass(frozen=True)
-class Taken:
+class TimedRound:
     """Seconds of one round by part, of those inside attention, and the round's floor's work."""
 
     record: Round
@@ -181,7 +184,7 @@ class Taken:
 
     @property
     def outside(self) -> dict[str, float]:
-        """Seconds by part, attention taken out."""
+        """Seconds by part, without attention."""
         return {part: s - self.attention.get(part, 0.0) for part, s in self.parts.items()}
 
 
@@ -211,7 +214,7 @@ class Watch:
 class Place:
     """A text of one length, decoded on and on."""
 
-    def __init__(self, language: Language, method: Method, context: int, watch: Watch):
+    def __init__(self, language: Language, method: Decoder, context: int, watch: Watch):
         self.any, self._watch = AnyBudget(method, watch.peaks), watch
         self._target = Target(_endless(language), self.any.layers)
         for name, part in (("score", "verify"), ("commit", "rest")):
@@ -222,7 +225,7 @@ class Place:
         self._rounds: Iterator[Round] = iter(())
         self._before: Round | None = None
 
-    def round(self, budget: int, most: int) -> Taken:
+    def round(self, budget: int, most: int) -> TimedRound:
         """The next round; one that takes in the prompt is passed over."""
         self.any.budget = budget
         while True:
@@ -231,22 +234,22 @@ class Place:
             wall = time.perf_counter() - began
             last, self._before = self._before, record
             if record is not None and last is not None:
-                return self._taken(record, last, wall, before)
+                return self._timed(record, last, wall, before)
             if record is None:
-                method = Method("any", self.any, self.any.build)
+                method = Decoder("any", self.any, self.any.build)
                 settings = Settings(most, self._more)
                 self._rounds = decode(self._target, method, self._text, settings)
 
-    def _taken(self, record: Round, last: Round, wall: float, before: dict[str, float]) -> Taken:
+    def _timed(
+        self, record: Round, last: Round, wall: float, before: dict[str, float]
+    ) -> TimedRound:
         staged = {part: getattr(record.times, part) for part in PARTS[:-1]}
         now = self._watch.attention
-        return Taken(
+        return TimedRound(
             record,
             staged | {"rest": wall - sum(staged.values())},
             {part: now[part] - before[part] for part in before},
-            round_passes(
-                self._watch.forward, self._watch.drafting, record, taken=last.accepted + 1
-            ),
+            round_passes(self._watch.forward, self._watch.drafting, record, last.accepted + 1),
         )
 
 
@@ -267,12 +270,12 @@ Cell = tuple[int, int]  # context, budget
 class Measured:
     """Every cell's rounds, one a turn; bytes of its parts by part; the machine's limits."""
 
-    rounds: dict[Cell, list[Taken]]
+    rounds: dict[Cell, list[TimedRound]]
     peaks: dict[Cell, dict[str, Peak]]
     machine: Machine
 
 
-def measure(engine: Engine, args: argparse.Namespace, progress: Progress) -> Measured:
+def measure(engine: Engine, args: argparse.Namespace, progress: ProgressBar) -> Measured:
     language, method = engine.prepare(), engine.method(args.method)
     if method.drafter is None:
         raise UserError("plain decoding drafts nothing: name a method with a drafter")
@@ -291,7 +294,7 @@ def measure(engine: Engine, args: argparse.Namespace, progress: Progress) -> Mea
             peaks.label = f"{place.context} {budget}"
             place.round(budget, most)
     peaks.label = ""
-    rounds: dict[Cell, list[Taken]] = {(p.context, b): [] for p, b in cells}
+    rounds: dict[Cell, list[TimedRound]] = {(p.context, b): [] for p, b in cells}
     gauge = Gauge(language.device, language.model.dtype)
     for turn in range(args.repeats):
         gauge.sample()
@@ -309,35 +312,35 @@ def measure(engine: Engine, args: argparse.Namespace, progress: Progress) -> Mea
 # ── what is printed ──────────────────────────────────────────────────────────────────────────────
 
 
-def show_times(measured: Measured, told_apart: bool) -> None:
+def show_times(measured: Measured, on_cpu: bool) -> None:
     columns = ("context", "B", *PARTS, "attn", "round ms")
     rows = []
-    for (context, budget), taken in measured.rounds.items():
-        attention = median(sum(t.attention.values()) for t in taken)
+    for (context, budget), timed in measured.rounds.items():
+        attention = median(sum(t.attention.values()) for t in timed)
         rows.append([
             str(context), str(budget),
-            *(f"{1e3 * median(t.parts[part] for t in taken):.2f}" for part in PARTS),
-            f"{1e3 * attention:.1f}" if told_apart else "–",
-            f"{1e3 * median(t.seconds for t in taken):.1f}",
+            *(f"{1e3 * median(t.parts[part] for t in timed):.2f}" for part in PARTS),
+            f"{1e3 * attention:.1f}" if on_cpu else "–",
+            f"{1e3 * median(t.seconds for t in timed):.1f}",
         ])  # fmt: skip
     console().print(table(columns, rows))
 
 
-def show_limits(measured: Measured, told_apart: bool) -> None:
+def show_limits(measured: Measured, on_cpu: bool) -> None:
     columns = ("context", "B", "MB", "GFLOP", "floor ms", "bound", "reached", "peak MB", "beside")
     rows, machine = [], measured.machine
-    for (context, budget), taken in measured.rounds.items():
-        work = [sum(t.work, Work()) for t in taken]
-        floor = median(machine.floor(t.work) for t in taken)
+    for (context, budget), timed in measured.rounds.items():
+        work = [sum(t.work, Work()) for t in timed]
+        floor = median(machine.floor(t.work) for t in timed)
         peaks = measured.peaks[context, budget].values()
         rows.append([
             str(context), str(budget),
             f"{median(w.bytes for w in work) / 1e6:.0f}",
             f"{median(w.flops for w in work) / 1e9:.1f}",
-            f"{1e3 * floor:.1f}", machine.bound(taken[0].work),
-            f"{floor / median(t.seconds for t in taken):.0%}",
+            f"{1e3 * floor:.1f}", machine.bound(timed[0].work),
+            f"{floor / median(t.seconds for t in timed):.0%}",
             f"{max(p.whole for p in peaks) / 1e6:.1f}",
-            f"{max(p.beside for p in peaks) / 1e6:.1f}" if told_apart else "–",
+            f"{max(p.beside for p in peaks) / 1e6:.1f}" if on_cpu else "–",
         ])  # fmt: skip
     print("\nwhat a round must at least move and compute, the share of that floor, and memory")
     console().print(table(columns, rows, left=("bound",)))
@@ -375,8 +378,8 @@ def show_growth(measured: Measured) -> None:
 def _slope(measured: Measured, budget: int) -> float:
     """Seconds outside attention per 1,000 tokens of context."""
     found = [
-        (median(t.record.position for t in taken), median(sum(t.outside.values()) for t in taken))
-        for (_, own), taken in measured.rounds.items()
+        (median(t.record.position for t in timed), median(sum(t.outside.values()) for t in timed))
+        for (_, own), timed in measured.rounds.items()
         if own == budget
     ]
     contexts, seconds = np.array(found).T
@@ -385,10 +388,10 @@ def _slope(measured: Measured, budget: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    common.add_model_options(parser)
+    add_model_options(parser)
     parser.add_argument("--contexts", type=int, nargs="+", default=list(CONTEXTS))
     parser.add_argument("--budgets", type=int, nargs="+", default=list(BUDGETS))
-    parser.add_argument("--method", default="ddtree")
+    parser.add_argument("--method", default=DEFAULT)
     parser.add_argument("--repeats", type=int, default=9, help="turns (default 9)")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--quick", action="store_true", help="256 and 1024 tokens, 16 and 64 nodes")
@@ -398,7 +401,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     engine = common.load_engine(args)
     cells = len(args.contexts) * len(args.budgets)
-    with Progress("measuring", args.repeats * cells) as progress:
+    with ProgressBar("measuring", args.repeats * cells) as progress:
         measured = measure(engine, args, progress)
     language, machine = engine.prepare(), measured.machine
     print(
@@ -406,10 +409,10 @@ def main() -> None:
         f"medians of {args.repeats} turns · copies {machine.bandwidth / 1e9:.1f} GB/s, "
         f"matrices {machine.rate / 1e9:.0f} GFLOP/s"
     )
-    told_apart = language.device.type != "cuda"
-    show_times(measured, told_apart)
-    show_limits(measured, told_apart)
-    if told_apart and len(args.contexts) > 1:
+    on_cpu = language.device.type != "cuda"
+    show_times(measured, on_cpu)
+    show_limits(measured, on_cpu)
+    if on_cpu and len(args.contexts) > 1:
         show_growth(measured)
 
 

@@ -49,6 +49,8 @@ def visit(browser: Browser, address: str) -> Iterator[Open]:
     """Opens pages, each with an empty profile; afterwards nothing may have gone wrong in them."""
     from playwright.sync_api import expect
 
+    from tests.browser.steps import watch
+
     faults: list[str] = []
     pages: list[Page] = []
 
@@ -56,10 +58,8 @@ def visit(browser: Browser, address: str) -> Iterator[Open]:
         options.setdefault("viewport", {"width": 1400, "height": 900})
         page = browser.new_context(accept_downloads=True, **options).new_page()
         page.set_default_navigation_timeout(LOADING)
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("dialog", lambda dialog: (faults.append("a dialog"), dialog.dismiss()))
-        page.on("request", lambda asked: _is_local(asked.url, url) or faults.append(asked.url))
-        page.goto(url)
+        own = (url.partition("#")[0], "data:", "blob:")
+        watch(page, faults, lambda asked: asked.startswith(own)).goto(url)
         expect(page.locator(".ds-scope")).to_be_visible()
         pages.append(page)
         return page
@@ -70,7 +70,3 @@ def visit(browser: Browser, address: str) -> Iterator[Open]:
         page.context.close()
     assert not faults
     assert not any(pwned)
-
-
-def _is_local(url: str, opened: str) -> bool:
-    return url.startswith((opened.partition("#")[0], "data:", "blob:"))

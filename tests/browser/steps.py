@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Dialog, Locator, Page, Request, expect
 
 if TYPE_CHECKING:
     from gradio import Blocks
@@ -21,6 +21,23 @@ PROMPT, NODE = "#ds-prompt textarea", ".ds-node"
 expect.set_options(timeout=15_000)
 
 Open = Callable[..., Page]
+
+
+def watch(page: Page, faults: list[str], is_own: Callable[[str], bool]) -> Page:
+    """Note what must not happen in a page: an error, a dialog, a request that leaves it."""
+
+    def dismiss(dialog: Dialog) -> None:
+        faults.append("a dialog")
+        dialog.dismiss()
+
+    def check(request: Request) -> None:
+        if not is_own(request.url):
+            faults.append(request.url)
+
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("dialog", dismiss)
+    page.on("request", check)
+    return page
 
 
 @contextmanager

@@ -202,8 +202,9 @@ def test_the_ranking_is_a_table_to_take_away(page: Page):
     example(page)
     made = taken(page, named(page, "Save the numbers: Ranking"))
     rows = pd.read_csv(made.path())
-    assert set(rows["step"]) == {1} and rows["position_rank"].min() == 0
-    assert rows["p"].between(0, 1).all() and rows["unmasked"].sum() == rows["token_rank"].max()
+    assert set(rows["step"]) == {1} and set(rows["position_rank"]) >= {0}
+    assert bool(rows["p"].between(0, 1).all())
+    assert sum(rows["unmasked"]) == max(rows["token_rank"])
     made = taken(page, named(page, "Save the numbers as Parquet: Ranking"))
     assert len(pd.read_parquet(io.BytesIO(Path(made.path()).read_bytes()))) == len(rows)
 

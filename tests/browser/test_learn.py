@@ -16,10 +16,11 @@ from playwright.sync_api import Browser, Page, expect
 
 from app.learn.course import course
 from app.page_files import STUDIO, css, script
-from tests.browser.steps import Open
+from tests.browser.steps import Open, watch
 
 pytestmark = pytest.mark.browser
 
+OWN = ("http://learn.test/", "data:", "blob:")
 START = """async (course) => {
   const given = { element: document.querySelector("main"), server: { course: async () => course } };
   window.learn = await window.draftscope.learn(given);
@@ -27,12 +28,12 @@ START = """async (course) => {
 
 
 @pytest.fixture(scope="module")
-def told() -> dict[str, Any]:
+def lessons() -> dict[str, Any]:
     return course()
 
 
 @pytest.fixture
-def learn(browser: Browser, told: dict[str, Any]) -> Iterator[Open]:
+def learn(browser: Browser, lessons: dict[str, Any]) -> Iterator[Open]:
     """Opens the course on a page of its own; afterwards nothing may have gone wrong in it."""
     faults: list[str] = []
     contexts = []
@@ -43,14 +44,12 @@ def learn(browser: Browser, told: dict[str, Any]) -> Iterator[Open]:
         options.setdefault("viewport", {"width": 1400, "height": 900})
         context = browser.new_context(**options)
         contexts.append(context)
-        page = context.new_page()
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("dialog", lambda dialog: (faults.append("a dialog"), dialog.dismiss()))
+        page = watch(context.new_page(), faults, lambda url: url.startswith(OWN))
         page.route("**/*", lambda route: route.fulfill(
             body=page_text + code + "</script>", content_type="text/html; charset=utf-8"
         ))  # fmt: skip
         page.goto("http://learn.test/" + hash_)
-        page.evaluate(START, own or told)
+        page.evaluate(START, own or lessons)
         return page
 
     yield open_course
@@ -118,19 +117,19 @@ GATHER = """() => learn.course.chapters.map((chapter, at) => chapter.steps.map((
 }))"""
 
 
-def test_every_step_draws_its_trees_and_says_them_in_words(learn: Open, told: dict[str, Any]):
+def test_every_step_draws_its_trees_and_says_them_in_words(learn: Open, lessons: dict[str, Any]):
     gathered = learn().evaluate(GATHER)
-    for chapter, found in zip(told["chapters"], gathered, strict=True):
+    for chapter, found in zip(lessons["chapters"], gathered, strict=True):
         for step, seen in zip(chapter["steps"], found, strict=True):
-            whole = [told["trees"][spec["name"]]["tokens"] for spec in step["trees"]]
+            whole = [lessons["trees"][spec["name"]]["tokens"] for spec in step["trees"]]
             wanted = [spec["rows"] or all_ for spec, all_ in zip(step["trees"], whole, strict=True)]
             assert seen["rows"] == list(map(len, wanted))
             assert seen["said"] == step["alt"] and not seen["marked"]
             assert seen["sides"] == (step["side"] is not None)
 
 
-def test_the_heap_pops_node_by_node_with_its_queue(learn: Open, told: dict[str, Any]):
-    steps, gathered = told["chapters"][2]["steps"], learn().evaluate(GATHER)[2]
+def test_the_heap_pops_node_by_node_with_its_queue(learn: Open, lessons: dict[str, Any]):
+    steps, gathered = lessons["chapters"][2]["steps"], learn().evaluate(GATHER)[2]
     for step, seen in zip(steps, gathered, strict=True):
         assert seen["waiting"] == [item["label"] for item in step["side"]["items"]]
         popped = step["side"]["popped"]
@@ -147,9 +146,9 @@ def test_playing_moves_on_and_ends_at_the_question(learn: Open):
     expect(page.get_by_role("button", name="Play")).to_be_visible()
 
 
-def test_a_question_is_answered_by_key_or_click(learn: Open, told: dict[str, Any]):
+def test_a_question_is_answered_by_key_or_click(learn: Open, lessons: dict[str, Any]):
     page = learn()
-    quiz = told["chapters"][0]["quiz"]
+    quiz = lessons["chapters"][0]["quiz"]
     page.keyboard.press("a")  # no question here: nothing happens
     page.keyboard.press("End")
     page.keyboard.press("a")
@@ -181,9 +180,9 @@ def test_the_projector_fills_the_window_and_escape_leaves_it(learn: Open):
 # ── figures ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_mask_and_the_tree_point_at_each_other(learn: Open, told: dict[str, Any]):
-    page, shown = learn("#learn=4.6"), told["chapters"][3]["steps"][5]
-    labels, depths = shown["side"]["labels"], told["trees"][shown["trees"][0]["name"]]["depths"]
+def test_the_mask_and_the_tree_point_at_each_other(learn: Open, lessons: dict[str, Any]):
+    page, shown = learn("#learn=4.6"), lessons["chapters"][3]["steps"][5]
+    labels, depths = shown["side"]["labels"], lessons["trees"][shown["trees"][0]["name"]]["depths"]
     page.locator(".ds-mask .line").nth(6).hover()
     expect(page.locator(".ds-node.selected .token")).to_have_text(labels[6])
     expect(page.locator(".ds-node.lit")).to_have_count(depths[6])  # its ancestors
@@ -191,8 +190,8 @@ def test_the_mask_and_the_tree_point_at_each_other(learn: Open, told: dict[str, 
     expect(page.locator(".ds-mask .line.lit")).to_have_attribute("data-row", "7")
 
 
-def test_trees_and_the_mask_are_pictures_for_slides(learn: Open, told: dict[str, Any]):
-    page, tree = learn("#learn=4.6"), told["trees"]["ddtree"]
+def test_trees_and_the_mask_are_pictures_for_slides(learn: Open, lessons: dict[str, Any]):
+    page, tree = learn("#learn=4.6"), lessons["trees"]["ddtree"]
     drafted = {tree["labels"][str(token)] for token in tree["tokens"]}
     for what in ("tree", "mask"):
         with page.expect_download() as saved:
@@ -221,15 +220,15 @@ def test_before_the_verdict_no_node_is_called_rejected(learn: Open):
     expect(page.locator(".ds-node.accepted")).to_have_count(2)
 
 
-def test_hostile_tokens_stay_text(learn: Open, told: dict[str, Any]):
+def test_hostile_tokens_stay_text(learn: Open, lessons: dict[str, Any]):
     hostile = "<img src=x onerror=alert(1)>${alert(2)}"
-    tree = {**told["trees"]["ddtree?"]}
+    tree = {**lessons["trees"]["ddtree?"]}
     tree["labels"] = dict.fromkeys(tree["labels"], hostile)
-    step = {**told["chapters"][1]["steps"][3], "text": [[{"token": hostile}, {"term": hostile}]]}
+    step = {**lessons["chapters"][1]["steps"][3], "text": [[{"token": hostile}, {"term": hostile}]]}
     step["side"] = {**step["side"], "product": [hostile, "=", hostile]}
     own = {
-        "trees": {**told["trees"], "ddtree?": tree},
-        "chapters": [{**told["chapters"][0], "title": hostile, "steps": [step]}],
+        "trees": {**lessons["trees"], "ddtree?": tree},
+        "chapters": [{**lessons["chapters"][0], "title": hostile, "steps": [step]}],
     }
     page = learn(own=own)
     expect(page.locator(".ds-lesson-title")).to_have_text(hostile)
@@ -240,7 +239,7 @@ def test_hostile_tokens_stay_text(learn: Open, told: dict[str, Any]):
 
 
 @pytest.mark.parametrize("width", [360, 768, 1024, 3840])
-def test_nothing_overflows(learn: Open, told: dict[str, Any], width: int):
+def test_nothing_overflows(learn: Open, lessons: dict[str, Any], width: int):
     page = learn(viewport={"width": width, "height": 900}, reduced_motion="reduce")
     wide = """() => learn.course.chapters.map((chapter, at) =>
       [...chapter.steps.keys(), chapter.steps.length].map((step) => {
@@ -248,13 +247,13 @@ def test_nothing_overflows(learn: Open, told: dict[str, Any], width: int):
         return document.documentElement.scrollWidth - innerWidth;
       }))"""
     assert max(max(chapter) for chapter in page.evaluate(wide)) <= 0
-    for chapter in range(len(told["chapters"])):
+    for chapter in range(len(lessons["chapters"])):
         page.evaluate(f"learn.go({chapter}, 2)")
         expect(page.get_by_role("button", name="Step after")).to_be_in_viewport()
 
 
-def test_measurements_are_figures_with_a_table_and_a_file(learn: Open, told: dict[str, Any]):
-    page, steps = learn("#learn=1.1"), told["chapters"][9]["steps"]
+def test_measurements_are_figures_with_a_table_and_a_file(learn: Open, lessons: dict[str, Any]):
+    page, steps = learn("#learn=1.1"), lessons["chapters"][9]["steps"]
     page.keyboard.press("0")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")  # of a tree that is not in sight

@@ -94,9 +94,11 @@ def test_an_emptied_option_is_complained_of(visit: Open):
 
 @pytest.fixture
 def own_address(tmp_path: Path) -> Iterator[str]:
+    from app.studio.methods import Methods
+
     path = tmp_path / "mine.py"
     path.write_text(OWN_FILE)
-    with served(FakeEngine(), methods=[str(path)]) as address:
+    with served(FakeEngine(), methods=Methods.of([str(path)])) as address:
         yield address
 
 

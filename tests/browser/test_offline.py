@@ -20,7 +20,7 @@ from app.export.offline import offline_page
 from app.notebook import View
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
-from tests.browser.steps import NODE, Open, at_round, run, state, title
+from tests.browser.steps import NODE, Open, at_round, run, state, title, watch
 from tests.fakes import make_header, make_run
 
 pytestmark = pytest.mark.browser
@@ -44,11 +44,8 @@ def put(browser: Browser, tmp_path: Path) -> Iterator[Put]:
         options.setdefault("viewport", {"width": 1400, "height": 900})
         context = browser.new_context(accept_downloads=True, offline=True, **options)
         contexts.append(context)
-        page = context.new_page()
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("console", lambda said: said.type == "error" and faults.append(said.text))
-        page.on("dialog", lambda dialog: (faults.append("a dialog"), dialog.dismiss()))
-        page.on("request", lambda asked: _is_own(asked.url) or faults.append(asked.url))
+        page = watch(context.new_page(), faults, _is_own)
+        page.on("console", lambda said: faults.extend([said.text] * (said.type == "error")))
         page.goto(path.as_uri() + hash_)
         return page
 
@@ -250,7 +247,7 @@ def test_every_file_of_a_studio_s_run(visit: Open):
     assert b"digraph" in saved(page, "This round's draft", "DOT")[1]
     assert b"<graphml" in saved(page, "This round's draft", "GraphML")[1]
     lines = list(csv.reader(io.StringIO(saved(page, "Table of rounds", "CSV")[1].decode())))
-    assert lines[0][:2] == ["round", "position"] and len(lines) > 3
+    assert lines[0][:2] == ["round", "index"] and len(lines) > 3
     assert saved(page, "Table of nodes", "Parquet")[1][:4] == b"PAR1"
     assert json.loads(saved(page, "The run", "Perfetto timeline")[1])["traceEvents"]
     name, data = saved(page, "The run", "One HTML file")

@@ -62,8 +62,8 @@ def build(studio: Studio) -> None:
 
     def submit(values: Mapping[Component, Any]) -> Any:
         """Queue Spiffy and plain denoising of one prompt; the view shows them by their tickets."""
-        given = {name: values[part] for name, part in inputs.items()}
-        return value_or_sentence(lambda: {"tickets": runs.submit(*requests(given))})
+        named = {name: values[part] for name, part in inputs.items()}
+        return value_or_sentence(lambda: {"tickets": runs.submit(*requests(named))})
 
     gr.on([start.click], submit, set(inputs.values()), shown, **QUIET)
     connect_upload(upload, shown, lambda files: open_traces(runs, files))
@@ -175,7 +175,7 @@ def graph_outline(run: Run | None) -> dict[str, Any]:
 
 def updates(runs: Runs, ticket: object, since: int) -> dict[str, Any]:
     """The model's state, the run's, and its calls from number ``since`` on."""
-    answer = runs.updates(ticket, 1 << 40)  # without rounds: calls take their place
+    answer = runs.updates(ticket, 1 << 40)  # without rounds: calls replace them
     run, about = runs.get(ticket), answer["run"]
     if run is not None and about is not None:
         about["header"] = run_view(run.header) if run.header is not None and since == 0 else None

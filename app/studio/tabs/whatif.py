@@ -1,12 +1,11 @@
 """What-if: sliders over a collected text; every setting is simulated, no model runs.
 
-A file is opened once and memory-mapped. A simulation is reused while somebody turns its knobs,
-since it searches every position once. numba and the tables load on first use, torch never.
+A file is opened once and memory-mapped. A simulation is reused while its budget changes, since it
+searches every position once. numba and the tables load on first use, torch never.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import secrets
 import threading
@@ -31,6 +30,7 @@ from app.view.rounds import round_view
 from app.view.text import flowing, visible
 from core import ASSETS
 from core.errors import UserError
+from core.json_input import read_json
 from core.methods.method import Method, Option, Range
 from core.methods.names import BUILDERS, DEFAULT, METHODS
 from core.methods.registry import built_in, find
@@ -184,7 +184,7 @@ class Simulations:
             return made or self._simulations.put(key, Simulation(file, method, options))
 
     def _run(self, question: Question) -> tuple[Simulation, SimulatedRun, Round]:
-        """The run of one budget, and the round that stands at a place of the text."""
+        """The run of one budget, and its round at a place of the text."""
         simulation, place = self._simulation(question), whole(get(question, "place")) or 0
         budget = whole(get(question, "budget"))
         with self._lock:
@@ -213,7 +213,7 @@ class Simulations:
 
 
 def _start(simulation: Simulation, run: SimulatedRun, place: int) -> int:
-    """Where the round begins that stands at a place of the answer."""
+    """Where the round at a place of the answer begins."""
     first = simulation.collection.answer
     return max((start for start in run.starts if start - first <= place), default=first)
 
@@ -308,11 +308,11 @@ def read_cost(path: Path) -> Cost:
     """
     from analysis.cost import cost_from_json
 
+    if path.is_file() and path.stat().st_size > MAX_COST_FILE:
+        raise UserError("this file is too large for a result of `cost`")
     try:
-        if path.stat().st_size > MAX_COST_FILE:
-            raise UserError("this file is too large for a result of `cost`")
-        cost = cost_from_json(json.loads(path.read_bytes()))
-    except (OSError, ValueError, RecursionError):
+        cost = cost_from_json(read_json(path))
+    except (UserError, ValueError):
         raise UserError("this is no result of `cost --json`") from None
     if built_in(cost.method) is None:
         raise UserError("this result is of a method that does not come with Draftscope")
@@ -377,7 +377,7 @@ def _timed(examples: Examples) -> list[tuple[Method, tuple[Round, ...]]]:
 
 @cache
 def _verify_cost(examples: Examples) -> Any:
-    """Verify seconds by rows. The middle half of the rounds stands beside each median."""
+    """Verify seconds by rows. Each median with the middle half of the rounds."""
     from analysis.cost import Point, fit
 
     seconds: dict[int, list[float]] = {}
