@@ -43,7 +43,7 @@ class Range:
     def holds(self, value: float) -> bool:
         low = value > self.low if self.above else value >= self.low
         high = value < self.high if self.below else value <= self.high
-        return low and high
+        return low and high and abs(value) < math.inf
 
     def __str__(self) -> str:
         if self.high == math.inf:
@@ -345,7 +345,10 @@ class Method:
 
     def _with_defaults(self, options: tuple[Option, ...]) -> tuple[Option, ...]:
         own = self.options
-        return tuple(dataclasses.replace(o, default=own.get(o.name, o.default)) for o in options)
+        return tuple(
+            dataclasses.replace(o, default=o.read(own[o.name])) if o.name in own else o
+            for o in options
+        )
 
 
 @cache

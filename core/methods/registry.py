@@ -12,7 +12,14 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from core.errors import UserError
-from core.methods.method import Method, find_builder, find_drafter, lazy
+from core.methods.method import (
+    BuilderInfo,
+    DrafterInfo,
+    Method,
+    find_builder,
+    find_drafter,
+    lazy,
+)
 from core.methods.names import BUILDERS, DRAFTERS, METHODS
 from core.models.presets import Preset
 
@@ -67,18 +74,28 @@ def _from_file(path: Path, _changed: int) -> Method:
     try:
         found = runpy.run_path(str(path)).get("METHOD")
         if isinstance(found, Method):
-            _ = found.drafter_info, found.builder_info  # names that are not listed show now
+            _check(found)
     except UserError as error:
         raise UserError(f"the method file {path}: {error}") from None
     except (Exception, SystemExit) as error:
         raise UserError(f"the method file {path} fails: {type(error).__name__}: {error}") from error
     if not isinstance(found, Method):
         raise UserError(f"the method file {path} defines no METHOD = Method(…)")
-    if (found.drafter is None) != (found.builder is None):
-        raise UserError(
-            f"the method file {path}: a drafter needs a builder and a builder a drafter"
-        )
     return found
+
+
+def _check(method: Method) -> None:
+    """Raises UserError for parts that are none or not listed, and options they do not have."""
+    drafter, builder = method.drafter, method.builder
+    if not isinstance(drafter, str | DrafterInfo | None):
+        kind = type(drafter).__name__
+        raise UserError(f"its drafter is neither a name nor a DrafterInfo, but of type {kind}")
+    if not (builder is None or callable(builder) or isinstance(builder, str | BuilderInfo)):
+        kind = type(builder).__name__
+        raise UserError(f"its builder is no name, BuilderInfo or function, but of type {kind}")
+    if (drafter is None) != (builder is None):
+        raise UserError("a drafter needs a builder and a builder a drafter")
+    method.resolve(method.options)
 
 
 def check_preset(preset: Preset) -> None:
