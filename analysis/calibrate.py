@@ -32,6 +32,7 @@ from core.decoding.request import Settings
 from core.drafting.session import Drafter
 from core.errors import UserError
 from core.files import replacing
+from core.json_input import read_json
 from core.methods.names import PLAIN
 from core.models.target import Target
 from core.rounds.draft import Array, Draft
@@ -311,8 +312,8 @@ def _prepared(folder: Path, source: Source, prompts: Sequence[Sequence[int]], pl
         parts.mkdir(parents=True, exist_ok=True)
         if not path.exists():
             path.write_text(json.dumps(identity), "utf-8")
-        known = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+        known = read_json(path)
+    except (OSError, UserError) as error:
         raise UserError(f"{folder} cannot be used: {error}") from None
     if known != json.loads(json.dumps(identity)):
         raise UserError(f"{folder} holds another measurement: name another folder")
@@ -325,7 +326,7 @@ def _texts(
     """Prompt and the target's own greedy text, made once."""
     path = folder / "texts.json"
     if path.exists():
-        return [np.array(t, np.int64) for t in json.loads(path.read_text("utf-8"))]
+        return [np.array(t, np.int64) for t in read_json(path)]
     settings = Settings(1, plan.new_tokens, GREEDY, timed=False)
     texts = []
     for number, prompt in enumerate(prompts, 1):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from analysis.collection import (
     CollectionHeader,
     Limits,
     drafter_key,
-    drafter_shapes,
     not_listable,
     write,
 )
@@ -43,7 +43,7 @@ from core.models.target import Target
 from core.rounds.draft import MARGINAL, MAX_BUDGET, Array
 from core.rounds.round import GREEDY, Sampling
 
-AT_ONCE = 16  # positions that share a pass of a drafter
+AT_ONCE = 16  # positions that share a pass of a drafter, and are saved together
 Report = Callable[[float, str], None]  # (done of 1, what is being done)
 
 
@@ -158,7 +158,9 @@ def collect(
     work = _Work(path, {**source.identity, "plan": asdict(plan), "prompt": list(prompt)})
     work.begin()
     report(0.0, "the target's text")
-    text = work.once("text", lambda: _text(source, prompt, plan))
+    if not work.has("text"):
+        work.save("text", _text(source, prompt, plan))
+    text = work.load("text")
     answer, end = len(prompt), int(text.pop("end"))
     if end - answer < 2:
         raise UserError("the text ends with its first token: no round would start in it")
@@ -169,8 +171,9 @@ def collect(
             report((number + done) / len(source.drafters), name)
 
         place = _Place(source, name, drafter, text["tokens"][: end - 1], answer)
-        limits[name] = _gather(place, work, plan, tell)
-        arrays |= work.arrays(name)
+        limits[name] = _limits(place, plan)
+        found = _gather(place, limits[name], work, plan, tell)
+        arrays |= {f"{name}.{key}": values for key, values in found.items()}
     header = CollectionHeader(
         name=source.facts.name,
         vocabulary=source.facts.vocabulary,
@@ -271,22 +274,19 @@ class _Place:
             self.drafter.extend([int(self.tokens[at])], self.features[at : at + 1])
 
 
-def _gather(place: _Place, work: _Work, plan: Plan, report: Callable[[float], None]) -> Limits:
-    """All that one drafter proposes, into the work's arrays."""
-    limits = work.limits(place.name)
-    if limits is None:
-        limits = _limits(place, plan)
-        work.allocate(place.name, place.starts, limits, plan.marginals)
-    arrays, first = work.arrays(place.name), work.done(place.name)
-    for at, session in enumerate(place.sessions(first, plan.width), first):
-        if at % AT_ONCE == 0:
-            work.advance(place.name, at)
-            report(at / place.starts)
-        for name, values in _listed(session, limits).items():
-            if f"{place.name}.{name}" in arrays:
-                arrays[f"{place.name}.{name}"][at] = values
-    work.advance(place.name, place.starts)
-    return limits
+def _gather(
+    place: _Place, limits: Limits, work: _Work, plan: Plan, report: Callable[[float], None]
+) -> dict[str, Array]:
+    """All that one drafter proposes, by the names in the file. Parts are saved as they are done."""
+    parts = {first: f"{place.name}.{first}" for first in range(0, place.starts, AT_ONCE)}
+    done = next((first for first, part in parts.items() if not work.has(part)), place.starts)
+    sessions = place.sessions(done, plan.width)
+    for first in range(done, place.starts, AT_ONCE):
+        report(first / place.starts)
+        some = [_listed(session, limits, plan) for session in islice(sessions, AT_ONCE)]
+        work.save(parts[first], {key: np.stack([each[key] for each in some]) for key in some[0]})
+    saved = [work.load(part) for part in parts.values()]
+    return {key: np.concatenate([each[key] for each in saved]) for key in saved[0]}
 
 
 def _limits(place: _Place, plan: Plan) -> Limits:
@@ -311,15 +311,17 @@ def _limits(place: _Place, plan: Plan) -> Limits:
     )
 
 
-def _listed(session: DraftSession, limits: Limits) -> dict[str, Array]:
-    """One position's arrays, by their names in the file."""
+def _listed(session: DraftSession, limits: Limits, plan: Plan) -> dict[str, Array]:
+    """One position's arrays."""
     assert session.by_depth is not None
-    ids = np.zeros((limits.max_depth, limits.width), np.int64)
+    ids = np.zeros((limits.max_depth, limits.width), np.int32)
     log_q = np.full(ids.shape, -np.inf, np.float32)
     width = min(limits.width, session.by_depth.ids.shape[1])
     ids[:, :width] = session.by_depth.ids[:, :width]
     log_q[:, :width] = session.by_depth.log_q[:, :width]
     tables = _tables(session) if isinstance(session, ListableSession) else {}
+    if not plan.marginals:
+        tables.pop("next_marginal", None)
     return {"ids": ids, "log_q": log_q, **tables}
 
 
@@ -340,69 +342,40 @@ def _tables(session: ListableSession) -> dict[str, Array]:
 
 
 class _Work:
-    """A folder beside the file: arrays that are filled in place, and how far they are."""
+    """A folder beside the file, with the arrays that are finished."""
 
     def __init__(self, path: Path, identity: Mapping[str, Any]):
         self.folder = path.with_name(path.name + ".partial")
-        self._identity = json.loads(json.dumps(identity))
-        self._state: dict[str, Any] = {}
+        self._identity = json.dumps(identity)
 
     def begin(self) -> None:
         """Continue what is there if it is the same work, else start anew."""
+        plan = self.folder / "plan.json"
         try:
-            self._state = json.loads((self.folder / "state.json").read_text("utf-8"))
-        except (OSError, ValueError):
-            self._state = {}
-        if self._state.get("identity") == self._identity:
-            return
-        try:
+            if plan.is_file() and plan.read_text("utf-8") == self._identity:
+                return
             shutil.rmtree(self.folder, ignore_errors=True)
             self.folder.mkdir(parents=True)
-        except OSError as error:
-            raise UserError(f"{self.folder} cannot be made: {error.strerror}") from None
-        self._state = {"identity": self._identity, "done": {}, "limits": {}}
-        self._save()
+            plan.write_text(self._identity, "utf-8")
+        except (OSError, ValueError) as error:
+            raise UserError(f"{self.folder} cannot be made: {error}") from None
 
     def end(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def once(self, name: str, make: Callable[[], dict[str, Array]]) -> dict[str, Array]:
-        """Arrays made now or in an earlier run."""
-        path = self.folder / f"{name}.npz"
-        if not path.exists():
-            with replacing(path) as unfinished, unfinished.open("wb") as file:
-                np.savez(file, **make())  # type: ignore[arg-type]
-        with np.load(path, allow_pickle=False) as found:
+    def has(self, part: str) -> bool:
+        return self._path(part).exists()
+
+    def save(self, part: str, arrays: Mapping[str, Array]) -> None:
+        with replacing(self._path(part)) as unfinished, unfinished.open("wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+
+    def load(self, part: str) -> dict[str, Array]:
+        with np.load(self._path(part), allow_pickle=False) as found:
             return dict(found)
 
-    def limits(self, name: str) -> Limits | None:
-        raw = self._state["limits"].get(name)
-        return Limits(**raw) if raw else None
-
-    def allocate(self, name: str, starts: int, limits: Limits, marginals: bool) -> None:
-        shapes = drafter_shapes(name, starts, limits)
-        if marginals and limits.candidates:
-            shapes[f"{name}.next_marginal"] = shapes[f"{name}.next_ids"]
-        for array, shape in shapes.items():
-            kind = np.int32 if array.endswith("ids") else np.float32
-            np.lib.format.open_memmap(self.folder / f"{array}.npy", "w+", kind, shape).flush()
-        self._state["limits"][name] = asdict(limits)
-        self.advance(name, 0)
-
-    def arrays(self, name: str) -> dict[str, Array]:
-        files = sorted(self.folder.glob(f"{name}.*.npy"))
-        return {f.stem: np.load(f, mmap_mode="r+", allow_pickle=False) for f in files}
-
-    def done(self, name: str) -> int:
-        return int(self._state["done"].get(name, 0))
-
-    def advance(self, name: str, done: int) -> None:
-        self._state["done"][name] = done
-        self._save()
-
-    def _save(self) -> None:
-        with replacing(self.folder / "state.json") as unfinished:
-            unfinished.write_text(json.dumps(self._state), "utf-8")
+    def _path(self, part: str) -> Path:
+        return self.folder / f"{part}.npz"
 
 
 def _small(array: Array, vocabulary: int) -> Array:

@@ -31,6 +31,7 @@ from safetensors.numpy import save_file
 
 from core.errors import UserError
 from core.files import read_arrays, replacing
+from core.json_input import parse_json
 from core.methods.method import BY_PATH, BY_PREVIOUS, Value
 from core.methods.registry import find, listed
 from core.ngram.store import MAX_VOCABULARY
@@ -126,8 +127,8 @@ class CollectionHeader:
 
     @staticmethod
     def from_json(text: str) -> CollectionHeader:
-        """Raises ValueError, TypeError or KeyError for anything that is no header."""
-        raw = json.loads(text)
+        """Raises UserError, ValueError, TypeError or KeyError for anything that is no header."""
+        raw = parse_json(text, "the header")
         drafters = {str(k): Limits.from_json(v) for k, v in raw.pop("drafters").items()}
         raw["stops"] = tuple(int(t) for t in raw["stops"])
         made = CollectionHeader(drafters=drafters, **raw)
@@ -172,7 +173,7 @@ class Collection:
             )
         try:
             header = CollectionHeader.from_json(metadata["header"])
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (UserError, ValueError, TypeError, KeyError, AttributeError):
             raise UserError(_DAMAGED.format(path, "its header cannot be read")) from None
         made = Collection(Path(path), header, arrays)
         made._check()
@@ -255,9 +256,9 @@ class Collection:
     def pieces(self) -> Mapping[int, str]:
         """Token id → text, for the tokens that the file mentions. Hostile: never markup."""
         try:
-            raw = json.loads(self.arrays["pieces"].tobytes())
+            raw = parse_json(self.arrays["pieces"].tobytes(), "pieces")
             return {int(k): str(v) for k, v in raw.items()}
-        except (ValueError, AttributeError, RecursionError):
+        except (UserError, ValueError, AttributeError):
             raise UserError(_DAMAGED.format(self.path, "its token texts")) from None
 
     def piece(self, token: int) -> str:

@@ -22,6 +22,7 @@ from typing import IO, Any
 from analysis.sweep import SCHEMA, Job, Plan, Row, failed_row, results, row_of, with_same_as_plain
 from core.errors import UserError
 from core.files import replacing
+from core.json_input import read_json
 from core.traces.reader import read_ends
 
 PLAN, TABLE, FAILURES, LOCK = "sweep.json", "results.parquet", "failures.json", "sweep.lock"
@@ -215,8 +216,8 @@ def _set(values: list[Any]) -> set[str]:
 def _json(path: Path) -> dict[str, Any]:
     """A JSON file's object; empty where there is none."""
     try:
-        value = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
+        value = read_json(path)
+    except UserError:
         return {}
     return value if isinstance(value, dict) else {}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from core.errors import UserError
+from core.json_input import parse_json
 from core.rounds.draft import Array
 
 # Types of the arrays that are read, by their name in a safetensors header.
@@ -71,7 +71,7 @@ def read_arrays(path: Path, kind: str) -> tuple[dict[str, str], dict[str, Array]
         raise UserError(f"{path} is no {kind}, or is damaged") from None
     begin = 8 + int.from_bytes(raw[:8].tobytes(), "little")
     arrays = {}
-    for name, entry in json.loads(raw[8:begin].tobytes()).items():
+    for name, entry in parse_json(raw[8:begin].tobytes(), str(path)).items():
         if name != "__metadata__" and entry["dtype"] in TYPES:
             low, high = entry["data_offsets"]
             flat = np.frombuffer(raw[begin + low : begin + high], TYPES[entry["dtype"]])

@@ -11,6 +11,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from core.errors import UserError
+from core.json_input import parse_json
 
 QUESTION_FIELDS = ("user", "prompt", "question", "instruction")
 ANSWER_FIELDS = ("assistant", "answer", "response", "output")
@@ -52,9 +53,9 @@ def read_samples(path: Path) -> list[Sample]:
     samples = []
     for number, line in read_lines(path):
         try:
-            row = json.loads(line)
+            row = parse_json(line, "the line")
             user = next(row[f] for f in QUESTION_FIELDS if isinstance(row.get(f), str))
-        except (ValueError, AttributeError, StopIteration, RecursionError):
+        except (UserError, AttributeError, StopIteration):
             raise UserError(f"{path}:{number} is not a JSON object with a prompt") from None
         answer = next((row[f] for f in ANSWER_FIELDS if isinstance(row.get(f), str)), None)
         if answer is not None:

@@ -1,7 +1,7 @@
 """``find-graph``: find the draft graphs that would have saved most (Spiffy, Algorithm 2).
 
 Every prompt is denoised plainly once and its sets of (i, j) are counted; then an exact search
-chooses the best graph of every size. Counts are kept beside the graphs, prompt by prompt: an
+chooses the best graph of every size. Counts are stored beside the graphs, prompt by prompt: an
 interrupted run continues, and another ``--score`` or size needs no model. Search on other prompts
 than those the graphs are judged on.
 """
@@ -36,6 +36,7 @@ from core.diffusion.draft_graph_search import (
 from core.diffusion.graph_files import write_graph
 from core.errors import UserError
 from core.files import replacing
+from core.json_input import parse_json
 
 if TYPE_CHECKING:
     from core.diffusion.models import DiffusionLanguage
@@ -118,7 +119,7 @@ def _counted(
     settings: DenoiseSettings,
     prompts: Sequence[str],
 ) -> Iterator[tuple[SetCounts, int]]:
-    """Each prompt's counts and steps: read where an earlier run wrote them, else made and kept."""
+    """Each prompt's counts and steps: read where an earlier run wrote them, else counted and written."""
     from core.diffusion.denoise import denoise
 
     key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]
@@ -155,9 +156,9 @@ def _read(path: Path) -> list[tuple[SetCounts, int]]:
         return []
     for line in lines:
         try:
-            value = json.loads(line)
+            value = parse_json(line, "a line")
             found.append((sets_from_json(value["sets"]), int(value["steps"])))
-        except (ValueError, KeyError, TypeError, RecursionError, UserError):
+        except (ValueError, KeyError, TypeError, UserError):
             break
     return found
 

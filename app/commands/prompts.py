@@ -1,14 +1,14 @@
-"""The prompts a command is given: one on the command line or stdin, or a file of them. Light."""
+"""The prompts of a command: one on the command line or stdin, or a file of them. Light."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
 from analysis.prompts import Prompt
 from core.errors import UserError
+from core.json_input import parse_json
 from core.samples import read_lines
 
 MAX_FILE = 64 << 20  # bytes
@@ -49,10 +49,7 @@ def read_prompt_file(path: Path) -> list[Prompt]:
 
 
 def _json_prompt(line: str, where: str) -> Prompt:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        raise UserError(f"{where} is not JSON") from None
+    value = parse_json(line, where)
     prompt = value.get("prompt") if isinstance(value, dict) else None
     if not isinstance(prompt, str):
         raise UserError(f'{where} has no text in a field "prompt"')

@@ -13,7 +13,6 @@ sentence before any weight is read.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -37,6 +36,7 @@ from transformers import (
 from core.diffusion import adapter as adapters
 from core.diffusion.target import BidirectionalTarget, BlockCausalTarget, Layout
 from core.errors import UserError
+from core.json_input import read_json
 from core.methods.loading import shipped
 from core.models import checkpoint, embedded, presets
 from core.models.fast_layers import use_fast_layers
@@ -312,7 +312,7 @@ def _fetch_weights(
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         with _as_user_error(source.name):
-            named = set(json.loads(index.read_text())["weight_map"])
+            named = set(read_json(index)["weight_map"])
         head = form.stored_name("lm_head.weight")
         for key in sorted(named ^ set(expected)):
             if key != head or not form.config.tie_word_embeddings:
