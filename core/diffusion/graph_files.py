@@ -88,30 +88,28 @@ def graph_from_json(value: Any, name: str = "") -> DraftGraph:
     """Raises UserError for what is not a draft graph of a version this program reads."""
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise UserError("not a draft graph (no such format name)")
-    if value.get("version") != VERSION or isinstance(value.get("version"), bool):
+    if value.get("version") != VERSION or isinstance(value["version"], bool):
         raise UserError(f"not a draft graph of version {VERSION}")
-    raw, provenance = value.get("formulas"), value.get("provenance", {})
-    if not isinstance(raw, list) or not all(isinstance(f, list) for f in raw):
-        raise UserError("a draft graph's formulas are lists of [i, j]")
-    if not 1 <= len(raw) <= MAX_FORMULAS:
-        raise UserError(f"a draft graph has 1 to {MAX_FORMULAS} formulas, not {len(raw)}")
-    if not all(_is_pair(pair) for formula in raw for pair in formula):
-        raise UserError("a draft graph's formulas are lists of [i, j]")
-    if not isinstance(provenance, dict):
-        raise UserError("a draft graph's provenance is an object")
-    formulas = [[(i, j) for i, j in formula] for formula in raw]
-    return make_graph(formulas, _pace(value.get("pace")), name=name, provenance=provenance)
+    try:
+        formulas = [[(_whole(i), _whole(j)) for i, j in f] for f in value["formulas"]]
+        pace, provenance = _pace(**value["pace"]), {**value.get("provenance", {})}
+    except (KeyError, OverflowError, TypeError, ValueError):
+        raise UserError(
+            "a draft graph has formulas, which are lists of [i, j], a pace, which is "
+            '{"tokens": k} or {"threshold": t}, and maybe a provenance'
+        ) from None
+    return make_graph(formulas, pace, name=name, provenance=provenance)
 
 
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(type(v) is int for v in value)
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError
+    return value
 
 
-def _pace(value: Any) -> Pace:
-    if isinstance(value, dict) and len(value) == 1:
-        tokens, threshold = value.get("tokens"), value.get("threshold")
-        if type(tokens) is int:
-            return Pace(tokens)
-        if isinstance(threshold, (int, float)) and not isinstance(threshold, bool):
-            return Pace(threshold=float(threshold))
-    raise UserError('a draft graph\'s pace is {"tokens": k} or {"threshold": t}')
+def _pace(tokens: Any = None, threshold: Any = None) -> Pace:
+    if threshold is None:
+        return Pace(_whole(tokens))
+    if tokens is not None or type(threshold) not in (int, float):
+        raise TypeError
+    return Pace(threshold=float(threshold))

@@ -150,10 +150,11 @@ class NgramStore:
         """Map a store's file. Raises UserError when it is not a store, is damaged or unreadable."""
         path = Path(path)
         metadata, arrays = read_arrays(path, "n-gram store")
-        vocabulary = _checked_metadata(path, metadata)
-        tensors = _tensors(path, arrays)
-        _check_sizes(path, tensors)
-        return NgramStore(_frozen(list(tensors.values()), vocabulary), metadata)
+        _check_format(path, metadata)
+        if not _sound(metadata, arrays):
+            raise UserError(f"{path} contradicts itself: it is damaged")
+        tensors = [arrays[name] for name in TENSORS]
+        return NgramStore(_frozen(tensors, int(metadata["vocabulary"])), metadata)
 
 
 _LEVELS = [Arrays._fields.index(name) for name in ("unigrams", "bigrams", "trigrams")]
@@ -174,8 +175,7 @@ def _frozen(tensors: Sequence[Array], vocabulary: int) -> Arrays:
     return arrays
 
 
-def _checked_metadata(path: Path, metadata: Mapping[str, str]) -> int:
-    """The vocabulary. Raises UserError unless the metadata is that of a store."""
+def _check_format(path: Path, metadata: Mapping[str, str]) -> None:
     if metadata.get("format") != FORMAT:
         raise UserError(f"{path} is a safetensors file but no n-gram store")
     if metadata.get("version") != str(VERSION) or metadata.get("order") != str(ORDER):
@@ -183,40 +183,31 @@ def _checked_metadata(path: Path, metadata: Mapping[str, str]) -> int:
             f"{path} is an n-gram store of version {metadata.get('version')}, order "
             f"{metadata.get('order')}; this program reads version {VERSION}, order {ORDER}"
         )
+
+
+def _sound(metadata: Mapping[str, str], arrays: Mapping[str, Array]) -> bool:
+    """Whether metadata and arrays match, in constant time. ``lookup`` is safe for any contents.
+
+    Arrays must be aligned for the compiled search.
+    """
     try:
-        vocabulary, bits = int(metadata["vocabulary"]), int(metadata["token_bits"])
-        tokens = int(metadata["tokens"])
+        vocabulary, bits, tokens = (
+            int(metadata[k]) for k in ("vocabulary", "token_bits", "tokens")
+        )
+        for name, kind in TENSORS.items():
+            array = arrays[name]
+            if array.dtype != TYPES[kind] or array.ndim != 1 or not array.flags.aligned:
+                return False
     except (KeyError, ValueError):
-        raise UserError(f"{path} lacks some metadata: it is damaged") from None
-    if not 1 <= vocabulary <= MAX_VOCABULARY or bits != token_bits(vocabulary) or tokens < 0:
-        raise UserError(f"{path} has impossible metadata: it is damaged")
-    return vocabulary
-
-
-def _tensors(path: Path, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """The store's arrays in order, which must be aligned for the compiled search."""
-    found = {}
-    for name, kind in TENSORS.items():
-        array = arrays.get(name)
-        fits = array is not None and array.dtype == TYPES[kind] and array.ndim == 1
-        if array is None or not fits or not array.flags.aligned:
-            raise UserError(f"{path} lacks the array {name!r}: it is damaged")
-        found[name] = array
-    return found
-
-
-def _check_sizes(path: Path, tensors: Mapping[str, Array]) -> None:
-    """Check that the lengths match, in constant time. ``lookup`` is safe for any contents."""
+        return False
     for starts, above, below in (
-        ("bigram_starts", "unigrams", "bigrams"),
-        ("trigram_starts", "bigrams", "trigrams"),
+        (arrays["bigram_starts"], arrays["unigrams"], arrays["bigrams"]),
+        (arrays["trigram_starts"], arrays["bigrams"], arrays["trigrams"]),
     ):
-        at = tensors[starts]
-        fits = len(at) == len(tensors[above]) + 1
-        if not fits or at[0] != 0 or at[-1] != len(tensors[below]):
-            raise UserError(f"{path} has arrays that do not belong together: it is damaged")
-    if len(tensors["large_nodes"]) != len(tensors["large_counts"]):
-        raise UserError(f"{path} has arrays that do not belong together: it is damaged")
+        if len(starts) != len(above) + 1 or starts[0] != 0 or starts[-1] != len(below):
+            return False
+    counted = 1 <= vocabulary <= MAX_VOCABULARY and bits == token_bits(vocabulary) and tokens >= 0
+    return counted and len(arrays["large_nodes"]) == len(arrays["large_counts"])
 
 
 # ── looking up, from numba ───────────────────────────────────────────────────────────────────────
