@@ -1,7 +1,7 @@
-"""What a run shows of its drafter while it decodes: acceptance, TVD and coverage by depth, τ, time.
+"""What runs show of their drafters: acceptance, TVD and coverage by depth, τ, and time.
 
-Only observed positions count (see ``analysis.tables``). Every function takes ``Tables`` and gives a
-new DataFrame; ``by`` puts runs of one method together, or keeps every run by itself.
+Only observed positions count (see ``analysis.tables``). Every function takes ``Tables`` and returns
+a new DataFrame; ``by`` puts runs of one method together, or keeps every run by itself.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ def acceptance_histogram(tables: Tables, by: By = "method") -> pd.DataFrame:
 def tau(tables: Tables, by: By = "method", draws: int = 2000, seed: int = 0) -> pd.DataFrame:
     """Block efficiency τ with its 95 % bootstrap interval, and speed.
 
-    Whole texts are drawn anew when there are several (``text`` in the table of runs), else single
-    rounds, as if they were independent: that interval holds for this text only.
+    Whole texts are resampled when there are several (``text`` in the table of runs), else single
+    rounds, as if they were independent; that interval holds for this text only.
 
     method             the label
     runs               traces
@@ -111,11 +111,11 @@ def tau(tables: Tables, by: By = "method", draws: int = 2000, seed: int = 0) -> 
     rounds             rounds
     tokens             new tokens, the first of each text included
     tau, low, high     Σ (accepted + 1) ÷ rounds, tokens per round (whole paths), and its interval
-    over               what was drawn anew: texts or rounds
+    over               what was resampled: texts or rounds
     committed_per_round  tokens that stand in the text ÷ rounds: τ less what the end cut off
     cut                verified tokens beyond the end of a text (stop token or token limit)
     nodes_per_round    drafted nodes
-    tokens_per_second  Σ tokens ÷ Σ wall seconds of runs that tell them, prefill included
+    tokens_per_second  Σ tokens ÷ Σ wall seconds of the runs that record them, prefill included
     round_pace         committed tokens ÷ stage seconds, prefill left out
     """
     rows = []

@@ -59,9 +59,9 @@ class Plan:
 class Timing:
     """One decoding.
 
-    lengths  accepted + 1 of every round; None for generate, which does not tell its rounds
+    lengths  accepted + 1 of every round; None for generate, whose rounds are not known
     passes   its forwards; None where they are not known (prompt lookup)
-    rounds   seconds of its rounds, without prefill; None where they are not told
+    rounds   seconds of its rounds, without prefill; None where they are not known
     """
 
     variant: Variant
@@ -77,7 +77,7 @@ class Timing:
 class Row:
     """One variant's result: medians over repeats, then over prompts.
 
-    tau  Σ acceptance lengths ÷ rounds, of all runs together; None where they are not told
+    tau  Σ acceptance lengths ÷ rounds, of all runs together; None where they are not known
     plain_ratio, generate_ratio  how many times its tokens/s is that of plain / of generate, the
     median over prompts of the ratios of medians. same, prompts  on how many prompts the tokens
     equal plain decoding's in every repeat

@@ -1,10 +1,10 @@
 """Measure a drafter's calibration along the target's own continuations (TreeFlash §4, Appendix A).
 
 From an anchor the target draws N continuations at temperature 1. Along each of them, p(· | true
-prefix) is compared with what every drafter says there: q given the true tokens before, as far as
-the drafter reads them. The reference is the *marginal* p̃, the mean of p over the continuations: of
-all that know the context alone it is nearest to p in KL, and no list of K tokens holds more of p on
-average. In TVD it is a reference, no bound: a sharper q may come nearer.
+prefix) is compared with every drafter's q there, given the true tokens before as far as the drafter
+reads them. The reference is the *marginal* p̃, the mean of p over the continuations: among
+distributions that depend on the context alone it is nearest to p in KL, and no list of K tokens
+covers more of p on average. In TVD it is a reference, not a bound: a sharper q may be nearer.
 
 The continuations of an anchor are one tree, whose shared beginnings are scored once, so a depth of
 all N costs one forward. A continuation that ends the text is followed no further.
@@ -90,7 +90,7 @@ def calibrate(
     plan: Plan = Plan(),
     report: Report = lambda done, what: None,
 ) -> pd.DataFrame:
-    """Measure, or go on where ``folder`` stands, and write the tables there.
+    """Measure, or continue the measurement in ``folder``, and write the tables there.
 
     Raises UserError for a plan out of range or a folder that holds another measurement.
     """
@@ -137,7 +137,7 @@ def anchors(plan: Plan, places: Sequence[range]) -> list[Anchor]:
 
 def _places(answer: int, text: Array, stops: frozenset[int]) -> range:
     """Where an anchor can stand: at the text's new tokens but the last, or at that one if it is
-    alone; nowhere in a text that is stopped at once, behind which nothing is said."""
+    alone; nowhere in a text that ends at once."""
     if int(text[answer]) in stops:
         return range(0)
     return range(answer, max(answer + 1, len(text) - 1))
@@ -148,7 +148,7 @@ def _places(answer: int, text: Array, stops: frozenset[int]) -> range:
 
 @dataclass(frozen=True, eq=False)
 class Branches:
-    """Continuations of one anchor as a tree, and what the target says after every row.
+    """Continuations of one anchor as a tree, and the target's p after every row.
 
     draft  the rows; p  float32 [N, V] after each of them
     paths  per continuation its rows from the root on, as far as the text goes
@@ -300,7 +300,7 @@ def averaged(
 
 
 def _prepared(folder: Path, source: Source, prompts: Sequence[Sequence[int]], plan: Plan) -> Path:
-    """The folder of finished anchors, when what stands there is the same measurement."""
+    """The folder of finished anchors, if it belongs to the same measurement."""
     identity = {
         **source.identity,
         "drafters": sorted(source.drafters),

@@ -105,10 +105,10 @@ def first_mismatches(tables: Tables, by: By = "method") -> pd.DataFrame:
 
     method   the label
     rank     of the target's token there, 2 … ; NA where it was none of the candidates and no probe
-        says more, or the record does not say
+        knows it
     outside  whether it was none of the candidates
     count    rounds
-    drafted  of these, how many had that sibling in the tree, so that the walk went on
+    drafted  of these, how many had that sibling in the tree, so that the walk continued
     share    count ÷ rounds with a mismatch
     """
     spine = tables.positions[tables.positions["spine"]]
@@ -123,9 +123,9 @@ def first_mismatches(tables: Tables, by: By = "method") -> pd.DataFrame:
 
 @documented
 def after_sibling(tables: Tables, by: By = "method", per_depth: bool = False) -> pd.DataFrame:
-    """How well the draft does after a sibling was taken, against along the spine.
+    """How well drafts do after a sibling was accepted, compared with along the spine.
 
-    Positions at depth ≥ 2, told apart by the accepted nodes above them: all the drafter's best
+    Positions at depth ≥ 2, by the accepted nodes above them: all the drafter's best
     (along the spine); the parent is not (after a sibling); an earlier one is not (further behind a
     sibling).
 

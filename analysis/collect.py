@@ -167,12 +167,12 @@ def collect(
     arrays, limits = dict(text), {}
     for number, (name, drafter) in enumerate(source.drafters.items()):
 
-        def tell(done: float, name: str = name, number: int = number) -> None:
+        def step(done: float, name: str = name, number: int = number) -> None:
             report((number + done) / len(source.drafters), name)
 
         place = _Place(source, name, drafter, text["tokens"][: end - 1], answer)
         limits[name] = _limits(place, plan)
-        found = _gather(place, limits[name], work, plan, tell)
+        found = _gather(place, limits[name], work, plan, step)
         arrays |= {f"{name}.{key}": values for key, values in found.items()}
     header = CollectionHeader(
         name=source.facts.name,
@@ -200,7 +200,7 @@ def collect(
 
 
 class EndlessTarget(Target):
-    """The target without stop tokens: text goes on where a last round's draft reaches."""
+    """The target without stop tokens: text continues as far as a last round's draft reaches."""
 
     @property
     def stop_ids(self) -> frozenset[int]:
@@ -349,7 +349,7 @@ class _Work:
         self._identity = json.dumps(identity)
 
     def begin(self) -> None:
-        """Continue what is there if it is the same work, else start anew."""
+        """Continue what is there if it is the same work, else start again."""
         plan = self.folder / "plan.json"
         try:
             if plan.is_file() and plan.read_text("utf-8") == self._identity:

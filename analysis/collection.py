@@ -96,7 +96,7 @@ def _check_whole(numbers: list[int]) -> None:
 
 @dataclass(frozen=True)
 class CollectionHeader:
-    """Where a file comes from. It answers as a target does where a builder asks for one.
+    """Where a file comes from. Builders take it for the target that they are made for.
 
     end      index behind the last new token; ``answer``: of the first
     sampling the target's rule, as in a trace's settings
@@ -162,7 +162,7 @@ class Collection:
 
     @staticmethod
     def load(path: Path) -> Collection:
-        """Map a file. Raises UserError when it is none, is damaged or cannot be read."""
+        """Map a file. Raises UserError for a damaged or unreadable file, or one of another kind."""
         metadata, arrays = read_arrays(Path(path), "collected text")
         if metadata.get("format") != FORMAT:
             raise UserError(f"{path} is a safetensors file but no collected text")
@@ -229,7 +229,7 @@ class Collection:
         return Candidates(self._read(f"{drafter}.ids", at), self._read(f"{drafter}.log_q", at))
 
     def tables(self, drafter: str, position: int) -> dict[str, Array]:
-        """What stands behind each of a depth's best tokens, [L, M, S]: ids, log_q and, if the file
+        """The lists behind each of a depth's best tokens, [L, M, S]: ids, log_q and, if the file
         holds it, marginal. Empty for a drafter whose states are depths. Raises as ``lists``."""
         if not self.header.drafters[drafter].candidates:
             return {}

@@ -21,7 +21,7 @@ from core.stats import difference
 def compare(tables: Tables, draws: int = 2000) -> pd.DataFrame:
     """τ of every two methods on the texts both have, and its difference.
 
-    Texts are drawn anew, the same for both; one text gives a difference but no interval. Several
+    Texts are resampled, the same for both; one text gives a difference but no interval. Several
     runs of one method on one text count together.
 
     method, other      the two labels

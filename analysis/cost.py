@@ -121,7 +121,7 @@ def _terms(form: str, sizes: Array, seconds: Array) -> tuple[float, ...]:
 class Stage:
     """Seconds of a method's round besides the verification, at one budget.
 
-    draft   with what the drafter does first: it takes in what was committed before
+    draft   the drafter reads what was committed before, and drafts
     commit  verification's walk, the target's cache and what the drafter does with new tokens
     rows    mean rows of its drafts, root included
     """
@@ -187,7 +187,7 @@ def best(found: Sequence[Estimate]) -> Estimate:
 # ── a result as JSON ──────────────────────────────────────────────────────────────────────────────
 
 FORMAT, VERSION = "draftscope-cost", 1
-LARGEST = 4096  # points of a fit, stages; nobody measures as many
+LARGEST = 4096  # points of a fit, or stages
 ROUNDS = 8  # of a decoding that times the stages, at least
 
 

@@ -1,6 +1,6 @@
 """Figures of the tables, for reports and the studio. Never imports torch.
 
-Each takes the table of its name and gives a plotly figure. A method has one colour (of Okabe and
+Each function makes a plotly figure of one table. A method has one colour (of Okabe and
 Ito's, made for colour-blind readers) and, as a second sign, its own marker and dash; causes of
 death have a hatch. Names come from traces and are escaped: plotly would read markup in them.
 """
@@ -79,7 +79,7 @@ def acceptance_by_depth(per_depth: Frame, theme: Theme = "auto") -> go.Figure:
 def coverage_by_depth(
     per_depth: Frame, theme: Theme = "auto", k: Sequence[int] = (1, 4, 16)
 ) -> go.Figure:
-    """Top-K coverage against depth: a line per method and K, the K told by the marker's size."""
+    """Top-K coverage against depth: a line per method and K, the marker's size shows K."""
     figure = _figure("Top-K coverage by depth", theme)
     for look, name, part in _series(per_depth):
         for size, best in enumerate(k):
@@ -109,7 +109,7 @@ def lengths(acceptance_histogram: Frame, theme: Theme = "auto") -> go.Figure:
 
 
 def reliability_curve(curve: Frame, theme: Theme = "auto") -> go.Figure:
-    """Accepted share against the probability given, with Wilson's 95 % intervals."""
+    """Accepted share against the mean probability, with Wilson's 95 % intervals."""
     event = "".join(curve["event"].head(1))
     titles = {"path": "Reliability of path probabilities", "step": "Reliability of q at each step"}
     figure = _figure(titles.get(event, "Reliability"), theme)
@@ -130,7 +130,7 @@ def reliability_curve(curve: Frame, theme: Theme = "auto") -> go.Figure:
 def cause_bars(causes: Frame, theme: Theme = "auto", observed: bool = True) -> go.Figure:
     """Shares of the causes, stacked, by depth or sort of token; a group of bars per method.
 
-    ``observed`` leaves the unreached nodes out: nobody knows what would have become of them.
+    ``observed`` leaves out the unreached nodes, whose outcome is not known.
     """
     ends = not {ACCEPTED, OUTRANKED}.intersection(causes["cause"])
     nodes = "What became of observed nodes" if observed else "What became of drafted nodes"

@@ -33,7 +33,7 @@ class RealRun:
     """A real run of one prompt with one graph.
 
     seconds, plain_seconds  the run's, and those of plain denoising
-    predicted   whether it needed the calls that the simulation says
+    predicted   whether it needed the calls that the simulation found
     divergence  None: it wrote what plain denoising wrote
     """
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt, and the part of its collection that it says it comes from ("maths", "code")."""
+    """A prompt, and the source that its file names ("maths", "code")."""
 
     text: str
     source: str = ""

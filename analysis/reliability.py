@@ -45,7 +45,7 @@ def reliability(
     bin        number from 0, by rising q
     low, high  the bin's bounds
     nodes      nodes in it
-    mean_q     mean probability they were given
+    mean_q     their mean probability
     accepted   nodes that were accepted
     share, share_low, share_high  accepted ÷ nodes, Wilson's 95 % interval
     gap        share − mean_q; below 0 the drafter was overconfident
@@ -70,7 +70,7 @@ def calibration_error(
     event      path or step (see the module)
     nodes      nodes whose q is known
     unknown    nodes left out, a q on their path being unknown
-    mean_q     mean probability they were given
+    mean_q     their mean probability
     share      of them that was accepted
     bias       mean_q − share; above 0 the drafter is overconfident
     ece_mass   error over bins of equal mass

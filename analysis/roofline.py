@@ -2,9 +2,9 @@
 
 Counted from the modules themselves. A forward reads every weight once, the keys and values of its
 context once, and writes those of its own rows; it multiplies its rows by every matrix and its
-queries by the keys and values they may see. Left out, so that a floor stays one: activations and
-logits, the looked-up rows of an embedding, norms, softmax and rotary turns, and whatever an
-implementation reads twice. Every weight counts as read, so mixtures of experts are overstated.
+queries by the keys and values they may see. Not counted, so that the result is a lower bound:
+activations and logits, the rows looked up in an embedding, norms, softmax, rotary embedding, and
+what an implementation reads twice. All weights count, so mixtures of experts are overstated.
 
 A multiply-add is two FLOPs. A floor is the larger of bytes ÷ the measured copy bandwidth and
 FLOPs ÷ the measured rate of a matrix product; the share reached is the floor ÷ the seconds taken.
@@ -317,7 +317,7 @@ class Gauge:
 
     @property
     def machine(self) -> Machine:
-        """From the medians of the samples; one is taken where there is none."""
+        """From the medians of the samples, of which there is at least one."""
         if not self._copies:
             self.sample()
         moved, flops = 2 * self._source.nbytes, 2 * len(self._matrix) ** 3

@@ -91,7 +91,7 @@ def _chance(logs: Array) -> Array:
 
 
 def _beyond_root(values: Array) -> Array:
-    """As float64, without a value for the root, which nobody drafted in this round."""
+    """As float64, without a value for the root, which was not drafted."""
     numbers = values.astype(np.float64)
     numbers[0] = np.nan
     return numbers

@@ -168,7 +168,7 @@ def results(rows: Sequence[Row]) -> pd.DataFrame:
     budget             drafted nodes a round; a chain and plain decoding run at their own
     seed               of the target's rule; decides nothing at temperature 0
     prompt             index of the prompt in the plan, from 0
-    source             the part of its collection the prompt says it comes from, or empty
+    source             the source that the prompt's file names, or empty
     prompt_hash        of the prompt's text
     prompt_text        the prompt
     prompt_tokens      of the prompt in the model's chat template
@@ -184,7 +184,7 @@ def results(rows: Sequence[Row]) -> pd.DataFrame:
     acceptance_lengths  accepted + 1 of every round
     token_ids          the new tokens
     temperature, top_k, top_p, max_new_tokens  the target's rule and the limit
-    model, model_revision  the target and its version, where it tells one
+    model, model_revision  the target and its version, where it is known
     drafter, drafter_sha256  kind of drafter, and a hash of its weights
     dtype, device      what it computed in, and on
     hardware           the GPU's name, or CPU
@@ -289,7 +289,7 @@ def _same(row: Row, plain: Mapping[tuple[str, int], list[int]]) -> bool | None:
     return row["token_ids"] == expected
 
 
-# ── what it says ─────────────────────────────────────────────────────────────────────────────────
+# ── scores ─────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
@@ -298,7 +298,7 @@ class Score:
 
     texts        different ones: prompts, or prompts × seeds where the seed decides
     tau          Σ acceptance lengths ÷ rounds, with its 95 % bootstrap interval ``low``, ``high``:
-                 whole texts are drawn anew, or single rounds when there is but one text
+                 whole texts are resampled, or single rounds when there is one text
     same         runs with plain decoding's tokens, of ``judged`` that could be with_same_as_plain
     """
 

@@ -2,7 +2,7 @@
 
 sweep.json       the plan
 traces/          a trace per finished run: written elsewhere, renamed when it is whole
-results.parquet  the table, made anew from the traces and the failures
+results.parquet  the table, made from the traces and the failures
 failures.json    runs that failed, each with its sentence; the next call tries them again
 unfinished/      what is being written; a killed call's leftovers go with the next one
 sweep.lock       held while a sweep works here
@@ -74,10 +74,10 @@ class Folder:
             report(done / len(known))
             if (row := _row(job, self.path / TRACES / job.file)) is not None:
                 self._rows[job.name] = row
-        told = _json(self.path / FAILURES)
+        failures = _json(self.path / FAILURES)
         left = {job.name for job in self.remaining()}
-        self._failures = {k: v for k, v in told.items() if k in left and isinstance(v, str)}
-        if self._failures != told:  # mended just before a kill, or of a plan that is gone
+        self._failures = {k: v for k, v in failures.items() if k in left and isinstance(v, str)}
+        if self._failures != failures:  # some were mended before a kill, or left the plan
             self._write_failures()
 
     def unfinished(self, job: Job) -> Path:

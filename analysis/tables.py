@@ -177,8 +177,8 @@ def is_tree(record: Round) -> bool:
 def _runs(tables: Tables) -> pd.DataFrame:
     """One line per run.
 
-    run                the name it was given
-    method             method, budget and what else tells these runs apart
+    run                its name
+    method             method, budget and the other settings in which these runs differ
     text               key of the text that a whole run writes: equal for runs of one target,
         prompt, token limit, sampling, seed, dtype and kind of device
     prompt             the prompt's first 80 characters
@@ -192,7 +192,7 @@ def _runs(tables: Tables) -> pd.DataFrame:
     accepted           accepted drafted nodes
     cut                verified tokens beyond the text's end: Σ (accepted + 1) − committed
     tau                Σ (accepted + 1) ÷ rounds, tokens per round
-    wall_seconds       s, prefill to the last token, as the footer says; NaN when it does not
+    wall_seconds       s, prefill to the last token, by the footer; NaN where that lacks it
     stage_seconds      s, Σ of all stages of all rounds, without prefill
     tokens_per_second  tokens ÷ wall_seconds, prefill included
     round_pace         committed ÷ stage_seconds in tokens/s, prefill left out
@@ -298,7 +298,7 @@ def _positions(tables: Tables) -> pd.DataFrame:
     depth         1 … L
     tested        whether anything was drafted there, so that it could be accepted
     accepted      whether the target's token there was drafted, hence accepted
-    in_text       whether that token stands in the text, not beyond its end
+    in_text       whether that token is in the text, not beyond its end
     rank          of the target's token among the drafter's, 1 = best: the drafted node's, else its
         place among the candidates, else the probe's over the vocabulary; NaN: not recorded
     outside       whether the token was none of the candidates

@@ -229,7 +229,7 @@ def _optimal(info: BuilderInfo | None, options: Options) -> bool:
 
 
 def _check_drafter(chosen: Method, method: str, options: Options, limits: Limits) -> None:
-    """Raises UserError for options that change what the drafter says otherwise than by cutting."""
+    """Raises UserError for options with which the drafter would propose something else."""
     for option in chosen.drafter_options:
         wanted, held = options[option.name], limits.setting(option.name)
         if option.collect is None and held is not None and held != wanted:

@@ -29,7 +29,7 @@ Numbers = Sequence[float] | Array
 
 
 def resample(sums: Numbers, counts: Numbers, draws: int = 2000, seed: int = 0) -> Array:
-    """Bootstrap draws [draws] of Σ sums ÷ Σ counts when whole units are drawn anew.
+    """Bootstrap draws [draws] of Σ sums ÷ Σ counts, resampling whole units.
 
     The same number of units and the same seed draw the same units: the draws of two methods,
     unit by unit on the same prompts, are then paired and may be subtracted. NaN where a draw
@@ -65,7 +65,7 @@ def difference(
 
 
 def bootstrap(runs: Sequence[Sequence[int]], draws: int = 2000) -> tuple[float, float]:
-    """95 % interval of τ = Σ lengths ÷ Σ rounds when whole prompts are drawn anew."""
+    """95 % interval of τ = Σ lengths ÷ Σ rounds, resampling whole prompts."""
     return interval(resample([sum(run) for run in runs], [len(run) for run in runs], draws))
 
 
