@@ -718,9 +718,7 @@ def test_a_folder_is_the_text_below_it(tmp_path):
     ):
         (tmp_path / name).write_bytes(content)
     assert expand([tmp_path]) == [tmp_path / "a.txt", tmp_path / "b" / "z.py"]
-    assert expand([tmp_path / "b" / "latin"]) == [
-        tmp_path / "b" / "latin"
-    ]
+    assert expand([tmp_path / "b" / "latin"]) == [tmp_path / "b" / "latin"]
     for path in (tmp_path / "none", tmp_path / ".git" / "no"):
         with pytest.raises(UserError, match="no file"):
             expand([path])
