@@ -50,13 +50,19 @@ def test_no_answer_to_a_link_holds_the_run_s_own_ticket(runs: Runs, ask: Asks):
     link = ask["share"]({"ticket": ticket})["link"]
     assert ask["runs"]({"tickets": [link]})["runs"][0]["ticket"] == link
     one = {"ticket": link, "tickets": [link, link], "round": 0, "row": 1, "form": "dot"}
-    for name in set(ask) - {"gallery", "example", "parquet"}:
+    for name in set(ask) - {"examples", "example", "parquet"}:
         answer = ask[name](one)
         assert "error" not in answer and ticket not in str(answer), name
     run = runs.get(ticket)
-    assert run is not None and not run.stop.is_set()  # `halt` was asked, too
-    ask["halt"]({"ticket": ticket})
+    assert run is not None and not run.stop.is_set()  # `stop` was asked, too
+    ask["stop"]({"ticket": ticket})
     assert run.stop.is_set()
+
+
+@pytest.mark.parametrize("ticket", [None, "", 7, [], {"a": 1}, "no such ticket"])
+def test_answers_need_a_ticket(ask: Asks, ticket: object):
+    assert ask["updates"]({"ticket": ticket})["run"] is None
+    assert ask["inspect"]({"ticket": ticket, "round": 0, "row": 0}) == GONE
 
 
 def test_numbers_never_move_to_another_letter(runs: Runs, ask: Asks):
@@ -73,7 +79,7 @@ def test_a_method_file_is_named_without_its_folders(runs: Runs, ask: Asks):
     ticket = runs.open(trace("/home/ada/secret/mine.py"))
     assert ask["runs"]({"tickets": [ticket]})["runs"][0]["method"] == "mine.py"
     asked = {"ticket": ticket, "round": 0}
-    for answer in (ask["draw"](asked), ask["save"](asked), ask["take"](asked | {"form": "dot"})):
+    for answer in (ask["draw"](asked), ask["save"](asked), ask["export"](asked | {"form": "dot"})):
         assert answer["name"].startswith("draftscope-mine-")
 
 
@@ -85,11 +91,20 @@ def test_no_file_is_larger_than_a_page_takes(
 ):
     asked = {"ticket": runs.open(trace()), "round": 0}
     monkeypatch.setattr(files, "MAX_NODES", 10)
-    assert ask["take"](asked | {"form": "nodes.csv"}) == {"error": files.TOO_LARGE}
-    assert "data" in ask["take"](asked | {"form": "trace"})
+    assert ask["export"](asked | {"form": "nodes.csv"}) == {"error": files.TOO_LARGE}
+    assert "data" in ask["export"](asked | {"form": "trace"})
     monkeypatch.setattr(files, "MAX_UPLOAD", 1000)
-    for answer in (ask["save"](asked), ask["take"](asked | {"form": "trace"})):
+    for answer in (ask["save"](asked), ask["export"](asked | {"form": "trace"})):
         assert "run --trace" in answer["error"]
+
+
+def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "bomb.jsonl.gz"
+    write_trace(path, trace(count=3))
+    assert len(files.open_upload(path).trace().rounds) == 3
+    monkeypatch.setattr(files, "MAX_UNPACKED", 2000)
+    with pytest.raises(UserError, match="unpacks to more"):
+        files.open_upload(path).trace()
 
 
 def test_two_tabs_may_upload_the_same_file_at_once(runs: Runs, tmp_path: Path):

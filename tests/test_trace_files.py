@@ -168,11 +168,11 @@ def asked(found: TraceFiles) -> tuple[Any, Any]:
 def test_only_listed_files_open_by_their_names(folder: Path):
     found = find([folder / "good.jsonl.gz", folder / "cut.jsonl"])
     runs, ask = asked(found)
-    topics = [group["topic"] for group in ask["gallery"]({})["prompts"]]
+    topics = [group["topic"] for group in ask["examples"]({})["prompts"]]
     assert topics[:2] == ["From the command line", "maths"]
-    assert [group["topic"] for group in asked(TraceFiles())[1]["gallery"]({})["prompts"]] == topics[
-        1:
-    ]
+    assert [
+        group["topic"] for group in asked(TraceFiles())[1]["examples"]({})["prompts"]
+    ] == topics[1:]
     for file in found.files:
         run = runs.get(ask["example"]({"name": file.name})["ticket"])
         assert run is not None and len(run.rounds) == 3

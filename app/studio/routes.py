@@ -38,15 +38,15 @@ class Routes:
 
     def of_runs(self) -> dict[str, Route]:
         return {
-            "news": lambda q: self._runs.updates(get(q, "ticket"), whole(get(q, "since")) or 0),
+            "updates": lambda q: self._runs.updates(get(q, "ticket"), whole(get(q, "since")) or 0),
             "inspect": self._inspect,
             "save": lambda q: trace_file(self._run(get(q, "ticket")).trace()),
             "draw": self._draw,
-            "take": self._export,
+            "export": self._export,
             "share": self._share,
             "compare": self._compare,
-            "halt": self._stop,
-            "gallery": lambda _: {
+            "stop": self._stop,
+            "examples": lambda _: {
                 "prompts": self._examples.groups(denoising=False),
                 "first": shipped.FIRST,
             },

@@ -97,7 +97,7 @@ class Calibration {
   }
 
   async _example() {
-    const { first } = await this.source.gallery({}), { ticket } = await this.source.example({ name: first });
+    const { first } = await this.source.examples({}), { ticket } = await this.source.example({ name: first });
     const { runs } = await this.source.runs({ tickets: ticket ? [ticket] : [] });
     if (!this.choosing) this._take(runs, ticket);
   }

@@ -549,7 +549,7 @@ class DenoiseView {
   async _turn(whole) {
     let answer = null;
     if (whole) {
-      answer = await answered(this.source.formulas({ ticket: this.main.feed.ticket }));
+      answer = await answered(this.source.outline({ ticket: this.main.feed.ticket }));
       if (answer.error) return this.complain(answer.error);
     }
     this.whole = answer;
@@ -592,7 +592,7 @@ class DenoiseView {
     if (this.unlike || !this.runs.every((run) => run.header)) return;
     this.unlike = [];
     try {
-      this.unlike = (await this.source.unlike({ tickets: this.runs.map((run) => run.feed.ticket) })).unlike || [];
+      this.unlike = (await this.source.differences({ tickets: this.runs.map((run) => run.feed.ticket) })).unlike || [];
     } catch (error) {
       this.unlike = ["the server did not say whether these runs can be compared"];
     }
@@ -673,7 +673,7 @@ class DenoiseView {
   /** The graph in sight for graphviz: the calibrated one is here, a call's comes from the server. */
   _dot() {
     if (this.whole) return handOut("draftscope-calibrated-graph.dot", new Blob([this.whole.dot], { type: "text/vnd.graphviz" }));
-    return takeAnswer(this.source.take({ ticket: this.main.feed.ticket, round: this.main.steps[this.place].at, form: "dot" }));
+    return takeAnswer(this.source.export({ ticket: this.main.feed.ticket, round: this.main.steps[this.place].at, form: "dot" }));
   }
 
   // ── where we are ───────────────────────────────────────────────────────────────────────────

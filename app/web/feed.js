@@ -55,12 +55,12 @@ class Feed {
     const { ticket, active, source } = this, kept = () => [...FEEDS].some((feed) => feed.ticket === ticket);
     this.forget();
     // Not at once: what opens several runs may give this one to another of its feeds.
-    if (active) queueMicrotask(() => kept() || answered(source.halt({ ticket })));
+    if (active) queueMicrotask(() => kept() || answered(source.stop({ ticket })));
   }
 
   /** Somebody pressed Stop. */
   halt() {
-    if (this.active) this.source.halt({ ticket: this.ticket }).then(() => this.wake(), () => {});
+    if (this.active) this.source.stop({ ticket: this.ticket }).then(() => this.wake(), () => {});
   }
 
   wake() {
@@ -75,7 +75,7 @@ class Feed {
     let pause = null;
     try {
       const { run, ticket } = this;
-      const news = await this.source.news({ ticket, since: this.rounds.length });
+      const news = await this.source.updates({ ticket, since: this.rounds.length });
       if (!this.closed) pause = this._take(news, run);
     } catch (error) {
       this.hear.silent();

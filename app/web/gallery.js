@@ -38,7 +38,7 @@ class Gallery {
 
   /** Show what there is; asked for anew each time, since runs come and go. */
   async draw() {
-    const [examples, runs] = await Promise.all([this._ask("gallery"), this._ask("runs", { tickets: shelved() })]);
+    const [examples, runs] = await Promise.all([this._ask("examples"), this._ask("runs", { tickets: shelved() })]);
     const sections = (examples.prompts || []).map((entry) => (entry.files ? this._given(entry) : this._prompt(entry)));
     const mine = (runs.runs || []).filter((run) => run.rounds);
     if (mine.length) sections.unshift(this._section("Runs of this tab", "", mine.map((run) => this._run(run))));
@@ -52,7 +52,7 @@ class Gallery {
     if (!prompts.some((entry) => entry.reading)) return;
     this.timer = setTimeout(async () => {
       if (!this.element.isConnected) return;
-      const examples = await this._ask("gallery");
+      const examples = await this._ask("examples");
       for (const file of (examples.prompts || []).flatMap((entry) => entry.files || [])) this._learn(file);
       this._follow(examples);
     }, AGAIN);

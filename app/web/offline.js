@@ -28,7 +28,7 @@ class FileSource {
     this.blocks = new Map();
   }
 
-  async news({ ticket, since }) {
+  async updates({ ticket, since }) {
     const model = { state: "absent", message: "", fraction: null }, run = this.file.runs[ticket];
     if (!run) return { model, run: null };
     const { header, rounds, message } = run;
@@ -53,7 +53,7 @@ class FileSource {
     return { cautions: this.file.cautions };
   }
 
-  halt() {
+  stop() {
     return NOTHING_ELSE;
   }
 }

@@ -181,7 +181,7 @@ class SaveMenu {
     this.panel = h("dialog", { class: "ds-help ds-save", "aria-label": "Save or export" }, h("h3", {}, "Take it with you"),
       this._line("Whole tree", this._pictures(() => wholeTree(pane.tree), "tree")),
       this._line("Tree as shown", this._pictures(() => picture(pane.tree.svg), "view")),
-      ...(pane.source.take ? FILES.map(([words, forms]) => this._line(words, forms.map((form) => this._file(...form)))) : []),
+      ...(pane.source.export ? FILES.map(([words, forms]) => this._line(words, forms.map((form) => this._file(...form)))) : []),
       this.said, button("Close", { class: "ds-button" }, () => this.panel.close()));
     this.panel.addEventListener("keydown", (event) => event.stopPropagation());
     this.panel.addEventListener("click", (event) => event.target === this.panel && this.panel.close());
@@ -207,7 +207,7 @@ class SaveMenu {
   _file(form, words) {
     return this._act(words, () => {
       const { feed, at } = this.pane, dark = document.body.classList.contains("dark");
-      return takeAnswer(this.pane.source.take({ ticket: feed.ticket, round: at, form, dark }));
+      return takeAnswer(this.pane.source.export({ ticket: feed.ticket, round: at, form, dark }));
     });
   }
 

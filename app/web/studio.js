@@ -1,5 +1,5 @@
 // The view as a whole: status, tools, keys and playing around one pane, or up to four in a
-// comparison. A source gives it rounds ({news, inspect, halt, compare}) and more where it can ({save,
+// comparison. A source gives it rounds ({updates, inspect, stop, compare}) and more where it can ({save,
 // draw, take, share, gallery, example, runs, measure}); live runs and opened traces are the same to
 // it. Rounds stay here: stepping and scrubbing never ask the server.
 
@@ -59,7 +59,7 @@ class Studio {
 
   _build(element) {
     const many = this.where.places > 1, source = this.source;
-    this.gallery = source.gallery ? new Gallery(source, (tickets, names) => this._chosen(tickets, names), many) : null;
+    this.gallery = source.examples ? new Gallery(source, (tickets, names) => this._chosen(tickets, names), many) : null;
     this.empty = h("div", { class: "ds-empty" },
       h("p", { class: "ds-empty-title" }, many ? "Two to four runs on one text" : "Every drafted tree, as the target sees it"),
       h("p", {}, many ? "Choose methods and press Start, or put examples and traces side by side. The trees step together by the place in the text."
@@ -86,9 +86,9 @@ class Studio {
     this.about = h("span", { class: "ds-about" });
     this.chips = h("span", { class: "ds-chips" });
     this.banner = h("p", { class: "ds-banner", role: "alert", hidden: true });
-    this.examplesButton = button("Examples", { class: "ds-button", title: "Examples, files of the command line, and runs of this tab (e)", hidden: !this.source.gallery }, () => this.showExamples());
+    this.examplesButton = button("Examples", { class: "ds-button", title: "Examples, files of the command line, and runs of this tab (e)", hidden: !this.source.examples }, () => this.showExamples());
     this.compareButton = button("Compare…", { class: "ds-button", disabled: true, title: "Put this run into a comparison" }, () => goTo({ view: "compare", ticket: this.panes[0].feed.ticket }));
-    this.compareButton.hidden = this.where.places > 1 || !this.source.gallery;
+    this.compareButton.hidden = this.where.places > 1 || !this.source.examples;
     this.saveButton = button("Save trace", { class: "ds-button", disabled: true, title: "Download this run as .jsonl.gz" }, () => this.panes[0].saveTrace());
     return h("div", { class: "ds-top-line" },
       h("div", { class: "ds-status" }, this.modelChip, this.modelBar, this.chips, this.about, h("span", { class: "ds-spring" }), this.examplesButton, this.compareButton, this.saveButton),

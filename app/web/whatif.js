@@ -53,7 +53,7 @@ class WhatIf {
       h("section", { class: "ds-card ds-lab", "aria-label": "Text and draft" },
         h("header", {}, this.heading, h("span", { class: "ds-soft" }, "of the simulated run; click a token, or step with ← → on the text"), h("span", { class: "ds-spring" }), this.flip, fit,
           pictureButtons("this tree", () => wholeTree(this.tree), () => fileName(`what-if ${this.chosen.name} ${this.budget}`)),
-          ["dot", "graphml"].map((form) => saveButton({ dot: "DOT", graphml: "GraphML" }[form], { class: "ds-button", title: `Save this draft as ${form}`, "aria-label": `Save this draft as ${form}` }, () => takeAnswer(this.source.take({ ...this.asked, form }))))),
+          ["dot", "graphml"].map((form) => saveButton({ dot: "DOT", graphml: "GraphML" }[form], { class: "ds-button", title: `Save this draft as ${form}`, "aria-label": `Save this draft as ${form}` }, () => takeAnswer(this.source.export({ ...this.asked, form }))))),
         this.strip, h("div", { class: "ds-whatif-tree" }, this.tree.element, this.nodes.element), this.node));
     this.body.hidden = true;
     this.empty = h("p", { class: "ds-soft ds-tell" }, "A collected text holds what every drafter said at every position of one greedy text. Open one, or make one: python -m app collect OUT --prompt …");

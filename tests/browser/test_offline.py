@@ -18,7 +18,6 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from app.export.offline import offline_page
 from app.notebook import View
-from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from tests.browser.steps import NODE, Open, at_round, run, state, title, watch
 from tests.fakes import make_header, make_run
@@ -280,19 +279,8 @@ def test_a_shared_run_can_be_watched_and_not_stopped(visit: Open):
 
 def tries_to_stop(other: Page, page: Page) -> None:
     """Press Stop on one page: the run on the other goes on."""
-    with other.expect_response(lambda answer: '"halt"' in (answer.request.post_data or "")):
+    with other.expect_response(lambda answer: '"stop"' in (answer.request.post_data or "")):
         other.locator("#ds-stop").click()
     rounds = page.locator(".ds-band").count()
     expect(page.locator(".ds-band").nth(rounds + 1)).to_be_visible()  # two came after
     expect(state(page).first).to_have_attribute("data-state", "running")
-
-
-def test_a_saved_run_is_the_run(visit: Open, tmp_path: Path):
-    page = visit()
-    run(page, "hello again")
-    page.locator(".ds-tree").first.focus()
-    page.keyboard.press("s")
-    name, data = saved(page, "The run", "Trace")
-    path = tmp_path / name
-    path.write_bytes(data)
-    assert read_trace(path).complete

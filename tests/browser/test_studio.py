@@ -58,7 +58,7 @@ def test_a_run_shows_text_tree_and_numbers(visit: Open):
     expect(page.locator(".ds-stage-key")).to_contain_text("verify 87 ms")
 
 
-def test_stepping_by_keys_scrubber_and_token(visit: Open):
+def test_stepping_by_keys_scrubber_and_token_and_playing(visit: Open):
     page = visit()
     run(page, "hello")
     page.keyboard.press("Home")
@@ -73,20 +73,14 @@ def test_stepping_by_keys_scrubber_and_token(visit: Open):
     page.locator(".ds-strip .ds-token").first.click()
     expect(title(page)).to_have_text(at_round(1))
     expect(page.locator(".ds-band.current")).to_have_count(1)
-    page.locator(".ds-lengths").click(position={"x": 60, "y": 20})
-    expect(title(page)).not_to_have_text(at_round(1))
-
-
-def test_space_plays_and_pauses(visit: Open):
-    page = visit()
-    run(page, "hello")
-    page.keyboard.press("Home")
     page.locator(".ds-tree").focus()
     page.keyboard.press("Space")
     expect(page.get_by_role("button", name="Pause")).to_be_visible()
     expect(title(page)).to_have_text(at_round(2))
     page.keyboard.press("Space")
     expect(page.get_by_role("button", name="Play")).to_be_visible()
+    page.locator(".ds-lengths").click(position={"x": 200, "y": 20})
+    expect(title(page)).not_to_have_text(at_round(2))
 
 
 def test_a_click_opens_the_inspector_and_escape_closes_it(visit: Open):
@@ -369,18 +363,6 @@ def test_a_hostile_trace_stays_text(visit: Open, tmp_path: Path):
     expect(page.locator(".ds-about")).to_contain_text("<img src=x onerror")
 
 
-def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from app.studio import files
-    from core.errors import UserError
-
-    path = tmp_path / "bomb.jsonl.gz"
-    write_trace(path, Trace(make_header(), tuple(make_run(3)), {}))
-    assert len(files.open_upload(path).trace().rounds) == 3
-    monkeypatch.setattr(files, "MAX_UNPACKED", 2000)
-    with pytest.raises(UserError, match="unpacks to more"):
-        files.open_upload(path).trace()
-
-
 # ── hostile text ─────────────────────────────────────────────────────────────────────────────────
 
 
@@ -477,18 +459,6 @@ def test_a_reload_keeps_the_run_of_this_tab_only(visit: Open):
     expect(page.locator(f"{NODE}.root")).to_be_visible()
     assert page.locator(".ds-strip").inner_text() == text
     expect(visit().locator(".ds-empty")).to_be_visible()
-
-
-def test_answers_need_a_ticket(address: str):
-    from gradio_client import Client
-
-    config = Client(address, verbose=False).config
-    scope = next(c for c in config["components"] if c["props"].get("elem_id") == "ds-scope")
-    assert scope["props"]["html_template"] == '<div class="ds-mount"></div>'
-    runs = Runs(FakeEngine())
-    for ticket in (None, "", 7, [], {"a": 1}, "no such ticket"):
-        assert runs.updates(ticket, 0)["run"] is None
-    runs.close()
 
 
 @pytest.mark.parametrize("size", [(360, 740), (820, 1100), (1400, 900), (3840, 2160)])

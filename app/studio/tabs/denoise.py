@@ -146,10 +146,12 @@ def routes(studio: Studio) -> dict[str, Route]:
     """The common ones, with the calls of denoising runs in place of rounds."""
     runs = studio.runs
 
-    def news(question: Question) -> Any:
-        return updates(runs, get(question, "ticket"), max(0, whole(get(question, "since")) or 0))
+    def updates(question: Question) -> Any:
+        return call_updates(
+            runs, get(question, "ticket"), max(0, whole(get(question, "since")) or 0)
+        )
 
-    def unlike(question: Question) -> Any:
+    def compare(question: Question) -> Any:
         tickets = get(question, "tickets")
         both = [runs.get(t) for t in tickets[:2]] if isinstance(tickets, list) else []
         headers = [run.header for run in both if run is not None and run.header is not None]
@@ -157,11 +159,11 @@ def routes(studio: Studio) -> dict[str, Route]:
         return {"unlike": differences(*headers) if known else [], "known": known}
 
     common = studio.routes.of_runs()
-    return {name: common[name] for name in ("save", "take", "halt", "example", "parquet")} | {
-        "news": news,
-        "unlike": unlike,
-        "formulas": lambda question: graph_outline(runs.get(get(question, "ticket"))),
-        "gallery": lambda _: {"prompts": studio.examples.groups(denoising=True)},
+    return {name: common[name] for name in ("save", "export", "stop", "example", "parquet")} | {
+        "updates": updates,
+        "differences": compare,
+        "outline": lambda question: graph_outline(runs.get(get(question, "ticket"))),
+        "examples": lambda _: {"prompts": studio.examples.groups(denoising=True)},
     }
 
 
@@ -173,7 +175,7 @@ def graph_outline(run: Run | None) -> dict[str, Any]:
     return {"graph": outline_view(graph, tuple(run.rounds)), "dot": outline_dot(graph)}
 
 
-def updates(runs: Runs, ticket: object, since: int) -> dict[str, Any]:
+def call_updates(runs: Runs, ticket: object, since: int) -> dict[str, Any]:
     """The model's state, the run's, and its calls from number ``since`` on."""
     answer = runs.updates(ticket, 1 << 40)  # without rounds: calls replace them
     run, about = runs.get(ticket), answer["run"]

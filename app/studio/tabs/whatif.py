@@ -98,7 +98,7 @@ class Simulations:
             "about": self._about,
             "simulate": self._simulate,
             "curve": self._curve,
-            "take": self._export,
+            "export": self._export,
             "parquet": parquet,
         }
 
