@@ -57,31 +57,6 @@ def offered_after(r: dict, row: int) -> list[int] | None:
     return lists[depth] if depth < len(lists) else None
 
 
-def fate(r: dict, row: int) -> str:
-    nodes, walked = r["nodes"], r["path"]
-    if row in walked:
-        return "accepted"
-    parent = nodes["parents"][row]
-    if parent not in walked:
-        return "unreached"
-    if any(nodes["parents"][other] == parent for other in walked[1:]):
-        return "outranked"
-    return stop(r)
-
-
-def stop(r: dict) -> str:
-    last = r["path"][-1]
-    if len(r["nodes"]["token"]) == 1:
-        return "not drafted: this round drafted nothing"
-    if r["nodes"]["depth"][last] >= len(r["candidates"]["token"]):
-        return "not drafted: beyond the last depth"
-    offered = offered_after(r, last)
-    read = r["candidates"].get("read")
-    if offered is not None and r["bonus"] in offered[:read]:
-        return "not drafted: pruned by budget"
-    return "not drafted: outside the candidates"
-
-
 def reliability(pairs: list[tuple[float, bool]], edges: list[float]) -> dict[int, tuple]:
     """bin → (nodes, mean q, accepted), bins [low, high) and the last one closed."""
     found = defaultdict(list)
