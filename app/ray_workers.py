@@ -1,4 +1,4 @@
-"""The runs of a sweep on a Ray cluster: workers with an engine each; the driver deals and collects.
+"""The runs of a sweep on a Ray cluster: workers with an engine each, and a driver that collects.
 
 A worker is an actor. It gets one run at a time and returns the trace's bytes or the sentence of its
 failure: plain data. Only the driver writes files, so the nodes need no common folder, but every
@@ -31,10 +31,12 @@ from core.errors import UserError
 
 PIN = "2.60.0"
 LOCAL = "local"  # the address that starts a cluster of one's own
-TRIES = 2  # of a run whose worker dies
-STORE = 128 << 20  # bytes of a local cluster's object store: results pass through it one by one
-KNOCK = 5.0  # seconds for a cluster's address to answer
-TICK = 1.0  # seconds between looks at Ctrl-C and the progress
+ATTEMPTS = 2  # of a run whose worker dies
+STORE_BYTES = (
+    128 << 20
+)  # bytes of a local cluster's object store: results pass through it one by one
+CONNECT_SECONDS = 5.0  # seconds for a cluster's address to answer
+POLL_SECONDS = 1.0  # seconds between looks at Ctrl-C and the progress
 ROOT = ASSETS.parent
 _CODE = ("core", "analysis", "app", "assets")
 
@@ -84,17 +86,17 @@ class Worker:
             return self._runner.run(job, path) or path.read_bytes()
 
 
-# ── dealing ──────────────────────────────────────────────────────────────────────────────────────
+# ── scheduling ───────────────────────────────────────────────────────────────────────────────────
 
 
-class Died(Exception):
-    """A worker is gone, and what it was doing with it."""
+class WorkerDied(Exception):
+    """A worker is gone, and its run with it."""
 
 
-class Crew(Protocol):
-    """Workers, as the dealer sees them. What they are asked for is a ticket, to be waited for."""
+class Pool(Protocol):
+    """Workers, as the scheduler sees them. What they do is a ticket until it is done."""
 
-    def hire(self) -> Any:
+    def start(self) -> Any:
         """A new worker, still without an engine."""
         ...
 
@@ -102,20 +104,20 @@ class Crew(Protocol):
         """Ticket: the worker loads its engine."""
         ...
 
-    def give(self, worker: Any, job: Job) -> Any:
+    def submit(self, worker: Any, job: Job) -> Any:
         """Ticket: the worker runs the job."""
         ...
 
     def wait(self, tickets: Sequence[Any]) -> Any | None:
-        """A ticket that is answered, or None after a while without one."""
+        """A ticket that is done, or None after a while without one."""
         ...
 
-    def take(self, ticket: Any) -> Answer:
-        """The answer. Raises Died when the worker did."""
+    def result(self, ticket: Any) -> Answer:
+        """What a ticket brought. Raises WorkerDied."""
         ...
 
-    def dismiss(self, worker: Any) -> None:
-        """The worker is needed no more, or is dead."""
+    def stop(self, worker: Any) -> None:
+        """End a worker that is not needed any more, or is dead."""
         ...
 
 
@@ -127,14 +129,14 @@ class Task:
     job: Job | None = None
 
 
-class Dealer:
-    """Deals runs to at most ``size`` workers, each the next one when it is free."""
+class Scheduler:
+    """Gives runs to at most ``size`` workers, each the next one when it is free."""
 
-    def __init__(self, crew: Crew, jobs: Sequence[Job], size: int):
-        self.crew, self.waiting = crew, deque(jobs)
+    def __init__(self, pool: Pool, jobs: Sequence[Job], size: int):
+        self.pool, self.waiting = pool, deque(jobs)
         self.size = min(size, len(jobs))
         self.doing: dict[Any, Task] = {}
-        self._deaths: Counter[Job] = Counter()
+        self._failures: Counter[Job] = Counter()
         self._unready, self._why = 0, ""
 
     @property
@@ -154,61 +156,61 @@ class Dealer:
         Raises UserError when no worker can be made ready.
         """
         for _ in range(self.size):
-            self._hire()
+            self._start()
         while self.waiting or any(task.job for task in self.doing.values()):
             if not self.doing:
                 raise UserError(f"no Ray worker could be made ready: {self._why}")
             report(self.note)
-            ticket = self.crew.wait(list(self.doing))
+            ticket = self.pool.wait(list(self.doing))
             if ticket is None:
                 continue
             task = self.doing.pop(ticket)
             try:
-                answer = self.crew.take(ticket)
-            except Died as death:
-                yield from self._bury(task, str(death))
+                answer = self.pool.result(ticket)
+            except WorkerDied as death:
+                yield from self._replace(task, str(death))
             else:
                 yield from self._next(task, answer)
 
-    def _hire(self) -> None:
-        worker = self.crew.hire()
-        self.doing[self.crew.prepare(worker)] = Task(worker)
+    def _start(self) -> None:
+        worker = self.pool.start()
+        self.doing[self.pool.prepare(worker)] = Task(worker)
 
     def _next(self, task: Task, answer: Answer) -> Iterator[tuple[Job, Answer]]:
         """The worker is free: it gets the next run, if it is ready and there is one."""
         if task.job is None and answer:
             self._why = str(answer)
-            self.crew.dismiss(task.worker)
+            self.pool.stop(task.worker)
             return
         if self.waiting:
             job = self.waiting.popleft()
-            self.doing[self.crew.give(task.worker, job)] = Task(task.worker, job)
+            self.doing[self.pool.submit(task.worker, job)] = Task(task.worker, job)
         else:
-            self.crew.dismiss(task.worker)
+            self.pool.stop(task.worker)
         if task.job is not None:
             yield task.job, answer
 
-    def _bury(self, task: Task, why: str) -> Iterator[tuple[Job, Answer]]:
-        """Its run goes to another worker, or is given up; a new worker takes the place, unless
-        as many as there are places died before their first run."""
-        self.crew.dismiss(task.worker)
+    def _replace(self, task: Task, why: str) -> Iterator[tuple[Job, Answer]]:
+        """Its run goes to another worker, or fails; a new worker takes the place, unless as many
+        as there are places died before their first run."""
+        self.pool.stop(task.worker)
         if task.job is None:
             self._why, self._unready = f"it died while it loaded ({why})", self._unready + 1
         else:
-            self._deaths[task.job] += 1
-            if self._deaths[task.job] < TRIES:
+            self._failures[task.job] += 1
+            if self._failures[task.job] < ATTEMPTS:
                 self.waiting.appendleft(task.job)
             else:
-                yield task.job, f"the workers that ran it died, {TRIES} of them ({why})"
+                yield task.job, f"the workers that ran it died, {ATTEMPTS} of them ({why})"
         if self.waiting and self._unready <= self.size:
-            self._hire()
+            self._start()
 
 
 # ── Ray ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
-class Share:
+class Allocation:
     """What the cluster gives: how many workers, and of each node to each of them."""
 
     workers: int
@@ -216,36 +218,36 @@ class Share:
     gpus: int
 
 
-class RayCrew:
+class RayPool:
     """Workers as Ray actors."""
 
-    def __init__(self, ray: Any, spec: Spec, share: Share):
+    def __init__(self, ray: Any, spec: Spec, share: Allocation):
         self._ray, self._spec = ray, spec
         self._actor = ray.remote(Worker).options(
             num_cpus=share.cpus, num_gpus=share.gpus, max_restarts=0, max_task_retries=0,
             scheduling_strategy="SPREAD",
         )  # fmt: skip
 
-    def hire(self) -> Any:
+    def start(self) -> Any:
         return self._actor.remote(self._spec)
 
     def prepare(self, worker: Any) -> Any:
         return worker.prepare.remote()
 
-    def give(self, worker: Any, job: Job) -> Any:
+    def submit(self, worker: Any, job: Job) -> Any:
         return worker.run.remote(job)
 
     def wait(self, tickets: Sequence[Any]) -> Any | None:
-        ready, _ = self._ray.wait(list(tickets), num_returns=1, timeout=TICK)
+        ready, _ = self._ray.wait(list(tickets), num_returns=1, timeout=POLL_SECONDS)
         return ready[0] if ready else None
 
-    def take(self, ticket: Any) -> Answer:
+    def result(self, ticket: Any) -> Answer:
         try:
             return self._ray.get(ticket)
         except self._ray.exceptions.RayError as error:
-            raise Died(_reason(error)) from None
+            raise WorkerDied(_reason(error)) from None
 
-    def dismiss(self, worker: Any) -> None:
+    def stop(self, worker: Any) -> None:
         self._ray.kill(worker)
 
 
@@ -264,9 +266,9 @@ def run_on_ray(
     Raises UserError when there is no Ray, no such cluster, or no worker can be made ready.
     """
     with _connected(address, workers) as ray:
-        share = _share(ray, workers, spec.device)
-        dealer = Dealer(RayCrew(ray, spec, share), jobs, share.workers)
-        for job, answer in dealer.answers(report):
+        share = _allocate(ray, workers, spec.device)
+        scheduler = Scheduler(RayPool(ray, spec, share), jobs, share.workers)
+        for job, answer in scheduler.answers(report):
             if isinstance(answer, str):
                 yield Outcome(job, answer)
                 continue
@@ -299,10 +301,10 @@ def _ray() -> Any:
 @contextmanager
 def _connected(address: str, workers: int | None) -> Iterator[Any]:
     ray = _ray()
-    # Ray prints a page on stdout when a worker dies; what it means for a run is said by us.
+    # Ray prints a page on stdout when a worker dies; we report what that means for a run.
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
         try:
-            _knock(address)
+            _check_reachable(address)
             ray.init(**_options(address, workers))
         except Exception as error:  # it raises anything, from ConnectionError to ValueError
             raise UserError(f"no Ray cluster at {address!r}: {sentence(error)}") from None
@@ -312,11 +314,11 @@ def _connected(address: str, workers: int | None) -> Iterator[Any]:
             ray.shutdown()
 
 
-def _knock(address: str) -> None:
-    """Raises OSError where nobody answers: Ray itself would go on asking for minutes."""
+def _check_reachable(address: str) -> None:
+    """Raises OSError where nothing answers: Ray itself would try for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdecimal():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
 
 
 def _options(address: str, workers: int | None) -> dict[str, Any]:
@@ -325,26 +327,26 @@ def _options(address: str, workers: int | None) -> dict[str, Any]:
         return {**quiet, "runtime_env": {"working_dir": str(ROOT), "excludes": _not_sent(ROOT)}}
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     return {
-        **quiet, "include_dashboard": False, "object_store_memory": STORE,
+        **quiet, "include_dashboard": False, "object_store_memory": STORE_BYTES,
         "num_cpus": max(workers or 1, os.cpu_count() or 1),
         "runtime_env": {"env_vars": {"PYTHONPATH": path}},
     }  # fmt: skip
 
 
 def _not_sent(root: Path) -> list[str]:
-    """All that lies beside the code, as lines of a .gitignore."""
+    """Everything beside the code, as lines of a .gitignore."""
     others = sorted({entry.name for entry in root.iterdir()} - {*_CODE})
     return ["/" + re.sub(r"([\\*?\[])", r"\\\1", name) for name in others]
 
 
-def _share(ray: Any, workers: int | None, device: str) -> Share:
+def _allocate(ray: Any, workers: int | None, device: str) -> Allocation:
     """A GPU a worker where there are any; else a worker a node, with all of its cores."""
     nodes = [n["Resources"] for n in ray.nodes() if n["Alive"] and n["Resources"].get("CPU")]
     gpus = int(sum(node.get("GPU", 0) for node in nodes)) if device != "cpu" else 0
     if not nodes or (device == "cuda" and not gpus):
         raise UserError(f"the Ray cluster has no {'GPU' if nodes else 'CPU'} to give")
     if gpus:
-        return Share(workers or gpus, 1, 1)
+        return Allocation(workers or gpus, 1, 1)
     size = workers or len(nodes)
     smallest = min(int(node["CPU"]) for node in nodes)
-    return Share(size, max(1, smallest // math.ceil(size / len(nodes))), 0)
+    return Allocation(size, max(1, smallest // math.ceil(size / len(nodes))), 0)

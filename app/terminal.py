@@ -53,7 +53,7 @@ def one_line(text: str, limit: int) -> str:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str] = ()) -> Table:
-    """Numbers to the right, the columns named in ``left`` to the left; cells are shown as given."""
+    """Numbers to the right, the columns named in ``left`` to the left; cells are shown as they are."""
     made = Table(box=None, pad_edge=False, header_style="bold", show_header=any(columns))
     for name in columns:
         made.add_column(name, justify="left" if name in left else "right", no_wrap=True)
@@ -109,7 +109,7 @@ class ProgressBar:
                 progress.TimeRemainingColumn(),
                 console=console(sys.stderr),
                 transient=True,
-                # What is printed meanwhile stands above the bar on a terminal, and stays what it is
+                # What is printed meanwhile is above the bar on a terminal, and stays unchanged
                 # on its way into a file.
                 redirect_stdout=sys.stdout.isatty(),
             )

@@ -38,7 +38,7 @@ from analysis.tables import Tables
 from analysis.variants import Variant, variants_of
 from app import cli, ray_workers, sweep_runner
 from app.commands import common, sweep
-from app.ray_workers import Dealer, Died, Share
+from app.ray_workers import Allocation, Scheduler, WorkerDied
 from core.errors import UserError
 from core.traces.reader import read_ends, read_trace
 from tests.test_cli import is_one_sentence, start
@@ -535,27 +535,27 @@ def test_failures_of_a_plan_that_is_gone_are_gone(call, words, tmp_path):
     assert not (tmp_path / "s" / "failures.json").exists()
 
 
-# ── Ray: dealing, without Ray ────────────────────────────────────────────────────────────────────
+# ── Ray: scheduling, without Ray ─────────────────────────────────────────────────────────────────
 
 
-class FakeCrew:
+class FakePool:
     """Workers that answer at once; who dies or cannot load is said by functions of what they do."""
 
     def __init__(self, dies=lambda worker, job: False, loads=lambda worker: "", stuck=()):
         self.dies, self.loads, self.stuck = dies, loads, stuck
-        self.hired, self.dismissed, self.ran = 0, [], []
+        self.started, self.stopped, self.ran = 0, [], []
         self.tickets: dict[int, tuple[int, Job | None]] = {}
         self.numbers = count(1)
 
-    def hire(self):
-        self.hired += 1
-        return self.hired
+    def start(self):
+        self.started += 1
+        return self.started
 
     def prepare(self, worker):
         return self._ticket(worker, None)
 
-    def give(self, worker, job):
-        assert worker not in self.dismissed
+    def submit(self, worker, job):
+        assert worker not in self.stopped
         assert all(busy != worker for busy, _ in self.tickets.values())
         return self._ticket(worker, job)
 
@@ -569,20 +569,20 @@ class FakeCrew:
         assert free, "waits for ever"
         return free[-1]
 
-    def take(self, ticket):
+    def result(self, ticket):
         worker, job = self.tickets.pop(ticket)
         if job is None:
             answer = self.loads(worker)
             if answer == "dies":
-                raise Died("while loading")
+                raise WorkerDied("while loading")
             return answer
         self.ran.append((worker, job))
         if self.dies(worker, job):
-            raise Died("killed")
+            raise WorkerDied("killed")
         return f"trace of {job.name}".encode()
 
-    def dismiss(self, worker):
-        self.dismissed.append(worker)
+    def stop(self, worker):
+        self.stopped.append(worker)
 
 
 def jobs_of(number: int) -> list[Job]:
@@ -590,44 +590,44 @@ def jobs_of(number: int) -> list[Job]:
     return Plan(Terms("m"), field, tuple(Prompt(str(n)) for n in range(number))).jobs()
 
 
-def answered(crew: FakeCrew, jobs: list[Job], size: int) -> dict[Job, bytes | str]:
-    told = list(Dealer(crew, jobs, size).answers(lambda note: None))
+def answered(pool: FakePool, jobs: list[Job], size: int) -> dict[Job, bytes | str]:
+    told = list(Scheduler(pool, jobs, size).answers(lambda note: None))
     found = dict(told)
     assert len(told) == len(found) == len(jobs)  # each exactly once
     return found
 
 
-def test_every_run_is_dealt_once():
-    jobs, crew = jobs_of(7), FakeCrew()
-    found = answered(crew, jobs, 3)
+def test_every_run_is_given_out_once():
+    jobs, pool = jobs_of(7), FakePool()
+    found = answered(pool, jobs, 3)
     assert all(answer == f"trace of {job.name}".encode() for job, answer in found.items())
-    assert crew.hired == 3 and len(crew.ran) == 7
-    assert FakeCrew().hired == 0 and answered(FakeCrew(), jobs[:1], 9)
+    assert pool.started == 3 and len(pool.ran) == 7
+    assert FakePool().started == 0 and answered(FakePool(), jobs[:1], 9)
 
 
 def test_a_run_whose_worker_died_is_tried_once_more_by_another():
     jobs = jobs_of(4)
-    crew = FakeCrew(dies=lambda worker, job: job == jobs[2] and worker <= 2)
-    found = answered(crew, jobs, 2)
-    tried = [worker for worker, job in crew.ran if job == jobs[2]]
+    pool = FakePool(dies=lambda worker, job: job == jobs[2] and worker <= 2)
+    found = answered(pool, jobs, 2)
+    tried = [worker for worker, job in pool.ran if job == jobs[2]]
     assert len(tried) == len(set(tried)) == 2
     assert sum(isinstance(answer, str) for answer in found.values()) == all(w <= 2 for w in tried)
-    crew = FakeCrew(dies=lambda worker, job: job == jobs[2])
-    found = answered(crew, jobs, 2)
-    assert "died" in str(found[jobs[2]]) and crew.hired == 4
+    pool = FakePool(dies=lambda worker, job: job == jobs[2])
+    found = answered(pool, jobs, 2)
+    assert "died" in str(found[jobs[2]]) and pool.started == 4
     assert [type(found[job]) for job in jobs] == [bytes, bytes, str, bytes]
 
 
 def test_workers_that_never_get_ready_hold_nothing_up():
     jobs = jobs_of(3)
-    assert answered(FakeCrew(stuck=(1,)), jobs, 2)
-    assert answered(FakeCrew(loads=lambda worker: "no such model" if worker == 1 else ""), jobs, 2)
+    assert answered(FakePool(stuck=(1,)), jobs, 2)
+    assert answered(FakePool(loads=lambda worker: "no such model" if worker == 1 else ""), jobs, 2)
     with pytest.raises(UserError, match="no such model"):
-        answered(FakeCrew(loads=lambda worker: "no such model"), jobs, 2)
-    crew = FakeCrew(loads=lambda worker: "dies")
+        answered(FakePool(loads=lambda worker: "no such model"), jobs, 2)
+    pool = FakePool(loads=lambda worker: "dies")
     with pytest.raises(UserError, match="while it loaded"):
-        answered(crew, jobs, 2)
-    assert crew.hired < 8
+        answered(pool, jobs, 2)
+    assert pool.started < 8
 
 
 @given(st.lists(st.sets(st.integers(0, 5), max_size=2), min_size=1, max_size=12),
@@ -640,7 +640,7 @@ def test_whoever_dies_every_run_ends_once(deaths, size):
         tries[job] += 1
         return tries[job] - 1 in deaths[jobs.index(job)]
 
-    found = answered(FakeCrew(dies=dies), jobs, size)
+    found = answered(FakePool(dies=dies), jobs, size)
     for job, own in zip(jobs, deaths, strict=True):
         assert isinstance(found[job], str) == ({0, 1} <= own)
 
@@ -665,14 +665,14 @@ def test_workers_share_gpus_else_cores():
             return [*self._nodes, {"Alive": False, "Resources": {"CPU": 99.0, "GPU": 9.0}}]
 
     gpus = Cluster({"CPU": 8.0, "GPU": 2.0}, {"CPU": 4.0, "GPU": 1.0}, {"memory": 1.0})
-    assert ray_workers._share(gpus, None, "auto") == Share(3, 1, 1)
-    assert ray_workers._share(gpus, 2, "cuda") == Share(2, 1, 1)
-    assert ray_workers._share(gpus, None, "cpu") == Share(2, 4, 0)
-    assert ray_workers._share(gpus, 4, "cpu") == Share(4, 2, 0)
-    assert ray_workers._share(Cluster({"CPU": 2.0}), 9, "auto") == Share(9, 1, 0)
+    assert ray_workers._allocate(gpus, None, "auto") == Allocation(3, 1, 1)
+    assert ray_workers._allocate(gpus, 2, "cuda") == Allocation(2, 1, 1)
+    assert ray_workers._allocate(gpus, None, "cpu") == Allocation(2, 4, 0)
+    assert ray_workers._allocate(gpus, 4, "cpu") == Allocation(4, 2, 0)
+    assert ray_workers._allocate(Cluster({"CPU": 2.0}), 9, "auto") == Allocation(9, 1, 0)
     for cluster, device in ((Cluster({"CPU": 2.0}), "cuda"), (Cluster(), "auto")):
         with pytest.raises(UserError):
-            ray_workers._share(cluster, None, device)
+            ray_workers._allocate(cluster, None, device)
 
 
 def test_only_code_and_assets_are_sent(tmp_path):

@@ -159,7 +159,7 @@ def _facts(engine: Engine, plan: Plan) -> dict[str, object]:
 
 def _conclude(found: Sequence[Row], exact: bool) -> int:
     """Exit code 1 when a method of ours wrote another text than plain decoding in numbers that are
-    ``exact`` enough to tell: in bfloat16 two tokens may tie, and drafts round otherwise."""
+    ``exact`` enough to tell: in bfloat16 two tokens may tie, and drafts round differently."""
     wrong = [row.name for row in found if row.method != "generate" and not row.identical]
     if wrong:
         say(f"not plain decoding's tokens: {', '.join(wrong)}; `audit` shows where, and if a tie")

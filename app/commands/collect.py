@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument(
         "--no-marginals", action="store_true",
-        help="leave out q whatever stands before, where the drafter reads the token before: a "
+        help="leave out q at each depth alone, where the drafter also reads the token before: a "
         "third smaller",
     )  # fmt: skip
     add_sampling_options(parser, temperature=0.0)

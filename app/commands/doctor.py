@@ -218,7 +218,7 @@ def _devices() -> Iterator[Device]:
 
 
 def _sysconf(pages: str) -> int | None:
-    """Bytes of so many pages of memory, where the system tells."""
+    """Bytes of so many pages of memory, if the system says."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf(pages)
     except (ValueError, OSError, AttributeError):

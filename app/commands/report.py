@@ -113,7 +113,7 @@ def _if_any(title: str, body: Body) -> Iterator[tuple[str, Body]]:
 
 
 def _table(frame: Any, columns: Sequence[Column]) -> Any:
-    """A line per row; text columns, those that ``_text`` makes, stand at the left."""
+    """A line per row; the columns that ``_text`` makes are left-aligned."""
     rows = [[cell(row) for _, cell in columns] for row in frame.to_dict("records")]
     left = [title for title, cell in columns if getattr(cell, "left", False)]
     return table([title for title, _ in columns], rows, left)
@@ -184,7 +184,7 @@ SUMS: tuple[Column, ...] = (
 def _compared(tables: Tables) -> Body:
     from analysis.comparison import compare, incomparable
 
-    found = compare(tables)
+    found: Any = compare(tables)
     body: Body = [_table(found, PAIRED)] if len(found) else []
     if (found["texts"] == 1).any():
         body.append("One text gives a difference but no interval: run both on more prompts.")
@@ -215,7 +215,7 @@ def _by_method(frame: Any) -> Iterator[tuple[str, Any]]:
 def _lengths(tables: Tables) -> Body:
     from analysis.acceptance import acceptance_histogram
 
-    found = acceptance_histogram(tables)
+    found: Any = acceptance_histogram(tables)
     most, rows = found["share"].max(), []
     for method, part in _by_method(found):
         for n, row in enumerate(part.to_dict("records")):
@@ -317,7 +317,7 @@ def notes(tables: Tables) -> Iterator[str]:
     )
     if cut := int(runs["cut"].sum()):
         yield (
-            f"{cut} verified tokens lie beyond the end of a text (stop token or token limit): "
+            f"{cut} verified tokens are beyond the end of a text (stop token or token limit): "
             "they count above, and not in the column in text/round."
         )
     if broken := int((runs["ended"] == INTERRUPTED).sum()):

@@ -178,7 +178,7 @@ def _files(variants: Sequence[Variant], args: argparse.Namespace) -> Iterator[tu
 
 
 def _run(folder: Folder, args: argparse.Namespace) -> None:
-    """All that remains, each run kept as it ends."""
+    """Run all that remains; each run is kept as it ends."""
     remaining, everything = folder.remaining(), len(folder.jobs)
     if not remaining:
         return

@@ -3,7 +3,7 @@
 It holds the page's own scripts (``app.page_files``) and what the studio's server would answer: the
 view of every round and node, made by ``app.view.rounds`` as the server makes them.
 
-A trace may be hostile: its text stands in data blocks only, as JSON without ``<``, or gzipped in
+A trace may be hostile: its text is in data blocks only, as JSON without ``<``, or gzipped in
 base64. The page's policy allows this one script and this one stylesheet, by their hashes; nothing
 can be fetched, embedded or sent.
 """

@@ -1,4 +1,4 @@
-"""Any table as a file to take away: CSV for people and spreadsheets, Parquet for programs."""
+"""Any table as a file: CSV for people and spreadsheets, Parquet for programs."""
 
 from __future__ import annotations
 

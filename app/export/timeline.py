@@ -1,7 +1,7 @@
 """A run's stage times in the Trace Event format, for ui.perfetto.dev and chrome://tracing.
 
 One complete event ("X") per round with its stages inside, in µs, and counters ("C") for τ so far
-and for accepted nodes. A trace says how long stages took, not when: rounds stand end to end.
+and for accepted nodes. A trace says how long stages took, not when: rounds follow each other without gaps.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def perfetto(trace: Trace) -> str:
     """The whole file, as JSON."""
     about = header_view(trace.header)
     events = list(_events(trace.rounds, f"{about['method']} · {about['model']}"))
-    other = {"made by": "Draftscope", "time": "rounds stand end to end; gaps are not recorded"}
+    other = {"made by": "Draftscope", "time": "rounds follow each other; gaps are not recorded"}
     file = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": other}
     return json.dumps(file, allow_nan=False, separators=(",", ":"))
 

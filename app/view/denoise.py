@@ -25,7 +25,7 @@ from core.rounds.round import ACCEPTED, OUTRANKED, UNREACHED, Round
 from core.traces.schema import Header, Trace
 
 CELLS = 7  # monospace cells of a token in a draft's box
-WIDE = 13  # … and of what stands over its lines
+WIDE = 13  # … and of the title above its lines
 LINES = 6  # edits that a draft's box lists
 DENOISER = ASSETS / "models" / "smollm2-135m" / "denoiser"
 
@@ -305,7 +305,7 @@ def _formula_lines(formula: Formula, accepted: int, drafted: int) -> list[list[A
 def formula_words(formula: Formula, accepted: int, drafted: int) -> str:
     """What a formula sets and what became of it, as a sentence."""
     if not formula:
-        return "the block as it stands before a call, and the ranking that is known of it"
+        return "the block before a call, and the ranking that is known of it"
     sets = ", ".join(f"the {_nth(i)}surest position to its {_nth(j)}best token" for i, j in formula)
     return f"sets {sets}. Drafted in {drafted} calls of this run, accepted in {accepted}"
 
@@ -333,7 +333,7 @@ def outline_dot(graph: DraftGraph) -> str:
 
 
 def draft_view(record: Round, row: int, left: Ranking | None) -> dict[str, Any]:
-    """What the inspector tells about a draft: its edits, its pathways, why it lived or died."""
+    """What the inspector shows of a draft: its edits, its pathways, and why it ended."""
     draft, status = _draft(record), record.status
     return {
         "row": row,
@@ -363,7 +363,7 @@ def _edit_view(record: Round, edit: Edit, left: Ranking | None) -> dict[str, Any
 
 
 def why_words(record: Round, row: int) -> str:
-    """Why a draft lived or died, as a sentence around the project's fixed words."""
+    """Why a draft was accepted or not, as a sentence around the project's fixed words."""
     if row == 0:
         return "the block as it stood: its distribution decides this call's first step"
     why, path = record.why(row), record.verdict.path

@@ -82,29 +82,29 @@ class Explainer:
         draft = record.draft
         if row == 0 or not isinstance(draft, Draft):
             return None
-        told, path = self._told(draft), list(draft.path(row))[1:]
+        shown, path = self._drawable(draft), list(draft.path(row))[1:]
         score, chance = float(draft.scores[row]), float(draft.log_q[path].sum())
         view: dict[str, Any] = {
-            "layout": told.layout,
-            "lead": self._filled(told.lead, record, row),
+            "layout": shown.layout,
+            "lead": self._filled(shown.lead, record, row),
             "factors": probabilities(draft.log_q[path]),
             "place": int((draft.scores[1:] > draft.scores[row]).sum()) + 1,
             "nodes": draft.nodes,
             "by_path": math.isclose(score, chance, rel_tol=1e-3, abs_tol=1e-3),
             "score": finite(score),
             "mark": self._mark(record, row),
-            "notes": list(self._declared(record, row, {told.versus, *told.terms})),
+            "notes": list(self._declared(record, row, {shown.versus, *shown.terms})),
             "leaf": self._leaf(record, row),
-            "closing": told.closing,
+            "closing": shown.closing,
         }
-        if told.layout == VERSUS:
-            view["versus"] = self._versus(draft, row, told.versus)
-        elif told.layout == TERMS:
+        if shown.layout == VERSUS:
+            view["versus"] = self._versus(draft, row, shown.versus)
+        elif shown.layout == TERMS:
             parent = int(draft.parents[row])
             view["above"] = finite(float(draft.scores[parent])) if parent else None
             view["terms"] = [
                 [self._note(name).label, finite(float(draft.notes[name][row]))]
-                for name in told.terms
+                for name in shown.terms
             ]
         return view
 
@@ -138,11 +138,11 @@ class Explainer:
                 signs[(mark.low <= values) & (values < mark.high)] = mark.sign
         return signs.tolist()
 
-    def _told(self, draft: Draft) -> Explanation:
+    def _drawable(self, draft: Draft) -> Explanation:
         """The declaration, or the plain one where this draft lacks the notes it needs."""
-        told = self.explanation
-        needed = {told.versus} - {""} | {*told.terms}
-        return told if needed <= draft.notes.keys() else PLAIN
+        wanted = self.explanation
+        needed = {wanted.versus} - {""} | {*wanted.terms}
+        return wanted if needed <= draft.notes.keys() else PLAIN
 
     def _versus(self, draft: Draft, row: int, name: str) -> dict[str, Any]:
         """The note's probability beside q, and how many times as large q is."""
@@ -158,13 +158,13 @@ class Explainer:
     def _note(self, name: str) -> Note:
         return self.notes.get(name) or Note(name, name)
 
-    def _declared(self, record: Round, row: int, shown: set[str]) -> Iterator[list[Any]]:
+    def _declared(self, record: Round, row: int, elsewhere: set[str]) -> Iterator[list[Any]]:
         """[label, value, form, help] of the declared notes that no other line shows."""
         draft = record.draft
         assert isinstance(draft, Draft)
         for name, note in self.notes.items():
             value = float(draft.notes[name][row]) if name in draft.notes else math.nan
-            if name not in shown and not math.isnan(value):
+            if name not in elsewhere and not math.isnan(value):
                 help = self._filled(note.help, record, row)
                 yield [note.label, _value(value, note.form), note.form, help]
 

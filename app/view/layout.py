@@ -1,11 +1,11 @@
-"""Where a draft's nodes stand: one tidy layered tree, used by the text, the SVG and the browser.
+"""Where a draft's nodes are drawn: one tidy layered tree, used by the SVG and the browser.
 
-Depth runs left to right, siblings from top to bottom in the order they were drafted. Subtrees slide
-together as far as their outlines allow (Reingold and Tilford); a parent stands midway between its
-first and last child, except on the accepted path: that one is a straight line, so that the text
-reads straight through the tree and stands at the same place round after round. Only the shallower
-of two outlines is walked when they meet, so the whole takes O(N). A draft graph, whose nodes may
-have several parents, is placed level by level instead (``layered``).
+Depth runs left to right, siblings from top to bottom in the order they were drafted. Subtrees move
+together as far as their outlines allow (Reingold and Tilford). A parent is midway between its first
+and last child, except on the accepted path: that is a straight line, so that the text reads
+straight through the tree and keeps its place round after round. Only the shallower of two outlines
+is walked when they meet, so the whole takes O(N). A draft graph, whose nodes may have several
+parents, is placed level by level instead (``layered``).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def tidy(draft: DraftRows, path: Sequence[int] = (), ghost: bool = False) -> Lay
     below: list[list[int]] = [[] for _ in range(count + 1)]
     for row in range(1, count):
         below[parents[row]].append(row)
-    spine = dict(pairwise(path))  # row → the child it stands level with
+    spine = dict(pairwise(path))  # row → the child at its own level
     if ghost:
         end = path[-1] if path else 0
         parents, spine[end] = [*parents, end], count
@@ -76,8 +76,8 @@ def layered(draft: DraftRows, path: Sequence[int] = (), ghost: bool = False) -> 
     for level in range(1, max(max(levels), last + ghost) + 1):
         rows = [row for row in range(1, count) if levels[row] == level and row not in path]
         wanted = {r: float(np.median([y[p] for p in draft.sources[r]])) for r in rows}
-        held = straight.get(level, -1 if level < last else None)  # −1: the path only passes
-        for row, at in _column(sorted(rows, key=lambda r: (wanted[r], r)), wanted, held).items():
+        fixed = straight.get(level, -1 if level < last else None)  # −1: the path only passes
+        for row, at in _column(sorted(rows, key=lambda r: (wanted[r], r)), wanted, fixed).items():
             y[row] = at
     placed = np.array(y, np.float64)
     placed -= placed[: count + ghost].min()
@@ -85,11 +85,11 @@ def layered(draft: DraftRows, path: Sequence[int] = (), ghost: bool = False) -> 
     return Layout(draft.depths.astype(np.float64), placed[:count], at)
 
 
-def _column(rows: list[int], wanted: dict[int, float], held: int | None) -> dict[int, float]:
+def _column(rows: list[int], wanted: dict[int, float], fixed: int | None) -> dict[int, float]:
     """One level from top to bottom, one apart, each as near as it can be to where it is wanted.
-    ``held`` stands at 0: the rows wanted above it are above it, those wanted there share the sides.
+    ``fixed`` is at 0: rows wanted above it are above it, those wanted at 0 share both sides.
     """
-    if held is None:
+    if fixed is None:
         places: dict[int, float] = {}
         for row in rows:
             places[row] = max(wanted[row], max(places.values(), default=-np.inf) + SIBLING)
@@ -98,7 +98,7 @@ def _column(rows: list[int], wanted: dict[int, float], held: int | None) -> dict
     level = [row for row in rows if wanted[row] == 0]
     above = [row for row in rows if wanted[row] < 0] + level[: len(level) // 2]
     below = level[len(level) // 2 :] + [row for row in rows if wanted[row] > 0]
-    places = {held: 0.0} if held >= 0 else {}
+    places = {fixed: 0.0} if fixed >= 0 else {}
     edge = 0.0
     for row in below:
         edge = places[row] = max(wanted[row], edge + SIBLING)
@@ -130,7 +130,7 @@ class _Outline:
 
 
 def _rows(parents: list[int], below: list[list[int]], spine: dict[int, int]) -> list[float]:
-    """y per row. Parents stand before children, so the reversed order visits children first."""
+    """y per row. Parents come before children, so the reversed order visits children first."""
     count = len(parents)
     offset = [0.0] * count  # of a row against its parent
     outlines: list[tuple[_Outline, _Outline] | None] = [None] * count
@@ -151,9 +151,9 @@ def _family(
     """Slide the children's subtrees together, place the parent, return the family's outline."""
     if not children:
         return _Outline([0.0]), _Outline([0.0])
-    top, bottom = _taken(outlines, children[0])
+    top, bottom = _outline_of(outlines, children[0])
     for child in children[1:]:
-        upper, lower = _taken(outlines, child)
+        upper, lower = _outline_of(outlines, child)
         move = _clearance(bottom, upper)
         offset[child] = move
         upper.shift += move
@@ -169,9 +169,11 @@ def _family(
     return top, bottom
 
 
-def _taken(outlines: list[tuple[_Outline, _Outline] | None], row: int) -> tuple[_Outline, _Outline]:
+def _outline_of(
+    outlines: list[tuple[_Outline, _Outline] | None], row: int
+) -> tuple[_Outline, _Outline]:
     pair = outlines[row]
-    assert pair is not None, "children stand behind their parents"
+    assert pair is not None, "children come after their parents"
     outlines[row] = None  # its lists live on in the family's outline
     return pair
 

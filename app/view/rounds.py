@@ -23,7 +23,7 @@ from core.rounds.draft import Array, Draft
 from core.rounds.round import ACCEPTED, REJECTED, SIDE, UNREACHED, Round, TargetProbs, Verdict
 from core.traces.schema import Header
 
-GHOST = -1  # the row that stands for the target's token where the walk stopped
+GHOST = -1  # in place of a row: the target's token where the walk stopped
 DRAWN = 4096  # nodes a view draws; real rounds have at most 1,025
 TOP = 10
 CELLS = 12  # monospace cells of a label that fit in a node's box
@@ -218,7 +218,7 @@ def _ghost_view(record: Round) -> dict[str, Any]:
 
 
 def _place_view(record: Round, above: Sequence[int], token: int) -> dict[str, Any]:
-    """What is true of a place in the tree, whichever token stands there."""
+    """What is true of a place in the tree, whatever its token."""
     depth, parent = len(above), above[-1] if above else None
     observed = parent is not None and parent in record.verdict.path
     probe = record.probe if observed else None

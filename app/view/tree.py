@@ -23,7 +23,7 @@ def text_tree(record: Round, explainer: Explainer = PLAIN) -> str:
     """The tree for a terminal: one node a line with its sign, text, q and p.
 
     The target's token where the walk stopped has a line of its own, with the reason why it was not
-    in the draft. A node with several parents stands below the first. No line holds a control
+    in the draft. A node with several parents is below the first. No line holds a control
     character.
     """
     record = drawable(record, 1 << 16)

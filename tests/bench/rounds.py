@@ -24,6 +24,7 @@ from typing import Any
 
 from analysis.prompts import PROMPTS
 from app.commands import common
+from app.commands.arguments import add_model_options
 from core.drafting.builders import best_first
 from core.decoding.decode import decode, Method, Settings
 from core.methods import load
@@ -142,7 +143,7 @@ def _treeflash(engine: Engine) -> Method:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    common.add_model_options(parser)
+    add_model_options(parser)
     parser.add_argument("--budget", type=int, default=64)
     parser.add_argument("--max-new-tokens", type=int, default=48)
     parser.add_argument("--repeats", type=int, default=1, help="of every prompt, beside DDTree")
