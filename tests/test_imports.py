@@ -87,6 +87,23 @@ def test_a_file_executes_nothing_it_reads(file):
     assert not list(faults(ast.parse(file.read_text("utf-8"))))
 
 
+def parses(tree: ast.AST) -> bool:
+    """Whether JSON is parsed, other than what was written on the spot."""
+    calls = [ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    found = [c for c in calls if c.startswith(("json.load", "orjson.load"))]
+    return any(not c.startswith("json.loads(json.dumps(") for c in found)
+
+
+def test_json_from_outside_is_parsed_in_one_place():
+    """Within its limits. All others read what the program itself wrote."""
+    found = {str(f.relative_to(ROOT)) for f in FILES if parses(ast.parse(f.read_text("utf-8")))}
+    assert found == {
+        "core/json_input.py", "core/train/ablate.py", "core/train/shards.py",
+        "core/train/sources.py", "app/export/report_page.py", "app/learn/measured.py",
+        "app/studio/shipped.py",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "code",
     [
