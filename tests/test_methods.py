@@ -6,6 +6,7 @@ import json
 import os
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -25,7 +26,10 @@ from core.methods.method import Method, Options, Range, find_builder, find_draft
 from core.methods.names import BUILDERS, DRAFTERS, METHODS
 from core.methods.registry import built_in, find, listed
 from core.methods.treeflash import model as treeflash
+from core.models.presets import Value
+from core.rounds.draft import Draft
 from core.traces.reader import read_trace
+from core.verification.rules import SpeculativeSampling
 from tests import toys
 from tests.test_cli import options_for
 from tests.toys_on_disk import save_toys
@@ -154,10 +158,10 @@ def test_options_that_do_not_fit_are_named(name, values, words):
 
 
 def test_a_method_may_change_its_parts_defaults():
-    method = Method("x", "treeflash", "opt-tree", options={"candidates": 4, "gain": 0.1})
-    assert defaults(method) == {"candidates": 4, "siblings": 16, "temperature": 1.0, "gain": 0.1}
+    method = Method("x", "treeflash", "opt-tree", options={"candidates": 4, "gain": 1})
+    assert defaults(method) == {"candidates": 4, "siblings": 16, "temperature": 1.0, "gain": 1.0}
     assert [o.name for o in method.builder_options] == ["gain"]
-    assert method.resolve({"gain": 0})["gain"] == 0.0
+    assert method.resolve({"gain": 0.5})["gain"] == 0.5, "its type stays the part's"
 
 
 def test_a_request_without_a_budget_has_its_methods():
@@ -295,13 +299,11 @@ def call(capsys):
     return run
 
 
-@pytest.mark.parametrize("spelled", ["word", "option"])
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_of_ones_own_runs_where_a_name_does(call, toy, folder, name, spelled):
+def test_a_file_of_ones_own_runs_where_a_name_does(call, toy, folder, name):
     file = folder / f"{name}.py"
-    method = [file] if spelled == "word" else ["--method", file]
     words = ("--prompt", "hi", "--max-new-tokens", 24, "--json")
-    code, out, err = call("run", *method, *words, *toy)
+    code, out, err = call("run", file, *words, *toy)
     assert code == 0, err
     plain = json.loads(call("run", "ar", *words, *toy)[1])
     done = json.loads(out)
@@ -366,10 +368,10 @@ IMPORT = "from core.methods.method import Method\n"
         (IMPORT + "METHOD = Method('x', 'dart', 'magic')", "'magic'"),
         (IMPORT + "METHOD = Method('x', 'dart', None)", "needs a builder"),
         (IMPORT + "METHOD = Method('x', None, 'chain')", "a drafter"),
-        (IMPORT + "METHOD = Method('x', 3, 'chain')", "drafter"),
-        (IMPORT + "METHOD = Method('x', 'dart', ['chain'])", "builder"),
-        (IMPORT + "METHOD = Method('x', 'dart', 'chain', rule='nowhere:Rule')", "nowhere"),
+        (IMPORT + "METHOD = Method('x', 3, 'chain')", "drafter is neither"),
+        (IMPORT + "METHOD = Method('x', 'dart', ['chain'])", "builder is no name"),
         (IMPORT + "METHOD = Method('x', 'dart', 'chain', options={'magic': 1})", "'magic'"),
+        (IMPORT + "METHOD = Method('x', 'dart', 'opt-tree', options={'gain': -1})", "gain must be"),
     ],
 )
 def test_a_file_that_is_no_method_is_one_sentence(call, tmp_path, source, words):
@@ -394,29 +396,46 @@ def an_engine(folder, kind):
     return Engine(str(folder / "target"), "cpu", folder / kind)
 
 
+def loaded(engine: Engine, name: str, **options: Value) -> Any:
+    return engine.method(name, options)
+
+
 def test_a_drafter_is_loaded_once_for_all_its_builders(folder):
     engine = an_engine(folder, "drafter")
-    names = ("ddtree", "dflash", "dflash+opt-tree", "dflash+continuity")
-    methods = [engine.method(n, {"ngram_weight": 0} if "cont" in n else {}) for n in names]
-    assert len({id(m.drafter) for m in methods}) == 1
-    assert [m.builder for m in methods[:3]] == [best_first, Chain(), OptTree()]
-    assert isinstance(methods[3].builder, ContinuitySearch)
-    again = engine.method("dflash+continuity", {"ngram_weight": 0})
-    assert again.builder is methods[3].builder
-    other = engine.method("ddtree", {"temperature": 2.0})
-    assert other.drafter is not methods[0].drafter and other.drafter.temperature == 2.0
+    methods = [loaded(engine, name) for name in ("ddtree", "dflash", "dflash+opt-tree")]
+    assert [m.builder for m in methods] == [best_first, Chain(), OptTree()]
+    one, again = (loaded(engine, "dflash+continuity", ngram_weight=0) for _ in "ab")
+    assert isinstance(one.builder, ContinuitySearch) and one.builder is again.builder
+    assert len({id(m.drafter) for m in (*methods, one, again)}) == 1
+    other = loaded(engine, "ddtree", temperature=2.0)
+    assert other.drafter is not one.drafter and other.drafter.temperature == 2.0
 
 
 def test_options_reach_the_parts(folder):
     engine = an_engine(folder, "treeflash")
-    method = engine.method("treeflash+opt-tree", {"candidates": 3, "siblings": 5, "gain": 0.5})
+    method = loaded(engine, "treeflash+opt-tree", candidates=3, siblings=5, gain=0.5)
     options = method.drafter.conditioner.options
     assert (options.candidates, options.siblings, options.temperature) == (3, 5, 1.0)
     assert method.builder == OptTree(0.5)
     store = str(folder / "grams.safetensors")
-    method = an_engine(folder, "dart").method("dart", {"ngram": store, "beam": 3, "width": 4})
+    method = loaded(an_engine(folder, "dart"), "dart", ngram=store, beam=3, width=4)
     assert method.builder.options == ContinuityOptions(width=4, beam=3, ngram=store)
     assert method.builder.store.tokens == 49
+
+
+@pytest.mark.parametrize("kind", DRAFTERS)
+def test_a_files_verification_rule_serves_every_drafter(folder, tmp_path, kind):
+    file = tmp_path / "m.py"
+    file.write_text(
+        "from core.drafting.builders import SampledChain\n"
+        "from core.methods.method import Method\n"
+        "from core.verification.rules import SpeculativeSampling\n"
+        f"METHOD = Method('S', '{kind}', SampledChain(), 4, rule=SpeculativeSampling)\n"
+    )
+    engine = an_engine(folder, "drafter" if kind == "dflash" else kind)
+    run = engine.start(RunRequest("hi", str(file), max_new_tokens=12, temperature=1.0))
+    assert sum(len(record.committed) for record in run) == 11
+    assert loaded(engine, str(file)).rule is SpeculativeSampling
 
 
 @pytest.mark.parametrize("method", ["treeflash", "dart", "dart+best-first", "treeflash+chain"])
@@ -439,6 +458,7 @@ def test_a_run_of_each_method_is_logged_with_its_options_and_read_back(call, toy
         assert trace.header.settings["options"].keys() == defaults(find(method)).keys()
         assert len(trace.header.drafter["sha256"]) == 16
         record = trace.rounds[0]
+        assert isinstance(record.draft, Draft) and record.proposal is not None
         lists = record.proposal.lists
         assert record.draft.notes and record.proposal.factorised_lists == (method == "dart")
         shown = {*record.draft.tokens.tolist(), *lists.ids[:, :64].flatten().tolist()}
@@ -485,6 +505,7 @@ def test_a_dart_drafter_is_exported_with_the_targets_embedding_and_head(call, fo
     assert code == 0, err
     target = load_file(folder / "target" / "model.safetensors")
     found = dart.load_checkpoint(tmp_path / "out", torch.bfloat16, "cpu")
+    assert found.head is not None
     assert torch.equal(found.head, target["lm_head.weight"].bfloat16())
     state = load_file(tmp_path / "out" / "model.safetensors")
     expected = target["model.embed_tokens.weight"].bfloat16()

@@ -1,6 +1,5 @@
 """Drawing tokens: argmax, or Gumbel-max with noise keyed by seed and position alone."""
 
-import itertools
 import math
 from types import SimpleNamespace
 
@@ -99,15 +98,11 @@ def test_positions_and_streams_are_independent():
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("seed", [0, -1, 2**31, 2**63, 2**64 - 1, 2**64 + 5])
-def test_any_whole_number_is_a_seed(seed):
-    assert gumbel_noise(seed, 1 << 20, 8).isfinite().all()
-
-
-def test_large_seeds_do_not_collapse():
-    seeds = [2**53, 2**53 + 1, 2**63, 2**63 + 1, 2**64 - 1]
-    drawn = {tuple(gumbel_noise(seed, 3, 4).tolist()) for seed in seeds}
-    assert len(drawn) == len(seeds)
+def test_any_whole_number_is_a_seed_and_large_ones_do_not_collapse():
+    seeds = [0, 5, 2**31, 2**53, 2**53 + 1, 2**63, 2**63 + 1, 2**64 - 1]
+    noise = torch.stack([gumbel_noise(seed, 1 << 20, 8) for seed in seeds])
+    assert noise.isfinite().all() and len(noise.unique(dim=0)) == len(seeds)
+    assert all(gumbel_noise(seed, 3, 8).isfinite().all() for seed in (-1, 2**64 + 5))
 
 
 # ── choosing ─────────────────────────────────────────────────────────────────────────────────────
@@ -138,11 +133,11 @@ def test_noise_forgotten_by_the_cache_comes_back_the_same():
     assert sampler._noise.at.cache_info().currsize <= 128
 
 
-def test_choosing_leaves_the_logits_alone():
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(1.0), Sampling(0.7, 5, 0.5)])
+def test_choosing_leaves_the_logits_alone(sampling):
     logits = logits_of(2, rows=3)
     before = logits.clone()
-    TargetSampler(Sampling(1.0)).choose(logits, [1, 2, 3])
-    TargetSampler(Sampling(0.7, 5, 0.5)).choose(logits, [1, 2, 3])
+    TargetSampler(sampling).choose(logits, [1, 2, 3])
     assert torch.equal(logits, before)
 
 
@@ -248,14 +243,6 @@ def test_two_step_texts_follow_the_chain_rule():
         counts[a, int((second[a] + gumbel_noise(seed, 11, 3)).argmax())] += 1
     expected = DRAWS * joint.flatten().double().numpy()
     assert chi_square(counts.flatten().numpy(), expected) < 26.1  # 8 degrees, 99.9 %
-
-
-def test_every_pair_of_neighbouring_positions_is_uncorrelated():
-    sampler, logits = TargetSampler(Sampling(1.0)), torch.zeros(1, 2)
-    drawn = sampler.choose(logits.expand(DRAWS, -1), list(range(DRAWS))).tolist()
-    pairs = [drawn[i : i + 2] for i in range(DRAWS - 1)]
-    for pair in itertools.product([0, 1], repeat=2):
-        assert abs(pairs.count(list(pair)) / len(pairs) - 0.25) < 0.012
 
 
 def test_noise_is_finite_at_both_ends_of_the_uniform(monkeypatch):
