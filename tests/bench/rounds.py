@@ -20,18 +20,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, cast
 
 from analysis.prompts import PROMPTS
 from app.commands import common
 from app.commands.arguments import add_model_options
+from core.decoding.decode import Decoder, decode
+from core.decoding.engine import Engine
+from core.decoding.request import RunRequest, Settings
 from core.drafting.builders import best_first
-from core.decoding.decode import decode, Method, Settings
-from core.methods import load
-from core.methods.dflash import drafter as dflash
-from core.methods.treeflash import drafter as treeflash
 from core.errors import UserError
-from core.decoding.engine import Engine, RunRequest
+from core.methods.dflash import model as dflash
+from core.methods.dflash.drafter import DFlashDrafter
+from core.methods.loading import shipped
+from core.methods.method import find_drafter
+from core.methods.treeflash import TreeFlashOptions
+from core.methods.treeflash import model as treeflash
+from core.methods.treeflash.drafter import load
 from core.rounds.round import Round, Times
 
 GOAL = 0.03
@@ -70,11 +75,11 @@ class Measured:
 
 def watch(engine: Engine) -> Inside:
     """Time the networks of the engine's DDTree from here on."""
-    inside, drafter = Inside(), engine.method("ddtree").drafter
-    model, own = engine.prepare().model, drafter.model  # type: ignore[union-attr]
+    inside, drafter = Inside(), cast(DFlashDrafter, engine.method("ddtree").drafter)
+    model, own = engine.prepare().model, drafter.model
     for module, name in ((model, "forward"), (own, "forward"), (own, "project")):
         setattr(module, name, inside.wrap(getattr(module, name)))
-    drafter.head.forward = inside.wrap(drafter.head.forward)  # type: ignore[union-attr]
+    drafter.head.forward = inside.wrap(drafter.head.forward)
     return inside
 
 
@@ -126,19 +131,19 @@ def beside(engine: Engine, budget: int, tokens: int, repeats: int) -> None:
     print(f"= {extra / one:+.1%} of a round (goal at most {TREEFLASH_GOAL:+.0%})")
 
 
-def _treeflash(engine: Engine) -> Method:
-    """With the shipped drafter, or on the shipped backbone with a head as before training."""
-    language = engine.prepare()
-    if load.shipped("treeflash", language.name) is not None:
-        return Method("treeflash", load.treeflash(language), best_first)
-    source = engine.checkpoint("dflash")
+def _treeflash(engine: Engine) -> Decoder:
+    """With the shipped drafter, or on the DFlash backbone with a head as before training."""
+    language, options = engine.prepare(), TreeFlashOptions()
+    if shipped("treeflash", language.name) is not None:
+        return Decoder("treeflash", load(language, None, options), best_first)
+    source = engine.checkpoint(find_drafter("dflash"))
     if source is None:
         raise UserError("name a DFlash drafter with --drafter")
     print("no TreeFlash drafter ships: a zero head on the DFlash backbone")
-    backbone = dflash.load_model(source.whole(), language.model.dtype, language.device)
+    backbone = dflash.load_model(source.full_folder(), language.model.dtype, language.device)
     with tempfile.TemporaryDirectory() as made:
         treeflash.save_model(treeflash.initial_model(backbone), Path(made))
-        return Method("treeflash", load.treeflash(language, Path(made)), best_first)
+        return Decoder("treeflash", load(language, Path(made), options), best_first)
 
 
 def main() -> None:
