@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -137,7 +138,8 @@ def _typed(table: pd.DataFrame, file: Path) -> pd.DataFrame:
                 if not all(isinstance(value, str) for value in table[name]):
                     raise ValueError(name)
                 continue
-            values = pd.to_numeric(table[name], errors="raise").astype(float)
+            numbers: Any = pd.to_numeric(table[name], errors="raise")
+            values = numbers.astype(float)
             if values.isin([np.inf, -np.inf]).any() or (name in _WHOLE and values.isna().any()):
                 raise ValueError(name)
             if name in _WHOLE:
@@ -147,6 +149,6 @@ def _typed(table: pd.DataFrame, file: Path) -> pd.DataFrame:
             table = table.assign(**{name: values})
     except (TypeError, ValueError, OverflowError, ArithmeticError):
         raise UserError(f"{file}: the column {name} holds something else") from None
-    if table["series"].nunique() > MAX_SERIES:
+    if len(set(table["series"])) > MAX_SERIES:
         raise UserError(f"{file} names more than {MAX_SERIES} series")
     return table

@@ -53,7 +53,7 @@ def one_line(text: str, limit: int) -> str:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str] = ()) -> Table:
-    """Numbers to the right, the columns named in ``left`` to the left; cells are shown as they are."""
+    """Numbers to the right, the columns named in ``left`` to the left."""
     made = Table(box=None, pad_edge=False, header_style="bold", show_header=any(columns))
     for name in columns:
         made.add_column(name, justify="left" if name in left else "right", no_wrap=True)

@@ -23,7 +23,7 @@ def test_files_and_links_that_a_document_names_exist(path):
     for link in re.findall(r"\[[^]]*\]\((?!http)([^)#]+)[^)]*\)", text):
         assert (path.parent / link).exists(), link
     for name in re.findall(r"`((?:core|app|analysis|assets|tests|docs)/[\w./-]+\w)`", text):
-        assert (ROOT / name).exists(), name
+        assert "MODULE" in name or (ROOT / name).exists(), name
 
 
 def test_the_readme_is_short():

@@ -360,10 +360,10 @@ def test_a_hub_files_name_cannot_leave_the_cache_folder(cache):
 
 
 def test_presets_are_found_without_torch():
-    from tests.test_imports import HEAVY, modules_after
+    from tests.test_imports import loaded_by
 
     statement = "from core.models import presets\npresets.find('qwen3-4b')\npresets.find('a/b')"
-    assert not modules_after(statement) & (HEAVY | {"huggingface_hub"})
+    assert not loaded_by(statement) & {"torch", "transformers", "numba", "huggingface_hub"}
 
 
 # ── the command line ─────────────────────────────────────────────────────────────────────────────

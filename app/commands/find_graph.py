@@ -119,7 +119,7 @@ def _counted(
     settings: DenoiseSettings,
     prompts: Sequence[str],
 ) -> Iterator[tuple[SetCounts, int]]:
-    """Each prompt's counts and steps: read where an earlier run wrote them, else counted and written."""
+    """The counts and steps of each prompt, read where an earlier run wrote them."""
     from core.diffusion.denoise import denoise
 
     key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]

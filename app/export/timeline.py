@@ -1,7 +1,7 @@
 """A run's stage times in the Trace Event format, for ui.perfetto.dev and chrome://tracing.
 
 One complete event ("X") per round with its stages inside, in µs, and counters ("C") for τ so far
-and for accepted nodes. A trace says how long stages took, not when: rounds follow each other without gaps.
+and for accepted nodes. A trace says how long stages took, not when: rounds follow without gaps.
 """
 
 from __future__ import annotations

@@ -148,7 +148,8 @@ class Engine:
     def _builder(self, method: Method, values: dict[str, Value], language: Language) -> Builder:
         info = method.builder_info
         files = info.files if info is not None else ()
-        if "ngram" in files and not values["ngram"] and self.preset.ngram:
+        wanted = "ngram" in files and not values["ngram"] and values["ngram_weight"]
+        if wanted and self.preset.ngram:
             values = values | {"ngram": str(ngram_store(self.model, self.preset.ngram))}
         return method.make_builder(language, values)
 

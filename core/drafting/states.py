@@ -1,8 +1,9 @@
 """The table of the states a session has answered for. Every search runs on it.
 
 A search treats states that are not in the table as leaves. ``complete`` repeats it until the
-states after all the nodes it chose are known. Since log q ≤ 0, unknown states can only add nodes that
-score at most their parent's score, so the last search finds what a search over all states finds.
+states after all the nodes it chose are known. Since log q ≤ 0, unknown states can only add nodes
+that score at most their parent's score, so the last search finds what a search over all states
+finds.
 
 Shapes: R known states, S tokens listed after each, n drafted rows without the root.
 """

@@ -128,6 +128,17 @@ class NgramStore:
         """The number of tokens counted: the sum of all unigram counts."""
         return int(self.metadata["tokens"])
 
+    def probabilities(self, context: Sequence[int], tokens: Array) -> Array:
+        """P(token | context) float64 [K] for tokens [K]; 0 for a token that was never seen.
+
+        The context of each token is the longest of the last two or one that it was seen after.
+        """
+        wanted = np.ascontiguousarray(tokens, np.int64)
+        counts, contexts, lengths = (np.empty(len(wanted), np.int64) for _ in range(3))
+        before, last = [-1, -1, *map(int, context)][-2:]
+        lookup_each(self.arrays, before, last, wanted, counts, contexts, lengths)
+        return counts / np.maximum(contexts, 1)
+
     def level(self, length: int, low: int, high: int) -> tuple[Array, Array]:
         """Last tokens and exact counts, int64 [high − low], of the grams low … high of a length."""
         words = self.arrays[_LEVELS[length - 1]][low:high].astype(np.int64)

@@ -70,7 +70,7 @@ def best(rows: Tensor) -> Tensor:
 
 
 def uniforms(seed: int, position: int, size: int, stream: int = TARGET_STREAM) -> np.ndarray:
-    """Uniform numbers [size] float64 in [0, 1) for one absolute position, alike on every machine."""
+    """Uniform numbers [size] float64 in [0, 1) for one position, the same on every machine."""
     key = np.array([seed % 2**64, position], np.uint64)  # a list would pass through float64
     return np.random.Generator(np.random.Philox(key=key, counter=stream << 192)).random(size)
 

@@ -20,13 +20,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-
-from core.models import embedded
 from core.diffusion.graph import Pace, find_graph
-from core.diffusion.models import load_diffusion
 from core.diffusion.steps import simulate
+
+from core.diffusion.models import load_diffusion
 from core.diffusion.target import BidirectionalTarget, BlockCausalTarget, Layout
 from core.methods.loading import shipped
+from core.models import embedded
 from core.models.language import load_language
 from core.traces.reader import read_trace
 

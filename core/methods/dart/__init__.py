@@ -1,5 +1,5 @@
-"""DART (arXiv 2601.19278): one causal layer with shifted prediction, and a beam that weighs q against
-n-gram continuity.
+"""DART (arXiv 2601.19278): one causal layer with shifted prediction, and a beam that weighs q
+against n-gram continuity.
 
 Light. ``model`` is the network and its checkpoint form, ``drafter`` the network at work, ``search``
 the builder, ``training`` how the layer is trained.

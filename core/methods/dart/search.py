@@ -34,7 +34,7 @@ class ContinuitySearch:
 
     store: NgramStore
     stops: Array
-    options: ContinuityOptions = ContinuityOptions()
+    options: ContinuityOptions = ContinuityOptions()  # noqa: RUF009 (frozen)
 
     @property
     def reads(self) -> int:

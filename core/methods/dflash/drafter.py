@@ -35,8 +35,8 @@ class DFlashDrafter:
     """The network with the target's embedding and head, and one text's projected context.
 
     Context keys and values are kept across rounds: each round projects only what was committed.
-    ``temperature`` divides the logits of q; the published methods use 1. ``padded``: draft in shapes
-    that never change, which a GPU replays as a CUDA graph (the default there).
+    ``temperature`` divides the logits of q; the published methods use 1. ``padded``: draft in
+    shapes that never change, which a GPU replays as a CUDA graph (the default there).
     """
 
     def __init__(

@@ -45,7 +45,7 @@ class TreeFlashDrafter(DFlashDrafter):
         model: TreeFlashModel,
         embedding: nn.Module,
         head: nn.Module,
-        options: TreeFlashOptions = TreeFlashOptions(),
+        options: TreeFlashOptions = TreeFlashOptions(),  # noqa: B008 (frozen)
     ):
         super().__init__(model.model, embedding, head, options.temperature)
         self.conditioner = Conditioner(model, embedding, head, options)
@@ -69,7 +69,7 @@ class Conditioner:
     model: TreeFlashModel
     embed: Callable[[Tensor], Tensor]
     head: Callable[[Tensor], Tensor]
-    options: TreeFlashOptions = TreeFlashOptions()
+    options: TreeFlashOptions = TreeFlashOptions()  # noqa: RUF009 (frozen)
 
     def plain(self, hidden: Tensor) -> Tensor:
         """Plain log q [L, V] of residual rows [L, h], for any prefix."""
