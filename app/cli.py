@@ -28,144 +28,119 @@ PROGRAM = "python -m app"
 
 @dataclass(frozen=True)
 class Command:
-    """One command: its module, what it does, and examples of what follows ``python -m app``."""
+    """What a command does, and examples of what follows ``python -m app``."""
 
-    module: str
     about: str
     examples: tuple[str, ...]
 
 
+def command(about: str, *examples: str) -> Command:
+    return Command(about, examples)
+
+
 GROUPS: dict[str, dict[str, Command]] = {
     "look": {
-        "studio": Command(
-            "app.commands.studio",
+        "studio": command(
             "open the studio in the browser (what no command at all does)",
-            ("studio", "studio runs/s", "studio --port 7861 --model Qwen/Qwen3-0.6B --device cuda"),
+            "studio",
+            "studio runs/s",
+            "studio --port 7861 --model Qwen/Qwen3-0.6B --device cuda",
         ),
-        "replay": Command(
-            "app.commands.replay",
+        "replay": command(
             "show a trace in the terminal: its rounds, or one round's tree",
-            ("replay run.jsonl", "replay run.jsonl --round 3"),
+            "replay run.jsonl",
+            "replay run.jsonl --round 3",
         ),
-        "validate": Command(
-            "app.commands.validate",
-            "say in one sentence whether a file is a readable trace",
-            ("validate run.jsonl.gz",),
+        "validate": command(
+            "say in one sentence whether a file is a readable trace", "validate run.jsonl.gz"
         ),
-        "export": Command(
-            "app.commands.export",
+        "export": command(
             "write a trace as an offline page, picture, graph, table or timeline",
-            (
-                "export run.jsonl --to html",
-                "export run.jsonl --to svg --round 3 --dark",
-                "export run.jsonl --to csv --table nodes --out nodes.csv",
-            ),
+            "export run.jsonl --to html",
+            "export run.jsonl --to svg --round 3 --dark",
+            "export run.jsonl --to csv --table nodes --out nodes.csv",
         ),
     },
     "decode": {
-        "run": Command(
-            "app.commands.run",
+        "run": command(
             "decode prompts with one method: text, τ, acceptance, tokens/s",
-            (
-                'run ddtree --prompt "Why is the sky blue?" --budget 16',
-                'run ddtree --prompt "Write a haiku." --temperature 1 --seed 7 --trace run.jsonl',
-                "run dflash --prompts questions.jsonl --json > answers.jsonl",
-            ),
+            'run ddtree --prompt "Why is the sky blue?" --budget 16',
+            'run ddtree --prompt "Write a haiku." --temperature 1 --seed 7 --trace run.jsonl',
+            "run dflash --prompts questions.jsonl --json > answers.jsonl",
         ),
-        "denoise": Command(
-            "app.commands.denoise",
+        "denoise": command(
             "write with a masked-diffusion model, plainly or with Spiffy's drafts",
-            (
-                'denoise --prompt "Why is the sky blue?" --spiffy 10',
-                "denoise --prompts questions.jsonl --table --json > speedups.json",
-            ),
+            'denoise --prompt "Why is the sky blue?" --spiffy 10',
+            "denoise --prompts questions.jsonl --table --json > speedups.json",
         ),
     },
     "measure": {
-        "report": Command(
-            "app.commands.report",
+        "report": command(
             "what traces show: τ, acceptance and TVD by depth, why branches ended, calibration",
-            ("report run.jsonl", "report runs/ --out tables --format csv parquet --html"),
+            "report run.jsonl",
+            "report runs/ --out tables --format csv parquet --html",
         ),
-        "audit": Command(
-            "app.commands.audit",
+        "audit": command(
             "check that a method writes exactly what plain decoding writes",
-            ("audit ddtree", "audit ddtree --prompts questions.txt --budget 7 64 --temperature 1"),
+            "audit ddtree",
+            "audit ddtree --prompts questions.txt --budget 7 64 --temperature 1",
         ),
-        "bench": Command(
-            "app.commands.bench",
+        "bench": command(
             "time methods and budgets against plain decoding and generate()",
-            ("bench", "bench ddtree --budget 8 16 32 --max-new-tokens 128 --repeats 5"),
+            "bench",
+            "bench ddtree --budget 8 16 32 --max-new-tokens 128 --repeats 5",
         ),
-        "sweep": Command(
-            "app.commands.sweep",
+        "sweep": command(
             "methods × budgets × prompts × seeds into one table and a trace each (resumable)",
-            (
-                "sweep runs/s ar ddtree treeflash --budget 16 64 --prompts questions.jsonl",
-                "sweep runs/s ddtree --budget 8 16 --temperature 1 --seed 0 1 2 --ray auto",
-            ),
+            "sweep runs/s ar ddtree treeflash --budget 16 64 --prompts questions.jsonl",
+            "sweep runs/s ddtree --budget 8 16 --temperature 1 --seed 0 1 2 --ray auto",
         ),
-        "collect": Command(
-            "app.commands.collect",
+        "collect": command(
             "run the drafters at every token of one text, for whatif",
-            ('collect sky.safetensors --prompt "Why is the sky blue?"',),
+            'collect sky.safetensors --prompt "Why is the sky blue?"',
         ),
-        "whatif": Command(
-            "app.commands.whatif",
+        "whatif": command(
             "simulate methods, budgets and options on a collected text, without the model",
-            (
-                "whatif sky.safetensors",
-                "whatif sky.safetensors treeflash --budget 16 64 --set candidates=4",
-            ),
+            "whatif sky.safetensors",
+            "whatif sky.safetensors treeflash --budget 16 64 --set candidates=4",
         ),
-        "calibrate": Command(
-            "app.commands.calibrate",
+        "calibrate": command(
             "TVD and coverage of drafters by depth, against the marginal",
-            ("calibrate runs/calibration", "calibrate runs/c --anchors 192 --continuations 64"),
+            "calibrate runs/calibration",
+            "calibrate runs/c --anchors 192 --continuations 64",
         ),
-        "cost": Command(
-            "app.commands.cost",
+        "cost": command(
             "measure what a round costs here, and name the budget that pays",
-            ("cost sky.safetensors ddtree", "cost sky.safetensors treeflash --check"),
+            "cost sky.safetensors ddtree",
+            "cost sky.safetensors treeflash --check",
         ),
     },
     "prepare": {
-        "fetch": Command(
-            "app.commands.fetch",
-            "make the embedded target ready, or another preset",
-            ("fetch", "fetch qwen3-4b"),
+        "fetch": command(
+            "make the embedded target ready, or another preset", "fetch", "fetch qwen3-4b"
         ),
-        "train": Command(
-            "core.train.run", "train a drafter for a target (resumable)", ("train --help",)
-        ),
-        "find-graph": Command(
-            "app.commands.find_graph",
+        "train": command("train a drafter for a target (resumable)", "train --help"),
+        "find-graph": command(
             "find the draft graphs that save a diffusion model most calls (resumable)",
-            ("find-graph graphs --prompts questions.jsonl --count 50",),
+            "find-graph graphs --prompts questions.jsonl --count 50",
         ),
-        "export-checkpoint": Command(
-            "app.commands.export_checkpoint",
-            "write a drafter in its official format",
-            ("export-checkpoint runs/drafter-official",),
+        "export-checkpoint": command(
+            "write a drafter in its official format", "export-checkpoint runs/drafter-official"
         ),
-        "ngram": Command(
-            "app.commands.ngram",
+        "ngram": command(
             "count the n-grams of any text into a store, or convert a .trie",
-            (
-                "ngram ngrams.safetensors questions.jsonl notes/ --min-count 2",
-                "ngram qwen3.safetensors small.trie --model Qwen/Qwen3-4B",
-                "ngram ngrams.trie ngrams.safetensors",
-            ),
+            "ngram ngrams.safetensors questions.jsonl notes/ --min-count 2",
+            "ngram qwen3.safetensors small.trie --model Qwen/Qwen3-4B",
+            "ngram ngrams.trie ngrams.safetensors",
         ),
-        "doctor": Command(
-            "app.commands.doctor",
-            "show versions, device, models ready, methods, and what is missing",
-            ("doctor",),
+        "doctor": command(
+            "show versions, device, models ready, methods, and what is missing", "doctor"
         ),
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 ALIASES = {"calibrate-graph": "find-graph"}  # names that commands had
+MODULES = {"train": "core.train.run"}  # the others are app.commands.NAME
 
 
 class Parser(argparse.ArgumentParser):
@@ -213,12 +188,12 @@ def _dispatch(words: list[str]) -> int:
     if not words or words[0].startswith("-"):
         words = ["studio", *words]
     name = ALIASES.get(words[0], words[0])
-    if (command := COMMANDS.get(name)) is None:
+    if name not in COMMANDS:
         names = ", ".join(COMMANDS)
         raise UserError(f"there is no command {words[0]!r}: choose one of {names}")
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # libraries warn their authors, not our users
-    module = importlib.import_module(command.module)
+    module = importlib.import_module(MODULES.get(name, f"app.commands.{name.replace('-', '_')}"))
     parser = command_parser(name)
     module.add_arguments(parser)
     try:

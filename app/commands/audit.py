@@ -13,16 +13,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from analysis.numbers import plural
-from app.commands import common
-from app.commands.arguments import (
-    add_method_options,
-    add_model_options,
-    add_number,
-    add_numbers,
-    add_prompt_options,
-    add_sampling_options,
-    one_method,
-)
+from app.commands import arguments, common
 from app.commands.prompts import prompts_of
 from app.terminal import ProgressBar, one_line
 
@@ -40,13 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "samples: there the distribution of its tokens is tested against the target's.\n"
         "Exit code 1 when a token differs beyond a tie, or a distribution does."
     )
-    add_method_options(parser)
-    add_prompt_options(parser, required=False)
+    arguments.add_method_options(parser)
+    arguments.add_prompt_options(parser, required=False)
     group = parser.add_argument_group("decoding")
-    add_numbers(group, "--budget", (7, 64), "one or several budgets")
-    add_number(group, "--max-new-tokens", 64)
-    add_sampling_options(parser, temperature=1.0)
-    add_model_options(parser)
+    arguments.add_numbers(group, "--budget", (7, 64), "one or several budgets")
+    arguments.add_number(group, "--max-new-tokens", 64)
+    arguments.add_sampling_options(parser, temperature=1.0)
+    arguments.add_model_options(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object per check on stdout")
 
 
@@ -72,7 +63,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _requests(args: argparse.Namespace, prompts: Sequence[str]) -> list[RunRequest]:
     """Every prompt × greedy and sampled × budget. Raises UserError for a setting out of range."""
-    sampled = common.request_of(args, one_method(args))
+    sampled = common.request_of(args, arguments.one_method(args))
     greedy = replace(sampled, temperature=0.0, top_k=0, top_p=1.0)
     requests = [
         replace(request, prompt=prompt, budget=budget)

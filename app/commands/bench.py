@@ -9,15 +9,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from analysis.numbers import milliseconds, number, rate, share, tau
-from app.commands import common
-from app.commands.arguments import (
-    add_method_options,
-    add_model_options,
-    add_number,
-    add_numbers,
-    add_prompt_options,
-    add_sampling_options,
-)
+from app.commands import arguments, common
 from app.commands.prompts import prompts_of
 from app.terminal import ProgressBar, console, say, table
 from core.decoding.request import check_budget
@@ -43,14 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "in the whole run, prefill included.\n"
         "Exit code 1 when a greedy or seeded text is not plain decoding's, token by token."
     )
-    add_method_options(parser, several=True)
-    add_prompt_options(parser, required=False)
+    arguments.add_method_options(parser, several=True)
+    arguments.add_prompt_options(parser, required=False)
     group = parser.add_argument_group("decoding")
-    add_numbers(group, "--budget", (8, 16, 64), "one or several budgets")
-    add_number(group, "--max-new-tokens", 64)
-    add_number(group, "--repeats", 3)
-    add_sampling_options(parser, temperature=0.0)
-    add_model_options(parser)
+    arguments.add_numbers(group, "--budget", (8, 16, 64), "one or several budgets")
+    arguments.add_number(group, "--max-new-tokens", 64)
+    arguments.add_number(group, "--repeats", 3)
+    arguments.add_sampling_options(parser, temperature=0.0)
+    arguments.add_model_options(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout, no table")
 
 

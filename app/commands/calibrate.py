@@ -7,14 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.numbers import interval, number
-from app.commands import common
-from app.commands.arguments import (
-    add_drafter_options,
-    add_model_options,
-    add_number,
-    add_prompt_options,
-    option_values,
-)
+from app.commands import arguments, common
 from app.commands.prompts import prompts_of
 from app.terminal import ProgressBar, console, say, table
 
@@ -31,15 +24,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "come nearer). Writes Parquet, CSV and figures; an interrupted measurement continues."
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="where to write")
-    add_drafter_options(parser)
-    add_prompt_options(parser, required=False)
+    arguments.add_drafter_options(parser)
+    arguments.add_prompt_options(parser, required=False)
     group = parser.add_argument_group("how much")
-    add_number(group, "--anchors", 64, "in all")
-    add_number(group, "--continuations", 16, "of each anchor")
-    add_number(group, "--seeds", 3, "the anchors are spread over")
-    add_number(group, "--max-new-tokens", 128, "of the texts that the anchors lie in")
-    add_number(group, "--depths", None, "default: the deepest drafter's", "L")
-    add_model_options(parser)
+    arguments.add_number(group, "--anchors", 64, "in all")
+    arguments.add_number(group, "--continuations", 16, "of each anchor")
+    arguments.add_number(group, "--seeds", 3, "the anchors are spread over")
+    arguments.add_number(group, "--max-new-tokens", 128, "of the texts that the anchors lie in")
+    arguments.add_number(group, "--depths", None, "default: the deepest drafter's", "L")
+    arguments.add_model_options(parser)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -53,7 +46,7 @@ def main(args: argparse.Namespace) -> int:
 
     plan = Plan(args.anchors, args.continuations, args.seeds, args.max_new_tokens, args.depths)
     plan.check(len(prompts))
-    source = source_of(engine, args.methods, option_values(args))
+    source = source_of(engine, args.methods, arguments.option_values(args))
     ids = [engine.prepare().encode_chat(prompt) for prompt in prompts]
     with ProgressBar("calibrating") as progress:
         found = calibrate(source, ids, args.folder, plan, progress.at)

@@ -7,16 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from analysis.collection import Collection, check_listable, drafter_key
-from app.commands import common
-from app.commands.arguments import (
-    add_drafter_options,
-    add_model_options,
-    add_number,
-    add_prompt_options,
-    add_sampling_options,
-    option_values,
-    whole,
-)
+from app.commands import arguments, common
 from app.commands.prompts import prompts_of
 from app.terminal import ProgressBar, say
 from core.errors import UserError
@@ -33,15 +24,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "whatif FILE. An interrupted collection continues."
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="such as sky.safetensors")
-    add_drafter_options(
+    arguments.add_drafter_options(
         parser, listable=True,
         set_help="an option of a drafter (default: the largest lists that can be simulated)",
     )  # fmt: skip
-    add_prompt_options(parser, required=True)
+    arguments.add_prompt_options(parser, required=True)
     group = parser.add_argument_group("what is written")
-    add_number(group, "--max-new-tokens", 256)
+    arguments.add_number(group, "--max-new-tokens", 256)
     group.add_argument(
-        "--width", "--kept", type=whole, default=MAX_BUDGET, metavar="K",
+        "--width", "--kept", type=arguments.whole, default=MAX_BUDGET, metavar="K",
         help=f"tokens listed per depth (default {MAX_BUDGET}: exact at every budget)",
     )  # fmt: skip
     group.add_argument(
@@ -49,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="leave out q at each depth alone, where the drafter also reads the token before: a "
         "third smaller",
     )  # fmt: skip
-    add_sampling_options(parser, temperature=0.0)
-    add_model_options(parser)
+    arguments.add_sampling_options(parser, temperature=0.0)
+    arguments.add_model_options(parser)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -62,7 +53,7 @@ def main(args: argparse.Namespace) -> int:
     sampling = Sampling(args.temperature, args.top_k, args.top_p, args.seed)
     from analysis.collect import Plan, collect, source_of, widest
 
-    values = widest(args.methods) | option_values(args)
+    values = widest(args.methods) | arguments.option_values(args)
     older = _older(args.file)
     if older and (other := next(_differences(older, args, prompts[0], sampling, values), None)):
         raise _finished(args.file, other)

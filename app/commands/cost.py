@@ -10,15 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.numbers import milliseconds, number, rate, ratio, share
-from app.commands import common
-from app.commands.arguments import (
-    add_method_options,
-    add_model_options,
-    add_number,
-    add_numbers,
-    one_method,
-    option_values,
-)
+from app.commands import arguments, common
 from app.terminal import ProgressBar, bar, console, say, table
 from core.decoding.request import check_budget
 from core.errors import UserError
@@ -37,14 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "plainly, and reports what came out."
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="a collected text")
-    add_method_options(parser)
-    add_numbers(parser, "--budget", (1, 2, 4, 8, 12, 16, 24, 32, 64, 128, 256))
-    add_number(parser, "--repeats", 7)
+    arguments.add_method_options(parser)
+    arguments.add_numbers(parser, "--budget", (1, 2, 4, 8, 12, 16, 24, 32, 64, 128, 256))
+    arguments.add_number(parser, "--repeats", 7)
     parser.add_argument("--check", action="store_true", help="decode for real and compare")
     parser.add_argument(
         "--json", action="store_true", help="one JSON object on stdout, no table; What-if opens it"
     )
-    add_model_options(parser)
+    arguments.add_model_options(parser)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -54,7 +46,7 @@ def main(args: argparse.Namespace) -> int:
     from analysis.whatif import Simulation
 
     collection = Collection.load(args.file)
-    simulation = Simulation(collection, one_method(args), option_values(args))
+    simulation = Simulation(collection, arguments.one_method(args), arguments.option_values(args))
     budgets = sorted(set(args.budget))
     for budget in budgets:
         check_budget(budget)

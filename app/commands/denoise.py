@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.numbers import number, ratio, share
-from app.commands.arguments import EMBEDDED, add_number, add_prompt_options, decimal
+from app.commands import arguments
 from app.commands.prompts import prompts_of
 from app.commands.run import print_json, stage_rows
 from app.terminal import ProgressBar, console, one_line, quiet_libraries, say, table
@@ -26,6 +26,7 @@ from core.diffusion.graph_files import load_graph
 from core.diffusion.nfe import NfeCounts, count_nfe, denoised_tokens
 from core.diffusion.request import MAX_LENGTH, DenoiseSettings, Pace
 from core.errors import UserError
+from core.models.embedded import NAME as EMBEDDED
 from core.rounds.blocks import MASKED
 from core.rounds.round import Round
 from core.traces.schema import summary
@@ -40,7 +41,7 @@ PACES = ("k1", "k2", "t0.9")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_prompt_options(parser, required=True)
+    arguments.add_prompt_options(parser, required=True)
     parser.add_argument(
         "--spiffy", metavar="GRAPH|D", help="draft with a graph: its file, or one of D nodes"
     )
@@ -62,20 +63,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--paces", nargs="+", type=pace, metavar="PACE", default=list(map(pace, PACES)),
         help=f"k2: two tokens a step, t0.9: a threshold (default {' '.join(PACES)})",
     )  # fmt: skip
-    add_number(group, "--real", None, "prompts really run with every graph (default: all)")
+    arguments.add_number(group, "--real", None, "prompts run with every graph; default: all")
 
 
 def add_denoising_options(parser: argparse.ArgumentParser) -> None:
     """Pace, block, length, temperature: what a text is denoised with."""
     group = parser.add_argument_group("denoising")
     how = group.add_mutually_exclusive_group()
-    add_number(how, "--tokens-per-step", 1, metavar="K")
+    arguments.add_number(how, "--tokens-per-step", 1, metavar="K")
     sure = "instead: all positions at least this sure, and always one"
-    add_number(how, "--threshold", None, sure, "P", decimal)
-    add_number(group, "--block", None, "default: the model's own", "L")
-    add_number(group, "--length", 128, "tokens to write", "W")
-    add_number(group, "--temperature", 0.0, "0 is greedy", "T", decimal)
-    add_number(group, "--seed", 0, metavar="S")
+    arguments.add_number(how, "--threshold", None, sure, "P", arguments.decimal)
+    arguments.add_number(group, "--block", None, "default: the model's own", "L")
+    arguments.add_number(group, "--length", 128, "tokens to write", "W")
+    arguments.add_number(group, "--temperature", 0.0, "0 is greedy", "T", arguments.decimal)
+    arguments.add_number(group, "--seed", 0, metavar="S")
     group.add_argument(
         "--go-on", action="store_true", help="also the blocks behind the first end-of-text"
     )

@@ -12,7 +12,6 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 from analysis.numbers import size
-from app.commands.arguments import EMBEDDED
 from app.commands.common import find_preset
 from app.terminal import console, one_line, quiet_libraries
 from core import ASSETS, VERSION
@@ -21,6 +20,7 @@ from core.methods.method import Option, find_builder, options_of
 from core.methods.names import BUILDERS
 from core.methods.registry import listed
 from core.models import embedded, presets
+from core.models.embedded import NAME as EMBEDDED
 
 if TYPE_CHECKING:
     from core.methods.fetch import Needs

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.commands.arguments import add_number
+from app.commands import arguments
 from app.commands.replay import pick
 from core.errors import UserError
 from core.traces.reader import read_trace
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, nargs="+", metavar="TRACE", help=".jsonl or .jsonl.gz")
     parser.add_argument("--to", required=True, choices=tuple(FORMS), help="what to write")
     rounds = "the round, from 1, of a tree or graph (default 1), or the only one of a nodes table"
-    add_number(parser, "--round", None, rounds)
+    arguments.add_number(parser, "--round", None, rounds)
     parser.add_argument(
         "--table", choices=TABLES, default="rounds", help="for csv and parquet (default rounds)"
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from app.commands.arguments import EMBEDDED
 from app.terminal import quiet_libraries
 from core.errors import UserError, first_line
 from core.methods.method import DrafterInfo, find_drafter, lazy
 from core.methods.names import DRAFTERS
+from core.models.embedded import NAME as EMBEDDED
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

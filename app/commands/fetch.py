@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from app.commands.arguments import EMBEDDED
 from app.commands.common import find_preset
 from app.terminal import ProgressBar, quiet_libraries
 from core.models import presets
+from core.models.embedded import NAME as EMBEDDED
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

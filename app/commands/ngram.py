@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.commands.arguments import EMBEDDED, add_number
+from app.commands import arguments
 from app.terminal import ProgressBar, one_line, quiet_libraries
 from core.errors import UserError
+from core.models.embedded import NAME as EMBEDDED
 
 if TYPE_CHECKING:
     from core.ngram import NgramStore, Options
@@ -39,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME|PATH",
         help=f"whose tokens (default {EMBEDDED}; of a .trie: as many as its largest)",
     )
-    add_number(parser, "--min-count", 1, "drop trigrams rarer than N")
-    add_number(parser, "--memory", 512, "for sorting", "MIB")
+    arguments.add_number(parser, "--min-count", 1, "drop trigrams rarer than N")
+    arguments.add_number(parser, "--memory", 512, "for sorting", "MIB")
     parser.add_argument("--trie", action="store_true", help="write the released .trie format")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from analysis.numbers import milliseconds, number, tau
-from app.commands.arguments import add_number
+from app.commands import arguments
 from app.terminal import console, one_line, table
 from app.view.explanation import Explainer
 from app.view.tree import text_tree
@@ -23,7 +23,7 @@ COLUMNS = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="a trace: .jsonl or .jsonl.gz")
-    add_number(parser, "--round", None, "show the tree of round N, from 1 (default: all rounds)")
+    arguments.add_number(parser, "--round", None, "the tree of round N, from 1 (default: all)")
 
 
 def main(args: argparse.Namespace) -> int:

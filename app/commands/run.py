@@ -19,15 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.numbers import milliseconds, number, rate, share, tau
-from app.commands import common
-from app.commands.arguments import (
-    add_method_options,
-    add_model_options,
-    add_number,
-    add_prompt_options,
-    add_sampling_options,
-    one_method,
-)
+from app.commands import arguments, common
 from app.commands.prompts import prompts_of
 from app.decoding import Decoding, Result, decode
 from app.terminal import GrowingText, ProgressBar, bar, console, one_line, say, table
@@ -40,13 +32,13 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_method_options(parser)
-    add_prompt_options(parser, required=True)
+    arguments.add_method_options(parser)
+    arguments.add_prompt_options(parser, required=True)
     group = parser.add_argument_group("decoding")
-    add_number(group, "--budget", None, "drafted nodes a round, 1 to 1024")
-    add_number(group, "--max-new-tokens", 128)
-    add_sampling_options(parser, temperature=0.0)
-    add_model_options(parser)
+    arguments.add_number(group, "--budget", None, "drafted nodes a round, 1 to 1024")
+    arguments.add_number(group, "--max-new-tokens", 128)
+    arguments.add_sampling_options(parser, temperature=0.0)
+    arguments.add_model_options(parser)
     group = parser.add_argument_group("output")
     group.add_argument(
         "--trace", type=Path, metavar="FILE",
@@ -83,7 +75,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _job(args: argparse.Namespace) -> Decoding:
     """Check the settings, then load the models: a typo must not cost half a minute."""
-    request = common.request_of(args, one_method(args), args.budget)
+    request = common.request_of(args, arguments.one_method(args), args.budget)
     request.settings()
     engine = common.load_engine(args, [request.method])
     target = engine.target(engine.method(request.method, dict(request.options)))

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from app import trace_files
-from app.commands.arguments import add_model_options, add_number, method
+from app.commands import arguments
 from app.commands.common import check_drafter, template_of
 from app.terminal import say
 from core.errors import UserError
@@ -25,12 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--allow-host", action="append", default=[], metavar="NAME",
         help="answer requests for this host name too, such as a proxy's; repeatable",
     )  # fmt: skip
-    add_number(parser, "--port", 7860, metavar="PORT")
+    arguments.add_number(parser, "--port", 7860, metavar="PORT")
     parser.add_argument(
-        "--method", dest="methods", type=method, action="append", default=[], metavar="FILE.py",
+        "--method", dest="methods", type=arguments.method, action="append", default=[],
+        metavar="FILE.py",
         help="offer a method of your own, or a DRAFTER+BUILDER, on the page; repeatable",
     )  # fmt: skip
-    add_model_options(parser)
+    arguments.add_model_options(parser)
 
 
 def main(args: argparse.Namespace) -> int:

@@ -16,15 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.numbers import interval, rate, tau
-from app.commands import common
-from app.commands.arguments import (
-    add_method_options,
-    add_model_options,
-    add_number,
-    add_numbers,
-    add_prompt_options,
-    add_sampling_options,
-)
+from app.commands import arguments, common
 from app.commands.prompts import prompts_of, read_prompt_file
 from app.terminal import ProgressBar, console, one_line, say, table
 from app.trace_log import delayed_interrupt
@@ -56,13 +48,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "has both values run. Exit code 1 if runs failed."
     )
     parser.add_argument("out", type=Path, metavar="OUT", help="the sweep's folder")
-    add_method_options(parser, several=True)
-    add_prompt_options(parser, required=False)
+    arguments.add_method_options(parser, several=True)
+    arguments.add_prompt_options(parser, required=False)
     group = parser.add_argument_group("decoding")
-    add_numbers(group, "--budget", (8, 16, 64), "one or several budgets; a chain has its own")
-    add_number(group, "--max-new-tokens", 128)
-    add_sampling_options(parser, temperature=0.0, seeds=True)
-    add_model_options(parser)
+    arguments.add_numbers(group, "--budget", (8, 16, 64), "a chain has its own")
+    arguments.add_number(group, "--max-new-tokens", 128)
+    arguments.add_sampling_options(parser, temperature=0.0, seeds=True)
+    arguments.add_model_options(parser)
     group = parser.add_argument_group("where it runs (default: in this process)")
     group.add_argument(
         "--ray", metavar="ADDRESS",
@@ -70,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "started here for this sweep)",
     )  # fmt: skip
     workers = "Ray workers, each with an engine (default: one per GPU, else one per node)"
-    add_number(group, "--workers", None, workers)
+    arguments.add_number(group, "--workers", None, workers)
     parser.add_argument("--no-probe", action="store_true", help="trace without p, TVD and coverage")
 
 

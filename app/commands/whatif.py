@@ -9,12 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.numbers import tau
-from app.commands.arguments import (
-    add_method_options,
-    add_number,
-    add_numbers,
-    option_values,
-)
+from app.commands import arguments
 from app.terminal import bar, console, say, table
 from core.errors import UserError
 
@@ -32,9 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "would take, without the model. What is not exact says so."
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="a collected text")
-    add_method_options(parser, several=True)
-    add_numbers(parser, "--budget", (8, 16, 32, 64, 128, 256, 1024))
-    add_number(parser, "--max-new-tokens", None, "default: the whole text")
+    arguments.add_method_options(parser, several=True)
+    arguments.add_numbers(parser, "--budget", (8, 16, 32, 64, 128, 256, 1024))
+    arguments.add_number(parser, "--max-new-tokens", None, "default: the whole text")
     parser.add_argument("--json", action="store_true", help="one JSON object a run on stdout")
 
 
@@ -45,7 +40,7 @@ def main(args: argparse.Namespace) -> int:
     methods = [*args.methods, *args.named] or list(collection.methods)
     if not methods:
         raise UserError(f"{args.file} holds no listed drafter: name a method")
-    simulations = _simulations(collection, methods, option_values(args))
+    simulations = _simulations(collection, methods, arguments.option_values(args))
     runs = [run for s in simulations for run in s.curve(args.budget, args.max_new_tokens)]
     if args.json:
         for run in runs:
