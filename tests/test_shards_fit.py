@@ -510,7 +510,7 @@ def test_the_rows_trained_on_are_those_the_drafter_decodes_with(owner, shards, k
     anchors = torch.tensor([found.answer, found.answer + 4])
     with torch.inference_mode():
         rows = student.rows(Blocks(found, anchors))
-        ours = student.logits(rows, everything).log_softmax(-1)
+        ours = student.head(everything)(rows).log_softmax(-1)
     drafter = load_drafter(kind, language_of(owner), tmp_path)
     assert student.max_depth == drafter.max_depth == 7
     features, tokens = found.features_after(drafter.layers).float(), found.tokens.tolist()

@@ -216,8 +216,8 @@ def test_texts_to_judge_on_are_not_cut(evaluated, tmp_path, monkeypatch):
     monkeypatch.setattr(evaluation, "NEW_TOKENS", 68)
     monkeypatch.setattr("core.train.collect.is_loop", lambda *_, **__: True)
     assert {len(t.document) - t.document.answer for t in evaluated()} == {70}
-    kept = read_record(tmp_path / "greedy")
-    assert kept["cut_loops"] is kept["cut_last"] is False
+    record = read_record(tmp_path / "greedy")
+    assert record["cut_loops"] is record["cut_last"] is False
 
 
 def test_a_record_is_compared_as_it_is_kept(tmp_path):
@@ -228,7 +228,7 @@ def test_a_record_is_compared_as_it_is_kept(tmp_path):
         check_record(tmp_path, {"layers": (1,), "seed": 0, "top_k": 3})
 
 
-# ── said before anything heavy is done ───────────────────────────────────────────────────────────
+# ── errors before anything heavy is done ──────────────────────────────────────────────────────────
 
 
 @pytest.fixture
@@ -253,8 +253,8 @@ def no_model(monkeypatch):
 def test_train_says_what_is_missing_before_it_loads(place, no_model, tmp_path, words, capsys):
     named = [words[0], str(tmp_path / words[1])]
     assert cli.main(["train", *words[2:], "--out", str(tmp_path), *named]) == 2
-    said = capsys.readouterr().err
-    assert str(tmp_path / "gone") in said and len(said.splitlines()) == 1
+    error = capsys.readouterr().err
+    assert str(tmp_path / "gone") in error and len(error.splitlines()) == 1
 
 
 @pytest.mark.parametrize("script", [report, ship])

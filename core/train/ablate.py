@@ -186,14 +186,14 @@ class Ablation:
 @torch.inference_mode()
 def held_out_kl(student: Student, documents: Sequence[Document]) -> float:
     """Mean over texts, anchors and depths of KL(p ‖ q) on the stored target tokens, nats."""
-    everything, rng = torch.arange(student.vocabulary), torch.Generator()
+    head, rng = student.head(torch.arange(student.vocabulary)), torch.Generator()
     means = []
     for document in documents:
         anchors = torch.arange(document.answer, len(document) - 1)
         found = []
         for part in anchors.split(_AT_ONCE):
             labels = student.labels(Blocks(document, part), TOP_K, rng, math.inf)
-            log_q = student.logits(student.rows(labels.blocks), everything).log_softmax(-1).cpu()
+            log_q = head(student.rows(labels.blocks)).log_softmax(-1).cpu()
             apart = divergence(labels.p, log_q.gather(-1, labels.ids)) * labels.weight
             found.append(apart.sum(-1) / labels.weight.sum(-1).clamp_min(1))
         means.append(float(torch.cat(found).mean()))

@@ -192,11 +192,12 @@ class Fit:
         labels = [student.labels(blocks, settings.top_k, rng, gamma) for blocks in batch]
         needed = torch.cat([each.ids[each.weight > 0].flatten() for each in labels]).unique()
         softmax = vocabulary.sample(needed, rng)
+        head = student.head(softmax.ids)
         # 1 where nothing is learnt: all of a denoiser's few states may lie behind cut texts
         weight = sum(float(each.weight.sum()) for each in labels) or 1.0
         total = 0.0
         for each in labels:
-            logits = student.logits(student.rows(each.blocks), softmax.ids)
+            logits = head(student.rows(each.blocks))
             log_q = (logits + softmax.raised.to(logits)).log_softmax(-1)
             chosen = log_q.gather(-1, softmax.column[each.ids].to(log_q.device))
             apart = divergence(each.p.to(log_q), chosen)

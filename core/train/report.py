@@ -34,7 +34,7 @@ from core.train.simulate import Score, Setup, score, setups
 from core.train.student import TrainingRun, drafter_trainings
 
 BUDGETS = (16, 64)
-ALL = "all"  # the source that stands for all of them
+ALL = "all"  # the source of rows over all sources
 Row = dict[str, Any]
 
 

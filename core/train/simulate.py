@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -52,7 +53,7 @@ def named_builder(name: str, language: Language) -> Builder:
     return lazy(info.make)(language, info.options() if info.options else None)
 
 
-def load_drafter(name: str, language: Language, folder: object) -> Drafter:
+def load_drafter(name: str, language: Language, folder: Path | None) -> Drafter:
     """A drafter by its name in the registry with a checkpoint's weights, as it decodes by default.
 
     Raises UserError where the folder holds none for this target.

@@ -6,7 +6,7 @@ and name that in its ``DrafterInfo.training``. The commands ``train``, ``report`
 
 1. a ``Student``: the network, and ``rows``: what the target's head reads at the places of a step,
    given the text's own tokens before them. By default a step learns KL(p ‖ q) at depths 1 … L
-   behind each anchor; ``labels`` and ``logits`` change that.
+   behind each anchor; ``labels`` and ``head`` change that.
 2. an options dataclass (``core.methods.method.option``): each field becomes a flag of ``train``.
 3. a ``DrafterTraining``: which target layers the drafter reads, how a student is made of the target
    or of a checkpoint, how its checkpoint ships, and which builders judge it.
@@ -15,9 +15,9 @@ How drafters of other kinds fit in:
 
 Medusa heads           ``rows`` applies head k to the anchor's hidden row, for depth k
 EAGLE-3                ``rows`` runs the layer L times, each time on the features it made before
-                       (training-time test); ``logits`` is its own head
-draft language model   ``rows`` is one causal pass over the text; ``logits`` is its own head, and
-                       it reads no features (``layers`` returns ())
+                       (training-time test); ``head`` is its own
+draft language model   ``rows`` is one causal pass over the text; ``head`` is its own, and it reads
+                       no features (``layers`` returns ())
 
 What a trained drafter would reach is measured by the drafter itself, as it decodes (``simulate``):
 a student never drafts.
@@ -29,7 +29,7 @@ stored target tokens, C tokens of the loss's vocabulary, h hidden width, V vocab
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -38,12 +38,14 @@ import torch
 from torch import Tensor, nn
 
 from core.methods.method import lazy
-from core.methods.registry import DRAFTERS, find_drafter
+from core.methods.names import DRAFTERS
+from core.methods.registry import find_drafter
 from core.models.language import Language
 from core.models.layers import Rope
 from core.train.corpus import Blocks, Corpus
 
 M = TypeVar("M", bound=nn.Module)
+Head = Callable[[Tensor], Tensor]
 
 
 class TargetWeights:
@@ -110,10 +112,14 @@ class Student(ABC, Generic[M]):
         ids, p, exists = blocks.target_probs(self.max_depth, top_k)
         return Labels(blocks, ids, p, exists * depth_weights(self.max_depth, gamma))
 
-    def logits(self, rows: Tensor, ids: Tensor) -> Tensor:
-        """Logits [..., C] of the tokens ``ids`` [C], by default by the target's frozen head."""
+    def head(self, ids: Tensor) -> Head:
+        """What makes rows [..., h] logits [..., C] of the tokens ``ids`` [C].
+
+        By default the target's frozen head. A head that learns must be read in the function it
+        returns, which is called once per text of a step.
+        """
         head = self.target.head[ids.to(self.target.device)]
-        return (rows @ head.to(rows.dtype).T).float()
+        return lambda rows: (rows @ head.to(rows.dtype).T).float()
 
     @property
     def vocabulary(self) -> int:
