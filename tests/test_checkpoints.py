@@ -233,21 +233,19 @@ def test_a_config_that_cannot_be_is_one_sentence(kinds, name, value, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kinds", "name", "named"),
+    ("kind", "names"),
     [
-        (HOMES, "hidden_size", "hidden_size"),
-        (HOMES, "vocab_size", "vocab_size"),
-        (FLASHES, "block_size", "block_size"),
-        (FLASHES, "num_target_layers", "num_target_layers"),
-        (FLASHES, "dflash_config", "mask_token_id"),
-        (["dart"], "draft_length", "draft_length"),
+        ("dflash", ["hidden_size", "vocab_size", "block_size", "num_target_layers"]),
+        ("treeflash", ["hidden_size", "block_size", "dflash_config"]),
+        ("dart", ["hidden_size", "vocab_size", "draft_length"]),
     ],
 )
-def test_a_missing_config_field_is_named(kinds, name, named, tmp_path):
-    for kind in kinds:
-        saved(kind, tmp_path / kind)
-        rewrite_config(tmp_path / kind, without=[name])
-        one_sentence(kind, tmp_path / kind, f"no field.*{named}")
+def test_a_missing_config_field_is_named(kind, names, tmp_path):
+    for name in names:
+        saved(kind, tmp_path)
+        rewrite_config(tmp_path, without=[name])
+        named = "mask_token_id" if name == "dflash_config" else name
+        one_sentence(kind, tmp_path, f"no field.*{named}")
 
 
 # ── published configs ────────────────────────────────────────────────────────────────────────────
@@ -259,27 +257,15 @@ PUBLISHED = {
     "num_key_value_heads": 8,
     "head_dim": 128,
     "vocab_size": 151936,
-    "rms_norm_eps": 1e-06,
     "rope_theta": 1000000,
 }
 PUBLISHED_DFLASH = PUBLISHED | {
-    "architectures": ["DFlashDraftModel"],
-    "attention_bias": False,
     "block_size": 16,
     "dflash_config": {"mask_token_id": 151669, "target_layer_ids": [1, 9, 17, 25, 33]},
-    "max_position_embeddings": 40960,
-    "model_type": "qwen3",
     "num_hidden_layers": 5,
     "num_target_layers": 36,
 }
-PUBLISHED_DART = PUBLISHED | {
-    "architectures": ["LlamaForCausalLMDart"],
-    "model_type": "llama",
-    "num_hidden_layers": 1,
-    "draft_vocab_size": 32000,
-    "draft_length": 7,
-    "rope_scaling": None,
-}
+PUBLISHED_DART = PUBLISHED | {"draft_vocab_size": 32000, "draft_length": 7, "rope_scaling": None}
 
 
 def test_published_configs_are_read():
@@ -298,49 +284,38 @@ def test_absent_optional_fields_have_the_references_defaults():
     config = dflash.DFlashConfig.from_json(PUBLISHED_DFLASH | raw)
     assert config.head_dim == 80 and config.num_key_value_heads == 32
     assert config.target_layer_ids == (1, 9, 17, 25, 33)
+    assert dflash.default_layer_ids(36, 1) == (18,) and dflash.default_layer_ids(28, 2) == (1, 25)
+    assert dflash.default_layer_ids(30, 3) == (1, 14, 27)
+
+
+DFLASH_ALONE = [(dflash.DFlashConfig, PUBLISHED_DFLASH)]
+BOTH = [*DFLASH_ALONE, (dart.DartConfig, PUBLISHED_DART)]
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("configs", "changes", "words"),
     [
-        ({"layer_types": ["sliding_attention"] * 4 + ["full_attention"]}, "sliding window"),
-        ({"use_sliding_window": True, "sliding_window": 4096}, "sliding window"),
-        ({"dflash_config": {"mask_token_id": 1, "use_swa": True}}, "sliding window"),
-        ({"hidden_act": "gelu"}, "gelu"),
+        (DFLASH_ALONE, {"layer_types": ["sliding_attention", "full_attention"]}, "sliding window"),
+        (DFLASH_ALONE, {"use_sliding_window": True, "sliding_window": 4096}, "sliding window"),
+        (DFLASH_ALONE, {"dflash_config": {"mask_token_id": 1, "use_swa": True}}, "sliding window"),
+        (DFLASH_ALONE, {"hidden_act": "gelu"}, "gelu"),
+        (BOTH, {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "dynamic"),
+        (BOTH, {"rope_scaling": {"type": "dynamic", "factor": 2}}, "rotary"),
+        (BOTH, {"rope_scaling": {"rope_type": "longrope"}}, "longrope"),
+        (BOTH, {"rope_parameters": {"partial_rotary_factor": 0.5}}, "part of its heads"),
     ],
 )
-def test_layers_of_another_kind_are_refused_and_not_drafted_with(changes, words):
-    with pytest.raises(UserError, match=words):
-        dflash.DFlashConfig.from_json(PUBLISHED_DFLASH | changes)
+def test_layers_of_another_kind_are_refused_and_not_drafted_with(configs, changes, words):
+    for config, published in configs:
+        with pytest.raises(UserError, match=words):
+            config.from_json(published | changes)
 
 
-both_published = pytest.mark.parametrize(
-    ("config", "published"),
-    [(dflash.DFlashConfig, PUBLISHED_DFLASH), (dart.DartConfig, PUBLISHED_DART)],
-)
-
-
-@both_published
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "dynamic"),
-        ({"rope_scaling": {"type": "dynamic", "factor": 2}}, "rotary"),
-        ({"rope_scaling": {"rope_type": "longrope"}}, "longrope"),
-        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "part of its heads"),
-    ],
-)
-def test_other_rotary_positions_are_refused(config, published, changes, words):
-    with pytest.raises(UserError, match=words):
-        config.from_json(published | changes)
-
-
-@both_published
+@pytest.mark.parametrize(("config", "published"), BOTH)
 @pytest.mark.parametrize("kind", ["type", "rope_type"])
 def test_rotary_positions_are_read_in_every_spelling(config, published, kind):
-    assert config.from_json(published | {"rope_scaling": {"rope_type": "default"}}).rope == Rope(
-        1e6
-    )
+    plain = config.from_json(published | {"rope_scaling": {kind: "default"}})
+    assert plain.rope == Rope(1e6)
     raw = {name: value for name, value in published.items() if name != "rope_theta"}
     assert config.from_json(raw | {"rope_parameters": {"rope_theta": 7e5}}).rope.theta == 7e5
     scaled = config.from_json(published | {"rope_scaling": {kind: "linear", "factor": 2}})
@@ -357,20 +332,6 @@ def test_rotary_positions_are_read_in_every_spelling(config, published, kind):
 )
 def test_a_config_survives_its_own_json(config):
     assert type(config).from_json(json.loads(json.dumps(config.to_json()))) == config
-
-
-@pytest.mark.parametrize(
-    ("layers", "of_drafter", "ids"),
-    [
-        (36, 5, (1, 9, 17, 25, 33)),
-        (36, 1, (18,)),
-        (30, 3, (1, 14, 27)),
-        (28, 2, (1, 25)),
-        (30, 1, (15,)),
-    ],
-)
-def test_dflashs_default_feature_layers(layers, of_drafter, ids):
-    assert dflash.default_layer_ids(layers, of_drafter) == ids
 
 
 @pytest.mark.parametrize(("layers", "expected"), [(36, (1, 17, 32)), (30, (1, 14, 26))])

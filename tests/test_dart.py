@@ -11,7 +11,7 @@ from core.methods.dart.drafter import DartDrafter
 from core.methods.dart.model import Head, Prefix, feature_layers
 from core.models.layers import Rope
 from tests import toys
-from tests.test_dflash import assert_close, listed, log_q, norm, numbers, rotate
+from tests.test_dflash import assert_close, listed, log_q, mlp, norm, numbers, rotate
 from tests.toys import PROMPT, run, tree
 
 TARGET_LAYERS = feature_layers(4)
@@ -50,10 +50,7 @@ def slow_rows(config, w, features, next_embeddings):
             out[row, head] = weights @ value[seen]
     x = residual + out.flatten(1) @ layer["self_attn.o_proj.weight"].T
     x = x[count - 1 :]
-    normed = norm(x, layer["post_attention_layernorm.weight"], eps)
-    gate = normed @ layer["mlp.gate_proj.weight"].T
-    up = normed @ layer["mlp.up_proj.weight"].T
-    x = x + (gate * gate.sigmoid() * up) @ layer["mlp.down_proj.weight"].T
+    x = x + mlp(norm(x, layer["post_attention_layernorm.weight"], eps), layer)
     return norm(norm(x, w["norm.weight"], eps), w["norm.weight"], eps)  # twice, as released
 
 

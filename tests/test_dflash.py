@@ -65,6 +65,11 @@ def rotate(x, position, rope):
     )
 
 
+def mlp(x, layer):
+    gate, up = x @ layer["mlp.gate_proj.weight"].T, x @ layer["mlp.up_proj.weight"].T
+    return (gate * gate.sigmoid() * up) @ layer["mlp.down_proj.weight"].T
+
+
 def written_out(config, w, features, block):
     """Hidden rows after the final norm."""
     return norm(residual_rows(config, w, features, block), w["norm.weight"], config.rms_norm_eps)
@@ -93,10 +98,7 @@ def residual_rows(config, w, features, block):
             key = torch.stack([rotate(k, i, config.rope) for i, k in enumerate(key)])
             out[:, head] = (query @ key.T / math.sqrt(width)).softmax(-1) @ value
         x = x + out.flatten(1) @ layer["self_attn.o_proj.weight"].T
-        normed = norm(x, layer["post_attention_layernorm.weight"], eps)
-        gate = normed @ layer["mlp.gate_proj.weight"].T
-        up = normed @ layer["mlp.up_proj.weight"].T
-        x = x + (gate * gate.sigmoid() * up) @ layer["mlp.down_proj.weight"].T
+        x = x + mlp(norm(x, layer["post_attention_layernorm.weight"], eps), layer)
     return x
 
 

@@ -34,7 +34,7 @@ from core.train.shards import (
     write_shard,
 )
 from core.train.simulate import load_drafter
-from core.train.student import TrainingRun, depth_weights, drafter_trainings
+from core.train.student import TrainingRun, drafter_trainings
 from tests import toys
 
 FEATURES = (0, 1, 2)  # what DFlash (0, 2) and DART (1, 1, 0) read
@@ -196,7 +196,7 @@ def test_the_last_answers_of_a_batch_are_cut_where_that_may_be(eager, owner, mon
     other = 65
 
     def drawn(best, *_):
-        return torch.tensor([other, *[stop] * (len(best) - 1)])
+        return torch.tensor([other, *[stop] * (len(best.ids) - 1)])
 
     monkeypatch.setattr("core.train.collect._draw", drawn)
     collector.stop = {stop}
@@ -283,10 +283,12 @@ def losses(fit, count):
 
 
 @pytest.mark.parametrize(("kind", "share"), [("dflash", 0.8), ("treeflash", 0.97), ("dart", 0.85)])
-def test_a_fit_lowers_the_loss(owner, shards, tmp_path, kind, share):
+def test_a_fit_lowers_the_loss_and_leaves_the_target_as_it_is(owner, shards, tmp_path, kind, share):
+    before = {name: tensor.clone() for name, tensor in owner.state_dict().items()}
     seen = losses(a_fit(owner, shards, tmp_path, kind=kind), 60)
     assert all(loss >= 0 for loss in seen)
     assert sum(seen[-10:]) < share * sum(seen[:10])
+    assert all(torch.equal(tensor, before[name]) for name, tensor in owner.state_dict().items())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -426,12 +428,6 @@ def test_a_step_with_nothing_to_learn_keeps_the_weights_whole(owner, shards, tmp
     assert all(p.isfinite().all() for p in fit.student.trained().values())
 
 
-def test_the_target_is_never_trained(owner, shards, tmp_path):
-    before = {name: tensor.clone() for name, tensor in owner.state_dict().items()}
-    losses(a_fit(owner, shards, tmp_path), 5)
-    assert all(torch.equal(tensor, before[name]) for name, tensor in owner.state_dict().items())
-
-
 def prompt_of(document):
     return tuple(document.tokens[: document.answer].tolist())
 
@@ -458,25 +454,17 @@ def answered(tmp_path):
     return tmp_path
 
 
-def test_no_answer_to_a_held_out_prompt_is_trained_on(answered):
-    corpus = Corpus(answered, 8)
+def test_prompts_are_held_out_with_all_their_answers_and_the_same_in_every_run(answered):
+    corpus, again = Corpus(answered, 8), Corpus(answered, 8)
     held = {prompt_of(d) for d in corpus.test}
     assert len(held) == len(corpus.test) == 8
     assert not held & {prompt_of(d) for d in corpus.train}
     assert len(corpus.train) == 2 * (120 - 8)
-    assert all(corpus.holds_out(d) for d in corpus.test)
-    assert not any(corpus.holds_out(d) for d in corpus.train)
-
-
-def test_what_is_held_out_is_of_every_kind_and_the_same_in_every_run(answered):
-    corpus, again = Corpus(answered, 10), Corpus(answered, 10)
+    assert all(map(corpus.holds_out, corpus.test)) and not any(map(corpus.holds_out, corpus.train))
     assert [prompt_of(d) for d in corpus.test] == [prompt_of(d) for d in again.test]
     of_a = {prompt_of(d) for p in answered.glob("a-*") for d in read_shard(p)}
-    assert 2 <= sum(prompt_of(d) in of_a for d in corpus.test) <= 8
-
-
-def test_at_most_a_twelfth_is_held_out(answered):
-    assert len(Corpus(answered, 48).test) == 10
+    assert 1 <= len(held & of_a) <= 7  # of every kind of shard
+    assert len(Corpus(answered, 48).test) == 10  # at most a twelfth
 
 
 def test_shards_that_appear_later_leave_what_is_held_out_as_it_is(answered):
@@ -506,7 +494,7 @@ def test_the_rows_trained_on_are_those_the_drafter_decodes_with(owner, shards, k
     """q (TreeFlash: q′ given the text's own tokens) at each depth, of two anchors at once."""
     student = randomised(a_student(owner, kind))
     student.save(tmp_path)
-    found, everything = Corpus(shards, 0).train[1], torch.arange(student.vocabulary)
+    found, everything = Corpus(shards, 0).train[1], torch.arange(toys.LANGUAGE_SIZE)
     anchors = torch.tensor([found.answer, found.answer + 4])
     with torch.inference_mode():
         rows = student.rows(Blocks(found, anchors))
@@ -543,21 +531,13 @@ def test_a_head_of_its_own_is_not_trained_here(owner, shards, tmp_path):
         training.student(run, training.options(), Corpus(shards, 0))
 
 
-def test_dart_starts_as_the_targets_last_layer(owner):
-    model = a_student(owner, "dart").model
-    last = owner.model.layers[-1]
-    width = model.config.hidden_size
-    assert torch.equal(model.fc.weight[:, -width:], torch.eye(width))
-    assert not model.fc.weight[:, :-width].any()
-    assert torch.equal(
-        model.midlayer.self_attn.q_proj.weight[:, width:], last.self_attn.q_proj.weight
-    )
-    assert torch.equal(model.midlayer.mlp.up_proj.weight, last.mlp.up_proj.weight)
+def test_darts_norm_applied_twice_starts_as_the_targets(owner):
+    model, width = a_student(owner, "dart").model, 32
     x = torch.randn(4, width)
-    once = model.norm(model.norm(x))
+    twice = model.norm(model.norm(x))
     target = torch.nn.functional.rms_norm(x, (width,), owner.model.norm.weight, 1e-6)
-    scale = (once / target).median()
-    torch.testing.assert_close(once / scale, target, rtol=0.15, atol=0.15)
+    scale = (twice / target).median()
+    torch.testing.assert_close(twice / scale, target, rtol=0.15, atol=0.15)
 
 
 def test_drawn_anchors_lie_in_the_answers(shards):
@@ -568,9 +548,3 @@ def test_drawn_anchors_lie_in_the_answers(shards):
             assert (blocks.anchors >= blocks.document.answer).all()
             assert (blocks.anchors < len(blocks.document) - 1).all()
             assert (blocks.anchors.diff() > 0).all()
-
-
-def test_depth_weights_fall_exponentially():
-    weights = depth_weights(4, 2.0)
-    assert weights[0] == 1
-    torch.testing.assert_close(weights[1:] / weights[:-1], torch.full((3,), 0.60653))

@@ -25,7 +25,6 @@ from core.models.checkpoint import read_state
 from core.models.language import Language, load_language
 from core.rounds.round import Sampling
 from core.samples import read_samples
-from core.stats import bootstrap
 from core.train import report
 from core.train.collect import Collector, CollectSettings
 from core.train.corpus import Blocks
@@ -163,13 +162,6 @@ def test_a_head_alone_does_not_go_on_from_both_nor_both_from_it(words, folder, f
     assert (out / "treeflash" / "state.safetensors").read_bytes() == state
 
 
-def test_the_depths_weigh_as_the_command_says(words, folder):
-    out = folder / "weighed"
-    shutil.copytree(folder / "run" / "shards", out / "shards")
-    assert cli.main([*words, "--out", str(out), "--gamma", "2"]) == 0
-    assert read_report(out, "dflash")["recipe"]["gamma"] == 2
-
-
 def test_a_switch_of_another_kind_is_refused(words, folder, capsys):
     assert cli.main([*words, "--out", str(folder / "alone"), "--joint"]) == 2
     last = capsys.readouterr().err.splitlines()[-1]
@@ -225,7 +217,8 @@ def test_training_goes_on_from_a_checkpoint_whatever_shape_is_asked(words, folde
     out = folder / "further"
     shutil.copytree(folder / "run" / "shards", out / "shards")
     more = ["--out", str(out), "--start", str(backbone), "--block-size", "7", "--minutes", "0.001"]
-    assert cli.main([*words, *more]) == 0
+    assert cli.main([*words, *more, "--gamma", "2"]) == 0
+    assert read_report(out, "dflash")["recipe"]["gamma"] == 2
     found, before = (load_dflash(f, torch.float32, "cpu") for f in (out / KIND, backbone))
     assert found.config == before.config
     assert 0 < change(found.fc.weight, before.fc.weight) < 0.1  # a step or two of warm-up
@@ -442,9 +435,3 @@ def test_the_report_on_prompts_with_options(words, trained, folder, monkeypatch,
 def test_the_report_refuses_what_cannot_be_simulated():
     with pytest.raises(UserError, match="ar has no drafter"):
         report.load(Engine(), ["ar"], {})
-
-
-def test_bootstrap_holds_the_estimate_and_shrinks_to_it():
-    low, high = bootstrap([[2, 2, 3], [1, 1], [4]])
-    assert low < 13 / 6 < high
-    assert bootstrap([[2, 2]] * 5) == (2.0, 2.0)

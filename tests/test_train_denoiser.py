@@ -49,7 +49,7 @@ def test_a_training_row_is_what_the_merged_denoiser_scores():
     masked = draw_states(3, 8, torch.Generator().manual_seed(4))
     tokens = text.tokens[anchors[:, None] + 1 + torch.arange(8)].long()
     with torch.inference_mode():
-        learnt = made.rows(MaskedBlocks(text, anchors, tokens, masked)) @ made.target.head.T
+        learnt = made.rows(MaskedBlocks(text, anchors, tokens, masked)) @ made.head_rows.T
     model = deepcopy(toys.model())
     merge(model, Adapter(CONFIG, made.model.tensors()))
     target = BlockCausalTarget(model, MASK, Layout(shift=True, clean="causal"))

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from app.commands.arguments import add_number, add_numbers
+from app.commands import arguments
 from app.commands.denoise import add_denoising_options, add_diffusion_model, load, settings_of
 from app.commands.prompts import read_prompts
 from app.terminal import ProgressBar, console, say, table
@@ -52,15 +52,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--prompts", type=Path, required=True, metavar="FILE",
         help='.jsonl with a "prompt" field, or .txt with one prompt a line; 10 to 50 are enough',
     )  # fmt: skip
-    add_number(parser, "--count", None, "only the first N prompts")
-    add_numbers(parser, "--budget", BUDGETS, "drafts per call", "D")
+    arguments.add_number(parser, "--count", None, "only the first N prompts")
+    arguments.add_numbers(parser, "--budget", BUDGETS, "drafts per call", "D")
     parser.add_argument(
         "--score", choices=SCORES, default="degree-1",
         help="a node counts with its parents' counts (degree-1, the default), alone, or with the "
         "totals of all above it",
     )  # fmt: skip
-    add_number(parser, "--lookahead", LOOKAHEAD, "steps looked ahead, the deepest level", "K")
-    add_number(parser, "--keep", SETS_PER_STEP, "most frequent sets per step ahead to choose from")
+    arguments.add_number(parser, "--lookahead", LOOKAHEAD, "steps ahead, the deepest level", "K")
+    arguments.add_number(parser, "--keep", SETS_PER_STEP, "most frequent sets kept per step ahead")
     add_denoising_options(parser)
     add_diffusion_model(parser)
 

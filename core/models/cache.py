@@ -145,10 +145,11 @@ class StaticKV(Cache):
     ``apart``: the layers lie on several devices.
     """
 
+    layers: list[StaticLayer]
+
     def __init__(self, layers: int, capacity: int, apart: bool = False):
         self._memory = Memory(layers, capacity, apart)
-        self._static = [StaticLayer(self._memory, number) for number in range(layers)]
-        super().__init__(layers=list(self._static))
+        super().__init__(layers=[StaticLayer(self._memory, number) for number in range(layers)])
 
     @property
     def capacity(self) -> int:
@@ -181,7 +182,7 @@ class StaticKV(Cache):
     def repeat(self, copies: int) -> None:
         """Repeat every row of the batch ``copies`` times, to continue it in several ways."""
         self._memory.repeat(copies)
-        for layer in self._static:
+        for layer in self.layers:
             layer.refresh()
 
     def truncate(self, length: int) -> None:

@@ -186,7 +186,7 @@ class Ablation:
 @torch.inference_mode()
 def held_out_kl(student: Student, documents: Sequence[Document]) -> float:
     """Mean over texts, anchors and depths of KL(p ‖ q) on the stored target tokens, nats."""
-    head, rng = student.head(torch.arange(student.vocabulary)), torch.Generator()
+    head, rng = student.head(torch.arange(len(student.embedding))), torch.Generator()
     means = []
     for document in documents:
         anchors = torch.arange(document.answer, len(document) - 1)

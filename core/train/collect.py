@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -52,15 +53,34 @@ class CollectSettings:
     cut_last: bool = True
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """A batch while it is read: what the target computed at each position, rows by time."""
+class _Columns(NamedTuple):
+    """What is stored of each position of a batch."""
 
     features: Tensor  # fp16 [R, T, F·h]
     top_ids: Tensor  # int32 [R, T, K]
     top_logp: Tensor  # fp16 [R, T, K]
-    best: Tensor  # logits to sample from at the last position [R, K'], and their ids
-    best_ids: Tensor
+
+
+class _Best(NamedTuple):
+    """Logits to sample from behind the last position, best first, and their ids [R, K']."""
+
+    logits: Tensor
+    ids: Tensor
+
+
+@dataclass(frozen=True)
+class _Prompts:
+    """A batch of prompts once it is read, padded on the left.
+
+    pad   padding of each row
+    real  bool [R, T], which positions are no padding
+    """
+
+    columns: _Columns
+    best: _Best
+    pad: list[int]
+    real: Tensor
+    cache: StaticKV
 
 
 class Collector:
@@ -77,7 +97,7 @@ class Collector:
 
     @torch.inference_mode()
     def read(self, samples: Sequence[Sample]) -> list[Document]:
-        """Teacher-force finished answers, one batch of right-aligned rows."""
+        """Teacher-force finished answers, in one batch."""
         rows, answers = [], []
         eos, longest = self.tokenizer.eos_token_id, self.settings.max_new_tokens * 2
         for sample in samples:
@@ -86,51 +106,58 @@ class Collector:
             whole = eos is not None and len(reply) <= longest  # a cut answer has no end
             rows.append(prompt + reply[:longest] + ([eos] if whole else []))
             answers.append(len(prompt))
-        forward, pad = self._prefill(rows, extra=0)[:2]
+        prompts = self._prefill(rows, extra=0)
         return [
-            self._document(row, answer, forward, i, pad[i])
+            self._document(row, answer, [column[i, prompts.pad[i] :] for column in prompts.columns])
             for i, (row, answer) in enumerate(zip(rows, answers, strict=True))
         ]
 
     @torch.inference_mode()
     def answer(self, prompts: Sequence[list[int]], seed: int) -> list[Document]:
         """Continue each prompt once per temperature, up to a stop token or max_new_tokens."""
-        settings, device = self.settings, self.model.device
-        copies, steps = len(settings.temperatures), settings.max_new_tokens
-        first, pad, real, cache = self._prefill(prompts, extra=steps)
-        width = real.shape[1]
-        cache.repeat(copies)  # one prompt's context serves all its continuations
-        real = torch.cat([real, real.new_ones(len(prompts), steps)], 1).repeat_interleave(copies, 0)
-        temperature = torch.tensor(settings.temperatures * len(prompts), device=device)
-        noise = torch.Generator(device).manual_seed(settings.seed * 1_000_003 + seed)
-        best = first.best.repeat_interleave(copies, 0)
-        best_ids = first.best_ids.repeat_interleave(copies, 0)
-        position = real[:, :width].sum(1)
-        sequences = [list(p) for p in prompts for _ in range(copies)]
-        alive = torch.ones(len(sequences), dtype=torch.bool)
-        fewest = len(sequences) / 4 if settings.cut_last else 1
-        parts = []
-        for step in range(steps):
-            token = _draw(best, best_ids, temperature, noise)
-            drawn = token.tolist()  # waits for a GPU once
-            for row in alive.nonzero().flatten().tolist():
-                sequences[row].append(drawn[row])
-                alive[row] = drawn[row] not in self.stop
-            mask = _additive(real[:, None, None, : width + step + 1], self.model.dtype)
-            part = self._forward(token[:, None], mask, position[:, None], cache)
-            parts.append(part)
-            best, best_ids, position = part.best, part.best_ids, position + 1
-            if int(alive.sum()) < fewest:
-                break  # the few unfinished rows stay unfinished
+        settings, copies = self.settings, len(self.settings.temperatures)
+        first = self._prefill(prompts, extra=settings.max_new_tokens)
+        sequences = [list(prompt) for prompt in prompts for _ in range(copies)]
+        parts = self._continue(first, sequences, seed)
         documents = []
         for row, sequence in enumerate(sequences):
             source = row // copies
             length = len(prompts[source])
             if settings.cut_loops and is_loop(sequence[length:], period=12, repeats=5):
                 sequence = sequence[: length + _LOOP_LENGTH]
-            whole = _join(first, parts, row, source)
-            documents.append(self._document(sequence, length, whole, 0, pad[source]))
+            whole = [
+                torch.cat([before[source, first.pad[source] :], *(part[row] for part in behind)])
+                for before, *behind in zip(first.columns, *parts, strict=True)
+            ]
+            documents.append(self._document(sequence, length, whole))
         return documents
+
+    def _continue(self, first: _Prompts, sequences: list[list[int]], seed: int) -> list[_Columns]:
+        """Extend the sequences, several of each prompt, until they end; columns of each step."""
+        settings, device = self.settings, self.model.device
+        prompts, width = first.real.shape
+        copies = len(sequences) // prompts
+        first.cache.repeat(copies)  # one prompt's context serves all its continuations
+        real = torch.cat([first.real, first.real.new_ones(prompts, settings.max_new_tokens)], 1)
+        real = real.repeat_interleave(copies, 0)
+        position = real[:, :width].sum(1)
+        temperature = torch.tensor(settings.temperatures * prompts, device=device)
+        noise = torch.Generator(device).manual_seed(settings.seed * 1_000_003 + seed)
+        best = _Best(*(part.repeat_interleave(copies, 0) for part in first.best))
+        alive = torch.ones(len(sequences), dtype=torch.bool)
+        fewest = len(sequences) / 4 if settings.cut_last else 1
+        parts: list[_Columns] = []
+        while len(parts) < settings.max_new_tokens and int(alive.sum()) >= fewest:
+            token = _draw(best, temperature, noise)
+            drawn = token.tolist()  # waits for a GPU once
+            for row in alive.nonzero().flatten().tolist():
+                sequences[row].append(drawn[row])
+                alive[row] = drawn[row] not in self.stop
+            mask = _additive(real[:, None, None, : width + len(parts) + 1], self.model.dtype)
+            columns, best = self._forward(token[:, None], mask, position[:, None], first.cache)
+            parts.append(columns)
+            position = position + 1
+        return parts
 
     def synthesise(self, count: int, seed: int) -> list[str]:
         """Prompts that the target itself writes: begin the user turn, sample until it ends.
@@ -150,24 +177,22 @@ class Collector:
             seed += 1
         return texts[:count]
 
-    def _prefill(
-        self, rows: Sequence[list[int]], extra: int
-    ) -> tuple[_Rows, list[int], Tensor, StaticKV]:
-        """Read rows [R, T], padded on the left: outputs, padding of each row, which positions are
-        real [R, T], and the cache with room for ``extra`` more."""
+    def _prefill(self, rows: Sequence[list[int]], extra: int) -> _Prompts:
+        """Read rows in one forward, with room in the cache for ``extra`` more positions."""
         width, device = max(map(len, rows)), self.model.device
         pad = [width - len(row) for row in rows]
-        ids = torch.tensor(
-            [[0] * p + list(r) for p, r in zip(pad, rows, strict=True)], device=device
-        )
+        padded = [[0] * p + list(row) for p, row in zip(pad, rows, strict=True)]
         real = torch.arange(width, device=device)[None] >= torch.tensor(pad, device=device)[:, None]
         causal = torch.ones(width, width, dtype=torch.bool, device=device).tril()
         mask = _additive(causal[None, None] & real[:, None, None], self.model.dtype)
         position = (real.cumsum(1) - 1).clamp(min=0)
         cache = make_kv(self.model, width + extra)
-        return self._forward(ids, mask, position, cache), pad, real, cache
+        ids = torch.tensor(padded, device=device)
+        return _Prompts(*self._forward(ids, mask, position, cache), pad, real, cache)
 
-    def _forward(self, ids: Tensor, mask: Tensor, position: Tensor, cache: StaticKV) -> _Rows:
+    def _forward(
+        self, ids: Tensor, mask: Tensor, position: Tensor, cache: StaticKV
+    ) -> tuple[_Columns, _Best]:
         out = self.model.model(
             ids,
             attention_mask=mask,
@@ -180,34 +205,24 @@ class Collector:
         wanted = [out.hidden_states[i + 1] for i in self.settings.layers]
         features = torch.cat(wanted, -1) if wanted else hidden[..., :0]
         last = self._logits(hidden[:, -1])
-        best = last.topk(self.settings.top_k or last.shape[-1])
         parts = hidden.flatten(0, 1).split(_AT_ONCE) if ids.shape[1] > 1 else ()
         tops = [_tops(self._logits(part)) for part in parts] or [_tops(last)]
-        limit = torch.finfo(torch.float16).max
-        return _Rows(
-            features.clamp(-limit, limit).half().cpu(),
-            torch.cat([ids for ids, _ in tops]).view(*ids.shape, TOP_K).cpu(),
-            torch.cat([logp for _, logp in tops]).view(*ids.shape, TOP_K).cpu(),
-            best.values,
-            best.indices,
+        top_ids, top_logp = (
+            torch.cat(part).view(*ids.shape, TOP_K) for part in zip(*tops, strict=True)
         )
+        limit = torch.finfo(torch.float16).max
+        features = features.clamp(-limit, limit).half()
+        columns = _Columns(features.cpu(), top_ids.cpu(), top_logp.cpu())
+        return columns, _Best(*last.topk(self.settings.top_k or last.shape[-1]))
 
     def _logits(self, hidden: Tensor) -> Tensor:
         return self.model.lm_head(hidden).float()
 
-    def _document(
-        self, tokens: list[int], answer: int, rows: _Rows, row: int, pad: int
-    ) -> Document:
-        """The row's positions without padding."""
-        real = slice(pad, pad + len(tokens))
-        return Document(
-            torch.tensor(tokens, dtype=torch.int32),
-            answer,
-            rows.features[row, real].contiguous(),
-            rows.top_ids[row, real].contiguous(),
-            rows.top_logp[row, real].contiguous(),
-            self.settings.layers,
-        )
+    def _document(self, tokens: list[int], answer: int, columns: Sequence[Tensor]) -> Document:
+        """Columns [T, …] begin with the first token; what they hold behind the last is cut."""
+        rows = (column[: len(tokens)].contiguous() for column in columns)
+        ids = torch.tensor(tokens, dtype=torch.int32)
+        return Document(ids, answer, *rows, layers=self.settings.layers)
 
 
 def synthesis_settings(settings: CollectSettings) -> CollectSettings:
@@ -224,29 +239,19 @@ def _user_turn_head(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     return tokenizer(str(text).split(marker)[0], add_special_tokens=False).input_ids
 
 
-def _join(first: _Rows, parts: list[_Rows], row: int, prompt_row: int) -> _Rows:
-    """A continuation's outputs behind those of its prompt."""
-
-    def along(name: str) -> Tensor:
-        pieces = [getattr(first, name)[prompt_row]] + [getattr(p, name)[row] for p in parts]
-        return torch.cat(pieces)[None]
-
-    return _Rows(along("features"), along("top_ids"), along("top_logp"), first.best, first.best_ids)
-
-
 def _tops(logits: Tensor) -> tuple[Tensor, Tensor]:
     """The most probable tokens after some positions, [N, V] → their ids and log p, [N, K]."""
     top = logits.topk(TOP_K)
     return top.indices.int(), (top.values - logits.logsumexp(-1, keepdim=True)).half()
 
 
-def _draw(best: Tensor, best_ids: Tensor, temperature: Tensor, noise: torch.Generator) -> Tensor:
-    """Sample each row from its K' best logits at its temperature; 0 is the argmax. → [R]"""
-    uniform = torch.rand(best.shape, generator=noise, device=best.device).clamp_min(1e-20)
-    gumbel = -torch.log(-torch.log(uniform))
-    hot = temperature[:, None].clamp_min(1e-6)
-    scores = torch.where(temperature[:, None] > 0, best / hot + gumbel, best)
-    return best_ids.gather(1, scores.argmax(-1, keepdim=True)).squeeze(1)
+def _draw(best: _Best, temperature: Tensor, noise: torch.Generator) -> Tensor:
+    """Sample each row from its best logits at its temperature; 0 is the argmax. → [R]"""
+    uniform = torch.rand(best.ids.shape, generator=noise, device=best.ids.device)
+    gumbel = -torch.log(-torch.log(uniform.clamp_min(1e-20)))
+    heat = temperature[:, None]
+    scores = torch.where(heat > 0, best.logits / heat.clamp_min(1e-6) + gumbel, best.logits)
+    return best.ids.gather(1, scores.argmax(-1, keepdim=True)).squeeze(1)
 
 
 def _additive(allowed: Tensor, dtype: torch.dtype) -> Tensor:

@@ -155,7 +155,7 @@ class DenoiserStudent(Student[Adapter]):
             return self._denoised(blocks)
 
     def _denoised(self, blocks: MaskedBlocks) -> Tensor:
-        device, embedding = self.target.device, self.target.embedding
+        device = self.device
         count, size = blocks.tokens.shape
         anchors = blocks.anchors.to(device)
         last = int(anchors[-1])
@@ -163,11 +163,11 @@ class DenoiserStudent(Student[Adapter]):
         with torch.no_grad():
             before = blocks.document.tokens[None, :last].long().to(device)
             causal = torch.ones(last, last, dtype=torch.bool, device=device).tril()
-            self._forward(embedding[before], causal, torch.arange(last), cache)
+            self._forward(self.embedding[before], causal, torch.arange(last), cache)
         roots = blocks.document.tokens[blocks.anchors].long()[:, None]
         rows = torch.cat([roots, blocks.tokens], 1).to(device)
         masked = torch.cat([torch.zeros_like(roots, dtype=torch.bool), blocks.masked], 1)
-        known = embedding[rows]
+        known = self.embedding[rows]
         mask = self.model.mask_embedding.to(known.dtype)
         inputs = torch.where(masked[..., None].to(device), mask, known)
         where = anchors[:, None] + torch.arange(size + 1, device=device)
@@ -180,7 +180,7 @@ class DenoiserStudent(Student[Adapter]):
         return out.reshape(count, size + 1, -1)[:, :size]
 
     def _forward(self, inputs: Tensor, allowed: Tensor, where: Tensor, cache: Any) -> Tensor:
-        dtype = self.target.embedding.dtype
+        dtype = self.embedding.dtype
         mask = torch.zeros(allowed.shape, dtype=dtype, device=allowed.device)
         mask.masked_fill_(~allowed, mask_value(dtype))
         return self.language_model.model(

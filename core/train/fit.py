@@ -154,7 +154,7 @@ class Fit:
         settings = self.settings
         if self.done >= 1:  # an earlier version killed in its last save left no whole checkpoint
             self.averaged().save(self.checkpoint)
-        vocabulary = Vocabulary(self.corpus.train, self.student.vocabulary, settings)
+        vocabulary = Vocabulary(self.corpus.train, len(self.student.embedding), settings)
         while self.done < 1:
             began = time.perf_counter()
             rng = torch.Generator().manual_seed(settings.seed * 1_000_003 + self.step)

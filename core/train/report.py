@@ -27,7 +27,7 @@ from core.models import embedded
 from core.models.language import Language
 from core.samples import read_samples
 from core.stats import bootstrap
-from core.train.command_line import progress_bar, whole
+from core.train.command_line import whole
 from core.train.evaluation import SAMPLINGS, Text, evaluation_texts
 from core.train.shards import folder_layers, shard_paths
 from core.train.simulate import Score, Setup, score, setups
@@ -49,15 +49,13 @@ def score_by_source(
     language: Language, drafter: Drafter, texts: Sequence[Text], setups: Sequence[Setup]
 ) -> Iterator[Row]:
     """A row for each setup, sampling and source, and one over all sources."""
-    bar = progress_bar(len(texts), "simulating", "text")
     for sampling in dict.fromkeys(t.sampling for t in texts):
         some = [t for t in texts if t.sampling == sampling]
-        whole = score(language, drafter, some, setups, bar.update)
+        whole = score(language, drafter, some, setups)
         for source in dict.fromkeys([*(t.source for t in some), ALL]):
             mine = [source in (ALL, t.source) for t in some]
             for name in whole.runs:
                 yield _row(name, whole.of(mine)) | {"sampling": sampling, "source": source}
-    bar.close()
 
 
 def _row(name: str, result: Score) -> Row:

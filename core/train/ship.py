@@ -26,7 +26,6 @@ from core.files import replacing
 from core.models import embedded
 from core.models.language import Language, load_language
 from core.samples import Sample, read_samples
-from core.train.command_line import progress_bar
 from core.train.evaluation import Text, evaluation_texts
 from core.train.shards import folder_layers, shard_paths
 from core.train.simulate import Score, Setup, load_drafter, score
@@ -82,11 +81,7 @@ def units() -> list[list[str]]:
 
 def judge(kind: str, folder: Path, language: Language, texts: Sequence[Text]) -> Score:
     """A drafter in the form that ships, over the target's texts."""
-    drafter = load_drafter(kind, language, folder)
-    bar = progress_bar(len(texts), f"judging {kind}", "text")
-    found = score(language, drafter, texts, [SETUP], bar.update)
-    bar.close()
-    return found
+    return score(language, load_drafter(kind, language, folder), texts, [SETUP])
 
 
 def ship(

@@ -8,7 +8,7 @@ position-keyed sampled) text this gives the acceptance lengths of a real run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
@@ -24,11 +24,12 @@ from core.methods.registry import find_builder, find_drafter
 from core.models.language import Language
 from core.rounds.draft import Array, Candidates
 from core.stats import difference
+from core.train.command_line import progress_bar
 from core.train.evaluation import NEW_TOKENS, Text
 from core.train.shards import Document
 from core.verification.simulate import accepted
 
-_BUCKET = 64  # rows behind a text that a drafter's fixed shapes may pad into
+_BUCKET = 64  # rows behind a text that a drafter's padded shapes may use
 
 
 @dataclass(frozen=True)
@@ -91,14 +92,15 @@ def score(
     drafter: Drafter,
     texts: Sequence[Text],
     setups: Sequence[Setup],
-    report: Callable[[], object] = lambda: None,
 ) -> Score:
-    """Simulated runs of every setup over the target's texts; ``report`` is called after each."""
+    """Simulated runs of every setup over the target's texts."""
+    bar = progress_bar(len(texts), "simulating", "text")
     runs: dict[str, list[tuple[int, ...]]] = {setup.name: [] for setup in setups}
     for text in texts:
         for name, lengths in simulate(language, drafter, text.document, setups).items():
             runs[name].append(lengths)
-        report()
+        bar.update()
+    bar.close()
     return Score(runs)
 
 

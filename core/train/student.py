@@ -48,22 +48,6 @@ M = TypeVar("M", bound=nn.Module)
 Head = Callable[[Tensor], Tensor]
 
 
-class TargetWeights:
-    """What training needs of the target: embedding [V, h] and head [V, h]. Both stay frozen."""
-
-    def __init__(self, target: Any):
-        self.embedding = target.get_input_embeddings().weight.detach()
-        head = target.get_output_embeddings()
-        self.head = (head.weight if head is not None else self.embedding).detach()
-
-    @property
-    def device(self) -> torch.device:
-        return self.embedding.device
-
-    def embed(self, ids: Tensor) -> Tensor:
-        return self.embedding[ids.to(self.device)]
-
-
 @dataclass(frozen=True)
 class Labels:
     """What a step learns at the places of some blocks.
@@ -82,14 +66,18 @@ class Student(ABC, Generic[M]):
     """A drafter as training sees it, in float32 on the target's device.
 
     gamma  the loss of depth k weighs exp(−(k − 1)/γ), by default as in the drafter's paper
+    embedding, head_rows  the target's, [V, h]; both stay frozen
     """
 
     gamma = 4.0
 
     def __init__(self, model: M, target: Any):
         """``target``: the causal language model."""
-        self.target = TargetWeights(target)
-        self.model = model.to(self.target.device, torch.float32)
+        self.embedding: Tensor = target.get_input_embeddings().weight.detach()
+        head = target.get_output_embeddings()
+        self.head_rows: Tensor = self.embedding if head is None else head.weight.detach()
+        self.device = self.embedding.device
+        self.model = model.to(self.device, torch.float32)
 
     @property
     @abstractmethod
@@ -118,12 +106,12 @@ class Student(ABC, Generic[M]):
         By default the target's frozen head. A head that learns must be read in the function it
         returns, which is called once per text of a step.
         """
-        head = self.target.head[ids.to(self.target.device)]
+        head = self.head_rows[ids.to(self.device)]
         return lambda rows: (rows @ head.to(rows.dtype).T).float()
 
-    @property
-    def vocabulary(self) -> int:
-        return len(self.target.head)
+    def embed(self, ids: Tensor) -> Tensor:
+        """The target's embeddings [..., h] of tokens."""
+        return self.embedding[ids.to(self.device)]
 
     def trained(self) -> dict[str, nn.Parameter]:
         """The parameters that learn."""
@@ -134,9 +122,8 @@ class Student(ABC, Generic[M]):
 
         Raises UserError for a layer that the training text does not hold.
         """
-        last = int(blocks.anchors[-1])
-        found = blocks.document.features_after(layers, last)
-        return found.to(self.target.device, torch.float32)
+        found = blocks.document.features_after(layers, int(blocks.anchors[-1]))
+        return found.to(self.device, torch.float32)
 
 
 def depth_weights(depths: int, gamma: float) -> Tensor:

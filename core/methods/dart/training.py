@@ -48,10 +48,9 @@ class DartStudent(Student[DartModel]):
         return self.model.config.max_depth
 
     def rows(self, blocks: Blocks) -> Tensor:
-        target = self.target
         features = self.features(blocks, self.layers)
-        tokens = blocks.document.tokens.long().to(target.device)
-        return self.model.rows_at(target.embed, tokens, features, blocks.anchors.to(target.device))
+        tokens = blocks.document.tokens.long().to(self.device)
+        return self.model.rows_at(self.embed, tokens, features, blocks.anchors.to(self.device))
 
     def save(self, folder: Path) -> None:
         save_model(self.model, folder)

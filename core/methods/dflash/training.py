@@ -59,10 +59,9 @@ class DFlashStudent(Student[DFlashModel]):
 
 def backbone_rows(student: Student, model: DFlashModel, blocks: Blocks) -> Tensor:
     """The residual stream of a DFlash backbone's masked positions, [A, L, h]."""
-    target = student.target
     features = student.features(blocks, model.config.target_layer_ids)
-    tokens, anchors = (x.to(target.device) for x in (blocks.document.tokens, blocks.anchors))
-    return model.rows_at(target.embed, tokens, features, anchors)
+    tokens, anchors = (x.to(student.device) for x in (blocks.document.tokens, blocks.anchors))
+    return model.rows_at(student.embed, tokens, features, anchors)
 
 
 def new_config(language: Language, options: DFlashTrainingOptions) -> DFlashConfig:

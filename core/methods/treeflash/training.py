@@ -67,7 +67,7 @@ class TreeFlashStudent(Student[TreeFlashModel]):
             hidden = backbone_rows(self, self.model.model, blocks)
         index = blocks.anchors[:, None] + torch.arange(self.max_depth)
         before = blocks.document.tokens[index.clamp(max=len(blocks.document) - 1)].long()
-        rows = self.model.conditioned(hidden, self.target.embed(before).to(hidden.dtype))
+        rows = self.model.conditioned(hidden, self.embed(before).to(hidden.dtype))
         return torch.cat([self.model.model.norm(hidden), rows], 1) if joint else rows
 
     def save(self, folder: Path) -> None:
