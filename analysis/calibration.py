@@ -101,7 +101,8 @@ def _read_parquet(file: Path) -> pd.DataFrame:
     with parquet.ParquetFile(file) as found:
         _check_columns(found.schema_arrow.names, file)
         _check_rows(found.metadata.num_rows, file)
-        return found.read(columns=_columns(found.schema_arrow.names)).to_pandas()
+        table = found.read(columns=_columns(found.schema_arrow.names))
+        return table.to_pandas(ignore_metadata=True)  # which may name other columns
 
 
 def _read_csv(file: Path) -> pd.DataFrame:

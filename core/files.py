@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -70,10 +71,21 @@ def read_arrays(path: Path, kind: str) -> tuple[dict[str, str], dict[str, Array]
     except (SafetensorError, ValueError):
         raise UserError(f"{path} is no {kind}, or is damaged") from None
     begin = 8 + int.from_bytes(raw[:8].tobytes(), "little")
-    arrays = {}
-    for name, entry in parse_json(raw[8:begin].tobytes(), str(path)).items():
+    header = parse_json(raw[8:begin].tobytes(), str(path))
+    try:
+        return metadata, dict(_arrays(header, raw[begin:]))
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+    ):  # a name given twice
+        raise UserError(f"{path} is no {kind}, or is damaged") from None
+
+
+def _arrays(header: Mapping[str, Any], data: Array) -> Iterator[tuple[str, Array]]:
+    """The arrays in the data after the header."""
+    for name, entry in header.items():
         if name != "__metadata__" and entry["dtype"] in TYPES:
             low, high = entry["data_offsets"]
-            flat = np.frombuffer(raw[begin + low : begin + high], TYPES[entry["dtype"]])
-            arrays[name] = flat.reshape(entry["shape"])
-    return metadata, arrays
+            flat = np.frombuffer(data[low:high], TYPES[entry["dtype"]])
+            yield name, flat.reshape(entry["shape"])

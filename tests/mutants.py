@@ -227,6 +227,11 @@ def of_list(data: bytes, rng: random.Random) -> bytes:
     return _with_line(data, rng, _relist)
 
 
+def of_json(data: bytes, rng: random.Random) -> bytes:
+    """One of these changes, to a JSON value or to one of several lines."""
+    return _with_line(data, rng, rng.choice((_exchange, _exchange, _retype, _rekey, _relist)))
+
+
 def _with_line(data: bytes, rng: random.Random, edit: Callable[[Any, random.Random], str]) -> bytes:
     lines = data.split(b"\n")
     at = rng.randrange(len(lines))
@@ -234,7 +239,7 @@ def _with_line(data: bytes, rng: random.Random, edit: Callable[[Any, random.Rand
         value = json.loads(lines[at])
     except (ValueError, RecursionError):
         return data
-    if isinstance(value, dict) and value:
+    if isinstance(value, (dict, list)) and value:
         lines[at] = edit(value, rng).encode("utf-8", "surrogatepass")
     return b"\n".join(lines)
 
@@ -277,13 +282,13 @@ def _retype(value: Any, rng: random.Random) -> str:
     elif isinstance(old, list) and old:
         forms += [old[0], dict(enumerate(old[:99])), [[each] for each in old[:99]]]
     elif isinstance(old, int):
-        forms += [float(old), -old, old + 2**31]
+        forms += [float(min(old, 2**60)), -old, old + 2**31]
     inner[key] = rng.choice(forms)
     return json.dumps(value)
 
 
 def _rekey(value: Any, rng: random.Random) -> str:
-    inner, key = rng.choice([p for p in _inside(value) if isinstance(p[0], dict)])
+    inner, key = rng.choice([p for p in _inside(value) if isinstance(p[0], dict)] or [({0: 0}, 0)])
     old = inner[key]
     match rng.randrange(3):
         case 0:

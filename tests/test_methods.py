@@ -97,7 +97,7 @@ def out_of_range(option):
     bad = ["2.5", 2.5, "inf", "0x3", "9" * 5000] if option.type is int else []
     if (limits := option.range) is not None:
         step = 1 if option.type is int else 1e-3
-        bad += [limits.low - step, min(limits.high, 1e300) + 1, float("inf")]
+        bad += [limits.low - step, limits.high + 1, float("inf")]
         bad += [limits.low] * limits.above + [limits.high] * limits.below
     return ["maybe", *bad]
 

@@ -21,6 +21,7 @@ from core.files import replacing
 from core.json_input import read_json
 from core.models.int8 import compress, expand, expanded_shapes
 
+MAX_COUNT = 512  # layers and heads: making more modules than any model has would take minutes
 Shapes = Mapping[str, tuple[int, ...]]
 T = TypeVar("T")
 Model = TypeVar("Model", bound=nn.Module)
@@ -58,6 +59,9 @@ def read_config(folder: Path, kind: str) -> dict[str, Any]:
         raise UserError(f"{folder} holds no {kind} checkpoint: {error}") from None
     if not isinstance(raw, dict):
         raise UserError(f"{folder} holds no {kind} checkpoint: its config is not an object")
+    for name, value in raw.items():
+        if name.startswith("num_") and isinstance(value, (int, float)) and value > MAX_COUNT:
+            raise UserError(f"{folder} holds no {kind} checkpoint: {name} is above {MAX_COUNT}")
     return raw
 
 

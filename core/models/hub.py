@@ -6,6 +6,7 @@ The hub's library is imported only when it is needed. No code of a repository is
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +28,7 @@ class Source:
     def of(text: str | Path) -> Source:
         """From a folder's path or ``org/name@revision``. A folder of this name has precedence."""
         text = str(text)
-        if not Path(text).expanduser().is_dir():
+        if Source(text).folder is None:
             name, at, revision = text.partition("@")
             if at and name and revision:
                 return Source(name, revision)
@@ -44,8 +45,10 @@ class Source:
     @property
     def folder(self) -> Path | None:
         """The folder, if it is one on this machine."""
-        path = Path(self.name).expanduser()
-        return path if path.is_dir() else None
+        with suppress(OSError, RuntimeError, ValueError):  # a name that no folder can have
+            path = Path(self.name).expanduser()
+            return path if path.is_dir() else None
+        return None
 
     @property
     def reference(self) -> str:

@@ -78,7 +78,7 @@ def read_presets(path: Path) -> dict[str, Preset]:
         raw = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is no presets file: {error}") from None
     if not raw:
         raise UserError(f"{path} holds no preset")

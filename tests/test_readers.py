@@ -1,0 +1,358 @@
+"""Every reader of outside files, on damaged files: one sentence, in time, in little memory.
+
+Traces have their own battery (``test_mutated.py``). Together the two read some 22,000 mutants.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import resource
+import signal
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+from analysis import calibration
+from analysis.collect import Plan as CollectPlan
+from analysis.collect import collect
+from analysis.collection import Collection
+from analysis.cost import cost_from_json
+from analysis.sweep import Plan, Prompt, Terms
+from analysis.sweep_folder import open_folder
+from analysis.variants import Variant
+from analysis.whatif import simulate
+from app.commands.prompts import read_prompt_file
+from core.diffusion.adapter import AdapterConfig, load_adapter, save_adapter
+from core.diffusion.draft_graph import DraftGraph
+from core.diffusion.graph_files import read_graph, write_graph
+from core.errors import UserError
+from core.files import read_arrays
+from core.json_input import read_json
+from core.methods.dart import model as dart
+from core.methods.dflash import model as dflash
+from core.methods.treeflash import model as treeflash
+from core.models.presets import read_presets
+from core.ngram import NgramStore, build_store, read_trie, write_trie
+from core.ngram.documents import read_documents
+from core.samples import read_samples
+from core.traces.schema import Trace
+from core.traces.writer import write_trace
+from tests import toys
+from tests.fakes import make_header, make_run
+from tests.mutants import NASTY, of_bytes, of_json
+from tests.test_calibration_files import table
+from tests.test_cost import KEPT
+from tests.test_whatif import source
+
+Mutate = Callable[[bytes, random.Random], bytes]
+SECONDS, MEMORY = 10, 1 << 30  # what one file may take
+
+
+# ── mutations ────────────────────────────────────────────────────────────────────────────────────
+
+
+def of_header(data: bytes, rng: random.Random) -> bytes:
+    """A safetensors file: its header changes as JSON, its length, or its bytes."""
+    size = int.from_bytes(data[:8], "little")
+    match rng.randrange(8):
+        case 0:
+            claimed = rng.choice((0, 1, size - 1, size + 1, len(data), 2**31, 2**63, 2**64 - 1))
+            return claimed.to_bytes(8, "little") + data[8:]
+        case 1:
+            return of_bytes(data, rng)
+        case 2:
+            return data[: rng.randrange(len(data))]
+    header = of_json(data[8 : 8 + size], rng)
+    return len(header).to_bytes(8, "little") + header + data[8 + size :]
+
+
+def of_metadata(data: bytes, rng: random.Random) -> bytes:
+    """A safetensors file whose metadata holds JSON: that changes, in a sound header."""
+    size = int.from_bytes(data[:8], "little")
+    try:
+        header = json.loads(data[8 : 8 + size])
+    except ValueError:
+        return data
+    if isinstance(header, dict) and isinstance(inner := header.get("__metadata__"), dict):
+        inner["header"] = of_json(str(inner.get("header")).encode(), rng).decode("utf-8", "replace")
+    made = json.dumps(header).encode()
+    return len(made).to_bytes(8, "little") + made + data[8 + size :]
+
+
+def of_numbers(data: bytes, rng: random.Random) -> bytes:
+    """Four or eight bytes become another number, or the file ends early."""
+    if rng.random() < 0.1:
+        return data[: rng.randrange(len(data))]
+    number = rng.choice((0, 1, -1, 2, 2**16, 2**31 - 1, -(2**31)))
+    at = rng.randrange(0, max(len(data) - 8, 1), 4)
+    return data[:at] + struct.pack(rng.choice("iq"), number) + data[at + 4 :][:None]
+
+
+def of_words(data: bytes, rng: random.Random) -> bytes:
+    """A text of values (TOML, CSV): one becomes something nasty, or a line goes or comes twice."""
+    lines = data.split(b"\n")
+    at = rng.randrange(len(lines))
+    separator = b"," if b"," in lines[at] and b"=" not in lines[at] else b"="
+    parts = lines[at].split(separator)
+    match rng.randrange(5):
+        case 0:
+            lines.insert(at, lines[rng.randrange(len(lines))])
+        case 1:
+            del lines[at]
+        case 2:
+            return of_bytes(data, rng)
+        case _:
+            nasty = rng.choice(NASTY).encode("utf-8", "surrogatepass")
+            parts[rng.randrange(len(parts))] = nasty
+            lines[at] = separator.join(parts)
+    return b"\n".join(lines)
+
+
+# ── readers ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Reader:
+    """``make`` writes a sound file into a folder and returns it; ``read`` must accept it."""
+
+    make: Callable[[Path], Path]
+    read: Callable[[Path], object]
+    mutations: tuple[Mutate, ...] = (of_json, of_json, of_json, of_bytes)
+    count: int = 1000
+
+
+def compact(path: Path) -> Path:
+    """The JSON file in one line, as the mutations take it."""
+    path.write_text(json.dumps(json.loads(path.read_text())))
+    return path
+
+
+def make_config(save: Callable, model: Callable) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        save(model(5, dtype=torch.bfloat16), folder, True)
+        return compact(folder / "config.json")
+
+    return make
+
+
+def make_weights(save: Callable, model: Callable) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        save(model(5, dtype=torch.bfloat16), folder, True)
+        return folder / "model.safetensors"
+
+    return make
+
+
+def load_dart(path: Path) -> object:
+    return dart.load_checkpoint(path.parent, torch.bfloat16, "cpu")
+
+
+def load_dflash(path: Path) -> object:
+    return dflash.load_model(path.parent, torch.bfloat16, "cpu")
+
+
+def load_treeflash(path: Path) -> object:
+    return treeflash.load_model(path.parent, torch.bfloat16, "cpu")
+
+
+def make_collected(folder: Path) -> Path:
+    return collect(source(), toys.PROMPT, folder / "t.safetensors", CollectPlan(6, 8), "hi").path
+
+
+def use_collected(path: Path) -> None:
+    collection = Collection.load(path)
+    assert all(isinstance(collection.piece(int(t)), str) for t in collection.tokens[:8])
+    for method in ("ddtree", "treeflash", "dart+best-first"):
+        simulate(collection, method, 8)
+
+
+def make_store(folder: Path) -> Path:
+    path = folder / "store.safetensors"
+    build_store([[1, 2, 3, 1, 2, 3, 4]], path, toys.VOCABULARY)
+    return path
+
+
+def use_store(path: Path) -> None:
+    NgramStore.open(path).probabilities([1, 2], np.arange(5))
+
+
+def make_trie(folder: Path) -> Path:
+    write_trie(NgramStore.open(make_store(folder)), folder / "a.trie")
+    return folder / "a.trie"
+
+
+def read_and_convert(path: Path) -> None:
+    read_trie(path, path.with_name("converted.safetensors"))
+
+
+def make_presets(folder: Path) -> Path:
+    path = folder / "presets.toml"
+    path.write_text(
+        '[one]\ntarget = "org/name"\nabout = "x"\nbudgets = { ddtree = 16 }\n'
+        'drafters.dflash = "org/drafter"\ntemplate.enable_thinking = false\n'
+        '[two]\ntarget = "./here"\nngram = "org/name/a.trie"\nparameters = 9\n'
+    )
+    return path
+
+
+def make_lines(name: str, lines: list[object]) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        path = folder / name
+        path.write_text("\n".join(x if isinstance(x, str) else json.dumps(x) for x in lines))
+        return path
+
+    return make
+
+
+def use_documents(path: Path) -> None:
+    list(read_documents([path], lambda texts: [np.arange(len(text)) for text in texts]))
+
+
+def make_graph(folder: Path) -> Path:
+    path = folder / "graph.json"
+    write_graph(path, DraftGraph((((1, 1),), ((1, 2),), ((1, 1), (2, 1))), name="g"))
+    return compact(path)
+
+
+def make_table(folder: Path) -> Path:
+    table().to_csv(folder / "calibration.csv", index=False)
+    return folder / "calibration.csv"
+
+
+def make_parquet(folder: Path) -> Path:
+    table().to_parquet(folder / "calibration.parquet", index=False)
+    return folder / "calibration.parquet"
+
+
+def use_table(path: Path) -> None:
+    found: pd.DataFrame = calibration.read_table(path)
+    calibration.curves(found)
+
+
+SWEEP = Plan(Terms("m"), (Variant("plain", "ar"),), (Prompt("one"),))
+
+
+def make_sweep(folder: Path) -> Path:
+    with open_folder(folder / "sweep", SWEEP) as sweep:
+        for job in sweep.jobs:
+            path = folder / "sweep" / "traces" / job.file
+            write_trace(path, Trace(make_header(), tuple(make_run(2, 4)), {}))
+    return compact(folder / "sweep" / "sweep.json")
+
+
+def use_sweep(path: Path) -> None:
+    with open_folder(path.parent, SWEEP) as sweep:
+        sweep.read()
+        assert sweep.rows() is not None
+
+
+def make_cost(folder: Path) -> Path:
+    path = folder / "cost.json"
+    path.write_text(json.dumps(KEPT.to_json()))
+    return path
+
+
+def use_cost(path: Path) -> None:
+    cost_from_json(read_json(path))
+
+
+def make_adapter(folder: Path) -> Path:
+    a, b = torch.ones(4, 16), torch.ones(16, 4)
+    config = AdapterConfig("base", 1, True, "causal", 16, 4, 8.0)
+    save_adapter(folder, {"layers.0.q_proj.a": a, "layers.0.q_proj.b": b}, config)
+    return compact(folder / "config.json")
+
+
+def make_tensors(folder: Path) -> Path:
+    save_file({"tokens": np.arange(9), "x": np.ones((2, 3), np.float32)}, folder / "t.safetensors")
+    return folder / "t.safetensors"
+
+
+SAVED = {
+    "dflash": (dflash.save_model, toys.dflash_model, load_dflash),
+    "treeflash": (treeflash.save_model, toys.treeflash_model, load_treeflash),
+    "dart": (dart.save_model, toys.dart_model, load_dart),
+}
+TENSORS = (of_header, of_header, of_header, of_bytes)
+TEXT = (of_words, of_words, of_bytes)
+TEXTS: list[object] = [{"tokens": [1, 2]}, {"text": "ab"}, {"prompt": "x", "answer": "y"}]
+PROMPTS: list[object] = [{"prompt": "why?", "source": "a"}, {"prompt": "b", "answer": "c"}]
+READERS = {
+    **{
+        f"{kind} config": Reader(make_config(save, model), load)
+        for kind, (save, model, load) in SAVED.items()
+    },
+    **{
+        f"{kind} weights": Reader(make_weights(save, model), load, TENSORS, 600)
+        for kind, (save, model, load) in SAVED.items()
+    },
+    "denoiser": Reader(make_adapter, lambda path: load_adapter(path.parent)),
+    "tensors": Reader(make_tensors, lambda path: read_arrays(path, "file"), TENSORS, 1200),
+    "collected text": Reader(make_collected, use_collected, (of_metadata, *TENSORS), 1200),
+    "n-gram store": Reader(make_store, use_store, (*TENSORS, of_numbers), 1200),
+    "trie": Reader(make_trie, read_and_convert, (of_numbers, of_numbers, of_bytes), 600),
+    "presets": Reader(make_presets, read_presets, TEXT),
+    "prompts": Reader(make_lines("p.jsonl", PROMPTS), read_prompt_file),
+    "prompts as text": Reader(make_lines("p.txt", ["why?", "x"]), read_prompt_file, TEXT, 300),
+    "answers": Reader(make_lines("p.jsonl", PROMPTS), read_samples),
+    "documents": Reader(make_lines("d.jsonl", TEXTS), use_documents),
+    "draft graph": Reader(make_graph, read_graph),
+    "calibration.csv": Reader(make_table, use_table, TEXT, 300),
+    "calibration.parquet": Reader(make_parquet, use_table, (of_bytes,), 500),
+    "sweep": Reader(make_sweep, use_sweep, count=500),
+    "cost": Reader(make_cost, use_cost),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_damaged_file_is_read_or_refused_with_one_sentence(name: str, tmp_path: Path):
+    reader, rng = READERS[name], random.Random(name)
+    path = reader.make(tmp_path)
+    reader.read(path)
+    whole, accepted, before = path.read_bytes(), 0, peak_memory()
+    for _ in range(reader.count):
+        data = whole
+        for _ in range(rng.choice((1, 1, 1, 2, 4))):
+            data = rng.choice(reader.mutations)(data, rng)
+        path.write_bytes(data)
+        try:
+            with at_most(SECONDS):
+                reader.read(path)
+            accepted += 1
+        except UserError as error:
+            assert 5 < len(str(error)) < 2000 and "\n" not in str(error)
+        except BaseException:
+            (tmp_path / "found").write_bytes(data)
+            raise
+    assert 0 < accepted < reader.count
+    assert peak_memory() - before < MEMORY
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """An error once this process has computed for longer."""
+
+    def late(*_: object) -> None:
+        raise AssertionError(f"it took more than {seconds} s")
+
+    before = signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def peak_memory() -> int:
+    """Bytes of memory that this process ever held at once."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
