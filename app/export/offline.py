@@ -27,7 +27,9 @@ from core.rounds.round import Round
 from core.traces.schema import Trace
 
 EACH = 64  # rounds whose nodes' details are unpacked together
-DETAILED = 150_000  # nodes of a file that keep their details: about 60 MB unpacked
+# Nodes, and nodes before each of them, of a file that keeps details: about 60 MB unpacked. Each
+# node's path is listed, so a chain of n nodes takes n²/2 places.
+DETAILED = 1_500_000
 INTERRUPTED = "this trace was interrupted: it has no footer"
 
 
@@ -70,7 +72,8 @@ def _blocks(traces: Sequence[Trace], plain: bool) -> Iterator[str]:
     runs = [_run(trace) for trace in traces]
     differences = cautions(traces[0].header, traces[1].header) if len(traces) == 2 else []
     yield _block("ds-runs", {"runs": runs, "each": EACH, "cautions": differences}, plain)
-    if sum(len(drawable(record).draft) for t in traces for record in t.rounds) > DETAILED:
+    drafts = [drawable(record).draft for trace in traces for record in trace.rounds]
+    if sum(int(draft.depths.sum()) + len(draft) for draft in drafts) > DETAILED:
         return
     for run, trace in enumerate(traces):
         for start in range(0, len(trace.rounds), EACH):

@@ -26,7 +26,7 @@ def text_tree(record: Round, explainer: Explainer = PLAIN) -> str:
     in the draft. A node with several parents is below the first. No line holds a control
     character.
     """
-    record = drawable(record, 1 << 16)
+    record = drawable(record)
     marks = explainer.marks(record)
     below: list[list[int | None]] = [[] for _ in range(len(record.draft))]
     for row, parent in enumerate(record.draft.parents.tolist()):
