@@ -1,5 +1,9 @@
 """The embedded model with the shipped drafters, through the engine."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -16,6 +20,7 @@ from tests import needs
 
 pytestmark = pytest.mark.embedded
 
+ROOT = Path(__file__).resolve().parent.parent
 COUNT = 136
 PROMPT = "Explain in detail, step by step, how bread is made and why the dough has to rest."
 TEMPERATURES = (0.0, 1.0)
@@ -72,3 +77,15 @@ def test_every_method_writes_plain_decodings_text(engine, plain, method, budget,
     assert tokens == plain[temperature]
     assert len(tokens) >= 128, "choose a prompt whose answer is long enough"
     assert len(rounds) < 0.9 * len(tokens), "the shipped drafter must save rounds"
+
+
+def test_a_run_opens_no_socket():
+    """Everything a run needs is on the machine: Python's own audit events say so."""
+    code = (
+        "import sys\n"
+        "sys.addaudithook(lambda event, _: event.startswith('socket.') and sys.exit(event))\n"
+        "from app.cli import main\n"
+        "sys.exit(main(['run', 'ddtree', '--prompt', 'Hi', '--max-new-tokens', '4']))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert ran.returncode == 0, ran.stderr
