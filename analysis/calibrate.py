@@ -75,7 +75,7 @@ _MOST = {"anchors": 4096, "continuations": 1024, "seeds": 100, "new_tokens": 409
 
 @dataclass(frozen=True)
 class Anchor:
-    """Where continuations start: behind token ``position`` of a prompt's text."""
+    """Where continuations start: after token ``position`` of a prompt's text."""
 
     number: int
     seed: int
@@ -162,7 +162,7 @@ class Branches:
 def continuations(
     target: Target, root: int, depths: int, count: int, rng: torch.Generator
 ) -> Branches:
-    """Draw ``count`` continuations behind ``root``, which the target has not yet run on, at
+    """Draw ``count`` continuations after ``root``, which the target has not yet run on, at
     temperature 1, deep enough to know p at ``depths`` depths."""
     tokens, parents = [root], [-1]
     rows: list[tuple[int, ...]] = [(0,)] * count

@@ -126,12 +126,12 @@ def after_sibling(tables: Tables, by: By = "method", per_depth: bool = False) ->
     """How well drafts do after a sibling was accepted, compared with along the spine.
 
     Positions at depth ≥ 2, by the accepted nodes above them: all the drafter's best
-    (along the spine); the parent is not (after a sibling); an earlier one is not (further behind a
+    (along the spine); the parent is not (after a sibling); an earlier one is not (further after a
     sibling).
 
     method    the label
     depth     of the position; only with ``per_depth``
-    context   along the spine, after a sibling, further behind a sibling
+    context   along the spine, after a sibling, further after a sibling
     observed  positions whose parent was accepted
     accepted, acceptance, low, high  accepted there, ÷ observed, Wilson's 95 % interval
     ranked    positions whose token's rank is recorded

@@ -208,7 +208,7 @@ class EndlessTarget(Target):
 
 
 def _text(source: Source, prompt: Sequence[int], plan: Plan) -> dict[str, Array]:
-    """Plain decoding: tokens, some more behind the end, and the target's best along them."""
+    """Plain decoding: tokens, some more after the end, and the target's best along them."""
     shared, tail = source.target(None), 1 + source.max_depth
     room = shared.context_limit - len(prompt) - plan.new_tokens
     settings = Settings(1, plan.new_tokens + max(0, min(tail, room)), plan.sampling, timed=False)
@@ -326,7 +326,7 @@ def _listed(session: DraftSession, limits: Limits, plan: Plan) -> dict[str, Arra
 
 
 def _tables(session: ListableSession) -> dict[str, Array]:
-    """What stands behind every state, [L, M, S]; behind the root M times the same."""
+    """What stands after every state, [L, M, S]; after the root M times the same."""
     found = session.expand(np.arange(session.state_count, dtype=np.int32))
     depths = session.max_depth
     count = (session.state_count - 1) // max(1, depths - 1) or 1

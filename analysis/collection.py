@@ -2,13 +2,13 @@
 
 A collected file is ``.safetensors`` with a JSON header, memory-mapped, never executed:
 
-    tokens            [T]           prompt, new text, and a few of the target's tokens behind it
-    target.ids        [T − a − 1, J]  the target's best tokens behind every token of the new text
+    tokens            [T]           prompt, new text, and a few of the target's tokens after it
+    target.ids        [T − a − 1, J]  the target's best tokens after every token of the new text
     target.log_p      [T − a − 1, J]
     NAME.ids          [P, L, K]     a drafter's best tokens per depth, best first, for a round whose
     NAME.log_q        [P, L, K]     root is the n-th token of the new text
     NAME.next_ids     [P, L, M, S]  of a drafter whose states are a depth and the token before: its
-    NAME.next_log_q   [P, L, M, S]  best tokens behind each of the M best tokens of the depth before
+    NAME.next_log_q   [P, L, M, S]  best tokens after each of the M best tokens of the depth before
     NAME.next_marginal [P, L, M, S] log q of these tokens whatever stands before; may be absent
     pieces            [bytes]       JSON: token id → text
 
@@ -51,8 +51,8 @@ class Limits:
     max_depth   L
     width       K, tokens listed per depth; ``complete``: the drafter has no more of them
     min_width   tokens the drafter lists per depth at any budget
-    candidates  M, tokens per depth with a list behind each; 0: the drafter's states are depths
-    siblings    S, tokens listed behind each of them
+    candidates  M, tokens per depth with a list after each; 0: the drafter's states are depths
+    siblings    S, tokens listed after each of them
     options     the drafter's other options when it was collected
     """
 
@@ -98,7 +98,7 @@ def _check_whole(numbers: list[int]) -> None:
 class CollectionHeader:
     """Where a file comes from. Builders take it for the target that they are made for.
 
-    end      index behind the last new token; ``answer``: of the first
+    end      index after the last new token; ``answer``: of the first
     sampling the target's rule, as in a trace's settings
     """
 
@@ -229,7 +229,7 @@ class Collection:
         return Candidates(self._read(f"{drafter}.ids", at), self._read(f"{drafter}.log_q", at))
 
     def tables(self, drafter: str, position: int) -> dict[str, Array]:
-        """The lists behind each of a depth's best tokens, [L, M, S]: ids, log_q and, if the file
+        """The lists after each of a depth's best tokens, [L, M, S]: ids, log_q and, if the file
         holds it, marginal. Empty for a drafter whose states are depths. Raises as ``lists``."""
         if not self.header.drafters[drafter].candidates:
             return {}

@@ -139,7 +139,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Estimate:
-    """One budget: new tokens per round, seconds of a round and of its parts, tokens/s behind the
+    """One budget: new tokens per round, seconds of a round and of its parts, tokens/s after the
     prompt. ``exact``: whether the simulated rounds are a real run's."""
 
     budget: int
@@ -280,7 +280,7 @@ def bushy(rows: int, vocabulary: int, root: int = 0) -> Draft:
 def verify_times(
     target: Target, text: Sequence[int], sizes: Sequence[int], repeats: int, report: Report
 ) -> list[Point]:
-    """Seconds of one scoring forward behind ``text`` at each size; the order changes every time, so
+    """Seconds of one scoring forward after ``text`` at each size; the order changes every time, so
     that a slow moment of the machine hits all sizes alike."""
     from analysis.roofline import seconds_of
     from core.models.cuda_graphs import bucket
@@ -303,7 +303,7 @@ def stages(
     simulation: Simulation, method: Decoder, target: Target, budgets: Sequence[int], repeats: int
 ) -> Iterator[Stage]:
     """Drafting, building and committing by budget: medians of as many real rounds as there are
-    repeats, in the middle of the collected text and behind it."""
+    repeats, in the middle of the collected text and after it."""
     from analysis.collect import EndlessTarget
 
     # without stop tokens, or a short text would hold too few rounds
@@ -356,7 +356,7 @@ class RealRun:
 def check(engine: Engine, simulation: Simulation, budget: int, repeats: int = 3) -> RealRun:
     """Decode the collected text ``repeats`` times more and compare its rounds with the simulated.
 
-    Tokens/s are those behind a run's first round, whose end starts the clock. They are the median
+    Tokens/s are those after a run's first round, whose end starts the clock. They are the median
     of the repeats, for the fastest would flatter.
     """
     header = simulation.collection.header

@@ -3,7 +3,7 @@
 A rule such as speculative sampling writes another text than plain decoding with the same seed; only
 the distribution is the target's. Behind a prompt and the target's best first token, one round is
 drafted and verified with many seeds. The first token that a round commits must follow the target's
-exact p there; and behind a first token that was accepted often, the second must follow p too.
+exact p there; and after a first token that was accepted often, the second must follow p too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Context = tuple[int, ...]  # the root and the committed tokens before the one th
 
 
 def check_distribution(engine: Engine, request: RunRequest, seeds: int = SEEDS) -> GoodnessOfFit:
-    """Test the tokens that ``seeds`` rounds commit behind the request's prompt.
+    """Test the tokens that ``seeds`` rounds commit after the request's prompt.
 
     The seeds are the request's and those after it. Raises UserError for a request that cannot be
     decoded.
@@ -72,7 +72,7 @@ def sentence(found: GoodnessOfFit) -> str:
 def _rounds(
     target: Target, method: Decoder, prompt: list[int], settings: Settings, seeds: int
 ) -> Iterator[tuple[int, ...]]:
-    """The root, and the tokens that one round behind it commits, with each seed."""
+    """The root, and the tokens that one round after it commits, with each seed."""
     drafter, builder = method.drafter, method.builder
     assert drafter is not None and builder is not None, "plain decoding has no rule to test"
     room = bucket(settings.budget + 1)
@@ -93,7 +93,7 @@ def _rounds(
 
 
 def _exact(target: Target, sampler: TargetSampler, context: Context) -> Array:
-    """The target's probabilities [V] behind these tokens, at the run's temperature, top-k and
+    """The target's probabilities [V] after these tokens, at the run's temperature, top-k and
     top-p."""
     logits = target.score(Draft.chain(context)).logits[-1:].double()
     return sampler.filtered(logits)[0].softmax(-1, dtype=torch.float64).cpu().numpy()

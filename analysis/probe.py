@@ -92,7 +92,7 @@ def coverage(scores: Tensor, p: Tensor) -> np.ndarray:
 
 
 def _target_tokens(scene: Scene) -> np.ndarray:
-    """The target's token behind every row; where the walk came, its answers stand."""
+    """The target's token after every row; where the walk came, its answers stand."""
     tokens = scene.verdict.target_tokens.copy()
     rows = np.flatnonzero(tokens < 0)
     for low in range(0, len(rows), _SLAB):

@@ -162,7 +162,7 @@ class Drafting:
     body     its own weights: bytes; FLOPs of one row of its block
     context  FLOPs of one newly committed token: its feature's projection to keys and values
     rows     rows of a block; ``own`` of their pairs see each other; ``scored`` get the head
-    state    what each expanded state costs behind the block, head included; None: nothing
+    state    what each expanded state costs after the block, head included; None: nothing
     """
 
     body: Weights
@@ -198,7 +198,7 @@ class Drafting:
         )
 
     def work(self, context: int, fresh: int, states: int = 0) -> tuple[Work, ...]:
-        """Passes of one round behind ``context`` tokens, ``fresh`` of them new.
+        """Passes of one round after ``context`` tokens, ``fresh`` of them new.
 
         ``states`` expanded states follow the block, in a second pass.
         """
@@ -227,7 +227,7 @@ class Passes:
 def passes_of(
     target: Forward, drafting: Drafting | None, prompt: int, rounds: Sequence[Round]
 ) -> Passes:
-    """Those of a run behind a prompt of ``prompt`` tokens."""
+    """Those of a run after a prompt of ``prompt`` tokens."""
     real = [r for r in rounds if r.committed]  # a text of one token has a record, and no round
     fresh = [prompt, *(r.accepted + 1 for r in real)]
     found = (round_passes(target, drafting, *both) for both in zip(real, fresh, strict=False))
@@ -241,7 +241,7 @@ def round_passes(
     """Those of one round; ``fresh`` tokens were committed since the drafter drafted last."""
     proposal, drafted = record.proposal, ()
     if drafting is not None:
-        # every list behind a row of the draft needed its state to be expanded
+        # every list after a row of the draft needed its state to be expanded
         states = 0 if proposal is None or proposal.factorised_lists else len(proposal.lists.ids)
         drafted = drafting.work(record.position, fresh, states)
     return (*drafted, target.verify(record.draft, record.position))

@@ -312,7 +312,7 @@ def _positions(tables: Tables) -> pd.DataFrame:
     accepted = rounds["accepted"].to_numpy()
     seen = np.minimum(accepted + 1, rounds["depths"].to_numpy())
     first = np.cumsum(accepted + 1) - accepted - 1  # each round's root among the paths' rows
-    depth = np.arange(len(rows.path)) - first[rows.walker] + 1  # of the place behind each row
+    depth = np.arange(len(rows.path)) - first[rows.walker] + 1  # of the place after each row
     there = depth <= seen[rows.walker]
     owner, depth, above = rows.walker[there], depth[there], rows.path[there]
     frame = tables._frame(owner)
@@ -343,7 +343,7 @@ def _wanted(records: Sequence[Round]) -> tuple[Array, Array]:
     whether it was none of the tokens listed there."""
     rank, outside = np.full(len(records), np.nan), np.zeros(len(records), bool)
     for at, record in enumerate(records):
-        listed = record.candidates_behind(record.verdict.path[-1])
+        listed = record.candidates_after(record.verdict.path[-1])
         ids = np.empty(0) if listed is None else listed.ids
         found = np.flatnonzero(ids == record.verdict.bonus)
         outside[at] = listed is not None and not len(found)

@@ -131,7 +131,7 @@ class Simulation:
         """That round as a record: its draft, and the walk along the text. The target's tokens off
         the accepted path are not known (−1), nor is any of its probabilities."""
         draft = self.draft(position, budget)
-        decided = verdict(draft, self._text_behind(position))
+        decided = verdict(draft, self._text_at(position))
         accepted = draft.tokens[list(decided.path[1:])].tolist()
         record = Round(
             index=position - self.collection.answer,
@@ -157,8 +157,8 @@ class Simulation:
         tables = self.collection.tables(self._drafter, position)
         return self._recorded(by_depth, tables, self.options)
 
-    def _text_behind(self, position: int) -> list[int]:
-        """The target's tokens behind a root, as far as any draft reaches, and the bonus token."""
+    def _text_at(self, position: int) -> list[int]:
+        """The target's tokens after a root, as far as any draft reaches, and the bonus token."""
         return self.collection.tokens[position + 1 :][: self.limits.max_depth + 1].tolist()
 
     def _walk(self, position: int, budget: int) -> _Walk:
@@ -167,7 +167,7 @@ class Simulation:
         if known is None or known.budget < budget:
             session = self._session(position, budget)
             draft = self._draft(session, position, budget)
-            path = verdict(draft, self._text_behind(position)).path[1:]
+            path = verdict(draft, self._text_at(position)).path[1:]
             known = self._walks[key] = _Walk(budget, path, self._limit(session, draft, budget))
         return known
 
@@ -176,7 +176,7 @@ class Simulation:
     ) -> int:
         """The first row that a longer list than the file's might have changed; NEVER: none.
 
-        A token behind the last of a list is no better than that one, so a best-first order is right
+        A token after the last of a list is no better than that one, so a best-first order is right
         until the last one is drafted. Any other builder needs all that it reads.
         """
         read, proposal = reads(self.builder), draft.proposal

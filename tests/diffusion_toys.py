@@ -60,7 +60,7 @@ class ToyTarget:
         return out
 
     def logits(self, state: np.ndarray) -> np.ndarray:
-        """[L, V] of one block state behind the text so far."""
+        """[L, V] of one block state after the text so far."""
         context = hash((self.seed, *self.text)) % 2**32
         own = np.random.default_rng(context)
         base = own.normal(size=(self.size, self.vocabulary)) * 2

@@ -99,7 +99,7 @@ def make_round(
 
 
 def probs_of(draft: Draft, log_p: Array) -> TargetProbs:
-    """What a probe would keep of log p behind every row [N, V]."""
+    """What a probe would keep of log p after every row [N, V]."""
     top = np.argsort(-log_p, 1)[:, :10]
     own, rank = np.full(len(draft), np.nan, np.float32), np.zeros(len(draft), np.int32)
     above = log_p[draft.parents[1:]]
@@ -113,7 +113,7 @@ def probs_of(draft: Draft, log_p: Array) -> TargetProbs:
 
 @dataclass(frozen=True)
 class Lists:
-    """All that a drafter would answer: behind state r, ids[r, s] leads to the state leads[r, s]."""
+    """All that a drafter would answer: after state r, ids[r, s] leads to the state leads[r, s]."""
 
     ids: Array
     log_q: Array
@@ -123,12 +123,12 @@ class Lists:
 @dataclass(frozen=True)
 class Found:
     """The B most probable prefixes: a draft, and of each row the list and place it was read from,
-    and the state behind it."""
+    and the state after it."""
 
     draft: Draft
     states: Array
     places: Array
-    behind: Array
+    leads_to: Array
 
 
 def best_first(lists: Lists, root: int, budget: int) -> Found:
@@ -138,13 +138,13 @@ def best_first(lists: Lists, root: int, budget: int) -> Found:
     heap = [(-float(log_q[0, 0]), 0, 0, 0)]  # −score, parent, state, place
     while heap and len(rows) <= budget:
         key, parent, state, place = heapq.heappop(heap)
-        row, behind = len(rows), int(leads[state, place])
+        row, leads_to = len(rows), int(leads[state, place])
         rows.append((parent, rows[parent][1] + 1, state, place, -key))
         if place + 1 < log_q.shape[1]:
             step = float(log_q[state, place] - log_q[state, place + 1])
             heapq.heappush(heap, (key + step, parent, state, place + 1))
-        if behind >= 0:
-            heapq.heappush(heap, (key - float(log_q[behind, 0]), row, behind, 0))
+        if leads_to >= 0:
+            heapq.heappush(heap, (key - float(log_q[leads_to, 0]), row, leads_to, 0))
     parents, depths, states, places, scores = map(np.array, zip(*rows, strict=True))
     tokens, logs, after = (t[states, places] for t in (lists.ids, log_q, leads))
     tokens[0], logs[0], after[0] = root, 0, 0
@@ -205,7 +205,7 @@ def make_draft(
 def given_the_token_before(
     rng: np.random.Generator, by_depth: Candidates, root: int, budget: int
 ) -> Draft:
-    """TreeFlash's kind: q′ behind each of the M best, leaves outside them."""
+    """TreeFlash's kind: q′ after each of the M best, leaves outside them."""
     ids, log_q = by_depth.ids, by_depth.log_q
     bent = log_q[:, None] + rng.normal(0, 0.9, (DEPTHS, WIDTH, ids.shape[1]))
     bent -= np.log(np.exp(bent).sum(-1, keepdims=True))
@@ -220,12 +220,12 @@ def given_the_token_before(
         np.where(inner, 1 + depth[:, None] * WIDTH + place, CHILDLESS),
     )
     found = best_first(lists, root, budget)
-    states, used = found.states, sorted({0, *found.behind.tolist()} - {CHILDLESS})
+    states, used = found.states, sorted({0, *found.leads_to.tolist()} - {CHILDLESS})
     marginal = log_q[depth[states], place[states, found.places]]
-    behind = np.where(depth[states] > 0, before[states] + 1.0, np.nan)
-    notes = {treeflash.MARGINAL: marginal, treeflash.BEHIND: behind}
+    rank_before = np.where(depth[states] > 0, before[states] + 1.0, np.nan)
+    notes = {treeflash.MARGINAL: marginal, treeflash.BEHIND: rank_before}
     number = {state: at for at, state in enumerate(used)} | {CHILDLESS: CHILDLESS}
-    after = np.array([number[state] for state in found.behind.tolist()], np.int32)
+    after = np.array([number[state] for state in found.leads_to.tolist()], np.int32)
     listed = Candidates(lists.ids[used], lists.log_q[used])
     return replace(
         found.draft,

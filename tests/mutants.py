@@ -344,8 +344,8 @@ def read_through(trace: Trace) -> None:
         assert len(record.status) == len(rows) == sum(map(bool, map(record.why, rows)))
         assert isinstance(record.stop_reason, str) and isinstance(record.verdict.bonus, int)
         for row in rows[-50:]:
-            behind = record.candidates_behind(row)
-            assert behind is None or behind.ids.shape == behind.log_q.shape
+            after = record.candidates_after(row)
+            assert after is None or after.ids.shape == after.log_q.shape
             assert record.draft.path(row)[0] == 0
             assert isinstance(record.text(int(record.draft.tokens[row])), str)
         if isinstance(record.draft, Draft):

@@ -127,7 +127,7 @@ def test_what_a_variant_changes_is_what_is_built(folder):
 def test_learning_by_token_takes_the_token_of_the_text(folder):
     corpus, (student,) = students(folder, "base")
     document = max(corpus.train, key=len)
-    last = len(document) - 2  # one token stands behind it
+    last = len(document) - 2  # one token stands after it
     blocks = Blocks(document, torch.tensor([document.answer, last]))
     by_p, by_token = (student.labels(blocks, k, torch.Generator(), 4.0) for k in (4, 0))
     first = document.tokens[document.answer + 1 : document.answer + 1 + student.max_depth]

@@ -15,7 +15,7 @@ from core.models.tree_mask import ancestor_mask
 from core.rounds.draft import MARGINAL, NOT_ASKED, Candidates
 from tests.toys import draft_of, random_parents
 
-BEHIND = "behind candidate"
+BEHIND = "after candidate"
 chain = Chain()
 
 
@@ -321,7 +321,7 @@ class TablesSession:
         depth, row = (states + count - 1) // count, np.where(states > 0, (states - 1) % count, 0)
         follow = self.t.follow[depth, row]
         inner = (follow >= 0) & (depth[:, None] + 1 < self.max_depth)
-        behind = np.where(states > 0, row + 1.0, np.nan)
+        after = np.where(states > 0, row + 1.0, np.nan)
         return Children(
             states,
             self.t.ids[depth, row],
@@ -329,7 +329,7 @@ class TablesSession:
             np.where(inner, 1 + depth[:, None] * count + follow, NO_STATE).astype(np.int32),
             {
                 MARGINAL: self.t.marginal[depth, row],
-                BEHIND: np.broadcast_to(behind[:, None], follow.shape),
+                BEHIND: np.broadcast_to(after[:, None], follow.shape),
             },
         )
 
@@ -400,8 +400,8 @@ def check_conditional(draft, t, root, budget):
         assert draft.tokens[row] == t.ids[at] and draft.log_q[row] == t.log_q[at]
         assert draft.scores[row] == pytest.approx(every[ranks][0], rel=1e-6, abs=1e-6)
         assert draft.notes[MARGINAL][row] == t.marginal[at]
-        behind = draft.notes[BEHIND][row]
-        assert np.isnan(behind) if len(ranks) == 1 else behind == every[ranks][1] + 1
+        after = draft.notes[BEHIND][row]
+        assert np.isnan(after) if len(ranks) == 1 else after == every[ranks][1] + 1
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -427,7 +427,7 @@ def test_leaves_fall_outside_the_candidates_and_have_no_children():
     assert len(leaves) > 10 and len(inner) > 5
 
 
-def test_the_second_candidate_may_stand_behind_the_first_ones_leaf():
+def test_the_second_candidate_may_stand_after_the_first_ones_leaf():
     """Nothing of the M-ary rule is lost by walking siblings: a leaf's next sibling still comes."""
     ids = np.array([[[1, 2, 3]] * 2, [[4, 5, 6], [7, 8, 9]]])
     log_q = np.array([[[-0.1, -3.0, -4.0]] * 2, [[-0.2, -1.0, -2.0]] * 2])
@@ -472,7 +472,10 @@ def assert_same_draft(one, two):
         assert (
             a == b == -1
             or min(a, b) == NOT_ASKED
-            or (one.proposal.behind(row).ids.tolist() == two.proposal.behind(row).ids.tolist())
+            or (
+                one.proposal.candidates(row).ids.tolist()
+                == two.proposal.candidates(row).ids.tolist()
+            )
         )
 
 
@@ -510,7 +513,7 @@ def test_few_states_are_expanded_for_a_small_draft(name, budget):
 
 
 def test_one_row_per_depth_is_the_factorised_search():
-    """Transitions that say the same behind every token are DDTree."""
+    """Transitions that say the same after every token are DDTree."""
     plain = table(2, 6, 12)
     shape = (6, 12, 12)
     t = Tables(
@@ -548,7 +551,7 @@ def test_ddtrees_trees_are_nested_and_treeflashs_need_not_be(seed):
 
 
 def test_a_tree_no_factorised_proposal_can_draft():
-    """Behind 1 comes 3, behind 2 comes 4: with one order for both, a tree of 4 would miss one."""
+    """After 1 comes 3, after 2 comes 4: with one order for both, a tree of 4 would miss one."""
     ids = np.array([[[1, 2]] * 2, [[3, 4], [4, 3]]])
     log_q = np.log([[[0.5, 0.5]] * 2, [[0.9, 0.1]] * 2])
     t = transitions(np.array([[1, 2], [3, 4]]), ids, log_q, log_q)
@@ -718,7 +721,7 @@ def test_a_chains_mask_is_causal():
 
 @pytest.mark.parametrize("pair", [(0, 5), (0, -1), (2, 0)])
 def test_grow_refuses_a_pair_that_nothing_was_offered_for(pair):
-    """A rank there is none of, and a child behind the last depth."""
+    """A rank there is none of, and a child after the last depth."""
     candidates = table(0, 2, 5)
     with pytest.raises(ValueError, match="nothing of rank"):
         grow(FactorisedSession(candidates), [9], [(0, 0), (1, 0), pair])
@@ -730,5 +733,5 @@ def test_grow_gives_a_leaf_no_child():
     follow = np.array([[[0, -1], [0, -1]], [[-1, -1], [-1, -1]]], np.int32)
     leafy = Tables(ids, log_q, log_q, follow)
     assert len(grow(offered(leafy), [9], [(0, 0), (1, 1)])) == 3
-    with pytest.raises(ValueError, match="behind node 1"):
+    with pytest.raises(ValueError, match="after node 1"):
         grow(offered(leafy), [9], [(0, 1), (1, 0)])

@@ -20,7 +20,7 @@ def rows(seed, count, heads=2, width=8, batch=1):
 
 
 def filled(capacity=32, context=5, scratch=6, layers=2):
-    """A cache with committed context and scratch rows behind it, and all rows written to it."""
+    """A cache with committed context and scratch rows after it, and all rows written to it."""
     cache, written = StaticKV(layers, capacity), []
     for layer in range(layers):
         known, new = rows(layer, context), rows(10 + layer, scratch)
@@ -156,7 +156,7 @@ def test_a_dropped_cache_is_freed_at_once():
         gc.enable()
 
 
-def test_truncate_drops_rows_behind_a_length():
+def test_truncate_drops_rows_after_a_length():
     cache, written = filled()
     cache.commit(6)
     cache.truncate(7)

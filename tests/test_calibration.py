@@ -53,11 +53,11 @@ def test_continuations_are_drawn_from_p_and_the_marginal_is_their_mean():
         [found.draft.tokens[path[1]] for path in found.paths], minlength=toys.VOCABULARY
     )
     assert np.abs(drawn / 4000 - first.numpy()).sum() / 2 < 0.05
-    behind = torch.stack([
+    after = torch.stack([
         toys.full_forward([*toys.PROMPT, 7, x]).logits[-1].softmax(-1)
         for x in range(toys.VOCABULARY)
     ])  # fmt: skip
-    truth = (first[:, None] * (behind - first @ behind).abs() / 2).sum()
+    truth = (first[:, None] * (after - first @ after).abs() / 2).sum()
     rows = list(averaged(marginal(found, 2), found, 2))
     assert rows[0]["tvd"] == pytest.approx(0, abs=1e-6)
     assert rows[1]["tvd"] == pytest.approx(float(truth), abs=0.02)
@@ -119,7 +119,7 @@ def test_a_drafter_whose_states_are_paths_is_measured_too(tmp_path):
     for path in drawn.paths:
         tokens = drawn.draft.tokens[list(path)].tolist()
         p = toys.full_forward([*text[:at], *tokens]).logits[-1].softmax(-1)
-        far.append(float((session.behind(tuple(tokens)).exp() - p).abs().sum() / 2))
+        far.append(float((session.after(tuple(tokens)).exp() - p).abs().sum() / 2))
     assert line["tvd"] == pytest.approx(np.mean(far), abs=1e-4)
 
 

@@ -24,7 +24,7 @@ VOCABULARY = 60
 
 
 def continued(grams, before, token):
-    """(P, context length, count) by the longest context the token was ever seen behind."""
+    """(P, context length, count) by the longest context the token was ever seen after."""
     for length in (2, 1):
         context = tuple(before[-length:])
         count = grams.get((*context, token), 0) if len(context) == length else 0
@@ -226,7 +226,7 @@ def test_a_seen_continuation_beats_a_likelier_token_but_at_level_0_of_the_releas
 
 
 def test_the_context_reaches_over_the_root_into_the_path():
-    """Depth 1 stands behind the text's last two tokens, depth 2 behind root and depth 1, …"""
+    """Depth 1 stands after the text's last two tokens, depth 2 after root and depth 1, …"""
     grams = count_grams([[10, 11, 12, 13, 14]])
     candidates = Candidates(np.array([[12], [13], [14]]), np.zeros((3, 1), np.float32))
     found = both(candidates, [8, 10, 11], 3, grams, width=1)
@@ -248,7 +248,7 @@ def test_the_two_terms_add_up_to_the_score_along_every_path(budget):
 
 
 def test_scores_that_rise_stay_prefix_closed():
-    """log(1 + ε) > 0: a sure token behind a sure n-gram scores above its own parent."""
+    """log(1 + ε) > 0: a sure token after a sure n-gram scores above its own parent."""
     grams = count_grams([[1] * 200])
     candidates = Candidates(np.full((6, 1), 1), np.zeros((6, 1), np.float32))
     for budget in range(1, 7):
@@ -286,10 +286,10 @@ def test_tokens_of_no_probability_are_bearable():
 def test_the_search_reads_the_lists_by_depth_whatever_q_depends_on():
     log_q = toys.RandomDrafter(vocabulary=VOCABULARY).log_q([1, 2])
 
-    def behind(depth, token):
+    def after(depth, token):
         return log_q[depth].roll(token)
 
-    session, search = toys.TableSession(log_q, behind, 2, 4, 4), toys.continuity()
+    session, search = toys.TableSession(log_q, after, 2, 4, 4), toys.continuity()
     plain = FactorisedSession(session.by_depth)
     one, two = (search(s, [1, 2], 20) for s in (plain, session))
     np.testing.assert_array_equal(one.tokens, two.tokens)

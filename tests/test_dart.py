@@ -23,7 +23,7 @@ TARGET_LAYERS = feature_layers(4)
 def slow_rows(config, w, features, next_embeddings):
     """methods.md word by word: rows for the head from a whole prefix, one head and row at a time.
 
-    features [n, 3h] of the prefix's tokens, next_embeddings [n, h] of the tokens behind them.
+    features [n, 3h] of the prefix's tokens, next_embeddings [n, h] of the tokens after them.
     """
     eps, width, masks = config.rms_norm_eps, config.head_dim, config.draft_length
     hidden, count = config.hidden_size, len(features)
@@ -57,8 +57,8 @@ def slow_rows(config, w, features, next_embeddings):
 def slow_log_q(drafter, tokens, root, features):
     """log q [L, V] in float64; what the head does not cover is impossible."""
     owner, head = toys.model(), drafter.head
-    behind = torch.tensor([*tokens[1:], root])
-    embedded = owner.get_input_embeddings().weight[behind]
+    after = torch.tensor([*tokens[1:], root])
+    embedded = owner.get_input_embeddings().weight[after]
     rows = slow_rows(drafter.model.config, drafter.model.state_dict(), features, embedded)
     log_q = (rows @ head.module.weight.T / drafter.temperature).log_softmax(-1)
     if head.ids is None:
@@ -79,8 +79,8 @@ def drafter_with(temperature=1.0, head=None, **changes):
     )
 
 
-def behind(tokens, root, width=16, features=None, **how):
-    """(a drafter's session behind this context and root, the slow log q of the same)"""
+def after(tokens, root, width=16, features=None, **how):
+    """(a drafter's session after this context and root, the slow log q of the same)"""
     drafter = drafter_with(**how)
     features = numbers(2, len(tokens), 96) if features is None else features
     drafter.reset(30)
@@ -102,7 +102,7 @@ def behind(tokens, root, width=16, features=None, **how):
 )
 @pytest.mark.parametrize("count", [1, 2, 13])
 def test_the_network_equals_the_method_written_out(changes, count):
-    session, expected = behind(list(range(3, 3 + count)), 7, **changes)
+    session, expected = after(list(range(3, 3 + count)), 7, **changes)
     assert expected.shape == (changes.get("draft_length", 6) + 1, toys.VOCABULARY)
     assert_close(log_q(session), expected, 2e-5)
 
@@ -173,8 +173,8 @@ def test_blocks_side_by_side_equal_blocks_alone():
 
 
 def test_a_mask_sees_no_later_mask():
-    """The first depths do not depend on how many masks come behind them."""
-    few, many = (log_q(behind([1, 2, 3, 4, 5], 7, draft_length=n)[0]) for n in (2, 6))
+    """The first depths do not depend on how many masks come after them."""
+    few, many = (log_q(after([1, 2, 3, 4, 5], 7, draft_length=n)[0]) for n in (2, 6))
     assert_close(few, many[:3], 2e-5)
 
 
@@ -184,7 +184,7 @@ def test_a_mask_sees_no_later_mask():
 )
 def test_lists_are_sorted_and_as_long_as_asked_for(width, head, length):
     """A head that covers a part of the vocabulary lists the target's tokens, and those alone."""
-    session, expected = behind([1, 2], 3, width, head=toys.dart_head(head) if head else None)
+    session, expected = after([1, 2], 3, width, head=toys.dart_head(head) if head else None)
     lists, whole = listed(session), log_q(session)
     assert lists.ids.shape == lists.log_q.shape == (7, length) and session.factorised
     assert (np.diff(lists.log_q) <= 0).all()

@@ -250,7 +250,7 @@ def test_what_a_method_notes_of_its_nodes_survives_a_trace(name, suffix, tmp_pat
             two.why(r) for r in range(len(two.draft))
         ]
         for row in range(len(one.draft)):
-            a, b = one.candidates_behind(row), two.candidates_behind(row)
+            a, b = one.candidates_after(row), two.candidates_after(row)
             assert (a is None) == (b is None)
             if a is not None:
                 np.testing.assert_array_equal(a.ids, b.ids)
@@ -418,7 +418,7 @@ def test_a_stop_token_in_a_branch_not_taken_does_not_end_the_text():
     assert found.tokens == text[:40]
 
 
-def test_a_stop_token_behind_the_limit_does_not_lengthen_the_text():
+def test_a_stop_token_after_the_limit_does_not_lengthen_the_text():
     text = plain(STEPS, HOT)
     found = run(tree(drafter_named("oracle", HOT)), 5, HOT, 7, stop=[text[6]])
     assert found.tokens == text[:5]

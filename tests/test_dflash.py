@@ -119,7 +119,7 @@ def numbers(seed, *shape):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def behind_context(features):
+def with_context(features):
     """A fresh drafter that has taken in this context."""
     drafter = toys.dflash_drafter()
     drafter.reset(64)
@@ -152,7 +152,7 @@ def test_the_network_equals_the_method_written_out(changes, context):
 
 def test_the_drafters_q_is_the_method_with_the_targets_embedding_and_head():
     features, owner = numbers(4, 9, 64), toys.model()
-    drafter = behind_context(features)
+    drafter = with_context(features)
     found = log_q(drafter.begin(7, 16))
     block = owner.get_input_embeddings().weight[[7] + [47] * 7]
     hidden = written_out(drafter.model.config, drafter.model.state_dict(), features, block)
@@ -162,37 +162,37 @@ def test_the_drafters_q_is_the_method_with_the_targets_embedding_and_head():
 
 
 def test_context_in_pieces_equals_the_whole_context_at_once():
-    features, pieces, low = numbers(5, 40, 64), behind_context(numbers(0, 0, 64)), 0
+    features, pieces, low = numbers(5, 40, 64), with_context(numbers(0, 0, 64)), 0
     for size in (13, 1, 1, 5, 8, 2, 10):
         for piece in features[low : low + size].split(max(1, size // 2)):  # several may wait
             pieces.extend([0] * len(piece), piece)
         low += size
-        one, two = pieces.begin(low, 20), behind_context(features[:low]).begin(low, 20)
+        one, two = pieces.begin(low, 20), with_context(features[:low]).begin(low, 20)
         assert_close(log_q(one), log_q(two))
         assert (listed(one).ids[:, 0] == listed(two).ids[:, 0]).all()
 
 
 def test_a_session_leaves_nothing_behind():
     """A root is not committed by a session that begins there: another may begin next."""
-    drafter = behind_context(numbers(7, 5, 64))
+    drafter = with_context(numbers(7, 5, 64))
     first = log_q(drafter.begin(3, 16))
     drafter.begin(9, 16)
     assert torch.equal(log_q(drafter.begin(3, 16)), first)
 
 
 def test_reset_forgets_the_text_and_what_was_waiting():
-    drafter = behind_context(numbers(8, 9, 64))
+    drafter = with_context(numbers(8, 9, 64))
     drafter.begin(1, 16)
     drafter.extend([0] * 4, numbers(9, 4, 64))
     drafter.reset(64)
     drafter.extend([0] * 6, numbers(10, 6, 64))
-    fresh = behind_context(numbers(10, 6, 64))
+    fresh = with_context(numbers(10, 6, 64))
     assert torch.equal(log_q(drafter.begin(2, 16)), log_q(fresh.begin(2, 16)))
 
 
 @pytest.mark.parametrize(("width", "length"), [(1, 16), (16, 16), (20, 20), (48, 48), (1024, 48)])
 def test_lists_are_sorted_and_as_long_as_asked_for(width, length):
-    session = behind_context(numbers(7, 5, 64)).begin(3, width)
+    session = with_context(numbers(7, 5, 64)).begin(3, width)
     lists, whole = listed(session), log_q(session)
     assert session.factorised and lists.ids.shape == lists.log_q.shape == (7, length)
     assert (lists.log_q[:, :-1] >= lists.log_q[:, 1:]).all()

@@ -226,7 +226,7 @@ def test_a_position_is_scored_only_where_it_can_still_be_unmasked():
     assert target.scored == sum(int((s == MASKED).sum()) for s in states)
 
 
-def test_end_of_text_inside_a_block_ends_behind_that_block():
+def test_end_of_text_inside_a_block_ends_after_that_block():
     plain = denoised_tokens(run(ToyTarget(4), replace(SMALL, length=32)))
     stop = plain[9]  # in the middle of the second block
     first = plain.index(stop)

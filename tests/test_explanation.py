@@ -95,7 +95,7 @@ def test_two_probabilities_side_by_side():
     deep = int(np.flatnonzero(record.draft.depths == 2)[0])
     view = explained(record, deep, "treeflash", candidates=8)
     parent = node_view(record, int(record.draft.parents[deep]))["label"]
-    assert view["layout"] == "versus" and f"behind {parent}, its parent" in view["lead"]
+    assert view["layout"] == "versus" and f"after {parent}, its parent" in view["lead"]
     logs = [record.draft.log_q[deep], record.draft.notes[MARGINAL][deep]]
     assert view["versus"]["odds"] == pytest.approx(np.exp(logs), rel=1e-3)
     assert view["versus"]["ratio"] == pytest.approx(np.exp(logs[0] - logs[1]), rel=1e-3)

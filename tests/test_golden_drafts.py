@@ -80,13 +80,13 @@ def test_the_drafts_are_those_that_were_recorded(drafter, eager, builder):
 
 
 def check_lists(draft, expected):
-    """The lists behind the rows. A builder may stop before it asks what follows its last row."""
+    """The lists after the rows. A builder may stop before it asks what follows its last row."""
     if not expected:
         assert draft.proposal.factorised_lists
         return
     assert expected.keys() == {"after", "lists:ids", "lists:log_q"}
     for row, place in enumerate(expected["after"]):
-        found = draft.proposal.behind(row)
+        found = draft.proposal.candidates(row)
         if place < 0:
             assert found is None
         elif found is None:

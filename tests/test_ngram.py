@@ -237,7 +237,7 @@ def test_lookup_is_the_definition(tmp_path_factory, corpus, rare):
 
 
 def same_each(store, counted, contexts, tokens):
-    """Whether ``lookup_each`` takes every token behind the longest context it was seen after."""
+    """Whether ``lookup_each`` takes every token after the longest context it was seen after."""
     out = np.full((3, len(tokens)), -7, np.int64)
     for before, last in contexts:
         lookup_each(store.arrays, before, last, tokens, *out)
@@ -374,7 +374,7 @@ def patched(at, kind, value, whole=GOOD):
     return whole[:at] + struct.pack(kind, value) + whole[at + struct.calcsize(kind) :]
 
 
-NODE_1 = 16 + 24 + 12 * 6  # behind the header and a root with six children
+NODE_1 = 16 + 24 + 12 * 6  # after the header and a root with six children
 BROKEN = {
     "empty": b"",
     "three bytes": b"abc",

@@ -136,7 +136,7 @@ def test_no_more_than_a_slab_of_rows_is_worked_on_however_many_children_one_has(
 
 
 @pytest.mark.parametrize(("path_length", "observed"), [(1, 1), (3, 3), (5, 5), (6, 5)])
-def test_depths_are_observed_up_to_one_behind_the_accepted_and_q_is_read_no_further(
+def test_depths_are_observed_up_to_one_after_the_accepted_and_q_is_read_no_further(
     path_length, observed
 ):
     """A fully accepted block has L accepted nodes and no depth L + 1 to observe."""

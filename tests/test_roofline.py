@@ -43,7 +43,7 @@ def llama(tied=False, dtype=torch.float32, **changes):
 # ── the target ───────────────────────────────────────────────────────────────────────────────────
 
 # q and o 8·8, k and v 8·4 (two of four heads), three MLP matrices 8·12; two norms of 8 a layer and
-# one behind the last; a head of 20·8. Keys and values of a token: 2 · 2 layers · 2 heads · 2 wide.
+# one after the last; a head of 20·8. Keys and values of a token: 2 · 2 layers · 2 heads · 2 wide.
 LAYER = 2 * 64 + 2 * 32 + 3 * 96
 BODY, HEAD, KV = 2 * (LAYER + 16) + 8, 160, 16
 PAIR = 4 * 2 * 4 * 2  # scores and sums: 2 · 2 FLOPs, 2 layers, 4 heads, 2 wide
@@ -54,7 +54,7 @@ PAIR = 4 * 2 * 4 * 2  # scores and sums: 2 · 2 FLOPs, 2 layers, 4 heads, 2 wide
 def test_a_forward_is_what_one_counts_by_hand(tied, dtype, item):
     forward = Forward.of(llama(tied, dtype))
     assert forward.body.bytes == BODY * item and forward.head.bytes == HEAD * item
-    # three rows behind five: five context rows read, three written; 3·5 + 1 + 2 + 3 pairs
+    # three rows after five: five context rows read, three written; 3·5 + 1 + 2 + 3 pairs
     assert forward.work(3, 5) == Work(
         (BODY + HEAD + KV * 8) * item, 3 * 2 * (2 * LAYER + HEAD) + PAIR * 21
     )
@@ -136,7 +136,7 @@ def test_a_shifted_drafter_s_flops_are_those_torch_counts():
     assert work.flops + drafting.attention.pair_flops * (masked - last) == flops
 
 
-def test_q_behind_each_candidate_is_a_second_pass_over_the_head():
+def test_q_after_each_candidate_is_a_second_pass_over_the_head():
     drafter = toys.treeflash_drafter(zero=True)  # q′ is q: no search reaches rows in vain
     flops, draft = drafted(drafter)
     drafting = Drafting.of(drafter)

@@ -108,9 +108,9 @@ def test_side_rows_are_neither_accepted_nor_rejected():
         ([0, 1], 7, by_row(read=1), OUTSIDE),
         ([0, 1], 7, by_row(read=2), PRUNED),
         # by row
-        ([0, 1], 7, by_row(), PRUNED),  # listed behind 1, though no candidate of the depth
-        ([0, 1], 8, by_row(), OUTSIDE),  # listed behind 2 only
-        ([0, 1], 4, by_row(), OUTSIDE),  # a candidate of the depth, but not behind 1
+        ([0, 1], 7, by_row(), PRUNED),  # listed after 1, though no candidate of the depth
+        ([0, 1], 8, by_row(), OUTSIDE),  # listed after 2 only
+        ([0, 1], 4, by_row(), OUTSIDE),  # a candidate of the depth, but not after 1
         ([0, 2, 4], 5, by_row(), OUTSIDE),  # a leaf outside the M candidates has no children
         ([0], 9, by_row(), OUTSIDE),
         ([0, 1], 7, by_row(rows=None), PRUNED),  # a drafter that always conditions on the path
@@ -123,7 +123,7 @@ def test_the_stop_is_explained_by_what_the_drafter_listed_there(path, bonus, pro
     assert all(record.why(row) == why for row in record.draft.children[path[-1]])
 
 
-def test_a_token_drawn_from_the_residual_refused_the_rows_behind_the_last_one():
+def test_a_token_drawn_from_the_residual_refused_the_rows_after_the_last_one():
     record = a_round([0, 1], 3, by_depth())
     record = replace(record, verdict=replace(record.verdict, bonus_token=6))
     assert [record.why(row) for row in (2, 3)] == [OUTRANKED, REFUSED]
@@ -131,7 +131,7 @@ def test_a_token_drawn_from_the_residual_refused_the_rows_behind_the_last_one():
 
 def test_a_round_without_drafted_nodes_says_so():
     record = Round(0, 7, Draft.root_only(3), Verdict((0,), np.array([5])), (5,))
-    assert record.stop_reason == NO_DRAFT and record.candidates_behind(0) is None
+    assert record.stop_reason == NO_DRAFT and record.candidates_after(0) is None
 
 
 @pytest.mark.parametrize(
@@ -143,9 +143,9 @@ def test_a_round_without_drafted_nodes_says_so():
         (by_row((0, NOT_ASKED, 2, 1, CHILDLESS)), [[1, 2], None, [4, 8], [3, 7], None]),
     ],
 )
-def test_the_list_behind_a_row(proposal, expected):
+def test_the_list_after_a_row(proposal, expected):
     record = a_round([0], 8, proposal)
-    found = [record.candidates_behind(row) for row in range(5)]
+    found = [record.candidates_after(row) for row in range(5)]
     assert [each and each.ids.tolist() for each in found] == expected
     assert all((each.log_q == -each.ids).all() for each in found if each)
 

@@ -42,7 +42,7 @@ def test_the_best_of_a_row_is_torch_s_argmax_the_first_of_equals(dtype):
     rows[6, 70:] = torch.inf
     rows[7, [9, 80]] = torch.nan
     with torch.inference_mode():
-        found = best(rows[:, :299])  # rows that do not lie behind each other
+        found = best(rows[:, :299])  # rows that do not lie after each other
     assert found.dtype == torch.int64 and torch.equal(found, rows[:, :299].argmax(-1))
     assert found[5] == 0 and found[6] == 70 and found[7] == 9
     assert best(rows[:0]).shape == (0,)

@@ -27,25 +27,25 @@ TIES = (0.0, -0.5, -0.5, -1.0, -1.0, -2.0, -np.inf)  # few values: most scores h
 
 
 def path_function(seed, vocabulary, ties):
-    """log q [V] behind a path, a function of all its tokens. With ``ties`` it takes few values and
+    """log q [V] after a path, a function of all its tokens. With ``ties`` it takes few values and
     is no distribution, which no search may need."""
 
-    def behind(path):
+    def after(path):
         rng = np.random.default_rng([seed, *path])
         if ties:
             return torch.tensor(rng.choice(TIES, vocabulary), dtype=torch.float32)
         return torch.tensor(rng.normal(size=vocabulary) * 2).log_softmax(-1).float()
 
-    return behind
+    return after
 
 
-def every_path(behind, depth, vocabulary):
+def every_path(after, depth, vocabulary):
     """Scores of all paths of 1 … depth tokens, by brute force."""
     scores = {(): 0.0}
     for length in range(1, depth + 1):
         for path in product(range(vocabulary), repeat=length):
             above = scores[path[:-1]]
-            scores[path] = above + float(behind((ROOT, *path[:-1]))[path[-1]])
+            scores[path] = above + float(after((ROOT, *path[:-1]))[path[-1]])
     del scores[()]
     return {path: score for path, score in scores.items() if np.isfinite(score)}
 
@@ -81,10 +81,10 @@ class AllAtOnce:
 def test_best_first_over_paths_is_brute_force(seed, depth, vocabulary, budget, ties):
     """Score for score the best paths of all, prefix-closed, in at most L batches; and node for node
     the search that knows every state from the start, ties included."""
-    behind = path_function(seed, vocabulary, ties)
-    session = FunctionSession(behind, ROOT, depth, vocabulary)
+    after = path_function(seed, vocabulary, ties)
+    session = FunctionSession(after, ROOT, depth, vocabulary)
     draft = best_first(session, [1, ROOT], budget)
-    scores = every_path(behind, depth, vocabulary)
+    scores = every_path(after, depth, vocabulary)
     best = sorted(scores.values(), reverse=True)[:budget]
     np.testing.assert_allclose(sorted(draft.scores[1:], reverse=True), best, atol=1e-5)
     found = paths_of(draft)
@@ -92,7 +92,7 @@ def test_best_first_over_paths_is_brute_force(seed, depth, vocabulary, budget, t
     assert all(len(path) == 1 or path[:-1] in found for path in found)
     np.testing.assert_allclose(draft.scores[1:], [scores[path] for path in found], atol=1e-5)
     assert session.batches <= depth
-    whole = best_first(AllAtOnce(FunctionSession(behind, ROOT, depth, vocabulary)), [ROOT], budget)
+    whole = best_first(AllAtOnce(FunctionSession(after, ROOT, depth, vocabulary)), [ROOT], budget)
     for name in ("tokens", "parents", "ranks", "scores"):
         np.testing.assert_array_equal(getattr(draft, name), getattr(whole, name))
 
@@ -100,33 +100,33 @@ def test_best_first_over_paths_is_brute_force(seed, depth, vocabulary, budget, t
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 30), st.booleans())
 def test_opt_tree_over_paths_finds_what_best_first_finds(seed, depth, budget, ties):
-    behind = path_function(seed, 3, ties)
-    one = OptTree()(FunctionSession(behind, ROOT, depth, 3), [ROOT], budget)
-    two = best_first(FunctionSession(behind, ROOT, depth, 3), [ROOT], budget)
+    after = path_function(seed, 3, ties)
+    one = OptTree()(FunctionSession(after, ROOT, depth, 3), [ROOT], budget)
+    two = best_first(FunctionSession(after, ROOT, depth, 3), [ROOT], budget)
     np.testing.assert_allclose(sorted(one.scores[1:]), sorted(two.scores[1:]), atol=1e-5)
 
 
-def test_a_chain_asks_for_one_node_at_a_time_and_none_behind_its_last():
-    behind = path_function(3, 5, False)
-    session = FunctionSession(behind, ROOT, 6, 5)
+def test_a_chain_asks_for_one_node_at_a_time_and_none_after_its_last():
+    after = path_function(3, 5, False)
+    session = FunctionSession(after, ROOT, 6, 5)
     draft = Chain()(session, [ROOT], 4)
     best, path = [], (ROOT,)
     for _ in range(4):
-        best.append(int(behind(path).argmax()))
+        best.append(int(after(path).argmax()))
         path = (*path, best[-1])
     assert draft.tokens[1:].tolist() == best
     assert session.batches == 4 and draft.proposal.after.tolist() == [0, 1, 2, 3, NOT_ASKED]
 
 
 def test_a_list_that_was_not_asked_for_counts_as_pruned():
-    """A builder that stops early leaves the state behind its last node unknown."""
+    """A builder that stops early leaves the state after its last node unknown."""
     session = FunctionSession(path_function(3, 5, False), ROOT, 6, 5)
     table = StateTable(session)
     rows = table.complete(lambda: toys_rows(table))
     draft = table.draft(ROOT, rows)
     assert draft.proposal.after.tolist()[0] == 0
-    behind = StateTable(FunctionSession(path_function(3, 5, False), ROOT, 6, 5))
-    bare = behind.draft(ROOT, toys_rows(behind))
+    after = StateTable(FunctionSession(path_function(3, 5, False), ROOT, 6, 5))
+    bare = after.draft(ROOT, toys_rows(after))
     assert bare.proposal.after.tolist() == [0, NOT_ASKED]
     record = toys_round(bare, (0, 1), 3)
     assert record.stop_reason == PRUNED
@@ -147,20 +147,20 @@ def toys_round(draft, path, bonus):
 
 
 def test_a_session_tells_all_of_q_along_any_path():
-    behind = path_function(5, 6, False)
-    session = FunctionSession(behind, ROOT, 4, 6)
+    after = path_function(5, 6, False)
+    session = FunctionSession(after, ROOT, 4, 6)
     best_first(session, [ROOT], 3)
     for path in ([ROOT], [ROOT, 2], [ROOT, 5, 5, 0]):
-        expected = torch.stack([behind(tuple(path[: n + 1])) for n in range(len(path))])
+        expected = torch.stack([after(tuple(path[: n + 1])) for n in range(len(path))])
         torch.testing.assert_close(session.log_q(path), expected)
 
 
 def test_grow_over_paths_asks_level_by_level():
-    behind = path_function(8, 4, False)
-    session = FunctionSession(behind, ROOT, 5, 4)
+    after = path_function(8, 4, False)
+    session = FunctionSession(after, ROOT, 5, 4)
     draft = grow(session, [ROOT], [(0, 1), (0, 0), (1, 2), (3, 0)])
     assert draft.parents.tolist() == [-1, 0, 0, 1, 3] and draft.ranks.tolist() == [0, 2, 1, 3, 1]
-    scores = every_path(behind, 3, 4)
+    scores = every_path(after, 3, 4)
     expected = [scores[path] for path in paths_of(draft)]
     np.testing.assert_allclose(draft.scores[1:], expected, atol=1e-5)
 
@@ -175,7 +175,7 @@ def test_stage_times_interleave_and_add_up():
 
 
 class WindowDrafter(toys.NoisyOracle):
-    """Learns the target's token behind every side row, as Lookahead's pool does."""
+    """Learns the target's token after every side row, as Lookahead's pool does."""
 
     def __init__(self, text):
         super().__init__(text)
@@ -186,7 +186,7 @@ class WindowDrafter(toys.NoisyOracle):
 
 
 def with_window(session, text, budget):
-    """A tree, and behind the root two more copies of its best path, as side rows."""
+    """A tree, and after the root two more copies of its best path, as side rows."""
     draft = best_first(session, text, budget)
     chain = Chain()(session, text, 3)
     count, more = len(draft), len(chain) - 1
@@ -267,7 +267,7 @@ def test_speculative_sampling_has_the_targets_distribution_exactly():
             share = weight / len(GRID) ** 3
             if len(tokens) > 1:
                 law[tokens[0], tokens[1]] += share
-            else:  # a round ended behind one token: the next one follows p
+            else:  # a round ended after one token: the next one follows p
                 law[tokens[0]] += share * np.array(P[(tokens[0],)]) / 8
     expected = np.array([[P[()][a] / 8 * P[(a,)][b] / 8 for b in range(3)] for a in range(3)])
     np.testing.assert_allclose(law, expected, atol=1e-12)
@@ -275,7 +275,7 @@ def test_speculative_sampling_has_the_targets_distribution_exactly():
 
 @pytest.mark.parametrize(("p", "q"), [((2, 2, 4), (4, 2, 2)), ((1, 3, 4), (2, 2, 4))])
 def test_independent_siblings_have_the_targets_distribution_exactly(p, q):
-    """Multi-round sampling: two draws from q stand behind the root, tried one after the other."""
+    """Multi-round sampling: two draws from q stand after the root, tried one after the other."""
     law = np.zeros(3)
 
     class One:

@@ -297,7 +297,7 @@ def test_a_resumed_fit_goes_on_exactly(owner, shards, tmp_path, kind):
     whole = a_fit(owner, shards, tmp_path / "whole", settings, kind)
     expected = losses(whole, 11)
     first = a_fit(owner, shards, tmp_path / "cut", settings, kind)
-    assert losses(first, 8) == expected[:8]  # killed two steps behind the checkpoint
+    assert losses(first, 8) == expected[:8]  # killed two steps after the checkpoint
     second = a_fit(owner, shards, tmp_path / "cut", settings, kind)
     assert second.step == 6
     assert losses(second, 5) == expected[6:]

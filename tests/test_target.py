@@ -155,7 +155,7 @@ def test_hiding_an_ancestor_changes_its_descendants_only(family, monkeypatch):
 
 
 def test_a_chain_as_a_tree_is_byte_identical_to_a_causal_pass(family, monkeypatch):
-    """One chunk of prefill behind the context against the same tokens as a draft."""
+    """One chunk of prefill after the context against the same tokens as a draft."""
     tokens = [4, 7, 9, 7, 2, 30, 31, 32]
     monkeypatch.setattr(target_module, "PREFILL_CHUNK", len(CONTEXT))
     causal = toys.target(family).prefill(CONTEXT + tokens, 50)

@@ -419,11 +419,11 @@ def test_null_and_an_empty_object_say_what_a_missing_field_says(nothing):
     assert_same(parse(with_line(1, line | dict.fromkeys(names, nothing))).rounds[0], bare)
 
 
-def test_lists_behind_rows_without_any_number_of_depths_explain_no_stop():
+def test_lists_after_rows_without_any_number_of_depths_explain_no_stop():
     """As Draftscope 0.2 read them: rounds of a foreign writer, without candidates."""
     line = json.loads(small_bytes().splitlines()[2])
     record = parse(with_line(2, {k: v for k, v in line.items() if k != "max_depth"})).rounds[1]
-    assert record.max_depth == 0 and record.candidates_behind(0) is not None
+    assert record.max_depth == 0 and record.candidates_after(0) is not None
 
 
 def test_the_name_of_a_file_does_not_decide_how_it_is_read(tmp_path):

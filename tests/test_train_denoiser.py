@@ -111,7 +111,7 @@ def test_labels_are_the_target_before_unknowns_and_the_token_before_knowns():
                 assert found.p[row, place].tolist() == [1.0] + [0.0] * 15
 
 
-def test_behind_a_text_that_was_cut_nothing_is_learnt():
+def test_after_a_text_that_was_cut_nothing_is_learnt():
     made, text = student(), document(last=9)
     found = made.labels(Blocks(text, torch.tensor([55])), 4, torch.Generator().manual_seed(1), 4.0)
     assert (found.weight[0, 4:] == 0).all()

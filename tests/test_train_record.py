@@ -114,7 +114,7 @@ def test_a_resumed_collection_makes_every_text_once(place, language, tmp_path):
     texts = Sources.chosen(arguments(place, *words_for(place)), tmp_path)
     make_shards(language, SHORT, texts, tmp_path)
     for path in shard_paths(tmp_path)[2:]:
-        path.unlink()  # as if it had been killed behind the second shard
+        path.unlink()  # as if it had been killed after the second shard
     again = Sources.chosen(arguments(place, "--held-out", place / "held-out.jsonl"), tmp_path)
     made = again.settings(SHORT.layers)
     assert (made.batch, made.temperatures) == (SHORT.batch, SHORT.temperatures)

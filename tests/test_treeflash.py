@@ -57,7 +57,7 @@ def whole_state(drafter):
 
 
 def a_session(width=16, changes=None, **options):
-    """A session behind 9 context tokens and root 7, and the residual rows by the slow way."""
+    """A session after 9 context tokens and root 7, and the residual rows by the slow way."""
     owner = toys.model()
     drafter = TreeFlashDrafter(
         toys.treeflash_model(1, **(changes or {})),
@@ -80,9 +80,9 @@ def a_session(width=16, changes=None, **options):
     )
 
 
-def slow_behind(a, state):
-    """(the depth before a state, the token there, log q [V] and log q′ [V] of the depth behind it):
-    state 1 + (d − 1)·M + m stands behind the m-th best token of depth d."""
+def slow_after(a, state):
+    """(the depth before a state, the token there, log q [V] and log q′ [V] of the depth after it):
+    state 1 + (d − 1)·M + m stands after the m-th best token of depth d."""
     depth, place = (0, None) if state == 0 else (1 + (state - 1) // a.count, (state - 1) % a.count)
     before = 7 if place is None else int(listed(a.session).ids[depth - 1, place])
     plain, conditioned = (slow_q(a.drafter, a.h[depth], b, a.temperature) for b in (None, before))
@@ -96,13 +96,13 @@ def check_lists(a, children):
     assert children.ids.dtype == np.int64 and children.next.dtype == np.int32
     assert children.log_q.dtype == children.notes[MARGINAL].dtype == np.float32
     for row, state in enumerate(children.states.tolist()):
-        slow, ids = slow_behind(a, state), children.ids[row].tolist()
+        slow, ids = slow_after(a, state), children.ids[row].tolist()
         assert len(set(ids)) == a.siblings
         assert_close(children.log_q[row], slow.conditioned.topk(a.siblings).values, 2e-5)
         assert_close(children.log_q[row], slow.conditioned[ids], 2e-5)  # each has its own value
         assert_close(children.notes[MARGINAL][row], slow.q[ids], 2e-5)
-        behind = np.nan if state == 0 else (state - 1) % a.count + 1
-        np.testing.assert_array_equal(children.notes[BEHIND][row], [behind] * a.siblings)
+        after = np.nan if state == 0 else (state - 1) % a.count + 1
+        np.testing.assert_array_equal(children.notes[BEHIND][row], [after] * a.siblings)
         for token, after in zip(ids, children.next[row].tolist(), strict=True):
             inner = slow.depth + 1 < a.session.max_depth and token in best[slow.depth]
             place = best[slow.depth].index(token) if inner else None

@@ -134,20 +134,20 @@ def test_a_simulated_run_is_the_real_one(method, budget, options, collected, gra
         assert mine.stop_reason == record.stop_reason
 
 
-def test_a_fully_accepted_path_still_asks_for_the_token_behind_it():
+def test_a_fully_accepted_path_still_asks_for_the_token_after_it():
     shipped = Collection.load(ROOT / "assets" / "collected" / "fibonacci.safetensors")
     simulation = Simulation(shipped, "treeflash")
     depth, full = shipped.limits("treeflash").max_depth, 0
     for start in simulation.run(64).starts:
         record = simulation.round(start, 64)
-        behind = shipped.tokens[start + 1 :][: record.accepted + 1].tolist()
-        assert list(record.committed) == behind and record.verdict.bonus == behind[-1]
+        after = shipped.tokens[start + 1 :][: record.accepted + 1].tolist()
+        assert list(record.committed) == after and record.verdict.bonus == after[-1]
         full += record.accepted == depth
     assert full == 2
 
 
 def test_where_the_context_is_full_nothing_is_made_up(collected):
-    """A file whose text ends with an accepted token: the bonus behind it is not known."""
+    """A file whose text ends with an accepted token: the bonus after it is not known."""
     simulation = Simulation(collected, "ddtree")
     records = [simulation.round(start, 64) for start in simulation.run(64).starts]
     whole = next(record for record in records if record.accepted)
@@ -248,7 +248,7 @@ def test_more_candidates_or_siblings_than_the_file_has_are_said(collected):
 
 def test_a_list_is_cut_only_where_the_builder_reads(tmp_path, collected):
     """A chain reads the best token alone; a width of one's own says nothing about what stands
-    behind a candidate."""
+    after a candidate."""
     made = collect(source(), toys.PROMPT, tmp_path / "x.safetensors", Plan(NEW, 1))
     found = simulate(made, "dflash", 7)
     assert found.exact and found.lengths == simulate(collected, "dflash", 7).lengths
@@ -259,7 +259,7 @@ def test_a_list_is_cut_only_where_the_builder_reads(tmp_path, collected):
 
 
 class Narrow:
-    """A builder of one's own that reads what is listed behind each of its candidates."""
+    """A builder of one's own that reads what is listed after each of its candidates."""
 
     reads = 3
 

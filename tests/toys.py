@@ -201,7 +201,7 @@ class ToyDrafter:
         return FactorisedSession.of(self.log_q([*self.context, root]), max(width, MIN_LISTED))
 
     def log_q(self, text: list[int]) -> Tensor:
-        """[L, V] for the positions behind ``text``, whose last token is the root."""
+        """[L, V] for the positions after ``text``, whose last token is the root."""
         raise NotImplementedError
 
     def noise(self, text: list[int], seed: int = 0) -> Tensor:
@@ -224,7 +224,7 @@ class OracleDrafter(ToyDrafter):
         self.text = list(text)  # prompt and continuation
 
     def future(self, text: list[int]) -> list[int]:
-        """The true tokens behind ``text``, wrapped at the end of what is known."""
+        """The true tokens after ``text``, wrapped at the end of what is known."""
         assert text == self.text[: len(text)], "the loop left the target's own text"
         ahead = self.text[len(text) : len(text) + self.max_depth]
         return ahead + [0] * (self.max_depth - len(ahead))
@@ -258,7 +258,7 @@ class AdversarialDrafter(OracleDrafter):
 
 
 class RightUntil(OracleDrafter):
-    """Sure and right for the first ``right`` depths, sure and wrong behind them."""
+    """Sure and right for the first ``right`` depths, sure and wrong after them."""
 
     def __init__(self, text: Sequence[int], right: int, max_depth: int = 7):
         super().__init__(text, max_depth)
@@ -286,7 +286,7 @@ class SameForever(ToyDrafter):
 
 
 class TableSession:
-    """States are a depth and the token before, told the slow way: ``behind(depth, token)`` is
+    """States are a depth and the token before, told the slow way: ``after(depth, token)`` is
     log q′ [V] at a 0-based depth given the token before it; log q [L, V] is the plain one."""
 
     factorised = False
@@ -294,7 +294,7 @@ class TableSession:
     def __init__(
         self,
         log_q: Tensor,
-        behind: Callable[[int, int], Tensor],
+        after: Callable[[int, int], Tensor],
         root: int,
         candidates: int,
         siblings: int,
@@ -303,7 +303,7 @@ class TableSession:
     ):
         best = log_q.topk(min(max(width, MIN_LISTED), log_q.shape[-1]))
         self.by_depth = Candidates(best.indices.numpy(), best.values.numpy())
-        self.behind, self.siblings, self.eager = behind, min(siblings, log_q.shape[-1]), eager
+        self.after, self.siblings, self.eager = after, min(siblings, log_q.shape[-1]), eager
         count = min(candidates, log_q.shape[-1])
         self.chosen = [log_q[depth].topk(count).indices.tolist() for depth in range(len(log_q))]
         self.root, self.count, self.asked = root, count, list[int]()
@@ -328,7 +328,7 @@ class TableSession:
             if state:
                 row = (state - 1) % self.count
                 token = self.chosen[depth - 1][row]
-            best = self.behind(depth, token).topk(self.siblings)
+            best = self.after(depth, token).topk(self.siblings)
             ids.append(best.indices.tolist())
             odds.append(best.values.tolist())
             leads.append([self._state(depth, token) for token in ids[-1]])
@@ -340,22 +340,22 @@ class TableSession:
         )
 
     def _state(self, depth: int, token: int) -> int:
-        """The state behind a token at a 0-based depth."""
+        """The state after a token at a 0-based depth."""
         if depth + 1 == self.max_depth or token not in self.chosen[depth]:
             return NO_STATE
         return 1 + depth * self.count + self.chosen[depth].index(token)
 
     def log_q(self, path: Sequence[int]) -> Tensor:
-        return torch.stack([self.behind(depth, token) for depth, token in enumerate(path)])
+        return torch.stack([self.after(depth, token) for depth, token in enumerate(path)])
 
 
 class FunctionSession(PathSession):
-    """q depends on the whole path: ``behind(path)`` is log q [V] behind the tokens of a path, the
+    """q depends on the whole path: ``after(path)`` is log q [V] after the tokens of a path, the
     root among them."""
 
-    def __init__(self, behind, root: int, max_depth: int, width: int):
+    def __init__(self, after, root: int, max_depth: int, width: int):
         super().__init__(root, max_depth, width)
-        self.behind, self.paths, self.batches = behind, list[tuple[int, ...]](), 0
+        self.after, self.paths, self.batches = after, list[tuple[int, ...]](), 0
 
     def score(self, tokens: list[int], parents: list[int]) -> Tensor:
         self.batches += 1
@@ -365,11 +365,11 @@ class FunctionSession(PathSession):
         ]
         assert not set(paths) & set(self.paths), "a node is scored once"
         self.paths += paths
-        return torch.stack([self.behind(path) for path in paths])
+        return torch.stack([self.after(path) for path in paths])
 
 
 class ConditionalDrafter(OracleDrafter):
-    """q′ hangs on the token before: right behind the true one, or with ``adversarial`` wrong there
+    """q′ hangs on the token before: right after the true one, or with ``adversarial`` wrong there
     and nowhere else. The plain q, which the candidates are read off, likes the true token."""
 
     def __init__(
@@ -387,8 +387,8 @@ class ConditionalDrafter(OracleDrafter):
         logits[torch.arange(self.max_depth), torch.tensor(self.future(text))] += 3.0
         return logits.log_softmax(-1)
 
-    def behind(self, text: list[int], depth: int, token: int) -> Tensor:
-        """log q′ [V] at a 0-based depth behind a token."""
+    def after(self, text: list[int], depth: int, token: int) -> Tensor:
+        """log q′ [V] at a 0-based depth after a token."""
         future = [text[-1], *self.future(text)]
         generator = torch.Generator().manual_seed(len(text) * 613 + depth * 97 + token)
         logits = 1.5 * torch.randn(self.vocabulary, generator=generator)
@@ -399,14 +399,14 @@ class ConditionalDrafter(OracleDrafter):
     def begin(self, root: int, width: int) -> TableSession:
         text = [*self.context, root]
 
-        def behind(depth: int, token: int) -> Tensor:
-            return self.behind(text, depth, token)
+        def after(depth: int, token: int) -> Tensor:
+            return self.after(text, depth, token)
 
-        return TableSession(self.log_q(text), behind, root, self.candidates, 9, width)
+        return TableSession(self.log_q(text), after, root, self.candidates, 9, width)
 
 
 class PathDrafter(OracleDrafter):
-    """q depends on the whole path: right behind the true path, noise elsewhere."""
+    """q depends on the whole path: right after the true path, noise elsewhere."""
 
     def __init__(self, text: Sequence[int], max_depth: int = 5, boost: float = 3.0):
         super().__init__(text, max_depth)
@@ -416,7 +416,7 @@ class PathDrafter(OracleDrafter):
         text = [*self.context, root]
         future = [root, *self.future(text)]
 
-        def behind(path: tuple[int, ...]) -> Tensor:
+        def after(path: tuple[int, ...]) -> Tensor:
             seed = hash((len(text), path)) % (1 << 31)
             logits = 1.5 * torch.randn(
                 self.vocabulary, generator=torch.Generator().manual_seed(seed)
@@ -425,7 +425,7 @@ class PathDrafter(OracleDrafter):
                 logits[future[len(path)]] += self.boost
             return logits.log_softmax(-1)
 
-        return FunctionSession(behind, root, self.max_depth, width)
+        return FunctionSession(after, root, self.max_depth, width)
 
 
 def dflash_config(**changes) -> DFlashConfig:

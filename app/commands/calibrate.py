@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Measure how far drafters are from the target at every depth: N continuations from each\n"
-        "anchor at temperature 1, each drafter's q behind the true tokens before, as far as it\n"
+        "anchor at temperature 1, each drafter's q after the true tokens before, as far as it\n"
         "reads them, and as the reference the marginal: the mean of p over the continuations, all\n"
         "that could be known at the anchor (the best in KL and coverage; in TVD a sharper q may\n"
         "come nearer). Writes Parquet, CSV and figures; an interrupted measurement continues."

@@ -78,7 +78,7 @@ def add_denoising_options(parser: argparse.ArgumentParser) -> None:
     arguments.add_number(group, "--temperature", 0.0, "0 is greedy", "T", arguments.decimal)
     arguments.add_number(group, "--seed", 0, metavar="S")
     group.add_argument(
-        "--go-on", action="store_true", help="also the blocks behind the first end-of-text"
+        "--go-on", action="store_true", help="also the blocks after the first end-of-text"
     )
 
 

@@ -198,7 +198,7 @@ def _written(record: Round, step: Step) -> list[str]:
 def graph_view(record: Round, left: Ranking | None) -> dict[str, Any]:
     """A draft graph as the tree component draws it: a box per block state, an edge per pathway.
 
-    ``left`` is the ranking the drafts were read from, if it is known. The node behind the path's
+    ``left`` is the ranking the drafts were read from, if it is known. The node after the path's
     end is the state that the target went on to.
     """
     draft, path, rows = _draft(record), record.verdict.path, range(len(record.draft))
@@ -222,7 +222,7 @@ def graph_view(record: Round, left: Ranking | None) -> dict[str, Any]:
 
 def _graph(draft: BlockDraft, names: Sequence[str], path: Sequence[int] = ()) -> dict[str, Any]:
     """What any graph of block states needs to be drawn: to the tree component every row is a token
-    of its own. With a ``path`` there is a node behind its end."""
+    of its own. With a ``path`` there is a node after its end."""
     layout = layered(draft, path, ghost=bool(path))
     tight = {row: name.replace(" ", "") for row, name in enumerate(names) if len(name) > WIDE}
     return {

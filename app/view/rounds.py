@@ -164,7 +164,7 @@ def _pieces(record: Round, first: bool) -> list[list[Any]]:
 def node_view(record: Round, row: int, explainer: Explainer = PLAIN) -> dict[str, Any]:
     """What the inspector shows of a row, or of the target's token at the stop (GHOST).
 
-    The target's list is p behind the *parent*: what this node competed with. Raises IndexError.
+    The target's list is p after the *parent*: what this node competed with. Raises IndexError.
     """
     record = drawable(record)
     if row == GHOST and has_stop(record):
@@ -253,16 +253,16 @@ def _at(values: Array | None, at: int) -> float | None:
 def _drafter_list(
     record: Round, parent: int, own: int, limit: int | None = TOP
 ) -> list[dict[str, Any]]:
-    """The drafter's best tokens behind a row."""
-    listed = record.candidates_behind(parent)
+    """The drafter's best tokens after a row."""
+    listed = record.candidates_after(parent)
     return [] if listed is None else _token_list(record, listed.ids[:limit], listed.log_q, own)
 
 
 def _token_list(
-    record: Round, ids: Array, logs: Array, own: int, chosen_behind: int | None = None
+    record: Round, ids: Array, logs: Array, own: int, chosen_after: int | None = None
 ) -> list[dict[str, Any]]:
-    """Tokens with their probabilities; ``own`` is marked, and the target's own behind a row."""
-    chosen = -1 if chosen_behind is None else int(record.verdict.target_tokens[chosen_behind])
+    """Tokens with their probabilities; ``own`` is marked, and the target's own after a row."""
+    chosen = -1 if chosen_after is None else int(record.verdict.target_tokens[chosen_after])
     return [
         {"label": visible(record.text(t)), "odds": p, "own": t == own, "chosen": t == chosen}
         for t, p in zip(ids.tolist(), probabilities(logs[: len(ids)]), strict=True)
@@ -270,7 +270,7 @@ def _token_list(
 
 
 def target_probability(record: Round, row: int, token: int) -> float | None:
-    """p of a token behind a row, where the record has it."""
+    """p of a token after a row, where the record has it."""
     if record.target_probs is None:
         return None
     at = np.flatnonzero(record.target_probs.top_ids[row] == token)

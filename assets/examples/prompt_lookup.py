@@ -34,11 +34,11 @@ class PromptLookup:
 
     def begin(self, root, width):
         text = [*self.text, root]
-        behind = [i + 2 for i in range(len(text) - 2) if text[i : i + 2] == text[-2:]]
+        places = [i + 2 for i in range(len(text) - 2) if text[i : i + 2] == text[-2:]]
         ids = np.zeros((self.max_depth, self.width), np.int64)
         log_q = np.full(ids.shape, -np.inf, np.float32)  # never drafted
         for depth in range(self.max_depth):
-            seen = Counter(text[i + depth] for i in behind if i + depth < len(text))
+            seen = Counter(text[i + depth] for i in places if i + depth < len(text))
             for rank, (token, count) in enumerate(seen.most_common(self.width)):
                 ids[depth, rank], log_q[depth, rank] = token, np.log(count / seen.total())
         return FactorisedSession(Candidates(ids, log_q))

@@ -2,7 +2,7 @@
 
 python -m app run --method assets/examples/trigram.py --prompt "Write a short story about a fox."
 
-Its states are nodes of the tree: what stands behind a node is asked for when the builder has chosen
+Its states are nodes of the tree: what stands after a node is asked for when the builder has chosen
 it. A draft language model or an EAGLE head has the same shape; only ``score`` would run a network.
 """
 
@@ -29,7 +29,7 @@ class TrigramSession(PathSession):
         self.drafter, self.contexts = drafter, []  # the two last tokens at every scored node
 
     def score(self, tokens, parents):
-        """log q [R, V] behind R nodes; a parent of −1 is the text before the root."""
+        """log q [R, V] after R nodes; a parent of −1 is the text before the root."""
         for token, parent in zip(tokens, parents, strict=True):
             before = self.contexts[parent][-1] if parent >= 0 else self.drafter.text[-1]
             self.contexts.append((before, token))

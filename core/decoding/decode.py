@@ -59,7 +59,7 @@ class Observation:
 
     target_probs: TargetProbs
     probe: Probe | None
-    target_tokens: Array  # behind every row, also where the walk never came
+    target_tokens: Array  # after every row, also where the walk never came
 
 
 Observer = Callable[[Scene], Observation]

@@ -42,7 +42,7 @@ class DiffusionTarget(Protocol):
         ...
 
     def begin(self, prompt: Sequence[int], length: int, block: int) -> None:
-        """Start a text: ``length`` new positions behind the prompt, in blocks of ``block``."""
+        """Start a text: ``length`` new positions after the prompt, in blocks of ``block``."""
         ...
 
     def score(self, states: Array, positions: Sequence[Array]) -> Sequence[Tensor]:
@@ -67,13 +67,13 @@ def denoise(
     settings: DenoiseSettings,
     graph: DraftGraph | None = None,
 ) -> Iterator[Round]:
-    """Write ``settings.length`` tokens behind ``prompt``, yielding a Round per model call.
+    """Write ``settings.length`` tokens after ``prompt``, yielding a Round per model call.
 
     Without a graph this is plain denoising, one step a call. With one it is Spiffy (§4, Algorithm
     1): drafts are read off the last known distribution and run in the same call, and each one that
     the target's own steps lead through saves a call. The text is the same when ``target.exact``.
     A block's first call drafts nothing, because no distribution of the block is known yet. The
-    text ends behind the block that holds the first end-of-text. Closing the generator stops the
+    text ends after the block that holds the first end-of-text. Closing the generator stops the
     run.
 
     Raises UserError for settings out of range or a prompt that the target cannot hold.
@@ -113,7 +113,7 @@ class _Run:
         self.width = max(settings.width, graph.width if graph else 1)
 
     def stops(self, state: Array) -> bool:
-        """Whether the text ends behind this finished block."""
+        """Whether the text ends after this finished block."""
         ended = not self.target.stop_ids.isdisjoint(state.tolist())
         return ended and not self.settings.go_on
 

@@ -179,7 +179,7 @@ class GraphSearch:
         return self._best
 
     def _visit(self, row: int, scores: dict[int, int], total: int) -> None:
-        """Decide ``row`` and all behind it; ``scores`` holds the chosen rows'."""
+        """Decide ``row`` and all after it; ``scores`` holds the chosen rows'."""
         self._visits += 1
         if self._visits > MAX_VISITS:
             raise UserError(

@@ -23,7 +23,7 @@ class DenoiseSettings:
     """How one text is denoised.
 
     length  new tokens, a multiple of ``block``
-    go_on   also denoise the blocks behind the one that holds the first end-of-text
+    go_on   also denoise the blocks after the one that holds the first end-of-text
     timed   synchronise the device after every stage
     width   tokens ranked and recorded per position; a graph that needs more gets more
     """

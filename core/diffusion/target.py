@@ -266,7 +266,7 @@ class BidirectionalTarget(BlockTarget):
         return torch.cat(picked)
 
     def _run_shared(self, states: Array, positions: Sequence[Array]) -> Tensor:
-        """One sequence with the current block, and the rows of the drafts behind it."""
+        """One sequence with the current block, and the rows of the drafts after it."""
         total, size = len(self._tokens), states.shape[1]
         end = self._start + size
         base = self._tokens.copy()

@@ -134,16 +134,16 @@ def _level_by_level(table: StateTable, budget: int, gain: float) -> Rows:
         levels.append(level)
         best = np.sort(np.exp(np.concatenate([each.scores for each in levels])))[::-1]
         expected = best[:budget].sum()
-        behind = table.next[table.row_of[level.states], level.ranks]
-        inner = behind >= 0
-        numbers = np.arange(made, made + len(behind))[inner]
-        states, scores = behind[inner], level.scores[inner]
-        made += len(behind)
+        leads = table.next[table.row_of[level.states], level.ranks]
+        inner = leads >= 0
+        numbers = np.arange(made, made + len(leads))[inner]
+        states, scores = leads[inner], level.scores[inner]
+        made += len(leads)
         if 0 < gain > expected - reached:  # with gain 0 rounding alone must not end it
             break
         reached = expected
     rows = _best_of_levels(levels, budget, made)
-    table.expand(table.states_behind(rows))
+    table.expand(table.next_states(rows))
     return rows
 
 
@@ -186,20 +186,20 @@ def grow(session: DraftSession, text: Sequence[int], nodes: Sequence[tuple[int, 
     rows = table.complete(lambda: _grow(table, nodes))
     if len(rows.parents) < len(nodes):
         parent, rank = nodes[len(rows.parents)]
-        raise ValueError(f"nothing of rank {rank} is offered behind node {parent}")
+        raise ValueError(f"nothing of rank {rank} is offered after node {parent}")
     return table.draft(text[-1], rows)
 
 
 def _grow(table: StateTable, nodes: Sequence[tuple[int, int]]) -> Rows:
     """The nodes as far as their states are known."""
-    depths, behind, scores, states = [0], [ROOT_STATE], [0.0], [NO_STATE]
+    depths, leads, scores, states = [0], [ROOT_STATE], [0.0], [NO_STATE]
     for parent, rank in nodes:
-        state = behind[parent]
+        state = leads[parent]
         place = table.row_of[state] if state >= 0 else -1
         if place < 0 or not 0 <= rank < table.ids.shape[-1]:
             break
         depths.append(depths[parent] + 1)
-        behind.append(int(table.next[place, rank]))
+        leads.append(int(table.next[place, rank]))
         scores.append(scores[parent] + float(table.log_q[place, rank]))
         states.append(state)
     known = nodes[: len(depths) - 1]
@@ -285,11 +285,11 @@ def _best_first(log_q, leads, row_of, budget):
             _sift_up(heap, key, size)
             entries += 1
             size += 1
-        behind = leads[known, place]
-        if behind >= 0 and row_of[behind] >= 0 and log_q[row_of[behind], 0] > -np.inf:
+        then = leads[known, place]
+        if then >= 0 and row_of[then] >= 0 and log_q[row_of[then], 0] > -np.inf:
             base[entries] = score
-            key[entries] = score + log_q[row_of[behind], 0]
-            above[entries], level[entries], state[entries] = row, level[entry] + 1, behind
+            key[entries] = score + log_q[row_of[then], 0]
+            above[entries], level[entries], state[entries] = row, level[entry] + 1, then
             rank[entries] = 0
             heap[size] = entries
             _sift_up(heap, key, size)

@@ -1,7 +1,7 @@
 """The seam between drafters and builders.
 
 At the start of a round the drafter opens a ``DraftSession``. The builder pulls from it: it asks
-what may follow some *states*, and the session answers with the best tokens behind each and the
+what may follow some *states*, and the session answers with the best tokens after each and the
 state that each token leads to. What a state is depends on the drafter: a depth (DFlash), a depth
 and the token before (TreeFlash), or a node of the tree (EAGLE-3, Hydra, a draft language model).
 

@@ -72,10 +72,10 @@ class StateTable:
         """What the search finds once the state after every node it chose is known."""
         while True:
             rows = search()
-            if not self.expand(self.states_behind(rows)):
+            if not self.expand(self.next_states(rows)):
                 return rows
 
-    def states_behind(self, rows: Rows) -> Array:
+    def next_states(self, rows: Rows) -> Array:
         """The state after each row, int32 [n]."""
         return self.next[self.row_of[rows.states], rows.ranks]
 
@@ -100,7 +100,7 @@ class StateTable:
         depths = np.concatenate([[0], rows.depths])
         if session.factorised and session.by_depth is not None:
             return Proposal.factorised(session.by_depth, depths, read)
-        states = np.concatenate([[ROOT_STATE], self.states_behind(rows)])
+        states = np.concatenate([[ROOT_STATE], self.next_states(rows)])
         known = np.where(states >= 0, self.row_of[states], -1)
         used = np.unique(known[known >= 0])
         after = np.searchsorted(used, known).astype(np.int32)

@@ -19,7 +19,7 @@ class DraftWork:
     block    what each of the block's ``rows`` rows passes through; ``pairs`` of these rows see
              each other
     head     scores ``scored`` rows of the block
-    state    what every state that the builder expands passes through behind the block, and then the
+    state    what every state that the builder expands passes through after the block, and then the
              head; None where expanding costs nothing
     """
 

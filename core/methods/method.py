@@ -195,7 +195,7 @@ class Explanation:
     terms: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
     marks: tuple[Mark, ...] = ()
-    childless: str = "It can have no children: the drafter lists nothing behind it."
+    childless: str = "It can have no children: the drafter lists nothing after it."
     closing: str = ""
 
 

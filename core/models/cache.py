@@ -1,7 +1,7 @@
 """The key/value cache of every target forward, and the attention function that reads it.
 
 ``StaticKV`` allocates once. Rows ``[0, length)`` are committed context. A forward writes its own
-rows right behind them (scratch), and ``commit`` keeps some of these by copying them down in place.
+rows right after them (scratch), and ``commit`` keeps some of these by copying them down in place.
 Written by hand, because Hugging Face's caches cannot drop rows in the middle. All layers share one
 tensor where they can: a commit is then one copy, not two per layer, whose launches would cost a GPU
 more than the rest of a round's bookkeeping. Hugging Face models accept the cache as
@@ -71,7 +71,7 @@ class Memory:
 
     def _allocate(self, like: torch.Tensor, count: int) -> None:
         batch, heads, _, width = like.shape
-        # Rows behind `length` are masked, but 0 · NaN is NaN: they must not be uninitialised.
+        # Rows after `length` are masked, but 0 · NaN is NaN: they must not be uninitialised.
         self._tensors.append(like.new_zeros(count, batch, heads, self.capacity, width))
 
     def commit(self, rows: torch.Tensor) -> None:
@@ -186,7 +186,7 @@ class StaticKV(Cache):
             layer.refresh()
 
     def truncate(self, length: int) -> None:
-        """Drop committed rows behind ``length``."""
+        """Drop committed rows after ``length``."""
         self._memory.length = length
 
     def reset(self) -> None:

@@ -3,7 +3,7 @@
 A batch-1 round is bound by launching its kernels: some 20 ms for a model whose weights take 2 ms to
 read. A CUDA graph launches them all at once, but it replays *the same* kernels on *the same*
 memory. So drafts are padded to a few sizes (``BUCKETS``), every row attends over the whole cache
-behind a mask, and a round's inputs are copied into buffers that stay in place.
+after a mask, and a round's inputs are copied into buffers that stay in place.
 
 The same code runs uncaptured on a CPU, which is how it is tested against the plain forward.
 
@@ -139,7 +139,7 @@ class PaddedInputs:
         )
 
     def run(self, forward: Forward, cache: StaticKV) -> Outputs:
-        """The outputs of these rows; their keys go behind the committed rows of the cache."""
+        """The outputs of these rows; their keys go after the committed rows of the cache."""
         slots = self.seen + self.offsets
         context = (self.columns < self.seen).expand(len(slots), -1)
         visible = context.index_copy(1, slots, self.allowed)
@@ -151,7 +151,7 @@ class PaddedInputs:
 class PaddedForward:
     """A draft's forward, padded to ``rows`` rows, on the whole of one cache.
 
-    Padding sees the context and itself; no row of the draft sees padding. Its keys land behind the
+    Padding sees the context and itself; no row of the draft sees padding. Its keys land after the
     draft's, in rows that the next forward overwrites.
     """
 
@@ -200,7 +200,7 @@ class DrafterInputs:
 
     @property
     def slots(self) -> Tensor:
-        """The context rows of the features [N]. Padding lands behind the real ones: nothing sees
+        """The context rows of the features [N]. Padding lands after the real ones: nothing sees
         it, and the next round overwrites it."""
         return self.known + self.offsets
 
@@ -229,12 +229,12 @@ class PaddedDrafterPass:
         self._run = CapturedFunction(lambda: (run(inputs),), like.device)
 
     def fits(self, known: int, count: int) -> bool:
-        """Whether ``count`` new rows behind ``known`` fit, padding included."""
+        """Whether ``count`` new rows after ``known`` fit, padding included."""
         size = len(self.inputs.offsets)
         return count <= size and known + size <= self._capacity
 
     def __call__(self, features: Tensor, known: int, ids: Sequence[int]) -> Tensor:
-        """Run the pass on new features [T, W] behind ``known`` context rows.
+        """Run the pass on new features [T, W] after ``known`` context rows.
 
         ``ids`` replace the first of the default ids. The output is valid until the next call.
         Raises CaptureError.

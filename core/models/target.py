@@ -74,7 +74,7 @@ class Target:
 
     @torch.inference_mode()
     def prefill(self, tokens: list[int], reserve: int) -> Scores:
-        """Run a prompt into an empty cache that has room for ``reserve`` rows behind it.
+        """Run a prompt into an empty cache that has room for ``reserve`` rows after it.
 
         Returns the last position's logits [1, V] and all features [T, F·h]. Raises UserError for an
         empty prompt.

@@ -1,6 +1,6 @@
 """Building a store from documents: sort chunks of grams, merge the sorted runs, write the levels.
 
-Every position of a document gives one key: its window of three tokens as 3 × 21 bits, 0 behind the
+Every position of a document gives one key: its window of three tokens as 3 × 21 bits, 0 after the
 document's end. Sorted keys visit the trie depth first, and the count of a gram is the sum over its
 consecutive keys. So only one chunk at a time is held in memory.
 """
@@ -147,7 +147,7 @@ def _window_keys(codes: Array) -> Array:
     """The keys, int64, of the windows that begin at a token; the last two codes begin none."""
     first, second, third = codes[:-2], codes[1:-1], codes[2:]
     keys = (first << CODE_BITS | second) << CODE_BITS
-    keys |= np.where(second > 0, third, 0)  # a third code behind an end is of another document
+    keys |= np.where(second > 0, third, 0)  # a third code after an end is of another document
     return keys[first > 0]
 
 

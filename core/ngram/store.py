@@ -98,7 +98,7 @@ def file_header(sizes: Mapping[str, int], metadata: Mapping[str, str]) -> bytes:
         length = sizes[name] // np.dtype(TYPES[kind]).itemsize
         header[name] = {"dtype": kind, "shape": [length], "data_offsets": [begin, end]}
     text = json.dumps(header, ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)  # aligns the arrays behind it
+    text += b" " * (-len(text) % 8)  # aligns the arrays after it
     return len(text).to_bytes(8, "little") + text
 
 
@@ -278,7 +278,7 @@ def _bigram(arrays, before, last):
 
 @numba.njit(cache=True)
 def _fill(arrays, length, gram, tokens, counts):
-    """Fill ``counts`` for every token behind a gram of length 1 or 2, given by its index."""
+    """Fill ``counts`` for every token after a gram of length 1 or 2, given by its index."""
     nodes, starts, first = arrays.bigrams, arrays.bigram_starts, len(arrays.unigrams)
     if length == 2:
         first += len(nodes)

@@ -136,7 +136,7 @@ def _read_nodes(
         _raise_fault(path, fault, int(state[1]))
         report(Progress("reading", float(state[0]) / len(words)))
     if state[0] != len(words):
-        raise UserError(f"{path} is damaged: it continues behind its last node")
+        raise UserError(f"{path} is damaged: it continues after its last node")
     if state[2] != 0 or state[3] != 0:
         raise UserError(f"{path} is damaged: its lists of children do not match its nodes")
 

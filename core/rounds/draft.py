@@ -1,7 +1,7 @@
 """A draft: the nodes that one target forward scores.
 
 Shapes: N rows of a draft, row 0 being the root (the bonus token, depth 0); L drafted depths; S
-tokens listed behind one state of the drafter; R lists.
+tokens listed after one state of the drafter; R lists.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Array = np.ndarray
 
 ROOT = 0
 MAX_BUDGET = 1024  # the largest draft budget B
-CHILDLESS, NOT_ASKED = -1, -2  # rows behind which no list stands (see ``Proposal.after``)
+CHILDLESS, NOT_ASKED = -1, -2  # rows after which no list stands (see ``Proposal.after``)
 MARGINAL = "log q (marginal)"  # a note: log q at the token's depth, for any prefix
 
 
@@ -77,7 +77,7 @@ class Draft(DraftRows):
            that begins with "log " is a log-probability and is shown as a probability.
     side   rows that the target scores and that are never accepted (Lookahead's window). A side
            row's descendants are side rows.
-    proposal  what the drafter proposed behind these rows, if it is recorded
+    proposal  what the drafter proposed after these rows, if it is recorded
     """
 
     notes: Mapping[str, Array] = field(default_factory=dict)
@@ -152,7 +152,7 @@ class Proposal:
         """Whether the lists depend on the depth alone."""
         return self.lists is self.by_depth
 
-    def behind(self, row: int) -> Candidates | None:
-        """The list behind a row; None where there is none."""
+    def candidates(self, row: int) -> Candidates | None:
+        """The list after a row; None where there is none."""
         at = int(self.after[row])
         return Candidates(self.lists.ids[at], self.lists.log_q[at]) if at >= 0 else None

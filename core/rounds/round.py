@@ -29,9 +29,9 @@ class Verdict:
     """What the target said to a draft.
 
     path           accepted rows, the root first: [0, …]
-    target_tokens  int64 [N], the target's own token behind every row (argmax, or its sample);
+    target_tokens  int64 [N], the target's own token after every row (argmax, or its sample);
                    −1 where it was not computed
-    bonus_token    the next round's root where it is not the target's own token behind the path's
+    bonus_token    the next round's root where it is not the target's own token after the path's
                    last row: speculative sampling draws it from the residual distribution
     """
 
@@ -58,9 +58,9 @@ class TargetProbs:
 
     log_p      float32 [N]     log p of the row's token given its path (NaN for the root)
     rank       int32   [N]     the token's rank under p, 1 = the most probable (0: root)
-    top_ids    int64   [N, J]  the J most probable next tokens behind the row
+    top_ids    int64   [N, J]  the J most probable next tokens after the row
     top_log_p  float32 [N, J]
-    entropy    float32 [N]     entropy of p behind the row, nats
+    entropy    float32 [N]     entropy of p after the row, nats
     """
 
     log_p: Array
@@ -184,9 +184,9 @@ class Round:
 
         return tuple(of(row, parents) for row, parents in enumerate(self.draft.sources))
 
-    def candidates_behind(self, row: int) -> Candidates | None:
-        """The drafter's best tokens behind a row, if the round recorded them."""
-        return None if self.proposal is None else self.proposal.behind(row)
+    def candidates_after(self, row: int) -> Candidates | None:
+        """The drafter's best tokens after a row, if the round recorded them."""
+        return None if self.proposal is None else self.proposal.candidates(row)
 
     @cached_property
     def stop_reason(self) -> str:
@@ -205,7 +205,7 @@ class Round:
             return BEYOND
         if self.proposal.after[row] == NOT_ASKED:
             return PRUNED
-        listed = self.proposal.behind(row)
+        listed = self.proposal.candidates(row)
         read = listed.ids[: self.proposal.read] if listed is not None else ()
         return PRUNED if self.verdict.bonus in read else OUTSIDE
 

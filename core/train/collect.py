@@ -62,7 +62,7 @@ class _Columns(NamedTuple):
 
 
 class _Best(NamedTuple):
-    """Logits to sample from behind the last position, best first, and their ids [R, K']."""
+    """Logits to sample from after the last position, best first, and their ids [R, K']."""
 
     logits: Tensor
     ids: Tensor
@@ -126,8 +126,8 @@ class Collector:
             if settings.cut_loops and is_loop(sequence[length:], period=12, repeats=5):
                 sequence = sequence[: length + _LOOP_LENGTH]
             whole = [
-                torch.cat([before[source, first.pad[source] :], *(part[row] for part in behind)])
-                for before, *behind in zip(first.columns, *parts, strict=True)
+                torch.cat([before[source, first.pad[source] :], *(part[row] for part in after)])
+                for before, *after in zip(first.columns, *parts, strict=True)
             ]
             documents.append(self._document(sequence, length, whole))
         return documents
@@ -219,7 +219,7 @@ class Collector:
         return self.model.lm_head(hidden).float()
 
     def _document(self, tokens: list[int], answer: int, columns: Sequence[Tensor]) -> Document:
-        """Columns [T, …] begin with the first token; what they hold behind the last is cut."""
+        """Columns [T, …] begin with the first token; what they hold after the last is cut."""
         rows = (column[: len(tokens)].contiguous() for column in columns)
         ids = torch.tensor(tokens, dtype=torch.int32)
         return Document(ids, answer, *rows, layers=self.settings.layers)

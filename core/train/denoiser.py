@@ -5,7 +5,7 @@ text before a block is read causally, by the adapted weights but without gradien
 it and, in both directions, itself. Row i − 1 predicts position i (the target's own shift), so a
 block's rows begin with the last known token.
 
-States are drawn as decoding meets them: mostly a known left part of the block and masks behind it,
+States are drawn as decoding meets them: mostly a known left part of the block and masks after it,
 sometimes with known positions among the masks, sometimes any mix.
 
 Shapes: A blocks, L positions of a block, K stored target tokens, h hidden width.
@@ -37,7 +37,7 @@ ROWS = 256  # positions of a document's blocks that share a pass
 
 @dataclass(frozen=True)
 class MaskedBlocks(Blocks):
-    """The L positions behind each anchor: their tokens and which are masked, [A, L]."""
+    """The L positions after each anchor: their tokens and which are masked, [A, L]."""
 
     tokens: Tensor
     masked: Tensor
@@ -87,7 +87,7 @@ def projections(target: nn.Module) -> Iterator[tuple[str, nn.Linear]]:
 
 
 class DenoiserStudent(Student[Adapter]):
-    """The adapted target. ``stop`` is the token that fills a block behind the end of a text."""
+    """The adapted target. ``stop`` is the token that fills a block after the end of a text."""
 
     def __init__(self, language_model: Any, config: AdapterConfig, stop: int):
         mask = language_model.get_input_embeddings().weight.detach().float().mean(0)
@@ -123,7 +123,7 @@ class DenoiserStudent(Student[Adapter]):
         A position with nothing known to its right learns the target's distribution there. One
         with a known right side learns the token itself, since the target's left-to-right
         distribution does not know that side. Behind the end of its text a block continues with
-        end-of-text tokens, as decoding would fill it; behind a text that was cut it ends.
+        end-of-text tokens, as decoding would fill it; after a text that was cut it ends.
         """
         size = BLOCK_SIZES[int(torch.randint(len(BLOCK_SIZES), (), generator=rng))]
         some = torch.randperm(len(blocks.anchors), generator=rng)[: max(1, ROWS // size)]
@@ -198,7 +198,7 @@ class DenoiserStudent(Student[Adapter]):
 def draw_states(count: int, size: int, rng: torch.Generator) -> Tensor:
     """Which positions are masked, [count, size]: at least one in every row.
 
-    Half the rows know a left part and nothing else, three in ten know some positions behind it
+    Half the rows know a left part and nothing else, three in ten know some positions after it
     too, the rest know any positions.
     """
     place = torch.arange(size)

@@ -21,7 +21,7 @@ from core.train.shards import (
 
 NEW_TOKENS = 128
 SAMPLINGS = {"greedy": 0.0, "T=1": 1.0}
-LONGEST_BLOCK = 16  # tokens of text stored behind the last round's root
+LONGEST_BLOCK = 16  # tokens of text stored after the last round's root
 
 
 @dataclass(frozen=True, eq=False)

@@ -193,7 +193,7 @@ class Fit:
         needed = torch.cat([each.ids[each.weight > 0].flatten() for each in labels]).unique()
         softmax = vocabulary.sample(needed, rng)
         head = student.head(softmax.ids)
-        # 1 where nothing is learnt: all of a denoiser's few states may lie behind cut texts
+        # 1 where nothing is learnt: all of a denoiser's few states may lie after cut texts
         weight = sum(float(each.weight.sum()) for each in labels) or 1.0
         total = 0.0
         for each in labels:

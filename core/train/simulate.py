@@ -29,7 +29,7 @@ from core.train.evaluation import NEW_TOKENS, Text
 from core.train.shards import Document
 from core.verification.simulate import accepted
 
-_BUCKET = 64  # rows behind a text that a drafter's padded shapes may use
+_BUCKET = 64  # rows after a text that a drafter's padded shapes may use
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ and name that in its ``DrafterInfo.training``. The commands ``train``, ``report`
 
 1. a ``Student``: the network, and ``rows``: what the target's head reads at the places of a step,
    given the text's own tokens before them. By default a step learns KL(p ‖ q) at depths 1 … L
-   behind each anchor; ``labels`` and ``head`` change that.
+   after each anchor; ``labels`` and ``head`` change that.
 2. an options dataclass (``core.methods.method.option``): each field becomes a flag of ``train``.
 3. a ``DrafterTraining``: which target layers the drafter reads, how a student is made of the target
    or of a checkpoint, how its checkpoint ships, and which builders judge it.

@@ -35,7 +35,7 @@ class Proposes(Protocol):
 class VerificationRule(Protocol):
     """Made anew for each run from its ``Sampling``.
 
-    sampler   the target's own token behind any row; what observers show
+    sampler   the target's own token after any row; what observers show
     identity  whether the text equals that of plain decoding, token for token; if not, the rule is
               lossless in distribution only
     """
@@ -73,7 +73,7 @@ class TargetTokens:
         return verdict
 
     def _chooser(self, draft: Draft, logits: Tensor, position: int) -> Callable[[int], int]:
-        """The target's token behind a row: only of rows the walk asks for, but on a GPU with greedy
+        """The target's token after a row: only of rows the walk asks for, but on a GPU with greedy
         decoding of all rows at once, in one transfer."""
         if self.sampler.sampling.greedy and logits.device.type != "cpu":
             return self.sampler.choose(logits, []).tolist().__getitem__

@@ -15,13 +15,13 @@ from core.verification.walk import walk
 
 
 def verdict(draft: Draft, text: Sequence[int]) -> Verdict:
-    """The verifier's own walk, the target's tokens being the ``text`` behind the root."""
+    """The verifier's own walk, the target's tokens being the ``text`` after the root."""
     wanted = [*text, -1]  # where the text ends, no token is wanted
     return walk(draft, lambda row: int(wanted[min(int(draft.depths[row]), len(text))]))
 
 
 def accepted(draft: Draft, text: Sequence[int]) -> int:
-    """Drafted nodes that agree with the text behind the root."""
+    """Drafted nodes that agree with the text after the root."""
     return verdict(draft, text).accepted
 
 

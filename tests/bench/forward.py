@@ -40,7 +40,7 @@ ROWS, CONTEXTS = (17, 65, 257), (256, 512, 1024, 2048, 4096)
 
 
 class Theirs:
-    """Hugging Face's forward over a tree behind a text."""
+    """Hugging Face's forward over a tree after a text."""
 
     def __init__(self, model: PreTrainedModel, text: list[int]):
         self._model, self._text, self._cache = model, len(text), DynamicCache()

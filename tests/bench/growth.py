@@ -4,7 +4,7 @@
     python -m tests.bench.growth --quick
 
 The text is this repository's LICENSE in the target's tokens, repeated up to each context. The
-rounds are those of the decoding loop itself, which goes on and writes behind it: 32 to 128 tokens,
+rounds are those of the decoding loop itself, which goes on and writes after it: 32 to 128 tokens,
 then the text is read anew; near the model's limit the context is shorter by as much. In every turn
 each context decodes one round at each budget, in an order that changes; medians over the turns.
 

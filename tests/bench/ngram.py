@@ -1,4 +1,4 @@
-"""The n-gram store: building, opening, and looking 25 candidates up behind one context.
+"""The n-gram store: building, opening, and looking 25 candidates up after one context.
 
 python -m tests.bench.ngram [TOKENS]
 """

@@ -63,7 +63,7 @@ def model_of(size: dict[str, Any], layers: int, device: torch.device) -> Qwen3Fo
 
 
 def drafter_of(size: dict[str, Any], model: Qwen3ForCausalLM, padded: bool) -> DFlashDrafter:
-    """Five random layers behind a block of 16, as published for Qwen3-4B."""
+    """Five random layers after a block of 16, as published for Qwen3-4B."""
     layers = model.config.num_hidden_layers
     config = DFlashConfig(
         **size, num_hidden_layers=5, block_size=16, num_target_layers=layers,

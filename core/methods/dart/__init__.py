@@ -73,9 +73,9 @@ EXPLAIN = Explanation(
     ),
     marks=(
         Mark("n–", COUNT, "the n-gram model never saw it here", high=0.5),
-        Mark("n2", CONTEXT, "the n-gram model knows it behind the 2 tokens before", 1.5, 2.5),
-        Mark("n1", CONTEXT, "the n-gram model knows it behind the token before", 0.5, 1.5),
-        Mark("n0", CONTEXT, "the n-gram model knows it behind no context", -0.5, 0.5),
+        Mark("n2", CONTEXT, "the n-gram model knows it after the 2 tokens before", 1.5, 2.5),
+        Mark("n1", CONTEXT, "the n-gram model knows it after the token before", 0.5, 1.5),
+        Mark("n0", CONTEXT, "the n-gram model knows it after no context", -0.5, 0.5),
     ),
     closing="The score orders the draft. It is no probability: its terms are weighted "
     "log-probabilities.",

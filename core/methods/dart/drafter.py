@@ -42,7 +42,7 @@ def load(language: Language, folder: Path | None, options: DartOptions) -> DartD
 class DartDrafter:
     """The network with the target's embedding, a head, and one text's projected prefix.
 
-    A prefix row needs the token behind it, so a committed token's feature waits for the next one.
+    A prefix row needs the token after it, so a committed token's feature waits for the next one.
     ``padded``: draft in shapes that never change, as DFlash's does.
     """
 
@@ -127,31 +127,33 @@ class DartDrafter:
         """
         assert self._context is not None, "reset comes first"
         features = torch.cat(self._waiting) if len(self._waiting) > 1 else self._waiting[0]
-        behind = [*self._tokens[1:], root]
-        rows = self._padded_rows(features, behind) if self._padded else None
+        next_tokens = [*self._tokens[1:], root]
+        rows = self._padded_rows(features, next_tokens) if self._padded else None
         if rows is None:
-            rows = self._plain_rows(features, behind, self._context)
-        self._length += len(behind) - 1
+            rows = self._plain_rows(features, next_tokens, self._context)
+        self._length += len(next_tokens) - 1
         self._waiting, self._tokens = [features[-1:]], self._tokens[-1:]
         return rows
 
-    def _plain_rows(self, features: Tensor, behind: list[int], context: LayerContext) -> Tensor:
+    def _plain_rows(
+        self, features: Tensor, next_tokens: list[int], context: LayerContext
+    ) -> Tensor:
         like = self.model.norm.weight
-        ids = torch.tensor(behind, device=like.device)
+        ids = torch.tensor(next_tokens, device=like.device)
         prefix = self.model.prefix(features.to(like.dtype), self.embedding(ids).to(like.dtype))
         positions = torch.arange(len(ids), device=like.device) + self._length
         context.write(self._length, self.model.project(prefix, positions))
         last = Prefix(prefix.inputs[-1:], prefix.residual[-1:])
         return self.model(last, positions[-1:], context.first(self._length + len(ids) - 1))[0]
 
-    def _padded_rows(self, features: Tensor, behind: list[int]) -> Tensor | None:
+    def _padded_rows(self, features: Tensor, next_tokens: list[int]) -> Tensor | None:
         """The same by a padded pass; None when this round's context does not fit one."""
         if self._pass is None:
             self._pass = self._new_pass()
-        if not self._pass.fits(self._length, len(behind)):
+        if not self._pass.fits(self._length, len(next_tokens)):
             return None
         try:
-            return self._pass(features, self._length, behind)
+            return self._pass(features, self._length, next_tokens)
         except CaptureError:
             self._padded = False
             return None
@@ -166,7 +168,7 @@ class DartDrafter:
         )
 
     def _run(self, inputs: DrafterInputs) -> Tensor:
-        """A padded pass: all context rows are read, behind a mask."""
+        """A padded pass: all context rows are read, after a mask."""
         assert self._context is not None
         embedded = self.embedding(inputs.ids).to(inputs.features.dtype)
         prefix = self.model.prefix(inputs.features, embedded)

@@ -1,7 +1,7 @@
 """The DART network (arXiv 2601.19278): one causal layer that predicts a few shifted positions.
 
 A prefix row joins the target's feature of one token with the embedding of the *next*; masks stand
-behind the last. Row n − 1 predicts depth 1, the masks the depths behind it. Parameter names are
+after the last. Row n − 1 predicts depth 1, the masks the depths after it. Parameter names are
 those of the published checkpoints.
 
 Shapes: T prefix tokens, h hidden width, A blocks, L drafted depths (one more than the masks).
@@ -41,7 +41,7 @@ Embed = Callable[[Tensor], Tensor]  # token ids [...] → the target's embedding
 class DartConfig:
     """The fields of a published ``config.json`` that decide the drafter's shape.
 
-    draft_length      masks behind the prefix; the drafted depths are one more
+    draft_length      masks after the prefix; the drafted depths are one more
     draft_vocab_size  tokens its head covers (``d2t`` maps them to the target's)
     """
 
@@ -155,7 +155,7 @@ class DartModel(nn.Module):
         return Rotary.at(positions, self.config.head_dim, self.config.rope, dtype)
 
     def prefix(self, features: Tensor, next_embeddings: Tensor) -> Prefix:
-        """Features [T, 3h] of tokens and the embeddings [T, h] of the tokens behind them."""
+        """Features [T, 3h] of tokens and the embeddings [T, h] of the tokens after them."""
         layer, x = self.midlayer, self.fc(features)
         embedded = layer.input_layernorm(next_embeddings)
         return Prefix(torch.cat([embedded, layer.hidden_norm(x)], -1), x)
@@ -172,7 +172,7 @@ class DartModel(nn.Module):
         context: LayerContext,
         visible: Tensor | None = None,
     ) -> Tensor:
-        """The last prefix row of each block (A of them, at positions [A]) with the masks behind it
+        """The last prefix row of each block (A of them, at positions [A]) with the masks after it
         → rows [A, L, h] for the head. The context is every prefix row before the last.
 
         The final norm is applied *twice*, as released inference does.
@@ -195,8 +195,8 @@ class DartModel(nn.Module):
         rows before its own last one, which carries its root's embedding.
         """
         last = int(anchors.max())
-        behind = embed(tokens[1 : last + 1]).to(features.dtype)
-        prefix = self.prefix(features[:last], behind)
+        next_embeddings = embed(tokens[1 : last + 1]).to(features.dtype)
+        prefix = self.prefix(features[:last], next_embeddings)
         positions = torch.arange(last, device=tokens.device)
         context, ends = self.project(prefix, positions), anchors - 1
         own = Prefix(prefix.inputs[ends], prefix.residual[ends])

@@ -3,7 +3,7 @@
     score of a node = its parent's + w_level · (decay^level · log(q̂ + ε) + w_ngram · log(P + ε))
 
 with w_level = (level + 1)^−power, level from 0, q̂ the softmax over the ``width`` best tokens of a
-depth only, and P the n-gram probability of the token behind the text and the path so far. Every
+depth only, and P the n-gram probability of the token after the text and the path so far. Every
 node of every beam counts; the ``budget`` best make the draft. The score is no probability. It is
 recorded beside q, with both its terms.
 """

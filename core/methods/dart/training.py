@@ -33,7 +33,7 @@ from core.train.student import (
 
 @dataclass(frozen=True)
 class DartTrainingOptions:
-    draft_length: int = option(7, "masks behind the prefix; DART drafts one token more", Range(1))
+    draft_length: int = option(7, "masks after the prefix; DART drafts one token more", Range(1))
 
 
 class DartStudent(Student[DartModel]):

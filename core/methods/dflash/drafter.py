@@ -142,14 +142,14 @@ class DFlashDrafter:
         return rows
 
     def _new_pass(self) -> PaddedDrafterPass:
-        """At most a block of tokens is taken in; behind the root stand masks."""
+        """At most a block of tokens is taken in; after the root stand masks."""
         config, rows = self.model.config, self._context[0].rows
         features = (config.block_size, self.model.fc.in_features)
         block = torch.full((config.block_size,), config.mask_token_id)
         return PaddedDrafterPass(self._run, features, block, rows, self.model.norm.weight)
 
     def _run(self, inputs: DrafterInputs) -> Tensor:
-        """A padded pass: all context rows are read, behind a mask."""
+        """A padded pass: all context rows are read, after a mask."""
         projected = self.model.project(inputs.features, inputs.slots)
         for kept, new in zip(self._context, projected, strict=True):
             kept.write_at(inputs.slots, new)

@@ -31,7 +31,7 @@ class TreeFlashOptions:
     """Inference parameters M and S, and q's temperature."""
 
     candidates: int = option(
-        16, "tokens per depth behind which q′ is known (M)", Range(1, 1024),
+        16, "tokens per depth after which q′ is known (M)", Range(1, 1024),
         label="candidates per depth (M)", collect=32,
     )  # fmt: skip
     siblings: int = option(
@@ -46,13 +46,13 @@ class TreeFlashOptions:
 
 EXPLAIN = Explanation(
     "versus",
-    "The drafter's {rank} token behind {parent}, its parent.",
+    "The drafter's {rank} token after {parent}, its parent.",
     versus=MARGINAL,
     notes=(
         Note(MARGINAL, "q at this depth", "probability", "plain q at this depth, for any prefix"),
         Note(
             BEHIND, "parent is candidate", "count",
-            "of M = {candidates} at its depth; q′ is known behind those only",
+            "of M = {candidates} at its depth; q′ is known after those only",
         ),
     ),
     marks=(
@@ -66,7 +66,7 @@ EXPLAIN = Explanation(
 )  # fmt: skip
 DRAFTER = DrafterInfo(
     "treeflash",
-    "the same pass, and q′ behind every candidate",
+    "the same pass, and q′ after every candidate",
     "core.methods.treeflash.drafter:load",
     TreeFlashOptions,
     states=BY_PREVIOUS,

@@ -1,4 +1,4 @@
-"""The TreeFlash drafter at work: DFlash's pass, then q′ behind candidates as a builder asks for it.
+"""The TreeFlash drafter at work: DFlash's pass, then q′ after candidates as a builder asks for it.
 
 Shapes: L drafted depths, M candidates per depth, S siblings kept, h hidden width, V vocabulary.
 """
@@ -134,17 +134,17 @@ class TreeFlashSession:
         return self._conditioner.conditioned(self._hidden[: len(path)], before).log_softmax(-1)
 
     def _children(self, states: Array) -> Children:
-        """q′ behind these states (Figure 8, part 1)."""
+        """q′ after these states (Figure 8, part 1)."""
         where = torch.from_numpy(states).long().to(self._hidden.device)
         count = self._candidates.shape[1]
-        depth = (where + count - 1) // count  # 0 behind the root
+        depth = (where + count - 1) // count  # 0 after the root
         logits = self._conditioner.conditioned(self._hidden[depth], self._before[where])
         best = top(logits, min(self._conditioner.options.siblings, logits.shape[-1]))
         same = best.indices[..., None] == self._candidates[depth][:, None]
         place = torch.where(same.any(-1), same.int().argmax(-1), NO_STATE)
         inner = (place >= 0) & (depth < self.max_depth - 1)[:, None]
         leads = torch.where(inner, 1 + depth[:, None] * count + place, NO_STATE)
-        behind = np.where(states > ROOT_STATE, (states - 1) % count + 1.0, np.nan)
+        rank_before = np.where(states > ROOT_STATE, (states - 1) % count + 1.0, np.nan)
         ids, marginal = _array(best.indices), self._plain[depth[:, None], best.indices]
         return Children(
             states=states,
@@ -153,7 +153,7 @@ class TreeFlashSession:
             next=_array(leads.int()),
             notes={
                 MARGINAL: _array(marginal),
-                BEHIND: np.broadcast_to(behind[:, None], ids.shape).astype(np.float32),
+                BEHIND: np.broadcast_to(rank_before[:, None], ids.shape).astype(np.float32),
             },
         )
 

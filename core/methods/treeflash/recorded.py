@@ -16,7 +16,7 @@ class RecordedSession:
     """Answers as ``TreeFlashSession`` does; see ``core.drafting.session.RecordedSession``.
 
     by_depth  [L, K]
-    tables    ids and log_q [L, M, S] behind each of a depth's M best tokens (behind the root M
+    tables    ids and log_q [L, M, S] after each of a depth's M best tokens (after the root M
               times the same); marginal [L, M, S], plain log q of these tokens, may be absent
     options   may keep fewer candidates and siblings than the tables hold
     """
@@ -43,10 +43,10 @@ class RecordedSession:
         """Every state: the file has them all."""
         ids, count = self._tables["ids"], self._chosen.shape[1]
         states = np.arange(len(ids), dtype=np.int32)
-        depths, behind = (states + count - 1) // count, (states - 1) % count + 1.0
-        behind[0] = np.nan
+        depths, rank_before = (states + count - 1) // count, (states - 1) % count + 1.0
+        rank_before[0] = np.nan
         marginal = self._tables.get("marginal", np.full(ids.shape, np.nan, np.float32))
-        places = np.broadcast_to(behind[:, None], ids.shape).astype(np.float32)
+        places = np.broadcast_to(rank_before[:, None], ids.shape).astype(np.float32)
         notes = {MARGINAL: marginal, BEHIND: places}
         return Children(states, ids, self._tables["log_q"], self._next(depths), notes)
 
@@ -54,7 +54,7 @@ class RecordedSession:
         return None
 
     def _next(self, depths: Array) -> Array:
-        """The state behind every listed token: one of its depth's candidates, or none."""
+        """The state after every listed token: one of its depth's candidates, or none."""
         ids, count = self._tables["ids"], self._chosen.shape[1]
         found = np.full(ids.shape, NO_STATE, np.int32)
         place = np.full(1 + max(int(ids.max()), int(self._chosen.max())), NO_STATE, np.int32)

@@ -1,4 +1,4 @@
-"""How TreeFlash's head is trained (TreeFlash §3, Table 3): behind the text's own tokens, on a
+"""How TreeFlash's head is trained (TreeFlash §3, Table 3): after the text's own tokens, on a
 DFlash backbone that stays frozen or learns beside it.
 
 Shapes: A anchors, L drafted depths, h hidden width.
@@ -39,7 +39,7 @@ class TreeFlashTrainingOptions:
 
 
 class TreeFlashStudent(Student[TreeFlashModel]):
-    """The head behind true previous tokens.
+    """The head after true previous tokens.
 
     joint  where the backbone is saved that learns beside the head; a step then has every place
            twice, for q and for q′. None: the backbone stays frozen.
