@@ -184,13 +184,6 @@ def unnested(draft: DraftRows) -> tuple[tuple[int, int], ...]:
     return tuple(pairs)
 
 
-def first(listed: Candidates | None, count: int) -> list[tuple[int, float]]:
-    """The drafter's best tokens at a place with their log q."""
-    if listed is None:
-        return []
-    return list(zip(listed.ids[:count].tolist(), listed.log_q[:count].tolist(), strict=True))
-
-
 # ── sampling ─────────────────────────────────────────────────────────────────────────────────────
 
 
