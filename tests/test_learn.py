@@ -55,9 +55,9 @@ def check_search(found: steps.Search, union: Draft, draft: Draft, *names: str) -
 def test_the_steps_end_in_best_first_s_tree_and_the_target_s_mask(lists: Candidates, budget: int):
     draft = builders.best_first(FactorisedSession(lists), [99], budget)
     found = steps.search(lists, budget)
-    check_search(found, steps.considered(found, lists, 99), draft, "scores")
+    check_search(found, steps.queue_tree(found, lists, 99), draft, "scores")
     np.testing.assert_array_equal(steps.mask(draft), ancestor_mask(draft))
-    assert steps.unnested(draft) == ()  # a tree of marginals is nested
+    assert steps.nesting_faults(draft) == ()  # a tree of marginals is nested
 
 
 @given(proposals(), st.integers(1, 40))
@@ -138,12 +138,12 @@ def test_the_rows_kept_are_those_the_cache_keeps(shipped: Material):
 
 
 def test_ddtree_s_trees_are_nested_and_treeflash_s_is_not(shipped: Material):
-    assert all(steps.unnested(r.draft) == () for r in shipped.traces["ddtree"].rounds)
-    assert steps.unnested(shipped.first("treeflash").draft)
+    assert all(steps.nesting_faults(r.draft) == () for r in shipped.traces["ddtree"].rounds)
+    assert steps.nesting_faults(shipped.first("treeflash").draft)
 
 
 def test_dart_s_first_term_is_what_its_chapter_computes(shipped: Material):
-    from app.learn.weighed import over_shown
+    from app.learn.scores import list_share
 
     record, options = shipped.first("dart"), shipped.traces["dart"].header.settings["options"]
     draft, lists = steps.tree_of(record), shipped.lists("dart")
@@ -151,7 +151,7 @@ def test_dart_s_first_term_is_what_its_chapter_computes(shipped: Material):
     for row in range(1, len(draft)):
         level, rank = int(draft.depths[row]) - 1, int(draft.ranks[row]) - 1
         weight = steps.level_weight(level, options["level_power"]) * options["logit_decay"] ** level
-        term = weight * math.log(over_shown(lists, level, rank))
+        term = weight * math.log(list_share(lists, level, rank))
         assert term == pytest.approx(float(draft.notes[TERM_Q][row]), rel=1e-3)
 
 

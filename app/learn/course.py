@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from app.learn import graph, guesses, measured, nested, verdict, weighed
+from app.learn import graph, guesses, measured, nested, scores, verdict
 from app.learn.material import Material
 from app.learn.words import Json
 
 CHAPTERS = (
     guesses.a_round, guesses.marginals, guesses.best_first, verdict.one_pass, verdict.the_walk,
-    verdict.the_cache, nested.nested, weighed.two_scores, graph.spiffys_graph, measured.measured,
+    verdict.the_cache, nested.nested, scores.two_scores, graph.spiffys_graph, measured.measured,
 )  # fmt: skip
 
 

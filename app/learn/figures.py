@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from app.learn.words import Json, Told
+from app.learn.words import Json, Wording
 from app.view.text import flowing
 from core.rounds.draft import Candidates
 from core.traces.schema import Trace
@@ -16,7 +16,7 @@ WAITING, DIM, LOST = "waiting", "dim", "lost"
 Marks = Mapping[int, str]
 
 
-def marked(**rows: Iterable[int]) -> dict[int, str]:
+def marks_of(**rows: Iterable[int]) -> dict[int, str]:
     """Rows by mark, as marks by row; the last mark of a row counts."""
     return {row: mark for mark, each in rows.items() for row in each}
 
@@ -30,7 +30,7 @@ def tree(
     title: str = "",
     labels: Mapping[int, str] | None = None,
 ) -> Json:
-    """One of the course's trees: the rows shown (None: all of them), marked, one picked; ``labels``
+    """One of the course's trees: the rows shown (None: all), their marks, one picked; ``labels``
     stand in the boxes in place of q."""
     return {
         "name": name,
@@ -55,12 +55,12 @@ def pairs(
 
 
 def bars(
-    title: str, told: Told, listed: Iterable[tuple[int, float]], marks: Marks | None = None,
+    title: str, words: Wording, listed: Iterable[tuple[int, float]], marks: Marks | None = None,
     note: str = "", usual: str = SEEN,
 ) -> Json:  # fmt: skip
     """Tokens with bars of their probabilities; ``marks`` by token."""
     items = [
-        {"label": told.label(t), "odds": math.exp(log), "mark": (marks or {}).get(t, usual)}
+        {"label": words.label(t), "odds": math.exp(log), "mark": (marks or {}).get(t, usual)}
         for t, log in listed
     ]
     return {"title": title, "items": items, "note": note}

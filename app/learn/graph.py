@@ -11,8 +11,8 @@ import numpy as np
 
 from app.learn.figures import CHOSEN, HOT, NEW, tree
 from app.learn.material import Material, before
-from app.learn.steps import unjudged
-from app.learn.words import Json, Scene, Span, chapter, fill, scene
+from app.learn.steps import no_verdict
+from app.learn.words import Json, Scene, Span, chapter, fill_each, scene
 from core.diffusion.draft_graph import DraftGraph, draft_block
 from core.diffusion.pace import ONE_BY_ONE
 from core.diffusion.verify import draft_states, verify
@@ -47,6 +47,10 @@ class Guess:
     position: int
     token: str
     odds: float
+
+    @property
+    def span(self) -> Span:
+        return {"token": self.token}
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,18 +107,18 @@ def spiffys_graph(material: Material) -> Json:
         scene("two", tree("graph", range(5), marks={3: NEW, 4: NEW}, select=both),
               side=_block(drafts[2], ranks=True)),
         scene("graph", tree("graph"), side=_block(drafts[4], ranks=True)),
-        *(_passed(USUAL, count) for count in range(1, len(passed) + 1)),
-        scene("stop", _walked(USUAL, len(passed)), side=_block(USUAL[: len(passed) + 1]),
+        *(_acceptance(USUAL, count) for count in range(1, len(passed) + 1)),
+        scene("stop", _walk(USUAL, len(passed)), side=_block(USUAL[: len(passed) + 1]),
               last=_formula(USUAL[len(passed) :][:1])),
-        scene("other", _walked(OTHER, 3), side=_block(OTHER[:3])),
-        scene("late", _walked(LATE, 1), side=_block(LATE)),
+        scene("other", _walk(OTHER, 3), side=_block(OTHER[:3])),
+        scene("late", _walk(LATE, 1), side=_block(LATE)),
         scene("calibration", tree("graph", marks=dict.fromkeys(range(1, len(GRAPH) + 1), HOT))),
     ]  # fmt: skip
     ranks = (f"{_name(edit)} is {g.token} ({g.odds:.0%})" for edit, g in EXAMPLE.guesses.items())
     return chapter(
         "09-spiffys-graph", scenes,
         text=TEXT, blanks=len(BLOCK), ranks=[", ".join(ranks)],
-        sure={"token": sure.token}, p=sure.odds,
+        sure=sure.span, p=sure.odds,
         first=_formula(drafts[0]), second=_formula(drafts[1]), both=_formula(drafts[2]),
         drafts=len(GRAPH), parents=[_graph_words()], passed=len(passed), tokens=len(passed) + 1,
         surest=_formula(OTHER[:1]), accepted=len(EXAMPLE.accepted(OTHER)),
@@ -122,27 +126,24 @@ def spiffys_graph(material: Material) -> Json:
     )  # fmt: skip
 
 
-def _passed(order: Order, count: int) -> Scene:
+def _acceptance(order: Order, count: int) -> Scene:
     """A draft that the verifier passes."""
     draft = GRAPH.formulas[EXAMPLE.accepted(order)[count - 1] - 1]
     return scene(
-        "passed", _walked(order, count), side=_block(order[:count]), begin=count == 1,
+        "passed", _walk(order, count), side=_block(order[:count]), begin=count == 1,
         edit=_formula(order[count - 1 : count]), draft=[_set_words(draft)],
     )  # fmt: skip
 
 
-def _walked(order: Order, count: int) -> Json:
+def _walk(order: Order, count: int) -> Json:
     rows = EXAMPLE.accepted(order)[:count]
     return tree("graph", marks=dict.fromkeys([0, *rows], CHOSEN), select=rows[-1])
 
 
 def _formula(edits: Iterable[Edit]) -> list[Span]:
     """c₁₁ “.” and c₂₁ “and”."""
-    each = (
-        fill("{c} {token}", {"c": _name(edit), "token": {"token": EXAMPLE.guesses[edit].token}})
-        for edit in sorted(edits)
-    )
-    return [span for words in each for span in (" and ", *words)][1:]
+    named = ({"c": _name(edit), "token": EXAMPLE.guesses[edit].span} for edit in sorted(edits))
+    return fill_each("{c} {token}", named, " and ")
 
 
 def _name(edit: Edit) -> str:
@@ -189,5 +190,5 @@ def view() -> Json:
         names[row] = " ".join(map(_name, formula))
         standing = sorted(formula, key=lambda edit: found[edit].position)
         words.append(" ".join(found[edit].token for edit in standing))
-    drawn = before(Round(0, 0, plain, unjudged(plain), (), texts=names))
+    drawn = before(Round(0, 0, plain, no_verdict(plain), (), texts=names))
     return {**drawn, "words": words, "sources": list(map(list, draft.links)), "word": "level"}

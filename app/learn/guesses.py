@@ -21,7 +21,7 @@ from app.learn.figures import (
 )  # fmt: skip
 from app.learn.material import MAIN, Material
 from app.learn.steps import Pop
-from app.learn.words import Json, Scene, Span, Told, chapter, plain, scene, series
+from app.learn.words import Json, Scene, Span, Wording, chapter, plain, scene, series
 from app.view.text import flowing
 from core.traces.schema import summary
 
@@ -32,9 +32,9 @@ SHOWN_DEPTHS, SHOWN_RANKS = 4, 6
 
 
 def a_round(m: Material) -> Json:
-    run, told = m.traces[MAIN], m.told
+    run, words = m.traces[MAIN], m.words
     sums = summary(run.rounds)
-    kept = [told.token(token) for token in m.record.committed]
+    kept = [words.token(token) for token in m.record.committed]
     root, undecided = tree("ddtree?", [0]), tree("ddtree?")
     scenes = [
         scene("pass", root, side=lanes(run)),
@@ -48,7 +48,7 @@ def a_round(m: Material) -> Json:
     return chapter(
         "01-a-round", scenes,
         prompt={"token": flowing(run.header.prompt_text)},
-        root=told.node(0), budget=m.budget, passes=sums["tokens"] - 1,
+        root=words.node(0), budget=m.budget, passes=sums["tokens"] - 1,
         accepted=series(kept[:-1]), bonus=kept[-1], kept=len(kept),
         next=run.rounds[1].accepted, rounds=sums["rounds"], tau=sums["tau"],
     )  # fmt: skip
@@ -58,27 +58,28 @@ def a_round(m: Material) -> Json:
 
 
 def marginals(m: Material) -> Json:
-    draft, told, lists = m.record.draft, m.told, m.lists()
+    draft, words, lists = m.record.draft, m.words, m.lists()
     depths, width = lists.ids.shape
     best, second = draft.children[0][:2]
     deep, after = m.record.verdict.path[-1], draft.children[best][0]
+    start = draft.path(deep)[1]
     odd = next(r for r in range(1, len(draft)) if draft.tokens[r] == draft.tokens[draft.parents[r]])
     scenes = [
         scene("blanks", tree("ddtree?", [0]), side=_lists(m)),
         scene("rank", tree("ddtree?", [0, *draft.children[0]], marks={best: HOT}),
-              side=_lists(m, best, only=1), best=told.node(best), q=_path_q(m, best)),
+              side=_lists(m, best, only=1), best=words.node(best), q=_path_q(m, best)),
         scene("marginal", tree("ddtree?", [0, *draft.children[0]]), side=_lists(m, only=2)),
         _product(m, "product", after),
-        _product(m, "smaller", deep, token=told.node(deep), rank=int(draft.ranks[deep])),
-        _product(m, "odd", odd, likely=told.path(deep)),
+        _product(m, "smaller", deep, token=words.node(start), rank=int(draft.ranks[start])),
+        _product(m, "odd", odd, likely=words.path(deep)),
         scene("many", tree("ddtree?"), side=_lists(m)),
     ]  # fmt: skip
     next_q = math.exp(float(lists.log_q[1, 0]))
     return chapter(
         "02-marginals", scenes,
-        root=told.node(0), depths=depths, width=width, shown=SHOWN_DEPTHS, budget=m.budget,
+        root=words.node(0), depths=depths, width=width, shown=SHOWN_DEPTHS, budget=m.budget,
         paths=f"{width**depths:,}", one=_top(m, 0), two=_top(m, 1),
-        first=told.node(second), then=told.token(lists.ids[1, 0]),
+        first=words.node(second), then=words.token(lists.ids[1, 0]),
         both=_path_q(m, second) * next_q, next_q=next_q,
     )  # fmt: skip
 
@@ -86,7 +87,7 @@ def marginals(m: Material) -> Json:
 def _product(m: Material, section: str, row: int, **values: object) -> Scene:
     """A path, its tokens in the lists, and its probability written out."""
     side, rows = _lists(m, row), m.record.draft.path(row)
-    values |= {"path": m.told.path(row), "odds": _path_q(m, row)}
+    values |= {"path": m.words.path(row), "odds": _path_q(m, row)}
     said = " ".join(side["product"])
     return scene(section, tree("ddtree?", rows, select=row), side=side, product=said, **values)
 
@@ -104,7 +105,7 @@ def _lists(m: Material, row: int = 0, only: int = 0) -> Json:
         marks = {int(draft.tokens[r]): HOT for r in rows if draft.depths[r] == depth + 1}
         usual = SEEN if only in (0, depth + 1) else DIM
         listed = pairs(m.lists(), SHOWN_RANKS, depth)
-        lists.append(bars(f"depth {depth + 1}", m.told, listed, marks, usual=usual))
+        lists.append(bars(f"depth {depth + 1}", m.words, listed, marks, usual=usual))
     factors = " × ".join(probability(float(draft.log_q[r])) for r in rows)
     product = [] if only or not row else [factors, "=", percent(_path_q(m, row))]
     return columns(*lists, product=product)
@@ -113,7 +114,7 @@ def _lists(m: Material, row: int = 0, only: int = 0) -> Json:
 def _top(m: Material, depth: int) -> str:
     """The best tokens of a depth, in words."""
     listed = pairs(m.lists(), 3, depth)
-    return ", ".join(f"{m.told.label(token)} {probability(log)}" for token, log in listed)
+    return ", ".join(f"{m.words.label(token)} {probability(log)}" for token, log in listed)
 
 
 # ── 3 ────────────────────────────────────────────────────────────────────────────────────────────
@@ -158,7 +159,7 @@ def _turn(m: Material, number: int, pop: Pop) -> Scene:
 def _entry(m: Material, number: int) -> list[Span]:
     """An entry's text and path probability."""
     odds = probability(m.found.entries[number].score)
-    return [Told(m.record, m.queued).path(number + 1), " ", {"num": odds}]
+    return [Wording(m.record, m.queued).path(number + 1), " ", {"num": odds}]
 
 
 def _labels(m: Material, entries: Iterable[int]) -> dict[int, str]:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from app.learn.steps import Search, considered, search, unjudged
-from app.learn.words import Json, Told
+from app.learn.steps import Search, no_verdict, queue_tree, search
+from app.learn.words import Json, Wording
 from app.view.explanation import Explainer
 from app.view.rounds import round_view
 from core import ASSETS
@@ -46,8 +46,8 @@ class Material:
         return self.first(MAIN)
 
     @property
-    def told(self) -> Told:
-        return Told.of(self.record)
+    def words(self) -> Wording:
+        return Wording.of(self.record)
 
     @property
     def budget(self) -> int:
@@ -67,7 +67,7 @@ class Material:
     @cached_property
     def queued(self) -> Draft:
         """Everything best-first ever had in its queue, as one tree."""
-        return considered(self.found, self.lists(), int(self.record.draft.tokens[0]))
+        return queue_tree(self.found, self.lists(), int(self.record.draft.tokens[0]))
 
     def trees(self) -> Json:
         """Every tree that a figure shows, by name; "…?" is one before the target's answer."""
@@ -83,6 +83,6 @@ class Material:
 
 def before(record: Round, explainer: Explainer | None = None) -> Json:
     """A round as it is when only the drafter has answered."""
-    silent = replace(record, verdict=unjudged(record.draft), target_probs=None, probe=None)
+    silent = replace(record, verdict=no_verdict(record.draft), target_probs=None, probe=None)
     drawn = round_view(silent, explainer or Explainer())
     return {**drawn, "status": "a" + "u" * record.draft.nodes, "untold": True}

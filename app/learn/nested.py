@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from app.learn.figures import CHOSEN, bars, columns, marked, pairs, tree
+from app.learn.figures import CHOSEN, bars, columns, marks_of, pairs, tree
 from app.learn.material import MAIN, Material
-from app.learn.steps import tree_of, unnested
-from app.learn.words import Json, Told, chapter, scene
+from app.learn.steps import nesting_faults, tree_of
+from app.learn.words import Json, Wording, chapter, scene
 from core.methods.treeflash import MARGINAL
 from core.rounds.round import Round
 
@@ -18,11 +18,11 @@ NAMES = {MAIN: "DDTree", "treeflash": "TreeFlash"}
 
 def nested(m: Material) -> Json:
     one, two = m.first(MAIN), m.first("treeflash")
-    told, other = Told.of(one), Told.of(two)
+    words, other = Wording.of(one), Wording.of(two)
     family, others = _family(one), _family(two)
     kids = {row: one.draft.children[row] for row in family if one.draft.children[row]}
     small = min(kids, key=lambda row: (len(kids[row]), -int(one.draft.ranks[row])))
-    better, worse = unnested(two.draft)[0]
+    better, worse = nesting_faults(two.draft)[0]
     gained, below = two.verdict.path[-1], two.draft.children
     parent = int(two.draft.parents[gained])
     q, given = (
@@ -43,9 +43,10 @@ def nested(m: Material) -> Json:
     ]  # fmt: skip
     return chapter(
         "07-nested", scenes,
-        budget=m.budget, family=told.nodes(family), best=told.node(family[0]),
-        small=told.node(small), odd=told.path(kids[small][0]), others=other.nodes(others[:LISTED]),
-        gained=other.node(gained), parent=other.node(parent), q=q, given=given, times=given / q,
+        budget=m.budget, family=words.nodes(family), best=words.node(family[0]),
+        small=words.node(small), odd=words.path(kids[small][0]),
+        others=other.nodes(others[:LISTED]), gained=other.node(gained), parent=other.node(parent),
+        q=q, given=given, times=given / q,
         worse=other.node(worse), child=other.nodes(below[worse]), better=other.node(better),
         one=one.accepted, two=two.accepted, path=other.nodes(two.verdict.path[1:], " and "),
         rounds=len(m.traces[MAIN].rounds), rounds2=len(m.traces["treeflash"].rounds),
@@ -54,7 +55,7 @@ def nested(m: Material) -> Json:
 
 
 def _tree(method: str, **marks: Iterable[int]) -> Json:
-    return tree(method + "?", marks=marked(**marks), title=NAMES[method])
+    return tree(method + "?", marks=marks_of(**marks), title=NAMES[method])
 
 
 def _family(record: Round) -> list[int]:
@@ -67,26 +68,26 @@ def _family(record: Round) -> list[int]:
 
 
 def _orders(record: Round, rows: list[int]) -> Json:
-    """What the drafter offers after each of these rows; marked what was drafted there."""
-    told, draft, lists = Told.of(record), record.draft, []
+    """What the drafter offers after each of these rows; marks_of what was drafted there."""
+    words, draft, lists = Wording.of(record), record.draft, []
     for row in rows[:LISTED]:
         drafted = dict.fromkeys((int(draft.tokens[c]) for c in draft.children[row]), CHOSEN)
         listed = pairs(record.candidates_behind(row), LISTED)
-        lists.append(bars("after " + told.name(row), told, listed, drafted))
+        lists.append(bars("after " + words.name(row), words, listed, drafted))
     lists[-1]["note"] = "◆ drafted"
     return columns(*lists)
 
 
 def _versus(record: Round, row: int) -> Json:
     """q and q′ of the tokens that q′ prefers after a row's parent."""
-    told, parent, depth = (
-        Told.of(record),
+    words, parent, depth = (
+        Wording.of(record),
         int(record.draft.parents[row]),
         int(record.draft.depths[row]),
     )
     own = {int(record.draft.tokens[row]): CHOSEN}
     listed, given = pairs(record.by_depth, 5, depth - 1), pairs(record.candidates_behind(parent), 5)
     return columns(
-        bars(f"plain q, depth {depth}", told, listed, own),
-        bars(f"q′ after {told.name(parent)}", told, given, own, "◆ the node picked"),
+        bars(f"plain q, depth {depth}", words, listed, own),
+        bars(f"q′ after {words.name(parent)}", words, given, own, "◆ the node picked"),
     )

@@ -90,7 +90,7 @@ def _after(entry: Entry, number: int, log_q: Array) -> list[Entry]:
     return found
 
 
-def considered(found: Search, candidates: Candidates, root: int) -> Draft:
+def queue_tree(found: Search, candidates: Candidates, root: int) -> Draft:
     """All entries as one tree: row n + 1 is entry n. A parent is found before its children."""
     depths = np.array([entry.depth for entry in found.entries], np.int32)
     ranks = np.array([entry.rank for entry in found.entries], np.int32)
@@ -107,7 +107,7 @@ def considered(found: Search, candidates: Candidates, root: int) -> Draft:
     )
 
 
-def unjudged(draft: DraftRows) -> Verdict:
+def no_verdict(draft: DraftRows) -> Verdict:
     """Before the target has spoken: nothing but the root is known."""
     return Verdict((0,), np.full(len(draft), NOBODY, np.int64))
 
@@ -168,7 +168,7 @@ def below(draft: DraftRows, row: int) -> frozenset[tuple[int, ...]]:
     return frozenset(found)
 
 
-def unnested(draft: DraftRows) -> tuple[tuple[int, int], ...]:
+def nesting_faults(draft: DraftRows) -> tuple[tuple[int, int], ...]:
     """Siblings (the better, the worse) where the worse has something behind it that the better has
     not. A tree without such pairs is nested (TreeFlash, Appendix D)."""
     pairs = []

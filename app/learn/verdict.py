@@ -17,14 +17,14 @@ from app.learn.figures import (
     SEEN,
     bars,
     columns,
-    marked,
+    marks_of,
     pairs,
     race,
     tree,
 )  # fmt: skip
 from app.learn.material import Material
 from app.learn.steps import Visit, mask, moves, noise, tree_of, visits
-from app.learn.words import Json, Scene, chapter, fill, scene
+from app.learn.words import Json, Scene, chapter, fill_each, scene
 from core.rounds.draft import Array
 from core.rounds.round import OUTRANKED, REJECTED, UNREACHED
 
@@ -36,7 +36,7 @@ SEEDS = (9, 17, 12)  # seeds whose real runs take these very tokens
 
 
 def one_pass(m: Material) -> Json:
-    record, draft, told = m.record, m.record.draft, m.told
+    record, draft, words = m.record, m.record.draft, m.words
     count, deep, allowed = len(draft), record.verdict.path[-1], mask(draft)
     wrong = tuple(row for row in range(deep) if row not in draft.path(deep))
     longest = max(range(count), key=lambda row: int(draft.depths[row]))
@@ -53,7 +53,7 @@ def one_pass(m: Material) -> Json:
         scene("copy", flat(select=longest, marks={parent: HOT}),
               side=_mask(m, allowed, row=longest, parent=parent)),
         scene("whole", flat(), side=_mask(m, allowed)),
-        scene("positions", flat(labels=_positions(m, range(count)), marks=marked(hot=level)),
+        scene("positions", flat(labels=_positions(m, range(count)), marks=marks_of(hot=level)),
               side=_mask(m, allowed, positions=[record.position + int(d) for d in draft.depths])),
         scene("answer", tree("ddtree", select=deep)),
     ]  # fmt: skip
@@ -63,13 +63,13 @@ def one_pass(m: Material) -> Json:
     assert record.target_probs is not None, "a shipped trace keeps p"
     return chapter(
         "04-one-pass", scenes,
-        count=count, budget=m.budget, names=told.nodes(range(count)), cells=count * count,
+        count=count, budget=m.budget, names=words.nodes(range(count)), cells=count * count,
         allowed=int(allowed.sum()), sees=[{"num": "; ".join(sees)}],
-        deep=deep, deep_token=told.node(deep), above=draft.path(deep), path=told.path(deep),
-        mixed=told.text(range(deep + 1)), wrong=wrong,
+        deep=deep, deep_token=words.node(deep), above=draft.path(deep), path=words.path(deep),
+        mixed=words.text(range(deep + 1)), wrong=wrong,
         p=math.exp(float(record.target_probs.log_p[deep])),
-        longest=longest, longest_token=told.node(longest), parent=parent,
-        parent_token=told.node(parent), own=draft.path(longest), all=tuple(range(longest + 1)),
+        longest=longest, longest_token=words.node(longest), parent=parent,
+        parent_token=words.node(parent), own=draft.path(longest), all=tuple(range(longest + 1)),
         start=record.position, level=len(level), depth=depth, place=record.position + depth,
     )  # fmt: skip
 
@@ -81,7 +81,7 @@ def _positions(m: Material, rows: Iterable[int]) -> dict[int, str]:
 def _mask(m: Material, see: Array, **marks: object) -> Json:
     """The rows of a mask as 0 and 1; rows that are not given stay blank."""
     lines = ["".join("01"[int(cell)] for cell in line) for line in see]
-    names = [m.told.name(row) for row in range(len(m.record.draft))]
+    names = [m.words.name(row) for row in range(len(m.record.draft))]
     lines += [""] * (len(names) - len(lines))
     usual = {"tree": True, "row": -1, "parent": -1, "lost": [], "positions": []}
     return {"kind": "mask", "labels": names, "rows": lines, **usual, **marks}
@@ -91,7 +91,7 @@ def _mask(m: Material, see: Array, **marks: object) -> Json:
 
 
 def the_walk(m: Material) -> Json:
-    record, draft, told = m.record, m.record.draft, m.told
+    record, draft, words = m.record, m.record.draft, m.words
     end, bonus = record.verdict.path[-1], record.verdict.bonus
     rejected, unreached = (
         [row for row, status in enumerate(record.status) if status == wanted]
@@ -100,12 +100,12 @@ def the_walk(m: Material) -> Json:
     listed = pairs(record.candidates_behind(end), 16)
     rank = [token for token, _ in listed].index(bonus)
     score = float(draft.scores[end]) + listed[rank][1]
-    offer = bars(f"q at depth {int(draft.depths[end]) + 1}", told, listed[:6], {bonus: CHOSEN},
+    offer = bars(f"q at depth {int(draft.depths[end]) + 1}", words, listed[:6], {bonus: CHOSEN},
                  "◆ what the target wanted")  # fmt: skip
     scenes = [
         *(_visit(m, visit) for visit in visits(record)),
         scene("harvest", tree("ddtree", marks={-1: NEW})),
-        scene("died", tree("ddtree", marks=marked(hot=rejected, dim=unreached))),
+        scene("died", tree("ddtree", marks=marks_of(hot=rejected, dim=unreached))),
         scene("missing", tree("ddtree", select=end), side=columns(offer)),
         scene("lossless", tree("ddtree"), side=race(m.traces)),
         scene("noise", tree("ddtree", select=0), side=_noise(m)),
@@ -113,9 +113,9 @@ def the_walk(m: Material) -> Json:
     outranked = next(row for row in rejected if record.why(row) == OUTRANKED)
     return chapter(
         "05-the-walk", scenes,
-        bonus=told.token(bonus), accepted=record.accepted, kept=len(record.committed),
-        all=[span for t in record.committed for span in (" ", told.token(t))][1:],
-        outranked=told.node(outranked), rejected=len(rejected), unreached=len(unreached),
+        bonus=words.token(bonus), accepted=record.accepted, kept=len(record.committed),
+        all=[span for t in record.committed for span in (" ", words.token(t))][1:],
+        outranked=words.node(outranked), rejected=len(rejected), unreached=len(unreached),
         rank=rank + 1, q=math.exp(listed[rank][1]), odds=math.exp(score),
         least=math.exp(float(draft.scores[1:].min())), position=record.position + 1,
     )  # fmt: skip
@@ -128,10 +128,10 @@ def _visit(m: Material, visit: Visit) -> Scene:
     ids, logs = record.target_probs.top_ids[visit.row], record.target_probs.top_log_p[visit.row]
     listed = list(zip(ids.tolist(), logs.tolist(), strict=True))
     drafted = {int(draft.tokens[c]): HOT for c in draft.children[visit.row]}
-    here = m.told.name(visit.row)
-    side = columns(bars(f"p after {here}", m.told, listed[:TOP], {**drafted, visit.choice: CHOSEN},
+    here = m.words.name(visit.row)
+    side = columns(bars(f"p after {here}", m.words, listed[:TOP], {**drafted, visit.choice: CHOSEN},
                         "◆ the target's own token; ▪ drafted here too"))  # fmt: skip
-    values = {"here": m.told.node(visit.row), "wanted": m.told.token(visit.choice),
+    values = {"here": m.words.node(visit.row), "wanted": m.words.token(visit.choice),
               "p": math.exp(dict(listed)[visit.choice]), "first": visit.row == 0}  # fmt: skip
     if child is None:
         return scene("stop", tree("ddtree", select=-1), side=side, **values)
@@ -155,7 +155,7 @@ def _noise(m: Material) -> Json:
         sums = [log + g for log, g in zip(logs, added, strict=True)]
         rows = [
             {
-                "label": m.told.label(token), "terms": [round(log, 2), round(g, 2)],
+                "label": m.words.label(token), "terms": [round(log, 2), round(g, 2)],
                 "sum": round(total, 2), "mark": CHOSEN if total == max(sums) else SEEN,
             }
             for token, log, g, total in zip(ids, logs, added, sums, strict=True)
@@ -172,7 +172,7 @@ def _noise(m: Material) -> Json:
 
 
 def the_cache(m: Material) -> Json:
-    record, told = m.record, m.told
+    record, words = m.record, m.words
     start, path, count = record.position, record.verdict.path, len(record.draft)
     shifted, first = [(a, b) for a, b in moves(record) if a != b], range(len(path))
     lost = [row for row in range(count) if row not in path]
@@ -182,7 +182,7 @@ def the_cache(m: Material) -> Json:
     naive = _cells(m, first, lambda row, place: HOT if row in path else LOST)
     bonus = {
         "row": start + len(path),
-        "label": told.label(record.verdict.bonus),
+        "label": words.label(record.verdict.bonus),
         "tree": -1,
         "mark": CHOSEN,
     }
@@ -200,22 +200,16 @@ def the_cache(m: Material) -> Json:
               side=_cache(m, written, naive)),
         scene("next", tree("next", title="round 2"), side=_cache(m, written, [*kept, bonus])),
     ]  # fmt: skip
-    copies = [
-        span
-        for a, b in shifted
-        for span in (
-            ", ",
-            *fill(
-                "{0} from row {1} to row {2}", {"0": told.node(a), "1": start + a, "2": start + b}
-            ),
-        )
-    ][1:]
+    copies = fill_each(
+        "{0} from row {1} to row {2}",
+        ({"0": words.node(a), "1": start + a, "2": start + b} for a, b in shifted),
+    )
     return chapter(
         "06-the-cache", scenes,
         start=start, before=start - 1, count=count, last=start + count - 1, lost=len(lost),
         rows=path, copies=copies, kept=len(path),
         total=start + len(path), end=start + len(path) - 1,
-        right=told.text(path), naive=told.text(first), bonus=told.token(record.verdict.bonus),
+        right=words.text(path), naive=words.text(first), bonus=words.token(record.verdict.bonus),
         place=start + int(record.draft.depths[path[-1]]),
     )  # fmt: skip
 
@@ -225,7 +219,7 @@ def _cells(m: Material, rows: Iterable[int], mark: Callable[[int, int], str]) ->
     return [
         {
             "row": m.record.position + place,
-            "label": m.told.name(row),
+            "label": m.words.name(row),
             "tree": row,
             "mark": mark(row, place),
         }

@@ -68,7 +68,13 @@ def _spans(value: Any, form: str | None) -> list[Span]:
         return [value]
     if isinstance(value, tuple):
         return [{"num": ", ".join(map(str, value))}]
-    return [{"num": percent(value) if form == "%" else format(value, form or "")}]
+    text = percent(value) if form == "%" else format(value, form or "")
+    return [{"num": text.replace("-", "−") if isinstance(value, float) else text}]
+
+
+def fill_each(text: str, rows: Iterable[Mapping[str, object]], gap: str = ", ") -> list[Span]:
+    """A text filled with each of some values, one after the other."""
+    return [span for values in rows for span in (gap, *fill(text, values))][1:]
 
 
 def plain(spans: Iterable[Span]) -> str:
@@ -76,21 +82,16 @@ def plain(spans: Iterable[Span]) -> str:
     return "".join(s if isinstance(s, str) else next(iter(s.values())) for s in spans)
 
 
-def signed(value: float) -> str:
-    """A score, with the minus sign of mathematics."""
-    return f"{'−' if value < 0 else '+' if value > 0 else ''}{abs(value):.2f}"
-
-
 @dataclass(frozen=True, eq=False)
-class Told:
+class Wording:
     """A round's tokens in words. ``draft``: the rows that are meant, the round's own by default."""
 
     record: Round
     draft: DraftRows
 
     @staticmethod
-    def of(record: Round) -> Told:
-        return Told(record, record.draft)
+    def of(record: Round) -> Wording:
+        return Wording(record, record.draft)
 
     def label(self, token: int) -> str:
         return visible(self.record.text(int(token)))

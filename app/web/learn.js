@@ -2,8 +2,7 @@
 // shows comes as plain data from app/learn. A step is a function of (chapter, step): nothing else.
 
 const LEARN_KEYS = [
-  ["← →", "step before, step after"],
-  ["PageUp PageDown", "chapter before, chapter after"],
+  ["← → PageUp PageDown", "step before, step after; the page keys with shift: chapter"],
   ["1 … 9 0", "chapter; 0 is the tenth"],
   ["Home End", "first, last step of the chapter"],
   ["Space", "play, pause"],
@@ -572,14 +571,15 @@ class Learn {
   }
 
   _key(event) {
-    const step = (by) => (this.pause(), this.move(by)), chapter = (by) => (this.pause(), this.go(this.chapter + by, 0));
+    const step = (by) => (this.pause(), this.move(by));
+    const page = (by) => (event.shiftKey ? (this.pause(), this.go(this.chapter + by, 0)) : step(by)); // clickers send these
     const acts = {
       ArrowLeft: () => (event.shiftKey ? this._node("parent") : step(-1)),
       ArrowRight: () => (event.shiftKey ? this._node("child") : step(1)),
       ArrowUp: () => this._node("up"),
       ArrowDown: () => this._node("down"),
-      PageUp: () => chapter(-1),
-      PageDown: () => chapter(1),
+      PageUp: () => page(-1),
+      PageDown: () => page(1),
       Home: () => this.go(this.chapter, 0),
       End: () => this.go(this.chapter, this.length(this.chapter) - 1),
       " ": () => this.togglePlay(),

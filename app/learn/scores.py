@@ -11,7 +11,7 @@ import numpy as np
 from app.learn.figures import HOT, NEW, bars, columns, pairs, tree
 from app.learn.material import Material
 from app.learn.steps import level_weight, tree_of
-from app.learn.words import Json, Scene, Told, chapter, plain, scene, signed
+from app.learn.words import Json, Scene, Wording, chapter, plain, scene
 from core.methods.dart import CONTEXT, COUNT, TERM_NGRAM, TERM_Q
 from core.rounds.draft import Candidates
 from core.rounds.round import Round
@@ -19,18 +19,18 @@ from core.rounds.round import Round
 
 def two_scores(m: Material) -> Json:
     record, lists = m.first("dart"), m.lists("dart")
-    draft, told = tree_of(record), Told.of(record)
+    draft, words = tree_of(record), Wording.of(record)
     options = m.traces["dart"].header.settings["options"]
     top, nodes = draft.children[0][0], range(1, len(draft))
     rows = [
         [r for r in nodes if draft.depths[r] == depth]
         for depth in range(int(draft.depths.max()) + 1)
     ]
-    odds, family = over_shown(lists, 0, int(draft.ranks[top]) - 1), draft.children[top]
+    odds, family = list_share(lists, 0, int(draft.ranks[top]) - 1), draft.children[top]
     bonus, (depths, width) = record.verdict.bonus, lists.ids.shape
     q = dict(pairs(record.candidates_behind(record.verdict.path[-1]), width))[bonus]
     ordered = sorted(nodes, key=lambda row: -draft.scores[row])
-    shown = columns(*(bars(f"depth {d + 1}", told, pairs(lists, 6, d)) for d in range(3)))
+    shown = columns(*(bars(f"depth {d + 1}", words, pairs(lists, 6, d)) for d in range(3)))
     scenes = [
         scene("lists", tree("dart?"), side=shown),
         scene("drafter", tree("dart?", [0, *rows[1]], marks={top: HOT}, select=top),
@@ -43,13 +43,13 @@ def two_scores(m: Material) -> Json:
     ]  # fmt: skip
     return chapter(
         "08-two-scores", scenes,
-        depths=depths, width=width, beam=options["beam"], budget=m.budget, top=told.node(top),
-        odds=odds, log=signed(math.log(odds)), count=int(draft.notes[COUNT][top]),
-        both=draft.notes[CONTEXT][top] == 2, term=signed(float(draft.notes[TERM_NGRAM][top])),
+        depths=depths, width=width, beam=options["beam"], budget=m.budget, top=words.node(top),
+        odds=odds, log=math.log(odds), count=int(draft.notes[COUNT][top]),
+        both=draft.notes[CONTEXT][top] == 2, term=float(draft.notes[TERM_NGRAM][top]),
         counts=options["ngram_weight"], mark="n1", formula=f"(l + 1)^−{options['level_power']}",
         weights=tuple(f"{level_weight(level, options['level_power']):.2f}" for level in range(4)),
-        decay=options["logit_decay"], accepted=record.accepted, wanted=told.token(bonus),
-        q=math.exp(q), lifted=told.nodes([row for row in family if draft.log_q[row] < q]),
+        decay=options["logit_decay"], accepted=record.accepted, wanted=words.token(bonus),
+        q=math.exp(q), lifted=words.nodes([row for row in family if draft.log_q[row] < q]),
     )  # fmt: skip
 
 
@@ -62,11 +62,11 @@ def _level(record: Round, rows: list[list[int]], level: int) -> Scene:
         "level", tree("dart?", shown, marks=dict.fromkeys(own, NEW), select=best),
         side=_terms(record, own, above=level > 1),
         level=level - 1, depth=level, first=level == 1, nodes=len(own),
-        best=Told.of(record).path(best), score=signed(float(draft.scores[best])),
+        best=Wording.of(record).path(best), score=float(draft.scores[best]),
     )  # fmt: skip
 
 
-def over_shown(listed: Candidates, depth: int, rank: int) -> float:
+def list_share(listed: Candidates, depth: int, rank: int) -> float:
     """q over the list only: what DART's search takes the logarithm of."""
     odds = np.exp(listed.log_q[depth].astype(np.float64))
     return float(odds[rank] / odds.sum())
@@ -81,13 +81,13 @@ def _terms(
     whole: bool = False,
 ) -> Json:
     """Bars of each row's score: the parent's part, the drafter's term, the n-gram term."""
-    draft, told = tree_of(record), Told.of(record)
+    draft, words = tree_of(record), Wording.of(record)
     items = []
     for row in rows:
         counted = float(draft.notes[TERM_NGRAM][row])
         items.append({
             "row": row,
-            "label": plain([told.path(row) if above or whole else told.node(row)]),
+            "label": plain([words.path(row) if above or whole else words.node(row)]),
             "above": round(float(draft.scores[int(draft.parents[row])]), 3),
             "q": round(float(draft.notes[TERM_Q][row]), 3),
             "ngram": round(counted, 3) if ngram and not math.isnan(counted) else 0.0,
