@@ -159,7 +159,7 @@ def tree_of(record: Round) -> Draft:
 
 
 def below(draft: DraftRows, row: int) -> frozenset[tuple[int, ...]]:
-    """Everything drafted behind a row, as token paths that begin there."""
+    """Everything drafted after a row, as token paths that begin there."""
     found: set[tuple[int, ...]] = set()
     for child in draft.children[row]:
         token = int(draft.tokens[child])
@@ -169,17 +169,17 @@ def below(draft: DraftRows, row: int) -> frozenset[tuple[int, ...]]:
 
 
 def nesting_faults(draft: DraftRows) -> tuple[tuple[int, int], ...]:
-    """Siblings (the better, the worse) where the worse has something behind it that the better has
+    """Siblings (the better, the worse) where the worse has something after it that the better has
     not. A tree without such pairs is nested (TreeFlash, Appendix D)."""
     pairs = []
     for family in draft.children:
         ordered = sorted(family, key=lambda row: int(draft.ranks[row]))
-        behind = [below(draft, row) for row in ordered]
+        after = [below(draft, row) for row in ordered]
         pairs += [
             (ordered[i], ordered[j])
             for j in range(len(ordered))
             for i in range(j)
-            if not behind[j] <= behind[i]
+            if not after[j] <= after[i]
         ]
     return tuple(pairs)
 

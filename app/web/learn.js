@@ -2,7 +2,8 @@
 // shows comes as plain data from app/learn. A step is a function of (chapter, step): nothing else.
 
 const LEARN_KEYS = [
-  ["← → PageUp PageDown", "step before, step after; the page keys with shift: chapter"],
+  ["← →", "step before, step after"],
+  ["PgUp PgDn", "the same, for clickers; with shift: chapter before, chapter after"],
   ["1 … 9 0", "chapter; 0 is the tenth"],
   ["Home End", "first, last step of the chapter"],
   ["Space", "play, pause"],
