@@ -13,6 +13,7 @@ from core.traces.schema import Trace
 SEEN, CHOSEN, HOT, NEW = "seen", "chosen", "hot", "new"
 WAITING, DIM, LOST = "waiting", "dim", "lost"
 
+NAMES = {"dflash": "DFlash", "ddtree": "DDTree", "treeflash": "TreeFlash", "dart": "DART"}
 Marks = Mapping[int, str]
 
 
@@ -84,5 +85,5 @@ def lanes(run: Trace, rounds: int = 0) -> Json:
 
 def race(runs: Mapping[str, Trace]) -> Json:
     """Every method's text with its rounds."""
-    rows = [{"name": name, "groups": _groups(run)} for name, run in runs.items()]
+    rows = [{"name": NAMES[name], "groups": _groups(run)} for name, run in runs.items()]
     return {"kind": "race", "rows": rows}

@@ -19,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from app.learn.figures import NAMES
 from app.learn.material import Material
 from app.learn.words import Json, Scene, chapter, scene
 from core import ASSETS
@@ -26,7 +27,6 @@ from core.errors import UserError
 
 FOLDER = ASSETS / "measured"
 SOURCES = {"gsm8k": "math", "humaneval": "code", "mt_bench": "chat"}
-NAMES = {"dflash": "DFlash", "ddtree": "DDTree", "treeflash": "TreeFlash", "dart": "DART"}
 TREES = ("ddtree", "treeflash", "dart")
 SERIES = {"dflash": "DFlash's q", "treeflash": "TreeFlash's q′", "dart": "DART's q",
           "marginal": "the marginal"}  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from app.learn.figures import CHOSEN, bars, columns, marks_of, pairs, tree
+from app.learn.figures import CHOSEN, NAMES, bars, columns, marks_of, pairs, tree
 from app.learn.material import MAIN, Material
 from app.learn.steps import nesting_faults, tree_of
 from app.learn.words import Json, Wording, chapter, scene
@@ -13,7 +13,6 @@ from core.methods.treeflash import MARGINAL
 from core.rounds.round import Round
 
 LISTED = 4  # tokens of a child order
-NAMES = {MAIN: "DDTree", "treeflash": "TreeFlash"}
 
 
 def nested(m: Material) -> Json:
@@ -38,8 +37,8 @@ def nested(m: Material) -> Json:
         scene("before", _tree("treeflash", hot=others), side=_orders(two, others)),
         scene("gain", {**_tree("treeflash"), "select": gained}, side=_versus(two, gained)),
         scene("unnested", pair, side=_orders(two, [better, worse])),
-        scene("accepted", *(tree(name, title=title) for name, title in NAMES.items())),
-        scene("price", tree("treeflash", title="TreeFlash")),
+        scene("accepted", *(tree(name, title=NAMES[name]) for name in (MAIN, "treeflash"))),
+        scene("price", tree("treeflash", title=NAMES["treeflash"])),
     ]  # fmt: skip
     return chapter(
         "07-nested", scenes,
