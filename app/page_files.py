@@ -15,7 +15,9 @@ VIEW = (
     "feed.js", "save.js", "link.js", "gallery.js", "table.js", "plots.js", "measures.js",
     "pane.js", "alone.js", "together.js", "studio.js",
 )  # fmt: skip
-STUDIO = (*VIEW, "calibration.js", "whatif.js", "denoise.js", "learn.js", "mounts.js")
+STUDIO = (
+    *VIEW, "calibration.js", "whatif.js", "denoise.js", "learn-figures.js", "learn.js", "mounts.js",
+)  # fmt: skip
 STYLES = ("studio.css", "save.css")
 
 

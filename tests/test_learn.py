@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.learn import graph, measured, steps
+from app.learn import graph, measured, steps, words
 from app.learn.course import course
 from app.learn.material import FOLDER, METHODS, Material
-from app.learn.words import para, plain
+from app.learn.words import fill, plain, sections
 from core.drafting import builders
 from core.drafting.session import FactorisedSession
 from core.errors import UserError
@@ -54,9 +55,9 @@ def check_search(found: steps.Search, union: Draft, draft: Draft, *names: str) -
 def test_the_steps_end_in_best_first_s_tree_and_the_target_s_mask(lists: Candidates, budget: int):
     draft = builders.best_first(FactorisedSession(lists), [99], budget)
     found = steps.search(lists, budget)
-    check_search(found, steps.considered(found, lists, 99), draft, "scores")
+    check_search(found, steps.queue_tree(found, lists, 99), draft, "scores")
     np.testing.assert_array_equal(steps.mask(draft), ancestor_mask(draft))
-    assert steps.unnested(draft) == ()  # a tree of marginals is nested
+    assert steps.nesting_faults(draft) == ()  # a tree of marginals is nested
 
 
 @given(proposals(), st.integers(1, 40))
@@ -137,12 +138,12 @@ def test_the_rows_kept_are_those_the_cache_keeps(shipped: Material):
 
 
 def test_ddtree_s_trees_are_nested_and_treeflash_s_is_not(shipped: Material):
-    assert all(steps.unnested(r.draft) == () for r in shipped.traces["ddtree"].rounds)
-    assert steps.unnested(shipped.first("treeflash").draft)
+    assert all(steps.nesting_faults(r.draft) == () for r in shipped.traces["ddtree"].rounds)
+    assert steps.nesting_faults(shipped.first("treeflash").draft)
 
 
 def test_dart_s_first_term_is_what_its_chapter_computes(shipped: Material):
-    from app.learn.weighed import _over_shown
+    from app.learn.scores import list_share
 
     record, options = shipped.first("dart"), shipped.traces["dart"].header.settings["options"]
     draft, lists = steps.tree_of(record), shipped.lists("dart")
@@ -150,7 +151,7 @@ def test_dart_s_first_term_is_what_its_chapter_computes(shipped: Material):
     for row in range(1, len(draft)):
         level, rank = int(draft.depths[row]) - 1, int(draft.ranks[row]) - 1
         weight = steps.level_weight(level, options["level_power"]) * options["logit_decay"] ** level
-        term = weight * math.log(_over_shown(lists, level, rank))
+        term = weight * math.log(list_share(lists, level, rank))
         assert term == pytest.approx(float(draft.notes[TERM_Q][row]), rel=1e-3)
 
 
@@ -209,8 +210,47 @@ def test_the_last_queue_step_leaves_the_budget_s_nodes(made: dict, shipped: Mate
 
 def test_only_the_course_s_own_words_are_read_as_marks():
     hostile = {"token": "*no* {name} <b>"}
-    spans = para("A *term*, {it} and {n}.", it=hostile, n=3)
-    assert spans == ["A ", {"term": "term"}, ", ", hostile, " and ", {"num": "3"}, "."]
+    spans = fill("A *term*, {it} and {n:.1f}.", {"it": hostile, "n": 3})
+    assert spans == ["A ", {"term": "term"}, ", ", hostile, " and ", {"num": "3.0"}, "."]
+    assert plain(fill("{one:%}, {rows}", {"one": 0.042, "rows": (0, 2)})) == "4.2%, 0, 2"
+    with pytest.raises(KeyError):
+        fill("{missing}", {})
+
+
+def test_hostile_words_of_a_model_stay_words(shipped: Material):
+    hostile = "*x*{q}\n- [x] <img src=x onerror=alert(1)>"
+    record = shipped.record
+    texts = {int(token): hostile for token in record.draft.tokens}
+    run = shipped.traces["ddtree"]
+    rounds = (replace(record, texts={**record.texts, **texts}), *run.rounds[1:])
+    other = Material({**shipped.traces, "ddtree": replace(run, rounds=rounds)})
+    for made, own in zip(course(other)["chapters"], course(shipped)["chapters"], strict=True):
+        assert made["quiz"]["answer"] == own["quiz"]["answer"]
+        for step, known in zip(made["steps"], own["steps"], strict=True):
+            shapes = [
+                [[type(span) for span in spans] for spans in s["text"]] for s in (step, known)
+            ]
+            assert shapes[0] == shapes[1]
+
+
+def test_every_section_of_every_chapter_is_told(monkeypatch: pytest.MonkeyPatch):
+    told: dict[str, list[str]] = {}
+
+    class Sections(dict):
+        def __init__(self, name: str) -> None:
+            super().__init__(sections(name))
+            self.name = name
+
+        def __getitem__(self, key: str) -> list[str]:
+            told.setdefault(self.name, []).append(key)
+            return super().__getitem__(key)
+
+    monkeypatch.setattr(words, "sections", Sections)
+    course()
+    assert list(told) == sorted(file.stem for file in words.FOLDER.glob("*.md"))
+    for name, keys in told.items():
+        wanted = [key for key in dict.fromkeys(keys) if key not in ("", "Question")]
+        assert wanted == [key for key in sections(name) if key not in ("", "Question")]
 
 
 def test_the_course_needs_no_model():

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from app.learn import basics, graph, measured, nested, verify, weighed
+from app.learn import graph, guesses, measured, nested, scores, verdict
 from app.learn.material import Material
 from app.learn.words import Json
+
+CHAPTERS = (
+    guesses.a_round, guesses.marginals, guesses.best_first, verdict.one_pass, verdict.the_walk,
+    verdict.the_cache, nested.nested, scores.two_scores, graph.spiffys_graph, measured.measured,
+)  # fmt: skip
 
 
 def course(material: Material | None = None) -> Json:
     """Trees and chapters, as plain JSON."""
     material = material or Material.shipped()
-    methods = (nested.nested, weighed.two_scores, graph.spiffys_graph, measured.measured)
-    chapters = [make(material) for make in (*basics.CHAPTERS, *verify.CHAPTERS, *methods)]
+    chapters = [make(material) for make in CHAPTERS]
     return {"trees": {**material.trees(), "graph": graph.view()}, "chapters": chapters}

@@ -1,7 +1,6 @@
 """What the course is made of: three recorded runs of one prompt.
 
-Every number and every token in the course's text is read from ``assets/learn`` and
-``assets/measured``: the course cannot say what its figures do not show.
+Every number and every token in the chapters is read from ``assets/learn`` and ``assets/measured``.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from app.learn.steps import Search, considered, search, unjudged
-from app.learn.words import Json
+from app.learn.steps import Search, no_verdict, queue_tree, search
+from app.learn.words import Json, Wording
 from app.view.explanation import Explainer
 from app.view.rounds import round_view
 from core import ASSETS
@@ -38,7 +37,7 @@ class Material:
         return Material({name: read_trace(folder / f"{name}.jsonl.gz") for name in METHODS})
 
     def first(self, method: str) -> Round:
-        """A method's first round: they all begin at the same place, with the same root."""
+        """A method's first round: all begin at the same place, with the same root."""
         return self.traces[method].rounds[0]
 
     @property
@@ -47,10 +46,14 @@ class Material:
         return self.first(MAIN)
 
     @property
+    def words(self) -> Wording:
+        return Wording.of(self.record)
+
+    @property
     def budget(self) -> int:
         return self.record.draft.nodes
 
-    def lists(self, method: str) -> Candidates:
+    def lists(self, method: str = MAIN) -> Candidates:
         """The drafter's list for each depth in a method's first round."""
         by_depth = self.first(method).by_depth
         assert by_depth is not None, "a shipped trace holds what was proposed"
@@ -59,12 +62,12 @@ class Material:
     @cached_property
     def found(self) -> Search:
         """How best-first came to that round's tree."""
-        return search(self.lists(MAIN), self.budget)
+        return search(self.lists(), self.budget)
 
     @cached_property
     def queued(self) -> Draft:
         """Everything best-first ever had in its queue, as one tree."""
-        return considered(self.found, self.lists(MAIN), int(self.record.draft.tokens[0]))
+        return queue_tree(self.found, self.lists(), int(self.record.draft.tokens[0]))
 
     def trees(self) -> Json:
         """Every tree that a figure shows, by name; "…?" is one before the target's answer."""
@@ -80,6 +83,6 @@ class Material:
 
 def before(record: Round, explainer: Explainer | None = None) -> Json:
     """A round as it is when only the drafter has answered."""
-    silent = replace(record, verdict=unjudged(record.draft), target_probs=None, probe=None)
+    silent = replace(record, verdict=no_verdict(record.draft), target_probs=None, probe=None)
     drawn = round_view(silent, explainer or Explainer())
     return {**drawn, "status": "a" + "u" * record.draft.nodes, "untold": True}

@@ -90,7 +90,7 @@ def _after(entry: Entry, number: int, log_q: Array) -> list[Entry]:
     return found
 
 
-def considered(found: Search, candidates: Candidates, root: int) -> Draft:
+def queue_tree(found: Search, candidates: Candidates, root: int) -> Draft:
     """All entries as one tree: row n + 1 is entry n. A parent is found before its children."""
     depths = np.array([entry.depth for entry in found.entries], np.int32)
     ranks = np.array([entry.rank for entry in found.entries], np.int32)
@@ -107,7 +107,7 @@ def considered(found: Search, candidates: Candidates, root: int) -> Draft:
     )
 
 
-def unjudged(draft: DraftRows) -> Verdict:
+def no_verdict(draft: DraftRows) -> Verdict:
     """Before the target has spoken: nothing but the root is known."""
     return Verdict((0,), np.full(len(draft), NOBODY, np.int64))
 
@@ -159,7 +159,7 @@ def tree_of(record: Round) -> Draft:
 
 
 def below(draft: DraftRows, row: int) -> frozenset[tuple[int, ...]]:
-    """Everything drafted behind a row, as token paths that begin there."""
+    """Everything drafted after a row, as token paths that begin there."""
     found: set[tuple[int, ...]] = set()
     for child in draft.children[row]:
         token = int(draft.tokens[child])
@@ -168,27 +168,20 @@ def below(draft: DraftRows, row: int) -> frozenset[tuple[int, ...]]:
     return frozenset(found)
 
 
-def unnested(draft: DraftRows) -> tuple[tuple[int, int], ...]:
-    """Siblings (the better, the worse) where the worse has something behind it that the better has
+def nesting_faults(draft: DraftRows) -> tuple[tuple[int, int], ...]:
+    """Siblings (the better, the worse) where the worse has something after it that the better has
     not. A tree without such pairs is nested (TreeFlash, Appendix D)."""
     pairs = []
     for family in draft.children:
         ordered = sorted(family, key=lambda row: int(draft.ranks[row]))
-        behind = [below(draft, row) for row in ordered]
+        after = [below(draft, row) for row in ordered]
         pairs += [
             (ordered[i], ordered[j])
             for j in range(len(ordered))
             for i in range(j)
-            if not behind[j] <= behind[i]
+            if not after[j] <= after[i]
         ]
     return tuple(pairs)
-
-
-def first(listed: Candidates | None, count: int) -> list[tuple[int, float]]:
-    """The drafter's best tokens at a place with their log q."""
-    if listed is None:
-        return []
-    return list(zip(listed.ids[:count].tolist(), listed.log_q[:count].tolist(), strict=True))
 
 
 # ── sampling ─────────────────────────────────────────────────────────────────────────────────────

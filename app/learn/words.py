@@ -1,85 +1,80 @@
-"""How the course writes and draws: spans of text, numbers, figures; all of it plain JSON.
+"""Chapters as text files, and how values come into them.
 
-Text is a list of paragraphs, a paragraph a list of spans: a string, or {"term"|"token"|"num": …}.
-The page sets every one of them as a text node.
+A file of ``chapters`` is Markdown:
+
+    # Short name: title
+
+    The question that the chapter answers.
+
+    ## step
+    A paragraph with a *word of the field* and a {value}. {odds:%} writes a probability, {x:.2f} as
+    Python does.
+
+    {first?} A paragraph for steps whose value ``first`` is true; {!first?} for the others.
+
+    Figure: what the figure shows, in words.
+
+    ## Question
+    The question?
+
+    - [x] The right option.
+      What is said when it is chosen.
+
+A text becomes spans: strings, or {"term"|"token"|"num": …}. The page sets each as a text node. Only
+the files are read as Markdown: a value, a model's text too, stays as it is.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from analysis.numbers import percent
-from app.view.text import visible
+from app.view.text import flowing, visible
 from core.rounds.draft import DraftRows
 from core.rounds.round import Round
 
 Span = str | dict[str, str]
 Json = dict[str, Any]
 
-SEEN, CHOSEN, HOT, NEW, WAITING, DIM, LOST = (
-    "seen",
-    "chosen",
-    "hot",
-    "new",
-    "waiting",
-    "dim",
-    "lost",
-)
+FOLDER = Path(__file__).with_name("chapters")
+_PIECES = re.compile(r"\*([^*]+)\*|\{(\w+)(?::([^}]+))?\}")
+_ONLY = re.compile(r"\{(!?)(\w+)\?\}\s*")
+_OPTION = re.compile(r"- \[([ x])\] ([^\n]+)\n(.+)", re.DOTALL)
 
 
 # ── spans ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def num(value: object) -> Span:
-    """A number that the figure shows too."""
-    return {"num": str(value)}
-
-
-def token(record: Round, token_id: int) -> Span:
-    """A token's text."""
-    return {"token": visible(record.text(token_id))}
-
-
-def node(record: Round, row: int) -> Span:
-    """The text of a draft's row."""
-    return token(record, int(record.draft.tokens[row]))
-
-
-def path(record: Round, draft: DraftRows, row: int) -> Span:
-    """All tokens from the root to a row, as one text."""
-    return {"token": "".join(record.text(int(draft.tokens[r])) for r in draft.path(row))}
-
-
-def nodes(record: Round, rows: tuple[int, ...]) -> list[Span]:
-    """The texts of some rows."""
-    return [s for r in rows for s in (", ", node(record, r))][1:]
-
-
-_PIECES = re.compile(r"\*([^*]+)\*|\{(\w+)\}")
-
-
-def para(text: str, **values: object) -> list[Span]:
-    """A paragraph: *a word of the field* where it is first needed, and {names} of values:
-    a span, a list of spans, or a number that the figure shows too.
-
-    Only the course's own words are read so: a value, model text too, stays as it is.
-    """
+def fill(text: str, values: Mapping[str, object]) -> list[Span]:
+    """The spans of a paragraph. Raises KeyError when a value is missing."""
     spans: list[Span] = []
     at = 0
     for piece in _PIECES.finditer(text):
         spans += [text[at : piece.start()]] if piece.start() > at else []
-        spans += [{"term": piece[1]}] if piece[1] else _spans(values[piece[2]])
+        spans += [{"term": piece[1]}] if piece[1] else _spans(values[piece[2]], piece[3])
         at = piece.end()
     return [*spans, *([text[at:]] if at < len(text) else [])]
 
 
-def _spans(value: object) -> list[Span]:
+def _spans(value: Any, form: str | None) -> list[Span]:
+    """A span, a list of spans, or a number (rows: a tuple) that the figure shows too."""
     if isinstance(value, list):
         return value
-    return [value] if isinstance(value, dict) else [{"num": str(value)}]
+    if isinstance(value, dict):
+        return [value]
+    if isinstance(value, tuple):
+        return [{"num": ", ".join(map(str, value))}]
+    text = percent(value) if form == "%" else format(value, form or "")
+    return [{"num": text.replace("-", "−") if isinstance(value, float) else text}]
+
+
+def fill_each(text: str, rows: Iterable[Mapping[str, object]], gap: str = ", ") -> list[Span]:
+    """A text filled with each of some values, one after the other."""
+    return [span for values in rows for span in (gap, *fill(text, values))][1:]
 
 
 def plain(spans: Iterable[Span]) -> str:
@@ -87,62 +82,109 @@ def plain(spans: Iterable[Span]) -> str:
     return "".join(s if isinstance(s, str) else next(iter(s.values())) for s in spans)
 
 
-def chance(log: float) -> str:
-    """The probability of a log-probability, as the tree writes it."""
-    return percent(math.exp(log))
+@dataclass(frozen=True, eq=False)
+class Wording:
+    """A round's tokens in words. ``draft``: the rows that are meant, the round's own by default."""
+
+    record: Round
+    draft: DraftRows
+
+    @staticmethod
+    def of(record: Round) -> Wording:
+        return Wording(record, record.draft)
+
+    def label(self, token: int) -> str:
+        return visible(self.record.text(int(token)))
+
+    def token(self, token: int) -> Span:
+        return {"token": self.label(token)}
+
+    def node(self, row: int) -> Span:
+        return self.token(self.draft.tokens[row])
+
+    def name(self, row: int) -> str:
+        return self.label(self.draft.tokens[row])
+
+    def path(self, row: int) -> Span:
+        """All tokens from the root to a row, as one text."""
+        return self.text(self.draft.path(row))
+
+    def text(self, rows: Iterable[int]) -> Span:
+        """The tokens of some rows, as one text."""
+        return {
+            "token": flowing("".join(self.record.text(int(self.draft.tokens[r])) for r in rows))
+        }
+
+    def nodes(self, rows: Iterable[int], end: str = ", ") -> list[Span]:
+        """The tokens of some rows, one by one; ``end`` comes before the last."""
+        return series([self.node(row) for row in rows], end)
 
 
-def share(value: float) -> str:
-    """A probability, as the tree writes it."""
-    return percent(value)
+def series(spans: Sequence[Span], end: str = " and ") -> list[Span]:
+    """a, b and c."""
+    before = ["", *[", "] * (len(spans) - 2), end]
+    return [s for gap, span in zip(before, spans, strict=False) for s in (gap, span)][1:]
 
 
-# ── figures ──────────────────────────────────────────────────────────────────────────────────────
+# ── chapters ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def tree(
-    name: str,
-    rows: Sequence[int] | None = None,
-    *,
-    marks: Mapping[int, str] | None = None,
-    select: int | None = None,
-    title: str = "",
-) -> Json:
-    """One of the course's trees: the rows shown (None: all of them), marked, one picked."""
+@dataclass(frozen=True)
+class Scene:
+    """A step of a chapter: the section of the file that it tells, its figure, values of its own."""
+
+    section: str
+    trees: tuple[Json, ...]
+    side: Json | None = None
+    values: Mapping[str, object] = field(default_factory=dict)
+
+
+def scene(section: str, *trees: Json, side: Json | None = None, **values: object) -> Scene:
+    return Scene(section, trees, side, values)
+
+
+def sections(name: str) -> dict[str, list[str]]:
+    """The paragraphs of a chapter's file by section; "" holds title and question."""
+    parts = re.split(r"^## ", (FOLDER / f"{name}.md").read_text("utf-8"), flags=re.MULTILINE)
+    named = [("", parts[0]), *(part.split("\n", 1) for part in parts[1:])]
+    return {key: [p.strip() for p in text.split("\n\n") if p.strip()] for key, text in named}
+
+
+def chapter(name: str, scenes: Sequence[Scene], **values: object) -> Json:
+    """One chapter as the page reads it. Raises KeyError for a section or value that is missing."""
+    text = sections(name)
+    title, question = text[""]
+    short, full = title.removeprefix("# ").split(": ", 1)
     return {
-        "name": name,
-        "rows": None if rows is None else list(rows),
-        "marks": {str(row): mark for row, mark in (marks or {}).items()},
-        "select": select,
-        "title": title,
+        "name": short,
+        "title": full,
+        "question": plain(fill(question, values)),
+        "steps": [_step(text[each.section], each, {**values, **each.values}) for each in scenes],
+        "quiz": _quiz(text["Question"], values),
     }
 
 
-def bars(title: str, items: Iterable[tuple[str, float | None, str]], note: str = "") -> Json:
-    """A list of tokens with probabilities: (label, odds, mark)."""
-    entries = [{"label": label, "odds": odds, "mark": mark} for label, odds, mark in items]
-    return {"title": title, "items": entries, "note": note}
+def _step(paragraphs: list[str], shown: Scene, values: Mapping[str, object]) -> Json:
+    said: dict[bool, list[list[Span]]] = {True: [], False: []}
+    for paragraph in paragraphs:
+        only = _ONLY.match(paragraph)
+        if only and bool(values[only[2]]) == bool(only[1]):
+            continue
+        line = " ".join(paragraph[only.end() if only else 0 :].split())
+        said[line.startswith("Figure: ")].append(fill(line.removeprefix("Figure: "), values))
+    alt = " ".join(map(plain, said[True]))
+    return {"text": said[False], "trees": list(shown.trees), "side": shown.side, "alt": alt}
 
 
-def columns(*lists: Json, product: Sequence[str] = ()) -> Json:
-    """Lists side by side; below them a product written out."""
-    return {"kind": "columns", "lists": list(lists), "product": list(product)}
+def _quiz(paragraphs: list[str], values: Mapping[str, object]) -> Json:
+    """The question, its options, and which of them is right, from 0."""
 
+    def said(text: str) -> str:
+        return plain(fill(" ".join(text.split()), values))
 
-def step(*text: list[Span], trees: Sequence[Json], alt: str, side: Json | None = None) -> Json:
-    """One step: its paragraphs, its figure, and what the figure shows in words."""
-    return {"text": list(text), "trees": list(trees), "side": side, "alt": alt}
-
-
-def quiz(question: str, *options: tuple[str, str], answer: int) -> Json:
-    """One question: (option, what is said when it is chosen); ``answer`` counts from 0."""
+    found = [_OPTION.findall(option)[0] for option in paragraphs[1:]]
     return {
-        "question": question,
-        "options": [{"label": label, "why": why} for label, why in options],
-        "answer": answer,
+        "question": said(paragraphs[0]),
+        "options": [{"label": said(label), "why": said(why)} for _, label, why in found],
+        "answer": [sign for sign, *_ in found].index("x"),
     }
-
-
-def chapter(name: str, title: str, question: str, steps: Sequence[Json], asked: Json) -> Json:
-    """One chapter; ``name`` is short, for the list of chapters."""
-    return {"name": name, "title": title, "question": question, "steps": list(steps), "quiz": asked}

@@ -85,9 +85,14 @@ def test_arrows_step_through_chapters_and_the_address_follows(learn: Open):
     expect(page.locator(".ds-chapter[aria-current=true]")).to_contain_text("Spiffy")
     page.keyboard.press("0")
     expect(page.locator(".ds-chapter[aria-current=true]")).to_contain_text("Measured")
-    page.keyboard.press("PageUp")
-    page.keyboard.press("PageUp")
+    page.keyboard.press("Shift+PageUp")
+    page.keyboard.press("Shift+PageUp")
     expect(page.locator(".ds-chapter[aria-current=true]")).to_contain_text("Two scores")
+    page.keyboard.press("PageDown")  # what a presenter's clicker sends
+    assert page.url.endswith("#learn=8.2")
+    page.keyboard.press("PageUp")
+    page.keyboard.press("PageUp")
+    assert page.url.endswith("#learn=7.9")
 
 
 def test_a_link_opens_its_step_and_a_broken_one_the_first(learn: Open):
@@ -190,6 +195,15 @@ def test_the_mask_and_the_tree_point_at_each_other(learn: Open, lessons: dict[st
     expect(page.locator(".ds-mask .line.lit")).to_have_attribute("data-row", "7")
 
 
+def test_the_boxes_show_what_the_queue_orders_by(learn: Open, lessons: dict[str, Any]):
+    page, side = learn("#learn=3.11"), lessons["chapters"][2]["steps"][10]["side"]
+    for item in side["items"]:
+        note = page.locator(f".ds-node[data-row='{item['row']}'] .note")
+        expect(note).to_have_text(f"path {100 * item['odds']:.1f}%")
+    labels = page.locator(".ds-queue .label")
+    assert labels.evaluate_all("all => all.every(e => e.scrollWidth <= e.clientWidth)")
+
+
 def test_trees_and_the_mask_are_pictures_for_slides(learn: Open, lessons: dict[str, Any]):
     page, tree = learn("#learn=4.6"), lessons["trees"]["ddtree"]
     drafted = {tree["labels"][str(token)] for token in tree["tokens"]}
@@ -250,6 +264,35 @@ def test_nothing_overflows(learn: Open, lessons: dict[str, Any], width: int):
     for chapter in range(len(lessons["chapters"])):
         page.evaluate(f"learn.go({chapter}, 2)")
         expect(page.get_by_role("button", name="Step after")).to_be_in_viewport()
+
+
+# Steps of the studio's course of which a part is out of sight.
+CUT = """async () => {
+  const drawn = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 20)));
+  const parts = [".ds-lesson-text", ".ds-lesson-side", ".ds-chapters", ".ds-side-figure .label"];
+  const cut = (e) => e.scrollHeight > e.clientHeight + 1 || e.scrollWidth > e.clientWidth + 1;
+  const out = [];
+  for (let chapter = 1; chapter <= 10; chapter++) for (let step = 1; step <= 99; step++) {
+    const hash = window.location.hash = `#learn=${chapter}.${step}`;
+    await drawn();
+    if (window.location.hash !== hash) break;
+    document.querySelector(".ds-option")?.click();
+    if (document.documentElement.scrollHeight > innerHeight) out.push(hash);
+    const bad = parts.filter((part) => [...document.querySelectorAll(part)].some(cut));
+    out.push(...bad.map((part) => hash + part));
+  }
+  return out;
+}"""
+
+
+@pytest.mark.parametrize("width, height", [(1280, 720), (1920, 1080)])
+def test_no_step_is_cut_off_on_a_projector(visit: Open, width: int, height: int):
+    page = visit(viewport={"width": width, "height": height}, reduced_motion="reduce")
+    page.get_by_role("tab", name="Learn").click()
+    expect(page.locator(".ds-lesson-title")).to_be_visible()
+    assert page.evaluate(CUT) == []
+    page.keyboard.press("p")
+    assert page.evaluate(CUT) == []
 
 
 def test_measurements_are_figures_with_a_table_and_a_file(learn: Open, lessons: dict[str, Any]):

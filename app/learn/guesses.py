@@ -1,0 +1,183 @@
+"""Chapters 1 to 3: a round, the drafter's lists, best-first search."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from analysis.numbers import percent, probability
+from app.learn.figures import (
+    CHOSEN,
+    DIM,
+    HOT,
+    NEW,
+    SEEN,
+    WAITING,
+    bars,
+    columns,
+    lanes,
+    pairs,
+    tree,
+)  # fmt: skip
+from app.learn.material import MAIN, Material
+from app.learn.steps import Pop
+from app.learn.words import Json, Scene, Span, Wording, chapter, plain, scene, series
+from app.view.text import flowing
+from core.traces.schema import summary
+
+SHOWN_DEPTHS, SHOWN_RANKS = 4, 6
+
+
+# ── 1 ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def a_round(m: Material) -> Json:
+    run, words = m.traces[MAIN], m.words
+    sums = summary(run.rounds)
+    kept = [words.token(token) for token in m.record.committed]
+    root, undecided = tree("ddtree?", [0]), tree("ddtree?")
+    scenes = [
+        scene("pass", root, side=lanes(run)),
+        scene("weights", root, side=lanes(run)),
+        scene("guess", tree("ddtree?", marks={0: HOT})),
+        scene("draft", undecided),
+        scene("verdict", tree("ddtree")),
+        scene("next", tree("next", title="round 2"), side=lanes(run, 2)),
+        scene("whole", tree("ddtree"), side=lanes(run, len(run.rounds))),
+    ]
+    return chapter(
+        "01-a-round", scenes,
+        prompt={"token": flowing(run.header.prompt_text)},
+        root=words.node(0), budget=m.budget, passes=sums["tokens"] - 1,
+        accepted=series(kept[:-1]), bonus=kept[-1], kept=len(kept),
+        next=run.rounds[1].accepted, rounds=sums["rounds"], tau=sums["tau"],
+    )  # fmt: skip
+
+
+# ── 2 ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def marginals(m: Material) -> Json:
+    draft, words, lists = m.record.draft, m.words, m.lists()
+    depths, width = lists.ids.shape
+    best, second = draft.children[0][:2]
+    deep, after = m.record.verdict.path[-1], draft.children[best][0]
+    start = draft.path(deep)[1]
+    odd = next(r for r in range(1, len(draft)) if draft.tokens[r] == draft.tokens[draft.parents[r]])
+    scenes = [
+        scene("blanks", tree("ddtree?", [0]), side=_lists(m)),
+        scene("rank", tree("ddtree?", [0, *draft.children[0]], marks={best: HOT}),
+              side=_lists(m, best, only=1), best=words.node(best), q=_path_q(m, best)),
+        scene("marginal", tree("ddtree?", [0, *draft.children[0]]), side=_lists(m, only=2)),
+        _product(m, "product", after),
+        _product(m, "smaller", deep, token=words.node(start), rank=int(draft.ranks[start])),
+        _product(m, "odd", odd, likely=words.path(deep)),
+        scene("many", tree("ddtree?"), side=_lists(m)),
+    ]  # fmt: skip
+    next_q = math.exp(float(lists.log_q[1, 0]))
+    return chapter(
+        "02-marginals", scenes,
+        root=words.node(0), depths=depths, width=width, shown=SHOWN_DEPTHS, budget=m.budget,
+        paths=f"{width**depths:,}", one=_top(m, 0), two=_top(m, 1),
+        first=words.node(second), then=words.token(lists.ids[1, 0]),
+        both=_path_q(m, second) * next_q, next_q=next_q,
+    )  # fmt: skip
+
+
+def _product(m: Material, section: str, row: int, **values: object) -> Scene:
+    """A path, its tokens in the lists, and its probability written out."""
+    side, rows = _lists(m, row), m.record.draft.path(row)
+    values |= {"path": m.words.path(row), "odds": _path_q(m, row)}
+    said = " ".join(side["product"])
+    return scene(section, tree("ddtree?", rows, select=row), side=side, product=said, **values)
+
+
+def _path_q(m: Material, row: int) -> float:
+    return math.exp(float(m.record.draft.log_q[list(m.record.draft.path(row))].sum()))
+
+
+def _lists(m: Material, row: int = 0, only: int = 0) -> Json:
+    """The lists of the first depths: a path's tokens marked, all but one list dimmed, or the path's
+    product below."""
+    draft, lists = m.record.draft, []
+    rows = draft.path(row)[1:]
+    for depth in range(SHOWN_DEPTHS):
+        marks = {int(draft.tokens[r]): HOT for r in rows if draft.depths[r] == depth + 1}
+        usual = SEEN if only in (0, depth + 1) else DIM
+        listed = pairs(m.lists(), SHOWN_RANKS, depth)
+        lists.append(bars(f"depth {depth + 1}", m.words, listed, marks, usual=usual))
+    factors = " × ".join(probability(float(draft.log_q[r])) for r in rows)
+    product = [] if only or not row else [factors, "=", percent(_path_q(m, row))]
+    return columns(*lists, product=product)
+
+
+def _top(m: Material, depth: int) -> str:
+    """The best tokens of a depth, in words."""
+    listed = pairs(m.lists(), 3, depth)
+    return ", ".join(f"{m.words.label(token)} {probability(log)}" for token, log in listed)
+
+
+# ── 3 ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def best_first(m: Material) -> Json:
+    found = m.found
+    waiting, drafted = found.pops[-1].queue, {pop.entry for pop in found.pops}
+    scores = {n: math.exp(entry.score) for n, entry in enumerate(found.entries)}
+    left = {n + 1: DIM for n in scores if n not in drafted}
+    end = tree("queue", marks=left, labels=_labels(m, scores))
+    scenes = [
+        scene("start", tree("queue", [0, 1], marks={1: WAITING}, labels=_labels(m, [0])),
+              side=_queue(m, (0,)), entry=_entry(m, 0)),
+        *(_turn(m, number, pop) for number, pop in enumerate(found.pops)),
+        scene("end", end, side=_queue(m, waiting), entry=_entry(m, waiting[0]),
+              left=len(waiting), sum=sum(scores[n] for n in drafted)),
+    ]  # fmt: skip
+    return chapter("03-best-first", scenes, budget=m.budget)
+
+
+def _turn(m: Material, number: int, pop: Pop) -> Scene:
+    """One turn of the search. In the shipped run no list ends, so each pop adds two entries."""
+    popped = {p.entry for p in m.found.pops[: number + 1]}
+    entries = sorted(popped | set(pop.queue))
+    marks = {n + 1: WAITING for n in pop.queue} | {pop.entry + 1: NEW}
+    sibling, child = pop.pushed
+    waiting = series([{"num": plain(_entry(m, n))} for n in pop.queue], ", ")
+    shown = tree(
+        "queue", [0, *(n + 1 for n in entries)], marks=marks, select=pop.entry + 1,
+        labels=_labels(m, entries),
+    )  # fmt: skip
+    return scene(
+        "turn", shown, side=_queue(m, pop.queue, pop.pushed, pop.entry),
+        number=number + 1, entry=_entry(m, pop.entry), depth=m.found.entries[pop.entry].depth,
+        sibling=_entry(m, sibling), child=_entry(m, child), waiting=waiting,
+        first=number == 0, second=number == 1,
+        wanted=number + 1 == m.record.verdict.path[-1], last=number + 1 == m.budget,
+    )  # fmt: skip
+
+
+def _entry(m: Material, number: int) -> list[Span]:
+    """An entry's text and path probability."""
+    odds = probability(m.found.entries[number].score)
+    return [Wording(m.record, m.queued).path(number + 1), " ", {"num": odds}]
+
+
+def _labels(m: Material, entries: Iterable[int]) -> dict[int, str]:
+    """Path probabilities in place of q: the queue orders by them."""
+    return {n + 1: f"path {probability(m.found.entries[n].score)}" for n in entries}
+
+
+def _queue(
+    m: Material, queue: tuple[int, ...], pushed: tuple[int, ...] = (), popped: int | None = None
+) -> Json:
+    """The queue beside the tree, best first."""
+
+    def item(number: int, mark: str) -> Json:
+        label, odds = plain(_entry(m, number)[:1]), math.exp(m.found.entries[number].score)
+        return {"label": label, "odds": odds, "mark": mark, "row": number + 1}
+
+    return {
+        "kind": "queue",
+        "popped": None if popped is None else item(popped, CHOSEN),
+        "items": [item(n, NEW if n in pushed else SEEN) for n in queue],
+    }
