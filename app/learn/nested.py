@@ -71,7 +71,7 @@ def _orders(record: Round, rows: list[int]) -> Json:
     words, draft, lists = Wording.of(record), record.draft, []
     for row in rows[:LISTED]:
         drafted = dict.fromkeys((int(draft.tokens[c]) for c in draft.children[row]), CHOSEN)
-        listed = pairs(record.candidates_behind(row), LISTED)
+        listed = pairs(record.candidates_after(row), LISTED)
         lists.append(bars("after " + words.name(row), words, listed, drafted))
     lists[-1]["note"] = "◆ drafted"
     return columns(*lists)
@@ -85,7 +85,7 @@ def _versus(record: Round, row: int) -> Json:
         int(record.draft.depths[row]),
     )
     own = {int(record.draft.tokens[row]): CHOSEN}
-    listed, given = pairs(record.by_depth, 5, depth - 1), pairs(record.candidates_behind(parent), 5)
+    listed, given = pairs(record.by_depth, 5, depth - 1), pairs(record.candidates_after(parent), 5)
     return columns(
         bars(f"plain q, depth {depth}", words, listed, own),
         bars(f"q′ after {words.name(parent)}", words, given, own, "◆ the node picked"),

@@ -28,7 +28,7 @@ def two_scores(m: Material) -> Json:
     ]
     odds, family = list_share(lists, 0, int(draft.ranks[top]) - 1), draft.children[top]
     bonus, (depths, width) = record.verdict.bonus, lists.ids.shape
-    q = dict(pairs(record.candidates_behind(record.verdict.path[-1]), width))[bonus]
+    q = dict(pairs(record.candidates_after(record.verdict.path[-1]), width))[bonus]
     ordered = sorted(nodes, key=lambda row: -draft.scores[row])
     shown = columns(*(bars(f"depth {d + 1}", words, pairs(lists, 6, d)) for d in range(3)))
     scenes = [

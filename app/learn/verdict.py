@@ -97,7 +97,7 @@ def the_walk(m: Material) -> Json:
         [row for row, status in enumerate(record.status) if status == wanted]
         for wanted in (REJECTED, UNREACHED)
     )
-    listed = pairs(record.candidates_behind(end), 16)
+    listed = pairs(record.candidates_after(end), 16)
     rank = [token for token, _ in listed].index(bonus)
     score = float(draft.scores[end]) + listed[rank][1]
     offer = bars(f"q at depth {int(draft.depths[end]) + 1}", words, listed[:6], {bonus: CHOSEN},
