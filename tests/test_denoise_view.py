@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -170,7 +171,7 @@ def test_levels_are_columns_and_the_path_is_straight(found, tokens, seed):
     placed = layered(draft, path, ghost=True)
     assert placed.x.tolist() == draft.depths.tolist()
     assert {placed.y[row] for row in path} == {placed.ghost}
-    columns: dict[int, list[float]] = {int(draft.depths[path[-1]]) + 1: [placed.ghost]}
+    columns: dict[int, list[Any]] = {int(draft.depths[path[-1]]) + 1: [placed.ghost]}
     for row in range(len(draft)):
         columns.setdefault(int(draft.depths[row]), []).append(float(placed.y[row]))
     for column in columns.values():

@@ -116,7 +116,8 @@ class Peaks:
             return
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
             yield
-        events = sorted(seen.profiler.kineto_results.events(), key=lambda e: e.start_ns())
+        results: Any = seen.profiler and seen.profiler.kineto_results
+        events = sorted(results.events(), key=lambda e: e.start_ns())
         changes = [(e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]"]
         times, held = np.array([t for t, _ in changes]), np.cumsum([0, *(b for _, b in changes)])
         beside = held.astype(float)

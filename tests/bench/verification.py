@@ -15,15 +15,16 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
-from core.diffusion.graph import Pace, find_graph
-from core.diffusion.steps import simulate
 
+from core.diffusion.graph_files import load_graph
 from core.diffusion.models import load_diffusion
+from core.diffusion.nfe import simulate
+from core.diffusion.pace import Pace
 from core.diffusion.target import BidirectionalTarget, BlockCausalTarget, Layout
 from core.methods.loading import shipped
 from core.models import embedded
@@ -35,7 +36,7 @@ TRACES = (Path(__file__).parents[2] / "assets" / "traces").glob("*-denoise.jsonl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--model", default=embedded.NAME)
     parser.add_argument("--block", type=int, default=16)
     parser.add_argument("--context", type=int, default=256)
@@ -50,7 +51,7 @@ def main() -> None:
     prompt = rng.integers(100, 1000, options.context).tolist()
     target.begin(prompt, 4 * options.block, options.block)
     calls = {count: states_of(count, options.block, target.mask_id, rng) for count in DRAFTS}
-    seconds = {count: [] for count in DRAFTS}
+    seconds = {count: list[float]() for count in DRAFTS}
     heads, rows = [], {}
     score(target, calls[0], 1)  # the prompt joins the first call: not measured
     for _ in range(options.repeats):  # alternating, so that a noisy moment hits all
@@ -75,7 +76,7 @@ def speedups(options) -> dict[int, float]:
     pace = Pace()
     found = {0: 1.0}
     for count in DRAFTS[1:]:
-        graph = find_graph(str(count), embedded.NAME, pace)
+        graph = load_graph(str(count), embedded.NAME, pace)
         calls = sum(len(list(simulate(run.rounds, graph, pace))) for run in runs)
         found[count] = sum(len(run.rounds) for run in runs) / calls
     return found
@@ -104,7 +105,7 @@ def score(target, states: np.ndarray, read: int) -> float:
 
 def report(
     options,
-    seconds: dict[int, Sequence[float]],
+    seconds: Mapping[int, Sequence[float]],
     rows: dict[int, int],
     head: float,
     saved: dict[int, float],
