@@ -137,6 +137,7 @@ def method_named(name, sampling):
         "conditional": lambda: toys.ConditionalDrafter(text),
         "adversarial conditional": lambda: toys.ConditionalDrafter(text, adversarial=True),
         "path": lambda: toys.PathDrafter(text),
+        "pld": lambda: toys.pld_drafter(),
     }
     builders = {
         "best-first": best_first,
@@ -152,13 +153,14 @@ def method_named(name, sampling):
 METHODS = (
     "treeflash+best-first", "dart+continuity", "dflash+continuity", "dart+best-first",
     "treeflash+chain", "treeflash+opt-tree", "dart+opt-tree", "conditional+best-first",
-    "path+best-first", "path+opt-tree", "path+chain",
+    "path+best-first", "path+opt-tree", "path+chain", "pld+chain",
 )  # fmt: skip
 OTHERS = (
     "noisy+continuity", "noisy+continuity without grams", "conditional+chain",
     "conditional+opt-tree 0.3", "adversarial conditional+best-first", "dart reduced+best-first",
     "treeflash+continuity",
 )  # fmt: skip
+SILENT = ("pld+chain",)  # these draft nothing in some rounds
 SHORT_RULES = {"greedy": GREEDY, "hot": HOT}
 
 
@@ -170,7 +172,8 @@ def test_every_method_writes_plain_decodings_text(name, budget, rule):
     found = run(method_named(name, sampling), STEPS, sampling, budget)
     assert found.tokens == plain(STEPS, sampling)
     assert found.target.forwards == 1 + len(found.rounds)
-    assert all(1 <= r.draft.nodes <= budget for r in found.rounds)
+    least = 0 if name in SILENT else 1
+    assert all(least <= r.draft.nodes <= budget for r in found.rounds)
 
 
 @pytest.mark.parametrize("rule", SHORT_RULES)

@@ -47,6 +47,7 @@ from core.methods.dart.model import DartConfig, DartModel, Head, feature_layers
 from core.methods.dart.search import ContinuitySearch
 from core.methods.dflash.drafter import DFlashDrafter
 from core.methods.dflash.model import DFlashConfig, DFlashModel
+from core.methods.pld import PldOptions, PromptLookup
 from core.methods.treeflash import TreeFlashOptions
 from core.methods.treeflash.drafter import TreeFlashDrafter
 from core.methods.treeflash.model import TreeFlashModel
@@ -531,6 +532,11 @@ def dart_drafter(
         feature_layers(4),
         temperature,
     )
+
+
+def pld_drafter(stops: Sequence[int] = (), **options) -> PromptLookup:
+    facts = SimpleNamespace(vocabulary=VOCABULARY, stop_ids=frozenset(stops))
+    return PromptLookup(facts, None, PldOptions(**options))
 
 
 def moved(drafter, device):

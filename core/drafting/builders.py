@@ -69,6 +69,8 @@ class SampledChain:
             if whole is None:
                 raise UserError("speculative sampling needs a drafter that tells all of q")
             row = whole[-1:]
+            if not (row > -math.inf).any():  # nothing is drafted after this token
+                break
             token = int(sampler.choose(row, [len(text) + depth])[0])
             log_q.append(float(row[0, token]))
             path.append(token)

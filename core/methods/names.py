@@ -12,11 +12,13 @@ METHODS = {
     "ddtree": "core.methods.ddtree:METHOD",
     "treeflash": "core.methods.treeflash:METHOD",
     "dart": "core.methods.dart:METHOD",
+    "pld": "core.methods.pld:METHOD",
 }
 DRAFTERS = {
     "dflash": "core.methods.dflash:DRAFTER",
     "treeflash": "core.methods.treeflash:DRAFTER",
     "dart": "core.methods.dart:DRAFTER",
+    "pld": "core.methods.pld:DRAFTER",
 }
 BUILDERS = {
     "chain": "core.methods.builders:CHAIN",

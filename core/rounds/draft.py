@@ -153,6 +153,10 @@ class Proposal:
         return self.lists is self.by_depth
 
     def behind(self, row: int) -> Candidates | None:
-        """The list behind a row; None where there is none."""
+        """The list behind a row, without places that hold no token; None where there is none."""
         at = int(self.after[row])
-        return Candidates(self.lists.ids[at], self.lists.log_q[at]) if at >= 0 else None
+        if at < 0:
+            return None
+        ids, log_q = self.lists.ids[at], self.lists.log_q[at]
+        held = np.isfinite(log_q)
+        return Candidates(ids, log_q) if held.all() else Candidates(ids[held], log_q[held])
