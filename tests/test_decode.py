@@ -11,7 +11,7 @@ import torch
 from analysis.probe import observe
 from core.decoding.decode import Decoder, Stopwatch, decode, new_tokens
 from core.decoding.request import Settings
-from core.drafting.builders import Chain, OptTree, best_first
+from core.drafting.builders import Chain, OptTree, SampledChain, best_first
 from core.errors import UserError
 from core.models.target import Target
 from core.rounds.draft import MAX_BUDGET
@@ -138,10 +138,12 @@ def method_named(name, sampling):
         "adversarial conditional": lambda: toys.ConditionalDrafter(text, adversarial=True),
         "path": lambda: toys.PathDrafter(text),
         "pld": lambda: toys.pld_drafter(),
+        "sps": lambda: toys.sps_drafter(),
     }
     builders = {
         "best-first": best_first,
         "chain": Chain(),
+        "sampled-chain": SampledChain(coupled=True),
         "opt-tree": OptTree(),
         "opt-tree 0.3": OptTree(0.3),
         "continuity": toys.continuity(text[:150]),
@@ -154,6 +156,7 @@ METHODS = (
     "treeflash+best-first", "dart+continuity", "dflash+continuity", "dart+best-first",
     "treeflash+chain", "treeflash+opt-tree", "dart+opt-tree", "conditional+best-first",
     "path+best-first", "path+opt-tree", "path+chain", "pld+chain",
+    "sps+sampled-chain", "sps+best-first",
 )  # fmt: skip
 OTHERS = (
     "noisy+continuity", "noisy+continuity without grams", "conditional+chain",

@@ -8,7 +8,13 @@ import pytest
 from core.methods.names import BUILDERS, DRAFTERS, METHODS, PLAIN
 
 ROOT = Path(__file__).resolve().parent.parent
-COMMON = {PLAIN, "chain", "best-first", "opt-tree"}  # builders that belong to no method
+COMMON = {
+    PLAIN,
+    "chain",
+    "best-first",
+    "opt-tree",
+    "sampled-chain",
+}  # builders that belong to no method
 NAMES = (METHODS.keys() | DRAFTERS.keys() | BUILDERS.keys()) - COMMON
 # The list itself, the shipped examples (a document), and the course (text).
 ELSEWHERE = ("core/methods/", "app/studio/shipped.py", "app/learn/")

@@ -146,7 +146,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         "a folder, a Hugging Face id (ID@REVISION), or your own preset FILE.toml",
     )  # fmt: skip
     group.add_argument(
-        "--drafter", metavar="PATH|ID",
+        "--drafter", "--draft-model", metavar="PATH|ID",
         help="the drafter's checkpoint (default: the preset's, or the one that ships)",
     )  # fmt: skip
     group.add_argument(

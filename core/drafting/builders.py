@@ -10,15 +10,27 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numba
 import numpy as np
 
-from core.drafting.session import NO_STATE, ROOT_STATE, DraftSession, FactorisedSession
+from core.drafting.session import (
+    MIN_LISTED,
+    NO_STATE,
+    ROOT_STATE,
+    DraftSession,
+    FactorisedSession,
+)
 from core.drafting.states import Rows, StateTable
 from core.errors import UserError
-from core.rounds.draft import Array, Candidates, Draft
+from core.rounds.draft import CHILDLESS, NOT_ASKED, Array, Candidates, Draft, Proposal
 from core.rounds.round import GREEDY, Sampling
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from core.verification.sampling import TargetSampler
 
 
 @dataclass(frozen=True)
@@ -44,37 +56,58 @@ class Chain:
 
 @dataclass(frozen=True)
 class SampledChain:
-    """A chain of tokens drawn from q, as speculative sampling needs it (Leviathan et al., 2023).
+    """A chain of tokens drawn from q. The same temperature, top-k and top-p act on q as on p.
 
-    Draws depend on nothing but the seed and the token's position in the text. The same temperature,
-    top-k and top-p act on q as on p.
+    Draws depend on nothing but the seed and the token's position in the text. They have noise of
+    their own, as speculative sampling needs it (Leviathan et al., 2023), or, ``coupled``, the
+    target's: its own token is then the drafted one with probability (1 − TV)/(1 + TV) at least.
 
-    sampling  the run's; ``decode`` fills it in
+    sampling  the run's; ``decode`` fills it in. Greedy, it is ``Chain``
     """
 
     sampling: Sampling = GREEDY
-    reads: int = 1 << 30  # a drawn token can be any of the vocabulary
+    coupled: bool = False
+    reads: int = 1
 
     def for_sampling(self, sampling: Sampling) -> SampledChain:
         """The same builder for a run's sampling."""
         return replace(self, sampling=sampling)
 
     def __call__(self, session: DraftSession, text: Sequence[int], budget: int) -> Draft:
-        from core.verification.sampling import DRAFT_STREAM, TargetSampler  # torch: only here
+        """Raises UserError for a drafter that cannot tell all of q."""
+        # torch: only here
+        from core.verification.sampling import DRAFT_STREAM, TARGET_STREAM, TargetSampler
 
-        sampler, path = TargetSampler(self.sampling, DRAFT_STREAM), [text[-1]]
-        log_q: list[float] = []
-        for depth in range(min(budget, session.max_depth)):
+        if self.sampling.greedy:
+            return Chain()(session, text, budget)
+        sampler = TargetSampler(self.sampling, TARGET_STREAM if self.coupled else DRAFT_STREAM)
+        path, lists = [text[-1]], list[Candidates]()
+        depth = min(budget, session.max_depth)
+        while len(lists) < depth:
             whole = session.log_q(path)
             if whole is None:
-                raise UserError("speculative sampling needs a drafter that tells all of q")
-            row = whole[-1:]
-            if not (row > -math.inf).any():  # nothing is drafted after this token
+                raise UserError("a sampled chain needs a drafter that tells all of q")
+            lists.append(_drawn(sampler, whole[-1:], len(text) + len(lists)))
+            if lists[-1].log_q[0] == -np.inf:  # nothing is drafted after this token
                 break
-            token = int(sampler.choose(row, [len(text) + depth])[0])
-            log_q.append(float(row[0, token]))
-            path.append(token)
-        return Draft.chain(path, log_q)
+            path.append(int(lists[-1].ids[0]))
+        return _chain_of(path, lists, session.max_depth)
+
+
+def _drawn(sampler: TargetSampler, log_q: Tensor, position: int) -> Candidates:
+    """The tokens that win the draw from log q [1, V], the drawn one first; [S]."""
+    best = sampler.scores(log_q, [position]).topk(min(MIN_LISTED, log_q.shape[-1]))
+    odds = log_q.gather(1, best.indices).masked_fill(best.values == -math.inf, -math.inf)
+    return Candidates(best.indices[0].cpu().numpy(), odds[0].float().cpu().numpy())
+
+
+def _chain_of(path: list[int], lists: list[Candidates], last: int) -> Draft:
+    """The chain of drawn tokens, with the lists they are the first of."""
+    draft = Draft.chain(path, [float(each.log_q[0]) for each in lists[: len(path) - 1]])
+    after = np.arange(len(path), dtype=np.int32)
+    after[len(lists) :] = NOT_ASKED if len(lists) < last else CHILDLESS
+    offered = Candidates(np.stack([c.ids for c in lists]), np.stack([c.log_q for c in lists]))
+    return replace(draft, proposal=Proposal(offered, after, last, read=1))
 
 
 def best_first(session: DraftSession, text: Sequence[int], budget: int) -> Draft:

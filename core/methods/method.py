@@ -268,6 +268,7 @@ class BuilderInfo:
     optimal whether a draft holds the most probable prefixes of all that is listed: a function of
             the options, or None for a builder that never promises it
     files   options that name a file which a preset of the target may provide
+    rule    the verification rule that its drafts need, by its options, as in ``Method.rule``
     """
 
     name: str
@@ -279,6 +280,7 @@ class BuilderInfo:
     optimal: Callable[[Any], bool] | None = None
     explain: Explanation | None = None
     files: tuple[str, ...] = ()
+    rule: Callable[[Any], str] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,7 +289,7 @@ class Method:
 
     drafter  its name in the registry, or a ``DrafterInfo``; None: plain decoding
     builder  its name in the registry, a ``BuilderInfo``, or a builder itself
-    rule     lazy reference to a verification rule; "": the target's own token
+    rule     lazy reference to a verification rule; "": the builder's, or the target's own token
     options  defaults that differ from those of the parts
     """
 
@@ -338,6 +340,13 @@ class Method:
         if info is None:
             return self.builder
         return lazy(info.make)(facts, made_options(info.options, values))
+
+    def rule_for(self, values: Options) -> str:
+        """The verification rule with these options, as ``rule`` names one."""
+        info = self.builder_info
+        if self.rule or info is None or info.rule is None:
+            return self.rule
+        return info.rule(made_options(info.options, values))
 
     def resolve(self, values: Options) -> dict[str, Value]:
         """Every option with its value. Raises UserError for an unknown option or a bad value."""

@@ -13,16 +13,19 @@ METHODS = {
     "treeflash": "core.methods.treeflash:METHOD",
     "dart": "core.methods.dart:METHOD",
     "pld": "core.methods.pld:METHOD",
+    "sps": "core.methods.sps:METHOD",
 }
 DRAFTERS = {
     "dflash": "core.methods.dflash:DRAFTER",
     "treeflash": "core.methods.treeflash:DRAFTER",
     "dart": "core.methods.dart:DRAFTER",
     "pld": "core.methods.pld:DRAFTER",
+    "sps": "core.methods.sps:DRAFTER",
 }
 BUILDERS = {
     "chain": "core.methods.builders:CHAIN",
     "best-first": "core.methods.builders:BEST_FIRST",
     "opt-tree": "core.methods.builders:OPT_TREE",
+    "sampled-chain": "core.methods.builders:SAMPLED_CHAIN",
     "continuity": "core.methods.dart:BUILDER",
 }

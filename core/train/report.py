@@ -84,7 +84,7 @@ def load(engine: Engine, methods: Sequence[str], options: Mapping[str, Any]) -> 
     for name in methods:
         if find(name).drafter is None:
             raise UserError(f"{name} has no drafter: its rounds have one token each")
-        if find(name).rule:
+        if find(name).rule_for(find(name).resolve(options)):
             raise UserError(f"{name} accepts by a rule of its own: its rounds cannot be simulated")
     return [engine.method(name, options) for name in methods]
 
