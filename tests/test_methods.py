@@ -56,7 +56,16 @@ def defaults(method: Method) -> Options:
 
 
 def test_every_listed_name_is_declared_in_its_home():
-    assert list(METHODS) == ["ar", "dflash", "ddtree", "treeflash", "dart", "pld", "sps"]
+    assert list(METHODS) == [
+        "ar",
+        "dflash",
+        "ddtree",
+        "treeflash",
+        "dart",
+        "pld",
+        "sps",
+        "lookahead",
+    ]
     for name, method in listed().items():
         assert find(name) is built_in(name) is method
         assert method.title and method.about and 1 <= method.budget <= 1024
@@ -166,6 +175,7 @@ TOYS = {
     "dart": toys.dart_drafter,
     "pld": toys.pld_drafter,
     "sps": toys.sps_drafter,
+    "lookahead": toys.lookahead_drafter,
 }
 FACTS = toys.SimpleNamespace(name="toy", vocabulary=toys.VOCABULARY, stop_ids=frozenset())
 

@@ -47,6 +47,7 @@ from core.methods.dart.model import DartConfig, DartModel, Head, feature_layers
 from core.methods.dart.search import ContinuitySearch
 from core.methods.dflash.drafter import DFlashDrafter
 from core.methods.dflash.model import DFlashConfig, DFlashModel
+from core.methods.lookahead import Lookahead, LookaheadOptions
 from core.methods.pld import PldOptions, PromptLookup
 from core.methods.sps.drafter import LmDrafter
 from core.methods.treeflash import TreeFlashOptions
@@ -538,6 +539,10 @@ def dart_drafter(
 def pld_drafter(stops: Sequence[int] = (), **options) -> PromptLookup:
     facts = SimpleNamespace(vocabulary=VOCABULARY, stop_ids=frozenset(stops))
     return PromptLookup(facts, None, PldOptions(**options))
+
+
+def lookahead_drafter(**options) -> Lookahead:
+    return Lookahead(SimpleNamespace(vocabulary=VOCABULARY), None, LookaheadOptions(**options))
 
 
 @cache

@@ -158,6 +158,20 @@ class LearnsFromVerdicts(Drafter, Protocol):
         ...
 
 
+@runtime_checkable
+class AddsSideRows(LearnsFromVerdicts, Protocol):
+    """A drafter that has the target score rows of its own beside the draft."""
+
+    @property
+    def side_rows(self) -> int:
+        """How many, at most. They do not count toward the budget."""
+        ...
+
+    def beside(self, draft: Draft) -> Draft:
+        """The draft with these rows (``Draft.with_side``); called after the builder."""
+        ...
+
+
 class Builder(Protocol):
     """Turns a session into a draft of at most ``budget`` nodes; a pure function of its arguments.
 

@@ -201,7 +201,7 @@ class Explanation:
 
 # ── drafters, builders, methods ──────────────────────────────────────────────────────────────────
 
-BY_DEPTH, BY_PREVIOUS, BY_PATH = "depth", "token before", "path"
+BY_DEPTH, BY_PREVIOUS, BY_PATH, BY_RUN = "depth", "token before", "path", "run"
 
 
 class TargetFacts(Protocol):
@@ -238,8 +238,9 @@ class DrafterInfo:
 
     load        lazy reference or function: (language, folder or None, options) → Drafter
     options     its options dataclass
-    states      what its q depends on: BY_DEPTH, BY_PREVIOUS or BY_PATH. What-if and calibration
-                can list the states of the first two; of the third there are too many.
+    states      what its q depends on: BY_DEPTH, BY_PREVIOUS, BY_PATH, or BY_RUN: on the rounds of
+                its run too. What-if can list the states of the first two, of the third there are
+                too many; of the last a text tells nothing, so calibration cannot ask it either.
     checkpoint  None: it has no weights
     training    lazy reference to its ``Training`` (``core.train.student``); "" when it is not
                 trained here

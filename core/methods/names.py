@@ -14,6 +14,7 @@ METHODS = {
     "dart": "core.methods.dart:METHOD",
     "pld": "core.methods.pld:METHOD",
     "sps": "core.methods.sps:METHOD",
+    "lookahead": "core.methods.lookahead:METHOD",
 }
 DRAFTERS = {
     "dflash": "core.methods.dflash:DRAFTER",
@@ -21,6 +22,7 @@ DRAFTERS = {
     "dart": "core.methods.dart:DRAFTER",
     "pld": "core.methods.pld:DRAFTER",
     "sps": "core.methods.sps:DRAFTER",
+    "lookahead": "core.methods.lookahead:DRAFTER",
 }
 BUILDERS = {
     "chain": "core.methods.builders:CHAIN",
