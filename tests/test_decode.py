@@ -11,7 +11,7 @@ import torch
 from analysis.probe import observe
 from core.decoding.decode import Decoder, Stopwatch, decode, new_tokens
 from core.decoding.request import Settings
-from core.drafting.builders import Chain, OptTree, SampledChain, best_first
+from core.drafting.builders import AsFarAsItPays, Chain, OptTree, SampledChain, best_first
 from core.errors import UserError
 from core.models.target import Target
 from core.rounds.draft import MAX_BUDGET
@@ -144,6 +144,7 @@ def method_named(name, sampling):
     builders = {
         "best-first": best_first,
         "chain": Chain(),
+        "cost-aware": AsFarAsItPays(20.0, 0.1, "worth"),
         "sampled-chain": SampledChain(coupled=True),
         "opt-tree": OptTree(),
         "opt-tree 0.3": OptTree(0.3),
@@ -158,6 +159,7 @@ METHODS = (
     "treeflash+chain", "treeflash+opt-tree", "dart+opt-tree", "conditional+best-first",
     "path+best-first", "path+opt-tree", "path+chain", "pld+chain",
     "sps+sampled-chain", "sps+best-first", "lookahead+best-first",
+    "dflash+cost-aware", "path+cost-aware",
 )  # fmt: skip
 OTHERS = (
     "noisy+continuity", "noisy+continuity without grams", "conditional+chain",
@@ -194,7 +196,7 @@ def test_every_method_with_1024_nodes_writes_plain_decodings_text(name, rule):
     sampling = SHORT_RULES[rule]
     found = run(method_named(name, sampling), 12, sampling, 1024)
     assert found.tokens == plain(STEPS, sampling)[:12]
-    few = ("chain", "conditional", "lookahead")  # these have fewer prefixes
+    few = ("chain", "conditional", "lookahead", "cost")  # these have fewer prefixes
     if not any(word in name for word in few):
         assert all(r.draft.nodes == 1024 for r in found.rounds)
 

@@ -111,6 +111,9 @@ CASES = [
     ("dflash+opt-tree", 64, {"gain": 0.4}),
     ("dflash+continuity", 25, {"ngram_weight": 0.1}),
     ("treeflash+continuity", 25, {"candidates": 3, "siblings": 3}),
+    ("caddtree", 40, {"node_ms": 0.5}),
+    ("caddtree", 5, {"node_ms": 4.0}),
+    ("treeflash+cost-aware", 40, {"candidates": 12, "siblings": 14, "node_ms": 1.0}),
 ]
 
 

@@ -125,6 +125,36 @@ def best_first(session: DraftSession, text: Sequence[int], budget: int) -> Draft
 
 
 @dataclass(frozen=True)
+class AsFarAsItPays:
+    """Best-first with a budget chosen every round, at most the one given (CaDDTree).
+
+    A round of n nodes is expected to commit 1 + Σ q(u) tokens and takes ``fixed`` + ``node``·n
+    milliseconds. Every node is less probable than the one before, so tokens per time rise to one
+    maximum: the search ends before the first node that would lower them.
+
+    note  name of the note that says what each node is worth: the tokens per time that it adds, over
+          those of the nodes before it
+    """
+
+    fixed: float
+    node: float
+    note: str
+
+    def __call__(self, session: DraftSession, text: Sequence[int], budget: int) -> Draft:
+        table = StateTable(session)
+
+        def search() -> Rows:
+            known = (table.log_q, table.next, table.row_of, budget)
+            return Rows(*_best_first(*known, self.fixed, self.node))
+
+        rows = Rows.none() if table.empty else table.complete(search)
+        gains = np.exp(rows.scores)
+        tokens, spent = 1 + gains.cumsum() - gains, self.fixed + self.node * np.arange(len(gains))
+        worth = {self.note: gains * spent / (self.node * tokens)}
+        return table.draft(text[-1], replace(rows, notes=worth))
+
+
+@dataclass(frozen=True)
 class OptTree:
     """OPT-Tree (Wang et al., TACL 2025): level by level, the best ``budget`` nodes each, then the
     best of all levels.
@@ -280,9 +310,10 @@ def _sift_down(heap, key, size):
 
 
 @numba.njit(cache=True)
-def _best_first(log_q, leads, row_of, budget):
+def _best_first(log_q, leads, row_of, budget, fixed=0.0, node=0.0):
     """Pop the best prefix; push its next sibling and its first child. Entries are never reused,
-    so an entry's number is the order of discovery and breaks ties. Unknown states are leaves."""
+    so an entry's number is the order of discovery and breaks ties. Unknown states are leaves.
+    Where a node costs something (``AsFarAsItPays``), the first that does not pay ends it."""
     width = log_q.shape[1]
     room = 2 * budget + 1
     key = np.empty(room, np.float64)
@@ -300,8 +331,14 @@ def _best_first(log_q, leads, row_of, budget):
     key[0], above[0], level[0], state[0], rank[0], heap[0] = log_q[row_of[0], 0], 0, 1, 0, 0, 0
     base[0] = 0.0
     entries, size, row = 1, int(key[0] > -np.inf), 0
+    tokens = 1.0
     while row < budget and size > 0:
         entry = heap[0]
+        if node > 0.0:
+            gain = np.exp(key[entry])
+            if gain * (fixed + node * row) < node * tokens:
+                break
+            tokens += gain
         size -= 1
         heap[0] = heap[size]
         if size > 0:

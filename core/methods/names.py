@@ -10,6 +10,7 @@ METHODS = {
     PLAIN: "core.methods.plain:METHOD",
     "dflash": "core.methods.dflash:METHOD",
     "ddtree": "core.methods.ddtree:METHOD",
+    "caddtree": "core.methods.caddtree:METHOD",
     "treeflash": "core.methods.treeflash:METHOD",
     "dart": "core.methods.dart:METHOD",
     "pld": "core.methods.pld:METHOD",
@@ -29,5 +30,6 @@ BUILDERS = {
     "best-first": "core.methods.builders:BEST_FIRST",
     "opt-tree": "core.methods.builders:OPT_TREE",
     "sampled-chain": "core.methods.builders:SAMPLED_CHAIN",
+    "cost-aware": "core.methods.caddtree:BUILDER",
     "continuity": "core.methods.dart:BUILDER",
 }
