@@ -24,6 +24,7 @@ from analysis.collection import (
     Collection,
     CollectionHeader,
     Limits,
+    check_asked_anywhere,
     drafter_key,
     not_listable,
     write,
@@ -110,6 +111,7 @@ def source_of(engine: Engine, methods: Sequence[str], values: Mapping[str, Value
     language, drafters, options, weights = engine.prepare(), {}, {}, {}
     unused = set(values)
     for method in methods:
+        check_asked_anywhere(method)
         key, names = drafter_key(method), [o.name for o in find(method).drafter_options]
         own = {name: values[name] for name in names if name in values}
         unused -= set(own)

@@ -32,7 +32,7 @@ from safetensors.numpy import save_file
 from core.errors import UserError
 from core.files import read_arrays, replacing
 from core.json_input import parse_json
-from core.methods.method import BY_PATH, BY_PREVIOUS, Value
+from core.methods.method import BY_PATH, BY_PREVIOUS, BY_RUN, Value
 from core.methods.registry import find, listed
 from core.ngram.store import MAX_VOCABULARY
 from core.rounds.draft import Array, Candidates
@@ -297,18 +297,29 @@ def drafter_key(method: str) -> str:
 def check_listable(method: str) -> None:
     """Raises UserError for a method whose drafter's states a file cannot hold."""
     info = find(method).drafter_info
-    if info is not None and info.states == BY_PATH:
-        raise UserError(not_listable(method))
+    if info is not None and info.states in _UNLISTABLE:
+        raise UserError(not_listable(method, info.states))
     if info is not None and info.states == BY_PREVIOUS and not info.recorded:
         raise UserError(f"the drafter of {method} does not say how a collected file answers for it")
 
 
-def not_listable(name: str) -> str:
+def check_asked_anywhere(method: str) -> None:
+    """Raises UserError for a method whose drafter cannot be asked at any place of any text."""
+    info = find(method).drafter_info
+    if info is not None and info.states == BY_RUN:
+        raise UserError(not_listable(method, BY_RUN))
+
+
+def not_listable(name: str, states: str = BY_PATH) -> str:
     """Why a drafter can be neither collected nor simulated, in one sentence."""
-    return (
-        f"{name} cannot be collected or simulated: its drafter depends on the whole path before a "
-        "token, and there are too many paths to list (calibrate works)"
-    )
+    return f"{name} cannot be collected or simulated{_UNLISTABLE[states]}"
+
+
+_UNLISTABLE = {
+    BY_PATH: ": its drafter depends on the whole path before a token, and there are too many paths "
+    "to list (calibrate works)",
+    BY_RUN: " or calibrated: its drafter learns from the rounds of its own run",
+}
 
 
 def drafter_shapes(name: str, starts: int, limits: Limits) -> dict[str, tuple[int, ...]]:

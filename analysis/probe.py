@@ -64,6 +64,10 @@ def _probe(scene: Scene) -> Probe | None:
     log_q = session.log_q(draft.tokens[rows].tolist())
     if log_q is None:
         return None
+    said = int((log_q > -torch.inf).any(-1).int().cumprod(0).sum())  # depths with a proposal
+    if not said:
+        return None
+    rows, log_q = rows[:said], log_q[:said]
     p = scene.logits[rows].float().softmax(-1)
     log_q = log_q.to(p.device)
     q = log_q.exp()
@@ -77,14 +81,16 @@ def _probe(scene: Scene) -> Probe | None:
 
 
 def tvd(q: Tensor, p: Tensor) -> Tensor:
-    """Total variation distance ½ Σ_v |q(v) − p(v)| of each row [d, V] → [d]."""
-    return (q - p).abs().sum(-1) / 2
+    """Total variation distance ½ Σ_v |q(v) − p(v)| of each row [d, V] → [d]; 1 where the drafter
+    proposes nothing."""
+    return torch.where(q.any(-1), (q - p).abs().sum(-1) / 2, 1.0)
 
 
 def coverage(scores: Tensor, p: Tensor) -> np.ndarray:
     """C_K = Σ_{l≤K} p(x̂^(l)) for K = 1 … 16, float32 [d, 16]; x̂ the best of ``scores`` [d, V]."""
-    best = scores.topk(min(COVERAGE, scores.shape[-1])).indices
-    covered = _array(p.gather(1, best).cumsum(1))
+    best = scores.topk(min(COVERAGE, scores.shape[-1]))
+    listed = p.gather(1, best.indices) * (best.values > -torch.inf)  # q = 0 is no proposal
+    covered = _array(listed.cumsum(1))
     found = np.empty((len(covered), COVERAGE), np.float32)
     found[:] = covered[:, -1:]  # a vocabulary of fewer than 16 is covered by them all
     found[:, : covered.shape[1]] = covered

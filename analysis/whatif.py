@@ -18,6 +18,7 @@ from core.decoding.request import check_budget
 from core.drafting.session import (
     Builder,
     DraftSession,
+    DrawsTokens,
     FactorisedSession,
     RecordedSession,
     reads,
@@ -27,7 +28,7 @@ from core.errors import UserError
 from core.methods.method import BuilderInfo, Method, Options, Value, lazy, made_options
 from core.methods.registry import find
 from core.rounds.draft import Candidates, Draft
-from core.rounds.round import Round
+from core.rounds.round import Round, Sampling
 from core.verification.simulate import lengths, verdict
 
 NEVER = 1 << 30
@@ -93,7 +94,10 @@ class Simulation:
         info = chosen.drafter_info
         self._drafter = drafter_key(method)
         self._recorded = lazy(info.recorded) if info and self.limits.candidates else None
-        self.builder: Builder = chosen.make_builder(collection.header, self.options)
+        builder = chosen.make_builder(collection.header, self.options)
+        if isinstance(builder, DrawsTokens):
+            builder = builder.for_sampling(Sampling(**collection.header.sampling))
+        self.builder: Builder = builder
         self.nested = chosen.builder_info is not None and chosen.builder_info.nested
         self._optimal = _optimal(chosen.builder_info, self.options)
         self.default_budget = chosen.budget

@@ -148,9 +148,13 @@ def test_every_method_of_a_preset_writes_what_plain_decoding_writes(shelf, cache
     engine = Engine(named(shelf, family), "cpu")
     engine.check(*listed())
     fetch.fetch(engine.preset)
-    expected = tokens(engine, "ar")
-    for method in listed():
-        assert tokens(engine, method) == expected
+    expected, checked = tokens(engine, "ar"), 0
+    for name, method in listed().items():
+        info = method.drafter_info
+        if info is None or not info.checkpoint or info.name in engine.preset.drafters:
+            assert tokens(engine, name) == expected
+            checked += 1
+    assert checked >= 5
 
 
 def test_a_header_holds_the_template(shelf, cache):

@@ -47,6 +47,9 @@ from core.methods.dart.model import DartConfig, DartModel, Head, feature_layers
 from core.methods.dart.search import ContinuitySearch
 from core.methods.dflash.drafter import DFlashDrafter
 from core.methods.dflash.model import DFlashConfig, DFlashModel
+from core.methods.lookahead import Lookahead, LookaheadOptions
+from core.methods.pld import PldOptions, PromptLookup
+from core.methods.sps.drafter import LmDrafter
 from core.methods.treeflash import TreeFlashOptions
 from core.methods.treeflash.drafter import TreeFlashDrafter
 from core.methods.treeflash.model import TreeFlashModel
@@ -531,6 +534,28 @@ def dart_drafter(
         feature_layers(4),
         temperature,
     )
+
+
+def pld_drafter(stops: Sequence[int] = (), **options) -> PromptLookup:
+    facts = SimpleNamespace(vocabulary=VOCABULARY, stop_ids=frozenset(stops))
+    return PromptLookup(facts, None, PldOptions(**options))
+
+
+def lookahead_drafter(**options) -> Lookahead:
+    return Lookahead(SimpleNamespace(vocabulary=VOCABULARY), None, LookaheadOptions(**options))
+
+
+@cache
+def draft_model(noise: float = 0.02):
+    """A causal LM that resembles the toy target: the same weights and some noise."""
+    made, rng = copy.deepcopy(model()), torch.Generator().manual_seed(7)
+    for parameter in made.parameters():
+        parameter.data += noise * torch.randn(parameter.shape, generator=rng, dtype=torch.float64)
+    return made
+
+
+def sps_drafter(depth: int = 5, noise: float = 0.02) -> LmDrafter:
+    return LmDrafter(draft_model(noise), depth)
 
 
 def moved(drafter, device):

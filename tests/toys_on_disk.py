@@ -21,7 +21,7 @@ BYTES = 257  # every byte and a mask token
 def save_toys(folder: Path) -> tuple[Path, Path]:
     """The folders of the target and of its DFlash drafter.
 
-    Beside them lie a TreeFlash and a DART drafter and an n-gram store.
+    Beside them lie a TreeFlash and a DART drafter, a draft language model and an n-gram store.
     """
     target, drafter = folder / "target", folder / "drafter"
     toys._make("llama", 0, BYTES, ATTENTION).float().save_pretrained(target)
@@ -36,6 +36,9 @@ def save_toys(folder: Path) -> tuple[Path, Path]:
     conditioned = toys.treeflash_model(mask_token_id=BYTES - 1, **sizes)
     treeflash.save_model(conditioned, folder / "treeflash")
     dart.save_model(toys.dart_model(draft_vocab_size=BYTES, **sizes), folder / "dart")
+    draft = folder / "sps"
+    toys._make("llama", 1, BYTES, ATTENTION).float().save_pretrained(draft)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(draft)
     text = list(b"the cat sat on the mat and the cat sat on the hat")
     build_store([text], folder / "grams.safetensors", BYTES)
     return target, drafter

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from core.errors import UserError
-from core.methods.method import BY_PATH
+from core.methods.method import BY_PATH, BY_RUN
 from core.methods.names import METHODS
 from core.methods.registry import find, listed
 from core.models.embedded import NAME as EMBEDDED
@@ -121,9 +121,10 @@ def add_drafter_options(
     ``listable``: only those whose states a file can hold.
     """
     names: dict[str, str] = {}
+    left_out = (BY_PATH, BY_RUN) if listable else (BY_RUN,)
     for name, found in listed().items():
         info = found.drafter_info
-        if info is not None and not (listable and info.states == BY_PATH):
+        if info is not None and info.states not in left_out:
             names.setdefault(info.name, name)
     default = list(names.values())
     parser.add_argument(
@@ -146,7 +147,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         "a folder, a Hugging Face id (ID@REVISION), or your own preset FILE.toml",
     )  # fmt: skip
     group.add_argument(
-        "--drafter", metavar="PATH|ID",
+        "--drafter", "--draft-model", metavar="PATH|ID",
         help="the drafter's checkpoint (default: the preset's, or the one that ships)",
     )  # fmt: skip
     group.add_argument(

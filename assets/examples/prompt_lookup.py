@@ -1,4 +1,6 @@
-"""Prompt lookup as a method of one's own: what followed the last two tokens may follow again.
+"""A method of one's own: what followed the last two tokens may follow again.
+
+The listed `pld` copies from one place. This one counts all places, so it can draft a tree.
 
 python -m app run --method assets/examples/prompt_lookup.py \\
     --prompt "Write a poem in which every line begins with the words In the morning."
@@ -45,7 +47,7 @@ class PromptLookup:
 
 
 METHOD = Method(
-    "Prompt lookup",
+    "Prompt counts",
     DrafterInfo("prompt-lookup", "what followed the last two tokens", PromptLookup, Options),
     "best-first",
     budget=16,

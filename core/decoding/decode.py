@@ -13,6 +13,7 @@ from torch import Tensor
 
 from core.decoding.request import Settings
 from core.drafting.session import (
+    AddsSideRows,
     Builder,
     Children,
     Drafter,
@@ -86,7 +87,8 @@ def decode(
     drafter, builder, rule = method.drafter, method.builder, method.rule(settings.sampling)
     if isinstance(builder, DrawsTokens):
         builder = builder.for_sampling(settings.sampling)
-    reserve = settings.max_new_tokens + bucket(settings.budget + 1)
+    side = drafter.side_rows if isinstance(drafter, AddsSideRows) else 0
+    reserve = settings.max_new_tokens + bucket(settings.budget + 1 + side)
     prefilled = target.prefill(list(prompt), reserve)
     root = int(rule.sampler.choose(prefilled.logits, [len(prompt)])[0])
     left = settings.max_new_tokens - 1
@@ -107,6 +109,8 @@ def decode(
             session = drafter.begin(root, width_for(builder, settings.budget))
             clock.lap("draft")
             draft = builder(TimedSession(session, clock), text, settings.budget)
+            if isinstance(drafter, AddsSideRows):
+                draft = drafter.beside(draft)
             clock.lap("build")
         scores = target.score(draft)
         clock.lap("verify")

@@ -128,7 +128,8 @@ class Engine:
             builder = self._builders.get(
                 (method, tuple(values.items())), lambda: self._builder(method, values, language)
             )
-        return Decoder(name, drafter, builder, lazy(method.rule) if method.rule else TargetTokens)
+        rule = method.rule_for(values)
+        return Decoder(name, drafter, builder, lazy(rule) if rule else TargetTokens)
 
     def drafter(self, name: str, options: Mapping[str, Value] | None = None) -> Drafter | None:
         """The method's drafter, loaded; None for plain decoding. One that serves several methods is

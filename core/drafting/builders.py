@@ -10,15 +10,27 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numba
 import numpy as np
 
-from core.drafting.session import NO_STATE, ROOT_STATE, DraftSession, FactorisedSession
+from core.drafting.session import (
+    MIN_LISTED,
+    NO_STATE,
+    ROOT_STATE,
+    DraftSession,
+    FactorisedSession,
+)
 from core.drafting.states import Rows, StateTable
 from core.errors import UserError
-from core.rounds.draft import Array, Candidates, Draft
+from core.rounds.draft import CHILDLESS, NOT_ASKED, Array, Candidates, Draft, Proposal
 from core.rounds.round import GREEDY, Sampling
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from core.verification.sampling import TargetSampler
 
 
 @dataclass(frozen=True)
@@ -44,35 +56,58 @@ class Chain:
 
 @dataclass(frozen=True)
 class SampledChain:
-    """A chain of tokens drawn from q, as speculative sampling needs it (Leviathan et al., 2023).
+    """A chain of tokens drawn from q. The same temperature, top-k and top-p act on q as on p.
 
-    Draws depend on nothing but the seed and the token's position in the text. The same temperature,
-    top-k and top-p act on q as on p.
+    Draws depend on nothing but the seed and the token's position in the text. They have noise of
+    their own, as speculative sampling needs it (Leviathan et al., 2023), or, ``coupled``, the
+    target's: its own token is then the drafted one with probability (1 − TV)/(1 + TV) at least.
 
-    sampling  the run's; ``decode`` fills it in
+    sampling  the run's; ``decode`` fills it in. Greedy, it is ``Chain``
     """
 
     sampling: Sampling = GREEDY
-    reads: int = 1 << 30  # a drawn token can be any of the vocabulary
+    coupled: bool = False
+    reads: int = 1
 
     def for_sampling(self, sampling: Sampling) -> SampledChain:
         """The same builder for a run's sampling."""
         return replace(self, sampling=sampling)
 
     def __call__(self, session: DraftSession, text: Sequence[int], budget: int) -> Draft:
-        from core.verification.sampling import DRAFT_STREAM, TargetSampler  # torch: only here
+        """Raises UserError for a drafter that cannot tell all of q."""
+        # torch: only here
+        from core.verification.sampling import DRAFT_STREAM, TARGET_STREAM, TargetSampler
 
-        sampler, path = TargetSampler(self.sampling, DRAFT_STREAM), [text[-1]]
-        log_q: list[float] = []
-        for depth in range(min(budget, session.max_depth)):
+        if self.sampling.greedy:
+            return Chain()(session, text, budget)
+        sampler = TargetSampler(self.sampling, TARGET_STREAM if self.coupled else DRAFT_STREAM)
+        path, lists = [text[-1]], list[Candidates]()
+        depth = min(budget, session.max_depth)
+        while len(lists) < depth:
             whole = session.log_q(path)
             if whole is None:
-                raise UserError("speculative sampling needs a drafter that tells all of q")
-            row = whole[-1:]
-            token = int(sampler.choose(row, [len(text) + depth])[0])
-            log_q.append(float(row[0, token]))
-            path.append(token)
-        return Draft.chain(path, log_q)
+                raise UserError("a sampled chain needs a drafter that tells all of q")
+            lists.append(_drawn(sampler, whole[-1:], len(text) + len(lists)))
+            if lists[-1].log_q[0] == -np.inf:  # nothing is drafted after this token
+                break
+            path.append(int(lists[-1].ids[0]))
+        return _chain_of(path, lists, session.max_depth)
+
+
+def _drawn(sampler: TargetSampler, log_q: Tensor, position: int) -> Candidates:
+    """The tokens that win the draw from log q [1, V], the drawn one first; [S]."""
+    best = sampler.scores(log_q, [position]).topk(min(MIN_LISTED, log_q.shape[-1]))
+    odds = log_q.gather(1, best.indices).masked_fill(best.values == -math.inf, -math.inf)
+    return Candidates(best.indices[0].cpu().numpy(), odds[0].float().cpu().numpy())
+
+
+def _chain_of(path: list[int], lists: list[Candidates], last: int) -> Draft:
+    """The chain of drawn tokens, with the lists they are the first of."""
+    draft = Draft.chain(path, [float(each.log_q[0]) for each in lists[: len(path) - 1]])
+    after = np.arange(len(path), dtype=np.int32)
+    after[len(lists) :] = NOT_ASKED if len(lists) < last else CHILDLESS
+    offered = Candidates(np.stack([c.ids for c in lists]), np.stack([c.log_q for c in lists]))
+    return replace(draft, proposal=Proposal(offered, after, last, read=1))
 
 
 def best_first(session: DraftSession, text: Sequence[int], budget: int) -> Draft:
@@ -87,6 +122,36 @@ def best_first(session: DraftSession, text: Sequence[int], budget: int) -> Draft
         return table.draft(text[-1], Rows.none())
     rows = table.complete(lambda: Rows(*_best_first(table.log_q, table.next, table.row_of, budget)))
     return table.draft(text[-1], rows)
+
+
+@dataclass(frozen=True)
+class AsFarAsItPays:
+    """Best-first with a budget chosen every round, at most the one given (CaDDTree).
+
+    A round of n nodes is expected to commit 1 + Σ q(u) tokens and takes ``fixed`` + ``node``·n
+    milliseconds. Every node is less probable than the one before, so tokens per time rise to one
+    maximum: the search ends before the first node that would lower them.
+
+    note  name of the note that says what each node is worth: the tokens per time that it adds, over
+          those of the nodes before it
+    """
+
+    fixed: float
+    node: float
+    note: str
+
+    def __call__(self, session: DraftSession, text: Sequence[int], budget: int) -> Draft:
+        table = StateTable(session)
+
+        def search() -> Rows:
+            known = (table.log_q, table.next, table.row_of, budget)
+            return Rows(*_best_first(*known, self.fixed, self.node))
+
+        rows = Rows.none() if table.empty else table.complete(search)
+        gains = np.exp(rows.scores)
+        tokens, spent = 1 + gains.cumsum() - gains, self.fixed + self.node * np.arange(len(gains))
+        worth = {self.note: gains * spent / (self.node * tokens)}
+        return table.draft(text[-1], replace(rows, notes=worth))
 
 
 @dataclass(frozen=True)
@@ -245,9 +310,10 @@ def _sift_down(heap, key, size):
 
 
 @numba.njit(cache=True)
-def _best_first(log_q, leads, row_of, budget):
+def _best_first(log_q, leads, row_of, budget, fixed=0.0, node=0.0):
     """Pop the best prefix; push its next sibling and its first child. Entries are never reused,
-    so an entry's number is the order of discovery and breaks ties. Unknown states are leaves."""
+    so an entry's number is the order of discovery and breaks ties. Unknown states are leaves.
+    Where a node costs something (``AsFarAsItPays``), the first that does not pay ends it."""
     width = log_q.shape[1]
     room = 2 * budget + 1
     key = np.empty(room, np.float64)
@@ -265,8 +331,14 @@ def _best_first(log_q, leads, row_of, budget):
     key[0], above[0], level[0], state[0], rank[0], heap[0] = log_q[row_of[0], 0], 0, 1, 0, 0, 0
     base[0] = 0.0
     entries, size, row = 1, int(key[0] > -np.inf), 0
+    tokens = 1.0
     while row < budget and size > 0:
         entry = heap[0]
+        if node > 0.0:
+            gain = np.exp(key[entry])
+            if gain * (fixed + node * row) < node * tokens:
+                break
+            tokens += gain
         size -= 1
         heap[0] = heap[size]
         if size > 0:

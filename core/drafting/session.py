@@ -158,6 +158,20 @@ class LearnsFromVerdicts(Drafter, Protocol):
         ...
 
 
+@runtime_checkable
+class AddsSideRows(LearnsFromVerdicts, Protocol):
+    """A drafter that has the target score rows of its own beside the draft."""
+
+    @property
+    def side_rows(self) -> int:
+        """How many, at most. They do not count toward the budget."""
+        ...
+
+    def beside(self, draft: Draft) -> Draft:
+        """The draft with these rows (``Draft.with_side``); called after the builder."""
+        ...
+
+
 class Builder(Protocol):
     """Turns a session into a draft of at most ``budget`` nodes; a pure function of its arguments.
 
@@ -188,13 +202,19 @@ def width_for(builder: object, budget: int) -> int:
 class FactorisedSession:
     """A session whose states are depths: one list per depth, all known from the start.
 
-    ``along`` gives log q over the full vocabulary for d depths, [d, V]; None: it is not kept.
+    along  gives log q over the full vocabulary for d depths, [d, V]; None: it is not kept
+    notes  as in ``Children``
     """
 
     factorised = True
 
-    def __init__(self, by_depth: Candidates, along: Callable[[int], Tensor] | None = None):
-        self.by_depth, self._along = by_depth, along
+    def __init__(
+        self,
+        by_depth: Candidates,
+        along: Callable[[int], Tensor] | None = None,
+        notes: Mapping[str, Array] | None = None,
+    ):
+        self.by_depth, self._along, self._notes = by_depth, along, notes or {}
 
     @staticmethod
     def of(log_q: Tensor, width: int) -> FactorisedSession:
@@ -212,10 +232,20 @@ class FactorisedSession:
         ids, log_q = self.by_depth.ids, self.by_depth.log_q
         depths = np.arange(len(ids), dtype=np.int32)
         leads = np.where(depths + 1 < len(ids), depths + 1, NO_STATE).astype(np.int32)
-        return Children(depths, ids, log_q, np.broadcast_to(leads[:, None], ids.shape))
+        next_ = np.broadcast_to(leads[:, None], ids.shape)
+        return Children(depths, ids, log_q, next_, self._notes)
 
     def log_q(self, path: Sequence[int]) -> Tensor | None:
         return None if self._along is None else self._along(len(path))
+
+
+def spread(lists: Candidates, vocabulary: int) -> Tensor:
+    """log q over the full vocabulary [R, V] of lists [R, S] that hold all of q: −inf elsewhere."""
+    import torch
+
+    ids, log_q = torch.from_numpy(lists.ids), torch.from_numpy(lists.log_q)
+    whole = log_q.new_full((len(ids), vocabulary), -torch.inf)
+    return whole.scatter_reduce(1, ids, log_q, "amax")  # places without a token repeat some id
 
 
 class PathSession(ABC):

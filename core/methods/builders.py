@@ -15,6 +15,16 @@ class OptTreeOptions:
     )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class SampledChainOptions:
+    classic: bool = option(
+        False,
+        "accept a token with min(1, p/q), else draw from what p exceeds q by: the target's "
+        "distribution, but another text; no: draw with the target's noise and accept its own token",
+        label="classic rule",
+    )
+
+
 def chain(facts: TargetFacts, options: None):
     from core.drafting.builders import Chain
 
@@ -33,6 +43,16 @@ def opt_tree(facts: TargetFacts, options: OptTreeOptions):
     return OptTree(options.gain)
 
 
+def sampled_chain(facts: TargetFacts, options: SampledChainOptions):
+    from core.drafting.builders import SampledChain
+
+    return SampledChain(coupled=not options.classic)
+
+
+def sampled_chains_rule(options: SampledChainOptions) -> str:
+    return "core.verification.rules:SpeculativeSampling" if options.classic else ""
+
+
 CHAIN = BuilderInfo("chain", "the best token after the best token", chain, nested=True, chain=True)
 BEST_FIRST = BuilderInfo(
     "best-first", "the B most probable prefixes, popped from a heap", best_first, nested=True,
@@ -41,4 +61,8 @@ BEST_FIRST = BuilderInfo(
 OPT_TREE = BuilderInfo(
     "opt-tree", "the same, level by level; ends where a level gains too little", opt_tree,
     OptTreeOptions, optimal=lambda options: options.gain == 0,
+)  # fmt: skip
+SAMPLED_CHAIN = BuilderInfo(
+    "sampled-chain", "tokens drawn from q, one after the other", sampled_chain,
+    SampledChainOptions, chain=True, rule=sampled_chains_rule,
 )  # fmt: skip

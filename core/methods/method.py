@@ -201,7 +201,7 @@ class Explanation:
 
 # ── drafters, builders, methods ──────────────────────────────────────────────────────────────────
 
-BY_DEPTH, BY_PREVIOUS, BY_PATH = "depth", "token before", "path"
+BY_DEPTH, BY_PREVIOUS, BY_PATH, BY_RUN = "depth", "token before", "path", "run"
 
 
 class TargetFacts(Protocol):
@@ -238,8 +238,9 @@ class DrafterInfo:
 
     load        lazy reference or function: (language, folder or None, options) → Drafter
     options     its options dataclass
-    states      what its q depends on: BY_DEPTH, BY_PREVIOUS or BY_PATH. What-if and calibration
-                can list the states of the first two; of the third there are too many.
+    states      what its q depends on: BY_DEPTH, BY_PREVIOUS, BY_PATH, or BY_RUN: on the rounds of
+                its run too. What-if can list the states of the first two, of the third there are
+                too many; of the last a text tells nothing, so calibration cannot ask it either.
     checkpoint  None: it has no weights
     training    lazy reference to its ``Training`` (``core.train.student``); "" when it is not
                 trained here
@@ -268,6 +269,7 @@ class BuilderInfo:
     optimal whether a draft holds the most probable prefixes of all that is listed: a function of
             the options, or None for a builder that never promises it
     files   options that name a file which a preset of the target may provide
+    rule    the verification rule that its drafts need, by its options, as in ``Method.rule``
     """
 
     name: str
@@ -279,6 +281,7 @@ class BuilderInfo:
     optimal: Callable[[Any], bool] | None = None
     explain: Explanation | None = None
     files: tuple[str, ...] = ()
+    rule: Callable[[Any], str] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,7 +290,7 @@ class Method:
 
     drafter  its name in the registry, or a ``DrafterInfo``; None: plain decoding
     builder  its name in the registry, a ``BuilderInfo``, or a builder itself
-    rule     lazy reference to a verification rule; "": the target's own token
+    rule     lazy reference to a verification rule; "": the builder's, or the target's own token
     options  defaults that differ from those of the parts
     """
 
@@ -338,6 +341,13 @@ class Method:
         if info is None:
             return self.builder
         return lazy(info.make)(facts, made_options(info.options, values))
+
+    def rule_for(self, values: Options) -> str:
+        """The verification rule with these options, as ``rule`` names one."""
+        info = self.builder_info
+        if self.rule or info is None or info.rule is None:
+            return self.rule
+        return info.rule(made_options(info.options, values))
 
     def resolve(self, values: Options) -> dict[str, Value]:
         """Every option with its value. Raises UserError for an unknown option or a bad value."""

@@ -10,17 +10,26 @@ METHODS = {
     PLAIN: "core.methods.plain:METHOD",
     "dflash": "core.methods.dflash:METHOD",
     "ddtree": "core.methods.ddtree:METHOD",
+    "caddtree": "core.methods.caddtree:METHOD",
     "treeflash": "core.methods.treeflash:METHOD",
     "dart": "core.methods.dart:METHOD",
+    "pld": "core.methods.pld:METHOD",
+    "sps": "core.methods.sps:METHOD",
+    "lookahead": "core.methods.lookahead:METHOD",
 }
 DRAFTERS = {
     "dflash": "core.methods.dflash:DRAFTER",
     "treeflash": "core.methods.treeflash:DRAFTER",
     "dart": "core.methods.dart:DRAFTER",
+    "pld": "core.methods.pld:DRAFTER",
+    "sps": "core.methods.sps:DRAFTER",
+    "lookahead": "core.methods.lookahead:DRAFTER",
 }
 BUILDERS = {
     "chain": "core.methods.builders:CHAIN",
     "best-first": "core.methods.builders:BEST_FIRST",
     "opt-tree": "core.methods.builders:OPT_TREE",
+    "sampled-chain": "core.methods.builders:SAMPLED_CHAIN",
+    "cost-aware": "core.methods.caddtree:BUILDER",
     "continuity": "core.methods.dart:BUILDER",
 }

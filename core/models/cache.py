@@ -83,6 +83,11 @@ class Memory:
             tensor[..., self.length : end, :] = tensor.index_select(-2, source)
         self.length = end
 
+    def grow(self, rows: int) -> None:
+        """[…, S, D] → […, ``rows``, D]."""
+        more, self.capacity = rows - self.capacity, rows
+        self._tensors = [F.pad(tensor, (0, 0, 0, more)) for tensor in self._tensors]
+
     def repeat(self, copies: int) -> None:
         """[n, B, …] → [n, B·copies, …], each row of the batch ``copies`` times in a row."""
         self._tensors = [tensor.repeat_interleave(copies, 1) for tensor in self._tensors]
@@ -184,6 +189,13 @@ class StaticKV(Cache):
         self._memory.repeat(copies)
         for layer in self.layers:
             layer.refresh()
+
+    def grow(self, rows: int) -> None:
+        """Make room for ``rows`` rows at least. Not for a cache that CUDA graphs read."""
+        if rows > self.capacity:
+            self._memory.grow(-(-rows // 256) * 256)
+            for layer in self.layers:
+                layer.refresh()
 
     def truncate(self, length: int) -> None:
         """Drop committed rows after ``length``."""

@@ -7,7 +7,7 @@ tokens listed after one state of the drafter; R lists.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -84,6 +84,35 @@ class Draft(DraftRows):
     side: frozenset[int] = frozenset()
     proposal: Proposal | None = None
 
+    @property
+    def nodes(self) -> int:
+        """Drafted nodes that may be accepted: neither the root nor side rows."""
+        return len(self.tokens) - 1 - len(self.side)
+
+    def with_side(self, tokens: Array, parents: Sequence[int]) -> Draft:
+        """The draft with side rows after its own; a parent is a row of the whole."""
+        own, count = len(self), len(tokens)
+        depths = self.depths.tolist()
+        for parent in parents:
+            depths.append(depths[parent] + 1)
+        nothing = np.full(count, np.nan, np.float32)
+        proposal = self.proposal
+        if proposal is not None:
+            after = np.concatenate([proposal.after, np.full(count, CHILDLESS, np.int32)])
+            proposal = replace(proposal, after=after)
+        return replace(
+            self,
+            tokens=np.concatenate([self.tokens, tokens]),
+            parents=np.concatenate([self.parents, parents]).astype(np.int32),
+            depths=np.array(depths, np.int32),
+            ranks=np.concatenate([self.ranks, np.ones(count, np.int32)]),
+            log_q=np.concatenate([self.log_q, nothing]),
+            scores=np.concatenate([self.scores, nothing]),
+            notes={name: np.concatenate([x, nothing]) for name, x in self.notes.items()},
+            side=self.side | frozenset(range(own, own + count)),
+            proposal=proposal,
+        )
+
     def child(self, row: int, token: int) -> int | None:
         """The child of ``row`` that carries ``token`` and may be accepted, if it was drafted."""
         return next(
@@ -153,6 +182,10 @@ class Proposal:
         return self.lists is self.by_depth
 
     def candidates(self, row: int) -> Candidates | None:
-        """The list after a row; None where there is none."""
+        """The list after a row, without places that hold no token; None where there is none."""
         at = int(self.after[row])
-        return Candidates(self.lists.ids[at], self.lists.log_q[at]) if at >= 0 else None
+        if at < 0:
+            return None
+        ids, log_q = self.lists.ids[at], self.lists.log_q[at]
+        held = np.isfinite(log_q)
+        return Candidates(ids, log_q) if held.all() else Candidates(ids[held], log_q[held])

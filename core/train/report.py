@@ -22,6 +22,7 @@ from core.decoding.engine import Engine
 from core.drafting.session import Drafter
 from core.errors import UserError, as_script
 from core.methods.loading import shipped
+from core.methods.method import BY_RUN
 from core.methods.registry import find, listed
 from core.models import embedded
 from core.models.language import Language
@@ -82,9 +83,11 @@ def print_rows(found: Iterable[Row]) -> list[Row]:
 def load(engine: Engine, methods: Sequence[str], options: Mapping[str, Any]) -> list[Decoder]:
     """The methods, loaded. Raises UserError for one whose rounds do not follow from the text."""
     for name in methods:
-        if find(name).drafter is None:
+        if (info := find(name).drafter_info) is None:
             raise UserError(f"{name} has no drafter: its rounds have one token each")
-        if find(name).rule:
+        if info.states == BY_RUN:
+            raise UserError(f"{name} learns from its own run: its rounds cannot be simulated")
+        if find(name).rule_for(find(name).resolve(options)):
             raise UserError(f"{name} accepts by a rule of its own: its rounds cannot be simulated")
     return [engine.method(name, options) for name in methods]
 

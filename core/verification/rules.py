@@ -66,10 +66,7 @@ class TargetTokens:
         self, draft: Draft, logits: Tensor, position: int, session: Proposes | None = None
     ) -> Verdict:
         verdict = walk(draft, self._chooser(draft, logits, position))
-        if draft.side:
-            rows = sorted(draft.side)
-            after = [position + int(draft.depths[row]) + 1 for row in rows]
-            verdict.target_tokens[rows] = self.sampler.choose(logits[rows], after).cpu().numpy()
+        tell_side(verdict.target_tokens, draft, logits, position, self.sampler)
         return verdict
 
     def _chooser(self, draft: Draft, logits: Tensor, position: int) -> Callable[[int], int]:
@@ -104,6 +101,7 @@ class SpeculativeSampling:
     ) -> Verdict:
         """Raises UserError for a drafter that cannot tell all of q."""
         emitted = np.full(len(draft), -1, np.int64)
+        tell_side(emitted, draft, logits, position, self.sampler)
         path, tokens = [ROOT], [int(draft.tokens[ROOT])]
         while True:
             row, after = path[-1], position + len(path)
@@ -144,6 +142,15 @@ class SpeculativeSampling:
 
     def _uniform(self, after: int, stream: int, number: int) -> float:
         return float(uniforms(self.sampler.sampling.seed, after, number + 1, stream)[number])
+
+
+def tell_side(
+    tokens: Array, draft: Draft, logits: Tensor, position: int, sampler: TargetSampler
+) -> None:
+    """Fill in the target's own tokens [N] after the draft's side rows."""
+    if rows := sorted(draft.side):
+        after = [position + int(draft.depths[row]) + 1 for row in rows]
+        tokens[rows] = sampler.choose(logits[rows], after).cpu().numpy()
 
 
 def residual(p: Array, q: Array) -> Array:

@@ -37,12 +37,14 @@ class TargetSampler:
 
     def choose(self, logits: Tensor, positions: list[int]) -> Tensor:
         """Tokens [R] from logits [R, V]; ``positions`` are those the tokens will stand at."""
-        if self.sampling.greedy:
-            return best(logits)
+        return best(logits if self.sampling.greedy else self.scores(logits, positions))
+
+    def scores(self, logits: Tensor, positions: list[int]) -> Tensor:
+        """float32 [R, V]: the filtered logits and noise, whose largest is the sampled token."""
         scores = self.filtered(logits)
         for row, position in enumerate(positions):
             scores[row] += self._noise.at(position, scores.shape[-1]).to(scores.device)
-        return best(scores)
+        return scores
 
     def filtered(self, logits: Tensor) -> Tensor:
         """float32 logits / T with tokens outside top-k and top-p at −inf (a new tensor)."""

@@ -1,0 +1,54 @@
+"""CaDDTree (arXiv 2606.01813): DDTree with a budget chosen anew every round, by what a node costs.
+
+The builder works with any drafter. What a round costs on a machine is an option; ``python -m app
+cost`` measures it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core.methods.method import BuilderInfo, Explanation, Method, Note, Range, TargetFacts, option
+
+WORTH = "worth"  # a note of a node
+MILLISECONDS = Range(1e-3, 1e6, step=0.1)
+
+
+@dataclass(frozen=True)
+class CostOptions:
+    """By default about what DDTree takes with the embedded target on two CPU cores."""
+
+    round_ms: float = option(
+        90.0, "what a round takes without drafted nodes", MILLISECONDS, "ms per round"
+    )
+    node_ms: float = option(1.6, "what each drafted node adds", MILLISECONDS, "ms per node")
+
+
+def make(facts: TargetFacts, options: CostOptions):
+    from core.drafting.builders import AsFarAsItPays
+
+    return AsFarAsItPays(options.round_ms, options.node_ms, WORTH)
+
+
+EXPLAIN = Explanation(
+    notes=(
+        Note(
+            WORTH, "worth", "number",
+            "the tokens per ms that it was expected to add, over those of the round without it, at "
+            "{round_ms} ms a round and {node_ms} ms a node; from 1 on it pays",
+        ),
+    ),
+)  # fmt: skip
+BUILDER = BuilderInfo(
+    "cost-aware",
+    "best-first, as long as a node is expected to pay for itself",
+    make,
+    CostOptions,
+    nested=True,
+    optimal=lambda options: True,
+    explain=EXPLAIN,
+)
+METHOD = Method(
+    "CaDDTree", "dflash", "cost-aware", 256, "DDTree with a budget that each round chooses by cost",
+    paper="arXiv 2606.01813",
+)  # fmt: skip

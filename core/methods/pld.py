@@ -1,0 +1,106 @@
+"""PLD, prompt lookup decoding (Saxena, 2023): what followed the last tokens before, follows again.
+
+It copies the tokens that stand after an earlier occurrence of the text's last n tokens: the first
+one from the left, n from the longest down to 1. Two rules: the original's, and transformers'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from core.drafting.session import FactorisedSession, spread
+from core.methods.method import DrafterInfo, Explanation, Method, Note, Range, option
+from core.rounds.draft import Array, Candidates
+
+if TYPE_CHECKING:
+    from core.models.language import Language
+
+PLACE, MATCHED = "copied from", "matched tokens"  # notes of a node
+
+
+@dataclass(frozen=True)
+class PldOptions:
+    """The original's rule; transformers' is ``longest=2 whole=no``."""
+
+    longest: int = option(
+        3, "the last tokens that are looked for: this many, else fewer", Range(1, 64),
+        label="longest match",
+    )  # fmt: skip
+    copied: int = option(10, "tokens that are copied", Range(1, 64), label="tokens copied")
+    whole: bool = option(
+        True,
+        "copy only from where all tokens can be copied, as the original does; no: fewer too, as "
+        "far as the next stop token, as transformers does",
+        label="whole copies only",
+    )
+
+
+def lookup(
+    text: Sequence[int], options: PldOptions, stops: frozenset[int] = frozenset()
+) -> tuple[int, int, int]:
+    """Where a copy starts and ends in the text, and how many tokens matched; (0, 0, 0): nowhere."""
+    tokens = np.asarray(text)
+    size = len(tokens)
+    for matched in range(min(options.longest, size - 1), 0, -1):
+        windows = np.lib.stride_tricks.sliding_window_view(tokens, matched)
+        starts = np.flatnonzero((windows == tokens[-matched:]).all(1)) + matched
+        last = min(size - options.copied, size - matched - 1) if options.whole else size - 1
+        if len(starts) and starts[0] <= last:
+            start = int(starts[0])
+            end = min(start + options.copied, size)
+            if not options.whole:
+                end = next((at for at in range(start, end) if text[at] in stops), end)
+            return start, end, matched
+    return 0, 0, 0
+
+
+class PromptLookup:
+    """The text so far; q is 1 for a copied token."""
+
+    layers = ()
+
+    def __init__(self, language: Language, folder: None, options: PldOptions):
+        self.options, self.vocabulary = options, language.vocabulary
+        self.stops, self.text = language.stop_ids, list[int]()
+
+    @property
+    def max_depth(self) -> int:
+        return self.options.copied
+
+    def reset(self, capacity: int) -> None:
+        self.text = []
+
+    def extend(self, tokens: Sequence[int], features: object) -> None:
+        self.text += tokens
+
+    def begin(self, root: int, width: int) -> FactorisedSession:
+        text = [*self.text, root]
+        start, end, matched = lookup(text, self.options, self.stops)
+        count = end - start
+        ids = np.zeros((self.max_depth, 1), np.int64)
+        log_q, place = np.full(ids.shape, -np.inf, np.float32), np.full(ids.shape, np.nan)
+        ids[:count, 0], log_q[:count], place[:count, 0] = text[start:end], 0, range(start, end)
+        notes: dict[str, Array] = {PLACE: place, MATCHED: np.full(ids.shape, float(matched))}
+        lists = Candidates(ids, log_q)
+        return FactorisedSession(lists, lambda d: spread(lists, self.vocabulary)[:d], notes)
+
+
+EXPLAIN = Explanation(
+    lead="Copied from earlier in the text: token {depth} after the match.",
+    notes=(
+        Note(PLACE, "copied from position", "count", "of the text with its prompt, from 0"),
+        Note(MATCHED, "tokens that matched", "count", "at the text's end, of {longest} at most"),
+    ),
+    closing="A copy has no probability of its own: q counts as 1.",
+)
+DRAFTER = DrafterInfo(
+    "pld", "what followed the text's last tokens before", PromptLookup, PldOptions, explain=EXPLAIN
+)
+METHOD = Method(
+    "Prompt lookup", "pld", "chain", 10, "a copy of what followed the text's last tokens before",
+    paper="apoorvumang/prompt-lookup-decoding",
+)  # fmt: skip

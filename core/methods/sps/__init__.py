@@ -1,0 +1,44 @@
+"""SPS, speculative sampling with a draft language model (arXiv 2211.17192, 2302.01318).
+
+Any causal LM with the target's tokenizer drafts. By default it draws with the noise that the target
+draws with, and the target's own token is accepted: the text stays that of plain decoding. The
+classic rule, min(1, p/q), is an option of the builder.
+
+Light. ``model`` is how a draft model's folder is read, ``drafter`` the model at work, ``training``
+how the target's first layers learn to draft.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core.methods.method import (
+    BY_PATH,
+    Checkpoint,
+    DrafterInfo,
+    Explanation,
+    Method,
+    Range,
+    option,
+)
+
+
+@dataclass(frozen=True)
+class SpsOptions:
+    depth: int = option(5, "how many tokens deep it drafts", Range(1, 64), "drafted tokens (γ)")
+
+
+DRAFTER = DrafterInfo(
+    "sps",
+    "a language model of its own, token by token",
+    "core.methods.sps.drafter:load",
+    SpsOptions,
+    states=BY_PATH,
+    checkpoint=Checkpoint("core.methods.sps.model"),
+    training="core.methods.sps.training:TRAINING",
+    explain=Explanation(lead="The draft model's {rank} token after {parent} and the path before."),
+)
+METHOD = Method(
+    "Draft model", "sps", "sampled-chain", 5, "a chain that a second language model draws",
+    paper="arXiv 2211.17192",
+)  # fmt: skip

@@ -1,0 +1,191 @@
+"""Folders of draft language models: any causal LM, or the target's own first layers.
+
+The second kind shares the target's embedding, first layers, final norm and head. Its config is
+``{"format": "draftscope-first-layers", "layers": N, "rank": r, "parts": {name: [out, in]}}``.
+``model.safetensors`` holds what was trained: a low-rank change b @ a of each linear layer W
+[out, in], as ``layers.N.{q,k,v,o,gate,up,down}_proj.{a,b}``: a [r, in], b [out, r]. Rank 0: nothing
+was trained, and there is no such file.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from core.errors import UserError
+from core.models import checkpoint
+
+KIND, FORMAT = "sps", "draftscope-first-layers"
+PLACES = {
+    **dict.fromkeys(("q_proj", "k_proj", "v_proj", "o_proj"), "self_attn"),
+    **dict.fromkeys(("gate_proj", "up_proj", "down_proj"), "mlp"),
+}
+
+
+@dataclass(frozen=True)
+class DraftConfig:
+    """``layers``: how many of the target's are used; None: the folder holds a model of its own.
+
+    rank   of the trained change; 0: none
+    parts  (out, in) of each linear layer that is changed
+    """
+
+    layers: int | None = None
+    rank: int = 0
+    parts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    vocabulary: int | None = None
+
+    def __post_init__(self) -> None:
+        sizes = (self.layers or 1, self.rank, *(n for shape in self.parts.values() for n in shape))
+        if (
+            any(type(n) is not int or n < 0 for n in sizes)
+            or not self.parts.keys() <= PLACES.keys()
+        ):
+            raise ValueError("layers, rank and parts are whole numbers of known parts")
+
+    @property
+    def of_target(self) -> dict[str, int]:
+        """What the target must be like."""
+        found = {} if self.vocabulary is None else {"vocabulary size": self.vocabulary}
+        return found | ({"hidden size": self.parts["q_proj"][1]} if "q_proj" in self.parts else {})
+
+    @staticmethod
+    def of(raw: dict[str, Any]) -> DraftConfig:
+        parts = {name: (n, m) for name, (n, m) in raw.get("parts", {}).items()}
+        return DraftConfig(int(raw["layers"]), raw.get("rank", 0), parts)
+
+    def to_json(self) -> dict[str, Any]:
+        parts = {name: list(shape) for name, shape in self.parts.items()}
+        return {"format": FORMAT, "layers": self.layers, "rank": self.rank, "parts": parts}
+
+
+class Pair(nn.Module):
+    """A low-rank matrix b @ a, zero at the start. [..., in] → [..., out]"""
+
+    def __init__(self, shape: tuple[int, int], rank: int):
+        super().__init__()
+        self.a = nn.Parameter(torch.randn(rank, shape[1]) * shape[1] ** -0.5)
+        self.b = nn.Parameter(torch.zeros(shape[0], rank))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(F.linear(x, self.a), self.b)
+
+
+class Changed(nn.Module):
+    """A linear layer, which stays the target's, and what training added to it."""
+
+    def __init__(self, linear: nn.Module, more: Pair):
+        super().__init__()
+        self.linear, self.more = linear, more
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x) + self.more(x)
+
+
+class Adapter(nn.Module):
+    """What training adds to the first layers."""
+
+    def __init__(self, config: DraftConfig):
+        super().__init__()
+        self.config = config
+        self.layers = nn.ModuleList(
+            nn.ModuleDict({name: Pair(shape, config.rank) for name, shape in config.parts.items()})
+            for _ in range((config.layers or 0) if config.rank else 0)
+        )
+
+
+def load_config(folder: Path) -> DraftConfig:
+    """Raises UserError for a folder that holds neither kind."""
+    if checkpoint.read_config(folder, KIND).get("format") == FORMAT:
+        return checkpoint.load_config(folder, KIND, DraftConfig.of)
+    return DraftConfig(vocabulary=_config(folder).get_text_config().vocab_size)
+
+
+def outline(folder: Path) -> nn.Module:
+    """The model, or the adapter, without its weights."""
+    config = load_config(folder)
+    with checkpoint.on_meta(folder, KIND):
+        if config.layers is not None:
+            return Adapter(config)
+        return AutoModelForCausalLM.from_config(_config(folder), trust_remote_code=False)
+
+
+def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Shapes of the file's tensors that the model has; a head tied to the embedding is there."""
+    known, found = checkpoint.shapes(outline(folder)), checkpoint.read_shapes(folder)
+    if load_config(folder).layers is None and _config(folder).get_text_config().tie_word_embeddings:
+        found.setdefault("lm_head.weight", known.get("lm_head.weight", ()))
+    return {name: shape for name, shape in found.items() if name in known}
+
+
+def folders(folder: Path) -> tuple[Path, ...]:
+    """The folders that hold its weights: none where all are the target's."""
+    config = load_config(folder)
+    return (folder,) if config.layers is None or config.rank else ()
+
+
+def load_adapter(folder: Path, config: DraftConfig) -> Adapter:
+    """The trained part of a folder's first layers. Raises UserError for tensors that do not fit."""
+    with checkpoint.on_meta(folder, KIND):
+        made = Adapter(config)
+    state = checkpoint.read_state(folder) if config.rank else {}
+    return checkpoint.fill(made, state, folder).requires_grad_(False)
+
+
+def save_adapter(adapter: Adapter, folder: Path, small: bool = False) -> None:
+    checkpoint.write(folder, adapter.config.to_json(), dict(adapter.state_dict()), small)
+
+
+def first_layers(model: PreTrainedModel, adapter: Adapter) -> PreTrainedModel:
+    """The target's embedding, first layers, final norm and head as a model that shares them, with
+    the adapter's changes.
+
+    Raises UserError for a target that does not have so many layers, or none by that name.
+    """
+    whole: Any = model.get_decoder()
+    count = adapter.config.layers
+    assert count is not None
+    if not isinstance(layers := getattr(whole, "layers", None), nn.ModuleList):
+        raise UserError("this target's layers cannot be shared: name a draft model")
+    if count > len(layers):
+        raise UserError(f"the target has {len(layers)} layers, not {count}")
+    config = copy.deepcopy(model.config)
+    config.num_hidden_layers = count
+    if kinds := getattr(config, "layer_types", None):
+        config.layer_types = kinds[:count]
+    with torch.device("meta"):
+        made: Any = type(model)(config)
+    part = made.get_decoder()
+    for name, child in whole.named_children():
+        setattr(part, name, child)
+    part.layers = nn.ModuleList(map(shared, layers[:count]))
+    for layer, changes in zip(part.layers, adapter.layers, strict=False):
+        assert isinstance(changes, nn.ModuleDict)
+        for name, pair in changes.items():
+            place = getattr(layer, PLACES[name])
+            setattr(place, name, Changed(getattr(place, name), pair))
+    made.set_output_embeddings(model.get_output_embeddings())
+    return made.eval()
+
+
+def shared(module: nn.Module) -> nn.Module:
+    """The same module with the same weights, whose parts can be exchanged without its owner's."""
+    made = copy.copy(module)
+    made._modules = {n: m and shared(m) for n, m in module._modules.items()}
+    return made
+
+
+def _config(folder: Path) -> Any:
+    with checkpoint.as_user_error(folder, KIND):
+        try:
+            return AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        except OSError as error:
+            raise ValueError(error) from None

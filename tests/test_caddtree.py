@@ -1,0 +1,85 @@
+"""The cost-aware builder: the budget that brute force over all budgets finds."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.decoding.decode import Decoder
+from core.drafting.builders import AsFarAsItPays, best_first
+from core.drafting.session import FactorisedSession
+from core.methods.caddtree import WORTH
+from core.methods.registry import find
+from core.rounds.draft import Candidates
+from tests import toys
+from tests.test_sessions import ROOT, path_function
+from tests.toys import FunctionSession, plain, run
+
+MOST = 60
+FACTS = toys.SimpleNamespace(name="toy", vocabulary=toys.VOCABULARY, stop_ids=frozenset())
+
+
+def rates(draft, fixed, node):
+    """Expected tokens per ms of the first 0, 1, … nodes."""
+    tokens = 1 + np.concatenate([[0], np.exp(draft.scores[1:].astype(float)).cumsum()])
+    return tokens / (fixed + node * np.arange(len(draft)))
+
+
+def offered(seed, depths=4, width=9):
+    rng = np.random.default_rng(seed)
+    log_q = np.log(rng.dirichlet(np.full(width, 0.5), depths)).astype(np.float32)
+    return FactorisedSession(
+        Candidates(np.argsort(rng.random((depths, width)), 1), -np.sort(-log_q, 1))
+    )
+
+
+def check(draft, whole, fixed, node):
+    """A beginning of the best-first draft, and no other is faster; each node is worth 1 or more."""
+    found = rates(whole, fixed, node)
+    assert found[draft.nodes] >= found.max() * (1 - 1e-6)
+    assert (np.diff(found)[: draft.nodes] > -1e-6).all() and (
+        np.diff(found)[draft.nodes :] < 1e-6
+    ).all()
+    for name in ("tokens", "parents", "ranks", "scores"):
+        np.testing.assert_array_equal(getattr(draft, name), getattr(whole, name)[: len(draft)])
+    worth = draft.notes[WORTH][1:]
+    adds = np.exp(draft.scores[1:].astype(float)) / node
+    np.testing.assert_allclose(worth, adds / found[: draft.nodes], rtol=1e-4)
+    assert (worth >= 1 - 1e-5).all()
+
+
+COSTS = (st.floats(0.5, 500), st.floats(0.01, 50))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 10**6), *COSTS)
+def test_the_budget_is_the_one_that_brute_force_finds(seed, fixed, node):
+    draft = AsFarAsItPays(fixed, node, WORTH)(offered(seed), [3], MOST)
+    check(draft, best_first(offered(seed), [3], MOST), fixed, node)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), *COSTS)
+def test_so_it_is_where_q_depends_on_the_path(seed, fixed, node):
+    """States that are not known yet count as leaves on the way, never in the end."""
+    behind = path_function(seed, 4, False)
+    one, two = (FunctionSession(behind, ROOT, 4, 4) for _ in "ab")
+    draft = AsFarAsItPays(fixed, node, WORTH)(one, [ROOT], MOST)
+    check(draft, best_first(two, [ROOT], MOST), fixed, node)
+    assert one.batches <= two.batches + 1
+
+
+@pytest.mark.parametrize("sampling", [toys.GREEDY, toys.HOT], ids=["greedy", "hot"])
+def test_budgets_differ_from_round_to_round_and_the_text_does_not(sampling):
+    method = find("caddtree")
+    builder = method.make_builder(FACTS, method.resolve({"round_ms": 50, "node_ms": 1}))
+    drafter = toys.NoisyOracle([*toys.PROMPT, *plain(90, sampling)], boost=6.0)
+    found = run(Decoder("m", drafter, builder), 60, sampling, 64)
+    assert found.tokens == plain(60, sampling)
+    assert len({record.draft.nodes for record in found.rounds}) > 3
+
+
+def test_nodes_that_cost_nothing_or_all_there_is():
+    assert AsFarAsItPays(100.0, 1e-9, WORTH)(offered(1), [3], 20).nodes == 20
+    assert AsFarAsItPays(1.0, 1e3, WORTH)(offered(1), [3], 20).nodes == 0
+    assert AsFarAsItPays(1.0, 1.0, WORTH)(toys.pld_drafter().begin(3, 1), [3], 9).nodes == 0

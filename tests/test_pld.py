@@ -1,0 +1,110 @@
+"""Prompt lookup: what it copies, by the original's rule and by transformers'."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers.generation.candidate_generator import PromptLookupCandidateGenerator
+
+from analysis.collect import Plan, collect
+from analysis.probe import observe
+from analysis.whatif import simulate
+from core.decoding.decode import Decoder
+from core.drafting.builders import Chain, SampledChain
+from core.methods.pld import MATCHED, PLACE, PldOptions, lookup
+from core.rounds.round import NO_DRAFT
+from core.traces.reader import round_from_json
+from core.traces.writer import round_to_json
+from core.verification.rules import SpeculativeSampling
+from tests import toys
+from tests.test_whatif import source
+from tests.toys import PROMPT, plain, run
+
+TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=40)  # few tokens: most n-grams repeat
+
+
+def drafted(text, **options):
+    drafter = toys.pld_drafter([2], **options)
+    drafter.extend(text[:-1], None)
+    return Chain()(drafter.begin(text[-1], 1), text, 64).tokens[1:].tolist()
+
+
+def slowly(text, longest, count):
+    """The original's rule, told position by position."""
+    for n in range(longest, 0, -1):
+        for at in range(len(text)):
+            start, end = at + n, at + n + count
+            if text[at:start] == text[-n:] and end <= len(text) and start < len(text) - n:
+                return text[start:end]
+    return []
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXTS, st.integers(1, 4), st.integers(1, 6))
+def test_it_copies_what_the_originals_rule_copies(text, longest, count):
+    assert drafted(text, longest=longest, copied=count) == slowly(text, longest, count)
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXTS, st.integers(1, 4), st.integers(1, 6))
+def test_it_copies_what_transformers_copies(text, longest, count):
+    theirs = PromptLookupCandidateGenerator(torch.tensor([2]), count, longest, max_length=1000)
+    ids, _ = theirs.get_candidates(torch.tensor([text]))
+    expected = ids[0, len(text) :].tolist()
+    assert drafted(text, longest=longest, copied=count, whole=False) == expected
+
+
+def test_the_first_match_of_the_longest_run_is_copied():
+    text = [7, 8, 1, 2, 3, 4, 9, 1, 2, 5, 6, 0, 0, 9, 1, 2]
+    assert lookup(text, PldOptions(3, 4)) == (9, 13, 3)  # 9 1 2, though 1 2 stands before it
+    assert lookup(text, PldOptions(2, 4)) == (4, 8, 2)
+    assert lookup([1, 2, 1, 2], PldOptions(3, 4)) == (0, 0, 0)  # fewer than 4 tokens follow
+    assert lookup([1, 2, 1, 2], PldOptions(3, 4, whole=False)) == (2, 4, 2)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("sampling", [toys.GREEDY, toys.HOT], ids=["greedy", "hot"])
+def test_rounds_say_where_a_token_was_copied_from(sampling, whole):
+    drafter = toys.pld_drafter(longest=2, copied=4, whole=whole)
+    found = run(Decoder("pld", drafter, Chain()), 120, sampling, 10, observe=observe)
+    text, copies = [*PROMPT, *found.tokens], 0
+    assert found.tokens == plain(120, sampling)
+    for record in found.rounds:
+        draft = record.draft
+        for row in range(1, len(draft)):
+            assert text[int(draft.notes[PLACE][row])] == draft.tokens[row]
+            assert draft.notes[MATCHED][row] in (1, 2)
+        assert draft.nodes or (record.stop_reason == NO_DRAFT and record.probe is None)
+        copies += draft.nodes > 0
+        if record.probe is not None:
+            first = record.target_probs.log_p[1]
+            np.testing.assert_allclose(record.probe.tvd[0], 1 - np.exp(first), atol=1e-5)
+            np.testing.assert_allclose(record.probe.coverage[0], np.exp(first), atol=1e-5)
+        again = round_from_json(round_to_json(record))
+        assert again.stop_reason == record.stop_reason
+        for row in range(len(draft)):
+            one, two = record.candidates_behind(row), again.candidates_behind(row)
+            assert (one is None) == (two is None)
+            assert one is None or one.ids.tolist() == two.ids.tolist()
+    assert copies > 10
+
+
+def test_a_copy_can_be_verified_by_speculative_sampling():
+    """q is 1 for the copied token, so it is accepted with p; where nothing is copied, p decides."""
+    drafter = toys.pld_drafter(longest=1, copied=3)
+    found = run(Decoder("m", drafter, SampledChain(), SpeculativeSampling), 80, toys.HOT, 5)
+    assert len(found.tokens) == 80 and len(set(found.tokens)) > 10
+    assert {r.draft.nodes for r in found.rounds} == {0, 3}
+
+
+@pytest.mark.parametrize("budget", [1, 3, 10])
+def test_a_simulated_run_is_the_real_one(budget, tmp_path):
+    """Its lists depend on the text alone, so a collected file holds all of it."""
+    drafter = toys.pld_drafter(copied=4)
+    path, collected = tmp_path / "x.safetensors", source({"pld": drafter})
+    collected.options["pld"] = {"longest": 3, "copied": 4, "whole": True}
+    found = simulate(collect(collected, PROMPT, path, Plan(60, 8)), "pld", budget, {"copied": 4})
+    rounds = run(Decoder("pld", drafter, Chain()), 60, budget=budget).rounds
+    assert found.exact and found.lengths == tuple(r.accepted + 1 for r in rounds if r.committed)
+    assert max(found.lengths) > 1

@@ -1,0 +1,255 @@
+"""A draft language model: what it says of each node, its cache, and drawing with the target."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from analysis.probe import observe
+from core.decoding.decode import Decoder, decode
+from core.decoding.engine import Engine
+from core.decoding.request import RunRequest, Settings
+from core.drafting.builders import Chain, OptTree, SampledChain, best_first
+from core.drafting.session import FactorisedSession
+from core.errors import UserError
+from core.methods.registry import find
+from core.methods.sps.model import (
+    Adapter,
+    DraftConfig,
+    first_layers,
+    load_adapter,
+    load_config,
+    save_adapter,
+)
+from core.rounds.draft import NOT_ASKED
+from core.rounds.round import Sampling
+from core.verification.rules import SpeculativeSampling, TargetTokens
+from tests import toys
+from tests.toys import HOT, PROMPT, plain, run
+from tests.toys_on_disk import save_toys
+
+COUPLED = SampledChain(coupled=True)
+BUILDERS = {"coupled": COUPLED, "chain": Chain(), "best-first": best_first, "opt-tree": OptTree()}
+
+
+def fresh(path):
+    """log q [d, V] after every token of a path, by a forward of the draft model without a cache."""
+    model = toys._make("llama", 0, toys.VOCABULARY, "eager").double()
+    model.load_state_dict(toys.draft_model().state_dict())
+    with torch.inference_mode():
+        return model(torch.tensor([path]), use_cache=False).logits[0].float().log_softmax(-1)
+
+
+@pytest.mark.parametrize("sampling", [toys.GREEDY, HOT], ids=["greedy", "hot"])
+@pytest.mark.parametrize("name", BUILDERS)
+def test_every_node_has_the_q_of_a_fresh_forward_along_its_path(name, sampling):
+    """In every round, so what the cache keeps of accepted nodes is right, gaps included."""
+    settings, text, gaps = Settings(11, 40, sampling), list(PROMPT), 0
+    method = Decoder("sps", toys.sps_drafter(), BUILDERS[name])
+    for record in decode(toys.target(layers=()), method, PROMPT, settings, observe):
+        draft, known = record.draft, text[: record.position]
+        for row in range(1, len(draft)):
+            path = [*known, *draft.tokens[list(draft.path(row))].tolist()]
+            expected = fresh(path)[-2, path[-1]]
+            assert draft.log_q[row] == pytest.approx(float(expected), abs=1e-4)
+        text += [int(draft.tokens[0]), *record.committed] if record.index == 0 else record.committed
+        gaps += record.verdict.path != tuple(range(len(record.verdict.path)))
+        assert record.probe is not None and len(record.probe.tvd) == min(record.accepted + 1, 5)
+    assert gaps or "first" not in name
+    assert tuple(text[len(PROMPT) :]) == plain(40, sampling)
+
+
+def test_the_cache_holds_the_committed_context_and_nothing_else():
+    drafter, text = toys.sps_drafter(), [*PROMPT]
+    drafter.reset(300)
+    drafter.extend(text, None)
+    rng = np.random.default_rng(0)
+    for turn in range(8):
+        root = int(rng.integers(48))
+        draft = best_first(drafter.begin(root, 9), [root], 9)
+        row = int(rng.integers(len(draft)))
+        tokens = draft.tokens[list(draft.path(row))].tolist()
+        tokens += [5] * (turn % 2)  # a token that nobody drafted
+        drafter.extend(tokens, None)
+        text += tokens
+    drafter.begin(3, 1)
+    assert drafter.cache.length == len(text)
+    keys = drafter.cache.layers[1].keys[:, :, : len(text)].clone()
+    drafter.reset(300)
+    drafter.extend(text, None)
+    drafter.begin(3, 1)
+    torch.testing.assert_close(drafter.cache.layers[1].keys[:, :, : len(text)], keys)
+
+
+def test_a_cache_that_is_too_small_grows():
+    one, two = toys.sps_drafter(), toys.sps_drafter()
+    for drafter, room in ((one, 1), (two, 4000)):
+        drafter.reset(room)
+        drafter.extend(PROMPT * 30, None)
+    drafts = [best_first(d.begin(3, 64), [3], 64) for d in (one, two)]
+    assert one.cache.capacity < two.cache.capacity
+    np.testing.assert_array_equal(drafts[0].tokens, drafts[1].tokens)
+
+
+def test_a_draft_model_that_is_the_target_has_all_accepted():
+    found = run(Decoder("m", toys.sps_drafter(noise=0), COUPLED), 61, HOT, 5)
+    assert [r.accepted for r in found.rounds] == [5] * 10
+    assert found.rounds[0].draft.proposal.after.tolist()[-1] < 0
+
+
+def test_acceptance_counts_what_was_committed():
+    found = run(Decoder("m", toys.sps_drafter(), COUPLED), 150, HOT, 5)
+    lengths = [r.accepted + 1 for r in found.rounds]
+    assert sum(lengths[:-1]) + len(found.rounds[-1].committed) == 149
+    uncoupled = run(Decoder("m", toys.sps_drafter(), Chain()), 150, HOT, 5)
+    assert len(found.rounds) < len(uncoupled.rounds), "drawing with the target's noise pays"
+
+
+# ── drawing with the target's noise ──────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("sharpness", [0.3, 1.0, 3.0])
+def test_coupled_draws_agree_as_often_as_promised(sharpness):
+    """With probability (1 − TV)/(1 + TV) at least, and oftener than independent draws, Σ p·q."""
+    rng, sampling = torch.Generator().manual_seed(0), Sampling(1.0, seed=4)
+    p = torch.randn(12, generator=rng) * 2
+    q = p + sharpness * torch.randn(12, generator=rng)
+    far = float((p.softmax(-1) - q.softmax(-1)).abs().sum() / 2)
+    session = FactorisedSession.of(q.log_softmax(-1)[None], 12)
+    builder, rule, count, agreed = COUPLED.for_sampling(sampling), TargetTokens(sampling), 4000, 0
+    for position in range(count):
+        draft = builder(session, [0] * position + [1], 1)
+        agreed += rule.verify(draft, p.expand(2, -1), position).accepted
+    assert agreed / count > (1 - far) / (1 + far) - 2 / count**0.5
+    assert agreed / count > float(p.softmax(-1) @ q.softmax(-1)) + 0.02
+
+
+def test_a_drawn_chain_says_what_it_drew_from():
+    found = run(Decoder("m", toys.sps_drafter(), COUPLED), 60, HOT, 3)
+    for record in found.rounds:
+        proposal = record.proposal
+        assert proposal.after.tolist() == [0, 1, 2, NOT_ASKED] and proposal.max_depth == 5
+        assert proposal.lists.ids[:, 0].tolist() == record.draft.tokens[1:].tolist()
+        np.testing.assert_allclose(proposal.lists.log_q[:, 0], record.draft.log_q[1:], atol=1e-6)
+        reason = "pruned by budget" if record.accepted == 3 else "outside the candidates"
+        assert reason in record.stop_reason
+
+
+def test_the_classic_rule_is_an_option_of_the_builder():
+    method = find("sps")
+    assert method.rule_for(method.resolve({})) == ""
+    assert method.rule_for(method.resolve({"classic": True})).endswith("SpeculativeSampling")
+    assert find("dflash+sampled-chain").rule_for({"classic": True, "temperature": 1.0})
+
+
+# ── folders ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    where = tmp_path_factory.mktemp("sps")
+    save_toys(where)
+    return where
+
+
+def engine(folder, draft):
+    return Engine(str(folder / "target"), "cpu", draft)
+
+
+def text_of(made, method, **more):
+    return [
+        t
+        for r in made.start(RunRequest("hi", method, max_new_tokens=16, **more))
+        for t in r.committed
+    ]
+
+
+def test_a_model_of_its_own_drafts_and_either_rule_is_used(folder):
+    made = engine(folder, folder / "sps")
+    made.check("sps")
+    assert text_of(made, "sps", temperature=1.0) == text_of(made, "ar", temperature=1.0)
+    assert made.method("sps", {"classic": "yes"}).rule is SpeculativeSampling
+    assert len(text_of(made, "sps", temperature=1.0, options=(("classic", True),))) == 15
+    assert len(made.identity("sps", made.method("sps"))["sha256"]) == 16
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_the_targets_first_layers_draft_with_what_was_trained(folder, tmp_path, rank):
+    parts = {"q_proj": (32, 32), "down_proj": (32, 48)}
+    adapter = Adapter(DraftConfig(2, rank, parts if rank else {}))
+    for parameter in adapter.parameters():
+        parameter.data = torch.randn(parameter.shape).bfloat16().float() * 0.25
+    save_adapter(adapter, tmp_path)
+    if not rank:
+        (tmp_path / "model.safetensors").unlink(missing_ok=True)
+    made = engine(folder, tmp_path)
+    made.check("sps")
+    assert text_of(made, "sps") == text_of(made, "ar")
+    drafter = made.method("sps").drafter
+    target = toys._make("llama", 0, 257, "eager").float()
+    target.model.layers = target.model.layers[:2]
+    for layer, pairs in zip(target.model.layers, adapter.layers, strict=False):
+        for part, pair in pairs.items():
+            linear = getattr(layer.self_attn if part == "q_proj" else layer.mlp, part)
+            linear.weight.data += (pair.b @ pair.a).detach()
+    target.config.num_hidden_layers = 2
+    drafter.reset(99)
+    drafter.extend([1, 2, 3], None)
+    mine = drafter.begin(4, 1).log_q([4, 9])
+    with torch.inference_mode():
+        theirs = target(torch.tensor([[1, 2, 3, 4, 9]])).logits[0, -2:].log_softmax(-1)
+    torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-3)
+
+
+def test_the_targets_own_layers_stay_as_they_are():
+    adapter = Adapter(DraftConfig(2, 2, {"q_proj": (32, 32)})).double()
+    adapter.layers[0]["q_proj"].b.data += 1
+    made = first_layers(toys.model(), adapter)
+    assert len(made.model.layers) == 2 and len(toys.model().model.layers) == 4
+    assert made.model.embed_tokens is toys.model().model.embed_tokens
+    assert type(toys.model().model.layers[0].self_attn.q_proj) is torch.nn.Linear
+
+
+def test_what_ships_is_small_and_loads(tmp_path):
+    adapter = Adapter(DraftConfig(1, 4, {"q_proj": (32, 32)}))
+    adapter.layers[0]["q_proj"].b.data.normal_()
+    save_adapter(adapter, tmp_path, small=True)
+    assert {t.dtype for t in load_file(tmp_path / "model.safetensors").values()} == {torch.int8}
+    again = load_adapter(tmp_path, load_config(tmp_path))
+    assert again.layers[0]["q_proj"].b.shape == (32, 4)
+
+
+def bad_config(folder, **raw):
+    (folder / "config.json").write_text(json.dumps({"format": "draftscope-first-layers"} | raw))
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [{}, {"layers": "x"}, {"layers": 3, "rank": -1}, {"layers": 1, "parts": {"head": [1, 2]}},
+     {"layers": 1, "parts": 3}, {"layers": 1, "parts": {"q_proj": [1]}}],
+)  # fmt: skip
+def test_a_broken_note_is_one_sentence(raw, tmp_path):
+    bad_config(tmp_path, **raw)
+    with pytest.raises(UserError, match="sps checkpoint") as error:
+        load_config(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_other_vocabularies_tokenizers_and_sizes_are_refused(folder, tmp_path):
+    small = toys._make("llama", 0, 100, "eager")
+    small.save_pretrained(tmp_path / "small")
+    with pytest.raises(UserError, match="vocabulary size 100, but"):
+        engine(folder, tmp_path / "small").check("sps")
+    other = tmp_path / "other"
+    toys._make("llama", 0, 257, "eager").save_pretrained(other)
+    spelt = (folder / "sps" / "tokenizer.json").read_text().replace('"a":', '"aa":')
+    (other / "tokenizer.json").write_text(spelt)
+    with pytest.raises(UserError, match="another tokenizer than"):
+        engine(folder, other).method("sps")
+    bad_config(tmp_path, layers=9)
+    with pytest.raises(UserError, match="4 layers, not 9"):
+        engine(folder, tmp_path).method("sps")
+    with pytest.raises(UserError, match="no sps drafter ships"):
+        engine(folder, None).method("sps")
