@@ -11,7 +11,7 @@ import torch
 from analysis.probe import observe
 from core.decoding.decode import Decoder, Stopwatch, decode, new_tokens
 from core.decoding.request import Settings
-from core.drafting.builders import Chain, OptTree, best_first
+from core.drafting.builders import Chain, DynamicTree, OptTree, best_first
 from core.errors import UserError
 from core.models.target import Target
 from core.rounds.draft import MAX_BUDGET
@@ -37,6 +37,7 @@ def drafter_named(name, sampling, family="llama"):
     return {
         "random": lambda: toys.RandomDrafter(),
         "oracle": lambda: toys.OracleDrafter(text),
+        "eagle3": lambda: toys.eagle_drafter(),
         "noisy": lambda: toys.NoisyOracle(text),
         "adversarial": lambda: toys.AdversarialDrafter(text),
         "right until 3": lambda: toys.RightUntil(text, 3),
@@ -133,6 +134,7 @@ def method_named(name, sampling):
         "treeflash": lambda: toys.treeflash_drafter(),
         "dart": lambda: toys.dart_drafter(),
         "dart reduced": lambda: toys.dart_drafter(head=toys.dart_head(range(0, 48, 2))),
+        "eagle3": lambda: toys.eagle_drafter(),
         "noisy": lambda: toys.NoisyOracle(text),
         "conditional": lambda: toys.ConditionalDrafter(text),
         "adversarial conditional": lambda: toys.ConditionalDrafter(text, adversarial=True),
@@ -141,6 +143,7 @@ def method_named(name, sampling):
     builders = {
         "best-first": best_first,
         "chain": Chain(),
+        "eagle2": DynamicTree(),
         "opt-tree": OptTree(),
         "opt-tree 0.3": OptTree(0.3),
         "continuity": toys.continuity(text[:150]),
@@ -152,7 +155,8 @@ def method_named(name, sampling):
 METHODS = (
     "treeflash+best-first", "dart+continuity", "dflash+continuity", "dart+best-first",
     "treeflash+chain", "treeflash+opt-tree", "dart+opt-tree", "conditional+best-first",
-    "path+best-first", "path+opt-tree", "path+chain",
+    "path+best-first", "path+opt-tree", "path+chain", "path+eagle2", "eagle3+eagle2",
+    "eagle3+best-first",
 )  # fmt: skip
 OTHERS = (
     "noisy+continuity", "noisy+continuity without grams", "conditional+chain",

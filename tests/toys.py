@@ -47,6 +47,9 @@ from core.methods.dart.model import DartConfig, DartModel, Head, feature_layers
 from core.methods.dart.search import ContinuitySearch
 from core.methods.dflash.drafter import DFlashDrafter
 from core.methods.dflash.model import DFlashConfig, DFlashModel
+from core.methods.eagle3 import EagleOptions
+from core.methods.eagle3.drafter import EagleDrafter
+from core.methods.eagle3.model import EagleConfig, EagleModel
 from core.methods.treeflash import TreeFlashOptions
 from core.methods.treeflash.drafter import TreeFlashDrafter
 from core.methods.treeflash.model import TreeFlashModel
@@ -531,6 +534,30 @@ def dart_drafter(
         feature_layers(4),
         temperature,
     )
+
+
+def eagle_config(**changes) -> EagleConfig:
+    """An EAGLE-3 layer for the toy targets."""
+    shape = {n: v for n, v in vars(dart_config()).items() if n in EagleConfig.__annotations__}
+    return EagleConfig(**(shape | changes))
+
+
+def eagle_drafter(
+    family: str = "llama",
+    seed: int = 0,
+    ids: Tensor | None = None,
+    temperature: float = 1.0,
+    dtype=torch.float64,
+    **changes,
+) -> EagleDrafter:
+    """A random EAGLE-3 layer, five tokens deep, with a head of its own: over ``ids``, or all."""
+    rows = VOCABULARY if ids is None else len(ids)
+    config = eagle_config(**({"draft_vocab_size": rows} | changes))
+    made = _randomised(EagleModel(config), seed + 300, dtype)
+    head = dart_head(range(rows), seed).module.to(dtype)
+    layers = config.feature_layers(4)
+    options = EagleOptions(5, temperature)
+    return EagleDrafter(made, model(family).get_input_embeddings(), head, layers, ids, options)
 
 
 def moved(drafter, device):

@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from core.methods.dart import model as dart
 from core.methods.dflash import model as dflash
+from core.methods.eagle3 import model as eagle3
 from core.methods.treeflash import model as treeflash
 from core.models.cache import ATTENTION
 from core.ngram import build_store
@@ -21,7 +22,7 @@ BYTES = 257  # every byte and a mask token
 def save_toys(folder: Path) -> tuple[Path, Path]:
     """The folders of the target and of its DFlash drafter.
 
-    Beside them lie a TreeFlash and a DART drafter and an n-gram store.
+    Beside them lie a TreeFlash, a DART and an EAGLE-3 drafter and an n-gram store.
     """
     target, drafter = folder / "target", folder / "drafter"
     toys._make("llama", 0, BYTES, ATTENTION).float().save_pretrained(target)
@@ -36,6 +37,8 @@ def save_toys(folder: Path) -> tuple[Path, Path]:
     conditioned = toys.treeflash_model(mask_token_id=BYTES - 1, **sizes)
     treeflash.save_model(conditioned, folder / "treeflash")
     dart.save_model(toys.dart_model(draft_vocab_size=BYTES, **sizes), folder / "dart")
+    eagle = toys.eagle_drafter(draft_vocab_size=BYTES, **sizes).model
+    eagle3.save(eagle3.EagleCheckpoint(eagle, None, None), folder / "eagle3")
     text = list(b"the cat sat on the mat and the cat sat on the hat")
     build_store([text], folder / "grams.safetensors", BYTES)
     return target, drafter

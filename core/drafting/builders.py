@@ -109,7 +109,30 @@ class OptTree:
     def __call__(self, session: DraftSession, text: Sequence[int], budget: int) -> Draft:
         table = StateTable(session)
         rows = Rows.none() if table.empty else _level_by_level(table, budget, self.gain)
+        table.expand(table.states_behind(rows))
         return table.draft(text[-1], rows)
+
+
+@dataclass(frozen=True)
+class DynamicTree:
+    """EAGLE-2's tree: level by level, the ``top_k`` best children of the ``top_k`` best nodes; then
+    the best ``budget`` of all of them.
+
+    A level's other nodes get no children, so this is not the draft of the most probable prefixes.
+    What follows the draft's leaves is never asked for: that would be one more forward.
+    """
+
+    top_k: int = 10
+
+    @property
+    def reads(self) -> int:
+        """Tokens it looks at after a node, whatever the budget."""
+        return self.top_k
+
+    def __call__(self, session: DraftSession, text: Sequence[int], budget: int) -> Draft:
+        table = StateTable(session)
+        rows = Rows.none() if table.empty else _level_by_level(table, budget, beam=self.top_k)
+        return table.draft(text[-1], rows, self.reads)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,36 +145,46 @@ class _Level:
     states: Array  # each is a child of
 
 
-def _level_by_level(table: StateTable, budget: int, gain: float) -> Rows:
-    """The best nodes of each level, then of all levels. A parent's row is known only at the end."""
+def _level_by_level(
+    table: StateTable, budget: int, gain: float = 0.0, beam: int | None = None
+) -> Rows:
+    """The best nodes of each level, then of all levels. A parent's row is known only at the end.
+
+    ``beam``: only so many nodes of a level get children, and only so many each.
+    """
     numbers, states, scores = np.zeros(1, int), np.array([ROOT_STATE]), np.zeros(1)
     levels: list[_Level] = []
     made, reached = 1, 0.0
     while len(numbers):
         table.expand(states)
         place = table.row_of[states]
-        level = _best_children(table, place, scores, budget, numbers, states)
+        level = _best_children(table, place, scores, budget, beam, numbers, states)
         levels.append(level)
         best = np.sort(np.exp(np.concatenate([each.scores for each in levels])))[::-1]
         expected = best[:budget].sum()
         behind = table.next[table.row_of[level.states], level.ranks]
-        inner = behind >= 0
+        inner = np.flatnonzero(behind >= 0)[:beam]
         numbers = np.arange(made, made + len(behind))[inner]
         states, scores = behind[inner], level.scores[inner]
         made += len(behind)
         if 0 < gain > expected - reached:  # with gain 0 rounding alone must not end it
             break
         reached = expected
-    rows = _best_of_levels(levels, budget, made)
-    table.expand(table.states_behind(rows))
-    return rows
+    return _best_of_levels(levels, budget, made)
 
 
 def _best_children(
-    table: StateTable, place: Array, scores: Array, budget: int, numbers: Array, states: Array
+    table: StateTable,
+    place: Array,
+    scores: Array,
+    budget: int,
+    beam: int | None,
+    numbers: Array,
+    states: Array,
 ) -> _Level:
-    above = scores[:, None] + table.log_q[place].astype(np.float64)
-    best = np.argsort(-above.ravel(), kind="stable")[:budget]
+    """The children that may still be among the best ``budget``, and those that get children."""
+    above = scores[:, None] + table.log_q[place, :beam].astype(np.float64)
+    best = np.argsort(-above.ravel(), kind="stable")[: max(budget, beam or 0)]
     best = best[np.isfinite(above.ravel()[best])]
     parent, rank = best // above.shape[1], best % above.shape[1]
     return _Level(numbers[parent], rank, above.ravel()[best], states[parent])

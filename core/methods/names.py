@@ -12,15 +12,18 @@ METHODS = {
     "ddtree": "core.methods.ddtree:METHOD",
     "treeflash": "core.methods.treeflash:METHOD",
     "dart": "core.methods.dart:METHOD",
+    "eagle3": "core.methods.eagle3:METHOD",
 }
 DRAFTERS = {
     "dflash": "core.methods.dflash:DRAFTER",
     "treeflash": "core.methods.treeflash:DRAFTER",
     "dart": "core.methods.dart:DRAFTER",
+    "eagle3": "core.methods.eagle3:DRAFTER",
 }
 BUILDERS = {
     "chain": "core.methods.builders:CHAIN",
     "best-first": "core.methods.builders:BEST_FIRST",
     "opt-tree": "core.methods.builders:OPT_TREE",
     "continuity": "core.methods.dart:BUILDER",
+    "eagle2": "core.methods.eagle3:BUILDER",
 }
