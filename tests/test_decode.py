@@ -13,6 +13,7 @@ from core.decoding.decode import Decoder, Stopwatch, decode, new_tokens
 from core.decoding.request import Settings
 from core.drafting.builders import Chain, DynamicTree, OptTree, best_first
 from core.errors import UserError
+from core.methods.medusa.tree import published
 from core.models.target import Target
 from core.rounds.draft import MAX_BUDGET
 from core.rounds.round import NO_DRAFT, Sampling
@@ -38,6 +39,8 @@ def drafter_named(name, sampling, family="llama"):
         "random": lambda: toys.RandomDrafter(),
         "oracle": lambda: toys.OracleDrafter(text),
         "eagle3": lambda: toys.eagle_drafter(),
+        "medusa": lambda: toys.medusa_drafter(),
+        "hydra": lambda: toys.hydra_drafter(),
         "noisy": lambda: toys.NoisyOracle(text),
         "adversarial": lambda: toys.AdversarialDrafter(text),
         "right until 3": lambda: toys.RightUntil(text, 3),
@@ -135,6 +138,8 @@ def method_named(name, sampling):
         "dart": lambda: toys.dart_drafter(),
         "dart reduced": lambda: toys.dart_drafter(head=toys.dart_head(range(0, 48, 2))),
         "eagle3": lambda: toys.eagle_drafter(),
+        "medusa": lambda: toys.medusa_drafter(),
+        "hydra": lambda: toys.hydra_drafter(),
         "noisy": lambda: toys.NoisyOracle(text),
         "conditional": lambda: toys.ConditionalDrafter(text),
         "adversarial conditional": lambda: toys.ConditionalDrafter(text, adversarial=True),
@@ -144,6 +149,7 @@ def method_named(name, sampling):
         "best-first": best_first,
         "chain": Chain(),
         "eagle2": DynamicTree(),
+        "static": published(),
         "opt-tree": OptTree(),
         "opt-tree 0.3": OptTree(0.3),
         "continuity": toys.continuity(text[:150]),
@@ -156,7 +162,7 @@ METHODS = (
     "treeflash+best-first", "dart+continuity", "dflash+continuity", "dart+best-first",
     "treeflash+chain", "treeflash+opt-tree", "dart+opt-tree", "conditional+best-first",
     "path+best-first", "path+opt-tree", "path+chain", "path+eagle2", "eagle3+eagle2",
-    "eagle3+best-first",
+    "eagle3+best-first", "medusa+static", "hydra+best-first", "hydra+static",
 )  # fmt: skip
 OTHERS = (
     "noisy+continuity", "noisy+continuity without grams", "conditional+chain",
@@ -191,7 +197,7 @@ def test_every_method_with_1024_nodes_writes_plain_decodings_text(name, rule):
     sampling = SHORT_RULES[rule]
     found = run(method_named(name, sampling), 12, sampling, 1024)
     assert found.tokens == plain(STEPS, sampling)[:12]
-    if "chain" not in name and "conditional" not in name:  # these have fewer prefixes
+    if not any(few in name for few in ("chain", "conditional", "eagle2", "static")):
         assert all(r.draft.nodes == 1024 for r in found.rounds)
 
 

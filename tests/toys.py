@@ -50,6 +50,10 @@ from core.methods.dflash.model import DFlashConfig, DFlashModel
 from core.methods.eagle3 import EagleOptions
 from core.methods.eagle3.drafter import EagleDrafter
 from core.methods.eagle3.model import EagleConfig, EagleModel
+from core.methods.hydra.drafter import HydraDrafter
+from core.methods.hydra.model import HydraConfig, HydraModel
+from core.methods.medusa.drafter import MedusaDrafter
+from core.methods.medusa.model import MedusaConfig, MedusaModel
 from core.methods.treeflash import TreeFlashOptions
 from core.methods.treeflash.drafter import TreeFlashDrafter
 from core.methods.treeflash.model import TreeFlashModel
@@ -558,6 +562,23 @@ def eagle_drafter(
     layers = config.feature_layers(4)
     options = EagleOptions(5, temperature)
     return EagleDrafter(made, model(family).get_input_embeddings(), head, layers, ids, options)
+
+
+def medusa_drafter(family: str = "llama", seed: int = 0, own: bool = False) -> MedusaDrafter:
+    """Five random heads of two blocks; ``own``: each with a linear head of its own."""
+    config = MedusaConfig(5, 32, 2, VOCABULARY if own else 0)
+    made = _randomised(MedusaModel(config), seed + 400, torch.float64)
+    return MedusaDrafter(made, model(family).get_output_embeddings(), (3,), torch.float64)
+
+
+def hydra_drafter(
+    family: str = "llama", seed: int = 0, own: bool = False, res_connection: bool = False
+) -> HydraDrafter:
+    """Four random heads."""
+    config = HydraConfig(4, 32, res_connection, VOCABULARY if own else 0)
+    made = _randomised(HydraModel(config), seed + 500, torch.float64)
+    owner = model(family)
+    return HydraDrafter(made, owner.get_input_embeddings(), owner.get_output_embeddings(), (3,))
 
 
 def moved(drafter, device):

@@ -208,38 +208,56 @@ def _best_of_levels(levels: list[_Level], budget: int, made: int) -> Rows:
     )
 
 
-def grow(session: DraftSession, text: Sequence[int], nodes: Sequence[tuple[int, int]]) -> Draft:
+def grow(
+    session: DraftSession,
+    text: Sequence[int],
+    nodes: Sequence[tuple[int, int]],
+    partial: bool = False,
+) -> Draft:
     """A draft from (parent row, rank) pairs, ranks from 0 and parents before children: what a
     builder of one's own ends with.
 
-    Tokens, depths, log q and scores (Σ log q along the path) are filled in. Raises ValueError for
-    a pair that the session does not offer.
+    Tokens, depths, log q and scores (Σ log q along the path) are filled in. A pair that the session
+    does not offer raises ValueError; with ``partial`` it is left out, and all that follows it.
     """
     table = StateTable(session)
-    rows = table.complete(lambda: _grow(table, nodes))
-    if len(rows.parents) < len(nodes):
-        parent, rank = nodes[len(rows.parents)]
+    missing: list[tuple[int, int]] = []
+    rows = table.complete(lambda: _grow(table, nodes, missing))
+    if missing and not partial:
+        parent, rank = missing[0]
         raise ValueError(f"nothing of rank {rank} is offered behind node {parent}")
     return table.draft(text[-1], rows)
 
 
-def _grow(table: StateTable, nodes: Sequence[tuple[int, int]]) -> Rows:
-    """The nodes as far as their states are known."""
-    depths, behind, scores, states = [0], [ROOT_STATE], [0.0], [NO_STATE]
+def _grow(
+    table: StateTable, nodes: Sequence[tuple[int, int]], missing: list[tuple[int, int]]
+) -> Rows:
+    """The nodes as far as their states are known; ``missing`` are those never offered."""
+    rows = [0]  # of each node, −1 where it is left out
+    parents, depths, ranks, behind, scores, states = [0], [0], [0], [ROOT_STATE], [0.0], [NO_STATE]
+    missing.clear()
     for parent, rank in nodes:
-        state = behind[parent]
-        place = table.row_of[state] if state >= 0 else -1
-        if place < 0 or not 0 <= rank < table.ids.shape[-1]:
-            break
-        depths.append(depths[parent] + 1)
+        above = rows[parent]
+        state = behind[above] if above >= 0 else NO_STATE
+        place = int(table.row_of[state]) if state >= 0 else -1
+        unknown = state >= 0 and place < 0
+        inside = place >= 0 and 0 <= rank < table.ids.shape[-1]
+        if not inside or table.log_q[place, rank] == -np.inf:
+            if not unknown:
+                missing.append((parent, rank))
+            rows.append(-1)
+            continue
+        rows.append(len(parents))
+        parents.append(above)
+        depths.append(depths[above] + 1)
+        ranks.append(rank)
         behind.append(int(table.next[place, rank]))
-        scores.append(scores[parent] + float(table.log_q[place, rank]))
+        scores.append(scores[above] + float(table.log_q[place, rank]))
         states.append(state)
-    known = nodes[: len(depths) - 1]
     return Rows(
-        np.array([parent for parent, _ in known], np.int32),
+        np.array(parents[1:], np.int32),
         np.array(depths[1:], np.int32),
-        np.array([rank for _, rank in known], np.int32),
+        np.array(ranks[1:], np.int32),
         np.array(scores[1:]),
         np.array(states[1:], np.int32),
     )

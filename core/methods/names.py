@@ -13,12 +13,16 @@ METHODS = {
     "treeflash": "core.methods.treeflash:METHOD",
     "dart": "core.methods.dart:METHOD",
     "eagle3": "core.methods.eagle3:METHOD",
+    "medusa": "core.methods.medusa:METHOD",
+    "hydra": "core.methods.hydra:METHOD",
 }
 DRAFTERS = {
     "dflash": "core.methods.dflash:DRAFTER",
     "treeflash": "core.methods.treeflash:DRAFTER",
     "dart": "core.methods.dart:DRAFTER",
     "eagle3": "core.methods.eagle3:DRAFTER",
+    "medusa": "core.methods.medusa:DRAFTER",
+    "hydra": "core.methods.hydra:DRAFTER",
 }
 BUILDERS = {
     "chain": "core.methods.builders:CHAIN",
@@ -26,4 +30,5 @@ BUILDERS = {
     "opt-tree": "core.methods.builders:OPT_TREE",
     "continuity": "core.methods.dart:BUILDER",
     "eagle2": "core.methods.eagle3:BUILDER",
+    "static": "core.methods.medusa:BUILDER",
 }

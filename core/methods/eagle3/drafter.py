@@ -46,7 +46,7 @@ def _head(found: EagleCheckpoint, language: Language, folder: Path) -> nn.Module
     if rows is None:
         if not language.model.config.get_text_config().tie_word_embeddings:
             raise UserError(f"{folder} has no head of its own, which its draft vocabulary needs")
-        rows = language.embedding.weight.detach()[found.ids]
+        rows = language.embedding.get_parameter("weight").detach()[found.ids]
     module = nn.Linear(*reversed(rows.shape), bias=False, device="meta")
     module.weight = nn.Parameter(rows, requires_grad=False)
     return module

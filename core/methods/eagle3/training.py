@@ -41,7 +41,7 @@ OUTSIDE = -1e4  # a logit that no softmax sees, and that times p = 0 is 0
 @dataclass(frozen=True)
 class EagleTrainingOptions:
     steps: int = option(7, "training-time test: depths that are learnt", Range(1))
-    draft_vocabulary: int = option(8192, "tokens of its head: the text's most frequent", Range(1))
+    draft_vocabulary: int = option(16384, "tokens of its head: the text's most frequent", Range(1))
 
 
 class EagleStudent(Student[EagleModel]):
