@@ -184,6 +184,17 @@ def test_a_published_config_need_not_know_the_sizes(config, tmp_path):
 
 
 @both
+def test_sizes_are_what_the_config_says_before_the_weights_are_fetched(kind, tmp_path):
+    home, _ = HOMES[kind]
+    (tmp_path / "config.json").write_text("{}")
+    assert home.load_config(tmp_path).of_target == {}
+    (tmp_path / "config.json").write_text('{"hidden_size": 32}')
+    assert home.load_config(tmp_path).of_target == {"hidden size": 32}
+    with pytest.raises(UserError, match="safetensors"):
+        home.load_model(tmp_path, torch.float32, "cpu")
+
+
+@both
 def test_what_is_wrong_in_heads_is_one_sentence(kind, tmp_path):
     model, (home, _) = DRAFTERS[kind]().model, HOMES[kind]
     for change, words in (

@@ -40,9 +40,9 @@ class HydraConfig:
 
     @property
     def of_target(self) -> dict[str, int]:
-        """What the target must be like."""
-        vocabulary = {"vocabulary size": self.vocab_size} if self.vocab_size else {}
-        return {"hidden size": self.hidden_size} | vocabulary
+        """What the target must be like, as far as it is known."""
+        sizes = {"hidden size": self.hidden_size, "vocabulary size": self.vocab_size}
+        return {name: size for name, size in sizes.items() if size}
 
     @staticmethod
     def from_shapes(shapes: Mapping[str, tuple[int, ...]]) -> HydraConfig:
@@ -111,8 +111,14 @@ def folders(folder: Path) -> list[Path]:
 
 
 def load_config(folder: Path) -> HydraConfig:
-    """Of a folder's config and its tensors. Raises UserError when they are no Hydra heads."""
-    checkpoint.read_config(folder, "Hydra")
+    """Of a folder's tensors; before they are fetched, what its config says.
+
+    Raises UserError when they are no Hydra heads.
+    """
+    raw = checkpoint.read_config(folder, "Hydra")
+    if not any(folder.glob("*.safetensors")):
+        hidden, size = (raw.get(name, 0) for name in ("hidden_size", "vocab_size"))
+        return HydraConfig(raw.get("hydra_num_heads", 0), hidden, vocab_size=size)
     with checkpoint.as_user_error(folder, "Hydra"):
         return HydraConfig.from_shapes(read_shapes(folder))
 

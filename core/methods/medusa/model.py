@@ -37,9 +37,9 @@ class MedusaConfig:
 
     @property
     def of_target(self) -> dict[str, int]:
-        """What the target must be like."""
-        vocabulary = {"vocabulary size": self.vocab_size} if self.vocab_size else {}
-        return {"hidden size": self.hidden_size} | vocabulary
+        """What the target must be like, as far as it is known."""
+        sizes = {"hidden size": self.hidden_size, "vocabulary size": self.vocab_size}
+        return {name: size for name, size in sizes.items() if size}
 
     @staticmethod
     def from_shapes(shapes: Mapping[str, tuple[int, ...]]) -> MedusaConfig:
@@ -101,8 +101,14 @@ def folders(folder: Path) -> list[Path]:
 
 
 def load_config(folder: Path) -> MedusaConfig:
-    """Of a folder's config and its tensors. Raises UserError when they are no Medusa heads."""
-    checkpoint.read_config(folder, "Medusa")
+    """Of a folder's tensors; before they are fetched, what its config says.
+
+    Raises UserError when they are no Medusa heads.
+    """
+    raw = checkpoint.read_config(folder, "Medusa")
+    if not any(folder.glob("*.safetensors")):
+        hidden, size = (raw.get(name, 0) for name in ("hidden_size", "vocab_size"))
+        return MedusaConfig(raw.get("medusa_num_heads", 0), hidden, vocab_size=size)
     with checkpoint.as_user_error(folder, "Medusa"):
         return MedusaConfig.from_shapes(read_shapes(folder))
 
