@@ -62,8 +62,8 @@ def test_the_budget_is_the_one_that_brute_force_finds(seed, fixed, node):
 @given(st.integers(0, 10**6), *COSTS)
 def test_so_it_is_where_q_depends_on_the_path(seed, fixed, node):
     """States that are not known yet count as leaves on the way, never in the end."""
-    behind = path_function(seed, 4, False)
-    one, two = (FunctionSession(behind, ROOT, 4, 4) for _ in "ab")
+    after = path_function(seed, 4, False)
+    one, two = (FunctionSession(after, ROOT, 4, 4) for _ in "ab")
     draft = AsFarAsItPays(fixed, node, WORTH)(one, [ROOT], MOST)
     check(draft, best_first(two, [ROOT], MOST), fixed, node)
     assert one.batches <= two.batches + 1

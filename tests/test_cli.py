@@ -39,8 +39,8 @@ ESCAPES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 def options_for(toy: list[str], method: str) -> list[str]:
     """The same, with the drafter the method needs and a small n-gram store where it reads one."""
     info, folder = find(method).drafter_info, Path(toy[1]).parent
-    kinds = {kind: kind for kind in ("treeflash", "dart", "sps")}
-    drafter = folder / kinds.get(info.name if info else "", "drafter")
+    own = folder / (info.name if info else "")
+    drafter = own if info and own.is_dir() else folder / "drafter"
     reads_grams = any(option.name == "ngram" for option in find(method).all_options)
     grams = ["--set", f"ngram={folder / 'grams.safetensors'}"] if reads_grams else []
     return [*toy[:3], str(drafter), *toy[4:], *grams]

@@ -11,8 +11,16 @@ import torch
 from analysis.probe import observe
 from core.decoding.decode import Decoder, Stopwatch, decode, new_tokens
 from core.decoding.request import Settings
-from core.drafting.builders import AsFarAsItPays, Chain, OptTree, SampledChain, best_first
+from core.drafting.builders import (
+    AsFarAsItPays,
+    Chain,
+    DynamicTree,
+    OptTree,
+    SampledChain,
+    best_first,
+)
 from core.errors import UserError
+from core.methods.medusa.tree import published
 from core.models.target import Target
 from core.rounds.draft import MAX_BUDGET
 from core.rounds.round import NO_DRAFT, Sampling
@@ -37,6 +45,9 @@ def drafter_named(name, sampling, family="llama"):
     return {
         "random": lambda: toys.RandomDrafter(),
         "oracle": lambda: toys.OracleDrafter(text),
+        "eagle3": lambda: toys.eagle_drafter(),
+        "medusa": lambda: toys.medusa_drafter(),
+        "hydra": lambda: toys.hydra_drafter(),
         "noisy": lambda: toys.NoisyOracle(text),
         "adversarial": lambda: toys.AdversarialDrafter(text),
         "right until 3": lambda: toys.RightUntil(text, 3),
@@ -133,6 +144,9 @@ def method_named(name, sampling):
         "treeflash": lambda: toys.treeflash_drafter(),
         "dart": lambda: toys.dart_drafter(),
         "dart reduced": lambda: toys.dart_drafter(head=toys.dart_head(range(0, 48, 2))),
+        "eagle3": lambda: toys.eagle_drafter(),
+        "medusa": lambda: toys.medusa_drafter(),
+        "hydra": lambda: toys.hydra_drafter(),
         "noisy": lambda: toys.NoisyOracle(text),
         "conditional": lambda: toys.ConditionalDrafter(text),
         "adversarial conditional": lambda: toys.ConditionalDrafter(text, adversarial=True),
@@ -146,6 +160,8 @@ def method_named(name, sampling):
         "chain": Chain(),
         "cost-aware": AsFarAsItPays(20.0, 0.1, "worth"),
         "sampled-chain": SampledChain(coupled=True),
+        "eagle2": DynamicTree(),
+        "static": published(),
         "opt-tree": OptTree(),
         "opt-tree 0.3": OptTree(0.3),
         "continuity": toys.continuity(text[:150]),
@@ -160,6 +176,8 @@ METHODS = (
     "path+best-first", "path+opt-tree", "path+chain", "pld+chain",
     "sps+sampled-chain", "sps+best-first", "lookahead+best-first",
     "dflash+cost-aware", "path+cost-aware",
+    "path+best-first", "path+opt-tree", "path+chain", "path+eagle2", "eagle3+eagle2",
+    "eagle3+best-first", "medusa+static", "hydra+best-first", "hydra+static",
 )  # fmt: skip
 OTHERS = (
     "noisy+continuity", "noisy+continuity without grams", "conditional+chain",
@@ -196,7 +214,7 @@ def test_every_method_with_1024_nodes_writes_plain_decodings_text(name, rule):
     sampling = SHORT_RULES[rule]
     found = run(method_named(name, sampling), 12, sampling, 1024)
     assert found.tokens == plain(STEPS, sampling)[:12]
-    few = ("chain", "conditional", "lookahead", "cost")  # these have fewer prefixes
+    few = ("chain", "conditional", "lookahead", "cost", "eagle2", "static")  # fewer prefixes
     if not any(word in name for word in few):
         assert all(r.draft.nodes == 1024 for r in found.rounds)
 

@@ -56,8 +56,8 @@ def defaults(method: Method) -> Options:
 
 
 def test_every_listed_name_is_declared_in_its_home():
-    first = ["ar", "dflash", "ddtree", "caddtree", "treeflash", "dart"]
-    assert list(METHODS) == [*first, "pld", "sps", "lookahead"]
+    first = ["ar", "dflash", "ddtree", "caddtree", "treeflash", "dart", "pld", "sps"]
+    assert list(METHODS) == [*first, "lookahead", "eagle3", "medusa", "hydra"]
     for name, method in listed().items():
         assert find(name) is built_in(name) is method
         assert method.title and method.about and 1 <= method.budget <= 1024
@@ -168,6 +168,9 @@ TOYS = {
     "pld": toys.pld_drafter,
     "sps": toys.sps_drafter,
     "lookahead": toys.lookahead_drafter,
+    "eagle3": toys.eagle_drafter,
+    "medusa": toys.medusa_drafter,
+    "hydra": toys.hydra_drafter,
 }
 FACTS = toys.SimpleNamespace(name="toy", vocabulary=toys.VOCABULARY, stop_ids=frozenset())
 

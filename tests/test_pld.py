@@ -84,7 +84,7 @@ def test_rounds_say_where_a_token_was_copied_from(sampling, whole):
         again = round_from_json(round_to_json(record))
         assert again.stop_reason == record.stop_reason
         for row in range(len(draft)):
-            one, two = record.candidates_behind(row), again.candidates_behind(row)
+            one, two = record.candidates_after(row), again.candidates_after(row)
             assert (one is None) == (two is None)
             assert one is None or one.ids.tolist() == two.ids.tolist()
     assert copies > 10

@@ -14,6 +14,8 @@ from core.errors import UserError
 from core.methods.dart import training as dart
 from core.methods.dart.model import save_official
 from core.methods.dflash import training as dflash
+from core.methods.eagle3 import training as eagle3
+from core.methods.eagle3.model import EagleCheckpoint, EagleModel
 from core.methods.loading import form
 from core.methods.registry import find_drafter
 from core.methods.treeflash import model as treeflash
@@ -255,7 +257,7 @@ def shards(collector, tmp_path_factory):
 
 
 SIZES = {"vocab_size": toys.LANGUAGE_SIZE, "intermediate_size": 48}
-KINDS = ("dflash", "treeflash", "dart")
+KINDS = ("dflash", "treeflash", "dart", "eagle3")
 
 
 def a_student(owner, kind="dflash") -> Any:
@@ -264,6 +266,9 @@ def a_student(owner, kind="dflash") -> Any:
     if kind == "dart":
         made = toys.dart_config(draft_vocab_size=toys.LANGUAGE_SIZE, **SIZES)
         return dart.DartStudent(dart.initial_model(made, owner), owner)
+    if kind == "eagle3":
+        made = toys.eagle_config(draft_vocab_size=toys.LANGUAGE_SIZE, **SIZES)
+        return eagle3.EagleStudent(EagleCheckpoint(EagleModel(made), None, None), owner, 8)
     torch.manual_seed(0)
     text = torch.arange(20, device=owner.device)[None]
     backbone = dflash.initial_model(config, owner, text).to(owner.device)
@@ -339,7 +344,7 @@ def test_a_joint_training_saves_head_and_backbone_together(owner, shards, tmp_pa
 
 def loaded(kind, folder) -> Any:
     module = form(find_drafter(kind))
-    if kind == "dart":
+    if kind in ("dart", "eagle3"):
         return module.load_checkpoint(folder, torch.float32, "cpu").model
     return module.load_model(folder, torch.float32, "cpu")
 
@@ -500,14 +505,15 @@ def test_the_rows_trained_on_are_those_the_drafter_decodes_with(owner, shards, k
         rows = student.rows(Blocks(found, anchors))
         ours = student.head(everything)(rows).log_softmax(-1)
     drafter = load_drafter(kind, language_of(owner), tmp_path)
-    assert student.max_depth == drafter.max_depth == 7
+    depths = student.max_depth
+    assert depths == drafter.max_depth == (8 if kind == "eagle3" else 7)
     features, tokens = found.features_after(drafter.layers).float(), found.tokens.tolist()
     for anchor, mine in zip(anchors.tolist(), ours, strict=True):
         drafter.reset(len(found))
         drafter.extend(tokens[:anchor], features[:anchor])
         session = drafter.begin(tokens[anchor], 20)
         with torch.inference_mode():
-            theirs = session.log_q(tokens[anchor : anchor + 7])
+            theirs = session.log_q(tokens[anchor : anchor + depths])
         torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-3)
 
 

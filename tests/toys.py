@@ -47,7 +47,14 @@ from core.methods.dart.model import DartConfig, DartModel, Head, feature_layers
 from core.methods.dart.search import ContinuitySearch
 from core.methods.dflash.drafter import DFlashDrafter
 from core.methods.dflash.model import DFlashConfig, DFlashModel
+from core.methods.eagle3 import EagleOptions
+from core.methods.eagle3.drafter import EagleDrafter
+from core.methods.eagle3.model import EagleConfig, EagleModel
+from core.methods.hydra.drafter import HydraDrafter
+from core.methods.hydra.model import HydraConfig, HydraModel
 from core.methods.lookahead import Lookahead, LookaheadOptions
+from core.methods.medusa.drafter import MedusaDrafter
+from core.methods.medusa.model import MedusaConfig, MedusaModel
 from core.methods.pld import PldOptions, PromptLookup
 from core.methods.sps.drafter import LmDrafter
 from core.methods.treeflash import TreeFlashOptions
@@ -556,6 +563,47 @@ def draft_model(noise: float = 0.02):
 
 def sps_drafter(depth: int = 5, noise: float = 0.02) -> LmDrafter:
     return LmDrafter(draft_model(noise), depth)
+
+
+def eagle_config(**changes) -> EagleConfig:
+    """An EAGLE-3 layer for the toy targets."""
+    shape = {n: v for n, v in vars(dart_config()).items() if n in EagleConfig.__annotations__}
+    return EagleConfig(**(shape | changes))
+
+
+def eagle_drafter(
+    family: str = "llama",
+    seed: int = 0,
+    ids: Tensor | None = None,
+    temperature: float = 1.0,
+    dtype=torch.float64,
+    **changes,
+) -> EagleDrafter:
+    """A random EAGLE-3 layer, five tokens deep, with a head of its own: over ``ids``, or all."""
+    rows = VOCABULARY if ids is None else len(ids)
+    config = eagle_config(**({"draft_vocab_size": rows} | changes))
+    made = _randomised(EagleModel(config), seed + 300, dtype)
+    head = dart_head(range(rows), seed).module.to(dtype)
+    layers = config.feature_layers(4)
+    options = EagleOptions(5, temperature)
+    return EagleDrafter(made, model(family).get_input_embeddings(), head, layers, ids, options)
+
+
+def medusa_drafter(family: str = "llama", seed: int = 0, own: bool = False) -> MedusaDrafter:
+    """Five random heads of two blocks; ``own``: each with a linear head of its own."""
+    config = MedusaConfig(5, 32, 2, VOCABULARY if own else 0)
+    made = _randomised(MedusaModel(config), seed + 400, torch.float64)
+    return MedusaDrafter(made, model(family).get_output_embeddings(), (3,), torch.float64)
+
+
+def hydra_drafter(
+    family: str = "llama", seed: int = 0, own: bool = False, res_connection: bool = False
+) -> HydraDrafter:
+    """Four random heads."""
+    config = HydraConfig(4, 32, res_connection, VOCABULARY if own else 0)
+    made = _randomised(HydraModel(config), seed + 500, torch.float64)
+    owner = model(family)
+    return HydraDrafter(made, owner.get_input_embeddings(), owner.get_output_embeddings(), (3,))
 
 
 def moved(drafter, device):

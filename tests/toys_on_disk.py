@@ -10,6 +10,9 @@ from transformers import PreTrainedTokenizerFast
 
 from core.methods.dart import model as dart
 from core.methods.dflash import model as dflash
+from core.methods.eagle3 import model as eagle3
+from core.methods.hydra import model as hydra
+from core.methods.medusa import model as medusa
 from core.methods.treeflash import model as treeflash
 from core.models.cache import ATTENTION
 from core.ngram import build_store
@@ -21,7 +24,7 @@ BYTES = 257  # every byte and a mask token
 def save_toys(folder: Path) -> tuple[Path, Path]:
     """The folders of the target and of its DFlash drafter.
 
-    Beside them lie a TreeFlash and a DART drafter, a draft language model and an n-gram store.
+    Beside them lie a drafter of every other kind and an n-gram store.
     """
     target, drafter = folder / "target", folder / "drafter"
     toys._make("llama", 0, BYTES, ATTENTION).float().save_pretrained(target)
@@ -39,6 +42,10 @@ def save_toys(folder: Path) -> tuple[Path, Path]:
     draft = folder / "sps"
     toys._make("llama", 1, BYTES, ATTENTION).float().save_pretrained(draft)
     PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(draft)
+    eagle = toys.eagle_drafter(draft_vocab_size=BYTES, **sizes).model
+    eagle3.save(eagle3.EagleCheckpoint(eagle, None, None), folder / "eagle3")
+    medusa.save_model(toys.medusa_drafter().model, folder / "medusa")
+    hydra.save_model(toys.hydra_drafter().model, folder / "hydra")
     text = list(b"the cat sat on the mat and the cat sat on the hat")
     build_store([text], folder / "grams.safetensors", BYTES)
     return target, drafter

@@ -174,7 +174,30 @@ class OptTree:
     def __call__(self, session: DraftSession, text: Sequence[int], budget: int) -> Draft:
         table = StateTable(session)
         rows = Rows.none() if table.empty else _level_by_level(table, budget, self.gain)
+        table.expand(table.next_states(rows))
         return table.draft(text[-1], rows)
+
+
+@dataclass(frozen=True)
+class DynamicTree:
+    """EAGLE-2's tree: level by level, the ``top_k`` best children of the ``top_k`` best nodes; then
+    the best ``budget`` of all of them.
+
+    A level's other nodes get no children, so this is not the draft of the most probable prefixes.
+    What follows the draft's leaves is never asked for: that would be one more forward.
+    """
+
+    top_k: int = 10
+
+    @property
+    def reads(self) -> int:
+        """Tokens it looks at after a node, whatever the budget."""
+        return self.top_k
+
+    def __call__(self, session: DraftSession, text: Sequence[int], budget: int) -> Draft:
+        table = StateTable(session)
+        rows = Rows.none() if table.empty else _level_by_level(table, budget, beam=self.top_k)
+        return table.draft(text[-1], rows, self.reads)
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,36 +210,46 @@ class _Level:
     states: Array  # each is a child of
 
 
-def _level_by_level(table: StateTable, budget: int, gain: float) -> Rows:
-    """The best nodes of each level, then of all levels. A parent's row is known only at the end."""
+def _level_by_level(
+    table: StateTable, budget: int, gain: float = 0.0, beam: int | None = None
+) -> Rows:
+    """The best nodes of each level, then of all levels. A parent's row is known only at the end.
+
+    ``beam``: only so many nodes of a level get children, and only so many each.
+    """
     numbers, states, scores = np.zeros(1, int), np.array([ROOT_STATE]), np.zeros(1)
     levels: list[_Level] = []
     made, reached = 1, 0.0
     while len(numbers):
         table.expand(states)
         place = table.row_of[states]
-        level = _best_children(table, place, scores, budget, numbers, states)
+        level = _best_children(table, place, scores, budget, beam, numbers, states)
         levels.append(level)
         best = np.sort(np.exp(np.concatenate([each.scores for each in levels])))[::-1]
         expected = best[:budget].sum()
         leads = table.next[table.row_of[level.states], level.ranks]
-        inner = leads >= 0
+        inner = np.flatnonzero(leads >= 0)[:beam]
         numbers = np.arange(made, made + len(leads))[inner]
         states, scores = leads[inner], level.scores[inner]
         made += len(leads)
         if 0 < gain > expected - reached:  # with gain 0 rounding alone must not end it
             break
         reached = expected
-    rows = _best_of_levels(levels, budget, made)
-    table.expand(table.next_states(rows))
-    return rows
+    return _best_of_levels(levels, budget, made)
 
 
 def _best_children(
-    table: StateTable, place: Array, scores: Array, budget: int, numbers: Array, states: Array
+    table: StateTable,
+    place: Array,
+    scores: Array,
+    budget: int,
+    beam: int | None,
+    numbers: Array,
+    states: Array,
 ) -> _Level:
-    above = scores[:, None] + table.log_q[place].astype(np.float64)
-    best = np.argsort(-above.ravel(), kind="stable")[:budget]
+    """The children that may still be among the best ``budget``, and those that get children."""
+    above = scores[:, None] + table.log_q[place, :beam].astype(np.float64)
+    best = np.argsort(-above.ravel(), kind="stable")[: max(budget, beam or 0)]
     best = best[np.isfinite(above.ravel()[best])]
     parent, rank = best // above.shape[1], best % above.shape[1]
     return _Level(numbers[parent], rank, above.ravel()[best], states[parent])
@@ -240,38 +273,56 @@ def _best_of_levels(levels: list[_Level], budget: int, made: int) -> Rows:
     )
 
 
-def grow(session: DraftSession, text: Sequence[int], nodes: Sequence[tuple[int, int]]) -> Draft:
+def grow(
+    session: DraftSession,
+    text: Sequence[int],
+    nodes: Sequence[tuple[int, int]],
+    partial: bool = False,
+) -> Draft:
     """A draft from (parent row, rank) pairs, ranks from 0 and parents before children: what a
     builder of one's own ends with.
 
-    Tokens, depths, log q and scores (Σ log q along the path) are filled in. Raises ValueError for
-    a pair that the session does not offer.
+    Tokens, depths, log q and scores (Σ log q along the path) are filled in. A pair that the session
+    does not offer raises ValueError; with ``partial`` it is left out, and all that follows it.
     """
     table = StateTable(session)
-    rows = table.complete(lambda: _grow(table, nodes))
-    if len(rows.parents) < len(nodes):
-        parent, rank = nodes[len(rows.parents)]
+    missing: list[tuple[int, int]] = []
+    rows = table.complete(lambda: _grow(table, nodes, missing))
+    if missing and not partial:
+        parent, rank = missing[0]
         raise ValueError(f"nothing of rank {rank} is offered after node {parent}")
     return table.draft(text[-1], rows)
 
 
-def _grow(table: StateTable, nodes: Sequence[tuple[int, int]]) -> Rows:
-    """The nodes as far as their states are known."""
-    depths, leads, scores, states = [0], [ROOT_STATE], [0.0], [NO_STATE]
+def _grow(
+    table: StateTable, nodes: Sequence[tuple[int, int]], missing: list[tuple[int, int]]
+) -> Rows:
+    """The nodes as far as their states are known; ``missing`` are those never offered."""
+    rows = [0]  # of each node, −1 where it is left out
+    parents, depths, ranks, leads, scores, states = [0], [0], [0], [ROOT_STATE], [0.0], [NO_STATE]
+    missing.clear()
     for parent, rank in nodes:
-        state = leads[parent]
-        place = table.row_of[state] if state >= 0 else -1
-        if place < 0 or not 0 <= rank < table.ids.shape[-1]:
-            break
-        depths.append(depths[parent] + 1)
+        above = rows[parent]
+        state = leads[above] if above >= 0 else NO_STATE
+        place = int(table.row_of[state]) if state >= 0 else -1
+        unknown = state >= 0 and place < 0
+        inside = place >= 0 and 0 <= rank < table.ids.shape[-1]
+        if not inside or table.log_q[place, rank] == -np.inf:
+            if not unknown:
+                missing.append((parent, rank))
+            rows.append(-1)
+            continue
+        rows.append(len(parents))
+        parents.append(above)
+        depths.append(depths[above] + 1)
+        ranks.append(rank)
         leads.append(int(table.next[place, rank]))
-        scores.append(scores[parent] + float(table.log_q[place, rank]))
+        scores.append(scores[above] + float(table.log_q[place, rank]))
         states.append(state)
-    known = nodes[: len(depths) - 1]
     return Rows(
-        np.array([parent for parent, _ in known], np.int32),
+        np.array(parents[1:], np.int32),
         np.array(depths[1:], np.int32),
-        np.array([rank for _, rank in known], np.int32),
+        np.array(ranks[1:], np.int32),
         np.array(scores[1:]),
         np.array(states[1:], np.int32),
     )

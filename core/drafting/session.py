@@ -9,12 +9,13 @@ States are numbers chosen by the session. State 0 is the state after the root.
 
 Light: torch is imported only where a tensor is made.
 
-Shapes: R states, S tokens listed after a state, L drafted depths, V vocabulary, T context tokens,
-F·h width of the target's features.
+Shapes: R states, S tokens listed after a state, L drafted depths, V vocabulary, C tokens that the
+drafter's head scores (V, or fewer), T context tokens, F·h width of the target's features.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -248,6 +249,22 @@ def spread(lists: Candidates, vocabulary: int) -> Tensor:
     return whole.scatter_reduce(1, ids, log_q, "amax")  # places without a token repeat some id
 
 
+@dataclass(frozen=True, eq=False)
+class Covered:
+    """The tokens that a head over a part of the vocabulary scores.
+
+    ids   int64 [C], on the drafter's device
+    size  V, the whole vocabulary
+    """
+
+    ids: Tensor
+    size: int
+
+    def whole(self, log_q: Tensor) -> Tensor:
+        """log q [N, C] → [N, V]: what the head does not score has q = 0."""
+        return log_q.new_full((len(log_q), self.size), -math.inf).index_copy_(1, self.ids, log_q)
+
+
 class PathSession(ABC):
     """Base of sessions whose states are nodes: q of a token depends on the whole path before it.
 
@@ -258,12 +275,14 @@ class PathSession(ABC):
     by_depth = None
     factorised = False
 
-    def __init__(self, root: int, max_depth: int, width: int):
-        """``width``: how many tokens are listed after each node, at most."""
+    def __init__(self, root: int, max_depth: int, width: int, covered: Covered | None = None):
+        """``width``: how many tokens are listed after each node, at most. ``covered``: the tokens
+        that ``score`` tells log q of; None: all."""
         self.root, self._max_depth, self._width = root, max_depth, width
+        self._covered = covered
         self._ids: list[Array] = []  # for every scored node: the tokens listed after it [S]
         self._best: list[Array] = []  # their log q [S]
-        self._log_q: list[Tensor] = []  # log q of the whole vocabulary after it [V]
+        self._log_q: list[Tensor] = []  # log q of all covered tokens after it [C]
         self._depths: list[int] = []
         self._number: dict[tuple[int, int], int] = {}  # (its parent's number, token) → its number
 
@@ -273,7 +292,7 @@ class PathSession(ABC):
 
     @abstractmethod
     def score(self, tokens: list[int], parents: list[int]) -> Tensor:
-        """log q [R, V] after R nodes. Nodes are numbered in the order of scoring, from 0.
+        """log q [R, C] after R nodes. Nodes are numbered in the order of scoring, from 0.
 
         tokens   [R] the token of each node; the first call scores the root
         parents  [R] the number of the node before it; −1 for the root
@@ -297,7 +316,8 @@ class PathSession(ABC):
         for token in path:
             (number,) = self._scored([(number, token)])
             rows.append(self._log_q[number])
-        return torch.stack(rows)
+        log_q = torch.stack(rows)
+        return log_q if self._covered is None else self._covered.whole(log_q)
 
     def _scored(self, nodes: list[tuple[int, int]]) -> list[int]:
         """The numbers of nodes (their parent's number, their token); new ones are scored."""
@@ -305,8 +325,9 @@ class PathSession(ABC):
         if fresh:
             log_q = self.score([token for _, token in fresh], [parent for parent, _ in fresh])
             best = log_q.topk(min(self._width, log_q.shape[-1]))
+            ids = best.indices if self._covered is None else self._covered.ids[best.indices]
             self._number |= {node: len(self._ids) + i for i, node in enumerate(fresh)}
-            self._ids += list(best.indices.cpu().numpy())
+            self._ids += list(ids.cpu().numpy())
             self._best += list(best.values.float().cpu().numpy())
             self._log_q += list(log_q)
             self._depths += [self._depths[p] + 1 if p >= 0 else 0 for p, _ in fresh]

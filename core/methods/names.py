@@ -16,6 +16,9 @@ METHODS = {
     "pld": "core.methods.pld:METHOD",
     "sps": "core.methods.sps:METHOD",
     "lookahead": "core.methods.lookahead:METHOD",
+    "eagle3": "core.methods.eagle3:METHOD",
+    "medusa": "core.methods.medusa:METHOD",
+    "hydra": "core.methods.hydra:METHOD",
 }
 DRAFTERS = {
     "dflash": "core.methods.dflash:DRAFTER",
@@ -24,6 +27,9 @@ DRAFTERS = {
     "pld": "core.methods.pld:DRAFTER",
     "sps": "core.methods.sps:DRAFTER",
     "lookahead": "core.methods.lookahead:DRAFTER",
+    "eagle3": "core.methods.eagle3:DRAFTER",
+    "medusa": "core.methods.medusa:DRAFTER",
+    "hydra": "core.methods.hydra:DRAFTER",
 }
 BUILDERS = {
     "chain": "core.methods.builders:CHAIN",
@@ -32,4 +38,6 @@ BUILDERS = {
     "sampled-chain": "core.methods.builders:SAMPLED_CHAIN",
     "cost-aware": "core.methods.caddtree:BUILDER",
     "continuity": "core.methods.dart:BUILDER",
+    "eagle2": "core.methods.eagle3:BUILDER",
+    "static": "core.methods.medusa:BUILDER",
 }

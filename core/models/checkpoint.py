@@ -91,6 +91,12 @@ def as_user_error(folder: Path, kind: str) -> Iterator[None]:
 def weight_files(folder: Path) -> list[Path]:
     """The folder's safetensors files; raises UserError when there is none."""
     files = sorted(folder.glob("*.safetensors"))
+    if not files and (pickles := sorted([*folder.glob("*.bin"), *folder.glob("*.pt")])):
+        raise UserError(
+            f"{pickles[0]} is a pickle, which may run any program and is not read: load it with "
+            "torch.load(…, weights_only=True) and write it with safetensors.torch.save_file as "
+            "model.safetensors beside its config.json"
+        )
     if not files:
         raise UserError(f"{folder} holds no .safetensors file")
     return files
@@ -118,6 +124,22 @@ def fill(model: Model, state: dict[str, Tensor], folder: Path) -> Model:
     check_shapes(shapes(model), {name: tuple(p.shape) for name, p in state.items()}, folder)
     model.load_state_dict(state, assign=True)
     return model
+
+
+def covered(d2t: Tensor | None, rows: int, vocabulary: int, folder: Path) -> Tensor | None:
+    """The target's token of each of a head's rows, int64 [rows]; None: of the whole vocabulary.
+
+    ``d2t`` [rows] holds what is to be added to a row's number; None: nothing. Raises UserError
+    where it does not fit the head or the vocabulary.
+    """
+    ids = torch.arange(rows)
+    if d2t is not None:
+        if d2t.shape != ids.shape or d2t.is_floating_point():
+            raise UserError(f"{folder}: the token map d2t does not fit the head")
+        ids = ids + d2t
+    if not bool(((ids >= 0) & (ids < vocabulary)).all()):
+        raise UserError(f"{folder}: the token map d2t does not fit the vocabulary")
+    return None if rows == vocabulary and torch.equal(ids, torch.arange(rows)) else ids
 
 
 def shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:

@@ -213,26 +213,45 @@ class Attention(nn.Module):
         ``visible`` bool [A, T] says which context rows a block sees; None: all of them.
         """
         blocks, size, inputs = x.shape
-        groups, width = self.shape.groups, self.shape.head_dim
         flat = x.reshape(-1, inputs)
         own = self.keys_values(flat, rotary)
+        later = None
+        if self.shape.causal:
+            later = torch.ones(size, size, dtype=torch.bool, device=x.device).triu(1)
+        queries = self.queries(flat, rotary)
+        return self.attend(queries.unflatten(0, (blocks, size)), context, own, visible, later)
+
+    def attend(
+        self,
+        queries: Tensor,
+        context: LayerContext,
+        near: LayerContext,
+        visible: Tensor | None,
+        hidden: Tensor | None = None,
+    ) -> Tensor:
+        """Attention of queries [A, b, H, D] over the context and the rows near each block.
+
+        near     n rows of each block, [G, A·n, D]; its own (n = b), or others too
+        visible  bool [A, T], which context rows a block sees; None: all of them
+        hidden   bool [b, n], which near rows a row does not see; None: it sees all of them
+        """
+        blocks, size = queries.shape[:2]
+        groups, width = self.shape.groups, self.shape.head_dim
         share = self.shape.heads // groups  # query heads per key/value head
-        # [A·b, G, R, D] → [G, A, R·b, D]: the heads of a group and the rows of a block as one axis
-        q = self.queries(flat, rotary).view(blocks, size, groups, share, width)
+        # [A, b, G, R, D] → [G, A, R·b, D]: the heads of a group and the rows of a block as one axis
+        q = queries.reshape(blocks, size, groups, share, width)
         q = q.permute(2, 0, 3, 1, 4).reshape(groups, blocks, share * size, width) * width**-0.5
-        own_k = own.keys.reshape(groups, blocks, size, width)
-        own_v = own.values.reshape(groups, blocks, size, width)
+        near_k, near_v = (x.unflatten(1, (blocks, -1)) for x in (near.keys, near.values))
         length = context.keys.shape[1]
         far = q.reshape(groups, -1, width) @ context.keys.transpose(1, 2)
         far = far.view(groups, blocks, share * size, length)
         if visible is not None:
             far = far.masked_fill(~visible[None, :, None], torch.finfo(far.dtype).min)
-        near = q @ own_k.transpose(2, 3)
-        if self.shape.causal:
-            later = torch.ones(size, size, dtype=torch.bool, device=x.device).triu(1)
-            near = near.masked_fill(later.repeat(share, 1), torch.finfo(near.dtype).min)
-        weights = torch.cat([far, near], -1).softmax(-1)
-        out = weights[..., length:] @ own_v
+        close = q @ near_k.transpose(2, 3)
+        if hidden is not None:
+            close = close.masked_fill(hidden.repeat(share, 1), torch.finfo(close.dtype).min)
+        weights = torch.cat([far, close], -1).softmax(-1)
+        out = weights[..., length:] @ near_v
         rows = blocks * share * size  # explicit: −1 cannot be inferred for an empty context
         far_out = weights[..., :length].reshape(groups, rows, length) @ context.values
         out = (out + far_out.view_as(out)).view(groups, blocks, share, size, width)

@@ -96,6 +96,14 @@ def _prompt_key(document: Document) -> bytes:
     return hashlib.blake2b(prompt, digest_size=8).digest()
 
 
+def frequent_tokens(documents: list[Document], size: int) -> Tensor:
+    """All token ids int64 [size], those first that most often are among the target's best four."""
+    counts = torch.zeros(size, dtype=torch.long)
+    for document in documents:
+        counts += torch.bincount(document.top_ids[:, :4].flatten().long(), minlength=size)
+    return counts.sort(descending=True, stable=True).indices
+
+
 def draw_blocks(
     documents: list[Document], sequences: int, anchors: int, rng: torch.Generator
 ) -> list[Blocks]:

@@ -29,7 +29,7 @@ from core.errors import UserError
 from core.files import replacing
 from core.methods.method import Range, option
 from core.train.command_line import progress_bar
-from core.train.corpus import Blocks, Corpus, draw_blocks
+from core.train.corpus import Blocks, Corpus, draw_blocks, frequent_tokens
 from core.train.shards import Document
 from core.train.student import Student
 
@@ -97,10 +97,7 @@ class Vocabulary:
     """Draws the part of the vocabulary for each step."""
 
     def __init__(self, documents: list[Document], size: int, settings: FitSettings):
-        counts = torch.zeros(size, dtype=torch.long)
-        for document in documents:
-            counts += torch.bincount(document.top_ids[:, :4].flatten().long(), minlength=size)
-        self.frequent = counts.topk(min(settings.frequent, size)).indices
+        self.frequent = frequent_tokens(documents, size)[: settings.frequent]
         self.size, self.sampled = size, settings.sampled
 
     def sample(self, needed: Tensor, rng: torch.Generator) -> Softmax:

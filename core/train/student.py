@@ -15,7 +15,7 @@ How drafters of other kinds fit in:
 
 Medusa heads           ``rows`` applies head k to the anchor's hidden row, for depth k
 EAGLE-3                ``rows`` runs the layer L times, each time on the features it made before
-                       (training-time test); ``head`` is its own
+                       (training-time test); ``head`` and ``labels`` keep to its draft vocabulary
 draft language model   ``rows`` is one causal pass over the text; ``head`` is its own, and it reads
                        no features (``layers`` returns ())
 
@@ -208,6 +208,24 @@ def target_shape(language: Language) -> dict[str, Any]:
         "rope": Rope(rope.get("rope_theta", 10000.0)),
         "max_position_embeddings": c.max_position_embeddings,
     }
+
+
+def start_as_last_layer(fc: nn.Linear, layer: Any, target: Any) -> None:
+    """Start a layer that reads an embedding beside a feature as the target's last layer, reading
+    the last feature through ``fc``. The embedding's half of the attention starts at a hundredth of
+    the feature's."""
+    old, width = target.model.layers[-1], fc.out_features
+    with torch.no_grad():
+        fc.weight.zero_()
+        fc.weight[:, -width:] = torch.eye(width)
+        for name in ("q_proj", "k_proj", "v_proj"):
+            weight = getattr(old.self_attn, name).weight
+            getattr(layer.self_attn, name).weight.copy_(torch.cat([weight * 0.01, weight], 1))
+        layer.self_attn.o_proj.weight.copy_(old.self_attn.o_proj.weight)
+        layer.mlp.load_state_dict(old.mlp.state_dict())
+        layer.hidden_norm.weight.copy_(old.input_layernorm.weight)
+        layer.input_layernorm.weight.copy_(old.input_layernorm.weight)
+        layer.post_attention_layernorm.weight.copy_(old.post_attention_layernorm.weight)
 
 
 def mask_token(language: Language) -> int:

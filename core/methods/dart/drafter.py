@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from core.drafting.session import MIN_LISTED, DraftSession, FactorisedSession
+from core.drafting.session import MIN_LISTED, Covered, DraftSession, FactorisedSession
 from core.drafting.work import DraftWork
 from core.methods.dart import DartOptions
 from core.methods.dart.model import DartModel, Head, Prefix, feature_layers, load_checkpoint
@@ -116,8 +116,7 @@ class DartDrafter:
         logits = self.head.module(rows).float() / self.temperature
         log_q, covered = logits.log_softmax(-1), logits.shape[-1]
         if self.head.ids is not None:  # what the head does not cover has q = 0
-            whole = log_q.new_full((len(log_q), self.model.config.vocab_size), -torch.inf)
-            log_q = whole.index_copy_(1, self.head.ids, log_q)
+            log_q = Covered(self.head.ids, self.model.config.vocab_size).whole(log_q)
         return FactorisedSession.of(log_q, min(max(width, MIN_LISTED), covered))
 
     def _rows(self, root: int) -> Tensor:

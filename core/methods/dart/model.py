@@ -280,16 +280,9 @@ def load_checkpoint(folder: Path, dtype: torch.dtype, device: torch.device | str
         return DartCheckpoint(model, None, None)
     if head.shape != (config.draft_vocab_size, config.hidden_size):
         raise UserError(f"{folder}: tensor lm_head.weight has shape {tuple(head.shape)}")
-    ids = torch.arange(len(head))
-    if d2t is not None:
-        if d2t.shape != ids.shape or d2t.is_floating_point():
-            raise UserError(f"{folder}: the token map d2t does not fit the head")
-        ids = ids + d2t
-    if not bool(((ids >= 0) & (ids < config.vocab_size)).all()):
-        raise UserError(f"{folder}: the token map d2t does not fit the vocabulary")
-    same = len(ids) == config.vocab_size and torch.equal(ids, torch.arange(len(ids)))
+    ids = checkpoint.covered(d2t, len(head), config.vocab_size, folder)
     head = head.to(device=device, dtype=dtype)
-    return DartCheckpoint(model, head, None if same else ids.to(device))
+    return DartCheckpoint(model, head, None if ids is None else ids.to(device))
 
 
 def export(folder: Path, out: Path, load_target: Callable[[], Language]) -> nn.Module:

@@ -27,6 +27,7 @@ from core.train.student import (
     DrafterTraining,
     Student,
     TrainingRun,
+    start_as_last_layer,
     target_shape,
 )
 
@@ -68,25 +69,15 @@ def new_config(language: Language, options: DartTrainingOptions) -> DartConfig:
 
 
 def initial_model(config: DartConfig, target: Any) -> DartModel:
-    """A layer that starts as the target's last one, reading its last feature through ``fc``.
+    """A layer that starts as the target's last one.
 
-    The embedding's half of the attention starts at a hundredth of the feature's. The final norm is
-    applied twice, so it starts as the gain that gives the target's when applied twice.
+    The final norm is applied twice, so it starts as the gain that gives the target's when applied
+    twice.
     """
-    model, old = DartModel(config), target.model.layers[-1]
-    width = config.hidden_size
+    model = DartModel(config)
+    layer = model.midlayer
+    start_as_last_layer(model.fc, layer, target)
     with torch.no_grad():
-        model.fc.weight.zero_()
-        model.fc.weight[:, -width:] = torch.eye(width)
-        layer = model.midlayer
-        for name in ("q_proj", "k_proj", "v_proj"):
-            weight = getattr(old.self_attn, name).weight
-            getattr(layer.self_attn, name).weight.copy_(torch.cat([weight * 0.01, weight], 1))
-        layer.self_attn.o_proj.weight.copy_(old.self_attn.o_proj.weight)
-        layer.mlp.load_state_dict(old.mlp.state_dict())
-        layer.hidden_norm.weight.copy_(old.input_layernorm.weight)
-        layer.input_layernorm.weight.copy_(old.input_layernorm.weight)
-        layer.post_attention_layernorm.weight.copy_(old.post_attention_layernorm.weight)
         layer.mask_rep.copy_(torch.randn_like(layer.mask_rep) * 0.02)
         root = target.model.norm.weight.float().clamp_min(1e-4).sqrt()
         model.norm.weight.copy_(root * root.square().mean().sqrt())

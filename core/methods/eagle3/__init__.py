@@ -1,0 +1,66 @@
+"""EAGLE-3 (arXiv 2503.01840): one layer that drafts token after token on features of its own, and
+EAGLE-2's dynamic tree (arXiv 2406.16858).
+
+Light. ``model`` is the network and its checkpoint forms, ``drafter`` the network at work,
+``training`` how it is trained. The tree is ``core.drafting.builders.DynamicTree``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core.methods.method import (
+    BY_PATH,
+    BuilderInfo,
+    Checkpoint,
+    DrafterInfo,
+    Explanation,
+    Method,
+    Range,
+    TargetFacts,
+    option,
+)
+
+
+@dataclass(frozen=True)
+class EagleOptions:
+    depth: int = option(8, "how many tokens deep it drafts", Range(1, 64))
+    temperature: float = option(
+        1.0, "the logits of q are divided by it", Range(1e-3, 1e3, step=0.05),
+        label="temperature of q",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DynamicTreeOptions:
+    top_k: int = option(
+        10, "nodes of a level that get children, and children of each", Range(1, 1024)
+    )
+
+
+def dynamic_tree(facts: TargetFacts, options: DynamicTreeOptions):
+    from core.drafting.builders import DynamicTree
+
+    return DynamicTree(options.top_k)
+
+
+DRAFTER = DrafterInfo(
+    "eagle3",
+    "q given the whole path, from one layer that reads its own features",
+    "core.methods.eagle3.drafter:load",
+    EagleOptions,
+    states=BY_PATH,
+    checkpoint=Checkpoint("core.methods.eagle3.model", "core.methods.eagle3.model:export"),
+    training="core.methods.eagle3.training:TRAINING",
+    explain=Explanation(lead="The drafter's {rank} token after {parent}, given the whole path."),
+)
+BUILDER = BuilderInfo(
+    "eagle2",
+    "level by level, the best children of the best nodes; then the best of all",
+    dynamic_tree,
+    DynamicTreeOptions,
+)
+METHOD = Method(
+    "EAGLE-3", "eagle3", "eagle2", 59, "a dynamic tree of a layer that drafts token after token",
+    paper="arXiv 2503.01840",
+)  # fmt: skip

@@ -1,0 +1,174 @@
+"""The EAGLE-3 drafter at work: the layer with the target's embedding and a head, on one text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from core.drafting.session import MIN_LISTED, Covered, PathSession
+from core.drafting.work import DraftWork
+from core.errors import UserError
+from core.methods.eagle3 import EagleOptions
+from core.methods.eagle3.model import EagleCheckpoint, EagleModel, load_checkpoint
+from core.methods.loading import check_fits, drafter_folder
+from core.models.fast_layers import use_fast_layers
+from core.models.language import Language
+from core.models.layers import LayerContext
+
+
+def load(language: Language, folder: Path | None, options: EagleOptions) -> EagleDrafter:
+    """The EAGLE-3 drafter in ``folder`` (None: the one that ships) on the target's device.
+
+    Raises UserError when there is none or it was made for another target.
+    """
+    folder = drafter_folder("eagle3", language, folder)
+    found = load_checkpoint(folder, language.model.dtype, language.device)
+    check_fits(folder, language, found.model.config.of_target)
+    head = nn.ModuleList([_head(found, language, folder)])
+    for module in (found.model, head):
+        use_fast_layers(module, language.model.dtype, language.device)
+    count = language.model.config.get_text_config().num_hidden_layers
+    layers = found.model.config.feature_layers(count)
+    return EagleDrafter(found.model, language.embedding, head[0], layers, found.ids, options)
+
+
+def _head(found: EagleCheckpoint, language: Language, folder: Path) -> nn.Module:
+    """The checkpoint's head, or the target's rows of the same tokens.
+
+    Raises UserError for a part of a target's head that cannot be read off its embedding.
+    """
+    rows = found.head
+    if rows is None and found.ids is None:
+        return language.head
+    if rows is None:
+        if not language.model.config.get_text_config().tie_word_embeddings:
+            raise UserError(f"{folder} has no head of its own, which its draft vocabulary needs")
+        rows = language.embedding.get_parameter("weight").detach()[found.ids]
+    module = nn.Linear(*reversed(rows.shape), bias=False, device="meta")
+    module.weight = nn.Parameter(rows, requires_grad=False)
+    return module
+
+
+class EagleDrafter:
+    """The layer with the target's embedding and a head, and one text's keys and values.
+
+    A prefix row needs the token after it, so a committed token's feature waits for the next one.
+
+    layers  the target layers whose hidden states it reads
+    ids     int64 [C], the target's token of each row of the head; None: all
+    """
+
+    def __init__(
+        self,
+        model: EagleModel,
+        embedding: nn.Module,
+        head: nn.Module,
+        layers: tuple[int, ...],
+        ids: Tensor | None = None,
+        options: EagleOptions = EagleOptions(),  # noqa: B008 (frozen)
+    ):
+        self.model, self.embedding, self.head = model, embedding, head
+        self.layers, self.options = layers, options
+        self.covered = None if ids is None else Covered(ids, model.config.vocab_size)
+        self._context: LayerContext | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._waiting: list[Tensor] = []
+        self._tokens: list[int] = []
+        self._length = 0  # prefix rows that are final
+
+    @property
+    def max_depth(self) -> int:
+        return self.options.depth
+
+    @property
+    def work(self) -> DraftWork:
+        model = self.model
+        return DraftWork(
+            network=model,
+            context=model.fc,
+            block=model.midlayer,
+            head=self.head,
+            rows=1,
+            pairs=1,
+            scored=1,
+            state=model.midlayer,
+        )
+
+    def reset(self, capacity: int) -> None:
+        """Forget the text. Memory of the last text is used again if it is enough."""
+        if self._context is None or self._context.rows < capacity:
+            shape, like = self.model.config.shape, self.model.norm.weight
+            self._context = LayerContext.empty(shape, -(-capacity // 256) * 256, like)
+        self._forget()
+
+    def extend(self, tokens: Sequence[int], features: Tensor) -> None:
+        """Newly committed tokens [T] and their features [T, F·h]."""
+        self._tokens += tokens
+        self._waiting.append(features)
+
+    @torch.inference_mode()
+    def begin(self, root: int, width: int) -> EagleSession:
+        """Take in the rows whose next token is committed. The last row's is only supposed to be
+        ``root``: it is the session's first node, and waits for the next round."""
+        assert self._context is not None, "reset comes first"
+        like = self.model.norm.weight
+        features = torch.cat(self._waiting).to(like.dtype)
+        hidden, count = self.model.reduce(features), len(self._tokens) - 1
+        if count:
+            positions = torch.arange(count, device=like.device) + self._length
+            rows = self.model.join(hidden[:-1], self.embed(self._tokens[1:]), positions)
+            self._context.write(self._length, self.model.keys_values(rows))
+        self._length += count
+        self._waiting, self._tokens = [features[-1:]], self._tokens[-1:]
+        context = self._context.first(self._length)
+        return EagleSession(self, context, hidden[-1:], root, width)
+
+    def embed(self, tokens: Sequence[int]) -> Tensor:
+        """The target's embeddings [N, h]."""
+        like = self.model.norm.weight
+        return self.embedding(torch.tensor(tokens, device=like.device)).to(like.dtype)
+
+
+class EagleSession(PathSession):
+    """A round's tree. Its keys and values are the session's own: what is committed is fed again
+    with the target's features.
+
+    context  keys and values of the prefix, [G, T, D]
+    """
+
+    def __init__(
+        self, drafter: EagleDrafter, context: LayerContext, last: Tensor, root: int, width: int
+    ):
+        """``last``: the feature [1, h] of the token before the root."""
+        super().__init__(root, drafter.max_depth, max(width, MIN_LISTED), drafter.covered)
+        self._drafter, self._rows = drafter, context
+        self._prefix = context.rows
+        self._fed = last  # the feature that was made after each node, [1 + nodes, h]
+        self._paths: list[list[int]] = []  # every node's ancestors and itself
+
+    @torch.inference_mode()
+    def score(self, tokens: list[int], parents: list[int]) -> Tensor:
+        model, options = self._drafter.model, self._drafter.options
+        above = [self._paths[parent] if parent >= 0 else [] for parent in parents]
+        visible = torch.zeros(len(tokens), self._rows.rows, dtype=torch.bool)
+        visible[:, : self._prefix] = True
+        for row, nodes in enumerate(above):
+            visible[row, [self._prefix + node for node in nodes]] = True
+        device = self._fed.device
+        positions = torch.tensor([self._prefix + len(nodes) for nodes in above], device=device)
+        hidden = self._fed[torch.tensor(parents, device=device) + 1]
+        rows = model.join(hidden, self._drafter.embed(tokens), positions)
+        near = model.keys_values(rows)
+        fed, out = model(rows, self._rows, near, visible.to(device))
+        self._rows = LayerContext(
+            torch.cat([self._rows.keys, near.keys], 1),
+            torch.cat([self._rows.values, near.values], 1),
+        )
+        self._paths += [[*nodes, len(self._paths) + i] for i, nodes in enumerate(above)]
+        self._fed = torch.cat([self._fed, fed])
+        return (self._drafter.head(out).float() / options.temperature).log_softmax(-1)

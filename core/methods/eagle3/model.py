@@ -1,0 +1,356 @@
+"""The EAGLE-3 network (arXiv 2503.01840): one layer that predicts token after token.
+
+A row joins the feature of one token with the embedding of the *next*. The first features are the
+target's; after a drafted token the layer's own output stands in for them. Parameter names are those
+of the published checkpoints. Those of speculators (``layers.0.*``, and norms of their own) are read
+too.
+
+Shapes: T prefix rows, A blocks, F feature layers, L drafted depths, h hidden width, C tokens of the
+head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from core.errors import UserError
+from core.models import checkpoint
+from core.models.language import Language
+from core.models.layers import (
+    MLP,
+    PLAIN_ROPE,
+    Attention,
+    LayerContext,
+    RMSNorm,
+    Rope,
+    Rotary,
+    Shape,
+)
+
+# What a file may hold beside the network: a head, its token maps, and parts of the target.
+BESIDE = ("lm_head.weight", "d2t", "t2d", "embed_tokens.weight",
+          "verifier_lm_head.weight", "verifier_norm.weight")  # fmt: skip
+_SWITCHES = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
+_IDS = "eagle_aux_hidden_state_layer_ids"
+Embed = Callable[[Tensor], Tensor]  # token ids [...] → the target's embeddings [..., h]
+
+
+@dataclass(frozen=True)
+class EagleConfig:
+    """The fields of a published ``config.json`` that decide the drafter's shape.
+
+    draft_vocab_size      C, tokens its head covers
+    layers                the target layers *after* which it reads; (): EAGLE-3's own three
+    norm_before_residual  the residual is the normed feature
+    norm_before_fc        one norm over all features before ``fc``
+    fc_norm               a norm for each feature before ``fc``
+    norm_output           the feature fed back is the normed one
+    """
+
+    hidden_size: int
+    intermediate_size: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    vocab_size: int
+    draft_vocab_size: int
+    target_hidden_size: int = 0
+    rms_norm_eps: float = 1e-6
+    rope: Rope = PLAIN_ROPE
+    max_position_embeddings: int = 2048
+    attention_bias: bool = False
+    qk_norm: bool = False
+    layers: tuple[int, ...] = ()
+    norm_before_residual: bool = False
+    norm_before_fc: bool = False
+    fc_norm: bool = False
+    norm_output: bool = False
+
+    @property
+    def of_target(self) -> dict[str, int]:
+        """What the target must be like."""
+        hidden = self.target_hidden_size or self.hidden_size
+        return {"hidden size": hidden, "vocabulary size": self.vocab_size}
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of its layer: attention reads an embedding beside a feature."""
+        return Shape.of(self, 2 * self.hidden_size, qk_norm=self.qk_norm, bias=self.attention_bias)
+
+    def feature_layers(self, target_layers: int) -> tuple[int, ...]:
+        """The target layers after which it reads, of a target with so many."""
+        return self.layers or default_layers(target_layers)
+
+    @staticmethod
+    def from_json(raw: dict[str, Any]) -> EagleConfig:
+        """Read a published config, or one of speculators, whose layer has its own.
+
+        Raises UserError when a needed field is missing, or for a layer of another kind.
+        """
+        layer = {**raw, **(raw.get("transformer_layer_config") or {})}
+        _check_layer(layer)
+        ids = raw.get(_IDS) or (raw.get("eagle_config") or {}).get(_IDS) or ()
+        if any(i < 1 for i in ids):
+            raise UserError("an EAGLE-3 drafter that reads the target's embeddings as a feature")
+        try:
+            heads, hidden = layer["num_attention_heads"], layer["hidden_size"]
+            return EagleConfig(
+                hidden_size=hidden,
+                intermediate_size=layer["intermediate_size"],
+                num_attention_heads=heads,
+                num_key_value_heads=layer.get("num_key_value_heads") or heads,
+                head_dim=layer.get("head_dim") or hidden // heads,
+                vocab_size=layer["vocab_size"],
+                draft_vocab_size=raw.get("draft_vocab_size") or layer["vocab_size"],
+                target_hidden_size=raw.get("target_hidden_size") or hidden,
+                rms_norm_eps=layer.get("rms_norm_eps", 1e-6),
+                rope=Rope.of(layer),
+                max_position_embeddings=layer.get("max_position_embeddings", 2048),
+                attention_bias=bool(layer.get("attention_bias", False)),
+                qk_norm=layer.get("model_type") == "qwen3",
+                layers=tuple(i - 1 for i in ids),  # theirs count states that enter a layer
+                **{name: bool(raw.get(name, False)) for name in _SWITCHES},
+            )
+        except KeyError as missing:
+            raise UserError(f"the EAGLE-3 config has no field {missing}") from None
+
+    def to_json(self) -> dict[str, Any]:
+        """The published form: a Llama config with EAGLE-3's own fields."""
+        plain = asdict(self)
+        del plain["rope"]
+        qk_norm, layers = plain.pop("qk_norm"), plain.pop("layers")
+        return {
+            "architectures": ["LlamaForCausalLMEagle3"],
+            "model_type": "qwen3" if qk_norm else "llama",
+            "num_hidden_layers": 1,
+            "hidden_act": "silu",
+            "tie_word_embeddings": False,
+            "dtype": "bfloat16",
+            "rope_theta": self.rope.theta,
+            **({"rope_scaling": dict(self.rope.scaling)} if self.rope.scaling else {}),
+            **({_IDS: [i + 1 for i in layers]} if layers else {}),
+            **plain,
+        }
+
+
+def _check_layer(raw: Mapping[str, Any]) -> None:
+    """Raises UserError for more than one layer, a sliding window, or an activation but SiLU."""
+    if (count := raw.get("num_hidden_layers", 1)) != 1:
+        raise UserError(f"an EAGLE-3 drafter of {count} layers is not supported")
+    if set(raw.get("layer_types") or ()) - {"full_attention"} or raw.get("use_sliding_window"):
+        raise UserError("an EAGLE-3 drafter whose layer sees a sliding window is not supported")
+    if (act := raw.get("hidden_act", "silu")) != "silu":
+        raise UserError(f"an EAGLE-3 drafter with the activation {act!r} is not supported")
+
+
+def default_layers(target_layers: int) -> tuple[int, int, int]:
+    """The layers *after* which EAGLE-3 reads: states entering layers 2, n//2 and n − 3."""
+    return 1, target_layers // 2 - 1, target_layers - 4
+
+
+class EagleLayer(nn.Module):
+    def __init__(self, config: EagleConfig):
+        super().__init__()
+        width, eps = config.hidden_size, config.rms_norm_eps
+        self.self_attn = Attention(config.shape)
+        self.mlp = MLP(config.shape)
+        self.hidden_norm = RMSNorm(width, eps)
+        self.input_layernorm = RMSNorm(width, eps)
+        self.post_attention_layernorm = RMSNorm(width, eps)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of the layer at their positions.
+
+    inputs    [N, 2h]  what attention reads
+    residual  [N, h]
+    rotary    of their positions
+    """
+
+    inputs: Tensor
+    residual: Tensor
+    rotary: Rotary
+
+
+class EagleModel(nn.Module):
+    """The network without embedding and head."""
+
+    def __init__(self, config: EagleConfig):
+        super().__init__()
+        self.config = config
+        width, eps = config.target_hidden_size or config.hidden_size, config.rms_norm_eps
+        count = len(config.layers) or 3
+        self.fc = nn.Linear(count * width, config.hidden_size, bias=False)
+        self.input_norm = RMSNorm(count * width, eps) if config.norm_before_fc else None
+        norms = [RMSNorm(width, eps) for _ in range(count)]
+        self.fc_norm = nn.ModuleList(norms) if config.fc_norm else None
+        self.midlayer = EagleLayer(config)
+        self.norm = RMSNorm(config.hidden_size, eps)
+
+    def reduce(self, features: Tensor) -> Tensor:
+        """The target's features [T, F·h] → the first features of its own, [T, h]."""
+        if self.input_norm is not None:
+            features = self.input_norm(features)
+        if self.fc_norm is not None:
+            parts = features.chunk(len(self.fc_norm), -1)
+            normed = (norm(part) for norm, part in zip(self.fc_norm, parts, strict=True))
+            features = torch.cat([*normed], -1)
+        return self.fc(features)
+
+    def join(self, hidden: Tensor, next_embeddings: Tensor, positions: Tensor) -> Rows:
+        """Features [N, h] of tokens with the embeddings [N, h] of the tokens after them."""
+        layer, config = self.midlayer, self.config
+        normed = layer.hidden_norm(hidden)
+        inputs = torch.cat([layer.input_layernorm(next_embeddings), normed], -1)
+        rotary = Rotary.at(positions, config.head_dim, config.rope, inputs.dtype)
+        return Rows(inputs, normed if config.norm_before_residual else hidden, rotary)
+
+    def keys_values(self, rows: Rows) -> LayerContext:
+        """Keys and values [G, N, D]."""
+        return self.midlayer.self_attn.keys_values(rows.inputs, rows.rotary)
+
+    def forward(
+        self, rows: Rows, context: LayerContext, near: LayerContext, visible: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """N rows → their features to feed back and what the head reads, both [N, h].
+
+        Each row sees the context rows that ``visible`` bool [N, T] says (None: all), and its own
+        n rows of ``near`` [G, N·n, D].
+        """
+        layer = self.midlayer
+        queries = layer.self_attn.queries(rows.inputs, rows.rotary)[:, None]
+        x = rows.residual + layer.self_attn.attend(queries, context, near, visible)[:, 0]
+        x = x + layer.mlp(layer.post_attention_layernorm(x))
+        normed = self.norm(x)
+        return normed if self.config.norm_output else x, normed
+
+    def rows_at(
+        self, embed: Embed, tokens: Tensor, features: Tensor, anchors: Tensor, depths: int
+    ) -> Tensor:
+        """Rows [A, L, h] for the head, for roots at A places (≥ 1) of one text whose own tokens
+        are drafted (training-time test).
+
+        tokens [T] and features [≥ the last anchor, F·h] of the text. At each step a block reads
+        the features that it made at the step before. It sees the prefix, and of the steps its own.
+        """
+        last, where = int(anchors.max()), tokens.device
+        positions = torch.arange(last, device=where)
+        hidden = self.reduce(features[:last])
+        prefix = self.join(hidden, embed(tokens[1 : last + 1]).to(hidden.dtype), positions)
+        context, ends = self.keys_values(prefix), anchors - 1
+        visible = positions[None] < ends[:, None]
+        rotary = Rotary(prefix.rotary.cos[ends], prefix.rotary.sin[ends])
+        rows = Rows(prefix.inputs[ends], prefix.residual[ends], rotary)
+        near = LayerContext(context.keys[:, ends], context.values[:, ends])
+        fed, out = self(rows, context, near, visible)
+        found = [out]
+        for step in range(1, depths):
+            index = (anchors + step).clamp(max=len(tokens) - 1)  # nothing is learnt past the end
+            rows = self.join(fed, embed(tokens[index]).to(fed.dtype), ends + step)
+            near = _beside(near, self.keys_values(rows), len(anchors))
+            fed, out = self(rows, context, near, visible)
+            found.append(out)
+        return torch.stack(found, 1)
+
+
+def _beside(near: LayerContext, fresh: LayerContext, blocks: int) -> LayerContext:
+    """One more row [G, A, D] after each block's rows [G, A·n, D]."""
+    both = (
+        torch.cat([a.unflatten(1, (blocks, -1)), b.unflatten(1, (blocks, -1))], 2).flatten(1, 2)
+        for a, b in ((near.keys, fresh.keys), (near.values, fresh.values))
+    )
+    return LayerContext(*both)
+
+
+@dataclass(frozen=True, eq=False)
+class EagleCheckpoint:
+    """A loaded folder.
+
+    head  [C, h]; None: the rows of the target's head
+    ids   int64 [C], the target's token of each row of the head; None: the whole vocabulary
+    """
+
+    model: EagleModel
+    head: Tensor | None
+    ids: Tensor | None
+
+
+def save(found: EagleCheckpoint, folder: Path, small: bool = False) -> None:
+    """Write the published form, without a head where the target's serves (``small``: in int8)."""
+    config, state = found.model.config, dict(found.model.state_dict())
+    if found.head is not None:
+        state["lm_head.weight"] = found.head
+    if found.ids is not None:
+        ids = found.ids.cpu()
+        state["d2t"] = ids - torch.arange(len(ids))
+        state["t2d"] = torch.isin(torch.arange(config.vocab_size), ids)
+    checkpoint.write(folder, config.to_json(), state, small)
+
+
+def _official(name: str) -> str:
+    """A tensor's published name, of speculators' name for it."""
+    return name.replace("layers.0.", "midlayer.", 1) if name.startswith("layers.0.") else name
+
+
+def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the network's tensors, from the files' headers. Raises UserError."""
+    found = checkpoint.read_shapes(folder)
+    return {_official(n): s for n, s in found.items() if n not in BESIDE}
+
+
+def folders(folder: Path) -> list[Path]:
+    """Every folder that holds the checkpoint's weights."""
+    return [folder]
+
+
+def load_config(folder: Path) -> EagleConfig:
+    """Raises UserError when the folder holds no readable EAGLE-3 config."""
+    return checkpoint.load_config(folder, "EAGLE-3", EagleConfig.from_json)
+
+
+def outline(folder: Path) -> EagleModel:
+    """The network a folder's config describes, without weights. Raises UserError."""
+    config = load_config(folder)
+    with checkpoint.on_meta(folder, "EAGLE-3"):
+        return EagleModel(config)
+
+
+def load_checkpoint(
+    folder: Path, dtype: torch.dtype, device: torch.device | str
+) -> EagleCheckpoint:
+    """Load a published checkpoint, one of speculators or one of ours; names and shapes are checked.
+
+    Raises UserError when a tensor is missing, surplus or of another shape, when the head's token
+    map leaves the vocabulary, and for a pickle.
+    """
+    model = outline(folder)
+    config, state = model.config, checkpoint.read_state(folder)
+    beside = {name: state.pop(name, None) for name in BESIDE}
+    state = {_official(name): tensor for name, tensor in state.items()}
+    model = checkpoint.fill(model, state, folder).to(device=device, dtype=dtype).eval()
+    head, rows = beside["lm_head.weight"], config.draft_vocab_size
+    if head is not None:
+        if head.shape != (rows, config.hidden_size):
+            raise UserError(f"{folder}: tensor lm_head.weight has shape {tuple(head.shape)}")
+        head = head.to(device=device, dtype=dtype)
+    ids = checkpoint.covered(beside["d2t"], rows, config.vocab_size, folder)
+    return EagleCheckpoint(model, head, None if ids is None else ids.to(device))
+
+
+def export(folder: Path, out: Path, load_target: Callable[[], Language]) -> nn.Module:
+    """Write a checkpoint of ours in the official form: with a head of its own."""
+    found = load_checkpoint(folder, torch.bfloat16, "cpu")
+    if found.head is None:
+        head = load_target().head.state_dict()["weight"].to("cpu", torch.bfloat16)
+        found = EagleCheckpoint(
+            found.model, head if found.ids is None else head[found.ids], found.ids
+        )
+    save(found, out)
+    return found.model

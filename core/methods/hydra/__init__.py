@@ -1,0 +1,44 @@
+"""Hydra (arXiv 2402.05109): Medusa's heads made sequential. The head of a depth also reads the
+tokens drafted before it.
+
+Light. ``model`` is the network and its checkpoint form, ``drafter`` the network at work,
+``training`` how the heads are trained.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core.methods.method import (
+    BY_PATH,
+    Checkpoint,
+    DrafterInfo,
+    Explanation,
+    Method,
+    Range,
+    option,
+)
+
+
+@dataclass(frozen=True)
+class HydraOptions:
+    temperature: float = option(
+        1.0, "the logits of q are divided by it", Range(1e-3, 1e3, step=0.05),
+        label="temperature of q",
+    )  # fmt: skip
+
+
+DRAFTER = DrafterInfo(
+    "hydra",
+    "q given the whole path, from a head for each depth",
+    "core.methods.hydra.drafter:load",
+    HydraOptions,
+    states=BY_PATH,
+    checkpoint=Checkpoint("core.methods.hydra.model", "core.methods.hydra.model:export"),
+    training="core.methods.hydra.training:TRAINING",
+    explain=Explanation(lead="The drafter's {rank} token after {parent}, given the whole path."),
+)
+METHOD = Method(
+    "Hydra", "hydra", "best-first", 63, "a tree of heads that know the path so far",
+    paper="arXiv 2402.05109",
+)  # fmt: skip

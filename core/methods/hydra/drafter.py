@@ -1,0 +1,93 @@
+"""The Hydra drafter at work: the heads on the last committed token's hidden state and a path."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from core.drafting.session import MIN_LISTED, PathSession
+from core.methods.hydra import HydraOptions
+from core.methods.hydra.model import HydraModel, load_model
+from core.methods.loading import check_fits, drafter_folder
+from core.models.fast_layers import use_fast_layers
+from core.models.language import Language
+
+
+def load(language: Language, folder: Path | None, options: HydraOptions) -> HydraDrafter:
+    """The Hydra drafter in ``folder`` (None: the one that ships) on the target's device.
+
+    Raises UserError when there is none or it was made for another target.
+    """
+    folder = drafter_folder("hydra", language, folder)
+    model = load_model(folder, language.model.dtype, language.device)
+    check_fits(folder, language, model.config.of_target)
+    use_fast_layers(model, language.model.dtype, language.device)
+    last = language.model.config.get_text_config().num_hidden_layers - 1
+    return HydraDrafter(model, language.embedding, language.head, (last,), options.temperature)
+
+
+class HydraDrafter:
+    """The heads, and the hidden state of the last committed token.
+
+    head    the target's, where the heads have none of their own
+    layers  the target's last
+    """
+
+    def __init__(
+        self,
+        model: HydraModel,
+        embedding: nn.Module,
+        head: nn.Module,
+        layers: tuple[int, ...],
+        temperature: float = 1.0,
+    ):
+        self.model, self.embedding, self.layers = model, embedding, layers
+        self.head = nn.Identity() if model.config.vocab_size else head
+        self.temperature = temperature
+        self._last: Tensor | None = None
+
+    @property
+    def max_depth(self) -> int:
+        return self.model.config.heads
+
+    def reset(self, capacity: int) -> None:
+        """Forget the text."""
+        self._last = None
+
+    def extend(self, tokens: Sequence[int], features: Tensor) -> None:
+        """Features [T, h] of newly committed tokens."""
+        self._last = features[-1:]
+
+    def begin(self, root: int, width: int) -> HydraSession:
+        """Nothing is computed before it is asked for."""
+        assert self._last is not None, "extend comes first"
+        return HydraSession(self, self._last, root, width)
+
+
+class HydraSession(PathSession):
+    def __init__(self, drafter: HydraDrafter, last: Tensor, root: int, width: int):
+        """``last``: the hidden state [1, h] of the token before the root."""
+        super().__init__(root, drafter.max_depth, max(width, MIN_LISTED))
+        self._drafter, self._last = drafter, last
+        self._paths: list[list[int]] = []  # the tokens from the root to every node
+
+    @torch.inference_mode()
+    def score(self, tokens: list[int], parents: list[int]) -> Tensor:
+        """Nodes of one depth are one batch."""
+        paths = [
+            [*(self._paths[parent] if parent >= 0 else []), token]
+            for token, parent in zip(tokens, parents, strict=True)
+        ]
+        self._paths += paths
+        drafter, found = self._drafter, dict[int, Tensor]()
+        for depth in {len(path) for path in paths}:
+            rows = [row for row, path in enumerate(paths) if len(path) == depth]
+            ids = torch.tensor([paths[row] for row in rows], device=self._last.device)
+            path = drafter.embedding(ids)
+            hidden = self._last.to(path.dtype).expand(len(rows), -1)
+            found |= zip(rows, drafter.head(drafter.model(hidden, path)), strict=True)
+        logits = torch.stack([found[row] for row in range(len(paths))]).float()
+        return (logits / drafter.temperature).log_softmax(-1)

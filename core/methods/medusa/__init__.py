@@ -1,0 +1,56 @@
+"""Medusa-1 (arXiv 2401.10774): a head for each depth on the target's last hidden state, and a
+static tree.
+
+Light. ``model`` is the network and its checkpoint form, ``drafter`` the network at work, ``tree``
+the builder, ``training`` how the heads are trained. Above T = 0 the published method accepts by a
+rule that is not lossless; here the target's own token is accepted at any temperature.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core.methods.method import BuilderInfo, Checkpoint, DrafterInfo, Method, Range, option
+
+ACCURACIES = "accuracies.json"  # beside a checkpoint: what the static tree is computed from
+
+
+@dataclass(frozen=True)
+class MedusaOptions:
+    heads: int = option(4, "heads that draft, at most", Range(1, 64))
+    temperature: float = option(
+        1.0, "the logits of q are divided by it", Range(1e-3, 1e3, step=0.05),
+        label="temperature of q",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class StaticTreeOptions:
+    accuracies: str = option(
+        "", "path of how often each rank is right at each depth; empty: the target's own"
+    )
+    published: bool = option(
+        False, "the published tree of 63 nodes, made for Vicuna-7B (also where none is measured)",
+        label="published tree",
+    )  # fmt: skip
+
+
+DRAFTER = DrafterInfo(
+    "medusa",
+    "q for every depth from a head each",
+    "core.methods.medusa.drafter:load",
+    MedusaOptions,
+    checkpoint=Checkpoint("core.methods.medusa.model", "core.methods.medusa.model:export"),
+    training="core.methods.medusa.training:TRAINING",
+)
+BUILDER = BuilderInfo(
+    "static",
+    "a tree whose shape is the same in every round",
+    "core.methods.medusa.tree:load",
+    StaticTreeOptions,
+    nested=True,
+)
+METHOD = Method(
+    "Medusa", "medusa", "static", 63, "a static tree of a head for each depth",
+    paper="arXiv 2401.10774",
+)  # fmt: skip

@@ -1,0 +1,82 @@
+"""The Medusa drafter at work: the heads on the last committed token's hidden state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from core.drafting.session import MIN_LISTED, DraftSession, FactorisedSession
+from core.methods.loading import check_fits, drafter_folder
+from core.methods.medusa import MedusaOptions
+from core.methods.medusa.model import MedusaModel, load_model
+from core.models.fast_layers import use_fast_layers
+from core.models.language import Language
+
+
+def load(language: Language, folder: Path | None, options: MedusaOptions) -> MedusaDrafter:
+    """The Medusa drafter in ``folder`` (None: the one that ships) on the target's device.
+
+    Raises UserError when there is none or it was made for another target.
+    """
+    folder = drafter_folder("medusa", language, folder)
+    model = load_model(folder, language.model.dtype, language.device)
+    check_fits(folder, language, model.config.of_target)
+    del model[options.heads :]
+    use_fast_layers(model, language.model.dtype, language.device)
+    last = language.model.config.get_text_config().num_hidden_layers - 1
+    return MedusaDrafter(model, language.head, (last,), language.model.dtype, options.temperature)
+
+
+class MedusaDrafter:
+    """The heads, and the hidden state of the last committed token.
+
+    head    the target's, where the heads have none of their own
+    layers  the target's last
+    """
+
+    def __init__(
+        self,
+        model: MedusaModel,
+        head: nn.Module,
+        layers: tuple[int, ...],
+        dtype: torch.dtype,
+        temperature: float = 1.0,
+    ):
+        self.model, self.head, self.layers = model, head, layers
+        self.dtype, self.temperature = dtype, temperature
+        self._last: Tensor | None = None
+
+    @property
+    def max_depth(self) -> int:
+        return len(self.model)
+
+    def reset(self, capacity: int) -> None:
+        """Forget the text."""
+        self._last = None
+
+    def extend(self, tokens: Sequence[int], features: Tensor) -> None:
+        """Features [T, h] of newly committed tokens."""
+        self._last = features[-1]
+
+    @torch.inference_mode()
+    def begin(self, root: int, width: int) -> DraftSession:
+        """One pass of all heads. They do not know the root."""
+        assert self._last is not None, "extend comes first"
+        return self._session(self._last, width)
+
+    @torch.inference_mode()
+    def begin_each(
+        self, tokens: Tensor, features: Tensor, anchors: Tensor, width: int
+    ) -> Iterator[DraftSession]:
+        """Sessions with roots at A places of one text."""
+        for last in features[anchors - 1]:
+            yield self._session(last, width)
+
+    def _session(self, last: Tensor, width: int) -> DraftSession:
+        rows = self.model(last[None].to(self.dtype))[0]
+        logits = rows if self.model.config.vocab_size else self.head(rows)
+        log_q = (logits.float() / self.temperature).log_softmax(-1)
+        return FactorisedSession.of(log_q, max(width, MIN_LISTED))

@@ -1,0 +1,389 @@
+"""The EAGLE-3 drafter against the method recomputed node by node, its files and its training."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from analysis.probe import observe
+from core.drafting.builders import DynamicTree, best_first
+from core.errors import UserError
+from core.methods.eagle3.model import (
+    EagleCheckpoint,
+    EagleConfig,
+    EagleModel,
+    load_checkpoint,
+    save,
+)
+from core.methods.eagle3.training import TRAINING, EagleStudent, EagleTrainingOptions
+from core.models.layers import Rope
+from core.train.corpus import Corpus
+from core.train.fit import Fit, FitSettings
+from core.train.shards import TOP_K, Document, write_shard
+from core.train.student import TrainingRun
+from tests import toys
+from tests.test_dflash import assert_close, mlp, norm, numbers, rotate
+
+IDS = torch.tensor([1, 4, 5, 9, 11, 17, 20, 21, 28, 30, 33, 40, 44, 46])
+SWITCHES = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
+
+
+# ── the method, plainly ──────────────────────────────────────────────────────────────────────────
+
+
+def slow_log_q(drafter, tokens, features, path):
+    """log q [V] after a path that begins with the root: a chain of rows, one at a time.
+
+    tokens [n] and features [n, F·h] are the context's. Row i joins the feature of token i with the
+    embedding of token i + 1; after the context the features are the layer's own.
+    """
+    config, eps = drafter.model.config, drafter.model.config.rms_norm_eps
+    w = {n.removeprefix("midlayer."): t for n, t in drafter.model.state_dict().items()}
+    width, share = config.head_dim, config.num_attention_heads // config.num_key_value_heads
+    if config.norm_before_fc:
+        features = norm(features, w["input_norm.weight"], eps)
+    if config.fc_norm:
+        parts = features.chunk(features.shape[1] // config.hidden_size, 1)
+        parts = [norm(part, w[f"fc_norm.{i}.weight"], eps) for i, part in enumerate(parts)]
+        features = torch.cat(parts, 1)
+    given = features @ w["fc.weight"].T
+    whole = [*tokens, *path]
+    embedded = toys.model().get_input_embeddings().weight[torch.tensor(whole)]
+    keys, values, out = [], [], None
+    for i in range(len(whole) - 1):
+        hidden = given[i] if i < len(tokens) else out
+        normed = norm(hidden, w["hidden_norm.weight"], eps)
+        x = torch.cat([norm(embedded[i + 1], w["input_layernorm.weight"], eps), normed])
+        query, key, value = (w[f"self_attn.{n}_proj.weight"] @ x for n in "qkv")
+        query, key, value = (part.view(-1, width) for part in (query, key, value))
+        keys.append(torch.stack([rotate(row, i, config.rope) for row in key]))
+        values.append(value)
+        mixed = []
+        for head, row in enumerate(query):
+            seen = torch.stack([k[head // share] for k in keys])
+            odds = (seen @ rotate(row, i, config.rope) / math.sqrt(width)).softmax(-1)
+            mixed.append(odds @ torch.stack([v[head // share] for v in values]))
+        residual = normed if config.norm_before_residual else hidden
+        x = residual + w["self_attn.o_proj.weight"] @ torch.cat(mixed)
+        x = x + mlp(norm(x, w["post_attention_layernorm.weight"], eps), w)
+        last = norm(x, w["norm.weight"], eps)
+        out = last if config.norm_output else x
+    logits = drafter.head.weight @ last / drafter.options.temperature
+    if drafter.covered is None:
+        return logits.log_softmax(-1)
+    found = torch.full((toys.VOCABULARY,), -math.inf, dtype=logits.dtype)
+    found[drafter.covered.ids] = logits.log_softmax(-1)
+    return found
+
+
+def tokens_after(draft, row):
+    """The tokens of a row's path, the root's first."""
+    return [int(draft.tokens[r]) for r in draft.path(row)]
+
+
+def check_draft(drafter, draft, tokens, features):
+    """log q of every drafted node, and the whole of q along the deepest path."""
+    for row in range(1, len(draft)):
+        *before, token = tokens_after(draft, row)
+        expected = slow_log_q(drafter, tokens, features, before)
+        assert draft.log_q[row] == pytest.approx(float(expected[token]), abs=2e-5)
+
+
+CHANGES = [
+    {},
+    {"num_key_value_heads": 4, "rope": Rope(500.0)},
+    {"temperature": 0.5, "ids": IDS},
+    *({switch: True} for switch in SWITCHES),
+    {**dict.fromkeys(SWITCHES, True), "ids": IDS, "layers": (0, 3), "head_dim": 16},
+]
+
+
+@pytest.mark.parametrize("changes", CHANGES)
+@pytest.mark.parametrize("builder", [DynamicTree(4), best_first])
+def test_every_drafted_nodes_q_equals_a_fresh_forward_along_its_path(changes, builder):
+    drafter, rng = toys.eagle_drafter(**changes), np.random.default_rng(3)
+    width = drafter.model.fc.in_features
+    tokens, features, root = [], numbers(0, 0, width), 7
+    drafter.reset(40)
+    for size in (5, 1, 3):  # rounds that commit so many tokens
+        fresh = [root, *rng.integers(0, 48, size - 1).tolist()]
+        own = numbers(len(tokens) + 1, size, width)
+        drafter.extend(fresh[:1], own[:1])
+        if size > 1:
+            drafter.extend(fresh[1:], own[1:])
+        tokens, features = tokens + fresh, torch.cat([features, own])
+        root = int(rng.integers(0, 48))
+        session = drafter.begin(root, 16)
+        draft = builder(session, [*tokens, root], 14)
+        assert draft.nodes == 14 and draft.depths.max() > 1
+        check_draft(drafter, draft, tokens, features)
+    path = tokens_after(draft, int(draft.depths.argmax()))[: drafter.max_depth]
+    for depth, row in enumerate(session.log_q(path)):  # nodes of another path are not seen
+        assert_close(row, slow_log_q(drafter, tokens, features, path[: depth + 1]), 2e-5)
+    assert_close(session.log_q([2])[0], slow_log_q(drafter, tokens, features, [2]), 2e-5)
+
+
+def test_a_level_is_one_batch():
+    drafter, sizes = toys.eagle_drafter(), []
+    drafter.reset(20)
+    drafter.extend([3, 4], numbers(1, 2, 96))
+    session = drafter.begin(5, 16)
+    score = session.score
+    session.score = lambda tokens, parents: sizes.append(len(tokens)) or score(tokens, parents)
+    DynamicTree(4)(session, [3, 4, 5], 20)
+    assert sizes == [1, 4, 4, 4, 4]
+
+
+@pytest.mark.parametrize("ids", [None, IDS])
+@pytest.mark.parametrize("sampling", [toys.GREEDY, toys.HOT])
+@pytest.mark.parametrize("builder", [DynamicTree(), DynamicTree(3), best_first])
+@pytest.mark.parametrize("budget", [1, 6, 59])
+def test_the_text_is_plain_decodings(budget, builder, sampling, ids):
+    decoder = toys.Decoder("eagle3", toys.eagle_drafter(ids=ids), builder)
+    found = toys.run(decoder, 30, sampling, budget, observe=observe)
+    assert found.tokens == toys.plain(30, sampling)
+    for record in found.rounds:
+        assert record.draft.nodes <= budget
+        if ids is not None:
+            assert set(record.draft.tokens[1:].tolist()) <= set(IDS.tolist())
+
+
+# ── files ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def published(folder, ids=IDS):
+    """A checkpoint in the official layout, written here; (the drafter it should give)."""
+    drafter = toys.eagle_drafter(ids=ids, dtype=torch.float32)
+    state = dict(drafter.model.state_dict()) | {"lm_head.weight": drafter.head.weight}
+    if ids is not None:
+        state["d2t"] = ids - torch.arange(len(ids))
+        state["t2d"] = torch.isin(torch.arange(48), ids)
+    fields = {
+        "architectures": ["LlamaForCausalLMEagle3"],
+        "hidden_size": 32,
+        "intermediate_size": 40,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "num_hidden_layers": 1,
+        "vocab_size": 48,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0,
+    }
+    if ids is not None:
+        fields["draft_vocab_size"] = len(ids)
+    write(folder, fields, state)
+    return drafter, fields, state
+
+
+def write(folder, fields, state):
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(fields))
+    save_file({n: t.contiguous() for n, t in state.items()}, folder / "model.safetensors")
+
+
+def assert_found(found, drafter):
+    for name, tensor in drafter.model.state_dict().items():
+        assert torch.equal(found.model.state_dict()[name], tensor), name
+    assert torch.equal(found.head, drafter.head.weight)
+    if drafter.covered is None:
+        assert found.ids is None
+    else:
+        assert torch.equal(found.ids, drafter.covered.ids)
+
+
+@pytest.mark.parametrize("ids", [None, IDS])
+def test_the_published_layout_is_read(tmp_path, ids):
+    drafter, _, _ = published(tmp_path, ids)
+    found = load_checkpoint(tmp_path, torch.float32, "cpu")
+    assert_found(found, drafter)
+    assert found.model.config.feature_layers(30) == (1, 14, 26)
+    save(found, tmp_path / "again")
+    again = load_checkpoint(tmp_path / "again", torch.float32, "cpu")
+    assert again.model.config == found.model.config
+    assert again.ids is found.ids is None or torch.equal(again.ids, found.ids)
+
+
+def test_speculators_layout_is_read(tmp_path):
+    switches = dict.fromkeys(SWITCHES, True)
+    drafter = toys.eagle_drafter(ids=IDS, dtype=torch.float32, layers=(0, 1, 3), **switches)
+    state = {n.replace("midlayer.", "layers.0."): t for n, t in drafter.model.state_dict().items()}
+    state |= {
+        "lm_head.weight": drafter.head.weight,
+        "d2t": IDS - torch.arange(len(IDS)),
+        "t2d": torch.isin(torch.arange(48), IDS),
+        "embed_tokens.weight": numbers(1, 48, 32),
+        "verifier_norm.weight": numbers(1, 32),
+    }
+    _, fields, _ = published(tmp_path / "other")
+    layer = {k: v for k, v in fields.items() if k not in ("architectures", "draft_vocab_size")}
+    raw = {
+        "speculators_model_type": "eagle3",
+        "draft_vocab_size": len(IDS),
+        "eagle_aux_hidden_state_layer_ids": [1, 2, 4],
+        "transformer_layer_config": layer | {"model_type": "llama"},
+        **switches,
+    }
+    write(tmp_path, raw, state)
+    found = load_checkpoint(tmp_path, torch.float32, "cpu")
+    assert_found(found, drafter)
+    config = found.model.config
+    assert config.layers == (0, 1, 3) and all(getattr(config, name) for name in SWITCHES)
+    assert EagleConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+def test_the_small_form_has_no_head_where_the_targets_serves(tmp_path):
+    drafter = toys.eagle_drafter(ids=IDS)
+    save(EagleCheckpoint(drafter.model, None, IDS), tmp_path, small=True)
+    found = load_checkpoint(tmp_path, torch.float32, "cpu")
+    assert found.head is None and torch.equal(found.ids, IDS)
+
+
+@pytest.mark.parametrize(
+    ("fields", "state", "words"),
+    [
+        ({"num_hidden_layers": 2}, {}, "2 layers"),
+        ({"layer_types": ["sliding_attention"]}, {}, "sliding window"),
+        ({"hidden_act": "gelu"}, {}, "gelu"),
+        ({"hidden_size": None}, {}, "EAGLE-3"),
+        ({"eagle_aux_hidden_state_layer_ids": [0, 2, 4]}, {}, "embeddings"),
+        ({"eagle_aux_hidden_state_layer_ids": 3}, {}, "EAGLE-3"),
+        ({"norm_before_fc": True}, {}, "input_norm"),
+        ({}, {"lm_head.weight": torch.zeros(3, 32)}, "lm_head"),
+        ({}, {"d2t": torch.full((14,), 40)}, "d2t"),
+        ({}, {"surplus": torch.zeros(2)}, "surplus"),
+    ],
+)
+def test_what_is_wrong_in_a_checkpoint_is_one_sentence(tmp_path, fields, state, words):
+    _, good, tensors = published(tmp_path)
+    write(tmp_path, good | fields, tensors | state)
+    with pytest.raises(UserError, match=words) as error:
+        load_checkpoint(tmp_path, torch.float32, "cpu")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "heads.pt"])
+def test_a_pickle_is_refused_with_the_way_to_convert_it(tmp_path, name):
+    published(tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / name)
+    with pytest.raises(UserError, match=f"{name} is a pickle.*save_file"):
+        load_checkpoint(tmp_path, torch.float32, "cpu")
+
+
+# ── training ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def document(seed=2, length=26):
+    generator = torch.Generator().manual_seed(seed)
+    best = torch.stack([torch.randperm(48, generator=generator)[:TOP_K] for _ in range(length)])
+    return Document(
+        tokens=torch.randint(0, 48, (length,), generator=generator, dtype=torch.int32),
+        answer=3,
+        features=torch.randn(length, 64, generator=generator).half(),  # after layers 0 and 1
+        top_ids=best.int(),
+        top_logp=torch.randn(length, TOP_K, generator=generator)
+        .log_softmax(-1)
+        .sort(descending=True)
+        .values.half(),
+        layers=(0, 1),
+    )
+
+
+SETTINGS = FitSettings(
+    minutes=1e9, sequences=1, anchors=20, warmup=1, frequent=48, sampled=0, held_out=0
+)
+
+
+def a_fit(folder, shards, ids=IDS, steps=4):
+    made = toys.eagle_drafter(ids=ids, dtype=torch.float32)
+    made.model.requires_grad_(True)
+    student = EagleStudent(
+        EagleCheckpoint(made.model, None, ids), toys.model(dtype=torch.float32), steps
+    )
+    return Fit(student, Corpus(shards, 0), SETTINGS, folder)
+
+
+@pytest.fixture
+def shards(tmp_path):
+    write_shard(tmp_path / "shards" / "a.safetensors", [document()])
+    return tmp_path / "shards"
+
+
+def test_the_loss_is_that_of_chains_drafted_one_by_one(tmp_path, shards, monkeypatch):
+    """Soft cross-entropy, less p's entropy, to p restricted to the draft vocabulary; depth k
+    weighs 0.8^(k − 1); nothing is learnt where the target's best token is outside."""
+    fit, found, drawn = a_fit(tmp_path, shards), document(), []
+    student, kept = fit.student, fit.settings.top_k
+    drafter = toys.eagle_drafter(ids=IDS)
+    drafter.head.weight.data = student.own_head.double()
+    labels = student.labels
+    monkeypatch.setattr(
+        student, "labels", lambda blocks, *_: drawn.append(blocks) or labels(blocks, *_)
+    )
+    loss = next(fit.steps()).loss
+    [blocks] = drawn
+    features = found.features_after(student.layers).double()
+    total, weights = 0.0, 0.0
+    for anchor in blocks.anchors.tolist():
+        for depth in range(4):
+            at = anchor + depth
+            if at >= len(found) or int(found.top_ids[at, 0]) not in IDS.tolist():
+                continue
+            context = found.tokens[:anchor].tolist()
+            path = found.tokens[anchor : at + 1].tolist()
+            log_q = slow_log_q(drafter, context, features[:anchor], path)
+            ids, p = found.top_ids[at, :kept].long(), found.top_logp[at, :kept].double().exp()
+            inside = torch.isin(ids, IDS)
+            p = p[inside] * p.sum() / p[inside].sum()
+            total += 0.8**depth * float((p * (p.log() - log_q[ids[inside]])).sum())
+            weights += 0.8**depth
+    assert weights > 3 and loss == pytest.approx(total / weights, rel=2e-3)
+
+
+def test_anchors_of_one_text_do_not_see_each_other():
+    student = toys.eagle_drafter().model.requires_grad_(False)
+    found, embed = document(), toys.model().get_input_embeddings()
+    features = numbers(3, 26, 96)
+    tokens = found.tokens.long()
+    together = student.rows_at(embed, tokens, features, torch.tensor([4, 5, 9, 20]), 6)
+    for place, anchor in enumerate((4, 5, 9, 20)):
+        alone = student.rows_at(embed, tokens, features, torch.tensor([anchor]), 6)
+        assert_close(alone[0], together[place], 1e-9)
+
+
+def test_a_killed_training_goes_on_with_its_own_draft_vocabulary(tmp_path, shards):
+    language = toys.SimpleNamespace(model=toys.model(dtype=torch.float32), device="cpu")
+    run, options = TrainingRun(language, tmp_path), EagleTrainingOptions(3, 20)
+    assert TRAINING.layers(run, options) == (1, 1, 0)
+
+    def fit():
+        student = TRAINING.student(run, options, Corpus(shards, 0))
+        student.model.train().requires_grad_(True)
+        return Fit(student, Corpus(shards, 0), SETTINGS, tmp_path / "eagle3")
+
+    whole = fit()
+    steps = whole.steps()
+    for _ in range(2):
+        next(steps)
+    whole.save()
+    ids = whole.student.ids
+    assert len(ids) == 20 and ids.tolist() == sorted(set(ids.tolist()))
+    write_shard(shards / "b.safetensors", [document(seed) for seed in range(5, 9)])
+    again = fit()
+    assert again.step == 2 and torch.equal(again.student.ids, ids)
+    for name, tensor in whole.student.model.state_dict().items():
+        assert torch.equal(again.student.model.state_dict()[name], tensor), name
+    assert next(again.steps()).step == 3
+
+
+def test_what_ships_is_small_and_drafts_with_the_targets_head(tmp_path, shards):
+    fit = a_fit(tmp_path, shards)
+    fit.student.saved_head = None
+    fit.student.save(tmp_path / "trained")
+    TRAINING.ship(tmp_path / "trained", tmp_path / "small")
+    found = load_checkpoint(tmp_path / "small", torch.float32, "cpu")
+    assert found.head is None and torch.equal(found.ids, IDS)
+    assert isinstance(found.model, EagleModel)
