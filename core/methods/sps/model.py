@@ -13,7 +13,7 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -171,7 +171,7 @@ def first_layers(model: PreTrainedModel, adapter: Adapter) -> PreTrainedModel:
         assert isinstance(changes, nn.ModuleDict)
         for name, pair in changes.items():
             place = getattr(layer, PLACES[name])
-            setattr(place, name, Changed(getattr(place, name), pair))
+            setattr(place, name, Changed(getattr(place, name), cast(Pair, pair)))
     made.set_output_embeddings(model.get_output_embeddings())
     return made.eval()
 

@@ -34,9 +34,11 @@ class SpsTrainingOptions:
 
 
 class SpsStudent(Student[Adapter]):
-    """``max_depth`` is 1: a language model learns the next token, at every place."""
+    """A draft language model learns the next token, at every place."""
 
-    max_depth = 1
+    @property
+    def max_depth(self) -> int:
+        return 1
 
     def __init__(self, model: Adapter, target: Any):
         super().__init__(model, target)
