@@ -15,7 +15,7 @@ from core.models.tree_mask import ancestor_mask
 from core.rounds.draft import MARGINAL, NOT_ASKED, Candidates
 from tests.toys import draft_of, random_parents
 
-BEHIND = "after candidate"
+BEHIND = "behind candidate"
 chain = Chain()
 
 
