@@ -34,13 +34,15 @@ class SpsTrainingOptions:
 
 
 class SpsStudent(Student[Adapter]):
-    """``max_depth`` is 1: a language model learns the next token, at every place."""
-
-    max_depth = 1
+    """A language model learns the next token, at every place."""
 
     def __init__(self, model: Adapter, target: Any):
         super().__init__(model, target)
         self.lm: Any = first_layers(target, self.model)
+
+    @property
+    def max_depth(self) -> int:
+        return 1
 
     def labels(self, blocks: Blocks, top_k: int, rng: torch.Generator, gamma: float) -> Labels:
         """At all places of the answer, whatever the anchors."""
