@@ -374,7 +374,7 @@ def test_a_plan_out_of_range_is_one_sentence(plan, words, tmp_path):
 
 
 def test_the_file_tells_what_it_holds(collected):
-    assert collected.methods == ("dflash", "ddtree", "treeflash", "dart")
+    assert collected.methods == ("dflash", "ddtree", "caddtree", "treeflash", "dart")
     assert collected.header.prompt_text == "hello"
     assert collected.positions == range(8, 8 + NEW - 1)
     assert collected.piece(3) == "<b>3" and collected.piece(10**6) == "⟨1000000⟩"
