@@ -598,7 +598,8 @@ def test_a_finished_collection_is_only_replaced_by_the_same(words, says, collect
     monkeypatch.setattr("app.commands.common.load_engine", load)
     before = collected.path.read_bytes()
     settings = ("--max-new-tokens", 48, "--kept", 48, "--set", "candidates=12", "--set")
-    asked = (*settings, "siblings=14", *words)
+    methods = () if "--methods" in words else ("--methods", *drafters())
+    asked = (*settings, "siblings=14", *methods, *words)
     prompt = () if "--prompt" in words else ("--prompt", "hello")
     code, _, err = command("collect", collected.path, *prompt, *asked)
     assert code == 2 and says in err and err.count("\n") == 1
