@@ -374,7 +374,7 @@ def test_a_plan_out_of_range_is_one_sentence(plan, words, tmp_path):
 
 
 def test_the_file_tells_what_it_holds(collected):
-    assert collected.methods == ("dflash", "ddtree", "treeflash", "dart")
+    assert collected.methods == ("dflash", "ddtree", "caddtree", "treeflash", "dart")
     assert collected.header.prompt_text == "hello"
     assert collected.positions == range(8, 8 + NEW - 1)
     assert collected.piece(3) == "<b>3" and collected.piece(10**6) == "⟨1000000⟩"
@@ -598,7 +598,8 @@ def test_a_finished_collection_is_only_replaced_by_the_same(words, says, collect
     monkeypatch.setattr("app.commands.common.load_engine", load)
     before = collected.path.read_bytes()
     settings = ("--max-new-tokens", 48, "--kept", 48, "--set", "candidates=12", "--set")
-    asked = (*settings, "siblings=14", *words)
+    methods = () if "--methods" in words else ("--methods", *drafters())
+    asked = (*settings, "siblings=14", *methods, *words)
     prompt = () if "--prompt" in words else ("--prompt", "hello")
     code, _, err = command("collect", collected.path, *prompt, *asked)
     assert code == 2 and says in err and err.count("\n") == 1

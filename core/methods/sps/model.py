@@ -170,6 +170,7 @@ def first_layers(model: PreTrainedModel, adapter: Adapter) -> PreTrainedModel:
     for layer, changes in zip(part.layers, adapter.layers, strict=False):
         assert isinstance(changes, nn.ModuleDict)
         for name, pair in changes.items():
+            assert isinstance(pair, Pair)
             place = getattr(layer, PLACES[name])
             setattr(place, name, Changed(getattr(place, name), cast(Pair, pair)))
     made.set_output_embeddings(model.get_output_embeddings())

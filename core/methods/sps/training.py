@@ -34,15 +34,15 @@ class SpsTrainingOptions:
 
 
 class SpsStudent(Student[Adapter]):
-    """A draft language model learns the next token, at every place."""
-
-    @property
-    def max_depth(self) -> int:
-        return 1
+    """A language model learns the next token, at every place."""
 
     def __init__(self, model: Adapter, target: Any):
         super().__init__(model, target)
         self.lm: Any = first_layers(target, self.model)
+
+    @property
+    def max_depth(self) -> int:
+        return 1
 
     def labels(self, blocks: Blocks, top_k: int, rng: torch.Generator, gamma: float) -> Labels:
         """At all places of the answer, whatever the anchors."""
