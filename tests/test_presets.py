@@ -146,10 +146,12 @@ def tokens(engine, method, **more):
 @pytest.mark.parametrize("family", ["llama", "qwen3", "qwen3_moe"])
 def test_every_method_of_a_preset_writes_what_plain_decoding_writes(shelf, cache, family):
     engine = Engine(named(shelf, family), "cpu")
-    engine.check(*listed())
+    methods = [n for n, m in listed().items() if m.drafter in engine.preset.drafters]
+    assert len(methods) == 4
+    engine.check("ar", *methods)
     fetch.fetch(engine.preset)
     expected = tokens(engine, "ar")
-    for method in listed():
+    for method in methods:
         assert tokens(engine, method) == expected
 
 
