@@ -68,7 +68,10 @@ def test_plain_decoding_equals_the_models_own_forward(engine, plain, temperature
 @pytest.mark.parametrize("temperature", TEMPERATURES)
 @pytest.mark.parametrize(
     ("method", "budget"),
-    [("dflash", 16), ("ddtree", 16), ("ddtree", 64), ("treeflash", 16), ("dart", 16)],
+    [
+        *(("dflash", 16), ("ddtree", 16), ("ddtree", 64), ("treeflash", 16), ("dart", 16)),
+        *(("eagle3", 59), ("medusa", 63), ("hydra", 63)),
+    ],
 )
 def test_every_method_writes_plain_decodings_text(engine, plain, method, budget, temperature):
     info = find(method).drafter_info
