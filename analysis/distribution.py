@@ -1,7 +1,7 @@
 """Whether a verification rule is lossless in distribution, tested at one place of a text.
 
 A rule such as speculative sampling writes another text than plain decoding with the same seed; only
-the distribution is the target's. Behind a prompt and the target's best first token, one round is
+the distribution is the target's. After a prompt and the target's best first token, one round is
 drafted and verified with many seeds. The first token that a round commits must follow the target's
 exact p there; and after a first token that was accepted often, the second must follow p too.
 """

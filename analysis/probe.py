@@ -64,10 +64,10 @@ def _probe(scene: Scene) -> Probe | None:
     log_q = session.log_q(draft.tokens[rows].tolist())
     if log_q is None:
         return None
-    said = int((log_q > -torch.inf).any(-1).int().cumprod(0).sum())  # depths with a proposal
-    if not said:
+    count = int((log_q > -torch.inf).any(-1).int().cumprod(0).sum())  # depths with a proposal
+    if not count:
         return None
-    rows, log_q = rows[:said], log_q[:said]
+    rows, log_q = rows[:count], log_q[:count]
     p = scene.logits[rows].float().softmax(-1)
     log_q = log_q.to(p.device)
     q = log_q.exp()

@@ -88,8 +88,8 @@ def _product(m: Material, section: str, row: int, **values: object) -> Scene:
     """A path, its tokens in the lists, and its probability written out."""
     side, rows = _lists(m, row), m.record.draft.path(row)
     values |= {"path": m.words.path(row), "odds": _path_q(m, row)}
-    said = " ".join(side["product"])
-    return scene(section, tree("ddtree?", rows, select=row), side=side, product=said, **values)
+    product = " ".join(side["product"])
+    return scene(section, tree("ddtree?", rows, select=row), side=side, product=product, **values)
 
 
 def _path_q(m: Material, row: int) -> float:

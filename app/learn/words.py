@@ -165,26 +165,26 @@ def chapter(name: str, scenes: Sequence[Scene], **values: object) -> Json:
 
 
 def _step(paragraphs: list[str], shown: Scene, values: Mapping[str, object]) -> Json:
-    said: dict[bool, list[list[Span]]] = {True: [], False: []}
+    texts: dict[bool, list[list[Span]]] = {True: [], False: []}
     for paragraph in paragraphs:
         only = _ONLY.match(paragraph)
         if only and bool(values[only[2]]) == bool(only[1]):
             continue
         line = " ".join(paragraph[only.end() if only else 0 :].split())
-        said[line.startswith("Figure: ")].append(fill(line.removeprefix("Figure: "), values))
-    alt = " ".join(map(plain, said[True]))
-    return {"text": said[False], "trees": list(shown.trees), "side": shown.side, "alt": alt}
+        texts[line.startswith("Figure: ")].append(fill(line.removeprefix("Figure: "), values))
+    alt = " ".join(map(plain, texts[True]))
+    return {"text": texts[False], "trees": list(shown.trees), "side": shown.side, "alt": alt}
 
 
 def _quiz(paragraphs: list[str], values: Mapping[str, object]) -> Json:
     """The question, its options, and which of them is right, from 0."""
 
-    def said(text: str) -> str:
+    def filled(text: str) -> str:
         return plain(fill(" ".join(text.split()), values))
 
     found = [_OPTION.findall(option)[0] for option in paragraphs[1:]]
     return {
-        "question": said(paragraphs[0]),
-        "options": [{"label": said(label), "why": said(why)} for _, label, why in found],
+        "question": filled(paragraphs[0]),
+        "options": [{"label": filled(label), "why": filled(why)} for _, label, why in found],
         "answer": [sign for sign, *_ in found].index("x"),
     }

@@ -107,11 +107,11 @@ class Lookahead:
         """Take in what the target says after the last row, and move on by one place."""
         assert self.window is not None
         rows = [ROOT, *sorted(draft.side)][-self.options.window :]
-        said = verdict.target_tokens[rows]
+        tokens = verdict.target_tokens[rows]
         if self.rounds >= self.max_depth - 1:  # row 1 no longer holds tokens of the prompt
-            for first, *rest in np.vstack([self.window, said]).T.tolist():
+            for first, *rest in np.vstack([self.window, tokens]).T.tolist():
                 self.pool.add(first, tuple(rest))
-        self.window = np.vstack([self.window[1:], said])
+        self.window = np.vstack([self.window[1:], tokens])
         self.rounds += 1
 
 

@@ -94,7 +94,7 @@ class Language:
 
     @cached_property
     def _anchor(self) -> list[int]:
-        """An ordinary token. Behind it, a token's leading blank is kept: decoders like
+        """An ordinary token. After it, a token's leading blank is kept: decoders like
         SentencePiece's remove the one at the start of a text."""
         return list(self.tokenizer("a", add_special_tokens=False).input_ids[-1:])
 

@@ -41,7 +41,7 @@ positive = number(float, Range(0, above=True))
 def add_flags(parser: Any, options: type, skip: Container[str] = ()) -> None:
     """A flag for every field of an options dataclass that has a help text.
 
-    A flag that is not given is absent from the parsed arguments (see ``given``).
+    A flag that is not given is absent from the parsed arguments (see ``set_options``).
     """
     hints = get_type_hints(options)
     for each in options_of(options):
@@ -68,8 +68,8 @@ def _described(option: Option, hint: Any) -> dict[str, Any]:
     }
 
 
-def given(args: argparse.Namespace, options: type) -> dict[str, Any]:
-    """The fields of an options dataclass whose flags were given; lists become tuples."""
+def set_options(args: argparse.Namespace, options: type) -> dict[str, Any]:
+    """The fields of an options dataclass whose flags were set; lists become tuples."""
     flags = [each.name for each in options_of(options) if each.help]
     named = {name: getattr(args, name) for name in flags if name in args}
     return {name: tuple(v) if isinstance(v, list) else v for name, v in named.items()}

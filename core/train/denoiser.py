@@ -122,7 +122,7 @@ class DenoiserStudent(Student[Adapter]):
 
         A position with nothing known to its right learns the target's distribution there. One
         with a known right side learns the token itself, since the target's left-to-right
-        distribution does not know that side. Behind the end of its text a block continues with
+        distribution does not know that side. After the end of its text a block continues with
         end-of-text tokens, as decoding would fill it; after a text that was cut it ends.
         """
         size = BLOCK_SIZES[int(torch.randint(len(BLOCK_SIZES), (), generator=rng))]

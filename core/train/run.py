@@ -29,7 +29,7 @@ from core.methods.loading import shipped
 from core.models import embedded
 from core.models.language import Language, load_language
 from core.train import denoiser_report
-from core.train.command_line import add_flags, given
+from core.train.command_line import add_flags, set_options
 from core.train.corpus import Corpus
 from core.train.denoiser import DenoiserTraining
 from core.train.evaluation import Text, evaluation_texts
@@ -90,7 +90,7 @@ def main(args: argparse.Namespace) -> int:
     run = TrainingRun(language, args.out, start)
     layers = feature_layers(training, run, options, shards)
     make_shards(language, sources.settings(layers), sources, shards)
-    settings = FitSettings(**given(args, FitSettings) | {"seed": sources.seed})
+    settings = FitSettings(**set_options(args, FitSettings) | {"seed": sources.seed})
     corpus = Corpus(shards, settings.held_out)
     if not corpus.train:
         raise UserError(f"{shards} holds no training documents")
@@ -116,13 +116,13 @@ def own_options(args: argparse.Namespace) -> dict[str, Any]:
     Numbers and paths of other kinds are accepted, so that one command line serves them all. Raises
     UserError for a switch of another kind.
     """
-    mine = given(args, trainings()[args.kind].options)
+    mine = set_options(args, trainings()[args.kind].options)
     for name, training in trainings().items():
-        switches = [n for n, value in given(args, training.options).items() if value is True]
+        switches = [n for n, value in set_options(args, training.options).items() if value is True]
         if foreign := [n for n in switches if n not in mine]:
             flag = foreign[0].replace("_", "-")
             raise UserError(f"--{flag} is an option of {name}, not of {args.kind}")
-    return {name: t.options(**given(args, t.options)) for name, t in trainings().items()}
+    return {name: t.options(**set_options(args, t.options)) for name, t in trainings().items()}
 
 
 def feature_layers(

@@ -19,7 +19,7 @@ from core.methods.method import Range, option
 from core.models.language import Language
 from core.samples import Sample, digest, read_samples
 from core.train.collect import Collector, CollectSettings, collect_with_bar, synthesis_settings
-from core.train.command_line import add_flags, given, whole
+from core.train.command_line import add_flags, set_options, whole
 from core.train.prompts import code_prompts, function_prompts, topic_prompts
 from core.train.shards import check_record, read_record, write_record
 
@@ -70,7 +70,7 @@ class Sources:
 
         Raises UserError for a file that cannot be read, and for other text than the folder holds.
         """
-        named = given(args, Sources)
+        named = set_options(args, Sources)
         sources = Sources(**named)
         record = sources.record(args.model)
         if not (shards / PLAN).exists():
