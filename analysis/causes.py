@@ -131,7 +131,7 @@ def after_sibling(tables: Tables, by: By = "method", per_depth: bool = False) ->
 
     method    the label
     depth     of the position; only with ``per_depth``
-    context   along the spine, after a sibling, further after a sibling
+    context   along the spine, after a sibling, further behind a sibling
     observed  positions whose parent was accepted
     accepted, acceptance, low, high  accepted there, ÷ observed, Wilson's 95 % interval
     ranked    positions whose token's rank is recorded

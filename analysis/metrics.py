@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import pandas as pd
 
-from analysis import acceptance, causes, comparison, reliability
+from analysis import acceptance, causes, comparison, engines, reliability
 from analysis.tables import Tables
 
 REPORT: Mapping[str, Callable[[Tables], pd.DataFrame]] = {
@@ -15,6 +15,7 @@ REPORT: Mapping[str, Callable[[Tables], pd.DataFrame]] = {
     "paired": comparison.compare,
     "per-depth": acceptance.per_depth,
     "per-depth-by-run": lambda t: acceptance.per_depth(t, by="run"),
+    "engine-metrics": engines.engine_metrics,
     "acceptance-histogram": acceptance.acceptance_histogram,
     "stages": acceptance.stages,
     "causes-by-depth": causes.cause_shares,

@@ -101,6 +101,6 @@ def next_to_siblings(rounds: list[dict]) -> dict[str, list[bool]]:
             elif all(rank == 1 for rank in above):
                 context = "along the spine"
             else:
-                context = "further after a sibling"
+                context = "further behind a sibling"
             found[context].append(depth < len(r["path"]))
     return found

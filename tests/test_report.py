@@ -10,6 +10,8 @@ import pandas as pd
 import pytest
 
 from analysis import metrics
+from analysis.acceptance import tau
+from analysis.engines import engine_metrics
 from analysis.tables import Tables
 from app import cli
 from app.export.report_page import html_page, write_table
@@ -71,7 +73,7 @@ def test_tables_and_page_are_written(call, folder, tmp_path):
     code, _, err = call(
         "report", folder, "--out", out, "--format", "csv", "parquet", "json", "--html"
     )
-    assert code == 0 and "25 tables" in err
+    assert code == 0 and "26 tables" in err
     names = sorted(folder.glob("*.gz"))
     tables = Tables.of({p.name: read_trace(p) for p in names})
     for name, expected in metrics.report(tables).items():
@@ -153,3 +155,48 @@ def test_bad_input_is_one_sentence(call, tmp_path):
 def test_it_never_imports_torch(tmp_path):
     words = ["report", str(GOLDEN), "--out", str(tmp_path), "--html"]
     assert not loaded_by(f"from app.cli import main; main({words!r})") & HEAVY
+
+
+def test_every_engines_name_is_computed_as_it_says(folder):
+    """Counted again over the records, one round at a time."""
+    traces = [read_trace(path) for path in sorted(folder.glob("ddtree*"))]
+    rounds = [record for trace in traces for record in trace.rounds]
+    found = engine_metrics(Tables.of(traces)).set_index("metric")["value"].to_dict()
+    accepted, drafted = sum(r.accepted for r in rounds), sum(r.draft.nodes for r in rounds)
+    tokens = sum(1 + sum(len(r.committed) for r in trace.rounds) for trace in traces)
+
+    def reached(depth):
+        return sum(r.accepted >= depth for r in rounds)
+
+    count = len(rounds)
+    assert found == pytest.approx({
+        "τ, average acceptance length": 1 + accepted / count,
+        "τ without the bonus token": accepted / count,
+        "0-α": reached(1) / count,
+        "1-α": reached(2) / reached(1),
+        "2-α": reached(3) / reached(2),
+        "mean acceptance length": 1 + accepted / count,
+        "draft acceptance rate": accepted / drafted,
+        "acceptance at 0": reached(1) / count,
+        "acceptance at 1": reached(2) / count,
+        "acceptance at 2": reached(3) / count,
+        "spec_accept_length": tokens / count,
+        "draft_n_accepted ÷ draft_n": accepted / drafted,
+        "matches per candidate": accepted / count,
+    })  # fmt: skip
+
+
+def test_a_gate_that_is_missed_is_exit_code_1(call, folder):
+    low, high = sorted(tau(Tables.of(list(map(read_trace, folder.iterdir()))))["tau"])
+    code, _, err = call("report", folder, "--gate", f"tau>={low}", "rounds > 1")
+    assert code == 0 and "gate" not in err
+    code, _, err = call("report", folder, "--gate", f"tau>{low}", "tau <= 100")
+    assert code == 1 and err.count("gate missed: ") == 1 and "tau > " in err
+    code, _, err = call("report", folder, "--gate", f"tau>{high}", "tokens_per_second>=0")
+    assert code == 1 and err.count("has tau") == 2 and "tokens_per_second" not in err
+
+
+@pytest.mark.parametrize("words", ["tau", "tau=2", "speed>3", "tau>=x", "tau>=nan", ">=3"])
+def test_what_is_no_gate_is_one_sentence(call, words):
+    code, out, err = call("report", GOLDEN, "--gate", words)
+    assert (code, out) == (2, "") and "gate" in err and len(err.splitlines()) == 1

@@ -6,7 +6,11 @@ Every number is a cell of a table of ``analysis.metrics``; ``--out`` writes thos
 from __future__ import annotations
 
 import argparse
+import math
+import operator
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +25,11 @@ if TYPE_CHECKING:
     from analysis.tables import Tables
 
 FORMATS = ("csv", "parquet", "json")
+BOUNDS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
+GATED = (
+    "tau", "low", "high", "committed_per_round", "nodes_per_round", "tokens_per_second",
+    "round_pace", "rounds", "tokens",
+)  # fmt: skip
 MAX_CLASSES, MAX_RANK, MAX_DEPTHS = 6, 8, 32  # that the terminal shows
 
 
@@ -39,6 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--html", action="store_true", help="also write DIR/report.html, figures in one page"
     )
+    parser.add_argument(
+        "--gate", nargs="+", type=gate, default=[], metavar="GATE",
+        help="such as tau>=2.5: exit code 1 when a method misses it; "
+        f"numbers: {', '.join(GATED)}",
+    )  # fmt: skip
 
 
 def main(args: argparse.Namespace) -> int:
@@ -62,7 +76,49 @@ def main(args: argparse.Namespace) -> int:
         out.print(one_line(note, 400), soft_wrap=True)
     if args.out is not None:
         _write(tables, args.out, args.format or ("csv",), args.html)
-    return 0
+    missed = [line for each in args.gate for line in each.missed(tables)]
+    for line in missed:
+        say(line)
+    return 1 if missed else 0
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A bound on a column of the table of τ, which every method must keep."""
+
+    name: str
+    sign: str
+    bound: float
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.sign} {self.bound:g}"
+
+    def missed(self, tables: Tables) -> Iterator[str]:
+        """A sentence for each method that misses it. A number that is not known misses it."""
+        from analysis.acceptance import tau
+
+        for row in tau(tables).to_dict("records"):
+            value = row[self.name]
+            if not BOUNDS[self.sign](value, self.bound):
+                method = one_line(str(row["method"]), 60)
+                yield f"gate missed: {method} has {self.name} {number(value, 3)}, not {self}"
+
+
+def gate(text: str) -> Gate:
+    """Read NAME>=NUMBER. Raises UserError."""
+    found = re.fullmatch(r"(\w+)(>=|<=|>|<)(\S+)", text.replace(" ", ""))
+    if not found or found[1] not in GATED:
+        raise UserError(
+            f"{text!r} is no gate: write one of {', '.join(GATED)}, then one of "
+            f"{' '.join(BOUNDS)}, and a number, as in tau>=2.5"
+        )
+    try:
+        bound = float(found[3])
+    except ValueError:
+        bound = math.nan
+    if math.isnan(bound):
+        raise UserError(f"{found[3]!r} in the gate {text!r} is no number")
+    return Gate(found[1], found[2], bound)
 
 
 def read_all(paths: Sequence[Path], progress: ProgressBar) -> dict[str, Trace]:
@@ -98,6 +154,7 @@ def sections(tables: Tables) -> Iterator[tuple[str, Body]]:
     from analysis.acceptance import tau
 
     yield "Block efficiency τ, tokens per round, with its 95 % interval", [_table(tau(tables), TAU)]
+    yield from _if_any("The same by other names", _engines(tables))
     yield from _if_any("Methods on the same texts", _compared(tables))
     yield from _depths(tables)
     yield from _if_any("Tokens per round, accepted + 1: share of rounds", _lengths(tables))
@@ -198,6 +255,19 @@ def _why_not(tables: Tables, one: str, other: str) -> str:
     first = {label: tables.traces[run].header for run, label in reversed(tables.labels.items())}
     found = cautions(first[one], first[other])
     return found[0] if found else "they share no text (token limits, dtypes or devices may differ)"
+
+
+def _engines(tables: Tables) -> Body:
+    """A line per metric, a column per method."""
+    from analysis.engines import METRICS, engine_metrics
+
+    values = [[metric.engine, metric.name, metric.formula] for metric in METRICS]
+    titles = ["engine", "metric", "formula"]
+    for method, part in _by_method(engine_metrics(tables)):
+        titles.append(method)
+        for row, value in zip(values, part["value"], strict=True):
+            row.append(number(value))
+    return [table(titles, values, left=titles[:3])] if len(titles) > 3 else []
 
 
 def _depths(tables: Tables) -> Iterator[tuple[str, Body]]:
