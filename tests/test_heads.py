@@ -8,6 +8,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from analysis.collect import Plan, collect
+from analysis.whatif import simulate
+from core.decoding.decode import Decoder
 from core.drafting.builders import best_first, grow
 from core.errors import UserError
 from core.methods.hydra import model as hydra
@@ -31,6 +34,7 @@ from core.train.student import TrainingRun
 from tests import toys
 from tests.test_dflash import assert_close, log_q, numbers
 from tests.test_eagle3 import document
+from tests.test_whatif import source
 
 HOMES = {"medusa": (medusa, medusa_training), "hydra": (hydra, hydra_training)}
 DRAFTERS = {"medusa": toys.medusa_drafter, "hydra": toys.hydra_drafter}
@@ -275,3 +279,16 @@ def test_a_medusa_checkpoint_holds_the_accuracies_on_held_out_texts(shards, tmp_
     assert found[1] == pytest.approx(torch.stack(right).float().mean(0).numpy(), abs=1e-4)
     medusa_training.TRAINING.ship(fit.checkpoint, tmp_path / "small")
     assert (tmp_path / "small" / ACCURACIES).is_file()
+
+
+@pytest.mark.parametrize("method", ["medusa+best-first", "medusa"])
+@pytest.mark.parametrize("budget", [1, 7, 40])
+def test_a_simulated_run_is_the_real_one(method, budget, tmp_path):
+    """Medusa's lists depend on the depth alone, so a collected file holds all of them."""
+    drafter, path = toys.medusa_drafter(), tmp_path / "x.safetensors"
+    made = collect(source({"medusa": drafter}), toys.PROMPT, path, Plan(40, 48))
+    options = {"published": True} if method == "medusa" else {}
+    found = simulate(made, method, budget, options)
+    builder = published() if method == "medusa" else best_first
+    rounds = toys.run(Decoder("medusa", drafter, builder), 40, budget=budget).rounds
+    assert found.exact and found.lengths == tuple(r.accepted + 1 for r in rounds if r.committed)

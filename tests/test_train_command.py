@@ -318,7 +318,8 @@ def test_when_a_unit_is_replaced(gains, expected):
 
 
 def test_drafters_that_share_weights_are_replaced_together():
-    assert units() == [["dflash", "treeflash"], ["dart"], ["eagle3"], ["medusa"], ["hydra"]]
+    alone = ("dart", "sps", "eagle3", "medusa", "hydra")
+    assert units() == [["dflash", "treeflash"], *([one] for one in alone)]
 
 
 # ── simulated rounds are a real run's ────────────────────────────────────────────────────────────
@@ -410,9 +411,19 @@ def test_a_joint_step_is_about_q_and_about_q_prime(document):
 
 
 def test_the_report_judges_every_drafter_that_is_trained_here_under_best_first():
-    listed = ["dflash", "ddtree", "treeflash", "dart", "eagle3", "medusa", "hydra"]
-    searched = [f"{drafter}+best-first" for drafter in ("dart", "eagle3", "medusa")]
-    assert report.default_methods() == [*listed, *searched]
+    first = [
+        "dflash",
+        "ddtree",
+        "caddtree",
+        "treeflash",
+        "dart",
+        "sps",
+        "eagle3",
+        "medusa",
+        "hydra",
+    ]
+    searched = [f"{drafter}+best-first" for drafter in ("dart", "sps", "eagle3", "medusa")]
+    assert report.default_methods() == [*first, *searched]
 
 
 def test_the_report_on_prompts_with_options(words, trained, folder, monkeypatch, capsys):

@@ -29,6 +29,7 @@ from tests.browser.steps import (
     PROMPT,
     Open,
     at_round,
+    choose,
     free_port,
     open_file,
     run,
@@ -515,7 +516,7 @@ def test_the_embedded_model_in_the_browser(browser: Browser, tmp_path: Path):
             page.goto(f"http://127.0.0.1:{port}")
             expect(page.locator(".ds-scope")).to_be_visible()
             page.locator("#ds-length input[type=number]").fill("8")
-            page.locator("#ds-method label", has_text="DDTree").click()
+            choose(page, "DDTree")
             page.locator("#ds-start").click()
             expect(state(page)).to_have_attribute("data-state", "done", timeout=240_000)
             expect(page.locator(".ds-strip .ds-token")).to_have_count(8)

@@ -65,7 +65,7 @@ def test_each_method_has_its_own_knobs_and_curves_can_be_kept(shown: Page):
     expect(drawn).to_be_visible()  # its answer moves the buttons
     expect(lines).to_have_count(1)
     scope.get_by_role("button", name="All methods").click()
-    expect(lines).to_have_count(4)
+    expect(lines).to_have_count(5)  # DFlash, DDTree, CaDDTree, TreeFlash, DART
     scope.get_by_role("button", name="Forget kept curves").click()
     expect(lines).to_have_count(1)
 
