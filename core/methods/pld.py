@@ -101,6 +101,6 @@ DRAFTER = DrafterInfo(
     "pld", "what followed the text's last tokens before", PromptLookup, PldOptions, explain=EXPLAIN
 )
 METHOD = Method(
-    "Prompt lookup", "pld", "chain", 10, "a copy of what followed the text's last tokens before",
+    "PLD", "pld", "chain", 10, "prompt lookup: a copy of what followed the last tokens before",
     paper="apoorvumang/prompt-lookup-decoding",
 )  # fmt: skip

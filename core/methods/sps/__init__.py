@@ -39,6 +39,6 @@ DRAFTER = DrafterInfo(
     explain=Explanation(lead="The draft model's {rank} token after {parent} and the path before."),
 )
 METHOD = Method(
-    "Draft model", "sps", "sampled-chain", 5, "a chain that a second language model draws",
+    "SPS", "sps", "sampled-chain", 5, "a chain that a second language model draws",
     paper="arXiv 2211.17192",
 )  # fmt: skip
