@@ -1,6 +1,6 @@
 """Every reader of outside files, on damaged files: one sentence, in time, in little memory.
 
-Traces have their own battery (``test_mutated.py``). Together the two read some 25,000 mutants.
+Traces have their own battery (``test_mutated.py``). Together the two read some 33,000 mutants.
 """
 
 from __future__ import annotations
@@ -39,6 +39,11 @@ from core.files import read_arrays
 from core.json_input import read_json
 from core.methods.dart import model as dart
 from core.methods.dflash import model as dflash
+from core.methods.eagle3 import model as eagle3
+from core.methods.hydra import model as hydra
+from core.methods.medusa import model as medusa
+from core.methods.medusa.tree import read_accuracies, write_accuracies
+from core.methods.sps import model as sps
 from core.methods.treeflash import model as treeflash
 from core.models.presets import read_presets
 from core.ngram import NgramStore, build_store, read_trie, write_trie
@@ -194,6 +199,11 @@ def read_and_convert(path: Path) -> None:
     read_trie(path, path.with_name("converted.safetensors"))
 
 
+def make_accuracies(folder: Path) -> Path:
+    write_accuracies(folder / "a.json", np.full((3, 4), 0.25))
+    return folder / "a.json"
+
+
 def make_presets(folder: Path) -> Path:
     path = folder / "presets.toml"
     path.write_text(
@@ -277,7 +287,36 @@ def make_tensors(folder: Path) -> Path:
     return folder / "t.safetensors"
 
 
+def save_eagle(model: eagle3.EagleModel, folder: Path, small: bool) -> None:
+    eagle3.save(eagle3.EagleCheckpoint(model, None, None), folder, small)
+
+
+def load_eagle(path: Path) -> object:
+    return eagle3.load_checkpoint(path.parent, torch.bfloat16, "cpu")
+
+
+def load_medusa(path: Path) -> object:
+    return medusa.load_model(path.parent, torch.bfloat16, "cpu")
+
+
+def load_hydra(path: Path) -> object:
+    return hydra.load_model(path.parent, torch.bfloat16, "cpu")
+
+
+def sps_adapter(*_: object, **__: object) -> sps.Adapter:
+    return sps.Adapter(sps.DraftConfig(1, 2, {"q_proj": (32, 32)}))
+
+
+def load_sps(path: Path) -> object:
+    config = sps.load_config(path.parent)
+    return sps.load_adapter(path.parent, config)
+
+
 SAVED = {
+    "sps": (sps.save_adapter, sps_adapter, load_sps),
+    "eagle3": (save_eagle, lambda *_, **more: toys.eagle_drafter(**more).model, load_eagle),
+    "medusa": (medusa.save_model, lambda *_, **more: toys.medusa_drafter().model, load_medusa),
+    "hydra": (hydra.save_model, lambda *_, **more: toys.hydra_drafter().model, load_hydra),
     "dflash": (dflash.save_model, toys.dflash_model, load_dflash),
     "treeflash": (treeflash.save_model, toys.treeflash_model, load_treeflash),
     "dart": (dart.save_model, toys.dart_model, load_dart),
@@ -300,6 +339,7 @@ READERS = {
     "collected text": Reader(make_collected, use_collected, (of_metadata, *TENSORS), 1200),
     "n-gram store": Reader(make_store, use_store, (*TENSORS, of_numbers), 1200),
     "trie": Reader(make_trie, read_and_convert, (of_numbers, of_numbers, of_bytes), 600),
+    "accuracies": Reader(make_accuracies, read_accuracies),
     "presets": Reader(make_presets, read_presets, TEXT),
     "prompts": Reader(make_lines("p.jsonl", PROMPTS), read_prompt_file),
     "prompts as text": Reader(make_lines("p.txt", ["why?", "x"]), read_prompt_file, TEXT, 300),

@@ -21,6 +21,7 @@ from core.files import replacing
 from core.json_input import read_json
 from core.models.int8 import compress, expand, expanded_shapes
 
+MAX_TOKENS = 1 << 24  # of a vocabulary
 MAX_COUNT = 512  # layers and heads: making more modules than any model has would take minutes
 Shapes = Mapping[str, tuple[int, ...]]
 T = TypeVar("T")
@@ -132,6 +133,9 @@ def covered(d2t: Tensor | None, rows: int, vocabulary: int, folder: Path) -> Ten
     ``d2t`` [rows] holds what is to be added to a row's number; None: nothing. Raises UserError
     where it does not fit the head or the vocabulary.
     """
+    sizes = (rows, vocabulary)
+    if any(type(size) is not int for size in sizes) or not 1 <= rows <= vocabulary <= MAX_TOKENS:
+        raise UserError(f"{folder}: a head over {rows} of {vocabulary} tokens cannot be")
     ids = torch.arange(rows)
     if d2t is not None:
         if d2t.shape != ids.shape or d2t.is_floating_point():

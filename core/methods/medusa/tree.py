@@ -79,7 +79,7 @@ def read_accuracies(path: Path) -> Array:
     """Accuracies [L, K] of a JSON file, a list of ranks for each depth. Raises UserError."""
     try:
         found = np.array(read_json(path), np.float64)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         found = np.zeros((0, 0))
     good = found.ndim == 2 and found.size and ((found >= 0) & (found <= 1)).all()
     if not good or found.shape[0] > 64 or found.shape[1] > 1024:

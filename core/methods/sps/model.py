@@ -45,10 +45,8 @@ class DraftConfig:
 
     def __post_init__(self) -> None:
         sizes = (self.layers or 1, self.rank, *(n for shape in self.parts.values() for n in shape))
-        if (
-            any(type(n) is not int or n < 0 for n in sizes)
-            or not self.parts.keys() <= PLACES.keys()
-        ):
+        whole = all(type(n) is int and n >= 0 for n in sizes) and sizes[0] <= checkpoint.MAX_COUNT
+        if not (whole and self.parts.keys() <= PLACES.keys()):
             raise ValueError("layers, rank and parts are whole numbers of known parts")
 
     @property
