@@ -15,7 +15,7 @@ from analysis.calibration import curves, read_table
 from analysis.tables import COVERAGE
 from core.decoding.engine import Engine
 from core.errors import UserError
-from core.methods.dflash.model import save_model
+from core.methods.dflash.model import FORM
 from tests import toys
 from tests.test_whatif import source
 from tests.toys_on_disk import BYTES, save_toys
@@ -158,7 +158,7 @@ def test_other_weights_are_another_measurement(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         collecting.collect(first, PROMPTS[1], path, collecting.Plan(40, 8), report=interrupted)
     assert (tmp_path / "x.safetensors.partial").is_dir()
-    save_model(
+    FORM.save_model(
         toys.dflash_model(7, torch.float32, mask_token_id=BYTES - 1, vocab_size=BYTES), drafter
     )
     with pytest.raises(UserError, match="another measurement"):

@@ -17,7 +17,7 @@ from core.models.layers import Rope
 from tests import toys
 from tests.test_dflash import LLAMA3, numbers
 
-HOMES = {"dflash": dflash, "treeflash": treeflash, "dart": dart}
+HOMES = {"dflash": dflash.FORM, "treeflash": treeflash, "dart": dart.FORM}
 TOYS = {"dflash": toys.dflash_model, "treeflash": toys.treeflash_model, "dart": toys.dart_model}
 TENSORS = "model.safetensors"
 every_kind = pytest.mark.parametrize("kind", HOMES)
@@ -25,7 +25,7 @@ every_kind = pytest.mark.parametrize("kind", HOMES)
 
 def load(kind, folder, dtype=torch.bfloat16):
     if kind == "dart":
-        return dart.load_checkpoint(folder, dtype, "cpu").model
+        return dart.FORM.load_checkpoint(folder, dtype, "cpu").model
     return HOMES[kind].load_model(folder, dtype, "cpu")
 
 
@@ -348,7 +348,7 @@ def test_darts_features_enter_layers_2_the_middle_and_the_third_last(layers, exp
 def head_alone(tmp_path):
     """A folder with a head whose backbone lies in the folder beside it."""
     model = toys.treeflash_model(5, dtype=torch.bfloat16)
-    dflash.save_model(model.model, tmp_path / "dflash")
+    dflash.FORM.save_model(model.model, tmp_path / "dflash")
     treeflash.save_model(model, tmp_path / "treeflash", backbone="dflash")
     return tmp_path / "treeflash"
 
@@ -356,7 +356,7 @@ def head_alone(tmp_path):
 @pytest.mark.parametrize("small", [False, True])
 def test_a_head_alone_takes_its_backbone_from_the_folder_beside_it(tmp_path, small):
     model = toys.treeflash_model(5, dtype=torch.bfloat16)
-    dflash.save_model(model.model, tmp_path / "dflash", small)
+    dflash.FORM.save_model(model.model, tmp_path / "dflash", small)
     treeflash.save_model(model, tmp_path / "treeflash", small, backbone="dflash")
     assert {n.split(".")[0] for n in load_file(tmp_path / "treeflash" / TENSORS)} == {
         "ar_approximation"
@@ -370,7 +370,7 @@ def test_a_head_alone_takes_its_backbone_from_the_folder_beside_it(tmp_path, sma
 def test_the_hash_of_a_head_alone_tells_backbones_apart(head_alone):
     found = set()
     for seed in range(2):
-        dflash.save_model(toys.dflash_model(seed, torch.float32), head_alone.parent / "dflash")
+        dflash.FORM.save_model(toys.dflash_model(seed, torch.float32), head_alone.parent / "dflash")
         found |= {digest("treeflash", head_alone), digest("dflash", head_alone.parent / "dflash")}
     assert len(found) == 4
 
@@ -382,7 +382,7 @@ def test_a_backbone_elsewhere_is_refused(head_alone, name):
 
 
 def test_a_backbone_of_another_shape_is_one_sentence(head_alone):
-    dflash.save_model(toys.dflash_model(num_hidden_layers=1), head_alone.parent / "dflash")
+    dflash.FORM.save_model(toys.dflash_model(num_hidden_layers=1), head_alone.parent / "dflash")
     one_sentence("treeflash", head_alone, r"model\.layers\.1\..*missing")
 
 
@@ -399,7 +399,7 @@ def test_darts_official_form_has_head_embedding_and_maps(tmp_path):
     assert state["t2d"].dtype == torch.bool and state["t2d"].all()
     assert torch.equal(state["embed_tokens.weight"], embedding)
     assert state["midlayer.self_attn.q_proj.weight"].shape == (32, 64)
-    found = dart.load_checkpoint(tmp_path, torch.bfloat16, "cpu")
+    found = dart.FORM.load_checkpoint(tmp_path, torch.bfloat16, "cpu")
     assert found.head is not None and torch.equal(found.head, head) and found.ids is None
     assert_same_weights(found.model, model)
     with pytest.raises(UserError, match="vocabulary"):
@@ -432,7 +432,7 @@ def reduced(folder, ids, **maps):
 )
 def test_d2t_maps_a_reduced_heads_rows_to_tokens(ids, maps, tmp_path):
     reduced(tmp_path, ids, **maps)
-    found = dart.load_checkpoint(tmp_path, torch.bfloat16, "cpu")
+    found = dart.FORM.load_checkpoint(tmp_path, torch.bfloat16, "cpu")
     assert found.head is not None and found.head.shape == (len(ids), 32)
     assert found.ids is not None and found.ids.tolist() == ids
 

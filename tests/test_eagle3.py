@@ -11,14 +11,9 @@ from safetensors.torch import save_file
 from analysis.probe import observe
 from core.drafting.builders import DynamicTree, best_first
 from core.errors import UserError
-from core.methods.eagle3.model import (
-    EagleCheckpoint,
-    EagleConfig,
-    EagleModel,
-    load_checkpoint,
-    save,
-)
+from core.methods.eagle3.model import FORM, EagleConfig, EagleModel, save
 from core.methods.eagle3.training import TRAINING, EagleStudent, EagleTrainingOptions
+from core.models.checkpoint import WithHead
 from core.models.layers import Rope
 from core.train.corpus import Corpus
 from core.train.fit import Fit, FitSettings
@@ -198,11 +193,11 @@ def assert_found(found, drafter):
 @pytest.mark.parametrize("ids", [None, IDS])
 def test_the_published_layout_is_read(tmp_path, ids):
     drafter, _, _ = published(tmp_path, ids)
-    found = load_checkpoint(tmp_path, torch.float32, "cpu")
+    found = FORM.load_checkpoint(tmp_path, torch.float32, "cpu")
     assert_found(found, drafter)
     assert found.model.config.feature_layers(30) == (1, 14, 26)
     save(found, tmp_path / "again")
-    again = load_checkpoint(tmp_path / "again", torch.float32, "cpu")
+    again = FORM.load_checkpoint(tmp_path / "again", torch.float32, "cpu")
     assert again.model.config == found.model.config
     assert again.ids is found.ids is None or torch.equal(again.ids, found.ids)
 
@@ -228,7 +223,7 @@ def test_speculators_layout_is_read(tmp_path):
         **switches,
     }
     write(tmp_path, raw, state)
-    found = load_checkpoint(tmp_path, torch.float32, "cpu")
+    found = FORM.load_checkpoint(tmp_path, torch.float32, "cpu")
     assert_found(found, drafter)
     config = found.model.config
     assert config.layers == (0, 1, 3) and all(getattr(config, name) for name in SWITCHES)
@@ -237,8 +232,8 @@ def test_speculators_layout_is_read(tmp_path):
 
 def test_the_small_form_has_no_head_where_the_targets_serves(tmp_path):
     drafter = toys.eagle_drafter(ids=IDS)
-    save(EagleCheckpoint(drafter.model, None, IDS), tmp_path, small=True)
-    found = load_checkpoint(tmp_path, torch.float32, "cpu")
+    save(WithHead(drafter.model, None, IDS), tmp_path, small=True)
+    found = FORM.load_checkpoint(tmp_path, torch.float32, "cpu")
     assert found.head is None and torch.equal(found.ids, IDS)
 
 
@@ -261,7 +256,7 @@ def test_what_is_wrong_in_a_checkpoint_is_one_sentence(tmp_path, fields, state, 
     _, good, tensors = published(tmp_path)
     write(tmp_path, good | fields, tensors | state)
     with pytest.raises(UserError, match=words) as error:
-        load_checkpoint(tmp_path, torch.float32, "cpu")
+        FORM.load_checkpoint(tmp_path, torch.float32, "cpu")
     assert "\n" not in str(error.value)
 
 
@@ -270,7 +265,7 @@ def test_a_pickle_is_refused_with_the_way_to_convert_it(tmp_path, name):
     published(tmp_path)
     (tmp_path / "model.safetensors").rename(tmp_path / name)
     with pytest.raises(UserError, match=f"{name} is a pickle.*save_file"):
-        load_checkpoint(tmp_path, torch.float32, "cpu")
+        FORM.load_checkpoint(tmp_path, torch.float32, "cpu")
 
 
 # ── training ─────────────────────────────────────────────────────────────────────────────────────
@@ -300,9 +295,7 @@ SETTINGS = FitSettings(
 def a_fit(folder, shards, ids=IDS, steps=4):
     made = toys.eagle_drafter(ids=ids, dtype=torch.float32)
     made.model.requires_grad_(True)
-    student = EagleStudent(
-        EagleCheckpoint(made.model, None, ids), toys.model(dtype=torch.float32), steps
-    )
+    student = EagleStudent(WithHead(made.model, None, ids), toys.model(dtype=torch.float32), steps)
     return Fit(student, Corpus(shards, 0), SETTINGS, folder)
 
 
@@ -384,6 +377,6 @@ def test_what_ships_is_small_and_drafts_with_the_targets_head(tmp_path, shards):
     fit.student.saved_head = None
     fit.student.save(tmp_path / "trained")
     TRAINING.ship(tmp_path / "trained", tmp_path / "small")
-    found = load_checkpoint(tmp_path / "small", torch.float32, "cpu")
+    found = FORM.load_checkpoint(tmp_path / "small", torch.float32, "cpu")
     assert found.head is None and torch.equal(found.ids, IDS)
     assert isinstance(found.model, EagleModel)

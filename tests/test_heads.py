@@ -170,8 +170,8 @@ def test_accuracies_that_are_none_are_one_sentence(tmp_path, text):
 def test_heads_are_loaded_as_they_were_saved(kind, own, tmp_path):
     model = DRAFTERS[kind](own=own).model.to(torch.bfloat16)
     home, _ = HOMES[kind]
-    home.save_model(model, tmp_path)
-    found = home.load_model(tmp_path, torch.bfloat16, "cpu")
+    home.FORM.save_model(model, tmp_path)
+    found = home.FORM.load_model(tmp_path, torch.bfloat16, "cpu")
     assert found.config == model.config
     for name, tensor in model.state_dict().items():
         assert torch.equal(found.state_dict()[name], tensor), name
@@ -183,7 +183,7 @@ def test_a_published_config_need_not_know_the_sizes(config, tmp_path):
     model = toys.medusa_drafter(own=True).model
     (tmp_path / "config.json").write_text(json.dumps(config))
     save_file(dict(model.state_dict()), tmp_path / "medusa_lm_head.safetensors")
-    found = medusa.load_model(tmp_path, torch.float64, "cpu")
+    found = medusa.FORM.load_model(tmp_path, torch.float64, "cpu")
     assert found.config.heads == 5 and found.config.of_target["vocabulary size"] == 48
 
 
@@ -191,11 +191,11 @@ def test_a_published_config_need_not_know_the_sizes(config, tmp_path):
 def test_sizes_are_what_the_config_says_before_the_weights_are_fetched(kind, tmp_path):
     home, _ = HOMES[kind]
     (tmp_path / "config.json").write_text("{}")
-    assert home.load_config(tmp_path).of_target == {}
+    assert home.FORM.load_config(tmp_path).of_target == {}
     (tmp_path / "config.json").write_text('{"hidden_size": 32}')
-    assert home.load_config(tmp_path).of_target == {"hidden size": 32}
+    assert home.FORM.load_config(tmp_path).of_target == {"hidden size": 32}
     with pytest.raises(UserError, match="safetensors"):
-        home.load_model(tmp_path, torch.float32, "cpu")
+        home.FORM.load_model(tmp_path, torch.float32, "cpu")
 
 
 @both
@@ -207,11 +207,11 @@ def test_what_is_wrong_in_heads_is_one_sentence(kind, tmp_path):
         ({"1.0.linear.bias": torch.zeros(3)}, r"\(3,\)"),
         ({"x": torch.zeros(3)}, "x has shape"),
     ):
-        home.save_model(model, tmp_path)
+        home.FORM.save_model(model, tmp_path)
         state = {n: t for n, t in (model.state_dict() | change).items() if t is not None}
         save_file(state, tmp_path / "model.safetensors")
         with pytest.raises(UserError, match=words):
-            home.load_model(tmp_path, torch.float32, "cpu")
+            home.FORM.load_model(tmp_path, torch.float32, "cpu")
 
 
 # ── training ─────────────────────────────────────────────────────────────────────────────────────

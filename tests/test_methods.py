@@ -480,7 +480,7 @@ def test_a_dflash_drafter_is_exported_as_it_is(call, folder, tmp_path):
 def test_a_treeflash_drafter_is_exported_with_its_backbone(call, folder, tmp_path):
     model = toys.treeflash_model(2, dtype=torch.bfloat16)
     treeflash.save_model(model, tmp_path / "whole")
-    dflash.save_model(model.model, tmp_path / "dflash")
+    dflash.FORM.save_model(model.model, tmp_path / "dflash")
     treeflash.save_model(model, tmp_path / "treeflash", backbone="dflash")
     words = ("--kind", "treeflash", "--drafter", tmp_path / "treeflash")
     code, _, err = call("export-checkpoint", tmp_path / "out", *words)
@@ -492,12 +492,12 @@ def test_a_treeflash_drafter_is_exported_with_its_backbone(call, folder, tmp_pat
 
 def test_a_dart_drafter_is_exported_with_the_targets_embedding_and_head(call, folder, tmp_path):
     model = toys.dart_model(dtype=torch.bfloat16, vocab_size=257, draft_vocab_size=257)
-    dart.save_model(model, tmp_path / "dart", small=True)
+    dart.FORM.save_model(model, tmp_path / "dart", small=True)
     words = ("--kind", "dart", "--drafter", tmp_path / "dart", "--model", folder / "target")
     code, _, err = call("export-checkpoint", tmp_path / "out", *words)
     assert code == 0, err
     target = load_file(folder / "target" / "model.safetensors")
-    found = dart.load_checkpoint(tmp_path / "out", torch.bfloat16, "cpu")
+    found = dart.FORM.load_checkpoint(tmp_path / "out", torch.bfloat16, "cpu")
     assert found.head is not None
     assert torch.equal(found.head, target["lm_head.weight"].bfloat16())
     state = load_file(tmp_path / "out" / "model.safetensors")

@@ -16,9 +16,9 @@ from core.decoding.decode import new_tokens
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
 from core.errors import UserError
-from core.methods.dart.model import save_model as save_dart
+from core.methods.dart import model as dart
 from core.methods.dart.model import save_official as save_official_dart
-from core.methods.dflash.model import save_model as save_dflash
+from core.methods.dflash import model as dflash
 from core.methods.loading import shipped
 from core.methods.method import find_drafter, lazy
 from core.methods.registry import find, listed
@@ -50,7 +50,9 @@ def language(folder):
 @pytest.fixture(scope="module")
 def drafter_folder(tmp_path_factory):
     where = tmp_path_factory.mktemp("toy-drafter")
-    save_dflash(toys.dflash_model(vocab_size=toys.LANGUAGE_SIZE, mask_token_id=258), where)
+    dflash.FORM.save_model(
+        toys.dflash_model(vocab_size=toys.LANGUAGE_SIZE, mask_token_id=258), where
+    )
     return where
 
 
@@ -191,9 +193,9 @@ SIZES = {
     "dart": {**SIZE, "draft_vocab_size": SIZE["vocab_size"]},
 }
 MODELS = {
-    "dflash": (toys.dflash_model, save_dflash),
+    "dflash": (toys.dflash_model, dflash.FORM.save_model),
     "treeflash": (toys.treeflash_model, save_treeflash),
-    "dart": (toys.dart_model, save_dart),
+    "dart": (toys.dart_model, dart.FORM.save_model),
 }
 
 
@@ -238,7 +240,7 @@ def test_a_drafter_of_another_target_is_refused(language, tmp_path, kind, change
 def test_a_dart_drafter_comes_with_its_own_head_or_the_targets(language, tmp_path):
     size = toys.LANGUAGE_SIZE
     model = toys.dart_model(vocab_size=size, draft_vocab_size=size, dtype=torch.bfloat16)
-    save_dart(model, tmp_path / "bare")
+    dart.FORM.save_model(model, tmp_path / "bare")
     bare = load("dart", language, tmp_path / "bare")
     assert bare.head.module is language.head and bare.head.ids is None
     assert bare.layers == (1, 1, 0) and bare.max_depth == 7

@@ -14,8 +14,8 @@ from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.methods import fetch
-from core.methods.dart.model import save_model as save_dart
-from core.methods.dflash.model import save_model as save_dflash
+from core.methods.dart import model as dart
+from core.methods.dflash import model as dflash
 from core.methods.registry import listed
 from core.methods.treeflash.model import save_model as save_treeflash
 from core.models import hub, presets
@@ -36,9 +36,9 @@ def shelf(tmp_path_factory):
     for family in ("llama", "qwen3", "qwen3_moe"):
         toys.language_model(family).save_pretrained(folder / family)
         toys.tokenizer().save_pretrained(folder / family)
-    save_dflash(toys.dflash_model(mask_token_id=258, **SIZES), folder / "dflash")
+    dflash.FORM.save_model(toys.dflash_model(mask_token_id=258, **SIZES), folder / "dflash")
     save_treeflash(toys.treeflash_model(mask_token_id=258, **SIZES), folder / "treeflash")
-    save_dart(toys.dart_model(draft_vocab_size=SIZE, **SIZES), folder / "dart")
+    dart.FORM.save_model(toys.dart_model(draft_vocab_size=SIZE, **SIZES), folder / "dart")
     grams = build_store([list(b"the cat sat on the mat")], folder / "grams.safetensors", SIZE)
     write_trie(grams, folder / "grams.trie")
     (folder / "own.toml").write_text(
@@ -205,7 +205,7 @@ def test_matching_drafters_pass_without_a_weight_being_read(shelf, no_weights):
 )
 def test_another_targets_drafter_is_refused(shelf, no_weights, tmp_path, changes, words):
     fields = SIZES | changes
-    save_dflash(toys.dflash_model(**fields), tmp_path / "a")
+    dflash.FORM.save_model(toys.dflash_model(**fields), tmp_path / "a")
     save_treeflash(toys.treeflash_model(**fields), tmp_path / "b")
     for folder, method in (("a", "ddtree"), ("b", "treeflash")):
         with pytest.raises(UserError, match=words) as error:

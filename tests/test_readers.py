@@ -45,6 +45,7 @@ from core.methods.medusa import model as medusa
 from core.methods.medusa.tree import read_accuracies, write_accuracies
 from core.methods.sps import model as sps
 from core.methods.treeflash import model as treeflash
+from core.models.checkpoint import WithHead
 from core.models.presets import read_presets
 from core.ngram import NgramStore, build_store, read_trie, write_trie
 from core.ngram.documents import read_documents
@@ -158,11 +159,11 @@ def make_weights(save: Callable, model: Callable) -> Callable[[Path], Path]:
 
 
 def load_dart(path: Path) -> object:
-    return dart.load_checkpoint(path.parent, torch.bfloat16, "cpu")
+    return dart.FORM.load_checkpoint(path.parent, torch.bfloat16, "cpu")
 
 
 def load_dflash(path: Path) -> object:
-    return dflash.load_model(path.parent, torch.bfloat16, "cpu")
+    return dflash.FORM.load_model(path.parent, torch.bfloat16, "cpu")
 
 
 def load_treeflash(path: Path) -> object:
@@ -288,19 +289,19 @@ def make_tensors(folder: Path) -> Path:
 
 
 def save_eagle(model: eagle3.EagleModel, folder: Path, small: bool) -> None:
-    eagle3.save(eagle3.EagleCheckpoint(model, None, None), folder, small)
+    eagle3.save(WithHead(model, None, None), folder, small)
 
 
 def load_eagle(path: Path) -> object:
-    return eagle3.load_checkpoint(path.parent, torch.bfloat16, "cpu")
+    return eagle3.FORM.load_checkpoint(path.parent, torch.bfloat16, "cpu")
 
 
 def load_medusa(path: Path) -> object:
-    return medusa.load_model(path.parent, torch.bfloat16, "cpu")
+    return medusa.FORM.load_model(path.parent, torch.bfloat16, "cpu")
 
 
 def load_hydra(path: Path) -> object:
-    return hydra.load_model(path.parent, torch.bfloat16, "cpu")
+    return hydra.FORM.load_model(path.parent, torch.bfloat16, "cpu")
 
 
 def sps_adapter(*_: object, **__: object) -> sps.Adapter:
@@ -315,11 +316,11 @@ def load_sps(path: Path) -> object:
 SAVED = {
     "sps": (sps.save_adapter, sps_adapter, load_sps),
     "eagle3": (save_eagle, lambda *_, **more: toys.eagle_drafter(**more).model, load_eagle),
-    "medusa": (medusa.save_model, lambda *_, **more: toys.medusa_drafter().model, load_medusa),
-    "hydra": (hydra.save_model, lambda *_, **more: toys.hydra_drafter().model, load_hydra),
-    "dflash": (dflash.save_model, toys.dflash_model, load_dflash),
+    "medusa": (medusa.FORM.save_model, lambda *_, **more: toys.medusa_drafter().model, load_medusa),
+    "hydra": (hydra.FORM.save_model, lambda *_, **more: toys.hydra_drafter().model, load_hydra),
+    "dflash": (dflash.FORM.save_model, toys.dflash_model, load_dflash),
     "treeflash": (treeflash.save_model, toys.treeflash_model, load_treeflash),
-    "dart": (dart.save_model, toys.dart_model, load_dart),
+    "dart": (dart.FORM.save_model, toys.dart_model, load_dart),
 }
 TENSORS = (of_header, of_header, of_header, of_bytes)
 TEXT = (of_words, of_words, of_bytes)

@@ -15,11 +15,12 @@ from core.methods.dart import training as dart
 from core.methods.dart.model import save_official
 from core.methods.dflash import training as dflash
 from core.methods.eagle3 import training as eagle3
-from core.methods.eagle3.model import EagleCheckpoint, EagleModel
+from core.methods.eagle3.model import EagleModel
 from core.methods.loading import form
 from core.methods.registry import find_drafter
 from core.methods.treeflash import model as treeflash
 from core.methods.treeflash.training import TreeFlashStudent
+from core.models.checkpoint import WithHead
 from core.models.language import Language
 from core.samples import Sample
 from core.train import fit as fitting
@@ -268,7 +269,7 @@ def a_student(owner, kind="dflash") -> Any:
         return dart.DartStudent(dart.initial_model(made, owner), owner)
     if kind == "eagle3":
         made = toys.eagle_config(draft_vocab_size=toys.LANGUAGE_SIZE, **SIZES)
-        return eagle3.EagleStudent(EagleCheckpoint(EagleModel(made), None, None), owner, 8)
+        return eagle3.EagleStudent(WithHead(EagleModel(made), None, None), owner, 8)
     torch.manual_seed(0)
     text = torch.arange(20, device=owner.device)[None]
     backbone = dflash.initial_model(config, owner, text).to(owner.device)
@@ -343,10 +344,7 @@ def test_a_joint_training_saves_head_and_backbone_together(owner, shards, tmp_pa
 
 
 def loaded(kind, folder) -> Any:
-    module = form(find_drafter(kind))
-    if kind in ("dart", "eagle3"):
-        return module.load_checkpoint(folder, torch.float32, "cpu").model
-    return module.load_model(folder, torch.float32, "cpu")
+    return form(find_drafter(kind)).load_model(folder, torch.float32, "cpu")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -15,9 +15,8 @@ from core.decoding.engine import Engine
 from core.decoding.request import Settings
 from core.drafting.builders import Chain, OptTree, best_first
 from core.errors import UserError
-from core.methods.dart.model import load_checkpoint as load_dart
-from core.methods.dflash.model import load_config, save_model
-from core.methods.dflash.model import load_model as load_dflash
+from core.methods.dart.model import FORM as DART
+from core.methods.dflash.model import FORM as DFLASH
 from core.methods.dflash.training import DFlashStudent
 from core.methods.treeflash.model import load_model as load_treeflash
 from core.methods.treeflash.training import TreeFlashStudent
@@ -100,7 +99,7 @@ def test_train_makes_a_drafter_and_a_report_and_resumes(words, folder, backbone)
     assert names == {"chain", "best-first 16", "best-first 64"}
     for row in report["scores"]:
         assert 1 <= row["tau"] <= 4 and row["low"] <= row["tau"] <= row["high"]
-    config = load_config(backbone)
+    config = DFLASH.load_config(backbone)
     assert (config.block_size, config.num_hidden_layers, config.target_layer_ids) == (4, 1, (0, 1))
     shards = shard_times(out)
     assert len(shards) == 3  # 40 prompts to answer in batches of 32, 30 answers to read
@@ -122,10 +121,10 @@ def test_other_drafters_train_on_the_same_shards_and_resume(words, folder, backb
     assert shard_times(out) == shards and (backbone / "model.safetensors").read_bytes() == before
     checkpoint = out / kind / "checkpoint"
     if kind == "dart":
-        assert load_dart(checkpoint, torch.float32, "cpu").model.config.max_depth == 4
+        assert DART.load_checkpoint(checkpoint, torch.float32, "cpu").model.config.max_depth == 4
     else:
         found = load_treeflash(checkpoint, torch.float32, "cpu")
-        under = load_dflash(backbone, torch.float32, "cpu")
+        under = DFLASH.load_model(backbone, torch.float32, "cpu")
         for name, tensor in under.state_dict().items():
             assert torch.equal(found.model.state_dict()[name], tensor), name
     assert cli.main(with_kind(words, kind, *more)) == 0
@@ -139,7 +138,7 @@ def test_a_head_and_its_backbone_learn_together_and_ship_together(words, folder,
     command = with_kind([*words, "--out", str(out)], "treeflash", "--joint")
     assert cli.main(command) == 0
     made = load_treeflash(out / "treeflash" / "checkpoint", torch.float32, "cpu")
-    beside, before = (load_dflash(f, torch.float32, "cpu") for f in (out / KIND, backbone))
+    beside, before = (DFLASH.load_model(f, torch.float32, "cpu") for f in (out / KIND, backbone))
     for name, tensor in beside.state_dict().items():
         assert torch.equal(made.model.state_dict()[name], tensor), name
     assert not torch.equal(beside.fc.weight, before.fc.weight)
@@ -219,7 +218,7 @@ def test_training_goes_on_from_a_checkpoint_whatever_shape_is_asked(words, folde
     more = ["--out", str(out), "--start", str(backbone), "--block-size", "7", "--minutes", "0.001"]
     assert cli.main([*words, *more, "--gamma", "2"]) == 0
     assert read_report(out, "dflash")["recipe"]["gamma"] == 2
-    found, before = (load_dflash(f, torch.float32, "cpu") for f in (out / KIND, backbone))
+    found, before = (DFLASH.load_model(f, torch.float32, "cpu") for f in (out / KIND, backbone))
     assert found.config == before.config
     assert 0 < change(found.fc.weight, before.fc.weight) < 0.1  # a step or two of warm-up
 
@@ -237,10 +236,10 @@ def test_treeflash_goes_on_from_its_head_on_the_runs_own_backbone(words, folder,
     out, head = folder / "again", folder / "run" / "treeflash" / "checkpoint"
     for name in ("shards", KIND):
         shutil.copytree(folder / "run" / name, out / name)
-    other = load_dflash(out / KIND, torch.float32, "cpu")
+    other = DFLASH.load_model(out / KIND, torch.float32, "cpu")
     with torch.no_grad():
         other.fc.weight.mul_(1.5)
-    save_model(other, out / KIND)
+    DFLASH.save_model(other, out / KIND)
     more = ["--out", str(out), "--start", str(head), "--minutes", "0.001"]
     assert cli.main(with_kind([*words, *more], "treeflash")) == 0
     made = load_treeflash(out / "treeflash" / "checkpoint", torch.float32, "cpu")
@@ -289,11 +288,11 @@ def test_what_is_better_ships_and_what_is_not_stays(words, trained, tmp_path, ca
 
 def test_a_worse_backbone_takes_the_head_beside_it_with_it(words, trained, tmp_path):
     shipping(words, trained, tmp_path)
-    weak = load_dflash(tmp_path / "dflash", torch.float32, "cpu")
+    weak = DFLASH.load_model(tmp_path / "dflash", torch.float32, "cpu")
     with torch.no_grad():
         weak.fc.weight.zero_()
         weak.norm.weight.neg_()
-    save_model(weak, tmp_path / "dflash", small=True)
+    DFLASH.save_model(weak, tmp_path / "dflash", small=True)
     run = tmp_path / "run"
     for name in ("shards", "evaluation", KIND):
         shutil.copytree(trained / name, run / name)

@@ -15,6 +15,7 @@ from core.methods.hydra import model as hydra
 from core.methods.medusa import model as medusa
 from core.methods.treeflash import model as treeflash
 from core.models.cache import ATTENTION
+from core.models.checkpoint import WithHead
 from core.ngram import build_store
 from tests import toys
 
@@ -35,17 +36,17 @@ def save_toys(folder: Path) -> tuple[Path, Path]:
     tokenizer.decoder = decoders.ByteLevel()
     PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(target)
     sizes = {"dtype": torch.float32, "vocab_size": BYTES}
-    dflash.save_model(toys.dflash_model(mask_token_id=BYTES - 1, **sizes), drafter)
+    dflash.FORM.save_model(toys.dflash_model(mask_token_id=BYTES - 1, **sizes), drafter)
     conditioned = toys.treeflash_model(mask_token_id=BYTES - 1, **sizes)
     treeflash.save_model(conditioned, folder / "treeflash")
-    dart.save_model(toys.dart_model(draft_vocab_size=BYTES, **sizes), folder / "dart")
+    dart.FORM.save_model(toys.dart_model(draft_vocab_size=BYTES, **sizes), folder / "dart")
     draft = folder / "sps"
     toys._make("llama", 1, BYTES, ATTENTION).float().save_pretrained(draft)
     PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(draft)
     eagle = toys.eagle_drafter(draft_vocab_size=BYTES, **sizes).model
-    eagle3.save(eagle3.EagleCheckpoint(eagle, None, None), folder / "eagle3")
-    medusa.save_model(toys.medusa_drafter().model, folder / "medusa")
-    hydra.save_model(toys.hydra_drafter().model, folder / "hydra")
+    eagle3.save(WithHead(eagle, None, None), folder / "eagle3")
+    medusa.FORM.save_model(toys.medusa_drafter().model, folder / "medusa")
+    hydra.FORM.save_model(toys.hydra_drafter().model, folder / "hydra")
     text = list(b"the cat sat on the mat and the cat sat on the hat")
     build_store([text], folder / "grams.safetensors", BYTES)
     return target, drafter

@@ -109,6 +109,12 @@ def option(
     return field(default=default, metadata=about)
 
 
+def temperature_of_q(what: str = "q") -> Any:
+    """The field of a drafter's options by which its logits are divided."""
+    about, numbers = f"the logits of {what} are divided by it", Range(1e-3, 1e3, step=0.05)
+    return option(1.0, about, numbers, "temperature of q")
+
+
 def options_of(kind: type | None) -> tuple[Option, ...]:
     """The options that an options dataclass declares; none for None."""
     if kind is None:
@@ -221,7 +227,8 @@ class TargetFacts(Protocol):
 class Checkpoint:
     """How a drafter's checkpoint folders are read, for checks that load no weight.
 
-    module  its functions: load_config(folder) (with ``of_target``: what the target must be like),
+    module  lazy reference to a ``core.models.checkpoint.Form``, or to a module with the same
+            functions: load_config(folder) (with ``of_target``: what the target must be like),
             outline(folder) → module on the meta device, read_shapes(folder),
             folders(folder) → every folder that holds its weights
     export  lazy reference: (folder, out, a function that loads the target) → the model, which it

@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from safetensors import safe_open
@@ -25,6 +26,7 @@ MAX_TOKENS = 1 << 24  # of a vocabulary
 MAX_COUNT = 512  # layers and heads: making more modules than any model has would take minutes
 Shapes = Mapping[str, tuple[int, ...]]
 T = TypeVar("T")
+C = TypeVar("C")
 Model = TypeVar("Model", bound=nn.Module)
 
 
@@ -135,7 +137,7 @@ def covered(d2t: Tensor | None, rows: int, vocabulary: int, folder: Path) -> Ten
     """
     sizes = (rows, vocabulary)
     if any(type(size) is not int for size in sizes) or not 1 <= rows <= vocabulary <= MAX_TOKENS:
-        raise UserError(f"{folder}: a head over {rows} of {vocabulary} tokens cannot be")
+        raise UserError(f"{folder}: a head over {rows} tokens of a vocabulary of {vocabulary}")
     ids = torch.arange(rows)
     if d2t is not None:
         if d2t.shape != ids.shape or d2t.is_floating_point():
@@ -171,3 +173,94 @@ def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
         except Exception as error:  # safetensors raises many types
             raise UserError(f"{file} cannot be read: {error}") from None
     return expanded_shapes(found)
+
+
+# ── kinds of checkpoints ─────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, eq=False)
+class WithHead(Generic[Model]):
+    """A loaded folder.
+
+    head  [C, h] on the drafter's device; None: the target's, or its rows of ``ids``
+    ids   int64 [C], the target's token of each row of the head; None: the whole vocabulary
+    """
+
+    model: Model
+    head: Tensor | None = None
+    ids: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Form(Generic[C, Model]):
+    """One kind of checkpoint: a folder that holds one network and what may stand beside it.
+
+    kind     what messages call it
+    parse    config.json's object → the config, which has ``of_target``
+    network  the config → the network, whose attribute ``config`` it becomes
+    sizes    the tensors' shapes → the config, where published configs do not say all; ``parse``
+             then serves only before the weights are fetched
+    beside   names of tensors that are not the network's: a head, its token maps, an embedding
+    rename   a stored tensor's name → the network's name of it
+    """
+
+    kind: str
+    parse: Callable[[dict[str, Any]], C]
+    network: Callable[[C], Model]
+    sizes: Callable[[Shapes], C] | None = None
+    beside: tuple[str, ...] = ()
+    rename: Callable[[str], str] = str
+
+    def load_config(self, folder: Path) -> C:
+        """Raises UserError when the folder holds no such checkpoint."""
+        config = load_config(folder, self.kind, self.parse)
+        if self.sizes is None or not any(folder.glob("*.safetensors")):
+            return config
+        with as_user_error(folder, self.kind):
+            return self.sizes(self.read_shapes(folder))
+
+    def outline(self, folder: Path) -> Model:
+        """The network without weights. Raises UserError."""
+        config = self.load_config(folder)
+        with on_meta(folder, self.kind):
+            return self.network(config)
+
+    def folders(self, folder: Path) -> list[Path]:
+        """Every folder that holds the checkpoint's weights."""
+        return [folder]
+
+    def read_shapes(self, folder: Path) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of the network's tensors, from the files' headers. Raises UserError."""
+        found = read_shapes(folder)
+        return {self.rename(name): s for name, s in found.items() if name not in self.beside}
+
+    def load_checkpoint(
+        self, folder: Path, dtype: torch.dtype, device: torch.device | str
+    ) -> WithHead[Model]:
+        """Load a published checkpoint or one of ours, checking every name and shape.
+
+        Raises UserError when a tensor is missing, surplus or of another shape, or when the head's
+        token map leaves the vocabulary.
+        """
+        model, state = self.outline(folder), read_state(folder)
+        beside = {name: state.pop(name, None) for name in self.beside}
+        state = {self.rename(name): tensor for name, tensor in state.items()}
+        model = fill(model, state, folder).to(device=device, dtype=dtype).eval()
+        if "lm_head.weight" not in beside:
+            return WithHead(model)
+        config: Any = model.config
+        head, rows = beside["lm_head.weight"], config.draft_vocab_size
+        if head is not None:
+            if head.shape != (rows, config.hidden_size):
+                raise UserError(f"{folder}: tensor lm_head.weight has shape {tuple(head.shape)}")
+            head = head.to(device=device, dtype=dtype)
+        ids = covered(beside["d2t"], rows, config.vocab_size, folder)
+        return WithHead(model, head, None if ids is None else ids.to(device))
+
+    def load_model(self, folder: Path, dtype: torch.dtype, device: torch.device | str) -> Model:
+        """The network of ``load_checkpoint``. Raises UserError."""
+        return self.load_checkpoint(folder, dtype, device).model
+
+    def save_model(self, model: Model, folder: Path, small: bool = False) -> None:
+        """Write the network alone (see ``write``)."""
+        write(folder, model.config.to_json(), dict(model.state_dict()), small)  # type: ignore[operator]

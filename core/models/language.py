@@ -206,6 +206,11 @@ class Vocabulary:
         return tokenizer_hash(self.tokenizer)
 
 
+def last_layer(model: PreTrainedModel) -> int:
+    """The number of the layer, from 0, whose output is the last hidden state."""
+    return model.config.get_text_config().num_hidden_layers - 1
+
+
 def load_vocabulary(name: str, report: Report = silent) -> Vocabulary:
     """The tokens of the target of this name. Raises UserError when they cannot be read."""
     source = _source(name, lambda: embedded.prepare(report))

@@ -140,7 +140,7 @@ def _treeflash(engine: Engine) -> Decoder:
     if source is None:
         raise UserError("name a DFlash drafter with --drafter")
     print("no TreeFlash drafter ships: a zero head on the DFlash backbone")
-    backbone = dflash.load_model(source.full_folder(), language.model.dtype, language.device)
+    backbone = dflash.FORM.load_model(source.full_folder(), language.model.dtype, language.device)
     with tempfile.TemporaryDirectory() as made:
         treeflash.save_model(treeflash.initial_model(backbone), Path(made))
         return Decoder("treeflash", load(language, Path(made), options), best_first)

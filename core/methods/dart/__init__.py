@@ -19,6 +19,7 @@ from core.methods.method import (
     Note,
     Range,
     option,
+    temperature_of_q,
 )
 
 # Notes of a node: the two terms of its score, the tokens of n-gram context, the gram's count.
@@ -29,10 +30,7 @@ NOTES = (TERM_Q, TERM_NGRAM, CONTEXT, COUNT)
 
 @dataclass(frozen=True)
 class DartOptions:
-    temperature: float = option(
-        1.0, "the logits of q are divided by it", Range(1e-3, 1e3, step=0.05),
-        label="temperature of q",
-    )  # fmt: skip
+    temperature: float = temperature_of_q()
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ DRAFTER = DrafterInfo(
     "q for every depth from one causal layer",
     "core.methods.dart.drafter:load",
     DartOptions,
-    checkpoint=Checkpoint("core.methods.dart.model", "core.methods.dart.model:export"),
+    checkpoint=Checkpoint("core.methods.dart.model:FORM", "core.methods.dart.model:export"),
     training="core.methods.dart.training:TRAINING",
 )
 BUILDER = BuilderInfo(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from core.drafting.session import MIN_LISTED, Covered, DraftSession, FactorisedSession
 from core.drafting.work import DraftWork
 from core.methods.dart import DartOptions
-from core.methods.dart.model import DartModel, Head, Prefix, feature_layers, load_checkpoint
+from core.methods.dart.model import FORM, DartModel, Head, Prefix, feature_layers
 from core.methods.loading import check_fits, drafter_folder
 from core.models.cuda_graphs import CaptureError, DrafterInputs, PaddedDrafterPass
 from core.models.fast_layers import use_fast_layers
@@ -25,7 +25,7 @@ def load(language: Language, folder: Path | None, options: DartOptions) -> DartD
     Raises UserError when there is none or it was made for another target.
     """
     folder = drafter_folder("dart", language, folder)
-    found = load_checkpoint(folder, language.model.dtype, language.device)
+    found = FORM.load_checkpoint(folder, language.model.dtype, language.device)
     check_fits(folder, language, found.model.config.of_target)
     head = Head(language.head)
     if found.head is not None:

@@ -214,9 +214,7 @@ class Head:
     ids: Tensor | None = None
 
 
-def save_model(model: DartModel, folder: Path, small: bool = False) -> None:
-    """Write the network alone; its embedding and head are the target's (see ``save_official``)."""
-    checkpoint.write(folder, model.config.to_json(), dict(model.state_dict()), small)
+FORM = checkpoint.Form("DART", DartConfig.from_json, DartModel, beside=BESIDE)
 
 
 def save_official(model: DartModel, head: Tensor, embedding: Tensor, folder: Path) -> None:
@@ -234,63 +232,12 @@ def save_official(model: DartModel, head: Tensor, embedding: Tensor, folder: Pat
     )
 
 
-@dataclass(frozen=True, eq=False)
-class DartCheckpoint:
-    """A loaded folder. ``head`` [C, h] and ``ids`` [C] are None where the target's head serves."""
-
-    model: DartModel
-    head: Tensor | None
-    ids: Tensor | None
-
-
-def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the network's tensors, from the files' headers. Raises UserError."""
-    return {n: s for n, s in checkpoint.read_shapes(folder).items() if n not in BESIDE}
-
-
-def folders(folder: Path) -> list[Path]:
-    """Every folder that holds the checkpoint's weights."""
-    return [folder]
-
-
-def load_config(folder: Path) -> DartConfig:
-    """Raises UserError when the folder holds no readable DART config."""
-    return checkpoint.load_config(folder, "DART", DartConfig.from_json)
-
-
-def outline(folder: Path) -> DartModel:
-    """The network a folder's config describes, without weights. Raises UserError."""
-    config = load_config(folder)
-    with checkpoint.on_meta(folder, "DART"):
-        return DartModel(config)
-
-
-def load_checkpoint(folder: Path, dtype: torch.dtype, device: torch.device | str) -> DartCheckpoint:
-    """Load a published checkpoint or one of ours, checking every name and shape.
-
-    Raises UserError when a tensor is missing, surplus or of another shape, or when the head's
-    token map leaves the vocabulary.
-    """
-    model = outline(folder)
-    config, state = model.config, checkpoint.read_state(folder)
-    beside = {name: state.pop(name, None) for name in BESIDE}
-    head, d2t = beside["lm_head.weight"], beside["d2t"]
-    model = checkpoint.fill(model, state, folder).to(device=device, dtype=dtype).eval()
-    if head is None:
-        return DartCheckpoint(model, None, None)
-    if head.shape != (config.draft_vocab_size, config.hidden_size):
-        raise UserError(f"{folder}: tensor lm_head.weight has shape {tuple(head.shape)}")
-    ids = checkpoint.covered(d2t, len(head), config.vocab_size, folder)
-    head = head.to(device=device, dtype=dtype)
-    return DartCheckpoint(model, head, None if ids is None else ids.to(device))
-
-
 def export(folder: Path, out: Path, load_target: Callable[[], Language]) -> nn.Module:
     """Write a checkpoint of ours in the official form: with the target's embedding and head.
 
     Raises UserError for one that has a head of its own.
     """
-    found = load_checkpoint(folder, torch.bfloat16, "cpu")
+    found = FORM.load_checkpoint(folder, torch.bfloat16, "cpu")
     if found.head is not None:
         raise UserError(f"{folder} has a head of its own: it is in the official format already")
     target = load_target()

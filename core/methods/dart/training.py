@@ -14,11 +14,10 @@ from torch import Tensor
 
 from core.errors import UserError
 from core.methods.dart.model import (
+    FORM,
     DartConfig,
     DartModel,
     feature_layers,
-    load_checkpoint,
-    save_model,
 )
 from core.methods.method import Range, option
 from core.models.language import Language
@@ -54,7 +53,7 @@ class DartStudent(Student[DartModel]):
         return self.model.rows_at(self.embed, tokens, features, blocks.anchors.to(self.device))
 
     def save(self, folder: Path) -> None:
-        save_model(self.model, folder)
+        FORM.save_model(self.model, folder)
 
 
 def new_config(language: Language, options: DartTrainingOptions) -> DartConfig:
@@ -95,7 +94,7 @@ class DartTraining(DrafterTraining):
     ) -> DartStudent:
         language = run.language
         if run.start:
-            found = load_checkpoint(run.start, torch.float32, language.device)
+            found = FORM.load_checkpoint(run.start, torch.float32, language.device)
             if found.head is not None:
                 raise UserError(
                     f"{run.start}: a DART drafter with a head of its own is not trained here"
@@ -106,7 +105,7 @@ class DartTraining(DrafterTraining):
         return DartStudent(model, language.model)
 
     def ship(self, trained: Path, folder: Path) -> None:
-        save_model(load_checkpoint(trained, torch.float32, "cpu").model, folder, small=True)
+        FORM.save_model(FORM.load_model(trained, torch.float32, "cpu"), folder, small=True)
 
 
 TRAINING = DartTraining()

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.methods.method import Checkpoint, DrafterInfo, Method, Range, option
-
-TEMPERATURE = Range(1e-3, 1e3, step=0.05)
+from core.methods.method import Checkpoint, DrafterInfo, Method, temperature_of_q
 
 
 @dataclass(frozen=True)
 class DFlashOptions:
-    temperature: float = option(
-        1.0, "the logits of q are divided by it", TEMPERATURE, label="temperature of q"
-    )
+    temperature: float = temperature_of_q()
 
 
 DRAFTER = DrafterInfo(
@@ -25,7 +21,7 @@ DRAFTER = DrafterInfo(
     "q for every depth from one pass",
     "core.methods.dflash.drafter:load",
     DFlashOptions,
-    checkpoint=Checkpoint("core.methods.dflash.model", "core.methods.dflash.model:export"),
+    checkpoint=Checkpoint("core.methods.dflash.model:FORM", "core.methods.dflash.model:export"),
     training="core.methods.dflash.training:TRAINING",
 )
 METHOD = Method(

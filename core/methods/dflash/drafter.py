@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from core.drafting.session import MIN_LISTED, DraftSession, FactorisedSession
 from core.drafting.work import DraftWork
 from core.methods.dflash import DFlashOptions
-from core.methods.dflash.model import DFlashModel, load_model
+from core.methods.dflash.model import FORM, DFlashModel
 from core.methods.loading import check_fits, drafter_folder
 from core.models.cuda_graphs import CaptureError, DrafterInputs, PaddedDrafterPass
 from core.models.fast_layers import use_fast_layers
@@ -25,7 +25,7 @@ def load(language: Language, folder: Path | None, options: DFlashOptions) -> DFl
     Raises UserError when there is none or it was made for another target.
     """
     folder = drafter_folder("dflash", language, folder)
-    model = load_model(folder, language.model.dtype, language.device)
+    model = FORM.load_model(folder, language.model.dtype, language.device)
     check_fits(folder, language, model.config.of_target)
     use_fast_layers(model, language.model.dtype, language.device)
     return DFlashDrafter(model, language.embedding, language.head, options.temperature)

@@ -219,42 +219,11 @@ class DFlashModel(nn.Module):
         return self(embed(ids).to(features.dtype), own, context, visible)[:, 1:]
 
 
-def save_model(model: DFlashModel, folder: Path, small: bool = False) -> None:
-    """Write the official form, or with ``small`` its int8 one (see ``checkpoint.write``)."""
-    checkpoint.write(folder, model.config.to_json(), model.state_dict(), small)
-
-
-def load_config(folder: Path) -> DFlashConfig:
-    """Raises UserError when the folder holds no readable DFlash config."""
-    return checkpoint.load_config(folder, "DFlash", DFlashConfig.from_json)
-
-
-def outline(folder: Path) -> DFlashModel:
-    """The model a folder's config describes, without weights. Raises UserError."""
-    config = load_config(folder)
-    with checkpoint.on_meta(folder, "DFlash"):
-        return DFlashModel(config)
-
-
-read_shapes = checkpoint.read_shapes  # a file holds the network and nothing beside it
-
-
-def folders(folder: Path) -> list[Path]:
-    """Every folder that holds the checkpoint's weights."""
-    return [folder]
-
-
-def load_model(folder: Path, dtype: torch.dtype, device: torch.device | str) -> DFlashModel:
-    """Load a checkpoint folder (single file or sharded), checking every name and shape.
-
-    Raises UserError when a tensor is missing, surplus or of another shape.
-    """
-    model = checkpoint.fill(outline(folder), checkpoint.read_state(folder), folder)
-    return model.to(device=device, dtype=dtype).eval()
+FORM = checkpoint.Form("DFlash", DFlashConfig.from_json, DFlashModel)
 
 
 def export(folder: Path, out: Path, load_target: Callable[[], Language]) -> nn.Module:
     """Write a checkpoint of ours in the official form (see ``methods.method.Checkpoint``)."""
-    model = load_model(folder, torch.bfloat16, "cpu")
-    save_model(model, out)
+    model = FORM.load_model(folder, torch.bfloat16, "cpu")
+    FORM.save_model(model, out)
     return model

@@ -16,12 +16,10 @@ from torch import Tensor, nn
 
 from core.errors import UserError
 from core.methods.dflash.model import (
+    FORM,
     DFlashConfig,
     DFlashModel,
     default_layer_ids,
-    load_config,
-    load_model,
-    save_model,
 )
 from core.methods.method import Range, option
 from core.models.language import Language
@@ -54,7 +52,7 @@ class DFlashStudent(Student[DFlashModel]):
         return self.model.norm(backbone_rows(self, self.model, blocks))
 
     def save(self, folder: Path) -> None:
-        save_model(self.model, folder)
+        FORM.save_model(self.model, folder)
 
 
 def backbone_rows(student: Student, model: DFlashModel, blocks: Blocks) -> Tensor:
@@ -133,7 +131,7 @@ class DFlashTraining(DrafterTraining):
     builders = ("chain", "best-first")
 
     def layers(self, run: TrainingRun, options: DFlashTrainingOptions) -> tuple[int, ...]:
-        config = load_config(run.start) if run.start else new_config(run.language, options)
+        config = FORM.load_config(run.start) if run.start else new_config(run.language, options)
         return config.target_layer_ids
 
     def student(
@@ -141,7 +139,7 @@ class DFlashTraining(DrafterTraining):
     ) -> DFlashStudent:
         language = run.language
         if run.start:
-            model = load_model(run.start, torch.float32, language.device)
+            model = FORM.load_model(run.start, torch.float32, language.device)
         else:
             config = new_config(language, options)
             text = corpus.train[0].tokens[None].long().to(language.device)
@@ -150,7 +148,7 @@ class DFlashTraining(DrafterTraining):
         return DFlashStudent(model, language.model)
 
     def ship(self, trained: Path, folder: Path) -> None:
-        save_model(load_model(trained, torch.float32, "cpu"), folder, small=True)
+        FORM.save_model(FORM.load_model(trained, torch.float32, "cpu"), folder, small=True)
 
     def variants(self, layers: tuple[int, ...]) -> Mapping[str, Mapping[str, Any]]:
         changes: dict[str, dict[str, Any]] = {

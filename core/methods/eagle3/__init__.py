@@ -19,16 +19,14 @@ from core.methods.method import (
     Range,
     TargetFacts,
     option,
+    temperature_of_q,
 )
 
 
 @dataclass(frozen=True)
 class EagleOptions:
     depth: int = option(8, "how many tokens deep it drafts", Range(1, 64))
-    temperature: float = option(
-        1.0, "the logits of q are divided by it", Range(1e-3, 1e3, step=0.05),
-        label="temperature of q",
-    )  # fmt: skip
+    temperature: float = temperature_of_q()
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ DRAFTER = DrafterInfo(
     "core.methods.eagle3.drafter:load",
     EagleOptions,
     states=BY_PATH,
-    checkpoint=Checkpoint("core.methods.eagle3.model", "core.methods.eagle3.model:export"),
+    checkpoint=Checkpoint("core.methods.eagle3.model:FORM", "core.methods.eagle3.model:export"),
     training="core.methods.eagle3.training:TRAINING",
     explain=Explanation(lead="The drafter's {rank} token after {parent}, given the whole path."),
 )

@@ -12,8 +12,9 @@ from core.drafting.session import MIN_LISTED, Covered, PathSession
 from core.drafting.work import DraftWork
 from core.errors import UserError
 from core.methods.eagle3 import EagleOptions
-from core.methods.eagle3.model import EagleCheckpoint, EagleModel, load_checkpoint
+from core.methods.eagle3.model import FORM, EagleModel
 from core.methods.loading import check_fits, drafter_folder
+from core.models.checkpoint import WithHead
 from core.models.fast_layers import use_fast_layers
 from core.models.language import Language
 from core.models.layers import LayerContext
@@ -25,7 +26,7 @@ def load(language: Language, folder: Path | None, options: EagleOptions) -> Eagl
     Raises UserError when there is none or it was made for another target.
     """
     folder = drafter_folder("eagle3", language, folder)
-    found = load_checkpoint(folder, language.model.dtype, language.device)
+    found = FORM.load_checkpoint(folder, language.model.dtype, language.device)
     check_fits(folder, language, found.model.config.of_target)
     head = nn.ModuleList([_head(found, language, folder)])
     for module in (found.model, head):
@@ -35,7 +36,7 @@ def load(language: Language, folder: Path | None, options: EagleOptions) -> Eagl
     return EagleDrafter(found.model, language.embedding, head[0], layers, found.ids, options)
 
 
-def _head(found: EagleCheckpoint, language: Language, folder: Path) -> nn.Module:
+def _head(found: WithHead[EagleModel], language: Language, folder: Path) -> nn.Module:
     """The checkpoint's head, or the target's rows of the same tokens.
 
     Raises UserError for a part of a target's head that cannot be read off its embedding.

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from core.errors import UserError
 from core.models import checkpoint
+from core.models.checkpoint import WithHead
 from core.models.language import Language
 from core.models.layers import (
     MLP,
@@ -269,20 +270,7 @@ def _beside(near: LayerContext, fresh: LayerContext, blocks: int) -> LayerContex
     return LayerContext(*both)
 
 
-@dataclass(frozen=True, eq=False)
-class EagleCheckpoint:
-    """A loaded folder.
-
-    head  [C, h]; None: the rows of the target's head
-    ids   int64 [C], the target's token of each row of the head; None: the whole vocabulary
-    """
-
-    model: EagleModel
-    head: Tensor | None
-    ids: Tensor | None
-
-
-def save(found: EagleCheckpoint, folder: Path, small: bool = False) -> None:
+def save(found: WithHead[EagleModel], folder: Path, small: bool = False) -> None:
     """Write the published form, without a head where the target's serves (``small``: in int8)."""
     config, state = found.model.config, dict(found.model.state_dict())
     if found.head is not None:
@@ -299,58 +287,16 @@ def _official(name: str) -> str:
     return name.replace("layers.0.", "midlayer.", 1) if name.startswith("layers.0.") else name
 
 
-def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the network's tensors, from the files' headers. Raises UserError."""
-    found = checkpoint.read_shapes(folder)
-    return {_official(n): s for n, s in found.items() if n not in BESIDE}
-
-
-def folders(folder: Path) -> list[Path]:
-    """Every folder that holds the checkpoint's weights."""
-    return [folder]
-
-
-def load_config(folder: Path) -> EagleConfig:
-    """Raises UserError when the folder holds no readable EAGLE-3 config."""
-    return checkpoint.load_config(folder, "EAGLE-3", EagleConfig.from_json)
-
-
-def outline(folder: Path) -> EagleModel:
-    """The network a folder's config describes, without weights. Raises UserError."""
-    config = load_config(folder)
-    with checkpoint.on_meta(folder, "EAGLE-3"):
-        return EagleModel(config)
-
-
-def load_checkpoint(
-    folder: Path, dtype: torch.dtype, device: torch.device | str
-) -> EagleCheckpoint:
-    """Load a published checkpoint, one of speculators or one of ours; names and shapes are checked.
-
-    Raises UserError when a tensor is missing, surplus or of another shape, when the head's token
-    map leaves the vocabulary, and for a pickle.
-    """
-    model = outline(folder)
-    config, state = model.config, checkpoint.read_state(folder)
-    beside = {name: state.pop(name, None) for name in BESIDE}
-    state = {_official(name): tensor for name, tensor in state.items()}
-    model = checkpoint.fill(model, state, folder).to(device=device, dtype=dtype).eval()
-    head, rows = beside["lm_head.weight"], config.draft_vocab_size
-    if head is not None:
-        if head.shape != (rows, config.hidden_size):
-            raise UserError(f"{folder}: tensor lm_head.weight has shape {tuple(head.shape)}")
-        head = head.to(device=device, dtype=dtype)
-    ids = checkpoint.covered(beside["d2t"], rows, config.vocab_size, folder)
-    return EagleCheckpoint(model, head, None if ids is None else ids.to(device))
+FORM = checkpoint.Form(
+    "EAGLE-3", EagleConfig.from_json, EagleModel, beside=BESIDE, rename=_official
+)
 
 
 def export(folder: Path, out: Path, load_target: Callable[[], Language]) -> nn.Module:
     """Write a checkpoint of ours in the official form: with a head of its own."""
-    found = load_checkpoint(folder, torch.bfloat16, "cpu")
+    found = FORM.load_checkpoint(folder, torch.bfloat16, "cpu")
     if found.head is None:
         head = load_target().head.state_dict()["weight"].to("cpu", torch.bfloat16)
-        found = EagleCheckpoint(
-            found.model, head if found.ids is None else head[found.ids], found.ids
-        )
+        found = WithHead(found.model, head if found.ids is None else head[found.ids], found.ids)
     save(found, out)
     return found.model

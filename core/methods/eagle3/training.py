@@ -14,15 +14,14 @@ import torch
 from torch import Tensor
 
 from core.methods.eagle3.model import (
-    EagleCheckpoint,
+    FORM,
     EagleConfig,
     EagleModel,
     default_layers,
-    load_checkpoint,
-    load_config,
     save,
 )
 from core.methods.method import Range, option
+from core.models.checkpoint import WithHead
 from core.models.language import Language
 from core.train.corpus import Blocks, Corpus, frequent_tokens
 from core.train.student import (
@@ -49,7 +48,7 @@ class EagleStudent(Student[EagleModel]):
 
     gamma = 4.4814  # exp(−1/γ) = 0.8
 
-    def __init__(self, found: EagleCheckpoint, target: Any, steps: int):
+    def __init__(self, found: WithHead[EagleModel], target: Any, steps: int):
         """``steps``: the depths that are learnt."""
         super().__init__(found.model, target)
         config, size = target.config.get_text_config(), len(self.embedding)
@@ -87,10 +86,12 @@ class EagleStudent(Student[EagleModel]):
         return lambda x: (x @ rows.to(x.dtype).T).float().masked_fill(outside, OUTSIDE)
 
     def save(self, folder: Path) -> None:
-        save(EagleCheckpoint(self.model, self.saved_head, self.ids), folder)
+        save(WithHead(self.model, self.saved_head, self.ids), folder)
 
 
-def new_start(language: Language, options: EagleTrainingOptions, corpus: Corpus) -> EagleCheckpoint:
+def new_start(
+    language: Language, options: EagleTrainingOptions, corpus: Corpus
+) -> WithHead[EagleModel]:
     """A layer that starts as the target's last one, over the text's most frequent tokens."""
     shape = target_shape(language)
     count = min(options.draft_vocabulary, shape["vocab_size"])
@@ -101,7 +102,7 @@ def new_start(language: Language, options: EagleTrainingOptions, corpus: Corpus)
     with torch.no_grad():
         model.norm.weight.copy_(language.model.model.norm.weight)
     whole = count == shape["vocab_size"]
-    return EagleCheckpoint(model, None, None if whole else ids.to(language.device))
+    return WithHead(model, None, None if whole else ids.to(language.device))
 
 
 class EagleTraining(DrafterTraining):
@@ -109,7 +110,11 @@ class EagleTraining(DrafterTraining):
 
     def layers(self, run: TrainingRun, options: EagleTrainingOptions) -> tuple[int, ...]:
         count = run.language.model.config.get_text_config().num_hidden_layers
-        return load_config(run.start).feature_layers(count) if run.start else default_layers(count)
+        return (
+            FORM.load_config(run.start).feature_layers(count)
+            if run.start
+            else default_layers(count)
+        )
 
     def student(
         self, run: TrainingRun, options: EagleTrainingOptions, corpus: Corpus
@@ -118,13 +123,13 @@ class EagleTraining(DrafterTraining):
         # a run that goes on keeps its draft vocabulary, also when its text has grown
         start = run.checkpoint(self.name) or run.start
         if start:
-            found = load_checkpoint(start, torch.float32, language.device)
+            found = FORM.load_checkpoint(start, torch.float32, language.device)
         else:
             found = new_start(language, options, corpus)
         return EagleStudent(found, language.model, options.steps)
 
     def ship(self, trained: Path, folder: Path) -> None:
-        save(load_checkpoint(trained, torch.float32, "cpu"), folder, small=True)
+        save(FORM.load_checkpoint(trained, torch.float32, "cpu"), folder, small=True)
 
 
 TRAINING = EagleTraining()

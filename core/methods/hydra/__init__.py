@@ -15,17 +15,13 @@ from core.methods.method import (
     DrafterInfo,
     Explanation,
     Method,
-    Range,
-    option,
+    temperature_of_q,
 )
 
 
 @dataclass(frozen=True)
 class HydraOptions:
-    temperature: float = option(
-        1.0, "the logits of q are divided by it", Range(1e-3, 1e3, step=0.05),
-        label="temperature of q",
-    )  # fmt: skip
+    temperature: float = temperature_of_q()
 
 
 DRAFTER = DrafterInfo(
@@ -34,7 +30,7 @@ DRAFTER = DrafterInfo(
     "core.methods.hydra.drafter:load",
     HydraOptions,
     states=BY_PATH,
-    checkpoint=Checkpoint("core.methods.hydra.model", "core.methods.hydra.model:export"),
+    checkpoint=Checkpoint("core.methods.hydra.model:FORM", "core.methods.hydra.model:export"),
     training="core.methods.hydra.training:TRAINING",
     explain=Explanation(lead="The drafter's {rank} token after {parent}, given the whole path."),
 )

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from core.drafting.session import MIN_LISTED, PathSession
 from core.methods.hydra import HydraOptions
-from core.methods.hydra.model import HydraModel, load_model
+from core.methods.hydra.model import FORM, HydraModel
 from core.methods.loading import check_fits, drafter_folder
 from core.models.fast_layers import use_fast_layers
-from core.models.language import Language
+from core.models.language import Language, last_layer
 
 
 def load(language: Language, folder: Path | None, options: HydraOptions) -> HydraDrafter:
@@ -22,11 +22,12 @@ def load(language: Language, folder: Path | None, options: HydraOptions) -> Hydr
     Raises UserError when there is none or it was made for another target.
     """
     folder = drafter_folder("hydra", language, folder)
-    model = load_model(folder, language.model.dtype, language.device)
+    model = FORM.load_model(folder, language.model.dtype, language.device)
     check_fits(folder, language, model.config.of_target)
     use_fast_layers(model, language.model.dtype, language.device)
-    last = language.model.config.get_text_config().num_hidden_layers - 1
-    return HydraDrafter(model, language.embedding, language.head, (last,), options.temperature)
+    return HydraDrafter(
+        model, language.embedding, language.head, (last_layer(language.model),), options.temperature
+    )
 
 
 class HydraDrafter:

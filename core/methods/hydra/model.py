@@ -10,7 +10,6 @@ Shapes: N rows, L heads, h hidden width, V vocabulary.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,12 +20,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from core.errors import UserError
+from core.methods.heads import OnLastHidden, count_heads
 from core.models import checkpoint
 from core.models.language import Language
 
 
 @dataclass(frozen=True)
-class HydraConfig:
+class HydraConfig(OnLastHidden):
     """heads  L, one for each depth
 
     res_connection  a matrix on the input stands where the hidden state is added
@@ -38,11 +38,11 @@ class HydraConfig:
     res_connection: bool = False
     vocab_size: int = 0
 
-    @property
-    def of_target(self) -> dict[str, int]:
-        """What the target must be like, as far as it is known."""
-        sizes = {"hidden size": self.hidden_size, "vocabulary size": self.vocab_size}
-        return {name: size for name, size in sizes.items() if size}
+    @staticmethod
+    def from_json(raw: Mapping[str, Any]) -> HydraConfig:
+        """What a config says before the weights are fetched; published ones say little."""
+        hidden, size = (raw.get(name, 0) for name in ("hidden_size", "vocab_size"))
+        return HydraConfig(raw.get("hydra_num_heads", 0), hidden, vocab_size=size)
 
     @staticmethod
     def from_shapes(shapes: Mapping[str, tuple[int, ...]]) -> HydraConfig:
@@ -50,9 +50,10 @@ class HydraConfig:
         first = shapes.get("0.0.linear.weight")
         if first is None or len(first) != 2 or first[1] != 2 * first[0]:
             raise UserError("it has no tensor 0.0.linear.weight that is twice as wide as high")
-        heads = 1 + max(int(n.split(".")[0]) for n in shapes if re.match(r"\d{1,3}\.", n))
         own = shapes.get("0.1.weight", (0,))
-        return HydraConfig(heads, first[0], "0.0.res_connection.weight" in shapes, own[0])
+        return HydraConfig(
+            count_heads(shapes), first[0], "0.0.res_connection.weight" in shapes, own[0]
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The published names of the first fields, and the sizes."""
@@ -102,47 +103,11 @@ class HydraModel(nn.ModuleList):
         return own[0](rows) if own else rows
 
 
-read_shapes = checkpoint.read_shapes  # a file holds the heads and nothing beside them
-
-
-def folders(folder: Path) -> list[Path]:
-    """Every folder that holds the checkpoint's weights."""
-    return [folder]
-
-
-def load_config(folder: Path) -> HydraConfig:
-    """Of a folder's tensors; before they are fetched, what its config says.
-
-    Raises UserError when they are no Hydra heads.
-    """
-    raw = checkpoint.read_config(folder, "Hydra")
-    if not any(folder.glob("*.safetensors")):
-        hidden, size = (raw.get(name, 0) for name in ("hidden_size", "vocab_size"))
-        return HydraConfig(raw.get("hydra_num_heads", 0), hidden, vocab_size=size)
-    with checkpoint.as_user_error(folder, "Hydra"):
-        return HydraConfig.from_shapes(read_shapes(folder))
-
-
-def outline(folder: Path) -> HydraModel:
-    """The heads of a folder, without weights. Raises UserError."""
-    config = load_config(folder)
-    with checkpoint.on_meta(folder, "Hydra"):
-        return HydraModel(config)
-
-
-def load_model(folder: Path, dtype: torch.dtype, device: torch.device | str) -> HydraModel:
-    """Load a checkpoint folder, checking every name and shape. Raises UserError."""
-    model = checkpoint.fill(outline(folder), checkpoint.read_state(folder), folder)
-    return model.to(device=device, dtype=dtype).eval()
-
-
-def save_model(model: HydraModel, folder: Path, small: bool = False) -> None:
-    """Write the heads (see ``checkpoint.write``)."""
-    checkpoint.write(folder, model.config.to_json(), model.state_dict(), small)
+FORM = checkpoint.Form("Hydra", HydraConfig.from_json, HydraModel, sizes=HydraConfig.from_shapes)
 
 
 def export(folder: Path, out: Path, load_target: Callable[[], Language]) -> nn.Module:
     """Write a checkpoint of ours in bf16."""
-    model = load_model(folder, torch.bfloat16, "cpu")
-    save_model(model, out)
+    model = FORM.load_model(folder, torch.bfloat16, "cpu")
+    FORM.save_model(model, out)
     return model

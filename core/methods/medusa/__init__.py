@@ -10,7 +10,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.methods.method import BuilderInfo, Checkpoint, DrafterInfo, Method, Range, option
+from core.methods.method import (
+    BuilderInfo,
+    Checkpoint,
+    DrafterInfo,
+    Method,
+    Range,
+    option,
+    temperature_of_q,
+)
 
 ACCURACIES = "accuracies.json"  # beside a checkpoint: what the static tree is computed from
 
@@ -18,10 +26,7 @@ ACCURACIES = "accuracies.json"  # beside a checkpoint: what the static tree is c
 @dataclass(frozen=True)
 class MedusaOptions:
     heads: int = option(4, "heads that draft, at most", Range(1, 64))
-    temperature: float = option(
-        1.0, "the logits of q are divided by it", Range(1e-3, 1e3, step=0.05),
-        label="temperature of q",
-    )  # fmt: skip
+    temperature: float = temperature_of_q()
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ DRAFTER = DrafterInfo(
     "q for every depth from a head each",
     "core.methods.medusa.drafter:load",
     MedusaOptions,
-    checkpoint=Checkpoint("core.methods.medusa.model", "core.methods.medusa.model:export"),
+    checkpoint=Checkpoint("core.methods.medusa.model:FORM", "core.methods.medusa.model:export"),
     training="core.methods.medusa.training:TRAINING",
 )
 BUILDER = BuilderInfo(

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from core.drafting.session import MIN_LISTED, DraftSession, FactorisedSession
 from core.methods.loading import check_fits, drafter_folder
 from core.methods.medusa import MedusaOptions
-from core.methods.medusa.model import MedusaModel, load_model
+from core.methods.medusa.model import FORM, MedusaModel
 from core.models.fast_layers import use_fast_layers
-from core.models.language import Language
+from core.models.language import Language, last_layer
 
 
 def load(language: Language, folder: Path | None, options: MedusaOptions) -> MedusaDrafter:
@@ -22,12 +22,17 @@ def load(language: Language, folder: Path | None, options: MedusaOptions) -> Med
     Raises UserError when there is none or it was made for another target.
     """
     folder = drafter_folder("medusa", language, folder)
-    model = load_model(folder, language.model.dtype, language.device)
+    model = FORM.load_model(folder, language.model.dtype, language.device)
     check_fits(folder, language, model.config.of_target)
     del model[options.heads :]
     use_fast_layers(model, language.model.dtype, language.device)
-    last = language.model.config.get_text_config().num_hidden_layers - 1
-    return MedusaDrafter(model, language.head, (last,), language.model.dtype, options.temperature)
+    return MedusaDrafter(
+        model,
+        language.head,
+        (last_layer(language.model),),
+        language.model.dtype,
+        options.temperature,
+    )
 
 
 class MedusaDrafter:

@@ -18,12 +18,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from core.errors import UserError
+from core.methods.heads import OnLastHidden, count_heads
 from core.models import checkpoint
 from core.models.language import Language
 
 
 @dataclass(frozen=True)
-class MedusaConfig:
+class MedusaConfig(OnLastHidden):
     """heads  L, one for each depth
 
     layers      residual blocks of a head
@@ -35,11 +36,11 @@ class MedusaConfig:
     layers: int = 1
     vocab_size: int = 0
 
-    @property
-    def of_target(self) -> dict[str, int]:
-        """What the target must be like, as far as it is known."""
-        sizes = {"hidden size": self.hidden_size, "vocabulary size": self.vocab_size}
-        return {name: size for name, size in sizes.items() if size}
+    @staticmethod
+    def from_json(raw: Mapping[str, Any]) -> MedusaConfig:
+        """What a config says before the weights are fetched; published ones say little."""
+        hidden, size = (raw.get(name, 0) for name in ("hidden_size", "vocab_size"))
+        return MedusaConfig(raw.get("medusa_num_heads", 0), hidden, vocab_size=size)
 
     @staticmethod
     def from_shapes(shapes: Mapping[str, tuple[int, ...]]) -> MedusaConfig:
@@ -47,10 +48,9 @@ class MedusaConfig:
         first = shapes.get("0.0.linear.weight")
         if first is None or len(first) != 2:
             raise UserError("it has no tensor 0.0.linear.weight")
-        heads = 1 + max(int(n.split(".")[0]) for n in shapes if re.match(r"\d{1,3}\.", n))
         blocks = [n for n in shapes if re.fullmatch(r"0\.\d+\.linear\.weight", n)]
         own = shapes.get(f"0.{len(blocks)}.weight", (0,))
-        return MedusaConfig(heads, first[0], len(blocks), own[0])
+        return MedusaConfig(count_heads(shapes), first[0], len(blocks), own[0])
 
     def to_json(self) -> dict[str, Any]:
         """The published form, and the sizes."""
@@ -92,48 +92,14 @@ class MedusaModel(nn.ModuleList):
         return torch.stack([head(x) for head in self], -2)
 
 
-read_shapes = checkpoint.read_shapes  # a file holds the heads and nothing beside them
-
-
-def folders(folder: Path) -> list[Path]:
-    """Every folder that holds the checkpoint's weights."""
-    return [folder]
-
-
-def load_config(folder: Path) -> MedusaConfig:
-    """Of a folder's tensors; before they are fetched, what its config says.
-
-    Raises UserError when they are no Medusa heads.
-    """
-    raw = checkpoint.read_config(folder, "Medusa")
-    if not any(folder.glob("*.safetensors")):
-        hidden, size = (raw.get(name, 0) for name in ("hidden_size", "vocab_size"))
-        return MedusaConfig(raw.get("medusa_num_heads", 0), hidden, vocab_size=size)
-    with checkpoint.as_user_error(folder, "Medusa"):
-        return MedusaConfig.from_shapes(read_shapes(folder))
-
-
-def outline(folder: Path) -> MedusaModel:
-    """The heads of a folder, without weights. Raises UserError."""
-    config = load_config(folder)
-    with checkpoint.on_meta(folder, "Medusa"):
-        return MedusaModel(config)
-
-
-def load_model(folder: Path, dtype: torch.dtype, device: torch.device | str) -> MedusaModel:
-    """Load a checkpoint folder, checking every name and shape. Raises UserError."""
-    model = checkpoint.fill(outline(folder), checkpoint.read_state(folder), folder)
-    return model.to(device=device, dtype=dtype).eval()
-
-
-def save_model(model: MedusaModel, folder: Path, small: bool = False) -> None:
-    """Write the heads (see ``checkpoint.write``)."""
-    checkpoint.write(folder, model.config.to_json(), model.state_dict(), small)
+FORM = checkpoint.Form(
+    "Medusa", MedusaConfig.from_json, MedusaModel, sizes=MedusaConfig.from_shapes
+)
 
 
 def export(folder: Path, out: Path, load_target: Callable[[], Language]) -> nn.Module:
     """Write a checkpoint of ours in the official form: each head with a linear head of its own."""
-    model = load_model(folder, torch.bfloat16, "cpu")
+    model = FORM.load_model(folder, torch.bfloat16, "cpu")
     if not model.config.vocab_size:
         weight = load_target().head.state_dict()["weight"].to("cpu", torch.bfloat16)
         size, width = weight.shape
@@ -143,5 +109,5 @@ def export(folder: Path, out: Path, load_target: Callable[[], Language]) -> nn.M
         last = {f"{i}.{model.config.layers}.weight": weight for i in range(model.config.heads)}
         whole.load_state_dict(dict(model.state_dict()) | last)
         model = whole
-    save_model(model, out)
+    FORM.save_model(model, out)
     return model

@@ -1,14 +1,8 @@
-"""How the Medusa heads are trained (Medusa-1, §2.2.1): the target frozen, all heads at once.
-
-They learn the target's distribution. They share the target's head, frozen: four of their own would
-be most of what ships.
-"""
+"""How the Medusa heads are trained (Medusa-1, §2.2.1), and what their static tree is made of."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from shutil import copyfile
 from typing import Any
@@ -16,41 +10,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from core.errors import UserError
 from core.methods.medusa import ACCURACIES
-from core.methods.medusa.model import MedusaConfig, MedusaModel, load_model, save_model
+from core.methods.medusa.model import FORM, MedusaConfig, MedusaModel
 from core.methods.medusa.tree import RANKS, write_accuracies
-from core.methods.method import Range, option
 from core.rounds.draft import Array
 from core.train.corpus import Blocks, Corpus
+from core.train.heads import HeadsOptions, HeadsStudent, HeadsTraining, start_heads
 from core.train.shards import Document
-from core.train.student import DrafterTraining, Student, TrainingRun, target_shape
+from core.train.student import TrainingRun
 
 JUDGES = 16  # held-out texts that accuracies are measured on
 
 
-@dataclass(frozen=True)
-class MedusaTrainingOptions:
-    heads: int = option(4, "heads, one for each depth", Range(1, 16))
-
-
-class MedusaStudent(Student[MedusaModel]):
-    """All depths weigh the same. A checkpoint holds the accuracies on held-out texts too."""
-
-    gamma = math.inf
+class MedusaStudent(HeadsStudent[MedusaModel]):
+    """A checkpoint holds the accuracies on held-out texts too."""
 
     def __init__(self, model: MedusaModel, target: Any, held_out: Sequence[Document] = ()):
         super().__init__(model, target)
-        self.layers = (target.config.get_text_config().num_hidden_layers - 1,)
         self.held_out = held_out
 
-    @property
-    def max_depth(self) -> int:
-        return self.model.config.heads
-
     def rows(self, blocks: Blocks) -> Tensor:
-        features = self.features(blocks, self.layers)
-        return self.model(features[blocks.anchors.to(self.device) - 1])
+        return self.model(self.hidden(blocks))
 
     @torch.inference_mode()
     def accuracies(self) -> Array:
@@ -68,32 +48,21 @@ class MedusaStudent(Student[MedusaModel]):
         return (right / seen.clamp_min(1)).numpy()
 
     def save(self, folder: Path) -> None:
-        save_model(self.model, folder)
+        FORM.save_model(self.model, folder)
         if self.held_out:
             write_accuracies(folder / ACCURACIES, self.accuracies())
 
 
-class MedusaTraining(DrafterTraining):
-    name, options = "medusa", MedusaTrainingOptions
+class MedusaTraining(HeadsTraining):
+    name = "medusa"
     builders = ("static", "best-first")
 
-    def layers(self, run: TrainingRun, options: MedusaTrainingOptions) -> tuple[int, ...]:
-        return (run.language.model.config.get_text_config().num_hidden_layers - 1,)
-
-    def student(
-        self, run: TrainingRun, options: MedusaTrainingOptions, corpus: Corpus
-    ) -> MedusaStudent:
-        if run.start:
-            model = load_model(run.start, torch.float32, run.language.device)
-            if model.config.vocab_size:
-                raise UserError(f"{run.start}: Medusa heads of their own are not trained here")
-        else:
-            width = target_shape(run.language)["hidden_size"]
-            model = MedusaModel(MedusaConfig(options.heads, width))
-        return MedusaStudent(model, run.language.model, corpus.test[:JUDGES])
+    def student(self, run: TrainingRun, options: HeadsOptions, corpus: Corpus) -> MedusaStudent:
+        made = start_heads(run, FORM, lambda width: MedusaModel(MedusaConfig(options.heads, width)))
+        return MedusaStudent(made, run.language.model, corpus.test[:JUDGES])
 
     def ship(self, trained: Path, folder: Path) -> None:
-        save_model(load_model(trained, torch.float32, "cpu"), folder, small=True)
+        FORM.save_model(FORM.load_model(trained, torch.float32, "cpu"), folder, small=True)
         if (trained / ACCURACIES).is_file():
             copyfile(trained / ACCURACIES, folder / ACCURACIES)
 

@@ -19,6 +19,7 @@ from core.methods.method import (
     Note,
     Range,
     option,
+    temperature_of_q,
 )
 from core.rounds.draft import MARGINAL
 
@@ -38,10 +39,7 @@ class TreeFlashOptions:
         16, "children a node may have (S)", Range(1, 1024), label="siblings per candidate (S)",
         collect=32,
     )  # fmt: skip
-    temperature: float = option(
-        1.0, "the logits of q and q′ are divided by it", Range(1e-3, 1e3, step=0.05),
-        label="temperature of q",
-    )  # fmt: skip
+    temperature: float = temperature_of_q("q and q′")
 
 
 EXPLAIN = Explanation(

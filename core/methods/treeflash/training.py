@@ -73,7 +73,7 @@ class TreeFlashStudent(Student[TreeFlashModel]):
     def save(self, folder: Path) -> None:
         save_model(self.model, folder)
         if self.joint is not None:
-            dflash.save_model(self.model.model, self.joint)
+            dflash.FORM.save_model(self.model.model, self.joint)
 
 
 class TreeFlashTraining(DrafterTraining):
@@ -82,7 +82,7 @@ class TreeFlashTraining(DrafterTraining):
 
     def layers(self, run: TrainingRun, options: TreeFlashTrainingOptions) -> tuple[int, ...]:
         folder = self._backbone(run, options) or run.start
-        return dflash.load_config(folder).target_layer_ids if folder else ()
+        return dflash.FORM.load_config(folder).target_layer_ids if folder else ()
 
     def student(
         self, run: TrainingRun, options: TreeFlashTrainingOptions, corpus: Corpus
@@ -96,7 +96,7 @@ class TreeFlashTraining(DrafterTraining):
                 "TreeFlash needs a DFlash backbone: train one first, or give --backbone"
             )
         if folder is not None:
-            backbone = dflash.load_model(folder, torch.float32, device)
+            backbone = dflash.FORM.load_model(folder, torch.float32, device)
             if model is None:
                 model = initial_model(backbone)
             elif backbone.config != model.config:

@@ -1,0 +1,24 @@
+"""What the checkpoints of heads on the target's last hidden state share. Light: never torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+
+class OnLastHidden:
+    """Base of such heads' configs. ``vocab_size`` 0: the heads end in the target's own head."""
+
+    hidden_size: int
+    vocab_size: int
+
+    @property
+    def of_target(self) -> dict[str, int]:
+        """What the target must be like, as far as it is known."""
+        sizes = {"hidden size": self.hidden_size, "vocabulary size": self.vocab_size}
+        return {name: size for name, size in sizes.items() if size}
+
+
+def count_heads(shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """L, from the names of a file's tensors: each begins with its head's number."""
+    return 1 + max(int(name.split(".")[0]) for name in shapes if re.match(r"\d{1,3}\.", name))
