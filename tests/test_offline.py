@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from app.export.offline import EACH, Packer, offline_page
 from app.notebook import View, show
-from app.page_files import VIEW, WEB
+from app.page_files import WEB, modules
 from app.view.explanation import Explainer
 from app.view.rounds import GHOST, has_stop, node_view, round_view
 from core.errors import UserError
@@ -141,8 +141,24 @@ def test_only_this_script_and_this_style_may_run_and_nothing_is_fetched():
 
 def test_every_module_of_the_view_is_in_the_file():
     text = offline_page([made()])
-    for name in (*VIEW, "offline.js"):
-        assert (WEB / name).read_text("utf-8") in text
+    for name in WEB.glob("*.js"):
+        classes = re.findall(r"^export class (\w+)", name.read_text("utf-8"), re.MULTILINE)
+        for each in classes if name.name in modules("offline.js") else ():
+            assert f"class {each} " in text
+    assert {"tree.js", "studio.js", "together.js"} <= set(modules("offline.js"))
+    assert not {"learn.js", "mounts.js"} & set(modules("offline.js"))
+
+
+def test_a_module_comes_after_those_it_imports_and_no_two_declare_the_same_name():
+    for entry in ("offline.js", "mounts.js"):
+        order = modules(entry)
+        texts = {name: (WEB / name).read_text("utf-8") for name in order}
+        for at, name in enumerate(order):
+            needs = re.findall(r'^import .* from "\./([^"]+)"', texts[name], re.MULTILINE)
+            assert set(needs) <= set(order[:at])
+        declared = re.compile(r"^(?:export )?(?:async )?(?:function|class|const|let) (\w+)", re.M)
+        names = [each for text in texts.values() for each in declared.findall(text)]
+        assert len(names) == len(set(names))
 
 
 def test_a_hundred_rounds_of_64_nodes_stay_under_two_megabytes():

@@ -16,7 +16,7 @@ from typing import Any
 
 import gradio as gr
 
-from app.page_files import STUDIO, css, script
+from app.page_files import STYLES, TAB_STYLES, modules
 from app.studio.examples import Examples
 from app.studio.files import open_upload, remove_leftovers
 from app.studio.methods import Methods
@@ -25,14 +25,15 @@ from app.studio.runs import Runs
 from app.view.text import flowing
 from core.errors import UserError
 
-TAB_STYLES = ("learn.css", "denoise.css")
 QUIET: dict[str, Any] = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}
 
+ENTRY = "mounts.js"
 # Constant, but for the name. Gradio knows a component's events by these calls of `trigger`.
-MOUNT_JS = """window.draftscope.{name}({{
+MOUNT_JS = """const page = {{
   element, props, server, watch,
   running: () => trigger('running'), settled: () => trigger('settled'),
-}});"""
+}};
+import(new URL('web/mounts.js', document.baseURI)).then(({{MOUNTS}}) => MOUNTS.{name}(page));"""
 STOP_JS = "() => {{ window.dispatchEvent(new CustomEvent('draftscope-stop', {{detail: '{0}'}})); }}"
 
 
@@ -50,9 +51,13 @@ class Studio:
 
 
 def head() -> str:
-    """The style and the script of all views, once, for the page's head: Gradio rewrites what passes
-    through ``css``, and loses container queries."""
-    return f"<style>{css(TAB_STYLES)}</style><script>{script(STUDIO)}</script>"
+    """Links to the views' stylesheets and scripts, which are loaded all at once.
+
+    Not by Gradio's ``css``: it rewrites what passes through, and loses container queries.
+    """
+    styles = [f'<link rel="stylesheet" href="web/{name}">' for name in (*STYLES, *TAB_STYLES)]
+    scripts = [f'<link rel="modulepreload" href="web/{name}">' for name in modules(ENTRY)]
+    return "".join(styles + scripts)
 
 
 def view(name: str, elem_id: str, routes: Mapping[str, Route]) -> gr.HTML:

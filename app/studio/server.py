@@ -6,11 +6,16 @@ import errno
 import os
 import socket
 from collections.abc import Sequence
+from typing import Any
 
 import gradio as gr
 from gradio import themes
 from starlette.middleware import Middleware
+from starlette.responses import Response
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
 
+from app.page_files import WEB
 from app.studio.components import Studio, head
 from app.studio.engine import LiveEngine, ModelChoice
 from app.studio.examples import Examples, TraceList, address_end
@@ -83,12 +88,25 @@ def launch(
             ssr_mode=False,
             pwa=False,
             mcp_server=False,
-            app_kwargs={"middleware": [Middleware(Guard, access=access or Access.of(host))]},
+            app_kwargs={
+                "middleware": [Middleware(Guard, access=access or Access.of(host))],
+                "routes": [Mount("/web", PageFiles(directory=WEB))],
+            },
         )
     except OSError as error:
         why = first_line(error)
         raise UserError(f"the studio cannot listen on {host}:{port}: {why}") from None
     return page
+
+
+class PageFiles(StaticFiles):
+    """``app/web``. A browser keeps the files and asks whether they are still the same, so that a
+    newer version of Draftscope is never half an older one."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        response = super().file_response(*args, **kwargs)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
 
 
 def serve(

@@ -1,6 +1,9 @@
 // Learn: a guided course. Every tree in it is drawn by the one tree component (tree.js); what a step
 // shows comes as plain data from app/learn. A step is a function of (chapter, step): nothing else.
 
+import { button, clear, h } from "./dom.js";
+import { BESIDE, companion, LessonTree } from "./learn-figures.js";
+
 const LEARN_KEYS = [
   ["← →", "step before, step after"],
   ["PgUp PgDn", "the same, for clickers; with shift: chapter before, chapter after"],
@@ -17,7 +20,7 @@ const LEARN_KEYS = [
 const READ = { least: 3500, word: 260 }; // milliseconds a step stays when playing
 const LEARN_HASH = /(?:^#|&)learn=(\d{1,2})\.(\d{1,2})(?=&|$)/;
 
-class Learn {
+export class Learn {
   constructor(element, course) {
     this.course = course;
     this.chapter = 0;
@@ -41,39 +44,110 @@ class Learn {
   }
 
   _build(element) {
-    this.list = h("ol", { class: "ds-chapters" }, this.course.chapters.map((chapter, at) => {
-      const entry = button("", { class: "ds-chapter" }, () => this.go(at, 0));
-      entry.append(h("i", {}, String(at + 1)), h("span", {}, chapter.name));
-      return h("li", {}, entry);
-    }));
+    this.list = h(
+      "ol",
+      { class: "ds-chapters" },
+      this.course.chapters.map((chapter, at) => {
+        const entry = button("", { class: "ds-chapter" }, () => this.go(at, 0));
+        entry.append(h("i", {}, String(at + 1)), h("span", {}, chapter.name));
+        return h("li", {}, entry);
+      }),
+    );
     this.kicker = h("p", { class: "ds-kicker" });
     this.title = h("h2", { class: "ds-lesson-title" });
     this.words = h("div", { class: "ds-lesson-words" });
-    this.back = button("‹", { "aria-label": "Step before", title: "Step before (←)" }, () => this.move(-1));
-    this.play = button("▶", { "aria-label": "Play", title: "Play (space)" }, () => this.togglePlay());
-    this.next = button("›", { "aria-label": "Step after", title: "Step after (→)" }, () => this.move(1));
-    this.dots = h("span", { class: "ds-dots", role: "group", "aria-label": "Steps of this chapter" });
+    this.back = button("‹", { "aria-label": "Step before", title: "Step before (←)" }, () =>
+      this.move(-1),
+    );
+    this.play = button("▶", { "aria-label": "Play", title: "Play (space)" }, () =>
+      this.togglePlay(),
+    );
+    this.next = button("›", { "aria-label": "Step after", title: "Step after (→)" }, () =>
+      this.move(1),
+    );
+    this.dots = h("span", {
+      class: "ds-dots",
+      role: "group",
+      "aria-label": "Steps of this chapter",
+    });
     this.count = h("span", { class: "ds-soft ds-count" });
-    this.large = button("Aa", { "aria-label": "Projector", "aria-pressed": "false", title: "Projector: large type (p)" }, () => this.project());
-    const help = button("?", { "aria-label": "Keys", title: "Keys (?)" }, () => this.dialog.showModal());
-    this.controls = h("div", { class: "ds-lesson-controls" }, this.dots, this.back, this.play, this.next, this.count, h("span", { class: "ds-spring" }), this.large, help);
-    this.text = h("div", { class: "ds-lesson-text" }, this.kicker, this.title, this.words, h("span", { class: "ds-spring" }), this.controls);
+    this.large = button(
+      "Aa",
+      { "aria-label": "Projector", "aria-pressed": "false", title: "Projector: large type (p)" },
+      () => this.project(),
+    );
+    const help = button("?", { "aria-label": "Keys", title: "Keys (?)" }, () =>
+      this.dialog.showModal(),
+    );
+    this.controls = h(
+      "div",
+      { class: "ds-lesson-controls" },
+      this.dots,
+      this.back,
+      this.play,
+      this.next,
+      this.count,
+      h("span", { class: "ds-spring" }),
+      this.large,
+      help,
+    );
+    this.text = h(
+      "div",
+      { class: "ds-lesson-text" },
+      this.kicker,
+      this.title,
+      this.words,
+      h("span", { class: "ds-spring" }),
+      this.controls,
+    );
     this.side = h("div", { class: "ds-lesson-side" });
     this.note = h("p", { class: "ds-lesson-note", "aria-live": "polite" });
-    this.stage = h("div", { class: "ds-lesson-trees" }, this.trees.map((tree) => tree.frameBox));
+    this.stage = h(
+      "div",
+      { class: "ds-lesson-trees" },
+      this.trees.map((tree) => tree.frameBox),
+    );
     this.said = h("p", { class: "ds-unseen", id: "ds-lesson-said" });
-    this.figure = h("div", { class: "ds-lesson-figure", role: "group", "aria-label": "Figure", "aria-describedby": "ds-lesson-said" }, this.stage, this.side, this.note);
+    this.figure = h(
+      "div",
+      {
+        class: "ds-lesson-figure",
+        role: "group",
+        "aria-label": "Figure",
+        "aria-describedby": "ds-lesson-said",
+      },
+      this.stage,
+      this.side,
+      this.note,
+    );
     this.announce = h("div", { class: "ds-unseen", "aria-live": "polite" });
-    this.root = h("div", { class: "ds-scope ds-learn" },
+    this.root = h(
+      "div",
+      { class: "ds-scope ds-learn" },
       h("nav", { class: "ds-card ds-learn-nav", "aria-label": "Chapters" }, this.list),
-      h("section", { class: "ds-card ds-lesson", "aria-label": "Lesson" }, this.text, this.figure), this.said, this.announce, this._help());
+      h("section", { class: "ds-card ds-lesson", "aria-label": "Lesson" }, this.text, this.figure),
+      this.said,
+      this.announce,
+      this._help(),
+    );
     clear(element).append(this.root);
   }
 
   _help() {
-    const rows = LEARN_KEYS.map(([key, what]) => h("div", {}, h("dt", {}, ...key.split(" ").map((k) => h("kbd", {}, k))), h("dd", {}, what)));
-    this.dialog = h("dialog", { class: "ds-help", "aria-label": "Keys" }, h("h3", {}, "Keys"), h("dl", {}, rows), button("Close", { class: "ds-button" }, () => this.dialog.close()));
-    this.dialog.addEventListener("click", (event) => event.target === this.dialog && this.dialog.close());
+    const rows = LEARN_KEYS.map(([key, what]) =>
+      h("div", {}, h("dt", {}, ...key.split(" ").map((k) => h("kbd", {}, k))), h("dd", {}, what)),
+    );
+    this.dialog = h(
+      "dialog",
+      { class: "ds-help", "aria-label": "Keys" },
+      h("h3", {}, "Keys"),
+      h("dl", {}, rows),
+      button("Close", { class: "ds-button" }, () => this.dialog.close()),
+    );
+    this.dialog.addEventListener(
+      "click",
+      (event) => event.target === this.dialog && this.dialog.close(),
+    );
     return this.dialog;
   }
 
@@ -121,12 +195,13 @@ class Learn {
 
   /** The address names the step, as long as the course is on view. */
   _remember() {
-    const shown = this.root.getClientRects().length, hash = shown ? `#learn=${this.chapter + 1}.${this.step + 1}` : "";
+    const shown = this.root.getClientRects().length,
+      hash = shown ? `#learn=${this.chapter + 1}.${this.step + 1}` : "";
     if (window.location.hash === hash || (!shown && !this._linked())) return;
     const { pathname, search } = window.location;
     try {
       window.history.replaceState(null, "", hash || pathname + search);
-    } catch (error) {
+    } catch {
       // a sandboxed frame has no address of its own
     }
   }
@@ -134,10 +209,15 @@ class Learn {
   // ── drawing ────────────────────────────────────────────────────────────────────────────────
 
   _draw() {
-    const chapter = this.course.chapters[this.chapter], shown = this.shown;
+    const chapter = this.course.chapters[this.chapter],
+      shown = this.shown;
     this.kicker.textContent = `Chapter ${this.chapter + 1} of ${this.course.chapters.length} · ${chapter.question}`;
     this.title.textContent = chapter.title;
-    this.words.replaceChildren(...(this.asking ? this._quiz(chapter.quiz) : shown.text.map((spans) => h("p", {}, spans.map(spanOf)))));
+    this.words.replaceChildren(
+      ...(this.asking
+        ? this._quiz(chapter.quiz)
+        : shown.text.map((spans) => h("p", {}, spans.map(spanOf)))),
+    );
     this._steps();
     this._figure(shown);
     this.said.textContent = shown.alt;
@@ -146,13 +226,28 @@ class Learn {
 
   _steps() {
     const count = this.length(this.chapter);
-    this.dots.replaceChildren(...Array.from({ length: count }, (_, at) => button("", {
-      class: "ds-dot" + (at === count - 1 ? " question" : "") + (this.seen.has(`${this.chapter}.${at}`) ? " seen" : ""),
-      "aria-label": at === count - 1 ? "Question" : `Step ${at + 1}`, "aria-current": at === this.step ? "step" : null,
-    }, () => this.go(this.chapter, at))));
+    this.dots.replaceChildren(
+      ...Array.from({ length: count }, (_, at) =>
+        button(
+          "",
+          {
+            class:
+              "ds-dot" +
+              (at === count - 1 ? " question" : "") +
+              (this.seen.has(`${this.chapter}.${at}`) ? " seen" : ""),
+            "aria-label": at === count - 1 ? "Question" : `Step ${at + 1}`,
+            "aria-current": at === this.step ? "step" : null,
+          },
+          () => this.go(this.chapter, at),
+        ),
+      ),
+    );
     this.count.textContent = `${this.step + 1} / ${count}`;
     [...this.list.children].forEach((item, at) => {
-      const total = this.length(at), seen = Array.from({ length: total }, (_, i) => this.seen.has(`${at}.${i}`)).filter(Boolean).length;
+      const total = this.length(at),
+        seen = Array.from({ length: total }, (_, i) => this.seen.has(`${at}.${i}`)).filter(
+          Boolean,
+        ).length;
       const entry = item.firstChild;
       entry.setAttribute("aria-current", at === this.chapter ? "true" : "false");
       entry.classList.toggle("done", seen === total);
@@ -160,7 +255,10 @@ class Learn {
       entry.style.setProperty("--seen", `${(100 * seen) / total}%`);
     });
     const current = this.list.children[this.chapter];
-    this.list.scrollLeft = Math.max(0, current.offsetLeft - this.list.clientWidth / 2 + current.offsetWidth / 2);
+    this.list.scrollLeft = Math.max(
+      0,
+      current.offsetLeft - this.list.clientWidth / 2 + current.offsetWidth / 2,
+    );
     this.back.disabled = this.chapter === 0 && this.step === 0;
     this.next.disabled = this.atEnd;
   }
@@ -173,7 +271,9 @@ class Learn {
     this.figure.classList.toggle("alone", !shown.trees.length);
     this.stage.hidden = !shown.trees.length;
     this.side.hidden = !shown.side;
-    this.side.replaceChildren(...(shown.side ? [companion(shown.side, { point: (row) => this._point(row) })] : []));
+    this.side.replaceChildren(
+      ...(shown.side ? [companion(shown.side, { point: (row) => this._point(row) })] : []),
+    );
     this.trees.forEach((tree, at) => {
       const spec = shown.trees[at];
       tree.frameBox.hidden = !spec;
@@ -184,13 +284,39 @@ class Learn {
   _quiz(quiz) {
     const given = this.answers.get(this.chapter);
     const options = quiz.options.map((option, at) => {
-      const state = given === at ? (at === quiz.answer ? " right" : " wrong") : given !== undefined && at === quiz.answer ? " right" : "";
-      const made = button("", { class: "ds-option" + state, "aria-pressed": String(given === at) }, () => this.answer(at));
-      made.append(h("kbd", {}, "abc"[at]), h("span", {}, option.label), h("span", { class: "sign", "aria-hidden": "true" }, state === " right" ? "✓" : state === " wrong" ? "×" : ""));
+      const state =
+        given === at
+          ? at === quiz.answer
+            ? " right"
+            : " wrong"
+          : given !== undefined && at === quiz.answer
+            ? " right"
+            : "";
+      const made = button(
+        "",
+        { class: `ds-option${state}`, "aria-pressed": String(given === at) },
+        () => this.answer(at),
+      );
+      made.append(
+        h("kbd", {}, "abc"[at]),
+        h("span", {}, option.label),
+        h(
+          "span",
+          { class: "sign", "aria-hidden": "true" },
+          state === " right" ? "✓" : state === " wrong" ? "×" : "",
+        ),
+      );
       return made;
     });
-    const why = given === undefined ? [] : [h("p", { class: "ds-answer", role: "status" }, quiz.options[given].why)];
-    return [h("p", { class: "ds-question" }, quiz.question), h("div", { class: "ds-options" }, options), ...why];
+    const why =
+      given === undefined
+        ? []
+        : [h("p", { class: "ds-answer", role: "status" }, quiz.options[given].why)];
+    return [
+      h("p", { class: "ds-question" }, quiz.question),
+      h("div", { class: "ds-options" }, options),
+      ...why,
+    ];
   }
 
   answer(at) {
@@ -209,20 +335,23 @@ class Learn {
     this.pause();
     tree.select(tree.shownAs(row));
     const own = tree.shownAs(row);
-    if (own >= -1 && tree.has(own)) this.note.textContent = tree.node(own).getAttribute("aria-label");
+    if (own >= -1 && tree.has(own))
+      this.note.textContent = tree.node(own).getAttribute("aria-label");
     this._light(row);
   }
 
   /** A row of the companion is pointed at: show it in the tree. */
   _point(row) {
-    const tree = this.trees[0], own = tree.shownAs(row);
+    const tree = this.trees[0],
+      own = tree.shownAs(row);
     if (own >= 0) tree.select(own);
     this._light(row);
   }
 
   /** A node is pointed at: show its row in the mask. */
   _light(row) {
-    for (const line of this.side.querySelectorAll(".ds-mask .line")) line.classList.toggle("lit", line.getAttribute("data-row") === String(row));
+    for (const line of this.side.querySelectorAll(".ds-mask .line"))
+      line.classList.toggle("lit", line.getAttribute("data-row") === String(row));
   }
 
   _node(by) {
@@ -243,12 +372,15 @@ class Learn {
   /** A step stays as long as it takes to read; a question ends the play. */
   _wait() {
     const words = this.words.textContent.split(/\s+/).length;
-    this.playing = setTimeout(() => {
-      if (!this.root.getClientRects().length || this.atEnd) return this.pause();
-      this.move(1);
-      if (this.asking) this.pause();
-      else this._wait();
-    }, Math.max(READ.least, READ.word * words));
+    this.playing = setTimeout(
+      () => {
+        if (!this.root.getClientRects().length || this.atEnd) return this.pause();
+        this.move(1);
+        if (this.asking) this.pause();
+        else this._wait();
+      },
+      Math.max(READ.least, READ.word * words),
+    );
   }
 
   pause() {
@@ -282,7 +414,9 @@ class Learn {
     window.addEventListener("hashchange", this.onHash);
     new IntersectionObserver(() => this._remember()).observe(this.root);
     let x = null;
-    this.text.addEventListener("touchstart", (event) => (x = event.touches[0].clientX), { passive: true });
+    this.text.addEventListener("touchstart", (event) => (x = event.touches[0].clientX), {
+      passive: true,
+    });
     this.text.addEventListener("touchend", (event) => {
       const by = x === null ? 0 : event.changedTouches[0].clientX - x;
       if (Math.abs(by) > 60) this.move(by < 0 ? 1 : -1);
@@ -293,12 +427,18 @@ class Learn {
   _typing(event) {
     if (this.dialog.open || event.ctrlKey || event.metaKey || event.altKey) return true;
     const tag = event.target.tagName;
-    return tag === "INPUT" || tag === "TEXTAREA" || tag === "SELECT" || (tag === "BUTTON" && (event.key === " " || event.key === "Enter"));
+    return (
+      tag === "INPUT" ||
+      tag === "TEXTAREA" ||
+      tag === "SELECT" ||
+      (tag === "BUTTON" && (event.key === " " || event.key === "Enter"))
+    );
   }
 
   _key(event) {
     const step = (by) => (this.pause(), this.move(by));
-    const page = (by) => (event.shiftKey ? (this.pause(), this.go(this.chapter + by, 0)) : step(by)); // clickers send these
+    const page = (by) =>
+      event.shiftKey ? (this.pause(), this.go(this.chapter + by, 0)) : step(by); // clickers send these
     const acts = {
       ArrowLeft: () => (event.shiftKey ? this._node("parent") : step(-1)),
       ArrowRight: () => (event.shiftKey ? this._node("child") : step(1)),
@@ -313,9 +453,14 @@ class Learn {
       f: () => this.trees.forEach((tree) => !tree.frameBox.hidden && tree.fit()),
       "?": () => this.dialog.showModal(),
       Escape: () => this.root.classList.contains("large") && this.project(),
-      a: () => this.answer(0), b: () => this.answer(1), c: () => this.answer(2),
+      a: () => this.answer(0),
+      b: () => this.answer(1),
+      c: () => this.answer(2),
     };
-    const act = acts[event.key] || (/^[0-9]$/.test(event.key) && (() => (this.pause(), this.go((Number(event.key) || 10) - 1, 0))));
+    const act =
+      acts[event.key] ||
+      (/^[0-9]$/.test(event.key) &&
+        (() => (this.pause(), this.go((Number(event.key) || 10) - 1, 0))));
     if (!act) return;
     event.preventDefault();
     act();
@@ -326,5 +471,5 @@ class Learn {
 function spanOf(span) {
   if (typeof span === "string") return span;
   const [kind, words] = Object.entries(span)[0];
-  return h({ term: "em", token: "code", num: "b" }[kind], { class: "ds-said " + kind }, words);
+  return h({ term: "em", token: "code", num: "b" }[kind], { class: `ds-said ${kind}` }, words);
 }

@@ -1,12 +1,24 @@
 // What is run when a component of the page is there, by its name. `page` is what Gradio gives it:
 // {element, props, server, watch}, and {running, settled}, which tell Python that it works or rests.
 
-const MOUNTS = {
+import { Calibration } from "./calibration.js";
+import { DenoiseView } from "./denoise.js";
+import { h } from "./dom.js";
+import { answered } from "./feed.js";
+import { onGoTo } from "./goto.js";
+import { Learn } from "./learn.js";
+import { readLink } from "./link.js";
+import { Studio } from "./studio.js";
+import { WhatIf } from "./whatif.js";
+
+export const MOUNTS = {
   /** The tab Run is there from the start, so it also opens the other tabs when somebody asks for one. */
   run(page) {
     mountStudio(page, { view: "run", places: 1, stop: "ds" });
-    window.addEventListener("draftscope-goto", ({ detail }) => openTab(detail.view));
-    const linked = /[#&]learn=/.test(window.location.hash) ? "learn" : readLink(window.location.hash).view;
+    onGoTo(page.element, ({ view }) => openTab(view));
+    const linked = /[#&]learn=/.test(window.location.hash)
+      ? "learn"
+      : readLink(window.location.hash).view;
     if (linked && linked !== "run") setTimeout(() => openTab(linked), 60);
   },
 
@@ -35,9 +47,8 @@ const MOUNTS = {
   },
 
   denoise(page) {
-    const view = new DenoiseView(page.element, page.server, (name) => page[name]()), wanted = window.draftscopeGoto;
-    if (wanted && wanted.view === "denoise") view._goto(wanted);
-    else view.restore();
+    const view = new DenoiseView(page.element, page.server, (name) => page[name]());
+    view.restore();
     page.watch("value", () => {
       const value = page.props.value || {};
       if (value.error) view.complain(value.error);
@@ -67,9 +78,10 @@ function mountStudio(page, setting) {
 
 /** A tab by its name. Those that a narrow window has no room for are entries of a menu, which are known by their words only. */
 function openTab(view) {
-  const all = (where) => [...document.querySelectorAll("#ds-views " + where)], plain = (words) => words.toLowerCase().replace(/[^a-z]/g, "");
-  const tab = all("[role=tab][data-tab-id]").find((each) => each.getAttribute("data-tab-id") === view) || all(".overflow-menu button").find((each) => plain(each.textContent) === view);
+  const all = (where) => [...document.querySelectorAll(`#ds-views ${where}`)],
+    plain = (words) => words.toLowerCase().replace(/[^a-z]/g, "");
+  const tab =
+    all("[role=tab][data-tab-id]").find((each) => each.getAttribute("data-tab-id") === view) ||
+    all(".overflow-menu button").find((each) => plain(each.textContent) === view);
   if (tab) tab.click();
 }
-
-window.draftscope = MOUNTS;

@@ -1,7 +1,14 @@
 // One run's tree, or the table of its nodes, with its inspector: the whole view when it is alone, a
 // part of it in a comparison.
 
-class Pane {
+import { button, h, plural } from "./dom.js";
+import { answered, Feed } from "./feed.js";
+import { Inspector } from "./inspector.js";
+import { SaveMenu, takeAnswer, whyNot } from "./save.js";
+import { NodeTable } from "./table.js";
+import { TreeView } from "./tree.js";
+
+export class Pane {
   /** name: of its tree, the only one on the page.
    *  hear: {picked(pane), say(words), complain(sentence), …what a Feed says}. */
   constructor(letter, name, source, hear) {
@@ -13,24 +20,46 @@ class Pane {
     this.row = null;
     this.details = new Map();
     this.shown = false;
-    this.tree = new TreeView(name, (row) => this.inspect(row), (row) => hear.pointed(this, row ?? this.row));
+    this.tree = new TreeView(
+      name,
+      (row) => this.inspect(row),
+      (row) => hear.pointed(this, row ?? this.row),
+    );
     this.table = new NodeTable((row) => this.inspect(row));
     this.inspector = new Inspector(() => this.closeInspector());
     this.heading = h("h2", { class: "ds-round-title" }, "No round yet");
     this.name = h("b", { class: "ds-run-name" });
     this.sign = h("i", { class: "ds-letter" }, letter);
     this.shared = h("span", { class: "ds-soft ds-shared" });
-    this.svgButton = button("SVG", {
-      class: "ds-button", disabled: true, "aria-label": "Save the tree as SVG", title: "Download this tree as SVG",
-    }, () => this.saveDrawing());
+    this.svgButton = button(
+      "SVG",
+      {
+        class: "ds-button",
+        disabled: true,
+        "aria-label": "Save the tree as SVG",
+        title: "Download this tree as SVG",
+      },
+      () => this.saveDrawing(),
+    );
     this.menu = new SaveMenu(this);
     this.svgButton.hidden = !source.draw;
     this.chip = h("span", { class: "ds-chip run", role: "status", hidden: true });
     this.away = h("p", { class: "ds-away", hidden: true });
     this.head = h("header", { class: "ds-pane-head" });
-    this.picture = h("div", { class: "ds-picture" }, this.tree.element, this.table.element, this.away);
-    this.element = h("section", { class: "ds-pane", "aria-label": "Draft tree " + letter }, this.head,
-      h("div", { class: "ds-split" }, this.picture, this.inspector.element), this.menu.panel);
+    this.picture = h(
+      "div",
+      { class: "ds-picture" },
+      this.tree.element,
+      this.table.element,
+      this.away,
+    );
+    this.element = h(
+      "section",
+      { class: "ds-pane", "aria-label": `Draft tree ${letter}` },
+      this.head,
+      h("div", { class: "ds-split" }, this.picture, this.inspector.element),
+      this.menu.panel,
+    );
     this.element.addEventListener("focusin", () => hear.picked(this));
     this.element.addEventListener("pointerdown", () => hear.picked(this));
   }
@@ -54,7 +83,7 @@ class Pane {
 
   rename(letter) {
     this.letter = this.sign.textContent = letter;
-    this.element.setAttribute("aria-label", "Draft tree " + letter);
+    this.element.setAttribute("aria-label", `Draft tree ${letter}`);
   }
 
   /** Draw the nodes as a table, or as the tree again. */
@@ -111,7 +140,8 @@ class Pane {
 
   /** What the round shown drafted, in words. */
   get kind() {
-    const round = this.rounds[this.at], nodes = round ? round.y.length - 1 : 0;
+    const round = this.rounds[this.at],
+      nodes = round ? round.y.length - 1 : 0;
     return nodes ? `${plural(nodes, "node")}, ${round.accepted} accepted` : "nothing drafted";
   }
 
@@ -122,7 +152,11 @@ class Pane {
     this.row = row;
     this.tree.select(row);
     this.table.select(row);
-    this.hear.say([this.tree.node(row).getAttribute("aria-label"), this.hear.pointed(this, row)].filter(Boolean).join(", "));
+    this.hear.say(
+      [this.tree.node(row).getAttribute("aria-label"), this.hear.pointed(this, row)]
+        .filter(Boolean)
+        .join(", "),
+    );
     if (this.inspector.open) this._detail(row);
   }
 
@@ -133,8 +167,11 @@ class Pane {
   }
 
   async _detail(row) {
-    const key = `${this.at}/${row}`, at = this.at, ticket = this.feed.ticket;
-    const wanted = () => this.feed.ticket === ticket && this.at === at && this.row === row && this.inspector.open;
+    const key = `${this.at}/${row}`,
+      at = this.at,
+      ticket = this.feed.ticket;
+    const wanted = () =>
+      this.feed.ticket === ticket && this.at === at && this.row === row && this.inspector.open;
     if (!this.details.has(key)) {
       this.inspector.wait(this.tree.label(row));
       const answer = await answered(this.source.inspect({ ticket, round: at, row }));
@@ -161,7 +198,10 @@ class Pane {
 
   saveDrawing() {
     const dark = document.body.classList.contains("dark");
-    return this._save(this.source.draw({ ticket: this.feed.ticket, round: this.at, dark }), "image/svg+xml");
+    return this._save(
+      this.source.draw({ ticket: this.feed.ticket, round: this.at, dark }),
+      "image/svg+xml",
+    );
   }
 
   _save(asked, type) {

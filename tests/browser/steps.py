@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from playwright.sync_api import Dialog, Locator, Page, Request, expect
+from playwright.sync_api import Dialog, Locator, Page, Request, Route, expect
+
+from app.page_files import WEB
 
 if TYPE_CHECKING:
     from gradio import Blocks
@@ -20,7 +22,23 @@ if TYPE_CHECKING:
 PROMPT, NODE = "#ds-prompt textarea", ".ds-node"
 expect.set_options(timeout=15_000)
 
+MODULES = "http://modules.test/"  # nothing is asked there: `with_modules` answers
+
 Open = Callable[..., Page]
+
+
+def with_modules(page: Page, at: str = "", style: str = "") -> Page:
+    """An empty page that can import the view's modules from ``/web/``, without any studio."""
+
+    def answer(route: Route) -> None:
+        name = route.request.url.partition("/web/")[2]
+        body = (WEB / name).read_text("utf-8") if name else f"<style>{style}</style><main></main>"
+        kind = "text/javascript" if name else "text/html; charset=utf-8"
+        route.fulfill(body=body, content_type=kind)
+
+    page.route(f"{MODULES}**", answer)
+    page.goto(MODULES + at)
+    return page
 
 
 def watch(page: Page, faults: list[str], is_own: Callable[[str], bool]) -> Page:

@@ -15,15 +15,15 @@ pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Page, expect
 
 from app.learn.course import course
-from app.page_files import STUDIO, css, script
-from tests.browser.steps import Open, watch
+from app.page_files import css
+from tests.browser.steps import MODULES, Open, watch, with_modules
 
 pytestmark = pytest.mark.browser
 
-OWN = ("http://learn.test/", "data:", "blob:")
+OWN = (MODULES, "data:", "blob:")
 START = """async (course) => {
   const given = { element: document.querySelector("main"), server: { course: async () => course } };
-  window.learn = await window.draftscope.learn(given);
+  window.learn = await (await import("/web/mounts.js")).MOUNTS.learn(given);
 }"""
 
 
@@ -37,18 +37,14 @@ def learn(browser: Browser, lessons: dict[str, Any]) -> Iterator[Open]:
     """Opens the course on a page of its own; afterwards nothing may have gone wrong in it."""
     faults: list[str] = []
     contexts = []
-    code = script(STUDIO)
-    page_text = f"<!doctype html><style>{css(('learn.css',))}</style><main></main><script>"
+    style = css(("learn.css",))
 
     def open_course(hash_: str = "", own: dict[str, Any] | None = None, **options: Any) -> Page:
         options.setdefault("viewport", {"width": 1400, "height": 900})
         context = browser.new_context(**options)
         contexts.append(context)
         page = watch(context.new_page(), faults, lambda url: url.startswith(OWN))
-        page.route("**/*", lambda route: route.fulfill(
-            body=page_text + code + "</script>", content_type="text/html; charset=utf-8"
-        ))  # fmt: skip
-        page.goto("http://learn.test/" + hash_)
+        with_modules(page, hash_, style)
         page.evaluate(START, own or lessons)
         return page
 

@@ -13,9 +13,8 @@ pytest.importorskip("playwright")
 
 from playwright.sync_api import Browser, Page, Route, expect
 
-from app.page_files import STUDIO, script
 from app.view.rounds import round_view
-from tests.browser.steps import NODE, Open, open_file, tab
+from tests.browser.steps import NODE, Open, open_file, tab, with_modules
 from tests.fakes import make_round
 
 SCOPE = "#ds-w-scope"
@@ -173,12 +172,12 @@ def test_what_comes_later_moves_no_button(visit: Open):
     assert saves.bounding_box() == before
 
 
-FAKE = """(round) => {
+FAKE = """async (round) => {
   const texts = { one: "the first text", two: "the second text" }, held = (window.held = []);
   const methods = [{ name: "ddtree", title: "DDTree", budget: 16, knobs: [] }];
   const told = (budget) => ({ budget, tau: 2, rounds: 2, lengths: [2, 2], tokens: 5, exact: true, note: "" });
   const late = (name, answer) => (window.late === name ? new Promise((done) => held.push(() => done(answer))) : answer);
-  window.draftscope.whatif({
+  (await import("/web/mounts.js")).MOUNTS.whatif({
     element: document.querySelector("main"), props: {}, watch: () => {},
     server: {
       files: async () => ({ files: Object.keys(texts).map((name) => ({ name, title: name })) }),
@@ -191,8 +190,7 @@ FAKE = """(round) => {
 
 
 def test_an_opened_text_takes_the_other_s_curves_away(browser: Browser):
-    page = browser.new_page()
-    page.set_content(f"<main></main><script>{script(STUDIO)}</script>")
+    page = with_modules(browser.new_page())
     page.evaluate(FAKE, round_view(make_round(), first=True))
     forget = page.get_by_role("button", name="Forget kept curves")
     page.get_by_role("button", name="All methods").click()
