@@ -21,7 +21,7 @@ from typing import Any
 from app.page_files import css, joined
 from app.view.comparison import cautions
 from app.view.explanation import Explainer
-from app.view.rounds import GHOST, drawable, has_stop, header_view, node_view, round_view
+from app.view.rounds import GHOST, drawable, has_stop, header_view, node_view, round_view, why_view
 from core.errors import UserError
 from core.rounds.round import Round
 from core.traces.schema import Trace
@@ -86,7 +86,10 @@ def _run(trace: Trace) -> dict[str, Any]:
     return {
         "header": header_view(trace.header),
         "message": "" if trace.complete else INTERRUPTED,
-        "rounds": [round_view(r, explainer, first=at == 0) for at, r in enumerate(trace.rounds)],
+        "rounds": [
+            round_view(r, explainer, first=at == 0) | why_view(trace.rounds, at)
+            for at, r in enumerate(trace.rounds)
+        ],
     }
 
 

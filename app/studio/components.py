@@ -86,6 +86,26 @@ def form_beside_view(prefix: str) -> Iterator[tuple[gr.Column, gr.Column]]:
         yield form, gr.Column(elem_classes="ds-main", scale=1, min_width=280)
 
 
+@dataclass(frozen=True)
+class FormPlaces:
+    """Where a form above its view goes: ``bar`` is always there, ``more`` opens below it."""
+
+    bar: gr.Row
+    more: gr.Column
+    view: gr.Column
+
+
+@contextmanager
+def form_above_view(prefix: str) -> Iterator[FormPlaces]:
+    """One bar with the prompt, a button that says the settings, Start and Stop; all settings open
+    below it when somebody writes or presses that button (app/web/form.js)."""
+    with gr.Column(elem_classes="ds-above"):
+        with gr.Column(elem_classes="ds-panel ds-form", elem_id=f"{prefix}-panel"):
+            bar = gr.Row(elem_classes="ds-bar", equal_height=False)
+            more = gr.Column(elem_classes="ds-more", elem_id=f"{prefix}-settings")
+        yield FormPlaces(bar, more, gr.Column(elem_classes="ds-main", min_width=280))
+
+
 def start_stop(prefix: str) -> tuple[gr.Button, gr.Button]:
     with gr.Row(elem_classes="ds-go"):
         start = gr.Button("Start", variant="primary", elem_id=f"{prefix}-start", min_width=90)

@@ -30,7 +30,7 @@ from core.models import presets
 
 PATIENCE = 5.0  # seconds to wait for the first visitor before the model takes every core
 
-THEME_JS = "() => { document.body.classList.toggle('dark'); }"
+THEME_JS = "() => import(new URL('web/theme.js', document.baseURI)).then((m) => m.toggleTheme())"
 
 BRAND = """<div class="ds-brand"><svg viewBox="0 0 34 34" aria-hidden="true">
 <path class="t" d="M6 17C14 17 14 7 22 7M6 17H28M6 17C14 17 14 27 22 27"/>

@@ -28,8 +28,8 @@ export class Alone {
       h(
         "section",
         { class: "ds-card ds-text", "aria-label": "Generated text" },
-        h("header", {}, h("h2", {}, "Text"), this._textKey()),
         this.strip.element,
+        this.tiles.element,
       ),
       this._roundCard(),
     );
@@ -41,18 +41,6 @@ export class Alone {
     this.strip.append(this.pane.rounds, 0);
     if (this.pane.rounds.length) this._show(Math.max(0, this.pane.at));
     else this._draw();
-  }
-
-  _textKey() {
-    const entry = (name, words) =>
-      h("span", { class: "entry" }, h("span", { class: `ds-token ${name}` }, "abc"), words);
-    return h(
-      "span",
-      { class: "ds-key" },
-      entry("accepted", "drafted, accepted"),
-      entry("bonus", "bonus"),
-      entry("prefill", "from prefill"),
-    );
   }
 
   _roundCard() {
@@ -87,7 +75,7 @@ export class Alone {
         this.lengths.element,
         this.scrub,
       ),
-      h("div", { class: "ds-side" }, this.tiles.element, this.stages.element),
+      this.stages.element,
     );
   }
 
@@ -143,7 +131,7 @@ export class Alone {
   // ── what has come ──────────────────────────────────────────────────────────────────────────
 
   /** Rounds from number `first` on have come. */
-  take(pane, first) {
+  take(_pane, first) {
     this.strip.append(this.pane.rounds.slice(first), first);
     this.measures.stale();
     if (this.pane.rounds.length > first && (this.pane.at < 0 || this.follow)) this._followLatest();

@@ -16,7 +16,8 @@ import {
   wholeTree,
 } from "./save.js";
 import { pointAt } from "./strip.js";
-import { GHOST, TreeView } from "./tree.js";
+import { TreeView } from "./tree.js";
+import { GHOST } from "./tree-boxes.js";
 
 const DN_PLAY = 750; // milliseconds a step stays when playing
 const DN_KEPT = "draftscope-denoise"; // this browser tab's runs

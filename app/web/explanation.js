@@ -125,7 +125,7 @@ function chanceRow(name, words, chance, kind) {
 // ── terms: a score that is a sum ───────────────────────────────────────────────────────────────
 
 /** The parent's score and the terms, as steps from 0 to the node's own score. */
-function termLines(node, told) {
+function termLines(_node, told) {
   const terms = told.terms.map(([name, value], at) => [name, value, `term term-${(at % 2) + 1}`]);
   const above = told.above === null ? [] : [["parent", told.above, "above"]];
   return [waterfall([...above, ...terms], told.score), placeLine(told, false)];

@@ -194,7 +194,7 @@ export class Gallery {
   async _examples(names) {
     const answers = await Promise.all(names.map((name) => this._ask("example", { name })));
     answers.forEach(({ error }, at) => error && this._learn({ name: names[at], words: error }));
-    const there = names.filter((name, at) => answers[at].ticket),
+    const there = names.filter((_name, at) => answers[at].ticket),
       tickets = answers.map((answer) => answer.ticket).filter(Boolean);
     if (tickets.length) this.onPick(tickets, there);
   }

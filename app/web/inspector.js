@@ -5,7 +5,7 @@ import { explanationSection, noteText } from "./explanation.js";
 
 export class Inspector {
   constructor(onClose) {
-    this.body = h("div", { class: "ds-inspector-body" });
+    this.body = h("div", { class: "ds-inspector-body", tabindex: 0 });
     this.element = h(
       "aside",
       { class: "ds-inspector", hidden: true, "aria-label": "Node inspector", tabindex: -1 },

@@ -3,7 +3,8 @@
 import { h, percent, s, tiny } from "./dom.js";
 import { Figure } from "./plots.js";
 import { fileName, picture, pictureButtons } from "./save.js";
-import { BOX_H, BOX_W, GHOST, STEP_X, STEP_Y, TreeView } from "./tree.js";
+import { TreeView } from "./tree.js";
+import { BOX_H, BOX_W, GHOST, STEP_X, STEP_Y } from "./tree-boxes.js";
 
 const READABLE = 0.62,
   LARGEST = 1.9; // how small and how large a tree is drawn
@@ -153,8 +154,8 @@ export class LessonTree extends TreeView {
     return row ? `${label}, drafted, q ${percent(q[row])}` : `${label}, root`;
   }
 
-  _hover(event) {
-    super._hover(event);
+  hover(event) {
+    super.hover(event);
     const row = this._rowAt(event);
     if (row !== null && row >= 0 && this.round.untold)
       this.tip.replaceChildren(h("b", {}, this.label(row)), h("span", {}, this.words(row)));

@@ -76,6 +76,9 @@ export class Permalink {
     else if (state.run && source.share)
       this.studio.open(state.run, state.other, state.third, state.fourth);
     else opened = false;
+    const named = /[#&](run|trace)=/.test(window.location.hash);
+    if (named && !state.trace && !state.run)
+      this.studio.complain("the address names a run that cannot be: it may have been cut");
     this.wanted = opened || this.studio.panes[0].feed.run ? wanted : null;
     this.moved();
     return opened;
@@ -172,9 +175,9 @@ export class Permalink {
         );
         const failed = links.find((answer) => answer.error);
         if (failed) throw new Error(failed.error);
-        ["run", "other", "third", "fourth"].forEach(
-          (name, at) => links[at] && (state[name] = links[at].link),
-        );
+        ["run", "other", "third", "fourth"].forEach((name, at) => {
+          if (links[at]) state[name] = links[at].link;
+        });
       }
       await toClipboard(window.location.href.split("#")[0] + writeLink(state));
       this._say("copied");

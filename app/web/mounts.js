@@ -5,15 +5,19 @@ import { Calibration } from "./calibration.js";
 import { DenoiseView } from "./denoise.js";
 import { h } from "./dom.js";
 import { answered } from "./feed.js";
+import { formAbove } from "./form.js";
 import { onGoTo } from "./goto.js";
 import { Learn } from "./learn.js";
 import { readLink } from "./link.js";
 import { Studio } from "./studio.js";
+import { restoreTheme } from "./theme.js";
 import { WhatIf } from "./whatif.js";
 
 export const MOUNTS = {
   /** The tab Run is there from the start, so it also opens the other tabs when somebody asks for one. */
   run(page) {
+    restoreTheme();
+    formAbove("ds");
     mountStudio(page, { view: "run", places: 1, stop: "ds" });
     onGoTo(page.element, ({ view }) => openTab(view));
     const linked = /[#&]learn=/.test(window.location.hash)
@@ -23,6 +27,7 @@ export const MOUNTS = {
   },
 
   compare(page) {
+    formAbove("ds-c");
     mountStudio(page, { view: "compare", places: 4, stop: "ds-c" });
   },
 

@@ -3,6 +3,7 @@
 
 import { h } from "./dom.js";
 import { Studio } from "./studio.js";
+import { followSystem, toggleTheme } from "./theme.js";
 
 const NOTHING_ELSE = Promise.resolve({});
 
@@ -69,6 +70,10 @@ class FileSource {
     return unfold(packed, row < 0 ? places[places.length - 1] : places[row]);
   }
 
+  async why({ ticket, round }) {
+    return { why: this.file.runs[ticket].rounds[round].why };
+  }
+
   async compare() {
     return { cautions: this.file.cautions };
   }
@@ -79,13 +84,9 @@ class FileSource {
 }
 
 async function openFile() {
-  const root = document.getElementById("ds-offline"),
-    dark = window.matchMedia("(prefers-color-scheme: dark)");
-  document.body.classList.toggle("dark", dark.matches);
-  dark.addEventListener("change", (event) => document.body.classList.toggle("dark", event.matches));
-  document
-    .getElementById("ds-theme")
-    .addEventListener("click", () => document.body.classList.toggle("dark"));
+  const root = document.getElementById("ds-offline");
+  followSystem();
+  document.getElementById("ds-theme").addEventListener("click", toggleTheme);
   try {
     const file = await dataBlock("ds-runs"),
       studio = new Studio(root, new FileSource(file), () => {});

@@ -7,6 +7,7 @@ import { Inspector } from "./inspector.js";
 import { SaveMenu, takeAnswer, whyNot } from "./save.js";
 import { NodeTable } from "./table.js";
 import { TreeView } from "./tree.js";
+import { GHOST } from "./tree-boxes.js";
 
 export class Pane {
   /** name: of its tree, the only one on the page.
@@ -24,6 +25,7 @@ export class Pane {
       name,
       (row) => this.inspect(row),
       (row) => hear.pointed(this, row ?? this.row),
+      (open) => this._fold(open),
     );
     this.table = new NodeTable((row) => this.inspect(row));
     this.inspector = new Inspector(() => this.closeInspector());
@@ -53,11 +55,21 @@ export class Pane {
       this.table.element,
       this.away,
     );
+    this.why = button(
+      "",
+      { class: "ds-why-line", title: "Show the target's token in the inspector", hidden: true },
+      () => this.inspect(GHOST),
+    );
     this.element = h(
       "section",
       { class: "ds-pane", "aria-label": `Draft tree ${letter}` },
       this.head,
-      h("div", { class: "ds-split" }, this.picture, this.inspector.element),
+      h(
+        "div",
+        { class: "ds-split" },
+        h("div", { class: "ds-sight" }, this.why, this.picture),
+        this.inspector.element,
+      ),
       this.menu.panel,
     );
     this.element.addEventListener("focusin", () => hear.picked(this));
@@ -101,6 +113,16 @@ export class Pane {
     this.feed.open(ticket);
   }
 
+  /** The tree on view with the children of these rows; null where it can only be shown whole. */
+  async _fold(open) {
+    if (!this.source.fold) return null;
+    const answer = await answered(
+      this.source.fold({ ticket: this.feed.ticket, round: this.at, open }),
+    );
+    if (answer.error) this.hear.complain(answer.error);
+    return answer.error ? null : answer;
+  }
+
   clear() {
     this.details.clear();
     this.closeInspector();
@@ -119,6 +141,7 @@ export class Pane {
     this.shared.textContent = "";
     this.away.textContent = why;
     this.away.hidden = !why;
+    this.why.hidden = true;
     this.heading.textContent = "No round here";
     this.svgButton.disabled = this.menu.button.disabled = true;
   }
@@ -134,8 +157,23 @@ export class Pane {
     this.shown = true;
     this.tree.show(round, false);
     if (!this.table.element.hidden) this.table.show(round, null);
+    this._explain();
     this.heading.textContent = `Round ${at + 1} `;
     this.heading.append(h("small", {}, this.kind));
+  }
+
+  /** Why the walk ended where it did, in a sentence from the server. */
+  async _explain() {
+    const at = this.at;
+    const ticket = this.feed.ticket;
+    this.why.classList.add("stale");
+    const answer = this.source.why
+      ? await answered(this.source.why({ ticket, round: at }))
+      : { why: "" };
+    if (this.at !== at || this.feed.ticket !== ticket) return;
+    this.why.classList.remove("stale");
+    this.why.textContent = answer.why || "";
+    this.why.hidden = !answer.why;
   }
 
   /** What the round shown drafted, in words. */
@@ -199,7 +237,13 @@ export class Pane {
   saveDrawing() {
     const dark = document.body.classList.contains("dark");
     return this._save(
-      this.source.draw({ ticket: this.feed.ticket, round: this.at, dark }),
+      this.source.draw({
+        ticket: this.feed.ticket,
+        round: this.at,
+        dark,
+        whole: !this.tree.folded,
+        open: [...(this.tree.opened || [])],
+      }),
       "image/svg+xml",
     );
   }

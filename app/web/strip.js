@@ -79,7 +79,7 @@ export class Strip {
     if (!this.current) return;
     this.current.classList.add("current");
     for (const token of this.current.children) token.setAttribute("aria-selected", "true");
-    const top = this.current.offsetTop - this.element.offsetTop,
+    const top = this.current.offsetTop,
       view = this.element;
     if (top < view.scrollTop) view.scrollTop = top - 8;
     const bottom = top + this.current.offsetHeight;

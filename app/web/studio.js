@@ -19,6 +19,7 @@ const KEYS = [
   ["Enter", "open the inspector for the node"],
   ["Space", "play, pause"],
   ["f", "fit the whole tree"],
+  ["u", "open what is folded below the node, or everything; again folds"],
   ["a", "back to the accepted path"],
   ["+ −", "zoom in, zoom out; also Ctrl and the wheel, or a pinch; drag to move"],
   ["/", "search a token; Enter goes to the next one"],
@@ -57,8 +58,8 @@ export class Studio {
       pointed: (pointed, row) => this._pointed(pointed, row),
       complain: (sentence) => this.complain(sentence),
       model: (model) => this._modelState(model),
-      rounds: (feed, first) => this._rounds(pane, first),
-      state: (feed, ended) => this._runState(pane, ended),
+      rounds: (_feed, first) => this._rounds(pane, first),
+      state: (_feed, ended) => this._runState(pane, ended),
       lost: () => this._lost(pane),
       silent: () => this._chip(this.modelChip, "failed", "the server does not answer"),
     });
@@ -108,16 +109,18 @@ export class Studio {
         h(
           "section",
           { class: "ds-card ds-stage", "aria-label": "Draft tree" },
-          toolbar,
           this.stage,
+          this.below,
           this._legend(),
+          toolbar,
         ),
       ),
-      this.below,
       this._help(),
       this._examples(),
       this.announce,
     );
+    this.scope.setAttribute("data-show", "tree");
+    this.parts.get("tree").setAttribute("aria-pressed", "true");
     clear(element).append(this.scope);
   }
 
@@ -205,6 +208,11 @@ export class Studio {
       this.liveButton,
     );
     this.titles = h("div", { class: "ds-titles" });
+    this.foldButton = button(
+      "All nodes",
+      { class: "ds-button", "aria-pressed": "false", title: "Draw every node, or fold again (u)" },
+      () => this.toggleFold(),
+    );
     this.drawings = h("span", { class: "ds-drawings" });
     this.link = new Permalink(this);
     this.tableButton = button(
@@ -226,12 +234,41 @@ export class Studio {
         tool("−", "Zoom out (−)", () => this._trees((tree) => tree.zoomBy(1 / 1.3))),
         tool("+", "Zoom in (+)", () => this._trees((tree) => tree.zoomBy(1.3))),
         tool("⤢", "Fit the whole tree (f)", () => this._trees((tree) => tree.fit())),
+        this.foldButton,
         this.tableButton,
         this.drawings,
         this.link.button,
-        tool("?", "Keys (?)", () => this.dialog.showModal()),
+        tool("?", "Keys and marks (?)", () => this.dialog.showModal()),
       ),
+      this._switch(),
     );
+  }
+
+  /** What the stage shows: the tree, the stage times of all rounds, or what the run measures. */
+  _switch() {
+    const parts = [
+      ["tree", "Tree", "The draft tree"],
+      ["stages", "Stages", "Stage times of every round"],
+      ["stats", "Stats", "TVD, coverage and acceptance per depth"],
+    ];
+    this.parts = new Map(
+      parts.map(([name, label, title]) => [
+        name,
+        button(label, { title, "aria-pressed": "false" }, () => this.showPart(name)),
+      ]),
+    );
+    return h(
+      "span",
+      { class: "ds-switch", role: "group", "aria-label": "Show" },
+      ...this.parts.values(),
+    );
+  }
+
+  showPart(name) {
+    this.scope.setAttribute("data-show", name);
+    for (const [each, made] of this.parts) made.setAttribute("aria-pressed", String(each === name));
+    if (name === "tree") for (const pane of this.panes) if (pane.shown) pane.tree.frame(true);
+    this.guide.measures?.stale();
   }
 
   _legend() {
@@ -298,6 +335,19 @@ export class Studio {
     else this.beside(tickets[0]);
   }
 
+  /** Draw every node of the trees, or fold them again. */
+  toggleFold() {
+    const folded = !this.panes[0].tree.folded;
+    for (const pane of this.panes) pane.tree.setFolded(folded);
+    this._foldState();
+  }
+
+  _foldState() {
+    this.foldButton.hidden = !this.panes.some((pane) => pane.tree.foldable);
+    this.foldButton.textContent = this.panes[0].tree.folded ? "All nodes" : "Fold";
+    this.foldButton.setAttribute("aria-pressed", String(!this.panes[0].tree.folded));
+  }
+
   toggleTable() {
     this.tabular = !this.tabular;
     this.tableButton.textContent = this.tabular ? "Tree" : "Table";
@@ -311,6 +361,7 @@ export class Studio {
     const pair = this.comparing,
       changed = () => this._draw();
     this.scope.classList.toggle("comparing", pair);
+    this.parts.get("stages").hidden = pair;
     this.scope.setAttribute("data-runs", this.panes.length);
     this.panes.forEach((pane, at) => pane.rename("ABCD"[at]));
     this.guide = pair
@@ -459,15 +510,18 @@ export class Studio {
   /** Another round is on view, in one pane or in both. */
   _moved(shown) {
     this.shown = shown;
+    this._foldState();
     if (!this.guide.follow) this.announce.textContent = this.guide.words;
     if (this.searchBox.value) this._search();
   }
 
   _describe() {
     const told = this.panes.map((pane) => aboutRun(pane.feed.header));
-    this.about.textContent = this.comparing ? "" : told[0];
     const header = this.panes[0].feed.header;
-    this.about.title = header ? `prompt: ${header.prompt}` : "";
+    this.about.replaceChildren(
+      ...(header ? [h("q", { title: header.prompt }, header.prompt)] : []),
+      h("span", {}, this.comparing ? "" : told[0]),
+    );
     this.panes.forEach((pane, at) => {
       pane.name.textContent = pane.feed.header ? pane.title : "";
       pane.name.title = told[at];
@@ -642,6 +696,10 @@ export class Studio {
       Enter: () => tree.round && this.active.inspect(this.active.row ?? tree.neighbour("here")),
       " ": () => this.togglePlay(),
       f: () => this._trees((each) => each.fit()),
+      u: () => {
+        tree.unfold(this.active.row);
+        this._foldState();
+      },
       a: () => this._trees((each) => each.frame(false)),
       "+": () => this._trees((each) => each.zoomBy(1.3)),
       "=": () => this._trees((each) => each.zoomBy(1.3)),

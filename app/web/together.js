@@ -439,7 +439,7 @@ class BandStrip {
     const here = this.tokens[place];
     pointAt(this.element, here?.box);
     if (!here) return;
-    const top = here.box.offsetTop - this.element.offsetTop,
+    const top = here.box.offsetTop,
       view = this.element;
     if (top < view.scrollTop) view.scrollTop = top - 8;
     const bottom = top + here.box.offsetHeight;

@@ -99,8 +99,17 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def open_form(page: Page, prefix: str = "ds") -> None:
+    """All settings of a form, below its bar."""
+    panel = page.locator(f"#{prefix}-panel")
+    if "open" not in (panel.get_attribute("class") or "").split():
+        page.locator(f"#{prefix}-open-settings").click()
+    expect(page.locator(f"#{prefix}-settings")).to_be_visible()
+
+
 def run(page: Page, prompt: str, budget: int = 64, wait: str = "done") -> None:
     page.locator(PROMPT).fill(prompt)
+    open_form(page)
     page.locator("#ds-budget label", has_text=re.compile(rf"^\s*{budget}\s*$")).click()
     page.locator("#ds-start").click()
     expect(state(page)).to_have_attribute("data-state", wait)
@@ -108,6 +117,7 @@ def run(page: Page, prompt: str, budget: int = 64, wait: str = "done") -> None:
 
 def choose(page: Page, title: str) -> None:
     """A method by its title; its options have come when the inputs are there."""
+    open_form(page)
     page.locator("#ds-method label", has_text=re.compile(rf"^\s*{title}\s*$")).click()
 
 
@@ -125,6 +135,7 @@ def tab(page: Page, name: str) -> None:
 def compare(page: Page, prompt: str, *titles: str, wait: str = "done") -> None:
     """Methods on one prompt, in the tab Compare, until all are done."""
     tab(page, "compare")
+    open_form(page, "ds-c")
     for letter, title in zip("abcd", (*titles, "none", "none")[:4], strict=False):
         pick(page, f"#ds-slot-{letter}", title)
     page.locator("#ds-c-prompt textarea").fill(prompt)
@@ -149,6 +160,8 @@ def at_round(number: int) -> re.Pattern[str]:
 
 
 def open_file(page: Page, path: Path, button: str = "#ds-open") -> None:
+    if button in ("#ds-open", "#ds-c-open"):
+        open_form(page, button[1:].removesuffix("-open"))
     with page.expect_file_chooser() as chosen:
         page.locator(button).click()
     chosen.value.set_files(path)

@@ -124,7 +124,7 @@ def test_search_help_fit_and_zoom(visit: Open):
     fitted = scene.get_attribute("transform")
     page.locator(".ds-tree").hover()
     page.mouse.wheel(0, 200)  # scrolls the page, and leaves the tree as it is
-    page.wait_for_function("scrollY > 0")
+    page.wait_for_timeout(100)
     expect(scene).to_have_attribute("transform", fitted or "")
     page.keyboard.down("Control")
     page.mouse.wheel(0, -400)
