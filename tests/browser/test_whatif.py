@@ -14,7 +14,7 @@ pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, Route, expect
 
 from app.view.rounds import round_view
-from tests.browser.steps import NODE, Open, open_file, tab, with_modules
+from tests.browser.steps import NODE, Open, from_menu, open_file, tab, with_modules
 from tests.fakes import make_round
 
 SCOPE = "#ds-w-scope"
@@ -152,7 +152,7 @@ def test_a_result_of_cost_takes_the_estimate_s_place(shown: Page, tmp_path: Path
 
 def test_what_comes_later_moves_no_button(visit: Open):
     page = visit()
-    saves = page.locator(SCOPE).get_by_role("button", name="Save this tree as SVG")
+    saves = page.locator(SCOPE).get_by_role("button", name="Fit the whole tree")
     best = page.locator(f"{SCOPE} .ds-best")
     held: list[Route] = []  # the curve comes when it is let in
 
@@ -212,14 +212,14 @@ def test_an_opened_text_takes_the_other_s_curves_away(browser: Browser):
 def test_the_simulated_draft_is_a_picture_and_a_graph(shown: Page):
     for form, sign in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
         with shown.expect_download() as saved:
-            shown.locator(SCOPE).get_by_role("button", name=f"Save this tree as {form}").click()
+            from_menu(shown.locator(SCOPE), f"Save this tree as {form}").click()
         assert Path(saved.value.path()).read_bytes().startswith(sign)
     for form, sign in (("dot", "digraph"), ("graphml", "graphml")):
         with shown.expect_download() as saved:
-            shown.locator(SCOPE).get_by_role("button", name=f"Save this draft as {form}").click()
+            from_menu(shown.locator(SCOPE), f"Save this draft as {form}").click()
         assert saved.value.suggested_filename == f"draftscope-ddtree-round-1.{form}"
         assert sign in Path(saved.value.path()).read_text()
     shown.route("**/component_server/**", lambda route: route.abort())
-    shown.locator(SCOPE).get_by_role("button", name="Save this draft as dot").click()
+    from_menu(shown.locator(SCOPE), "Save this draft as dot").click()
     beside = shown.locator(f"{SCOPE} header [role=alert]")
     expect(beside).to_have_text("not saved: the server did not answer")
