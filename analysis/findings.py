@@ -64,7 +64,7 @@ def findings(tables: Tables, by: By = "method") -> list[Finding]:
 
 def ends(tables: Tables, by: By = "method") -> list[Finding]:
     """What ended most walks."""
-    shares = causes.cause_shares(tables, "stops", by=by)
+    shares: Frame = causes.cause_shares(tables, "stops", by=by)
     found = []
     for label, rows in shares.groupby(by, observed=True):
         counts = Counter(dict(rows.groupby("cause", observed=True)["count"].sum()))
@@ -79,7 +79,7 @@ def ends(tables: Tables, by: By = "method") -> list[Finding]:
 
 def width(tables: Tables, by: By = "method") -> list[Finding]:
     """Whether the drafter's further candidates add anything."""
-    known = tables.positions[tables.positions[COVERAGE[0]].notna()]
+    known: Frame = tables.positions[tables.positions[COVERAGE[0]].notna()]
     found = []
     for label, rows in known.groupby(by, observed=True):
         curve = rows[list(COVERAGE)].mean().to_numpy()
@@ -109,7 +109,7 @@ def flat_from(coverage: Array) -> int | None:
 
 def depth(tables: Tables, by: By = "method") -> list[Finding]:
     """How far acceptance falls with depth, and whether walks used the whole of it."""
-    per_depth = acceptance.per_depth(tables, by=by)
+    per_depth: Frame = acceptance.per_depth(tables, by=by)
     found = []
     for label, rows in tables.rounds[tables.rounds["depths"] > 0].groupby(by, observed=True):
         n, whole = len(rows), int((rows["accepted"] == rows["depths"]).sum())
@@ -128,7 +128,7 @@ def depth(tables: Tables, by: By = "method") -> list[Finding]:
 
 def trust(tables: Tables, by: By = "method") -> list[Finding]:
     """Whether the mean path probability is within Wilson's 95 % interval of what was accepted."""
-    errors = reliability.calibration_error(tables, by=by)
+    errors: Frame = reliability.calibration_error(tables, by=by)
     found = []
     for row in errors[errors["event"] == "path"].itertuples() if len(errors) else ():
         if not row.nodes or math.isnan(row.bias):
@@ -147,8 +147,9 @@ def trust(tables: Tables, by: By = "method") -> list[Finding]:
 
 def sibling(tables: Tables, by: By = "method") -> list[Finding]:
     """What the target took where it first left the drafter's best tokens."""
+    missed: Frame = causes.first_mismatches(tables, by)
     found = []
-    for label, rows in causes.first_mismatches(tables, by).groupby(by, observed=True):
+    for label, rows in missed.groupby(by, observed=True):
         n = int(rows["count"].sum())
         second = int(rows.loc[(rows["rank"] == 2).fillna(False), "count"].sum())
         words = (

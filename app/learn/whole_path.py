@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from analysis.numbers import percent
 from app.learn.figures import CHOSEN, HOT, NAMES, NEW, bars, columns, marks_of, pairs, tree
 from app.learn.material import MAIN, WHOLE_PATH, Material
-from app.learn.words import Json, Wording, chapter, scene
+from app.learn.words import Json, Wording, chapter, plain, scene
 from core.rounds.round import Round
 
 LISTED = 5  # tokens of a list
@@ -80,7 +80,7 @@ def _after(record: Round, rows: Iterable[int], token: int) -> Json:
     words = Wording.of(record)
     lists = [
         bars(
-            "after " + words.path(row)["token"], words,
+            "after " + plain([words.path(row)]), words,
             pairs(record.candidates_after(row), LISTED), {token: CHOSEN},
         )
         for row in rows
