@@ -44,6 +44,8 @@ def tiles(page: Page):
 def test_a_text_is_open_at_once_and_sliders_answer(shown: Page):
     expect(shown.locator(f"{SCOPE} .ds-exact")).to_contain_text("exact for this text")
     expect(shown.locator(f"{SCOPE} {NODE}.root")).to_have_count(1)
+    texts = shown.get_by_label("Collected text", exact=True).and_(shown.locator("select"))
+    expect(texts.locator("option")).to_have_text(["fibonacci", "train journey", "walk in the rain"])
     budget = shown.get_by_role("slider", name="draft budget B")
     before = tiles(shown).first.inner_text()
     budget.focus()
@@ -182,7 +184,7 @@ FAKE = """async (round) => {
     server: {
       files: async () => ({ files: Object.keys(texts).map((name) => ({ name, title: name })) }),
       about: async ({ file }) => late(file, { model: "fake", prompt: texts[file], text: ["a", "b", "c", "d", "e"], methods }),
-      simulate: async ({ budget }) => ({ ...told(budget), round, starts: [0, 2] }),
+      simulate: async ({ budget }) => late("simulate", { ...told(budget), round, starts: [0, 2] }),
       curve: async () => ({ points: [told(1), told(16)], cost: null }),
     },
   });
@@ -206,6 +208,23 @@ def test_an_opened_text_takes_the_other_s_curves_away(browser: Browser):
     page.evaluate("window.held[0]()")
     expect(page.get_by_text("fake: the second text")).to_be_visible()
     expect(files).to_have_value("two")
+    page.close()
+
+
+def test_an_old_answer_is_dim_until_the_new_one_is_there(browser: Browser):
+    page = with_modules(browser.new_page())
+    page.evaluate(FAKE, round_view(make_round(), first=True))
+    body, stale = page.locator(".ds-below"), re.compile("ds-stale")
+    expect(page.locator(".ds-exact")).to_contain_text("✓ exact")
+    expect(body).not_to_have_class(stale)
+    page.evaluate("window.late = 'simulate'")
+    page.get_by_role("slider", name="draft budget B").press("ArrowRight")
+    page.wait_for_function("window.held.length === 1")
+    expect(body).to_have_class(stale)
+    expect(body).to_have_attribute("aria-busy", "true")
+    page.evaluate("window.late = null; window.held[0]()")
+    expect(body).not_to_have_class(stale)
+    expect(body).to_have_attribute("aria-busy", "false")
     page.close()
 
 

@@ -1,6 +1,8 @@
 // A block over time: positions across, steps down, a bracket for every model call.
 
 import { h, percent, plural, s } from "../dom.js";
+import { menu } from "../parts.js";
+import { picture, pictureButtons } from "../save.js";
 import { blockOf } from "./steps.js";
 import { saidOf } from "./words.js";
 
@@ -11,6 +13,7 @@ export class BlockGrid {
   constructor(onPick) {
     this.svg = s("svg", { class: "dn-grid", role: "img" });
     this.element = h("div", { class: "dn-grid-box" }, this.svg);
+    this.card = this._card();
     this.svg.addEventListener("click", (event) => {
       const row = event.target.closest("[data-step]");
       if (row) onPick(Number(row.getAttribute("data-step")));
@@ -18,6 +21,39 @@ export class BlockGrid {
     new ResizeObserver(
       () => this.run && this.element.clientWidth !== this.drawnWidth && this._draw(),
     ).observe(this.element);
+  }
+
+  _card() {
+    const name = () => `draftscope-block-${this.run.name.toLowerCase()}`,
+      draw = () => picture(this.svg),
+      save = menu("Save the grid", [pictureButtons("this grid", draw, name, "ds-small")]);
+    this.heading = h("h2", {});
+    this.note = h("p", { class: "dn-note" });
+    return h(
+      "section",
+      { class: "ds-card dn-card", "aria-label": "The block over time" },
+      h("header", {}, this.heading, h("span", { class: "ds-spring" }), save),
+      this.note,
+      this.element,
+    );
+  }
+
+  /** A run at a place of the text; undefined: there is none to show. */
+  draw(run, place) {
+    this.card.hidden = !run;
+    if (!run) return this.clear();
+    const at = Math.min(place, run.steps.length - 1),
+      step = run.steps[at];
+    const spent = `${plural(step.at + 1, "call")} for ${plural(at + 1, "step")}`;
+    this.heading.replaceChildren(
+      run.title,
+      h("small", {}, `block ${step.block + 1} · ${spent}${at < place ? " (no further)" : ""}`),
+    );
+    const calls = run.drafts
+      ? "Bracket: one model call; ✓: a call saved."
+      : "Every step is one model call.";
+    this.note.textContent = `Across: positions. Down: steps. ${calls}`;
+    this.show(run, at);
   }
 
   /** The block around step `place`; rows after it are not revealed yet. */

@@ -2,11 +2,9 @@
 // the same step, the draft graph of the call that decided it, and the ranking behind it. What is
 // shown is a function of (calls, place); the place is a denoising step, counted over the whole text.
 
-import { clear, h, plural } from "../dom.js";
+import { clear, h } from "../dom.js";
 import { answered } from "../feed.js";
 import { onGoTo, taken } from "../goto.js";
-import { menu } from "../parts.js";
-import { picture, pictureButtons } from "../save.js";
 import { GHOST } from "../tree.js";
 import { DraftCard } from "./draft.js";
 import { GraphCard } from "./graph.js";
@@ -61,7 +59,11 @@ export class DenoiseView {
       this.status.element,
       this.guide.element,
       this.text.element,
-      h("div", { class: "dn-grids" }, ...this.grids.map((grid, i) => this._gridCard(grid, i))),
+      h(
+        "div",
+        { class: "dn-grids" },
+        this.grids.map((grid) => grid.card),
+      ),
       h("div", { class: "dn-below" }, this.graph.element, this.ranking.element),
       h("details", { class: "dn-explained" }, words, wordList()),
       h("p", { class: "dn-keys ds-soft" }, KEYS),
@@ -69,22 +71,6 @@ export class DenoiseView {
       this.announce,
     );
     clear(element).append(this.scope);
-  }
-
-  _gridCard(grid, i) {
-    const name = () => `draftscope-block-${(this.shown[i] || this.main).name.toLowerCase()}`,
-      draw = () => picture(grid.svg),
-      save = menu("Save the grid", [pictureButtons("this grid", draw, name, "ds-small")]);
-    grid.heading = h("h2", {});
-    grid.note = h("p", { class: "dn-note" });
-    grid.card = h(
-      "section",
-      { class: "ds-card dn-card", "aria-label": "The block over time" },
-      h("header", {}, grid.heading, h("span", { class: "ds-spring" }), save),
-      grid.note,
-      grid.element,
-    );
-    return grid.card;
   }
 
   // ── what comes from the server ─────────────────────────────────────────────────────────────
@@ -245,27 +231,10 @@ export class DenoiseView {
       at = main.steps.indexOf(step);
     this._mark();
     this.text.draw(main, place);
-    this.grids.forEach((grid, i) => this._drawGrid(grid, shown[i], place));
+    this.grids.forEach((grid, i) => grid.draw(shown[i], place));
     this.graph.draw(main, step);
     this.ranking.show(main.calls[step.at], step, main.known(step), at);
     this.announce.textContent = playing ? "" : `Step ${at + 1}: ${saidOf(step)}`;
-  }
-
-  _drawGrid(grid, run, place) {
-    grid.card.hidden = !run;
-    if (!run) return grid.clear();
-    const at = Math.min(place, run.steps.length - 1),
-      step = run.steps[at];
-    const spent = `${plural(step.at + 1, "call")} for ${plural(at + 1, "step")}`;
-    grid.heading.replaceChildren(
-      run.title,
-      h("small", {}, `block ${step.block + 1} · ${spent}${at < place ? " (no further)" : ""}`),
-    );
-    const calls = run.drafts
-      ? "Bracket: one model call; ✓: a call saved."
-      : "Every step is one model call.";
-    grid.note.textContent = `Across: positions. Down: steps. ${calls}`;
-    grid.show(run, at);
   }
 
   // ── keys ───────────────────────────────────────────────────────────────────────────────────
