@@ -3,6 +3,7 @@ import { test } from "node:test";
 import { Player } from "../../app/web/denoise/player.js";
 import { blockOf, callEdge, stepsOf, stepsPart, textAt } from "../../app/web/denoise/steps.js";
 import { actOf, isTyping } from "../../app/web/learn/keys.js";
+import { gigabytes } from "../../app/web/learn/lanes.js";
 import { countsOf } from "../../app/web/whatif/curves.js";
 import { cameOf, roundAt } from "../../app/web/whatif/draft.js";
 
@@ -134,4 +135,13 @@ test("what is typed into keeps its keys", () => {
   assert.equal(at("BUTTON", "ArrowRight"), false);
   assert.equal(at("DIV", "a"), false);
   assert.equal(at("DIV", "a", { ctrlKey: true }), true);
+});
+
+test("bytes that were loaded are megabytes, then gigabytes", () => {
+  assert.deepEqual([0, 538060032, 999.4e6, 23 * 538060032].map(gigabytes), [
+    "0 MB",
+    "538 MB",
+    "999 MB",
+    "12.4 GB",
+  ]);
 });
