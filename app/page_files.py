@@ -1,4 +1,4 @@
-"""The page's files: modules of script and stylesheets in ``app/web``.
+"""The page's files: modules of script and stylesheets in ``app/web`` and its folders.
 
 The studio serves them as they are. The offline file and a notebook's frame cannot load modules
 from disk, so there they are joined into one script. Nothing is fetched from anywhere else.
@@ -6,20 +6,24 @@ from disk, so there they are joined into one script. Nothing is fetched from any
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 WEB = Path(__file__).resolve().parent / "web"
-STYLES = ("studio.css", "save.css")
-TAB_STYLES = ("learn.css", "denoise.css")
+STYLES = ("studio.css", "plots.css", "save.css")
+LEARN_STYLES = tuple(f"learn/{name}.css" for name in ("view", "companions", "tables", "sizes"))
+TAB_STYLES = (
+    "lab.css", *LEARN_STYLES, *(f"denoise/{name}.css" for name in ("view", "grid", "graph")),
+)  # fmt: skip
 
-_IMPORT = re.compile(r'^import \{[^}]*\} from "\./([a-z-]+\.js)";\n', re.MULTILINE)
+_IMPORT = re.compile(r'^import \{[^}]*\} from "(\.\.?/[a-z/-]+\.js)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const|let)\b)", re.MULTILINE)
 
 
 def modules(entry: str) -> list[str]:
-    """A module and all that it imports, each after those it imports itself."""
+    """A module and all that it imports, each after those it imports itself, by path below WEB."""
     found: list[str] = []
     waiting = [(entry, False)]
     seen: set[str] = set()
@@ -30,7 +34,9 @@ def modules(entry: str) -> list[str]:
         elif name not in seen:
             seen.add(name)
             waiting.append((name, True))
-            needs = _IMPORT.findall(_read(name))
+            folder = posixpath.dirname(name)
+            written = _IMPORT.findall(_read(name))
+            needs = [posixpath.normpath(posixpath.join(folder, each)) for each in written]
             waiting += [(each, False) for each in reversed(needs)]
     return found
 

@@ -1,17 +1,17 @@
 // What is run when a component of the page is there, by its name. `page` is what Gradio gives it:
 // {element, props, server, watch}, and {running, settled}, which tell Python that it works or rests.
 
-import { Calibration } from "./calibration.js";
-import { DenoiseView } from "./denoise.js";
+import { Calibration } from "./calibration/view.js";
+import { DenoiseView } from "./denoise/view.js";
 import { h } from "./dom.js";
 import { answered } from "./feed.js";
 import { formAbove } from "./form.js";
 import { onGoTo } from "./goto.js";
-import { Learn } from "./learn.js";
+import { Learn } from "./learn/view.js";
 import { readLink } from "./link.js";
 import { Studio } from "./studio.js";
 import { restoreTheme } from "./theme.js";
-import { WhatIf } from "./whatif.js";
+import { WhatIf } from "./whatif/view.js";
 
 export const MOUNTS = {
   /** The tab Run is there from the start, so it also opens the other tabs when somebody asks for one. */

@@ -41,6 +41,15 @@ def with_modules(page: Page, at: str = "", style: str = "") -> Page:
     return page
 
 
+def from_menu(place: Page | Locator, name: str, at: int = 0) -> Locator:
+    """A button behind a "⋯", which is opened if it is not."""
+    made = place.get_by_role("button", name=name, include_hidden=True).nth(at)
+    menu = made.locator("xpath=ancestor::details[1]")
+    if menu.get_attribute("open") is None:
+        menu.locator("summary").click()
+    return made
+
+
 def watch(page: Page, faults: list[str], is_own: Callable[[str], bool]) -> Page:
     """Note what must not happen in a page: an error, a dialog, a request that leaves it."""
 
