@@ -141,6 +141,7 @@ def method_named(name, sampling):
     part, _, builder = name.partition("+")
     drafters = {
         "dflash": lambda: toys.dflash_drafter(),
+        "sliding": lambda: toys.dflash_drafter(sliding=(True, False), window=6),
         "treeflash": lambda: toys.treeflash_drafter(),
         "dart": lambda: toys.dart_drafter(),
         "dart reduced": lambda: toys.dart_drafter(head=toys.dart_head(range(0, 48, 2))),
@@ -182,7 +183,7 @@ METHODS = (
 OTHERS = (
     "noisy+continuity", "noisy+continuity without grams", "conditional+chain",
     "conditional+opt-tree 0.3", "adversarial conditional+best-first", "dart reduced+best-first",
-    "treeflash+continuity",
+    "treeflash+continuity", "sliding+best-first",
 )  # fmt: skip
 SILENT = ("pld+chain", "lookahead+best-first")  # these draft nothing in some rounds
 SHORT_RULES = {"greedy": GREEDY, "hot": HOT}

@@ -469,10 +469,10 @@ def _randomised(made, seed: int, dtype):
     return made.to(dtype).eval().requires_grad_(False)
 
 
-def dflash_drafter(family: str = "llama", seed: int = 0) -> DFlashDrafter:
+def dflash_drafter(family: str = "llama", seed: int = 0, **changes) -> DFlashDrafter:
     owner = model(family)
     return DFlashDrafter(
-        dflash_model(seed), owner.get_input_embeddings(), owner.get_output_embeddings()
+        dflash_model(seed, **changes), owner.get_input_embeddings(), owner.get_output_embeddings()
     )
 
 

@@ -10,7 +10,7 @@ b block size (L = b − 1 drafted depths), H query heads, G key/value heads, D h
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,20 @@ from core.models.layers import (
     Shape,
 )
 
+FULL, SLIDING = "full_attention", "sliding_attention"  # kinds of layers
+# What some checkpoints do to embeddings and logits, and the values that do nothing.
+SCALES = {"input_embedding_scale": 1, "output_multiplier": 1, "final_logit_softcapping": 0}
 Embed = Callable[[Tensor], Tensor]  # token ids [...] → the target's embeddings [..., h]
 
 
 @dataclass(frozen=True)
 class DFlashConfig:
-    """The fields of a published ``config.json`` that decide the drafter's shape."""
+    """The fields of a published ``config.json`` that decide the drafter's shape.
+
+    sliding  which layers see a window; (): none
+    window   the tokens that a row of these layers sees, itself included
+    causal   whether a row sees only the rows before it in its block; None: in sliding layers
+    """
 
     hidden_size: int
     intermediate_size: int
@@ -49,6 +57,9 @@ class DFlashConfig:
     num_target_layers: int
     target_layer_ids: tuple[int, ...]
     mask_token_id: int
+    sliding: tuple[bool, ...] = ()
+    window: int = 0
+    causal: bool | None = None
     rms_norm_eps: float = 1e-6
     rope: Rope = PLAIN_ROPE
     attention_bias: bool = False
@@ -71,8 +82,14 @@ class DFlashConfig:
 
     @property
     def shape(self) -> Shape:
-        """The shape of its layers."""
+        """The sizes that its layers share."""
         return Shape.of(self, self.hidden_size, bias=self.attention_bias)
+
+    def layer_shape(self, layer: int) -> Shape:
+        """The shape of one layer, counted from 0."""
+        sliding = bool(self.sliding) and self.sliding[layer]
+        causal = sliding if self.causal is None else self.causal
+        return replace(self.shape, causal=causal, window=self.window if sliding else 0)
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> DFlashConfig:
@@ -82,7 +99,11 @@ class DFlashConfig:
         kind: it would draft, but not what it was trained to.
         """
         inner = raw.get("dflash_config") or {}
-        _check_layers(raw, inner)
+        if (act := raw.get("hidden_act", "silu")) != "silu":
+            raise UserError(f"a DFlash drafter with the activation {act!r} is not supported")
+        for name, plain in SCALES.items():
+            if {**raw, **inner}.get(name) not in (None, plain):
+                raise UserError(f"a DFlash drafter with {name} is not supported")
         try:
             heads, layers = raw["num_attention_heads"], raw["num_hidden_layers"]
             of_target = raw["num_target_layers"]
@@ -94,12 +115,13 @@ class DFlashConfig:
                 num_key_value_heads=raw.get("num_key_value_heads") or heads,
                 head_dim=raw.get("head_dim") or raw["hidden_size"] // heads,
                 vocab_size=raw["vocab_size"],
-                block_size=raw["block_size"],
+                block_size=inner.get("block_size") or raw["block_size"],
                 num_target_layers=of_target,
                 target_layer_ids=tuple(
                     inner.get("target_layer_ids") or default_layer_ids(of_target, layers)
                 ),
                 mask_token_id=inner["mask_token_id"],
+                **_attention(raw, inner, layers),
                 rms_norm_eps=raw.get("rms_norm_eps", 1e-6),
                 rope=Rope.of(raw),
                 attention_bias=raw.get("attention_bias", False),
@@ -112,6 +134,8 @@ class DFlashConfig:
         """The published form: a Qwen3 config with DFlash's own fields."""
         plain = asdict(self)
         extra, _ = plain.pop("extra"), plain.pop("rope")
+        sliding = plain.pop("sliding") or (False,) * self.num_hidden_layers
+        window, causal = plain.pop("window"), plain.pop("causal")
         inner = {
             "target_layer_ids": list(plain.pop("target_layer_ids")),
             "mask_token_id": plain.pop("mask_token_id"),
@@ -121,9 +145,11 @@ class DFlashConfig:
             "model_type": "qwen3",
             "hidden_act": "silu",
             "attention_dropout": 0.0,
-            "layer_types": ["full_attention"] * self.num_hidden_layers,
+            "layer_types": [(FULL, SLIDING)[slides] for slides in sliding],
             "tie_word_embeddings": False,
-            "use_sliding_window": False,
+            "use_sliding_window": window > 0,
+            **({"sliding_window": window} if window else {}),
+            **({} if causal is None else {"is_causal": causal}),
             "dtype": "bfloat16",
             "rope_parameters": self.rope.to_json(),
             "rope_theta": self.rope.theta,
@@ -133,13 +159,25 @@ class DFlashConfig:
         }
 
 
-def _check_layers(raw: dict[str, Any], inner: dict[str, Any]) -> None:
-    """Raises UserError for layers other than full attention and SiLU."""
-    kinds = set(raw.get("layer_types") or ())
-    if kinds - {"full_attention"} or raw.get("use_sliding_window") or inner.get("use_swa"):
-        raise UserError("a DFlash drafter whose layers see a sliding window is not supported")
-    if (act := raw.get("hidden_act", "silu")) != "silu":
-        raise UserError(f"a DFlash drafter with the activation {act!r} is not supported")
+def _attention(raw: dict[str, Any], inner: dict[str, Any], layers: int) -> dict[str, Any]:
+    """What the layers see. Sliding ones are causal in the block unless the config says otherwise,
+    and those of ``use_swa`` are not. Raises UserError for layers of another kind.
+    """
+    first = raw.get("max_window_layers", 28) if raw.get("use_sliding_window") else layers
+    kinds = raw.get("layer_types") or [(FULL, SLIDING)[i >= first] for i in range(layers)]
+    if len(kinds) != layers or set(kinds) - {FULL, SLIDING}:
+        raise UserError("a DFlash drafter with layers of other kinds is not supported")
+    sliding = tuple(kind == SLIDING for kind in kinds)
+    told = (raw.get("is_causal"), inner.get("causal"), inner.get("causal_head"))
+    causal = next((bool(value) for value in told if value is not None), None)
+    if inner.get("use_swa") and not any(sliding):
+        sliding, causal = (True,) * layers, bool(causal)
+    if not any(sliding):
+        return {"causal": causal}
+    window = inner.get("swa_window_size") or raw.get("sliding_window")
+    if type(window) is not int or window < 1:
+        raise UserError("the DFlash config has sliding layers, but no window")
+    return {"sliding": sliding, "window": window, "causal": causal}
 
 
 def default_layer_ids(num_target_layers: int, num_draft_layers: int) -> tuple[int, ...]:
@@ -151,9 +189,9 @@ def default_layer_ids(num_target_layers: int, num_draft_layers: int) -> tuple[in
 
 
 class Layer(nn.Module):
-    def __init__(self, config: DFlashConfig):
+    def __init__(self, config: DFlashConfig, number: int):
         super().__init__()
-        self.self_attn = Attention(config.shape)
+        self.self_attn = Attention(config.layer_shape(number))
         self.mlp = MLP(config.shape)
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
@@ -172,7 +210,7 @@ class DFlashModel(nn.Module):
         super().__init__()
         self.config = config
         c = config
-        self.layers = nn.ModuleList(Layer(c) for _ in range(c.num_hidden_layers))
+        self.layers = nn.ModuleList(Layer(c, i) for i in range(c.num_hidden_layers))
         self.norm = RMSNorm(c.hidden_size, c.rms_norm_eps)
         self.fc = nn.Linear(len(c.target_layer_ids) * c.hidden_size, c.hidden_size, bias=False)
         self.hidden_norm = RMSNorm(c.hidden_size, c.rms_norm_eps)
@@ -195,12 +233,19 @@ class DFlashModel(nn.Module):
     ) -> Tensor:
         """Block embeddings [A, b, h] at positions [A, b] → the residual stream [A, b, h].
 
-        ``norm`` is not applied: TreeFlash's head reads the stream before and after it.
+        ``visible`` bool [A, T]: the context rows that a block sees, of those in its window; None:
+        all. A row's number is its position. ``norm`` is not applied: TreeFlash's head reads the
+        stream before and after it.
         """
-        rotary = self.rotary(positions.reshape(-1), block.dtype)
+        rotary, config = self.rotary(positions.reshape(-1), block.dtype), self.config
+        near = visible
+        if config.window:  # the cache holds the whole context: what a window has left is masked
+            columns = torch.arange(context[0].rows, device=positions.device)
+            near = positions[..., None] - columns < config.window
+            near = near if visible is None else near & visible[:, None]
         x = block
-        for layer, far in zip(self.layers, context, strict=True):
-            x = layer(x, far, rotary, visible)
+        for number, (layer, far) in enumerate(zip(self.layers, context, strict=True)):
+            x = layer(x, far, rotary, near if config.layer_shape(number).window else visible)
         return x
 
     def rows_at(self, embed: Embed, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor:
