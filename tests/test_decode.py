@@ -45,6 +45,7 @@ def drafter_named(name, sampling, family="llama"):
     return {
         "random": lambda: toys.RandomDrafter(),
         "oracle": lambda: toys.OracleDrafter(text),
+        "eagle2": lambda: toys.feature_drafter(),
         "eagle3": lambda: toys.eagle_drafter(),
         "medusa": lambda: toys.medusa_drafter(),
         "hydra": lambda: toys.hydra_drafter(),
@@ -145,6 +146,7 @@ def method_named(name, sampling):
         "treeflash": lambda: toys.treeflash_drafter(),
         "dart": lambda: toys.dart_drafter(),
         "dart reduced": lambda: toys.dart_drafter(head=toys.dart_head(range(0, 48, 2))),
+        "eagle2": lambda: toys.feature_drafter(),
         "eagle3": lambda: toys.eagle_drafter(),
         "medusa": lambda: toys.medusa_drafter(),
         "hydra": lambda: toys.hydra_drafter(),
@@ -178,7 +180,7 @@ METHODS = (
     "sps+sampled-chain", "sps+best-first", "lookahead+best-first",
     "dflash+cost-aware", "path+cost-aware",
     "path+best-first", "path+opt-tree", "path+chain", "path+eagle2", "eagle3+eagle2",
-    "eagle3+best-first", "medusa+static", "hydra+best-first", "hydra+static",
+    "eagle2+eagle2", "eagle3+best-first", "medusa+static", "hydra+best-first", "hydra+static",
 )  # fmt: skip
 OTHERS = (
     "noisy+continuity", "noisy+continuity without grams", "conditional+chain",

@@ -47,6 +47,7 @@ from core.methods.dart.model import DartConfig, DartModel, Head, feature_layers
 from core.methods.dart.search import ContinuitySearch
 from core.methods.dflash.drafter import DFlashDrafter
 from core.methods.dflash.model import DFlashConfig, DFlashModel
+from core.methods.eagle2.model import FeatureConfig, FeatureModel
 from core.methods.eagle3 import EagleOptions
 from core.methods.eagle3.drafter import EagleDrafter
 from core.methods.eagle3.model import EagleConfig, EagleModel
@@ -587,6 +588,17 @@ def eagle_drafter(
     layers = config.feature_layers(4)
     options = EagleOptions(5, temperature)
     return EagleDrafter(made, model(family).get_input_embeddings(), head, layers, ids, options)
+
+
+def feature_drafter(
+    family: str = "llama", seed: int = 0, temperature: float = 1.0, dtype=torch.float64, **changes
+) -> EagleDrafter:
+    """A random layer of EAGLE-1, five tokens deep."""
+    config = FeatureConfig(**(vars(eagle_config()) | changes))
+    made = _randomised(FeatureModel(config), seed + 600, dtype)
+    owner, options = model(family), EagleOptions(5, temperature)
+    parts = owner.get_input_embeddings(), owner.get_output_embeddings()
+    return EagleDrafter(made, *parts, config.feature_layers(4), None, options)
 
 
 def medusa_drafter(family: str = "llama", seed: int = 0, own: bool = False) -> MedusaDrafter:

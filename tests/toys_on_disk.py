@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from core.methods.dart import model as dart
 from core.methods.dflash import model as dflash
+from core.methods.eagle2 import model as eagle2
 from core.methods.eagle3 import model as eagle3
 from core.methods.hydra import model as hydra
 from core.methods.medusa import model as medusa
@@ -45,6 +46,7 @@ def save_toys(folder: Path) -> tuple[Path, Path]:
     PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(draft)
     eagle = toys.eagle_drafter(draft_vocab_size=BYTES, **sizes).model
     eagle3.save(WithHead(eagle, None, None), folder / "eagle3")
+    eagle2.FORM.save_model(toys.feature_drafter(**sizes).model, folder / "eagle2")
     medusa.FORM.save_model(toys.medusa_drafter().model, folder / "medusa")
     hydra.FORM.save_model(toys.hydra_drafter().model, folder / "hydra")
     text = list(b"the cat sat on the mat and the cat sat on the hat")

@@ -9,22 +9,13 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
-from core import ASSETS
 from core.errors import UserError
 from core.files import sha256
 from core.methods.method import DrafterInfo, lazy
-from core.methods.registry import find_drafter
-from core.models import checkpoint, embedded
+from core.methods.registry import find_drafter, shipped
+from core.models import checkpoint
 from core.models.hub import WEIGHTS, Source
 from core.models.language import Language
-
-
-def shipped(kind: str, target: str) -> Path | None:
-    """The checkpoint of this kind that ships for the target of this name, if one does."""
-    if target != embedded.NAME:  # other names are paths and hub ids: never joined to ours
-        return None
-    folder = ASSETS / "models" / target / kind
-    return folder if (folder / "config.json").is_file() else None
 
 
 def drafter_folder(kind: str, language: Language, folder: Path | None) -> Path:
