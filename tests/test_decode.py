@@ -143,6 +143,8 @@ def method_named(name, sampling):
     drafters = {
         "dflash": lambda: toys.dflash_drafter(),
         "sliding": lambda: toys.dflash_drafter(sliding=(True, False), window=6),
+        "dspark": lambda: toys.dspark_drafter(),
+        "dflash2": lambda: toys.dflash2_drafter(),
         "treeflash": lambda: toys.treeflash_drafter(),
         "dart": lambda: toys.dart_drafter(),
         "dart reduced": lambda: toys.dart_drafter(head=toys.dart_head(range(0, 48, 2))),
@@ -181,6 +183,7 @@ METHODS = (
     "dflash+cost-aware", "path+cost-aware",
     "path+best-first", "path+opt-tree", "path+chain", "path+eagle2", "eagle3+eagle2",
     "eagle2+eagle2", "eagle3+best-first", "medusa+static", "hydra+best-first", "hydra+static",
+    "dspark+chain", "dspark+best-first", "dflash2+chain", "dflash2+best-first",
 )  # fmt: skip
 OTHERS = (
     "noisy+continuity", "noisy+continuity without grams", "conditional+chain",

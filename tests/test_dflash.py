@@ -88,7 +88,8 @@ def residual_rows(config, w, features, block):
     x = block
     for number in range(config.num_hidden_layers):
         layer = {k.removeprefix(f"layers.{number}."): v for k, v in w.items()}
-        normed = norm(x, layer["input_layernorm.weight"], eps)
+        plain = norm(x, layer["input_layernorm.weight"], eps)
+        normed = convolved(plain, plain, layer, "attention_conv", 0)
         source = torch.cat([context, normed])
         out = torch.zeros(len(x), config.num_attention_heads, width, dtype=x.dtype)
         for head in range(config.num_attention_heads):
@@ -104,9 +105,29 @@ def residual_rows(config, w, features, block):
             odds = query @ key.T / math.sqrt(width)
             odds[torch.tensor(unseen(config, number, count, len(x)))] = -math.inf
             out[:, head] = odds.softmax(-1) @ value
-        x = x + out.flatten(1) @ layer["self_attn.o_proj.weight"].T
-        x = x + mlp(norm(x, layer["post_attention_layernorm.weight"], eps), layer)
+        out = out.flatten(1) @ layer["self_attn.o_proj.weight"].T
+        x = x + convolved(out, plain, layer, "attention_conv", 1)
+        plain = norm(x, layer["post_attention_layernorm.weight"], eps)
+        out = mlp(convolved(plain, plain, layer, "mlp_conv", 0), layer)
+        x = x + convolved(out, plain, layer, "mlp_conv", 1)
     return x
+
+
+def convolved(x, plain, layer, name, side):
+    """DFlash 2's convolution of the rows of a block, tap by tap; without one, the rows."""
+    if f"{name}.base_kernel" not in layer:
+        return x
+    base = layer[f"{name}.base_kernel"]
+    taps, width = base.shape[1:]
+    moved = (plain @ layer[f"{name}.kernel_projection.weight"].T).view(len(x), 2, taps, -1)
+    out = torch.zeros_like(x)
+    for row in range(len(x)):
+        for tap in range(min(taps, row + 1)):
+            for channel in range(width):
+                group = channel * moved.shape[-1] // width
+                kernel = base[side, tap, channel] + moved[row, side, tap, group]
+                out[row, channel] += kernel * x[row - tap, channel]
+    return out
 
 
 def unseen(config, number, count, size):
@@ -249,6 +270,7 @@ def test_blocks_side_by_side_equal_blocks_alone(mask):
 BATCHED = [
     *(toys.dflash_drafter, toys.treeflash_drafter, toys.dart_drafter, toys.medusa_drafter),
     *(toys.eagle_drafter, toys.feature_drafter, toys.hydra_drafter),
+    *(toys.dspark_drafter, toys.dflash2_drafter),
 ]
 
 

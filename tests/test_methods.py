@@ -56,8 +56,17 @@ def defaults(method: Method) -> Options:
 
 
 def test_every_listed_name_is_declared_in_its_home():
-    first = ["ar", "dflash", "ddtree", "caddtree", "treeflash", "dart", "pld", "sps"]
-    assert list(METHODS) == [*first, "lookahead", "eagle2", "eagle3", "medusa", "hydra"]
+    first = ["ar", "dflash", "ddtree", "caddtree", "treeflash", "dspark", "dflash2", "dart"]
+    assert list(METHODS) == [
+        *first,
+        "pld",
+        "sps",
+        "lookahead",
+        "eagle2",
+        "eagle3",
+        "medusa",
+        "hydra",
+    ]
     for name, method in listed().items():
         assert find(name) is built_in(name) is method
         assert method.title and method.about and 1 <= method.budget <= 1024
@@ -74,7 +83,7 @@ def test_what_a_model_can_run_by_default_needs_weights_that_are_known(tmp_path):
     assert every == tuple(METHODS)
     assert bare == ("ar", "ddtree", "pld", "lookahead"), "and the default"
     shipped = runnable("smollm2-135m")
-    assert set(every) - set(shipped) == {"eagle2"}
+    assert set(every) - set(shipped) == {"eagle2", "dspark", "dflash2"}
     (tmp_path / "p.toml").write_text('[m]\ntarget = "x/y"\ndrafters.eagle2 = "a/b"\n')
     assert set(runnable(str(tmp_path / "p.toml"))) - set(bare) == {"eagle2"}
 
@@ -174,6 +183,8 @@ def test_a_method_may_change_its_parts_defaults():
 TOYS = {
     "dflash": toys.dflash_drafter,
     "treeflash": toys.treeflash_drafter,
+    "dspark": toys.dspark_drafter,
+    "dflash2": toys.dflash2_drafter,
     "dart": toys.dart_drafter,
     "pld": toys.pld_drafter,
     "sps": toys.sps_drafter,

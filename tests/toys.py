@@ -47,6 +47,11 @@ from core.methods.dart.model import DartConfig, DartModel, Head, feature_layers
 from core.methods.dart.search import ContinuitySearch
 from core.methods.dflash.drafter import DFlashDrafter
 from core.methods.dflash.model import DFlashConfig, DFlashModel
+from core.methods.dflash2.drafter import DFlash2Drafter
+from core.methods.dflash2.model import DFlash2Config, DFlash2Model
+from core.methods.dspark import DSparkOptions
+from core.methods.dspark.drafter import DSparkDrafter
+from core.methods.dspark.model import DSparkConfig, DSparkModel
 from core.methods.eagle2.model import FeatureConfig, FeatureModel
 from core.methods.eagle3 import EagleOptions
 from core.methods.eagle3.drafter import EagleDrafter
@@ -475,6 +480,33 @@ def dflash_drafter(family: str = "llama", seed: int = 0, **changes) -> DFlashDra
     return DFlashDrafter(
         dflash_model(seed, **changes), owner.get_input_embeddings(), owner.get_output_embeddings()
     )
+
+
+def dspark_model(seed: int = 0, dtype=torch.float64, **changes) -> DSparkModel:
+    """Blocks of 8 with both heads."""
+    own = {"markov_rank": 6, "enable_confidence_head": True, "confidence_head_with_markov": True}
+    config = DSparkConfig(**(vars(dflash_config()) | own | changes))
+    return _randomised(DSparkModel(config), seed + 700, dtype)
+
+
+def dspark_drafter(seed: int = 0, confidence: float = 0.0, **changes) -> DSparkDrafter:
+    owner, options = model(), DSparkOptions(confidence)
+    parts = owner.get_input_embeddings(), owner.get_output_embeddings()
+    return DSparkDrafter(dspark_model(seed, **changes), *parts, options)
+
+
+def dflash2_model(seed: int = 0, dtype=torch.float64, **changes) -> DFlash2Model:
+    """Blocks of 8, convolutions over groups of 8 channels, 5 tokens for the selector."""
+    own = {"selector_rank": 6, "selector_top_k": 5, "conv_group_size": 8}
+    own |= {"sliding": (True, True), "window": 6, "causal": False}
+    config = DFlash2Config(**(vars(dflash_config()) | own | changes))
+    return _randomised(DFlash2Model(config), seed + 800, dtype)
+
+
+def dflash2_drafter(seed: int = 0, temperature: float = 1.0, **changes) -> DFlash2Drafter:
+    owner = model()
+    parts = owner.get_input_embeddings(), owner.get_output_embeddings()
+    return DFlash2Drafter(dflash2_model(seed, **changes), *parts, temperature)
 
 
 def treeflash_model(

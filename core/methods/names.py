@@ -12,6 +12,8 @@ METHODS = {
     "ddtree": "core.methods.ddtree:METHOD",
     "caddtree": "core.methods.caddtree:METHOD",
     "treeflash": "core.methods.treeflash:METHOD",
+    "dspark": "core.methods.dspark:METHOD",
+    "dflash2": "core.methods.dflash2:METHOD",
     "dart": "core.methods.dart:METHOD",
     "pld": "core.methods.pld:METHOD",
     "sps": "core.methods.sps:METHOD",
@@ -24,6 +26,8 @@ METHODS = {
 DRAFTERS = {
     "dflash": "core.methods.dflash:DRAFTER",
     "treeflash": "core.methods.treeflash:DRAFTER",
+    "dspark": "core.methods.dspark:DRAFTER",
+    "dflash2": "core.methods.dflash2:DRAFTER",
     "dart": "core.methods.dart:DRAFTER",
     "pld": "core.methods.pld:DRAFTER",
     "sps": "core.methods.sps:DRAFTER",

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -65,11 +65,17 @@ class DFlashConfig:
     attention_bias: bool = False
     max_position_embeddings: int = 40960
     extra: dict[str, Any] = field(default_factory=dict, compare=False)
+    architecture: ClassVar[str] = "DFlashDraftModel"
+
+    @property
+    def first_row(self) -> int:
+        """The first row of a block that predicts: not the root's own."""
+        return 1
 
     @property
     def max_depth(self) -> int:
         """L, the number of drafted depths."""
-        return self.block_size - 1
+        return self.block_size - self.first_row
 
     @property
     def of_target(self) -> dict[str, int]:
@@ -98,11 +104,11 @@ class DFlashConfig:
         Raises UserError when a field that has no default is missing, or for a layer of another
         kind: it would draft, but not what it was trained to.
         """
-        inner = raw.get("dflash_config") or {}
+        inner = {**raw, **(raw.get("dflash_config") or {})}
         if (act := raw.get("hidden_act", "silu")) != "silu":
             raise UserError(f"a DFlash drafter with the activation {act!r} is not supported")
         for name, plain in SCALES.items():
-            if {**raw, **inner}.get(name) not in (None, plain):
+            if inner.get(name) not in (None, plain):
                 raise UserError(f"a DFlash drafter with {name} is not supported")
         try:
             heads, layers = raw["num_attention_heads"], raw["num_hidden_layers"]
@@ -115,13 +121,13 @@ class DFlashConfig:
                 num_key_value_heads=raw.get("num_key_value_heads") or heads,
                 head_dim=raw.get("head_dim") or raw["hidden_size"] // heads,
                 vocab_size=raw["vocab_size"],
-                block_size=inner.get("block_size") or raw["block_size"],
+                block_size=inner["block_size"],
                 num_target_layers=of_target,
                 target_layer_ids=tuple(
                     inner.get("target_layer_ids") or default_layer_ids(of_target, layers)
                 ),
                 mask_token_id=inner["mask_token_id"],
-                **_attention(raw, inner, layers),
+                **_attention(inner, layers),
                 rms_norm_eps=raw.get("rms_norm_eps", 1e-6),
                 rope=Rope.of(raw),
                 attention_bias=raw.get("attention_bias", False),
@@ -141,7 +147,7 @@ class DFlashConfig:
             "mask_token_id": plain.pop("mask_token_id"),
         }
         return {
-            "architectures": ["DFlashDraftModel"],
+            "architectures": [self.architecture],
             "model_type": "qwen3",
             "hidden_act": "silu",
             "attention_dropout": 0.0,
@@ -159,7 +165,7 @@ class DFlashConfig:
         }
 
 
-def _attention(raw: dict[str, Any], inner: dict[str, Any], layers: int) -> dict[str, Any]:
+def _attention(raw: dict[str, Any], layers: int) -> dict[str, Any]:
     """What the layers see. Sliding ones are causal in the block unless the config says otherwise,
     and those of ``use_swa`` are not. Raises UserError for layers of another kind.
     """
@@ -168,13 +174,13 @@ def _attention(raw: dict[str, Any], inner: dict[str, Any], layers: int) -> dict[
     if len(kinds) != layers or set(kinds) - {FULL, SLIDING}:
         raise UserError("a DFlash drafter with layers of other kinds is not supported")
     sliding = tuple(kind == SLIDING for kind in kinds)
-    told = (raw.get("is_causal"), inner.get("causal"), inner.get("causal_head"))
+    told = (raw.get("is_causal"), raw.get("causal"), raw.get("causal_head"))
     causal = next((bool(value) for value in told if value is not None), None)
-    if inner.get("use_swa") and not any(sliding):
+    if raw.get("use_swa") and not any(sliding):
         sliding, causal = (True,) * layers, bool(causal)
     if not any(sliding):
         return {"causal": causal}
-    window = inner.get("swa_window_size") or raw.get("sliding_window")
+    window = raw.get("swa_window_size") or raw.get("sliding_window")
     if type(window) is not int or window < 1:
         raise UserError("the DFlash config has sliding layers, but no window")
     return {"sliding": sliding, "window": window, "causal": causal}
@@ -206,11 +212,13 @@ class Layer(nn.Module):
 class DFlashModel(nn.Module):
     """The network alone: features and block embeddings in, hidden rows for the head out."""
 
+    layer: type[Layer] = Layer
+
     def __init__(self, config: DFlashConfig):
         super().__init__()
         self.config = config
         c = config
-        self.layers = nn.ModuleList(Layer(c, i) for i in range(c.num_hidden_layers))
+        self.layers = nn.ModuleList(self.layer(c, i) for i in range(c.num_hidden_layers))
         self.norm = RMSNorm(c.hidden_size, c.rms_norm_eps)
         self.fc = nn.Linear(len(c.target_layer_ids) * c.hidden_size, c.hidden_size, bias=False)
         self.hidden_norm = RMSNorm(c.hidden_size, c.rms_norm_eps)
@@ -249,7 +257,7 @@ class DFlashModel(nn.Module):
         return x
 
     def rows_at(self, embed: Embed, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor:
-        """The masked positions' residual stream [A, L, h] for roots at A places of one text.
+        """The residual stream [A, L, h] of the rows that predict, for A roots in one text.
 
         tokens [T] and features [≥ the last anchor, F·h] of the text; every block sees what stands
         before its own root, and no other block.
@@ -261,7 +269,7 @@ class DFlashModel(nn.Module):
         ids[:, 0] = tokens[anchors]
         own = anchors[:, None] + torch.arange(config.block_size, device=where)
         visible = positions[None] < anchors[:, None]
-        return self(embed(ids).to(features.dtype), own, context, visible)[:, 1:]
+        return self(embed(ids).to(features.dtype), own, context, visible)[:, config.first_row :]
 
 
 FORM = checkpoint.Form("DFlash", DFlashConfig.from_json, DFlashModel)
