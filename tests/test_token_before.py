@@ -12,6 +12,8 @@ from core.drafting.builders import Chain, best_first
 from core.errors import UserError
 from core.methods.dflash import CONFIDENCE
 from core.methods.dflash2.model import FORM as DFLASH2
+from core.methods.dspark import DSparkOptions
+from core.methods.dspark.drafter import load
 from core.methods.dspark.model import FORM as DSPARK
 from core.rounds.draft import MARGINAL
 from tests import toys
@@ -115,6 +117,19 @@ def test_nothing_is_drafted_where_the_confidence_is_too_small():
     assert sure[0] > 0.68 > sure.min(), "or the test says nothing"
     assert drafts[1].nodes == int((sure < 0.68).argmax()) < drafts[0].nodes
     assert drafts[1].tokens.tolist() == drafts[0].tokens.tolist()[: len(drafts[1])]
+
+
+def test_a_confidence_that_nothing_tells_is_refused(tmp_path):
+    model = toys.dspark_model(dtype=torch.float32, enable_confidence_head=False)
+    DSPARK.save_model(model, tmp_path)
+    owner = toys.model(dtype=torch.float32)
+    language = toys.SimpleNamespace(
+        name="toy", model=owner, device=torch.device("cpu"),
+        embedding=owner.get_input_embeddings(), head=owner.get_output_embeddings(),
+    )  # fmt: skip
+    assert load(language, tmp_path, DSparkOptions()).max_depth == 8
+    with pytest.raises(UserError, match="no confidence head"):
+        load(language, tmp_path, DSparkOptions(0.1))
 
 
 @pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)

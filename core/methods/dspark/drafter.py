@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from core.drafting.work import DraftWork
+from core.errors import UserError
 from core.methods.dflash.before import BeforeSession, Block
 from core.methods.dflash.drafter import DFlashDrafter, network
 from core.methods.dspark import DSparkOptions
@@ -19,9 +20,12 @@ from core.models.language import Language
 def load(language: Language, folder: Path | None, options: DSparkOptions) -> DSparkDrafter:
     """The DSpark drafter in ``folder`` on the target's device.
 
-    Raises UserError when there is none or it was made for another target.
+    Raises UserError when there is none, it was made for another target, or has no head for the
+    confidence that is asked for.
     """
     model = network("dspark", FORM, language, folder)
+    if options.confidence and model.confidence_head is None:
+        raise UserError("this DSpark drafter has no confidence head: leave the option confidence 0")
     return DSparkDrafter(model, language.embedding, language.head, options)
 
 

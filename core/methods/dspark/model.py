@@ -44,7 +44,8 @@ class DSparkConfig(DFlashConfig):
         own = {**raw, **(raw.get("dflash_config") or {})}
         kind, rank = own.get("markov_head_type", "vanilla"), own.get("markov_rank")
         if kind != "vanilla" or type(rank) is not int or rank < 1:
-            raise UserError(f"a DSpark drafter with a {kind} Markov head of rank {rank}")
+            what = f"a {kind} Markov head of rank {rank}"
+            raise UserError(f"a DSpark drafter with {what} is not supported")
         return DSparkConfig(
             **vars(DFlashConfig.from_json(raw)),
             markov_rank=rank,
