@@ -190,6 +190,19 @@ class DrawsTokens(Protocol):
     def for_sampling(self, sampling: Sampling) -> Builder: ...
 
 
+@runtime_checkable
+class LearnsFromTimes(Protocol):
+    """A builder that learns what rounds take."""
+
+    def for_run(self) -> Builder:
+        """The same builder at the start of a run."""
+        ...
+
+    def took(self, nodes: int, seconds: float) -> None:
+        """Called after every round: its drafted nodes, and the seconds of all its stages."""
+        ...
+
+
 def reads(builder: object) -> int | None:
     """How many tokens after a state a builder looks at; None: as many as its budget."""
     return getattr(builder, "reads", None)
