@@ -174,7 +174,8 @@ class AddsSideRows(LearnsFromVerdicts, Protocol):
 
 
 class Builder(Protocol):
-    """Turns a session into a draft of at most ``budget`` nodes; a pure function of its arguments.
+    """Turns a session into a draft of at most ``budget`` nodes; a pure function of its arguments,
+    and of the times that a run has told it (``LearnsFromTimes``).
 
     A builder may have an attribute ``reads``: how many tokens after a state it looks at for any
     budget (default: as many as the budget). ``text`` ends with the root.

@@ -219,6 +219,7 @@ class DFlashModel(nn.Module):
         self.config = config
         c = config
         self.layers = nn.ModuleList(self.layer(c, i) for i in range(c.num_hidden_layers))
+        self._slides = [c.layer_shape(i).window > 0 for i in range(c.num_hidden_layers)]
         self.norm = RMSNorm(c.hidden_size, c.rms_norm_eps)
         self.fc = nn.Linear(len(c.target_layer_ids) * c.hidden_size, c.hidden_size, bias=False)
         self.hidden_norm = RMSNorm(c.hidden_size, c.rms_norm_eps)
@@ -252,8 +253,8 @@ class DFlashModel(nn.Module):
             near = positions[..., None] - columns < config.window
             near = near if visible is None else near & visible[:, None]
         x = block
-        for number, (layer, far) in enumerate(zip(self.layers, context, strict=True)):
-            x = layer(x, far, rotary, near if config.layer_shape(number).window else visible)
+        for layer, far, slides in zip(self.layers, context, self._slides, strict=True):
+            x = layer(x, far, rotary, near if slides else visible)
         return x
 
     def rows_at(self, embed: Embed, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor:
