@@ -78,6 +78,11 @@ def test_every_listed_name_is_declared_in_its_home():
         one_sentence(f"'magic'.*{next(iter(names))}", lookup, "magic")
 
 
+def test_a_drafter_without_weights_is_missed_before_anything_is_loaded(call):
+    code, _, err = call("run", "dspark", "--prompt", "hi", "--model", "smollm2-135m")
+    assert code == 2 and "no dspark drafter ships" in err and "loading weights" not in err
+
+
 def test_what_a_model_can_run_by_default_needs_weights_that_are_known(tmp_path):
     every, bare = runnable("x/y", "a/drafter"), runnable("x/y")
     assert every == tuple(METHODS)

@@ -16,7 +16,7 @@ from core.errors import UserError
 from core.methods import fetch
 from core.methods.dart import model as dart
 from core.methods.dflash import model as dflash
-from core.methods.registry import listed
+from core.methods.registry import listed, runnable
 from core.methods.treeflash.model import save_model as save_treeflash
 from core.models import hub, presets
 from core.models.hub import Source
@@ -192,8 +192,8 @@ def no_weights(monkeypatch):
 
 
 def test_matching_drafters_pass_without_a_weight_being_read(shelf, no_weights):
-    Engine(named(shelf), "cpu").check(*listed())
-    Engine().check(*listed())
+    Engine(named(shelf), "cpu").check(*runnable(named(shelf)))
+    Engine().check(*runnable("smollm2-135m"))
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,12 @@ def drafter_folder(kind: str, language: Language, folder: Path | None) -> Path:
     """``folder``, or the shipped one. Raises UserError when there is none."""
     folder = folder or shipped(kind, language.name)
     if folder is None:
-        raise UserError(
-            f"no {kind} drafter ships for {language.name!r}: name a checkpoint with --drafter"
-        )
+        raise none_ships(kind, language.name)
     return folder
+
+
+def none_ships(kind: str, target: str) -> UserError:
+    return UserError(f"no {kind} drafter ships for {target!r}: name a checkpoint with --drafter")
 
 
 def check(kind: str, source: Source, name: str, target: PreTrainedConfig) -> None:
