@@ -26,6 +26,8 @@ from app.studio.runs import Runs
 from app.studio.tabs import TABS
 from app.trace_files import TraceFiles
 from core.errors import UserError, first_line
+from core.methods.names import METHODS
+from core.methods.registry import runnable
 from core.models import presets
 
 PATIENCE = 5.0  # seconds to wait for the first visitor before the model takes every core
@@ -126,7 +128,10 @@ def serve(
     that cannot be had.
     """
     model = model or ModelChoice()
-    offered = Methods.of(methods, presets.find(model.model).budgets)
+    # whatever ships is shown for every model: the tabs' choices begin with it
+    known = {*runnable(ModelChoice.model), *runnable(model.model, model.drafter)}
+    budgets, listed = presets.find(model.model).budgets, [n for n in METHODS if n in known]
+    offered = Methods.of(methods, budgets, listed)
     runs = Runs(LiveEngine(model), PATIENCE)
     port = _port(host, port)
     access = Access.of(host, allow_hosts)
