@@ -109,6 +109,11 @@ GROUPS: dict[str, dict[str, Command]] = {
             "calibrate runs/calibration",
             "calibrate runs/c --anchors 192 --continuations 64",
         ),
+        "diagnose": command(
+            "why is my drafter bad? its wiring tried out, mistake by mistake",
+            "diagnose ddtree --model qwen3-8b --drafter my-drafter",
+            "diagnose ddtree --prompts questions.jsonl --json > wiring.json",
+        ),
         "cost": command(
             "measure what a round costs here, and name the budget that pays",
             "cost sky.safetensors ddtree",

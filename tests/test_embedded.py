@@ -1,5 +1,6 @@
 """The embedded model with the shipped drafters, through the engine."""
 
+import copy
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from analysis.wiring import Plan, probe
 from core.decoding.decode import new_tokens
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
@@ -92,3 +94,16 @@ def test_a_run_opens_no_socket():
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize("method", ["ddtree", "treeflash", "dart", "eagle3", "hydra"])
+def test_no_shipped_drafter_is_accused_of_being_miswired(engine, method):
+    found = probe(engine.prepare(), engine.drafter(method), (PROMPT,), Plan(64, 6))
+    assert found.faults == () and found.configured.tau > 1.3
+
+
+def test_a_shipped_drafter_with_its_layers_in_reverse_is_told_so(engine):
+    drafter = copy.copy(engine.drafter("eagle3"))
+    drafter.layers = drafter.layers[::-1]
+    found = probe(engine.prepare(), drafter, (PROMPT,), Plan(64, 6))
+    assert found.nearest.trial.name == "layers in reverse order"
