@@ -60,7 +60,8 @@ class Signature:
     """What a trial measured.
 
     mistake  the name of its mistake; "" for the configuration
-    right    bool [P, L]: the drafter's best token at that depth is the text's
+    right    bool [P, L]: the drafter's best token at that depth is the target's; as configured that
+             is the text's, in another frame it need not be
     tvd      float32 [P, L]: ½ Σ_v |q − p|; NaN at a depth that the trial leaves without a row
     """
 
@@ -258,9 +259,8 @@ def measure(drafter: Drafter, passage: Passage, trial: Trial, places: Array) -> 
                 raise UserError("this drafter does not tell q: its wiring cannot be probed")
             log_q = log_q[skipped:]
             count = len(log_q)
-            wanted = passage.tokens[root + 1 : root + 1 + count].to(log_q.device)
             p = passage.p[place : place + count].to(log_q.device)
-            right[n, :count] = (log_q.argmax(-1) == wanted).cpu().numpy()
+            right[n, :count] = (log_q.argmax(-1) == p.argmax(-1)).cpu().numpy()
             # some mistakes let numbers overflow: nothing is proposed then
             far[n, :count] = tvd(log_q.exp(), p).nan_to_num(1.0).cpu().numpy()
     return right, far
