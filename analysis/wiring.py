@@ -32,7 +32,8 @@ from core.rounds.round import GREEDY
 from core.stats import resample
 
 AT_ONCE = 16  # places that share a pass of a drafter
-UNIT = 16  # tokens of text that are resampled together
+UNIT = 8  # tokens of text that are resampled together
+LEAST = 8  # such stretches, or the text is too short for a verdict
 SURE = 4.0  # standard errors: some forty trials may each look better by chance
 WORTH = 1.05  # times the overlap of q and p (1 − TVD) and the accepted tokens, to deserve a name
 LIVES = 0.1  # accepted tokens a place, or nothing says that it would work so
@@ -93,12 +94,15 @@ class Signature:
 class Wiring:
     """The configuration's signature and those of all mistakes that apply.
 
-    units  int [P]: the stretch of text that each place lies in
+    units   int [P]: the stretch of text that each place lies in
+    mean_p  [V]: the mean of p over the texts' places; ``used`` [V]: how often each token is in them
     """
 
     configured: Signature
     mistakes: tuple[Signature, ...]
     units: Array
+    mean_p: Array
+    used: Array
 
     def ratio(self, other: Signature) -> float:
         """How many times as much it accepts as the configuration."""
@@ -124,8 +128,8 @@ class Wiring:
     def _sure(self, gain: Array) -> bool:
         """Whether a mean over the places is above zero beyond chance."""
         sums, counts = np.bincount(self.units, gain), np.bincount(self.units)
-        draws = resample(sums, counts)
-        return bool(draws.mean() > SURE * max(draws.std(), 1e-9))
+        draws, few = resample(sums, counts), (len(sums) / (len(sums) - 1)) ** 0.5
+        return bool(draws.mean() > SURE * max(draws.std() * few, 1e-9))
 
     @property
     def nearest(self) -> Signature | None:
@@ -176,27 +180,44 @@ def probe(
     texts = list(_texts(language, prompts, plan, drafter.max_depth, report))
     if not texts:
         raise UserError(f"every answer is shorter than {drafter.max_depth + 2} tokens")
+    places = [np.arange(1, len(text) - drafter.max_depth, plan.stride) for *_, text in texts]
+    units = _stretches(places)
     longest = max(len(prompt) + len(answer) for _, prompt, answer in texts)
     subject = Subject(drafter, language, longest)
     trials = [("", CONFIGURED)]
     trials += [(mistake.name, trial) for mistake in MISTAKES for trial in mistake.trials(subject)]
-    parts: dict[int, list[tuple[Array, Array]]] = {n: [] for n in range(len(trials))}
-    units = list[Array]()
+    parts: list[list[tuple[Array, Array]]] = [[] for _ in trials]
+    mean_p = np.zeros(language.vocabulary)
     for at, (prompt, frame, answer) in enumerate(texts):
         plain = passage_of(language, frame, answer)
-        places = np.arange(1, len(answer) - drafter.max_depth, plan.stride)
-        units.append(places // UNIT + (units[-1].max() + 1 if units else 0))
+        mean_p += plain.p.mean(0).cpu().numpy() / len(texts)
         for number, (_, trial) in enumerate(trials):
             report((at + number / len(trials)) / len(texts), trial.name)
             passage = plain
             if trial.frame is not None:
                 passage = passage_of(language, trial.frame(prompt), answer)
-            parts[number].append(measure(drafter, passage, trial, places))
+            parts[number].append(measure(drafter, passage, trial, places[at]))
     found = []
-    for number, (mistake, trial) in enumerate(trials):
-        right, far = (np.concatenate(some) for some in zip(*parts[number], strict=True))
+    for (mistake, trial), some in zip(trials, parts, strict=True):
+        right, far = (np.concatenate(each) for each in zip(*some, strict=True))
         found.append(Signature(mistake, trial, right, far))
-    return Wiring(found[0], tuple(found[1:]), np.concatenate(units))
+    used = np.bincount([t for *_, answer in texts for t in answer], minlength=language.vocabulary)
+    return Wiring(found[0], tuple(found[1:]), units, mean_p, used)
+
+
+def _stretches(places: Sequence[Array]) -> Array:
+    """The number of the stretch of ``UNIT`` tokens that each place of each text lies in.
+
+    Raises UserError for too few of them.
+    """
+    marks = [(text, place // UNIT) for text, some in enumerate(places) for place in some.tolist()]
+    found = np.unique(np.array(marks), axis=0, return_inverse=True)[1].ravel()
+    if (count := int(found.max()) + 1) < LEAST:
+        raise UserError(
+            f"the answers are {count} stretches of {UNIT} tokens and a verdict needs {LEAST}: "
+            "give more or longer texts"
+        )
+    return found
 
 
 def _texts(

@@ -448,6 +448,8 @@ class Silent(toys.RandomDrafter):
 def test_bad_input_is_one_sentence():
     with pytest.raises(UserError, match="stride"):
         probe(language(), medusa(), PROMPTS, Plan(stride=0))
+    with pytest.raises(UserError, match="longer texts"):
+        probe(language(), medusa(), PROMPTS, Plan(new_tokens=12))
     with pytest.raises(UserError, match="does not tell q"):
         probe(language(), Silent(), PROMPTS, PLAN)
 
@@ -459,7 +461,7 @@ def test_the_command_shows_every_trial_and_its_verdict(tmp_path, capsys):
     """A drafter of random weights: nothing is named, and the exit code says so."""
     target, drafter = save_toys(tmp_path)
     words = ["--model", str(target), "--drafter", str(drafter), "--device", "cpu"]
-    words = ["diagnose", "ddtree", *words, "--prompt", "hi", "--max-new-tokens", "24"]
+    words = ["diagnose", "ddtree", *words, "--prompt", "hi", "--max-new-tokens", "80"]
     assert main(words) == 0
     shown = capsys.readouterr().out
     assert "as configured" in shown and "layers in reverse order" in shown
