@@ -159,6 +159,7 @@ def sections(tables: Tables) -> Iterator[tuple[str, Body]]:
     yield from _depths(tables)
     yield from _if_any("Tokens per round, accepted + 1: share of rounds", _lengths(tables))
     yield from _if_any("Why branches ended", _causes(tables))
+    yield from _if_any("Against hindsight, accepted nodes per round", _oracle(tables))
     yield from _if_any("Where the target first left the drafter's best chain", _mismatches(tables))
     yield from _if_any("Is q a probability?", _reliability(tables))
     yield from _if_any("Where the time went, ms per round", _stages(tables))
@@ -230,6 +231,14 @@ ERRORS: tuple[Column, ...] = (
     ("mean q", _number("mean_q", 3)), ("came true", _number("share", 3)),
     ("bias", _signed("bias", 3)), ("ECE (mass)", _number("ece_mass", 3)),
     ("ECE (width)", _number("ece_width", 3)), ("Brier", _number("brier", 3)),
+)  # fmt: skip
+ORACLE: tuple[Column, ...] = (
+    ("", _text("method")), ("rounds", _count("rounds")), ("accepted", _number("accepted")),
+    ("best-first on q", _number("marginal")), ("hindsight", _number("listed")),
+    ("possible", _number("possible")), ("builder loses", _number("builder_loses")),
+    ("order loses", _number("order_loses")), ("lists lose", _number("lists_lose")),
+    ("tree's share", lambda row: share(row["tree_share"], 0)),
+    ("drafter's", lambda row: share(row["lists_share"], 0)),
 )  # fmt: skip
 SUMS: tuple[Column, ...] = (
     ("", _text("method")), ("rounds", _count("rounds")), ("Σq", _number("expected")),
@@ -335,6 +344,19 @@ def _shares(causes: Any, over: str) -> Any:
     last = "an example of the commonest"
     columns = ("", "depth" if over == "depth" else "token", "observed", *titles, last)
     return table(columns, rows, left=("", "token", last))
+
+
+def _oracle(tables: Tables) -> Body:
+    from analysis.oracle import oracle
+
+    found: Any = oracle(tables)
+    if found.empty:
+        return []
+    return [
+        "Hindsight drafts the text itself, as far as the drafter lists its tokens and the budget "
+        "reaches. What is missing there the drafter lost, the rest the tree.",
+        _table(found, ORACLE),
+    ]
 
 
 def _mismatches(tables: Tables) -> Body:
