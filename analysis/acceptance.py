@@ -50,27 +50,32 @@ def per_depth(tables: Tables, by: By = "method", text_only: bool = False) -> pd.
         probed=("tvd", "count"),
     )
     frame["rounds"] = _drafted_this_deep(tables, by).reindex(frame.index).fillna(0).astype(int)
-    _share(frame, "acceptance", frame["accepted"], frame["observed"])
-    _share(frame, "tested", frame["accepted"], frame["tested"], "tested_acceptance")
-    _share(frame, "marginal", frame["accepted"], frame["rounds"])
+    share_columns(frame, "acceptance", frame["accepted"], frame["observed"])
+    share_columns(frame, "tested", frame["accepted"], frame["tested"], "tested_acceptance")
+    share_columns(frame, "marginal", frame["accepted"], frame["rounds"])
     known = positions[positions["rank"].notna()].groupby([by, "depth"], observed=True)["rank"]
     best = known.agg(lambda ranks: int((ranks == 1).sum())).reindex(frame.index, fill_value=0)
-    _share(frame, "top1", best, known.size().reindex(frame.index, fill_value=0))
+    share_columns(frame, "top1", best, known.size().reindex(frame.index, fill_value=0))
     nodes = tables.nodes.groupby([by, "depth"], observed=True).size()
     frame["nodes"] = nodes.reindex(frame.index, fill_value=0) / frame["rounds"]
-    frame["tvd"] = grouped["tvd"].mean()
-    error = Z * grouped["tvd"].sem()
-    frame["tvd_low"] = (frame["tvd"] - error).clip(0, 1)
-    frame["tvd_high"] = (frame["tvd"] + error).clip(0, 1)
+    tvd_columns(frame, grouped)
     frame["entropy_q"] = grouped["entropy_q"].mean()
     frame[list(COVERAGE)] = grouped[list(COVERAGE)].mean()
     return frame.reset_index()
 
 
-def _share(frame: Frame, stem: str, hits: Frame, of: Frame, name: str | None = None) -> None:
+def share_columns(frame: Frame, stem: str, hits: Frame, of: Frame, name: str | None = None) -> None:
     """A share and its Wilson interval as columns ``name``, ``stem``_low and ``stem``_high."""
     frame[name or stem] = hits / of.where(of > 0)
     frame[f"{stem}_low"], frame[f"{stem}_high"] = wilson(hits.to_numpy(), of.to_numpy())
+
+
+def tvd_columns(frame: Frame, grouped: Frame) -> None:
+    """The mean TVD of each group, and ± 1.96 standard errors within [0, 1]."""
+    frame["tvd"] = grouped["tvd"].mean()
+    error = Z * grouped["tvd"].sem()
+    frame["tvd_low"] = (frame["tvd"] - error).clip(0, 1)
+    frame["tvd_high"] = (frame["tvd"] + error).clip(0, 1)
 
 
 def _drafted_this_deep(tables: Tables, by: By) -> Frame:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import pandas as pd
 
-from analysis import acceptance, causes, comparison, engines, reliability
+from analysis import acceptance, causes, comparison, engines, oracle, places, reliability
 from analysis.tables import Tables
 
 REPORT: Mapping[str, Callable[[Tables], pd.DataFrame]] = {
@@ -22,6 +22,13 @@ REPORT: Mapping[str, Callable[[Tables], pd.DataFrame]] = {
     "causes-by-token": lambda t: causes.cause_shares(t, over="token_class"),
     "stops-by-depth": lambda t: causes.cause_shares(t, "stops"),
     "stops-by-token": lambda t: causes.cause_shares(t, "stops", "token_class"),
+    "findings": places.findings,
+    "by-place": places.by_place,
+    "by-token-class": places.by_kind,
+    "by-script": lambda t: places.by_kind(t, "script"),
+    "by-tag": lambda t: places.by_kind(t, "tag"),
+    "oracle": oracle.oracle,
+    "oracle-by-round": oracle.oracle_rounds,
     "first-mismatches": causes.first_mismatches,
     "after-sibling": causes.after_sibling,
     "after-sibling-by-depth": lambda t: causes.after_sibling(t, per_depth=True),

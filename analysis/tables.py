@@ -306,6 +306,8 @@ def _positions(tables: Tables) -> pd.DataFrame:
     spine         whether all accepted nodes above are the drafter's best: its rank-1 chain
     tvd           ½ Σ_v |q − p| over the vocabulary; NaN without probe
     entropy_q     entropy of q, nats; NaN without probe
+    token_class   sort of the target's token there (see analysis.tokens)
+    token_text    its text; "" where the record does not know it
     coverage_K    C_K, p of the drafter's K best tokens; NaN without probe
     """
     records, rows, rounds = tables._records, tables._rows, tables.rounds
@@ -334,6 +336,16 @@ def _positions(tables: Tables) -> pd.DataFrame:
     frame["spine"] = (left - left[first][rows.walker])[there] == 0
     frame["tvd"] = _probed(records, seen, lambda probe: probe.tvd)
     frame["entropy_q"] = _probed(records, seen, lambda probe: probe.entropy_q)
+    tokens = _joined([r.draft.tokens for r in records], np.int64)[rows.path]
+    bonus = rounds["accepted"].to_numpy()[owner] < depth
+    wanted_tokens = np.where(
+        bonus, _ints(r.verdict.bonus for r in records)[owner], np.append(tokens[1:], -1)[there]
+    )
+    frame["token_class"] = _classes(tables, wanted_tokens, owner)
+    frame["token_text"] = _text([
+        records[at].texts.get(token, "")
+        for at, token in zip(owner.tolist(), wanted_tokens.tolist(), strict=True)
+    ])  # fmt: skip
     covered = _probed(records, seen, lambda probe: probe.coverage[:, :WIDEST], WIDEST)
     return pd.concat([frame, pd.DataFrame(covered, columns=list(COVERAGE))], axis=1)
 

@@ -7,6 +7,8 @@ A word at the start of a line or text counts as a continuation: its token carrie
 from __future__ import annotations
 
 import re
+import unicodedata
+from collections import Counter
 
 SPECIAL, NEWLINE, SPACE, NUMBER = "special", "newline", "whitespace", "number"
 START, INSIDE = "word start", "word continuation"
@@ -51,3 +53,11 @@ def token_class(text: str | None) -> str:
     if any(c in _CODE for c in body):
         return SYMBOL
     return PUNCTUATION if all(c in _MARKS or c.isspace() for c in body) else OTHER
+
+
+def script(text: str | None) -> str:
+    """The script of most of a text's letters, as Unicode names it ("latin", "cjk", "cyrillic",
+    "hiragana", …); "" for a text without letters."""
+    names = (unicodedata.name(c, "") for c in text or "" if c.isalpha())
+    counts = Counter(name.split(" ")[0].split("-")[0].lower() for name in names if name)
+    return counts.most_common(1)[0][0] if counts else ""

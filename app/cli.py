@@ -95,6 +95,11 @@ GROUPS: dict[str, dict[str, Command]] = {
             "sweep runs/s ar ddtree treeflash --budget 16 64 --prompts questions.jsonl",
             "sweep runs/s ddtree --budget 8 16 --temperature 1 --seed 0 1 2 --ray auto",
         ),
+        "import": command(
+            "what vLLM, SGLang or llama.cpp counted; DDTree's saved trees as a trace",
+            "import responses.jsonl",
+            "import trees.json --out trees.jsonl.gz",
+        ),
         "collect": command(
             "run the drafters at every token of one text, for whatif",
             'collect sky.safetensors --prompt "Why is the sky blue?"',
@@ -108,6 +113,11 @@ GROUPS: dict[str, dict[str, Command]] = {
             "TVD and coverage of drafters by depth, against the marginal",
             "calibrate runs/calibration",
             "calibrate runs/c --anchors 192 --continuations 64",
+        ),
+        "diagnose": command(
+            "why is my drafter bad? its wiring tried out, mistake by mistake",
+            "diagnose ddtree --model qwen3-8b --drafter my-drafter",
+            "diagnose ddtree --prompts questions.jsonl --json > wiring.json",
         ),
         "cost": command(
             "measure what a round costs here, and name the budget that pays",
@@ -140,7 +150,10 @@ GROUPS: dict[str, dict[str, Command]] = {
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 ALIASES = {"calibrate-graph": "find-graph"}  # names that commands had
-MODULES = {"train": "core.train.run"}  # the others are app.commands.NAME
+MODULES = {
+    "train": "core.train.run",
+    "import": "app.commands.import_run",
+}  # the others are app.commands.NAME
 
 
 class Parser(argparse.ArgumentParser):

@@ -47,7 +47,7 @@ class Runner:
                 short = replace(request, max_new_tokens=min(WARM_UP, request.max_new_tokens))
                 decode(Decoding(self.engine, short), text)
                 self._warm.add(job.variant)
-            footer = machine(self.engine)
+            footer = {**machine(self.engine), "source": job.prompt.source}
             decode(Decoding(self.engine, request, path, self.terms.probe, footer), text)
         except Exception as error:
             return sentence(error)

@@ -1,5 +1,6 @@
 """The embedded model with the shipped drafters, through the engine."""
 
+import copy
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from analysis.wiring import Plan, probe
 from core.decoding.decode import new_tokens
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
@@ -24,6 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 COUNT = 136
 PROMPT = "Explain in detail, step by step, how bread is made and why the dough has to rest."
 TEMPERATURES = (0.0, 1.0)
+WIRING_PROMPTS = (PROMPT, "Write a Python function that sorts a list, with a docstring.")
 
 
 @pytest.fixture(scope="module")
@@ -92,3 +95,16 @@ def test_a_run_opens_no_socket():
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize("method", ["ddtree", "treeflash", "dart", "eagle3", "hydra"])
+def test_no_shipped_drafter_is_accused_of_being_miswired(engine, method):
+    found = probe(engine.prepare(), engine.drafter(method), WIRING_PROMPTS, Plan(64, 4))
+    assert found.faults == () and found.configured.tau > 1.2
+
+
+def test_a_shipped_drafter_with_its_layers_in_reverse_is_told_so(engine):
+    drafter = copy.copy(engine.drafter("eagle3"))
+    drafter.layers = drafter.layers[::-1]
+    found = probe(engine.prepare(), drafter, WIRING_PROMPTS, Plan(64, 4))
+    assert found.nearest.trial.name == "layers in reverse order"

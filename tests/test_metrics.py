@@ -258,7 +258,7 @@ def test_every_column_is_explained(name, logged):
     table = metrics.REPORT[name](tables)
     about = table.attrs["about"]["columns"]
     assert list(about) == list(table.columns) and all(about.values()), about
-    assert len(table) and table.columns.is_unique
+    assert (len(table) or name == "findings") and table.columns.is_unique
 
 
 # ── nothing to measure ───────────────────────────────────────────────────────────────────────────

@@ -27,6 +27,7 @@ from analysis.collect import Plan as CollectPlan
 from analysis.collect import collect
 from analysis.collection import Collection
 from analysis.cost import cost_from_json
+from analysis.served import read_served, summary, write_trees
 from analysis.sweep import Plan, Prompt, Terms
 from analysis.sweep_folder import open_folder
 from analysis.variants import Variant
@@ -54,6 +55,7 @@ from core.models.presets import read_presets
 from core.ngram import NgramStore, build_store, read_trie, write_trie
 from core.ngram.documents import read_documents
 from core.samples import read_samples
+from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
 from tests import toys
@@ -61,6 +63,7 @@ from tests.fakes import make_header, make_run
 from tests.mutants import NASTY, of_bytes, of_json
 from tests.test_calibration_files import table
 from tests.test_cost import KEPT
+from tests.test_served import LLAMA, SGLANG, VLLM, trees
 from tests.test_whatif import source
 
 Mutate = Callable[[bytes, random.Random], bytes]
@@ -313,6 +316,27 @@ def load_sps(path: Path) -> object:
     return sps.load_adapter(path.parent, config)
 
 
+def make_served(folder: Path) -> Path:
+    path = folder / "served.json"
+    path.write_text(json.dumps([VLLM, SGLANG, LLAMA]))
+    return path
+
+
+def use_served(path: Path) -> None:
+    json.dumps(summary(read_served(path)), allow_nan=False)
+
+
+def make_trees(folder: Path) -> Path:
+    path = folder / "trees.json"
+    path.write_text(json.dumps(trees()[0]))
+    return path
+
+
+def use_trees(path: Path) -> None:
+    out = path.with_name("t.jsonl")
+    assert write_trees(path, out) == len(read_trace(out).rounds)
+
+
 SAVED = {
     "sps": (sps.save_adapter, sps_adapter, load_sps),
     "eagle3": (save_eagle, lambda *_, **more: toys.eagle_drafter(**more).model, load_eagle),
@@ -359,6 +383,8 @@ READERS = {
     "calibration.parquet": Reader(make_parquet, use_table, (of_bytes,), 500),
     "sweep": Reader(make_sweep, use_sweep, count=500),
     "cost": Reader(make_cost, use_cost),
+    "served text": Reader(make_served, use_served),
+    "saved trees": Reader(make_trees, use_trees, count=400),
 }
 
 

@@ -154,11 +154,15 @@ def sections(tables: Tables) -> Iterator[tuple[str, Body]]:
     from analysis.acceptance import tau
 
     yield "Block efficiency τ, tokens per round, with its 95 % interval", [_table(tau(tables), TAU)]
+    yield from _if_any("What stands out", _findings(tables))
     yield from _if_any("The same by other names", _engines(tables))
     yield from _if_any("Methods on the same texts", _compared(tables))
     yield from _depths(tables)
     yield from _if_any("Tokens per round, accepted + 1: share of rounds", _lengths(tables))
     yield from _if_any("Why branches ended", _causes(tables))
+    yield from _if_any("By place in the text", _places(tables))
+    yield from _kinds(tables)
+    yield from _if_any("Against hindsight, accepted nodes per round", _oracle(tables))
     yield from _if_any("Where the target first left the drafter's best chain", _mismatches(tables))
     yield from _if_any("Is q a probability?", _reliability(tables))
     yield from _if_any("Where the time went, ms per round", _stages(tables))
@@ -230,6 +234,22 @@ ERRORS: tuple[Column, ...] = (
     ("mean q", _number("mean_q", 3)), ("came true", _number("share", 3)),
     ("bias", _signed("bias", 3)), ("ECE (mass)", _number("ece_mass", 3)),
     ("ECE (width)", _number("ece_width", 3)), ("Brier", _number("brier", 3)),
+)  # fmt: skip
+RATES: tuple[Column, ...] = (
+    ("observed", _count("observed")), ("acceptance", _number("acceptance")),
+    ("95 %", _interval("acceptance_")), ("TVD", _number("tvd")), ("95 %", _interval("tvd_")),
+)  # fmt: skip
+PLACES: tuple[Column, ...] = (
+    ("", _text("method")), ("from token", _count("place")), ("rounds", _count("rounds")),
+    ("τ", _number("tau")), ("95 %", _interval()), *RATES,
+)  # fmt: skip
+ORACLE: tuple[Column, ...] = (
+    ("", _text("method")), ("rounds", _count("rounds")), ("accepted", _number("accepted")),
+    ("best-first on q", _number("marginal")), ("hindsight", _number("listed")),
+    ("possible", _number("possible")), ("builder loses", _number("builder_loses")),
+    ("order loses", _number("order_loses")), ("lists lose", _number("lists_lose")),
+    ("tree's share", lambda row: share(row["tree_share"], 0)),
+    ("drafter's", lambda row: share(row["lists_share"], 0)),
 )  # fmt: skip
 SUMS: tuple[Column, ...] = (
     ("", _text("method")), ("rounds", _count("rounds")), ("Σq", _number("expected")),
@@ -335,6 +355,51 @@ def _shares(causes: Any, over: str) -> Any:
     last = "an example of the commonest"
     columns = ("", "depth" if over == "depth" else "token", "observed", *titles, last)
     return table(columns, rows, left=("", "token", last))
+
+
+def _findings(tables: Tables) -> Body:
+    """A sentence each, with a round to look at."""
+    from analysis.places import findings
+
+    return [
+        f"{row['method']}: {row['sentence']} ({row['run']}, round {row['round']})."
+        for row in findings(tables).to_dict("records")
+    ]
+
+
+def _places(tables: Tables) -> Body:
+    """Only where there is more than one bin to compare."""
+    from analysis.places import by_place
+
+    found: Any = by_place(tables)
+    return [_table(found, PLACES)] if len(found) and found["place"].nunique() > 1 else []
+
+
+def _kinds(tables: Tables) -> Iterator[tuple[str, Body]]:
+    from analysis.places import by_kind
+
+    for over, title in (
+        ("token_class", "By the sort of the target's token"),
+        ("script", "By the script of the target's token"),
+        ("tag", "By the prompts' tag"),
+    ):
+        found: Any = by_kind(tables, over)
+        if len(found) and (over == "token_class" or found[over].nunique() > 1):
+            columns = (("", _text("method")), (over.replace("_", " "), _text(over)), *RATES)
+            yield title, [_table(found, columns)]
+
+
+def _oracle(tables: Tables) -> Body:
+    from analysis.oracle import oracle
+
+    found: Any = oracle(tables)
+    if found.empty:
+        return []
+    return [
+        "Hindsight drafts the text itself, as far as the drafter lists its tokens and the budget "
+        "reaches. What is missing there the drafter lost, the rest the tree.",
+        _table(found, ORACLE),
+    ]
 
 
 def _mismatches(tables: Tables) -> Body:

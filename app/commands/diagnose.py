@@ -1,0 +1,112 @@
+"""``diagnose``: why a drafter is bad – its wiring tried out, its checkpoint looked through."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from analysis.numbers import number
+from app.commands import arguments, common
+from app.commands.prompts import prompts_of
+from app.terminal import ProgressBar, console, one_line, table
+from core.errors import UserError
+from core.methods.registry import find
+
+if TYPE_CHECKING:
+    from analysis.lint import Remark
+    from analysis.wiring import Signature, Wiring
+    from core.decoding.engine import Engine
+    from core.methods.method import DrafterInfo
+
+SHOWN = 4  # depths in the terminal
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Run a method's drafter on the target's own text as configured, and again under every\n"
+        "named mistake of wiring that applies to it: other layers, positions, norms, template, …\n"
+        "Its checkpoint is looked through before. Exit code 1 if a mistake fits better than the\n"
+        "configuration, or something in the file is wrong. docs/wiring.md explains each."
+    )
+    parser.add_argument("method", type=arguments.method, help="whose drafter")
+    arguments.add_set(parser, "an option of the drafter, such as depth=5")
+    arguments.add_prompt_options(parser, required=False)
+    arguments.add_number(parser, "--max-new-tokens", 96, "of each text")
+    arguments.add_number(parser, "--stride", 3, "tokens between two places that are measured")
+    parser.add_argument("--json", action="store_true", help="signatures and verdict as JSON")
+    arguments.add_model_options(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    from analysis.prompts import PROMPTS
+
+    info = find(args.method).drafter_info
+    if info is None:
+        raise UserError(f"{args.method} has no drafter")
+    prompts = prompts_of(args, PROMPTS)
+    engine = common.load_engine(args)
+    from analysis.lint import covered, head_ids
+    from analysis.wiring import Plan, probe, to_json
+
+    plan = Plan(args.max_new_tokens, args.stride)
+    plan.check()
+    remarks = _linted(engine, info)
+    if not args.json:  # before a checkpoint that cannot be loaded ends it
+        _list(remarks)
+    engine.check(args.method)
+    drafter = engine.drafter(args.method, arguments.option_values(args))
+    assert drafter is not None  # it has info
+    with ProgressBar("probing the wiring") as progress:
+        found = probe(engine.prepare(), drafter, prompts, plan, progress.at)
+    seen = covered(head_ids(drafter), found.mean_p, found.used)
+    wrong = bool(found.faults) or any(remark.wrong for remark in (*remarks, *seen))
+    if args.json:
+        lint = [{"wrong": remark.wrong, "text": remark.text} for remark in (*remarks, *seen)]
+        print(json.dumps({"method": args.method, "wiring": to_json(found), "checkpoint": lint}))
+    else:
+        _list(seen)
+        _show(found)
+    return 1 if wrong else 0
+
+
+def _linted(engine: Engine, info: DrafterInfo) -> list[Remark]:
+    """Remarks on the drafter's checkpoint, if it has one."""
+    from analysis.lint import lint
+    from core.methods.loading import form
+
+    source = engine.checkpoint(info)
+    if source is None:
+        return []
+    return lint(form(info), source.full_folder(), engine.prepare())
+
+
+def _list(remarks: Sequence[Remark]) -> None:
+    out = console()
+    for remark in remarks:
+        mark = "wrong: " if remark.wrong else "       "
+        out.print(mark + one_line(remark.text, 300), soft_wrap=True)
+
+
+def _show(found: Wiring) -> None:
+    """The configuration first, then the mistakes from the best to the worst."""
+    by_fit = sorted(found.mistakes, key=lambda each: -found.gain(each).mean())
+    rows = [_row(found, each) for each in (found.configured, *by_fit)]
+    depths = range(1, 1 + min(SHOWN, found.configured.tvd.shape[1]))
+    columns = ["", "τ", "accepted", *(f"TVD {d}" for d in depths), " "]
+    healthy = f"No named mistake fits better than the configuration ({len(found.units)} places)."
+    out = console()
+    out.print(table(columns, rows, left=("", " ")))
+    for line in found.faults or (healthy,):
+        out.print(one_line(line, 400), soft_wrap=True)
+
+
+def _row(found: Wiring, each: Signature) -> list[str]:
+    own = each is found.configured
+    mark = "" if own or not found.better(each) else "fits better"
+    if not own and found.unchanged(each):
+        mark = "changes nothing"
+    far = each.tvd.mean(0)[:SHOWN]
+    ratio = "" if own else f"{number(found.ratio(each), 2)}×"
+    return [each.trial.name, number(each.tau, 2), ratio, *(number(x, 3) for x in far), mark]

@@ -1,0 +1,160 @@
+"""Recording a decoding loop of one's own as a trace. Needs numpy only.
+
+    with Recorder(Path("mine.jsonl.gz"), "my method", prompt_ids, budget=16) as record:
+        for each round:
+            record.round(tokens, parents, path, bonus)
+
+What a loop does not know is left out: without log q there is no calibration, without lists no cause
+of a missing token. Everything else of the report, the page and the exports works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from core.errors import UserError
+from core.rounds.draft import Array, Candidates, Draft, Proposal
+from core.rounds.round import Round, Times, Verdict
+from core.traces.schema import Header
+from core.traces.writer import TraceWriter
+
+NOT_TIMED = Times()
+
+
+class Recorder:
+    """Writes rounds as they happen; leaving the ``with`` block writes the footer, an error none.
+
+    path        .jsonl or .jsonl.gz
+    method      what tables call it
+    prompt_ids  the prompt's tokens; the first round's root comes after them
+    budget      the most nodes a round may draft; 0: not known
+    text        the text of a token id; None: ids are shown
+    header      other fields of ``core.traces.schema.Header``, such as model={"name": …}
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        method: str,
+        prompt_ids: Sequence[int],
+        budget: int = 0,
+        text: Callable[[int], str] | None = None,
+        **header: Any,
+    ):
+        settings = {**header.pop("settings", {}), **({"budget": budget} if budget else {})}
+        fields = {"model": {}, "prompt_text": "", **header}
+        self._header = Header(method, settings, prompt_ids=tuple(map(int, prompt_ids)), **fields)
+        self._writer = TraceWriter(Path(path), self._header)
+        self._text, self._count = text, 0
+        self._position, self._root = len(self._header.prompt_ids), -1
+
+    def round(
+        self,
+        tokens: Sequence[int],
+        parents: Sequence[int],
+        path: Sequence[int],
+        bonus: int,
+        log_q: Sequence[float] | None = None,
+        lists: tuple[Array, Array] | None = None,
+        times: Times = NOT_TIMED,
+        committed: Sequence[int] | None = None,
+    ) -> Round:
+        """Write one round and return it.
+
+        tokens     [N], the root first: the bonus token of the round before
+        parents    [N], the row of each one's parent, before it; −1 for the root
+        path       the accepted rows from the root on: [0, …]
+        bonus      the target's own token after the last of them
+        log_q      [N], natural logarithms; the root's is not read. None: not known
+        lists      the drafter's best tokens by depth and their log q, [L, K] each, best first
+        committed  the tokens that stand in the text; None: the accepted ones and the bonus
+
+        Raises UserError, one sentence, for what is no round of this text.
+        """
+        self._check(tokens, parents, path)
+        draft = _draft(tokens, parents, log_q, lists)
+        answers = np.full(len(draft), -1, np.int64)
+        answers[list(path[:-1])] = draft.tokens[list(path[1:])]
+        answers[path[-1]] = bonus
+        accepted = [int(tokens[row]) for row in path[1:]]
+        if committed is None:
+            committed = [*accepted, bonus]
+        record = Round(
+            index=self._count,
+            position=self._position,
+            draft=draft,
+            verdict=Verdict(tuple(map(int, path)), answers),
+            committed=tuple(map(int, committed)),
+            times=times,
+        )
+        if self._text is not None:
+            record = record.with_texts({token: self._text(token) for token in record.mentioned})
+        self._writer.write(record)
+        self._count, self._root = self._count + 1, int(bonus)
+        self._position += len(accepted) + 1
+        return record
+
+    def _check(self, tokens: Sequence[int], parents: Sequence[int], path: Sequence[int]) -> None:
+        where = f"round {self._count + 1}"
+        if not tokens or len(tokens) != len(parents):
+            raise UserError(f"{where} has {len(tokens)} tokens and {len(parents)} parents")
+        if self._count and int(tokens[0]) != self._root:
+            raise UserError(
+                f"{where} begins with token {tokens[0]}, but the bonus token before is {self._root}"
+            )
+        if parents[0] != -1 or any(not 0 <= p < row for row, p in enumerate(parents) if row):
+            raise UserError(f"{where} has a parent that does not stand before its node")
+        rows = list(path)
+        sound = rows[:1] == [0] and all(0 <= row < len(tokens) for row in rows)
+        if not sound or any(parents[b] != a for a, b in pairwise(rows)):
+            raise UserError(f"the accepted path of {where} is no path from the root")
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, kind: type | None, error: object, traceback: object) -> None:
+        if kind is None:
+            self._writer.finish()
+        else:
+            self._writer.close()
+
+
+def _draft(
+    tokens: Sequence[int],
+    parents: Sequence[int],
+    log_q: Sequence[float] | None,
+    lists: tuple[Array, Array] | None,
+) -> Draft:
+    """Depths follow from the parents; a node's rank is its place among its siblings by log q, or
+    by order where that is not known."""
+    above = np.array(parents, np.int32)
+    depths = np.zeros(len(above), np.int32)
+    for row, parent in enumerate(above[1:].tolist(), 1):
+        depths[row] = depths[parent] + 1
+    odds = np.full(len(above), np.nan, np.float32) if log_q is None else np.array(log_q, np.float32)
+    odds[0] = 0.0
+    ranks = np.zeros(len(above), np.int32)
+    for parent in set(above[1:].tolist()):
+        rows = np.flatnonzero(above == parent)
+        ranks[rows[np.argsort(-odds[rows], kind="stable")]] = 1 + np.arange(len(rows))
+    scores = odds.astype(np.float64)
+    for row, parent in enumerate(above[1:].tolist(), 1):
+        scores[row] += scores[parent]
+    proposal = None
+    if lists is not None:
+        ids, values = np.array(lists[0], np.int64), np.array(lists[1], np.float32)
+        proposal = Proposal.factorised(Candidates(ids, values), depths)
+    return Draft(
+        tokens=np.array(tokens, np.int64),
+        parents=above,
+        depths=depths,
+        ranks=ranks,
+        log_q=odds,
+        scores=scores.astype(np.float32),
+        proposal=proposal,
+    )

@@ -1,0 +1,143 @@
+"""By place and by kind: planted cliffs and weak kinds are found, noise is not; numbers by hand."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from analysis.places import BINS, by_kind, by_place, findings, step
+from analysis.tables import Tables
+from analysis.tokens import script, token_class
+from core.rounds.draft import Draft
+from core.rounds.round import Probe, Round, Verdict
+from core.stats import wilson
+from core.traces.schema import Header, Trace
+
+TEXTS = {1: " the", 2: "ing", 3: " 42", 4: "слово", 5: "。", 6: " a"}
+
+
+def chain(index, position, length, bonus, tvd=0.5, token=1):
+    """A chain of three nodes of which ``length`` are accepted."""
+    draft = Draft.chain([9, *[token] * 3], [-0.1] * 3)
+    answers = np.array([token, token, token, bonus])
+    answers[length] = bonus
+    seen = min(length + 1, 3)
+    nothing = np.zeros(seen, np.float32)
+    probe = Probe(
+        np.full(seen, tvd, np.float32), np.zeros((seen, 16), np.float32), nothing,
+        np.ones(seen, np.int32),
+    )  # fmt: skip
+    verdict = Verdict(tuple(range(length + 1)), answers)
+    committed = (*[token] * length, bonus)
+    return Round(index, position, draft, verdict, committed, probe=probe, texts=TEXTS)
+
+
+def trace(rounds, source="", name="mine"):
+    header = Header(name, {"budget": 3}, {"name": "toy"}, "hi", (1, 2))
+    return Trace(header, tuple(rounds), {"source": source} if source else {})
+
+
+def run(length_at, count=200, seed=0, apart=5, **more):
+    rng, rounds = np.random.default_rng(seed), []
+    for n in range(count):
+        at = n * apart
+        rounds.append(chain(n, at, int(rng.binomial(3, length_at(at))), 6, **more))
+    return trace(rounds)
+
+
+def test_a_planted_cliff_is_named_with_its_place():
+    found = findings(Tables.of(run(lambda at: 0.9 if at < 500 else 0.2)))
+    (row,) = found.to_dict("records")
+    assert row["finding"] == "cliff" and "falls" in row["sentence"]
+    place = int(row["sentence"].split("at token ")[1].split(":")[0])
+    assert abs(place - 500) <= 15
+    assert row["run"] == "run 1" and abs(row["round"] - place / 5 - 1) < 1
+
+
+def test_a_slope_is_no_cliff():
+    found = findings(Tables.of(run(lambda at: 0.95 - at / 1100)))
+    assert [row["finding"] for row in found.to_dict("records")] == ["slope"]
+    assert "slowly" in found["sentence"][0]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_noise_has_no_cliff(seed):
+    rng = np.random.default_rng(seed)
+    places = np.sort(rng.integers(0, 4000, 300))
+    assert step(places, 1 + rng.binomial(7, 0.3, 300)) is None
+    assert step(places[:40], 1 + rng.binomial(7, 0.3, 40)) is None
+
+
+def test_rounds_at_one_place_stay_on_one_side():
+    """Forty texts, all of whose second rounds fail: the change is at the second place."""
+    places = np.repeat([10, 20], 40)
+    found = step(places, np.repeat([4, 1], 40) + np.tile([0, 1], 40))
+    assert found.place == 20 and found.before > found.after
+
+
+def test_the_bins_hold_what_counting_by_hand_gives():
+    rounds = run(lambda at: 0.6, 120).rounds
+    table = by_place(Tables.of(trace(rounds)))
+    for row in table.to_dict("records"):
+        high = BINS[BINS.index(row["place"]) + 1]
+        mine = [r for r in rounds if row["place"] <= r.position < high]
+        assert row["rounds"] == len(mine)
+        assert row["tau"] == pytest.approx(np.mean([r.accepted + 1 for r in mine]))
+        assert row["low"] <= row["tau"] <= row["high"]
+        seen = sum(min(r.accepted + 1, 3) for r in mine)
+        assert row["observed"] == row["probed"] == seen
+        assert row["acceptance"] == pytest.approx(sum(r.accepted for r in mine) / seen)
+        assert row["tvd"] == pytest.approx(0.5)
+    assert table["rounds"].sum() == len(rounds)
+
+
+def test_each_kind_counts_the_targets_own_tokens():
+    """Accepted nodes carry token 1, the bonus token ends the walk: it counts as not accepted."""
+    rng, rounds = np.random.default_rng(1), []
+    for n in range(80):
+        rounds.append(chain(n, 4 * n, int(rng.integers(0, 3)), int(rng.integers(2, 6))))
+    tables = Tables.of(trace(rounds))
+    counts, hits = defaultdict(int), defaultdict(int)
+    for r in rounds:
+        for depth in range(min(r.accepted + 1, 3)):
+            token = r.committed[depth]
+            counts[token_class(TEXTS[token])] += 1
+            hits[token_class(TEXTS[token])] += depth < r.accepted
+    table = by_kind(tables).set_index("token_class")
+    assert table["observed"].to_dict() == dict(counts)
+    for kind, row in table.iterrows():
+        assert row["acceptance"] == pytest.approx(hits[kind] / counts[kind])
+        low, high = map(float, wilson(hits[kind], counts[kind]))
+        assert (row["acceptance_low"], row["acceptance_high"]) == pytest.approx((low, high))
+    scripts = set(by_kind(tables, "script")["script"])
+    assert scripts == {"latin", "cyrillic"}
+
+
+def test_a_weak_kind_and_a_weak_tag_are_found():
+    good = [chain(n, n, 3, 1) for n in range(80)]
+    bad = [chain(n, n, 0, 4) for n in range(60)]
+    traces = {"a": trace(good, "maths"), "b": trace(bad, "chat", "mine")}
+    found = findings(Tables.of(traces)).set_index("finding")
+    assert "prompts tagged chat are accepted at 0.00" in found["sentence"]["tag"]
+    assert found["run"]["tag"] == "b" and found["round"]["tag"] == 1
+    assert "cyrillic" in found["sentence"]["script"]
+    tags = by_kind(Tables.of(traces), "tag").set_index("tag")["acceptance"].to_dict()
+    assert tags == {"maths": 1.0, "chat": 0.0}
+
+
+def test_nothing_is_said_of_little():
+    assert findings(Tables.of(run(lambda at: 0.5, 20))).empty
+    assert findings(Tables.of({})).empty and by_place(Tables.of({})).empty
+    ended = Verdict((0,), np.array([2]))
+    plain = replace(chain(0, 3, 0, 2), draft=Draft.root_only(9), verdict=ended)
+    assert by_place(Tables.of(trace([plain]))).empty
+    assert by_kind(Tables.of(trace([plain]))).empty
+
+
+def test_scripts_go_by_most_letters():
+    assert script(" слово") == "cyrillic" and script("ab где") == "cyrillic"
+    assert script("中文") == "cjk" and script(" the") == "latin" and script("ひ") == "hiragana"
+    assert script("12 +") == script(None) == ""

@@ -1,0 +1,101 @@
+"""Traces of other people's loops: what the recorder writes reads back, and is checked."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis.acceptance import tau
+from analysis.oracle import oracle
+from analysis.tables import Tables
+from core.errors import UserError
+from core.rounds.round import Times
+from core.traces.reader import read_trace
+from core.traces.record import Recorder
+from tests import toys
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLE = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "record.md").read_text("utf-8"), re.S)
+
+
+def test_the_documents_example_runs_with_numpy_alone(tmp_path):
+    """Every other package is hidden from it."""
+    hide = (
+        "import sys, importlib.abc\n"
+        "class Hide(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name.split('.')[0] in {'torch', 'transformers', 'safetensors', 'numba',\n"
+        "            'rich', 'pandas', 'orjson', 'gradio', 'plotly', 'tokenizers'}:\n"
+        "            raise ImportError(name)\n"
+        "sys.meta_path.insert(0, Hide())\n"
+    )
+    code = f"{hide}sys.path.insert(0, {str(ROOT)!r})\n{EXAMPLE[0]}"
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True)
+    trace = read_trace(tmp_path / "mine.jsonl.gz")
+    assert trace.complete and [r.accepted for r in trace.rounds] == [2, 0]
+    assert [r.committed for r in trace.rounds] == [(4, 4, 8), (2,)]
+    assert [r.position for r in trace.rounds] == [3, 6]
+    assert trace.rounds[0].text(4) == "4"
+
+
+def test_a_recorded_run_is_the_run(tmp_path):
+    """A toy's rounds through the recorder: the same tables, drafts and verdicts."""
+    drafter = toys.NoisyOracle([*toys.PROMPT, *toys.plain(60)])
+    rounds = toys.run(toys.tree(drafter), 30, budget=9).rounds
+    path = tmp_path / "a.jsonl"
+    with Recorder(path, "ddtree", toys.PROMPT, budget=9, model={"name": "toy"}) as record:
+        for r in rounds:
+            lists = (r.by_depth.ids, r.by_depth.log_q)
+            record.round(
+                r.draft.tokens.tolist(), r.draft.parents.tolist(), r.verdict.path,
+                r.verdict.bonus, r.draft.log_q, lists, Times(verify=0.5), r.committed,
+            )  # fmt: skip
+    trace = read_trace(path)
+    for ours, theirs in zip(trace.rounds, rounds, strict=True):
+        assert ours.position == theirs.position and ours.committed == theirs.committed
+        assert ours.verdict.path == theirs.verdict.path and ours.status == theirs.status
+        assert ours.verdict.bonus == theirs.verdict.bonus
+        for name in ("tokens", "parents", "depths", "ranks", "log_q"):
+            np.testing.assert_array_equal(getattr(ours.draft, name), getattr(theirs.draft, name))
+        np.testing.assert_allclose(ours.draft.scores, theirs.draft.scores, rtol=1e-5)
+        assert [ours.why(row) for row in range(len(ours.draft))] == [
+            theirs.why(row) for row in range(len(theirs.draft))
+        ]
+    assert tau(Tables.of(trace))["tau"][0] == pytest.approx(
+        1 + np.mean([r.accepted for r in rounds])
+    )
+    assert len(oracle(Tables.of(trace))) == 1
+
+
+WRONG = {
+    "has 2 tokens and 1 parents": lambda r: r.round([9, 4], [-1], [0], 1),
+    "has 0 tokens": lambda r: r.round([], [], [0], 1),
+    "a parent that does not stand before": lambda r: r.round([9, 4], [-1, 1], [0], 1),
+    "is no path from the root": lambda r: r.round([9, 4, 5], [-1, 0, 0], [0, 1, 2], 1),
+    "path of round 1 is": lambda r: r.round([9, 4], [-1, 0], [], 1),
+}
+
+
+@pytest.mark.parametrize("said", WRONG)
+def test_what_is_no_round_is_one_sentence(tmp_path, said):
+    with (
+        pytest.raises(UserError, match=said),
+        Recorder(tmp_path / "a.jsonl", "mine", [1]) as record,
+    ):
+        WRONG[said](record)
+    assert not read_trace(tmp_path / "a.jsonl").complete  # and what was written is kept
+
+
+def test_a_round_begins_with_the_bonus_token_before_it(tmp_path):
+    with (
+        pytest.raises(UserError, match="begins with token 5, but the bonus token before is 8"),
+        Recorder(tmp_path / "a.jsonl.gz", "mine", [1]) as record,
+    ):
+        record.round([9], [-1], [0], 8)
+        record.round([5], [-1], [0], 1)
+    assert len(read_trace(tmp_path / "a.jsonl.gz").rounds) == 1

@@ -1,0 +1,183 @@
+"""Counts of other engines, and DDTree's trees: numbers once more by hand, hostile files refused."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.served import LABEL, by_depth, read_served, strip, summary, write_trees
+from app.cli import main
+from core.errors import UserError
+from core.traces.reader import read_trace
+from tests import toys
+
+VLLM = {
+    "usage": {"completion_tokens": 9},
+    "metrics": {
+        "speculative_decoding": {
+            "acceptance_histogram": [1, 2, 0, 1],
+            "num_spec_steps": 4,
+            "num_accepted_draft_tokens": 5,
+            "num_draft_tokens": 12,
+            "num_spec_tokens": 3,
+            "per_step_accepted": [1, 0, 3, 1],
+            "per_step_drafted": [3, 3, 3, 3],
+        }
+    },
+}
+SGLANG = {
+    "text": "…",
+    "meta_info": {
+        "spec_verify_ct": 4, "spec_accept_length": 2.25, "completion_tokens": 9,
+        "spec_accept_histogram": [1, 2, 0, 1], "spec_draft_token_num": 12,
+    },
+}  # fmt: skip
+LLAMA = {"timings": {"draft_n": 12, "draft_n_accepted": 5, "predicted_n": 10, "predicted_ms": 1.5}}
+
+
+def written(folder, value, name="r.json"):
+    path = folder / name
+    path.write_text(json.dumps(value))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("value", "engine"), [(VLLM, "vLLM"), (SGLANG, "SGLang"), (LLAMA, "llama.cpp")]
+)
+def test_each_engines_counts(tmp_path, value, engine):
+    found = summary(read_served(written(tmp_path, value)))
+    assert (found["engine"], found["source"]) == (engine, LABEL)
+    assert (found["rounds"], found["drafted"], found["accepted"]) == (4, 12, 5)
+    assert found["tau"] == pytest.approx(1 + 5 / 4)
+    assert found["accepted_of_drafted"] == pytest.approx(5 / 12)
+    if engine == "llama.cpp":
+        assert found["histogram"] is None and found["by_depth"] == []
+        return
+    assert found["histogram"] == [1, 2, 0, 1]
+    # of 4 rounds 3 accepted depth 1, of these 1 depth 2, and that one depth 3
+    assert [d["conditional"] for d in found["by_depth"]] == pytest.approx([3 / 4, 1 / 3, 1])
+    assert [d["marginal"] for d in found["by_depth"]] == pytest.approx([3 / 4, 1 / 4, 1 / 4])
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=30))
+def test_the_curve_is_that_of_counting_rounds(lengths):
+    histogram = [lengths.count(n) for n in range(max(lengths) + 1)]
+    for each in by_depth(histogram):
+        came = sum(n >= each.depth - 1 for n in lengths)
+        assert each.accepted == sum(n >= each.depth for n in lengths)
+        assert each.marginal == each.accepted / len(lengths)
+        assert each.conditional == each.accepted / came
+
+
+def test_several_responses_and_other_shapes(tmp_path):
+    inner = VLLM["metrics"]["speculative_decoding"]
+    short = {k: v for k, v in inner.items() if not k.startswith("per_step")}
+    short["acceptance_histogram"] = {"0": 1, "3": 1, "1": 2}
+    lines = "\n".join(map(json.dumps, (VLLM, {"metrics": {"speculative_decoding": short}})))
+    (tmp_path / "r.jsonl").write_text(lines)
+    found = summary(read_served(tmp_path / "r.jsonl"))
+    assert found["responses"] == 2 and found["histogram"] == [2, 4, 0, 2]
+    assert found["tokens"] is None  # one of them does not tell
+    assert found["order"] == [[[1, 3], [0, 3], [3, 3], [1, 3]], None]
+    choice = {"choices": [{"meta_info": SGLANG["meta_info"]}]}
+    (both,) = read_served(written(tmp_path, [choice]))
+    assert both.engine == "SGLang" and both.accepted == 5
+    assert strip([[0, 3], [3, 3], [0, 0], [1, 2]]) == "▁█▁▅"
+
+
+WRONG = {
+    "no counts of vLLM": {"text": "hi"},
+    "more tokens are accepted than drafted": {"timings": {"draft_n": 1, "draft_n_accepted": 2}},
+    "draft_n_accepted is missing": {"timings": {"draft_n": 1}},
+    "does not add up": {"meta_info": {"spec_verify_ct": 3, "spec_accept_histogram": [1]}},
+    "do not fit each other": {
+        "num_spec_steps": 1, "per_step_accepted": [3], "per_step_drafted": [1]
+    },
+    "a histogram of 2000 depths": {
+        "meta_info": {"spec_verify_ct": 3, "spec_accept_histogram": [0] * 2000}
+    },
+    "is no object": {"metrics": [1]},
+    "holds no response": [],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("said", WRONG)
+def test_what_holds_no_counts_is_one_sentence(tmp_path, said):
+    with pytest.raises(UserError, match=said):
+        read_served(written(tmp_path, WRONG[said]))
+
+
+# ── DDTree ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def trees(count=30):
+    """What the reference would save of a toy's run."""
+    drafter = toys.NoisyOracle([*toys.PROMPT, *toys.plain(60)])
+    run = toys.run(toys.tree(drafter), count, budget=9)
+    saved = [
+        {
+            "accepted_indices": list(r.verdict.path),
+            "tree": {
+                "node_token_ids": r.draft.tokens[1:].tolist(),
+                "node_depths": r.draft.depths[1:].tolist(),
+                "parents": r.draft.parents.tolist(),
+            },
+        }
+        for r in run.rounds
+    ]
+    ids = [*toys.PROMPT, *run.tokens]
+    return {"output_ids": ids, "num_input_tokens": len(toys.PROMPT), "round_trees": saved}, run
+
+
+def test_saved_trees_become_the_same_rounds(tmp_path):
+    value, run = trees()
+    out = tmp_path / "t.jsonl.gz"
+    assert write_trees(written(tmp_path, value), out) == len(run.rounds)
+    trace = read_trace(out)
+    for ours, theirs in zip(trace.rounds, run.rounds, strict=True):
+        assert ours.committed == theirs.committed and ours.position == theirs.position
+        assert ours.verdict.path == theirs.verdict.path
+        assert ours.draft.parents.tolist() == theirs.draft.parents.tolist()
+
+
+def test_trees_that_are_not_the_texts_are_refused(tmp_path):
+    value, _ = trees()
+    value["output_ids"] = [1 + (i % 40) for i in range(len(value["output_ids"]))]
+    with pytest.raises(UserError, match="is not the text"):
+        write_trees(written(tmp_path, value), tmp_path / "t.jsonl")
+
+
+def test_hostile_trees_are_one_sentence(tmp_path):
+    """Random damage to one value after the other."""
+    rng, value = random.Random(0), trees()[0]
+    nasty = [None, -1, 1 << 40, "x", [], {}, [[]], 0.5, True]
+    for n in range(150):
+        made = json.loads(json.dumps(value))
+        each = made["round_trees"][rng.randrange(len(made["round_trees"]))]
+        place = rng.choice([made, each, each["tree"]])
+        place[rng.choice(list(place))] = rng.choice(nasty)
+        try:
+            write_trees(written(tmp_path, made), tmp_path / f"{n}.jsonl")
+        except UserError as error:
+            assert "\n" not in str(error)
+
+
+# ── the command ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_command(tmp_path, capsys):
+    assert main(["import", str(written(tmp_path, VLLM))]) == 0
+    shown = capsys.readouterr().out
+    assert "it kept no trees" in shown and "2.25" in shown and "By depth" in shown
+    assert main(["import", str(written(tmp_path, LLAMA)), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["accepted"] == 5
+    assert main(["import", str(written(tmp_path, VLLM)), "--out", "x.jsonl"]) == 2
+    assert "no trace can be made" in capsys.readouterr().err
+    path = written(tmp_path, trees()[0])
+    assert main(["import", str(path)]) == 2
+    assert main(["import", str(path), "--out", str(tmp_path / "t.jsonl.gz")]) == 0
+    assert main(["import", str(tmp_path / "none.json")]) == 2

@@ -1,0 +1,473 @@
+"""The wiring probe: planted mistakes are named, healthy drafters are not accused.
+
+The drafters are toys that learnt one text by heart, so they depend on how they are fed.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from analysis.mistakes import MISTAKES, Subject, _frames, patched
+from analysis.wiring import CONFIGURED, Plan, _texts, measure, passage_of, probe, to_json
+from app.cli import main
+from core.drafting.session import FactorisedSession
+from core.errors import UserError
+from core.methods.dart.drafter import DartDrafter
+from core.methods.dart.model import DartModel, Head
+from core.methods.dflash.drafter import DFlashDrafter
+from core.methods.dflash.model import DFlashModel
+from core.methods.eagle3 import EagleOptions
+from core.methods.eagle3.drafter import EagleDrafter
+from core.methods.eagle3.model import EagleModel
+from core.methods.hydra.drafter import HydraDrafter
+from core.methods.hydra.model import HydraConfig, HydraModel
+from core.methods.medusa.drafter import MedusaDrafter
+from core.methods.medusa.model import MedusaConfig, MedusaModel
+from core.models.language import Language
+from core.models.layers import Rope
+from tests import toys
+from tests.toys_on_disk import save_toys
+
+PROMPTS = ("abcdefg hijk", "What now? 12345")
+PLAN = Plan(new_tokens=48, stride=1)
+STEPS, DEPTH = 150, 3
+
+
+@cache
+def language() -> Language:
+    model = toys.language_model().requires_grad_(False)
+    return Language("toy", model, toys.tokenizer(), None)
+
+
+@cache
+def passages(bare: bool = False):
+    """What the probe reads; ``bare``: after the prompts alone."""
+    texts = _texts(language(), PROMPTS, PLAN, DEPTH, lambda done, what: None)
+    return [
+        passage_of(language(), toys.tokenizer()(prompt).input_ids if bare else frame, answer)
+        for prompt, frame, answer in texts
+    ]
+
+
+def learn(network: nn.Module, logits, layers, targets=0, bare=False, steps=STEPS) -> nn.Module:
+    """The network after it learnt p along both texts; ``logits(features, tokens, anchors)`` gives
+    [A, L, V]. ``layers`` None: features before the final norm. ``targets``: labels so many tokens
+    further. ``bare``: prompts without the chat template."""
+    torch.manual_seed(0)
+    for parameter in network.parameters():
+        if parameter.ndim == 2:
+            parameter.data = torch.randn(parameter.shape) * parameter.shape[1] ** -0.5
+        parameter.requires_grad_(True)
+    adam = torch.optim.Adam(network.parameters(), 6e-3)
+    given = [(p, (p.before if layers is None else p.after(layers)).clone()) for p in passages(bare)]
+    for _ in range(steps):
+        loss = torch.zeros(())
+        for passage, features in given:
+            first, last = passage.answer + 1, len(passage.tokens) - DEPTH - 1 - max(0, targets)
+            anchors = torch.arange(first, last)
+            found = logits(features, passage.tokens.clone(), anchors).float().log_softmax(-1)
+            at = anchors[:, None] + torch.arange(found.shape[1]) - passage.answer + targets
+            p = passage.p.clone()[at.clamp(0, len(passage.p) - 1)]
+            loss = loss - (p * found).sum(-1).mean()
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+    return network.eval().requires_grad_(False)
+
+
+def embed(ids):
+    return language().embedding(ids)
+
+
+def shapes(**more):
+    return dict(vocab_size=toys.LANGUAGE_SIZE, **more)
+
+
+@cache
+def dflash(layers=toys.LAYERS, targets=0) -> DFlashDrafter:
+    config = toys.dflash_config(
+        **shapes(block_size=DEPTH + 1, mask_token_id=258, target_layer_ids=layers)
+    )
+    network = DFlashModel(config)
+    head = language().head
+
+    def logits(features, tokens, anchors):
+        return head(network.norm(network.rows_at(embed, tokens, features, anchors)))
+
+    learn(network, logits, layers, targets=targets)
+    return DFlashDrafter(network, language().embedding, head)
+
+
+@cache
+def dart() -> DartDrafter:
+    config = toys.dart_config(**shapes(draft_vocab_size=toys.LANGUAGE_SIZE, draft_length=DEPTH - 1))
+    network, head = DartModel(config), language().head
+    layers = (0, 1, 2)
+
+    def logits(features, tokens, anchors):
+        return head(network.rows_at(embed, tokens, features, anchors))
+
+    learn(network, logits, layers)
+    return DartDrafter(network, language().embedding, Head(head), layers)
+
+
+@cache
+def eagle3() -> EagleDrafter:
+    config = toys.eagle_config(**shapes(draft_vocab_size=toys.LANGUAGE_SIZE))
+    network, head = EagleModel(config), language().head
+    layers = (0, 1, 2)
+
+    def logits(features, tokens, anchors):
+        return head(network.rows_at(embed, tokens, features, anchors, DEPTH))
+
+    learn(network, logits, layers)
+    return EagleDrafter(
+        network, language().embedding, head, layers, options=EagleOptions(DEPTH, 1.0)
+    )
+
+
+@cache
+def medusa() -> MedusaDrafter:
+    network, head = MedusaModel(MedusaConfig(DEPTH, 32, 2)), language().head
+    learn(network, lambda features, tokens, at: head(network(features[at - 1])), (3,))
+    return MedusaDrafter(network, head, (3,), torch.float32)
+
+
+@cache
+def hydra() -> HydraDrafter:
+    network, head = HydraModel(HydraConfig(DEPTH, 32)), language().head
+
+    def logits(features, tokens, anchors):
+        rows = []
+        for count in range(1, DEPTH + 1):
+            path = embed(tokens[anchors[:, None] + torch.arange(count)])
+            rows.append(head(network(features[anchors - 1], path)))
+        return torch.stack(rows, 1)
+
+    learn(network, logits, (3,))
+    return HydraDrafter(network, language().embedding, head, (3,))
+
+
+HEALTHY = {"dflash": dflash, "dart": dart, "eagle3": eagle3, "medusa": medusa, "hydra": hydra}
+
+
+def run(drafter, **more):
+    return probe(language(), drafter, PROMPTS, PLAN, **more)
+
+
+@pytest.mark.parametrize("kind", HEALTHY)
+def test_a_healthy_drafter_is_not_accused(kind):
+    found = run(HEALTHY[kind]())
+    assert found.configured.tau > 2  # or nothing would be tested
+    assert found.faults == ()
+    assert len(found.mistakes) > 8
+
+
+def test_a_drafter_that_knows_nothing_is_not_accused_either():
+    """Nothing fits it better, so nothing is named."""
+    made = copy.deepcopy(dflash())
+    for parameter in made.model.layers.parameters():
+        parameter.data = torch.randn(parameter.shape)
+    found = run(DFlashDrafter(made.model, language().embedding, language().head))
+    assert found.configured.tau < 1.3 and found.nearest is None
+
+
+# ── planted ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def other(drafter, **config):
+    """A copy with another config, which shares nothing that a plant changes."""
+    made = copy.copy(drafter)
+    made.model = copy.deepcopy(drafter.model)
+    made.model.config = replace(made.model.config, **config)
+    return made
+
+
+def at_layers(layers):
+    return other(dflash(), target_layer_ids=layers)
+
+
+def dart_at(layers):
+    made = other(dart())
+    made.layers = layers
+    return made
+
+
+def shifted_features(step):
+    """It is handed features that come ``step`` tokens late."""
+    made = other(dart())
+    plain = made.begin_each
+
+    def begin_each(tokens, features, anchors, width):
+        rows = (torch.arange(len(features)) - step).clamp(0, len(features) - 1)
+        return plain(tokens, features[rows], anchors, width)
+
+    made.begin_each = begin_each
+    return made
+
+
+def moved_context(kind, step):
+    made = other(kind())
+    name = "project" if hasattr(made.model, "project") else None
+    if name is None:  # the layer that also places drafted rows: only the prefix is moved
+        begin = made.begin
+
+        def begin_moved(root, width):
+            plain = made.model.join
+
+            def join(hidden, embedded, positions):
+                return plain(hidden, embedded, positions + step)
+
+            with patched(made.model, "join", join):
+                return begin(root, width)
+
+        made.begin = begin_moved
+        return made
+    project = made.model.project
+    object.__setattr__(made.model, name, lambda x, positions: project(x, positions + step))
+    return made
+
+
+def a_norm_too_much():
+    """``fc`` brings its norm along, so the next one comes a second time."""
+    made = other(dflash())
+    extra = copy.deepcopy(made.model.hidden_norm)
+    made.model.fc = nn.Sequential(made.model.fc, extra)
+    noise = torch.Generator().manual_seed(1)
+    gain = 1 + 2 * torch.rand(32, generator=noise)
+    made.model.hidden_norm.weight.data = gain
+    return made
+
+
+def a_norm_too_little():
+    """The healthy one multiplies by g; with gains √g it has to be applied twice."""
+    made = other(dflash())
+    noise = torch.Generator().manual_seed(2)
+    scale = torch.exp(1.5 * torch.randn(32, generator=noise))
+    norm = made.model.hidden_norm
+    for layer in made.model.layers:  # keys and values as they were
+        for linear in (layer.self_attn.k_proj, layer.self_attn.v_proj):
+            linear.weight.data = linear.weight / scale
+            linear.weight.data *= (norm.weight.abs() * scale).sqrt().square().mean().sqrt()
+    norm.weight.data = (norm.weight.abs() * scale).sqrt() * norm.weight.sign()
+    return made
+
+
+def noisy_past(size):
+    """Old context is noise: a drafter that was trained with a window."""
+    made = other(dflash())
+    for layer in made.model.layers:
+        attention = layer.self_attn
+        plain = attention.attend
+
+        def attend(queries, context, near, visible, hidden=None, plain=plain):
+            count, rows = visible.sum(-1), torch.arange(context.rows)
+            found = []
+            for a in range(len(queries)):  # each block has another past
+                old = (rows < count[a] - size)[None, :, None]
+                noise = torch.Generator().manual_seed(0)
+                junk = 3 * torch.randn(context.keys.shape, generator=noise)
+                some = type(context)(
+                    torch.where(old, junk, context.keys), torch.where(old, junk, context.values)
+                )
+                own = slice(a * queries.shape[1], (a + 1) * queries.shape[1])
+                block = type(near)(near.keys[:, own], near.values[:, own])
+                found.append(plain(queries[a : a + 1], some, block, visible[a : a + 1], hidden))
+            return torch.cat(found)
+
+        object.__setattr__(attention, "attend", attend)
+    return made
+
+
+def wrong_map():
+    ids = torch.randperm(toys.LANGUAGE_SIZE, generator=torch.Generator().manual_seed(0))
+    made = other(dart())
+    made.head = Head(language().head, ids)
+    return made
+
+
+def absolute_map():
+    """d2t held token ids: the loader added each row's number."""
+    rows = torch.arange(100)
+    tokens = rows * 3 // 2
+    head = nn.Linear(32, 100, bias=False)
+    head.weight = nn.Parameter(language().head.weight[tokens], requires_grad=False)
+    made = other(dart())
+    made.head = Head(head, tokens + rows)
+    return made
+
+
+def anchor_first():
+    made = other(dflash())
+    plain = made.model.forward
+    rolled = lambda *args, **more: plain(*args, **more).roll(-1, dims=1)  # noqa: E731
+    object.__setattr__(made.model, "forward", rolled)
+    return made
+
+
+def before_the_norm():
+    """It learnt from the state before the target's final norm."""
+    network, head = MedusaModel(MedusaConfig(DEPTH, 32, 2)), language().head
+    logits = lambda features, tokens, at: head(network(features[at - 1]))  # noqa: E731
+    learn(network, logits, None, steps=600)
+    return MedusaDrafter(network, head, (3,), torch.float32)
+
+
+PLANTED = {
+    "layers [1, 3] − 1": lambda: at_layers((1, 3)),
+    "layers [-1, 1] + 1": lambda: at_layers((-1, 1)),
+    "layer 2 for 1": lambda: at_layers((0, 1)),
+    "layers in reverse order": lambda: dart_at((2, 1, 0)),
+    "features of the token after": lambda: shifted_features(1),
+    "features of the token before": lambda: shifted_features(-1),
+    "features before the target's final norm": before_the_norm,
+    "context one position nearer": lambda: moved_context(dflash, -1),
+    "context one position further off": lambda: moved_context(eagle3, 1),
+    "rope_theta 10000": lambda: other(dart(), rope=Rope(1e6)),
+    "hidden_norm skipped": a_norm_too_much,
+    "hidden_norm twice": a_norm_too_little,
+    "norm_before_residual=false": lambda: other(eagle3(), norm_before_residual=True),
+    "norm_output=false": lambda: other(eagle3(), norm_output=True),
+    "context in a window of 16": lambda: noisy_past(16),
+    "d2t ignored": wrong_map,
+    "d2t as token ids": absolute_map,
+    "anchor first": anchor_first,
+    "rows one token further": lambda: dflash(targets=1),
+    "rows one token nearer": lambda: dflash(targets=-1),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_mistake_is_named(name):
+    found = run(PLANTED[name]())
+    assert found.nearest is not None
+    assert found.nearest.trial.name == name
+    assert found.faults[0].startswith(f"{name} accepts")
+
+
+def test_a_drafter_trained_without_the_template_is_told_so():
+    made = MedusaModel(MedusaConfig(DEPTH, 32, 2))
+    head = language().head
+    learn(made, lambda f, t, at: head(made(f[at - 1])), (3,), bare=True, steps=400)
+    found = run(MedusaDrafter(made, head, (3,), torch.float32))
+    assert found.nearest.trial.name == "no chat template"
+
+
+@pytest.mark.parametrize("kind", ["dflash", "dart"])
+def test_a_mask_that_is_zero_already_is_told(kind):
+    made = other(HEALTHY[kind]())
+    if kind == "dart":
+        made.model.midlayer.mask_rep.data.zero_()
+    else:
+        made.embedding = copy.deepcopy(made.embedding)
+        made.embedding.weight.data[258] = 0
+    assert [each.trial.name for each in run(made).moot] == ["mask embedding zero"]
+
+
+def test_features_that_never_arrive_are_told():
+    made = other(dflash())
+    made.model.fc.weight.data.zero_()
+    assert "features all zero" in [each.trial.name for each in run(made).moot]
+
+
+def test_thinking_is_turned_over_where_the_template_has_it():
+    tokenizer = copy.deepcopy(toys.tokenizer())
+    tokenizer.chat_template = toys.TEMPLATE + "{% if enable_thinking is not false %}hm{% endif %}"
+    own = Language("toy", language().model, tokenizer, None)
+    names = {trial.name: trial for trial in _frames(Subject(medusa(), own, 100))}
+    assert names.keys() == {"no chat template", "enable_thinking=false"}
+    assert own.text(names["enable_thinking=false"].frame("hi")) == "user\nhi\nassistant\n"
+    assert own.text(own.encode_chat("hi")).endswith("hm")
+
+
+# ── the numbers ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_number_is_that_of_a_slow_independent_reading():
+    """Whole forwards of transformers, a drafter that is asked place by place, sums in numpy."""
+    drafter = dflash()
+    passage = passages()[0]
+    places = np.arange(1, 9)
+    right, far = measure(drafter, passage, CONFIGURED, places)
+    tokens = passage.tokens.tolist()
+    with torch.inference_mode():
+        out = language().model(passage.tokens[None], output_hidden_states=True, use_cache=False)
+    p = out.logits[0].double().softmax(-1).numpy()
+    features = torch.cat([out.hidden_states[i + 1][0] for i in toys.LAYERS], -1)
+    for n, place in enumerate(places.tolist()):
+        root = passage.answer + place
+        drafter.reset(len(tokens))
+        drafter.extend(tokens[:root], features[:root])
+        q = drafter.begin(tokens[root], 4).log_q(tokens[root : root + DEPTH]).exp().numpy()
+        for depth in range(DEPTH):
+            assert right[n, depth] == (q[depth].argmax() == tokens[root + 1 + depth])
+            distance = np.abs(q[depth].astype(float) - p[root + depth]).sum() / 2
+            assert far[n, depth] == pytest.approx(distance, abs=1e-4)
+
+
+def test_no_trial_leaves_a_trace():
+    """After every trial the drafter answers as before."""
+    for kind in ("dflash", "dart", "eagle3"):
+        drafter = HEALTHY[kind]()
+        before = run(drafter)
+        again = run(drafter)
+        np.testing.assert_array_equal(before.configured.tvd, again.configured.tvd)
+        subject = Subject(drafter, language(), 60)
+        for mistake in MISTAKES:
+            for trial in mistake.trials(subject):
+                with ExitStack() as stack:
+                    stack.enter_context(trial.change())
+        assert run(drafter).configured.tau == before.configured.tau
+
+
+def test_json_holds_the_verdict():
+    found = to_json(run(wrong_map()))
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert found["nearest"] == "d2t ignored" and found["faults"]
+    assert len(found["configured"]["tvd"]) == DEPTH
+    named = [each["name"] for each in found["mistakes"] if each["better"]]
+    assert "d2t ignored" in named
+
+
+class Silent(toys.RandomDrafter):
+    """It proposes, and does not say how probable anything is."""
+
+    def begin(self, root, width):
+        return FactorisedSession(super().begin(root, width).by_depth)
+
+
+def test_bad_input_is_one_sentence():
+    with pytest.raises(UserError, match="stride"):
+        probe(language(), medusa(), PROMPTS, Plan(stride=0))
+    with pytest.raises(UserError, match="longer texts"):
+        probe(language(), medusa(), PROMPTS, Plan(new_tokens=12))
+    with pytest.raises(UserError, match="does not tell q"):
+        probe(language(), Silent(), PROMPTS, PLAN)
+
+
+# ── the command ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_command_shows_every_trial_and_its_verdict(tmp_path, capsys):
+    """A drafter of random weights: nothing is named, and the exit code says so."""
+    target, drafter = save_toys(tmp_path)
+    words = ["--model", str(target), "--drafter", str(drafter), "--device", "cpu"]
+    words = ["diagnose", "ddtree", *words, "--prompt", "hi", "--max-new-tokens", "80"]
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert "as configured" in shown and "layers in reverse order" in shown
+    assert "No named mistake fits better" in shown
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["method"] == "ddtree" and found["wiring"]["faults"] == []
+    assert main(["diagnose", "ar"]) == 2
+    assert main([*words, "--stride", "0"]) == 2
