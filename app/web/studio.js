@@ -294,6 +294,8 @@ export class Studio {
     this.dialog = h(
       "dialog",
       { class: "ds-help", "aria-label": "Keys" },
+      h("h3", {}, "Text"),
+      h("p", { class: "ds-key" }, textKey()),
       h("h3", {}, "Keys"),
       h("dl", {}, rows),
       button("Close", { class: "ds-button" }, () => this.dialog.close()),
@@ -808,6 +810,18 @@ export class Studio {
       // as above
     }
   }
+}
+
+/** What the lines below a token of the text mean. */
+function textKey() {
+  const entries = [
+    ["accepted", "drafted, accepted"],
+    ["bonus", "bonus"],
+    ["prefill", "from prefill"],
+  ];
+  return entries.map(([name, words]) =>
+    h("span", { class: "entry" }, h("i", { class: `ds-token ${name}` }, "abc"), words),
+  );
 }
 
 /** A run's method, model and settings on one line. */

@@ -53,7 +53,7 @@ def test_a_run_shows_text_tree_and_numbers(visit: Open):
     run(page, "hello")
     expect(page.locator(f"{NODE}.root")).to_have_count(1)
     expect(page.locator(f"{NODE}.ghost")).to_be_visible()
-    expect(page.locator(".ds-token.prefill")).to_have_count(2)  # one of them in the key
+    expect(page.locator(".ds-strip .ds-token.prefill")).to_have_count(1)  # one of them in the key
     assert page.locator(".ds-token.bonus").count() > 10
     assert float(page.locator(".ds-tile b").first.inner_text()) > 1
     expect(page.locator(".ds-stage-key")).to_contain_text("verify 87 ms")
