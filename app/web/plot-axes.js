@@ -38,7 +38,7 @@ export function powersOfTen(from, to) {
 }
 
 /** Words cut to a width, with "…". */
-export function fitted(words, width) {
+export function shortened(words, width) {
   const room = Math.max(2, Math.floor(width / LETTER));
   return words.length <= room ? words : `${words.slice(0, room - 1)}…`;
 }
@@ -102,7 +102,7 @@ export class Axes {
   }
 
   _tick(x, words, lower, room) {
-    const shown = fitted(words, room),
+    const shown = shortened(words, room),
       half = (shown.length * LETTER) / 2;
     const at = {
       class: "tick",

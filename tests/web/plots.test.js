@@ -2,10 +2,10 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
   Axes,
-  fitted,
   PLOT,
   powersOfTen,
   roundSteps,
+  shortened,
   shortNumber,
 } from "../../app/web/plot-axes.js";
 import { column, withInterval } from "../../app/web/plots.js";
@@ -59,8 +59,8 @@ test("a range that is not given holds all points with their intervals", () => {
 });
 
 test("words that are too long are cut with a sign", () => {
-  assert.equal(fitted("word", 100), "word");
-  const cut = fitted("a token of very many letters", 62);
+  assert.equal(shortened("word", 100), "word");
+  const cut = shortened("a token of very many letters", 62);
   assert.ok(cut.endsWith("…") && cut.length === 10);
 });
 

@@ -113,8 +113,11 @@ export class LessonTree extends TreeView {
     if (untold) {
       if (row) node.classList.replace("unreached", "drafted");
       const text = node.querySelector(".token"),
-        label = this.label(row);
-      if (row) text.textContent = this.round.short[this.round.tokens[row]] || label;
+        words = this.round.short[this.round.tokens[row]] || this.label(row);
+      if (row) {
+        text.textContent = words;
+        text.setAttribute("data-words", words); // which it is drawn from at another zoom
+      }
       node.setAttribute("aria-label", this.words(row));
     }
     if (notes) this._note(node, notes[row]);
