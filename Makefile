@@ -4,14 +4,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: app test lint types setup model constraints clean
+.PHONY: app test lint types web setup model constraints clean
 
 app: setup model
 	$(BIN)/python -m app
 
 # One thread a process: the cores are taken by the processes. Browser and graphviz tests are skipped,
 # with a reason at the end, where chromium or dot is missing.
-test: setup model lint types
+test: setup model lint types web
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 lint: setup
@@ -21,6 +21,15 @@ lint: setup
 
 types: setup
 	$(BIN)/pyright
+
+# Format, lint and unit tests of app/web. Node comes with requirements.txt, Biome from npm's registry.
+web: node_modules/.ready
+	PATH="$(CURDIR)/$(BIN):$$PATH" npm run --silent lint
+	PATH="$(CURDIR)/$(BIN):$$PATH" npm run --silent test
+
+node_modules/.ready: $(VENV)/.ready package.json
+	PATH="$(CURDIR)/$(BIN):$$PATH" npm install --no-package-lock --no-audit --no-fund --loglevel=error
+	touch $@
 
 # The embedded target, with a progress bar; later calls find it and return at once.
 model: setup
@@ -40,4 +49,4 @@ $(VENV)/.ready: requirements.txt constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) node_modules

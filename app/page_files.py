@@ -1,34 +1,61 @@
-"""The page's files: the JavaScript modules in the order they are joined, and the stylesheets.
+"""The page's files: modules of script and stylesheets in ``app/web`` and its folders.
 
-One list serves the studio, the offline file and the notebook; the studio's other tabs add theirs.
-Nothing is fetched from anywhere.
+The studio serves them as they are. The offline file and a notebook's frame cannot load modules
+from disk, so there they are joined into one script. Nothing is fetched from anywhere else.
 """
 
 from __future__ import annotations
 
+import posixpath
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 WEB = Path(__file__).resolve().parent / "web"
-VIEW = (
-    "dom.js", "tree.js", "strip.js", "charts.js", "explanation.js", "inspector.js", "align.js",
-    "feed.js", "save.js", "link.js", "gallery.js", "table.js", "plots.js", "measures.js",
-    "pane.js", "alone.js", "together.js", "studio.js",
+STYLES = ("studio.css", "plots.css", "save.css")
+LEARN_STYLES = tuple(f"learn/{name}.css" for name in ("view", "companions", "tables", "sizes"))
+TAB_STYLES = (
+    "lab.css", *LEARN_STYLES, *(f"denoise/{name}.css" for name in ("view", "grid", "graph")),
 )  # fmt: skip
-STUDIO = (
-    *VIEW, "calibration.js", "whatif.js", "denoise.js", "learn-figures.js", "learn.js", "mounts.js",
-)  # fmt: skip
-STYLES = ("studio.css", "save.css")
+
+_IMPORT = re.compile(r'^import \{[^}]*\} from "(\.\.?/[a-z/-]+\.js)";\n', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const|let)\b)", re.MULTILINE)
 
 
-def script(names: Sequence[str]) -> str:
-    """Modules as one text of a script element, with names of their own; each only declares names,
-    the last one uses them."""
-    code = "\n".join((WEB / name).read_text(encoding="utf-8") for name in names)
+def modules(entry: str) -> list[str]:
+    """A module and all that it imports, each after those it imports itself, by path below WEB."""
+    found: list[str] = []
+    waiting = [(entry, False)]
+    seen: set[str] = set()
+    while waiting:
+        name, imported = waiting.pop()
+        if imported:
+            found.append(name)
+        elif name not in seen:
+            seen.add(name)
+            waiting.append((name, True))
+            folder = posixpath.dirname(name)
+            written = _IMPORT.findall(_read(name))
+            needs = [posixpath.normpath(posixpath.join(folder, each)) for each in written]
+            waiting += [(each, False) for each in reversed(needs)]
+    return found
+
+
+def joined(entry: str) -> str:
+    """A module with all that it imports, as the text of one script element.
+
+    The modules share one scope, so no two may declare the same name; a browser would say so.
+    """
+    code = "\n".join(_EXPORT.sub("", _IMPORT.sub("", _read(name))) for name in modules(entry))
     assert "</script" not in code.lower() and "<!--" not in code
+    assert not re.search(r"^(import|export)\b", code, re.MULTILINE), "a form that is not joined"
     return f'(() => {{\n"use strict";\n{code}\n}})();'
 
 
 def css(more: Sequence[str] = ()) -> str:
     """The view's whole stylesheet, and those of further views."""
-    return "\n".join((WEB / name).read_text(encoding="utf-8") for name in (*STYLES, *more))
+    return "\n".join(_read(name) for name in (*STYLES, *more))
+
+
+def _read(name: str) -> str:
+    return (WEB / name).read_text(encoding="utf-8")

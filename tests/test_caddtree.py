@@ -1,12 +1,14 @@
 """The cost-aware builder: the budget that brute force over all budgets finds."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.decoding.decode import Decoder
-from core.drafting.builders import AsFarAsItPays, best_first
+from core.drafting.builders import AsFarAsItPays, PaysAsMeasured, best_first
 from core.drafting.session import FactorisedSession
 from core.methods.caddtree import WORTH
 from core.methods.registry import find
@@ -83,3 +85,48 @@ def test_nodes_that_cost_nothing_or_all_there_is():
     assert AsFarAsItPays(100.0, 1e-9, WORTH)(offered(1), [3], 20).nodes == 20
     assert AsFarAsItPays(1.0, 1e3, WORTH)(offered(1), [3], 20).nodes == 0
     assert AsFarAsItPays(1.0, 1.0, WORTH)(toys.pld_drafter().begin(3, 1), [3], 9).nodes == 0
+
+
+# ── the cost of the run's own rounds ─────────────────────────────────────────────────────────────
+
+START = AsFarAsItPays(90.0, 1.6, WORTH)
+
+
+def test_what_is_measured_takes_the_place_of_what_was_supposed():
+    learns = PaysAsMeasured(START)
+    assert learns.cost == START
+    for _ in range(20):
+        for nodes in (3, 17, 40):
+            learns.took(nodes, (20 + 0.25 * nodes) / 1e3)
+    assert len(learns._rounds) == 32
+    nodes, spent = np.array([(0, 90.0), (64, 90 + 64 * 1.6), *learns._rounds]).T
+    node, fixed = np.polyfit(nodes, spent, 1)
+    assert learns.cost.node == pytest.approx(node) and learns.cost.fixed == pytest.approx(fixed)
+    assert learns.cost.fixed < 40, "the two supposed rounds weigh little"
+    assert learns.for_run().cost == START, "a run begins anew"
+
+
+def test_a_cost_stays_above_nothing():
+    learns = PaysAsMeasured(START)
+    for nodes in (0, 60) * 16:
+        learns.took(nodes, (60 - nodes) / 1e3)
+    assert learns.cost.node == PaysAsMeasured.LEAST and learns.cost.fixed > 0
+
+
+@pytest.mark.parametrize("sampling", [toys.GREEDY, toys.HOT])
+def test_a_run_tells_its_rounds_and_writes_plain_decodings_text(sampling, monkeypatch):
+    told, took = [], PaysAsMeasured.took
+
+    def listen(self, nodes, seconds):
+        told.append((nodes, seconds))
+        took(self, nodes, seconds)
+
+    monkeypatch.setattr(PaysAsMeasured, "took", listen)
+    values = {"round_ms": 50.0, "node_ms": 0.5, "measure": True}
+    builder = find("caddtree").make_builder(FACTS, values)
+    found = toys.run(toys.Decoder("caddtree", toys.dflash_drafter(), builder), 40, sampling, 24)
+    assert found.tokens == toys.plain(40, sampling)
+    assert told == [(r.draft.nodes, r.times.total) for r in found.rounds]
+    assert builder.cost == replace(START, fixed=50.0, node=0.5), (
+        "the engine keeps it for other runs"
+    )

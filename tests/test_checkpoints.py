@@ -288,6 +288,36 @@ def test_absent_optional_fields_have_the_references_defaults():
     assert dflash.default_layer_ids(30, 3) == (1, 14, 27)
 
 
+MIXED = ["sliding_attention", "sliding_attention", *["full_attention"] * 3]
+USED = {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 28}
+SWA = {"mask_token_id": 1, "use_swa": True, "swa_window_size": 99}
+
+
+@pytest.mark.parametrize(
+    ("fields", "window", "sliding", "causal"),
+    [
+        ({}, 0, (), []),
+        (USED, 0, (), []),
+        (USED | {"max_window_layers": 3}, 64, (3, 4), [3, 4]),
+        ({"layer_types": MIXED, "sliding_window": 2048}, 2048, (0, 1), [0, 1]),
+        ({"layer_types": MIXED, "sliding_window": 2048, "is_causal": False}, 2048, (0, 1), []),
+        ({"dflash_config": SWA}, 99, range(5), []),
+        ({"dflash_config": SWA | {"causal": True}}, 99, range(5), range(5)),
+        ({"dflash_config": {"mask_token_id": 1, "causal_head": True}}, 0, (), range(5)),
+        ({"block_size": None, "dflash_config": {"mask_token_id": 1, "block_size": 16}}, 0, (), []),
+    ],
+)  # fmt: skip
+def test_what_the_layers_of_published_configs_see(fields, window, sliding, causal):
+    """By z-lab's reference, vLLM's reading of ``use_swa``, and JetSpec's ``causal_head``."""
+    config = dflash.DFlashConfig.from_json(PUBLISHED_DFLASH | fields)
+    shapes = [config.layer_shape(layer) for layer in range(5)]
+    assert [i for i in range(5) if shapes[i].window] == [*sliding] and config.max_depth == 15
+    assert all(shape.window in (0, window) for shape in shapes)
+    assert [i for i in range(5) if shapes[i].causal] == [*causal]
+    again = dflash.DFlashConfig.from_json(json.loads(json.dumps(config.to_json())))
+    assert [again.layer_shape(i) for i in range(5)] == shapes
+
+
 DFLASH_ALONE = [(dflash.DFlashConfig, PUBLISHED_DFLASH)]
 BOTH = [*DFLASH_ALONE, (dart.DartConfig, PUBLISHED_DART)]
 
@@ -295,9 +325,17 @@ BOTH = [*DFLASH_ALONE, (dart.DartConfig, PUBLISHED_DART)]
 @pytest.mark.parametrize(
     ("configs", "changes", "words"),
     [
-        (DFLASH_ALONE, {"layer_types": ["sliding_attention", "full_attention"]}, "sliding window"),
-        (DFLASH_ALONE, {"use_sliding_window": True, "sliding_window": 4096}, "sliding window"),
-        (DFLASH_ALONE, {"dflash_config": {"mask_token_id": 1, "use_swa": True}}, "sliding window"),
+        (DFLASH_ALONE, {"layer_types": ["sliding_attention"] * 4}, "other kinds"),
+        (DFLASH_ALONE, {"layer_types": ["chunked_attention"] * 5}, "other kinds"),
+        (DFLASH_ALONE, {"layer_types": ["sliding_attention"] * 5}, "no window"),
+        (
+            DFLASH_ALONE,
+            {"layer_types": ["sliding_attention"] * 5, "sliding_window": 0},
+            "no window",
+        ),
+        (DFLASH_ALONE, {"dflash_config": {"mask_token_id": 1, "use_swa": True}}, "no window"),
+        (DFLASH_ALONE, {"final_logit_softcapping": 20.0}, "softcapping"),
+        (DFLASH_ALONE, {"dflash_config": {"output_multiplier": 0.2}}, "output_multiplier"),
         (DFLASH_ALONE, {"hidden_act": "gelu"}, "gelu"),
         (BOTH, {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "dynamic"),
         (BOTH, {"rope_scaling": {"type": "dynamic", "factor": 2}}, "rotary"),

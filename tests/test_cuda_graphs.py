@@ -3,6 +3,7 @@
 import copy
 import gc
 import weakref
+from functools import partial
 
 import numpy as np
 import pytest
@@ -163,6 +164,7 @@ def test_a_replaced_cache_is_freed_at_once():
 
 DRAFTERS = {
     "dflash": toys.dflash_drafter,
+    "sliding": partial(toys.dflash_drafter, sliding=(True, False), window=5),
     "treeflash": toys.treeflash_drafter,
     "dart": toys.dart_drafter,
 }

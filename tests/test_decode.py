@@ -45,6 +45,7 @@ def drafter_named(name, sampling, family="llama"):
     return {
         "random": lambda: toys.RandomDrafter(),
         "oracle": lambda: toys.OracleDrafter(text),
+        "eagle2": lambda: toys.feature_drafter(),
         "eagle3": lambda: toys.eagle_drafter(),
         "medusa": lambda: toys.medusa_drafter(),
         "hydra": lambda: toys.hydra_drafter(),
@@ -141,9 +142,13 @@ def method_named(name, sampling):
     part, _, builder = name.partition("+")
     drafters = {
         "dflash": lambda: toys.dflash_drafter(),
+        "sliding": lambda: toys.dflash_drafter(sliding=(True, False), window=6),
+        "dspark": lambda: toys.dspark_drafter(),
+        "dflash2": lambda: toys.dflash2_drafter(),
         "treeflash": lambda: toys.treeflash_drafter(),
         "dart": lambda: toys.dart_drafter(),
         "dart reduced": lambda: toys.dart_drafter(head=toys.dart_head(range(0, 48, 2))),
+        "eagle2": lambda: toys.feature_drafter(),
         "eagle3": lambda: toys.eagle_drafter(),
         "medusa": lambda: toys.medusa_drafter(),
         "hydra": lambda: toys.hydra_drafter(),
@@ -177,12 +182,13 @@ METHODS = (
     "sps+sampled-chain", "sps+best-first", "lookahead+best-first",
     "dflash+cost-aware", "path+cost-aware",
     "path+best-first", "path+opt-tree", "path+chain", "path+eagle2", "eagle3+eagle2",
-    "eagle3+best-first", "medusa+static", "hydra+best-first", "hydra+static",
+    "eagle2+eagle2", "eagle3+best-first", "medusa+static", "hydra+best-first", "hydra+static",
+    "dspark+chain", "dspark+best-first", "dflash2+chain", "dflash2+best-first",
 )  # fmt: skip
 OTHERS = (
     "noisy+continuity", "noisy+continuity without grams", "conditional+chain",
     "conditional+opt-tree 0.3", "adversarial conditional+best-first", "dart reduced+best-first",
-    "treeflash+continuity",
+    "treeflash+continuity", "sliding+best-first",
 )  # fmt: skip
 SILENT = ("pld+chain", "lookahead+best-first")  # these draft nothing in some rounds
 SHORT_RULES = {"greedy": GREEDY, "hot": HOT}

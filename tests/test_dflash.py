@@ -3,11 +3,16 @@
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from transformers import Qwen3Config
-from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer, Qwen3RotaryEmbedding
+from transformers.models.qwen3.modeling_qwen3 import (
+    Qwen3DecoderLayer,
+    Qwen3Model,
+    Qwen3RotaryEmbedding,
+)
 
 from core.drafting.session import DraftSession
 from core.models.layers import LayerContext, Rope
@@ -83,7 +88,8 @@ def residual_rows(config, w, features, block):
     x = block
     for number in range(config.num_hidden_layers):
         layer = {k.removeprefix(f"layers.{number}."): v for k, v in w.items()}
-        normed = norm(x, layer["input_layernorm.weight"], eps)
+        plain = norm(x, layer["input_layernorm.weight"], eps)
+        normed = convolved(plain, plain, layer, "attention_conv", 0)
         source = torch.cat([context, normed])
         out = torch.zeros(len(x), config.num_attention_heads, width, dtype=x.dtype)
         for head in range(config.num_attention_heads):
@@ -96,10 +102,45 @@ def residual_rows(config, w, features, block):
             key = norm(key, layer["self_attn.k_norm.weight"], eps)
             query = torch.stack([rotate(q, count + i, config.rope) for i, q in enumerate(query)])
             key = torch.stack([rotate(k, i, config.rope) for i, k in enumerate(key)])
-            out[:, head] = (query @ key.T / math.sqrt(width)).softmax(-1) @ value
-        x = x + out.flatten(1) @ layer["self_attn.o_proj.weight"].T
-        x = x + mlp(norm(x, layer["post_attention_layernorm.weight"], eps), layer)
+            odds = query @ key.T / math.sqrt(width)
+            odds[torch.tensor(unseen(config, number, count, len(x)))] = -math.inf
+            out[:, head] = odds.softmax(-1) @ value
+        out = out.flatten(1) @ layer["self_attn.o_proj.weight"].T
+        x = x + convolved(out, plain, layer, "attention_conv", 1)
+        plain = norm(x, layer["post_attention_layernorm.weight"], eps)
+        out = mlp(convolved(plain, plain, layer, "mlp_conv", 0), layer)
+        x = x + convolved(out, plain, layer, "mlp_conv", 1)
     return x
+
+
+def convolved(x, plain, layer, name, side):
+    """DFlash 2's convolution of the rows of a block, tap by tap; without one, the rows."""
+    if f"{name}.base_kernel" not in layer:
+        return x
+    base = layer[f"{name}.base_kernel"]
+    taps, width = base.shape[1:]
+    moved = (plain @ layer[f"{name}.kernel_projection.weight"].T).view(len(x), 2, taps, -1)
+    out = torch.zeros_like(x)
+    for row in range(len(x)):
+        for tap in range(min(taps, row + 1)):
+            for channel in range(width):
+                group = channel * moved.shape[-1] // width
+                kernel = base[side, tap, channel] + moved[row, side, tap, group]
+                out[row, channel] += kernel * x[row - tap, channel]
+    return out
+
+
+def unseen(config, number, count, size):
+    """What the rows of a block do not see of ``count`` context rows and the block, [b, T + b]."""
+    window = config.window if config.sliding and config.sliding[number] else None
+    causal = window is not None if config.causal is None else config.causal
+    hidden = [[False] * (count + size) for _ in range(size)]
+    for row in range(size):
+        for column in range(count + size):
+            behind = count + row - column
+            outside = window is not None and abs(behind) >= window
+            hidden[row][column] = outside or (causal and behind < 0)
+    return hidden
 
 
 def log_q(session: DraftSession, path: Sequence[int] | None = None) -> Tensor:
@@ -119,9 +160,18 @@ def numbers(seed, *shape):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def with_context(features):
+MASKS = [
+    {"causal": True},
+    {"sliding": (True, False), "window": 5},
+    {"sliding": (True, True), "window": 10, "causal": False},
+    {"sliding": (False, True), "window": 3, "causal": False},
+    {"sliding": (True, False), "window": 1, "causal": True},
+]
+
+
+def with_context(features, changes=None):
     """A fresh drafter that has taken in this context."""
-    drafter = toys.dflash_drafter()
+    drafter = toys.dflash_drafter(**(changes or {}))
     drafter.reset(64)
     drafter.extend([0] * len(features), features)
     return drafter
@@ -136,6 +186,7 @@ def with_context(features):
         {"num_hidden_layers": 1, "block_size": 2},
         {"rope": LLAMA3},
         {"rope": Rope(500.0), "rms_norm_eps": 1e-2, "target_layer_ids": (0, 1, 2)},
+        *MASKS,
     ],
 )
 @pytest.mark.parametrize("context", [0, 1, 13])
@@ -161,13 +212,14 @@ def test_the_drafters_q_is_the_method_with_the_targets_embedding_and_head():
     assert found.shape == (drafter.max_depth, toys.VOCABULARY) == (7, 48)
 
 
-def test_context_in_pieces_equals_the_whole_context_at_once():
-    features, pieces, low = numbers(5, 40, 64), with_context(numbers(0, 0, 64)), 0
+@pytest.mark.parametrize("mask", [{}, *MASKS])
+def test_context_in_pieces_equals_the_whole_context_at_once(mask):
+    features, pieces, low = numbers(5, 40, 64), with_context(numbers(0, 0, 64), mask), 0
     for size in (13, 1, 1, 5, 8, 2, 10):
         for piece in features[low : low + size].split(max(1, size // 2)):  # several may wait
             pieces.extend([0] * len(piece), piece)
         low += size
-        one, two = pieces.begin(low, 20), with_context(features[:low]).begin(low, 20)
+        one, two = pieces.begin(low, 20), with_context(features[:low], mask).begin(low, 20)
         assert_close(log_q(one), log_q(two))
         assert (listed(one).ids[:, 0] == listed(two).ids[:, 0]).all()
 
@@ -200,9 +252,10 @@ def test_lists_are_sorted_and_as_long_as_asked_for(width, length):
     assert torch.allclose(whole.exp().sum(-1), torch.ones(7))
 
 
-def test_blocks_side_by_side_equal_blocks_alone():
+@pytest.mark.parametrize("mask", [{}, *MASKS])
+def test_blocks_side_by_side_equal_blocks_alone(mask):
     """Training runs many anchors of a text in one pass; each must see its own context only."""
-    model, features = toys.dflash_model(1), numbers(11, 20, 64)
+    model, features = toys.dflash_model(1, **mask), numbers(11, 20, 64)
     anchors = torch.tensor([3, 9, 10, 20])
     blocks = numbers(12, 4, 8, 32)
     where = anchors[:, None] + torch.arange(8)
@@ -214,7 +267,14 @@ def test_blocks_side_by_side_equal_blocks_alone():
         assert_close(together[index : index + 1], alone)
 
 
-@pytest.mark.parametrize("make", [toys.dflash_drafter, toys.treeflash_drafter, toys.dart_drafter])
+BATCHED = [
+    *(toys.dflash_drafter, toys.treeflash_drafter, toys.dart_drafter, toys.medusa_drafter),
+    *(toys.eagle_drafter, toys.feature_drafter, toys.hydra_drafter),
+    *(toys.dspark_drafter, toys.dflash2_drafter),
+]
+
+
+@pytest.mark.parametrize("make", BATCHED)
 def test_sessions_at_many_places_of_a_text_equal_sessions_begun_one_by_one(make):
     """Of every drafter here; its own text stays as it is."""
     drafter, text = make(), [5, 17, 3, 44, 9, 28, 3, 11, 30, 2, 8, 21]
@@ -229,7 +289,8 @@ def test_sessions_at_many_places_of_a_text_equal_sessions_begun_one_by_one(make)
         alone.extend(text[:anchor], features[:anchor])
         expected, path = alone.begin(text[anchor], 16), text[anchor : anchor + 3]
         assert_close(log_q(session, path), log_q(expected, path), 2e-5)
-        assert_close(listed(session).log_q, listed(expected).log_q, 2e-5)
+        one, two = (s.expand(np.zeros(1, np.int32)).log_q[0] for s in (session, expected))
+        assert_close(one, two, 2e-5)
     assert torch.equal(log_q(drafter.begin(9, 16), [9, 4]), before)
 
 
@@ -258,6 +319,27 @@ def test_a_layer_without_context_is_a_qwen3_layer_without_causal_mask(rope):
     expected = expected[0] if isinstance(expected, tuple) else expected
     empty = [LayerContext(numbers(0, 2, 0, 8), numbers(0, 2, 0, 8))]
     assert_close(model(block, where, empty), expected)
+
+
+@pytest.mark.parametrize("window", [1, 4, 40])
+def test_a_sliding_layer_is_a_qwen3_layer_with_its_causal_window(window):
+    """Of features that are the block's own states, so that context and block are one text."""
+    mask = {"num_hidden_layers": 1, "sliding": (True,), "window": window}
+    model, text = toys.dflash_model(3, target_layer_ids=(0,), **mask), numbers(14, 1, 20, 32)
+    config = Qwen3Config(
+        hidden_size=32, intermediate_size=40, num_attention_heads=4, num_key_value_heads=2,
+        head_dim=8, num_hidden_layers=1, vocab_size=4, layer_types=["sliding_attention"],
+        use_sliding_window=True, sliding_window=window, attn_implementation="eager",
+        rope_parameters=model.config.rope.to_json(),
+    )  # fmt: skip
+    theirs = Qwen3Model(config).double()
+    theirs.layers[0].load_state_dict(model.layers[0].state_dict())
+    theirs.norm = torch.nn.Identity()
+    expected = theirs(inputs_embeds=text).last_hidden_state[:, 12:]
+    normed = model.layers[0].input_layernorm(text[0, :12])
+    rotary = model.rotary(torch.arange(12), text.dtype)
+    context = model.layers[0].self_attn.keys_values(normed, rotary)
+    assert_close(model(text[:, 12:], torch.arange(12, 20)[None], [context]), expected)
 
 
 def test_every_row_sees_the_whole_block():

@@ -63,6 +63,7 @@ def test_all_methods_are_offered_and_files_after_them(mine: str):
     methods = Methods.of([mine, "dart+best-first"])
     assert methods.names == (*METHODS, mine, "dart+best-first")
     assert ("Mine", mine) in methods.titles
+    assert Methods.of([mine], None, ["ar"]).names == ("ar", mine)
     with pytest.raises(UserError, match="unknown method"):
         Methods.of(["nonsense"])
 

@@ -155,6 +155,20 @@ def test_dart_s_first_term_is_what_its_chapter_computes(shipped: Material):
         assert term == pytest.approx(float(draft.notes[TERM_Q][row]), rel=1e-3)
 
 
+def test_the_whole_path_changes_the_list_after_a_token(shipped: Material):
+    """EAGLE-3's chapter: one token, one depth, several parents, as many lists; one goes on."""
+    from app.learn.material import WHOLE_PATH
+    from app.learn.whole_path import same_token
+
+    record = shipped.first(WHOLE_PATH)
+    twins, draft = same_token(record), record.draft
+    assert len(twins) > 1 and len({int(draft.parents[row]) for row in twins}) == len(twins)
+    assert len({(int(draft.tokens[row]), int(draft.depths[row])) for row in twins}) == 1
+    lists = [record.candidates_after(row) for row in twins]
+    assert len({tuple(listed.log_q.tolist()) for listed in lists if listed}) == len(twins)
+    assert sum(bool(draft.children[row]) for row in twins) == 1
+
+
 def test_spiffy_s_example_accepts_by_any_order_of_a_drafted_set():
     sets = [frozenset(formula) for formula in graph.GRAPH.formulas]
     graph.GRAPH.check()
@@ -171,9 +185,9 @@ def test_spiffy_s_example_accepts_by_any_order_of_a_drafted_set():
 # ── the course ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_ten_chapters_of_plain_data(made: dict):
+def test_eleven_chapters_of_plain_data(made: dict):
     assert json.loads(json.dumps(made, allow_nan=False)) == made
-    assert len(made["chapters"]) == 10
+    assert len(made["chapters"]) == 11
     for chapter in made["chapters"]:
         assert 4 <= len(chapter["steps"]) <= 13
         quiz = chapter["quiz"]

@@ -31,7 +31,7 @@ from core.methods.method import (
     find_drafter,
 )
 from core.methods.names import BUILDERS, DRAFTERS, METHODS
-from core.methods.registry import built_in, find, listed
+from core.methods.registry import built_in, find, listed, runnable
 from core.methods.treeflash import model as treeflash
 from core.models.presets import Value
 from core.rounds.draft import Draft
@@ -56,8 +56,17 @@ def defaults(method: Method) -> Options:
 
 
 def test_every_listed_name_is_declared_in_its_home():
-    first = ["ar", "dflash", "ddtree", "caddtree", "treeflash", "dart", "pld", "sps"]
-    assert list(METHODS) == [*first, "lookahead", "eagle3", "medusa", "hydra"]
+    first = ["ar", "dflash", "ddtree", "caddtree", "treeflash", "dspark", "dflash2", "dart"]
+    assert list(METHODS) == [
+        *first,
+        "pld",
+        "sps",
+        "lookahead",
+        "eagle2",
+        "eagle3",
+        "medusa",
+        "hydra",
+    ]
     for name, method in listed().items():
         assert find(name) is built_in(name) is method
         assert method.title and method.about and 1 <= method.budget <= 1024
@@ -67,6 +76,21 @@ def test_every_listed_name_is_declared_in_its_home():
         for name in names:
             assert lookup(name).name == name and lookup(name).about
         one_sentence(f"'magic'.*{next(iter(names))}", lookup, "magic")
+
+
+def test_a_drafter_without_weights_is_missed_before_anything_is_loaded(call):
+    code, _, err = call("run", "dspark", "--prompt", "hi", "--model", "smollm2-135m")
+    assert code == 2 and "no dspark drafter ships" in err and "loading weights" not in err
+
+
+def test_what_a_model_can_run_by_default_needs_weights_that_are_known(tmp_path):
+    every, bare = runnable("x/y", "a/drafter"), runnable("x/y")
+    assert every == tuple(METHODS)
+    assert bare == ("ar", "ddtree", "pld", "lookahead"), "and the default"
+    shipped = runnable("smollm2-135m")
+    assert set(every) - set(shipped) == {"eagle2", "dspark", "dflash2"}
+    (tmp_path / "p.toml").write_text('[m]\ntarget = "x/y"\ndrafters.eagle2 = "a/b"\n')
+    assert set(runnable(str(tmp_path / "p.toml"))) - set(bare) == {"eagle2"}
 
 
 @pytest.mark.parametrize(("drafter", "builder"), list(product(DRAFTERS, BUILDERS)))
@@ -164,10 +188,13 @@ def test_a_method_may_change_its_parts_defaults():
 TOYS = {
     "dflash": toys.dflash_drafter,
     "treeflash": toys.treeflash_drafter,
+    "dspark": toys.dspark_drafter,
+    "dflash2": toys.dflash2_drafter,
     "dart": toys.dart_drafter,
     "pld": toys.pld_drafter,
     "sps": toys.sps_drafter,
     "lookahead": toys.lookahead_drafter,
+    "eagle2": toys.feature_drafter,
     "eagle3": toys.eagle_drafter,
     "medusa": toys.medusa_drafter,
     "hydra": toys.hydra_drafter,

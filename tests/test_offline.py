@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from app.export.offline import EACH, Packer, offline_page
 from app.notebook import View, show
-from app.page_files import VIEW, WEB
+from app.page_files import WEB, modules
 from app.view.explanation import Explainer
 from app.view.rounds import GHOST, has_stop, node_view, round_view
 from core.errors import UserError
@@ -141,8 +141,31 @@ def test_only_this_script_and_this_style_may_run_and_nothing_is_fetched():
 
 def test_every_module_of_the_view_is_in_the_file():
     text = offline_page([made()])
-    for name in (*VIEW, "offline.js"):
-        assert (WEB / name).read_text("utf-8") in text
+    for name in modules("offline.js"):
+        code = (WEB / name).read_text("utf-8")
+        for each in re.findall(r"^export class (\w+)", code, re.MULTILINE):
+            assert f"class {each} " in text
+    assert {"tree.js", "studio.js", "together.js"} <= set(modules("offline.js"))
+    assert not {"learn/view.js", "mounts.js"} & set(modules("offline.js"))
+    written = {str(file.relative_to(WEB).as_posix()) for file in WEB.rglob("*.js")}
+    assert written == {*modules("offline.js"), *modules("mounts.js")}
+
+
+def test_a_module_comes_after_those_it_imports():
+    for entry in ("offline.js", "mounts.js"):
+        order = modules(entry)
+        for at, name in enumerate(order):
+            file = WEB / name
+            needs = re.findall(r'from "(\.[^"]+)";$', file.read_text("utf-8"), re.MULTILINE)
+            before = {(WEB / each).resolve() for each in order[:at]}
+            assert {(file.parent / each).resolve() for each in needs} <= before
+
+
+def test_no_two_modules_of_the_joined_script_declare_the_same_name():
+    declared = re.compile(r"^(?:export )?(?:async )?(?:function|class|const|let) (\w+)", re.M)
+    texts = [(WEB / name).read_text("utf-8") for name in modules("offline.js")]
+    names = [each for text in texts for each in declared.findall(text)]
+    assert len(names) == len(set(names))
 
 
 def test_a_hundred_rounds_of_64_nodes_stay_under_two_megabytes():

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -40,13 +41,16 @@ from core.files import read_arrays
 from core.json_input import read_json
 from core.methods.dart import model as dart
 from core.methods.dflash import model as dflash
+from core.methods.dflash2 import model as dflash2
+from core.methods.dspark import model as dspark
+from core.methods.eagle2 import model as eagle2
 from core.methods.eagle3 import model as eagle3
 from core.methods.hydra import model as hydra
 from core.methods.medusa import model as medusa
 from core.methods.medusa.tree import read_accuracies, write_accuracies
 from core.methods.sps import model as sps
 from core.methods.treeflash import model as treeflash
-from core.models.checkpoint import WithHead
+from core.models.checkpoint import Form, WithHead
 from core.models.presets import read_presets
 from core.ngram import NgramStore, build_store, read_trie, write_trie
 from core.ngram.documents import read_documents
@@ -75,7 +79,7 @@ def of_header(data: bytes, rng: random.Random) -> bytes:
     match rng.randrange(8):
         case 0:
             claimed = rng.choice((0, 1, size - 1, size + 1, len(data), 2**31, 2**63, 2**64 - 1))
-            return claimed.to_bytes(8, "little") + data[8:]
+            return (claimed % 2**64).to_bytes(8, "little") + data[8:]
         case 1:
             return of_bytes(data, rng)
         case 2:
@@ -299,12 +303,8 @@ def load_eagle(path: Path) -> object:
     return eagle3.FORM.load_checkpoint(path.parent, torch.bfloat16, "cpu")
 
 
-def load_medusa(path: Path) -> object:
-    return medusa.FORM.load_model(path.parent, torch.bfloat16, "cpu")
-
-
-def load_hydra(path: Path) -> object:
-    return hydra.FORM.load_model(path.parent, torch.bfloat16, "cpu")
+def load_with(form: Form[Any, Any]) -> Callable[[Path], object]:
+    return lambda path: form.load_model(path.parent, torch.bfloat16, "cpu")
 
 
 def sps_adapter(*_: object, **__: object) -> sps.Adapter:
@@ -340,8 +340,16 @@ def use_trees(path: Path) -> None:
 SAVED = {
     "sps": (sps.save_adapter, sps_adapter, load_sps),
     "eagle3": (save_eagle, lambda *_, **more: toys.eagle_drafter(**more).model, load_eagle),
-    "medusa": (medusa.FORM.save_model, lambda *_, **more: toys.medusa_drafter().model, load_medusa),
-    "hydra": (hydra.FORM.save_model, lambda *_, **more: toys.hydra_drafter().model, load_hydra),
+    **{
+        kind: (form.save_model, lambda *_, made=made, **more: made().model, load_with(form))
+        for kind, form, made in (
+            ("eagle2", eagle2.FORM, toys.feature_drafter),
+            ("medusa", medusa.FORM, toys.medusa_drafter),
+            ("hydra", hydra.FORM, toys.hydra_drafter),
+            ("dspark", dspark.FORM, toys.dspark_drafter),
+            ("dflash2", dflash2.FORM, toys.dflash2_drafter),
+        )
+    },
     "dflash": (dflash.FORM.save_model, toys.dflash_model, load_dflash),
     "treeflash": (treeflash.save_model, toys.treeflash_model, load_treeflash),
     "dart": (dart.FORM.save_model, toys.dart_model, load_dart),

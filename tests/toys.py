@@ -47,6 +47,12 @@ from core.methods.dart.model import DartConfig, DartModel, Head, feature_layers
 from core.methods.dart.search import ContinuitySearch
 from core.methods.dflash.drafter import DFlashDrafter
 from core.methods.dflash.model import DFlashConfig, DFlashModel
+from core.methods.dflash2.drafter import DFlash2Drafter
+from core.methods.dflash2.model import DFlash2Config, DFlash2Model
+from core.methods.dspark import DSparkOptions
+from core.methods.dspark.drafter import DSparkDrafter
+from core.methods.dspark.model import DSparkConfig, DSparkModel
+from core.methods.eagle2.model import FeatureConfig, FeatureModel
 from core.methods.eagle3 import EagleOptions
 from core.methods.eagle3.drafter import EagleDrafter
 from core.methods.eagle3.model import EagleConfig, EagleModel
@@ -469,11 +475,38 @@ def _randomised(made, seed: int, dtype):
     return made.to(dtype).eval().requires_grad_(False)
 
 
-def dflash_drafter(family: str = "llama", seed: int = 0) -> DFlashDrafter:
+def dflash_drafter(family: str = "llama", seed: int = 0, **changes) -> DFlashDrafter:
     owner = model(family)
     return DFlashDrafter(
-        dflash_model(seed), owner.get_input_embeddings(), owner.get_output_embeddings()
+        dflash_model(seed, **changes), owner.get_input_embeddings(), owner.get_output_embeddings()
     )
+
+
+def dspark_model(seed: int = 0, dtype=torch.float64, **changes) -> DSparkModel:
+    """Blocks of 8 with both heads."""
+    own = {"markov_rank": 6, "enable_confidence_head": True, "confidence_head_with_markov": True}
+    config = DSparkConfig(**(vars(dflash_config()) | own | changes))
+    return _randomised(DSparkModel(config), seed + 700, dtype)
+
+
+def dspark_drafter(seed: int = 0, confidence: float = 0.0, **changes) -> DSparkDrafter:
+    owner, options = model(), DSparkOptions(confidence)
+    parts = owner.get_input_embeddings(), owner.get_output_embeddings()
+    return DSparkDrafter(dspark_model(seed, **changes), *parts, options)
+
+
+def dflash2_model(seed: int = 0, dtype=torch.float64, **changes) -> DFlash2Model:
+    """Blocks of 8, convolutions over groups of 8 channels, 5 tokens for the selector."""
+    own = {"selector_rank": 6, "selector_top_k": 5, "conv_group_size": 8}
+    own |= {"sliding": (True, True), "window": 6, "causal": False}
+    config = DFlash2Config(**(vars(dflash_config()) | own | changes))
+    return _randomised(DFlash2Model(config), seed + 800, dtype)
+
+
+def dflash2_drafter(seed: int = 0, temperature: float = 1.0, **changes) -> DFlash2Drafter:
+    owner = model()
+    parts = owner.get_input_embeddings(), owner.get_output_embeddings()
+    return DFlash2Drafter(dflash2_model(seed, **changes), *parts, temperature)
 
 
 def treeflash_model(
@@ -587,6 +620,17 @@ def eagle_drafter(
     layers = config.feature_layers(4)
     options = EagleOptions(5, temperature)
     return EagleDrafter(made, model(family).get_input_embeddings(), head, layers, ids, options)
+
+
+def feature_drafter(
+    family: str = "llama", seed: int = 0, temperature: float = 1.0, dtype=torch.float64, **changes
+) -> EagleDrafter:
+    """A random layer of EAGLE-1, five tokens deep."""
+    config = FeatureConfig(**(vars(eagle_config()) | changes))
+    made = _randomised(FeatureModel(config), seed + 600, dtype)
+    owner, options = model(family), EagleOptions(5, temperature)
+    parts = owner.get_input_embeddings(), owner.get_output_embeddings()
+    return EagleDrafter(made, *parts, config.feature_layers(4), None, options)
 
 
 def medusa_drafter(family: str = "llama", seed: int = 0, own: bool = False) -> MedusaDrafter:

@@ -10,6 +10,9 @@ from transformers import PreTrainedTokenizerFast
 
 from core.methods.dart import model as dart
 from core.methods.dflash import model as dflash
+from core.methods.dflash2 import model as dflash2
+from core.methods.dspark import model as dspark
+from core.methods.eagle2 import model as eagle2
 from core.methods.eagle3 import model as eagle3
 from core.methods.hydra import model as hydra
 from core.methods.medusa import model as medusa
@@ -45,6 +48,10 @@ def save_toys(folder: Path) -> tuple[Path, Path]:
     PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(draft)
     eagle = toys.eagle_drafter(draft_vocab_size=BYTES, **sizes).model
     eagle3.save(WithHead(eagle, None, None), folder / "eagle3")
+    masked = {"mask_token_id": BYTES - 1, **sizes}
+    dspark.FORM.save_model(toys.dspark_model(**masked), folder / "dspark")
+    dflash2.FORM.save_model(toys.dflash2_model(**masked), folder / "dflash2")
+    eagle2.FORM.save_model(toys.feature_drafter(**sizes).model, folder / "eagle2")
     medusa.FORM.save_model(toys.medusa_drafter().model, folder / "medusa")
     hydra.FORM.save_model(toys.hydra_drafter().model, folder / "hydra")
     text = list(b"the cat sat on the mat and the cat sat on the hat")

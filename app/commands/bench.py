@@ -14,7 +14,8 @@ from app.commands.prompts import prompts_of
 from app.terminal import ProgressBar, console, say, table
 from core.decoding.request import check_budget
 from core.errors import UserError
-from core.methods.names import METHODS, PLAIN
+from core.methods.names import PLAIN
+from core.methods.registry import runnable
 
 if TYPE_CHECKING:
     from analysis.bench import Plan, Result, Roof, Row
@@ -50,7 +51,7 @@ def main(args: argparse.Namespace) -> int:
     plan = _plan(args)
     from analysis.bench import bench, roofs, rows, with_baselines
 
-    methods = [*args.methods, *args.named] or list(METHODS)
+    methods = [*args.methods, *args.named] or runnable(args.model, args.drafter)
     variants = with_baselines(methods, args.budget, dict(args.set))
     engine = common.load_engine(args, [v.method for v in variants if v.method])
     for variant in variants:

@@ -43,8 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--dark", action="store_true", help="svg: on a dark ground")
     parser.add_argument(
-        "--layout", choices=("tidy", "dot"), default="tidy",
-        help="svg: Draftscope's own layout (default), or that of graphviz's dot program",
+        "--layout", choices=("folded", "tidy", "dot"), default="folded",
+        help="svg: folded, with most rejected siblings as one chip (default); tidy, every node; or "
+        "every node as graphviz's dot program lays them out",
     )  # fmt: skip
     parser.add_argument(
         "--plain", action="store_true", help="html: not compressed, for browsers of before 2023"
@@ -103,7 +104,8 @@ def _svg(traces: list[Trace], args: argparse.Namespace) -> bytes:
     from app.view.explanation import Explainer
     from app.view.tree import svg_tree
 
-    return svg_tree(record, Explainer.of(traces[0].header), args.dark).encode()
+    opened = () if args.layout == "folded" else None
+    return svg_tree(record, Explainer.of(traces[0].header), args.dark, opened).encode()
 
 
 def _dot(traces: list[Trace], args: argparse.Namespace) -> bytes:

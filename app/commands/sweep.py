@@ -22,7 +22,7 @@ from app.terminal import ProgressBar, console, one_line, say, table
 from app.trace_log import delayed_interrupt
 from core.errors import UserError
 from core.files import sha256
-from core.methods.names import METHODS
+from core.methods.registry import runnable
 
 if TYPE_CHECKING:
     from analysis.prompts import Prompt
@@ -105,7 +105,8 @@ def _plan(args: argparse.Namespace) -> Plan:
     from analysis.sweep import Job, Plan, Terms, grid
     from app.sweep_runner import request_of
 
-    variants = grid([*args.methods, *args.named] or list(METHODS), args.budget, args.set)
+    methods = [*args.methods, *args.named] or runnable(args.model, args.drafter)
+    variants = grid(methods, args.budget, args.set)
     terms = Terms(
         model=_as_path(args.model),
         drafter=None if args.drafter is None else _as_path(args.drafter),

@@ -18,10 +18,10 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
-from app.page_files import VIEW, WEB, css, script
+from app.page_files import css, joined
 from app.view.comparison import cautions
 from app.view.explanation import Explainer
-from app.view.rounds import GHOST, drawable, has_stop, header_view, node_view, round_view
+from app.view.rounds import GHOST, drawable, has_stop, header_view, node_view, round_view, why_view
 from core.errors import UserError
 from core.rounds.round import Round
 from core.traces.schema import Trace
@@ -42,7 +42,7 @@ def offline_page(traces: Sequence[Trace], plain: bool = False) -> str:
         raise UserError("an offline file holds one trace, or two to compare")
     if not all(trace.rounds for trace in traces):
         raise UserError("the trace holds no round: there is nothing to show")
-    code, style = script((*VIEW, "offline.js")), css() + (WEB / "offline.css").read_text("utf-8")
+    code, style = joined("offline.js"), css(("offline.css",))
     assert "</" not in style
     policy = (
         f"default-src 'none'; script-src '{_hash(code)}'; style-src '{_hash(style)}'; "
@@ -86,7 +86,10 @@ def _run(trace: Trace) -> dict[str, Any]:
     return {
         "header": header_view(trace.header),
         "message": "" if trace.complete else INTERRUPTED,
-        "rounds": [round_view(r, explainer, first=at == 0) for at, r in enumerate(trace.rounds)],
+        "rounds": [
+            round_view(r, explainer, first=at == 0) | why_view(trace.rounds, at)
+            for at, r in enumerate(trace.rounds)
+        ],
     }
 
 

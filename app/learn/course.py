@@ -1,14 +1,15 @@
-"""The course: its chapters, made of three recorded runs and of measurements over many prompts."""
+"""The course: its chapters, made of four recorded runs and of measurements over many prompts."""
 
 from __future__ import annotations
 
-from app.learn import graph, guesses, measured, nested, scores, verdict
+from app.learn import graph, guesses, measured, nested, scores, verdict, whole_path
 from app.learn.material import Material
 from app.learn.words import Json
 
 CHAPTERS = (
     guesses.a_round, guesses.marginals, guesses.best_first, verdict.one_pass, verdict.the_walk,
-    verdict.the_cache, nested.nested, scores.two_scores, graph.spiffys_graph, measured.measured,
+    verdict.the_cache, nested.nested, whole_path.whole_path, scores.two_scores,
+    graph.spiffys_graph, measured.measured,
 )  # fmt: skip
 
 

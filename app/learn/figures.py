@@ -13,7 +13,13 @@ from core.traces.schema import Trace
 SEEN, CHOSEN, HOT, NEW = "seen", "chosen", "hot", "new"
 WAITING, DIM, LOST = "waiting", "dim", "lost"
 
-NAMES = {"dflash": "DFlash", "ddtree": "DDTree", "treeflash": "TreeFlash", "dart": "DART"}
+NAMES = {
+    "dflash": "DFlash",
+    "ddtree": "DDTree",
+    "treeflash": "TreeFlash",
+    "dart": "DART",
+    "eagle3": "EAGLE-3",
+}
 Marks = Mapping[int, str]
 
 
@@ -76,11 +82,14 @@ def _groups(run: Trace) -> list[list[str]]:
     return [[flowing(r.text(token)) for token in r.committed] for r in run.rounds]
 
 
-def lanes(run: Trace, rounds: int = 0) -> Json:
-    """The run's text, one box per pass of plain decoding, and below one box per round."""
+def lanes(run: Trace, rounds: int = 0, weights: int = 0) -> Json:
+    """The run's text, one box per pass of plain decoding, and below one box per round.
+
+    ``weights``: bytes that a pass loads; the passes are then shown one after the other.
+    """
     groups = _groups(run)
     pieces = [piece for group in groups for piece in group]
-    return {"kind": "lanes", "plain": pieces, "rounds": groups[:rounds]}
+    return {"kind": "lanes", "plain": pieces, "rounds": groups[:rounds], "weights": weights}
 
 
 def race(runs: Mapping[str, Trace]) -> Json:

@@ -1,4 +1,4 @@
-"""Chapter 9: Spiffy's graph."""
+"""Chapter 10: Spiffy's graph."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def spiffys_graph(material: Material) -> Json:
     ]  # fmt: skip
     ranks = (f"{_name(edit)} is {g.token} ({g.odds:.0%})" for edit, g in EXAMPLE.guesses.items())
     return chapter(
-        "09-spiffys-graph", scenes,
+        "10-spiffys-graph", scenes,
         text=TEXT, blanks=len(BLOCK), ranks=[", ".join(ranks)],
         sure=sure.span, p=sure.odds,
         first=_formula(drafts[0]), second=_formula(drafts[1]), both=_formula(drafts[2]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from analysis.numbers import percent, probability
+from analysis.numbers import percent, probability, size
 from app.learn.figures import (
     CHOSEN,
     DIM,
@@ -23,7 +23,8 @@ from app.learn.material import MAIN, Material
 from app.learn.steps import Pop
 from app.learn.words import Json, Scene, Span, Wording, chapter, plain, scene, series
 from app.view.text import flowing
-from core.traces.schema import summary
+from core.models import presets
+from core.traces.schema import Trace, summary
 
 SHOWN_DEPTHS, SHOWN_RANKS = 4, 6
 
@@ -36,9 +37,10 @@ def a_round(m: Material) -> Json:
     sums = summary(run.rounds)
     kept = [words.token(token) for token in m.record.committed]
     root, undecided = tree("ddtree?", [0]), tree("ddtree?")
+    passes, weights = sums["tokens"] - 1, _weights(run)
     scenes = [
-        scene("pass", root, side=lanes(run)),
-        scene("weights", root, side=lanes(run)),
+        scene("pass", root, side=lanes(run, weights=weights)),
+        scene("weights", root, side=lanes(run, weights=weights)),
         scene("guess", tree("ddtree?", marks={0: HOT})),
         scene("draft", undecided),
         scene("verdict", tree("ddtree")),
@@ -48,10 +50,21 @@ def a_round(m: Material) -> Json:
     return chapter(
         "01-a-round", scenes,
         prompt={"token": flowing(run.header.prompt_text)},
-        root=words.node(0), budget=m.budget, passes=sums["tokens"] - 1,
+        root=words.node(0), budget=m.budget, passes=passes,
+        parameters=round((_preset(run).parameters or 0) / 1e6),
+        load=size(weights), loaded=size(passes * weights),
         accepted=series(kept[:-1]), bonus=kept[-1], kept=len(kept),
         next=run.rounds[1].accepted, rounds=sums["rounds"], tau=sums["tau"],
     )  # fmt: skip
+
+
+def _preset(run: Trace) -> presets.Preset:
+    return presets.find(run.header.model["name"])
+
+
+def _weights(run: Trace) -> int:
+    """Bytes of the target's weights, as the run had them."""
+    return (_preset(run).parameters or 0) * {"float32": 4}.get(run.header.dtype, 2)
 
 
 # ── 2 ────────────────────────────────────────────────────────────────────────────────────────────

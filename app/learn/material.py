@@ -1,4 +1,4 @@
-"""What the course is made of: three recorded runs of one prompt.
+"""What the course is made of: four recorded runs of one prompt.
 
 Every number and every token in the chapters is read from ``assets/learn`` and ``assets/measured``.
 """
@@ -22,12 +22,14 @@ from core.traces.schema import Trace
 
 FOLDER = ASSETS / "learn"
 MAIN = "ddtree"  # the method that most chapters look at
-METHODS = (MAIN, "treeflash", "dart")
+WHOLE_PATH = "eagle3"
+RACED = (MAIN, "treeflash", "dart")
+METHODS = (*RACED, WHOLE_PATH)
 
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """The runs a course is made of: one prompt, one seed, one budget, three methods."""
+    """The runs a course is made of: one prompt, one seed, one budget, four methods."""
 
     traces: Mapping[str, Trace]
 

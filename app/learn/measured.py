@@ -1,4 +1,4 @@
-"""Chapter 10: what the methods reach with the drafters that ship, as measured by four commands.
+"""Chapter 11: what the methods reach with the drafters that ship, as measured by four commands.
 
 ``assets/measured`` holds what they wrote (of the last one only the columns read here); made anew it is
 shown anew:
@@ -116,7 +116,7 @@ class Measured:
 def measured(material: Material) -> Json:
     found = Measured()
     made = (_budgets, _sources, _samplings, _lengths, _distances, _coverages, _speeds, _calls)
-    return chapter("10-measured", [make(found) for make in made])
+    return chapter("11-measured", [make(found) for make in made])
 
 
 # ── steps ────────────────────────────────────────────────────────────────────────────────────────

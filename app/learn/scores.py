@@ -1,4 +1,4 @@
-"""Chapter 8: DART's two scores."""
+"""Chapter 9: DART's two scores."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def two_scores(m: Material) -> Json:
         scene("target", tree("dart"), side=_terms(record, family)),
     ]  # fmt: skip
     return chapter(
-        "08-two-scores", scenes,
+        "09-two-scores", scenes,
         depths=depths, width=width, beam=options["beam"], budget=m.budget, top=words.node(top),
         odds=odds, log=math.log(odds), count=int(draft.notes[COUNT][top]),
         both=draft.notes[CONTEXT][top] == 2, term=float(draft.notes[TERM_NGRAM][top]),

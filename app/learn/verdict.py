@@ -22,7 +22,7 @@ from app.learn.figures import (
     race,
     tree,
 )  # fmt: skip
-from app.learn.material import Material
+from app.learn.material import RACED, Material
 from app.learn.steps import Visit, mask, moves, noise, tree_of, visits
 from app.learn.words import Json, Scene, chapter, fill_each, scene
 from core.rounds.draft import Array
@@ -107,7 +107,7 @@ def the_walk(m: Material) -> Json:
         scene("harvest", tree("ddtree", marks={-1: NEW})),
         scene("died", tree("ddtree", marks=marks_of(hot=rejected, dim=unreached))),
         scene("missing", tree("ddtree", select=end), side=columns(offer)),
-        scene("lossless", tree("ddtree"), side=race(m.traces)),
+        scene("lossless", tree("ddtree"), side=race({name: m.traces[name] for name in RACED})),
         scene("noise", tree("ddtree", select=0), side=_noise(m)),
     ]
     outranked = next(row for row in rejected if record.why(row) == OUTRANKED)

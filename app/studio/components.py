@@ -16,7 +16,7 @@ from typing import Any
 
 import gradio as gr
 
-from app.page_files import STUDIO, css, script
+from app.page_files import STYLES, TAB_STYLES, modules
 from app.studio.examples import Examples
 from app.studio.files import open_upload, remove_leftovers
 from app.studio.methods import Methods
@@ -25,14 +25,15 @@ from app.studio.runs import Runs
 from app.view.text import flowing
 from core.errors import UserError
 
-TAB_STYLES = ("learn.css", "denoise.css")
 QUIET: dict[str, Any] = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}
 
+ENTRY = "mounts.js"
 # Constant, but for the name. Gradio knows a component's events by these calls of `trigger`.
-MOUNT_JS = """window.draftscope.{name}({{
+MOUNT_JS = """const page = {{
   element, props, server, watch,
   running: () => trigger('running'), settled: () => trigger('settled'),
-}});"""
+}};
+import(new URL('web/mounts.js', document.baseURI)).then(({{MOUNTS}}) => MOUNTS.{name}(page));"""
 STOP_JS = "() => {{ window.dispatchEvent(new CustomEvent('draftscope-stop', {{detail: '{0}'}})); }}"
 
 
@@ -50,9 +51,13 @@ class Studio:
 
 
 def head() -> str:
-    """The style and the script of all views, once, for the page's head: Gradio rewrites what passes
-    through ``css``, and loses container queries."""
-    return f"<style>{css(TAB_STYLES)}</style><script>{script(STUDIO)}</script>"
+    """Links to the views' stylesheets and scripts, which are loaded all at once.
+
+    Not by Gradio's ``css``: it rewrites what passes through, and loses container queries.
+    """
+    styles = [f'<link rel="stylesheet" href="web/{name}">' for name in (*STYLES, *TAB_STYLES)]
+    scripts = [f'<link rel="modulepreload" href="web/{name}">' for name in modules(ENTRY)]
+    return "".join(styles + scripts)
 
 
 def view(name: str, elem_id: str, routes: Mapping[str, Route]) -> gr.HTML:
@@ -79,6 +84,26 @@ def form_beside_view(prefix: str) -> Iterator[tuple[gr.Column, gr.Column]]:
     with gr.Row(elem_classes="ds-page", equal_height=False):
         form = gr.Column(elem_classes="ds-panel", elem_id=f"{prefix}-panel", scale=0, min_width=280)
         yield form, gr.Column(elem_classes="ds-main", scale=1, min_width=280)
+
+
+@dataclass(frozen=True)
+class FormPlaces:
+    """Where a form above its view goes: ``bar`` is always there, ``more`` opens below it."""
+
+    bar: gr.Row
+    more: gr.Column
+    view: gr.Column
+
+
+@contextmanager
+def form_above_view(prefix: str) -> Iterator[FormPlaces]:
+    """One bar with the prompt, a button that says the settings, Start and Stop; all settings open
+    below it when somebody writes or presses that button (app/web/form.js)."""
+    with gr.Column(elem_classes="ds-above"):
+        with gr.Column(elem_classes="ds-panel ds-form", elem_id=f"{prefix}-panel"):
+            bar = gr.Row(elem_classes="ds-bar", equal_height=False)
+            more = gr.Column(elem_classes="ds-more", elem_id=f"{prefix}-settings")
+        yield FormPlaces(bar, more, gr.Column(elem_classes="ds-main", min_width=280))
 
 
 def start_stop(prefix: str) -> tuple[gr.Button, gr.Button]:

@@ -12,7 +12,7 @@ import io
 import re
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -84,9 +84,9 @@ def trace_file(trace: Trace) -> FileJson:
     return _file(trace.header.method, name, "application/gzip", data)
 
 
-def tree_file(record: Round, run: Run, dark: bool) -> FileJson:
-    """A round's tree as SVG, light or dark as the page is."""
-    svg = svg_tree(record, run.explainer, dark)
+def tree_file(record: Round, run: Run, dark: bool, opened: Sequence[int] | None) -> FileJson:
+    """A round's tree as SVG, light or dark as the page is; ``opened`` as in ``svg_tree``."""
+    svg = svg_tree(record, run.explainer, dark, opened)
     return _file(run.method, f"round-{record.number}.svg", "image/svg+xml", svg.encode())
 
 

@@ -12,7 +12,7 @@ import gradio as gr
 from gradio.components import Component
 
 from app.studio import shipped
-from app.studio.components import QUIET, start_stop
+from app.studio.components import QUIET, FormPlaces, start_stop
 from app.studio.methods import BUDGETS, OWN, Key, Methods
 from app.view.comparison import LETTERS
 from core.decoding.request import RunRequest
@@ -134,34 +134,68 @@ class RunForm:
         return requests(methods, values[self.prompt], shared, choices)
 
 
-def run_form(methods: Methods) -> RunForm:
-    """One method, from the prompt down to the traces."""
-    prompt = prompt_box("ds")
-    method = gr.Radio(methods.titles, value=DEFAULT, label="Method", elem_id="ds-method")
-    options = _options(methods, method, "ds", DEFAULT)
-    budget = gr.Radio(
-        list(BUDGETS), value=methods.budget(DEFAULT, 64), label="Draft budget B",
-        elem_id="ds-budget",
-    )  # fmt: skip
-    shared = _shared("ds")
-    start, stop = start_stop("ds")
-    upload = gr.UploadButton(
-        "Open a trace…", elem_id="ds-open", size="sm", min_width=90, file_count="single"
-    )
-    return RunForm(prompt, shared, [MethodInputs(method, budget, *options)], start, stop, upload)
+def run_form(methods: Methods, places: FormPlaces) -> RunForm:
+    """One method."""
+    with places.bar:
+        prompt, settings = _prompt("ds"), _settings("ds")
+        start, stop = start_stop("ds")
+    with places.more:
+        _prompts("ds", prompt)
+        method = gr.Radio(methods.titles, value=DEFAULT, label="Method", elem_id="ds-method")
+        budget = gr.Radio(
+            list(BUDGETS), value=methods.budget(DEFAULT, 64), label="Draft budget B",
+            elem_id="ds-budget",
+        )  # fmt: skip
+        shared = _shared("ds")
+        options = _options(methods, method, "ds", DEFAULT)
+        upload = gr.UploadButton(
+            "Open a trace…", elem_id="ds-open", size="sm", min_width=90, file_count="single"
+        )
+    inputs = MethodInputs(method, budget, *options)
+    _say_settings(settings, methods, [inputs], shared["temperature"])
+    return RunForm(prompt, shared, [inputs], start, stop, upload)
 
 
-def compare_form(methods: Methods) -> RunForm:
+def compare_form(methods: Methods, places: FormPlaces) -> RunForm:
     """Two to four methods on one prompt, each with its own budget, builder and options."""
-    prompt = prompt_box("ds-c")
-    begin = [*shipped.COMPARED, *[(NONE, shipped.COMPARED[-1][1])] * len(LETTERS)]
-    slots = [_slot(methods, *place) for place in zip(LETTERS, begin, strict=False)]
-    shared = _shared("ds-c")
-    start, stop = start_stop("ds-c")
-    upload = gr.UploadButton(
-        "Add traces…", elem_id="ds-c-open", size="sm", min_width=90, file_count="multiple"
-    )
+    with places.bar:
+        prompt, settings = _prompt("ds-c"), _settings("ds-c")
+        start, stop = start_stop("ds-c")
+    with places.more:
+        _prompts("ds-c", prompt)
+        begin = [*shipped.COMPARED, *[(NONE, shipped.COMPARED[-1][1])] * len(LETTERS)]
+        slots = [_slot(methods, *place) for place in zip(LETTERS, begin, strict=False)]
+        shared = _shared("ds-c")
+        upload = gr.UploadButton(
+            "Add traces…", elem_id="ds-c-open", size="sm", min_width=90, file_count="multiple"
+        )
+    _say_settings(settings, methods, slots, shared["temperature"])
     return RunForm(prompt, shared, slots, start, stop, upload)
+
+
+def _settings(prefix: str) -> gr.Button:
+    """Says the settings, and opens them."""
+    return gr.Button("Settings", elem_id=f"{prefix}-open-settings", size="sm", min_width=120)
+
+
+def _say_settings(
+    button: gr.Button, methods: Methods, slots: Sequence[MethodInputs], temperature: Component
+) -> None:
+    """The button's words follow the inputs, in the browser: "DDTree 64 · T 0"."""
+    names = json.dumps({name: title for title, name in methods.titles})
+    words = f"""(...values) => {{
+      const names = {names}, temperature = values.pop(), said = [];
+      for (let at = 0; at < values.length; at += 2)
+        if (values[at]) said.push((names[values[at]] || values[at]) + " " + values[at + 1]);
+      return said.join(" · ") + " · T " + temperature + " ⚙";
+    }}"""
+    inputs: list[Any] = [part for slot in slots for part in (slot.method, slot.budget)]
+    inputs.append(temperature)
+    changes = [part.change for part in inputs]
+    gr.on(changes, None, inputs, button, js=words, **QUIET)
+    titles = {name: title for title, name in methods.titles}
+    chosen = [f"{titles[s.method.value]} {s.budget.value}" for s in slots if s.method.value]
+    button.value = f"{' · '.join(chosen)} · T 0 ⚙"
 
 
 def _slot(methods: Methods, letter: str, begin: tuple[str, int]) -> MethodInputs:
@@ -181,18 +215,27 @@ def _slot(methods: Methods, letter: str, begin: tuple[str, int]) -> MethodInputs
 
 
 def prompt_box(prefix: str) -> gr.Textbox:
-    """The prompt, and buttons that fill in an example."""
-    prompt = gr.Textbox(
-        shipped.PROMPTS[0][1], label="Prompt", lines=3, max_lines=12, max_length=MAX_PROMPT,
+    """The prompt, and below it buttons that fill in an example."""
+    prompt = _prompt(prefix)
+    _prompts(prefix, prompt)
+    return prompt
+
+
+def _prompt(prefix: str) -> gr.Textbox:
+    return gr.Textbox(
+        shipped.PROMPTS[0][1], label="Prompt", lines=3, max_lines=12,
         elem_id=f"{prefix}-prompt", placeholder="Ask the target something",
     )  # fmt: skip
+
+
+def _prompts(prefix: str, prompt: gr.Textbox) -> None:
+    """Buttons that fill in an example."""
     with gr.Row(elem_classes="ds-examples"):
         for name, text in shipped.PROMPTS:
             example = gr.Button(name, size="sm", min_width=40, scale=0)
             example.click(
                 None, outputs=prompt, js=f"() => {json.dumps(text)}", show_progress="hidden"
             )
-    return prompt
 
 
 def _shared(prefix: str) -> dict[str, Component]:

@@ -42,11 +42,15 @@ class Methods:
     budgets: Mapping[str, int] = field(default_factory=dict)
 
     @staticmethod
-    def of(extra: Sequence[str] = (), budgets: Mapping[str, int] | None = None) -> Methods:
+    def of(
+        extra: Sequence[str] = (),
+        budgets: Mapping[str, int] | None = None,
+        listed: Iterable[str] = METHODS,
+    ) -> Methods:
         """Raises UserError for a name that is no method, or a file that defines none."""
         for name in extra:
             find(name)
-        return Methods(tuple(dict.fromkeys((*METHODS, *extra))), budgets or {})
+        return Methods(tuple(dict.fromkeys((*listed, *extra))), budgets or {})
 
     @property
     def titles(self) -> list[tuple[str, str]]:

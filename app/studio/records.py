@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,10 +39,12 @@ def depth_records(traces: Mapping[str, Trace]) -> dict[str, Records]:
 def calibration_records(traces: Mapping[str, Trace]) -> dict[str, Records]:
     """What the calibration view draws, of each run by its letter."""
     from analysis import acceptance, causes, reliability
+    from analysis.findings import findings
     from analysis.tables import Tables
 
     tables = Tables.of(dict(traces))
     return depth_records(traces) | {
+        "findings": [asdict(finding) for finding in findings(tables, by="run")],
         "lengths": records(acceptance.acceptance_histogram(tables, by="run")),
         "path": records(reliability.reliability(tables, "path", by="run")),
         "step": records(reliability.reliability(tables, "step", by="run")),

@@ -17,7 +17,7 @@ from app.studio.files import GRAPHS, graph_file, run_file, trace_file, tree_file
 from app.studio.records import calibration_records, cause_examples, depth_records, parquet_file
 from app.studio.runs import Run, Runs
 from app.view.comparison import LETTERS, differences, same_tokens
-from app.view.rounds import method_name, node_view
+from app.view.rounds import fold_view, method_name, node_view, why_view
 from app.view.text import flowing, visible
 from core.errors import UserError
 from core.rounds.round import Round
@@ -41,6 +41,8 @@ class Routes:
             "updates": lambda q: self._runs.updates(get(q, "ticket"), whole(get(q, "since")) or 0),
             "inspect": self._inspect,
             "save": lambda q: trace_file(self._run(get(q, "ticket")).trace()),
+            "fold": self._fold,
+            "why": self._why,
             "draw": self._draw,
             "export": self._export,
             "share": self._share,
@@ -93,9 +95,19 @@ class Routes:
         except IndexError:
             raise UserError("there is no such node") from None
 
+    def _why(self, question: Question) -> Any:
+        run, _ = self._round(question)
+        return why_view(run.rounds, whole(get(question, "round")) or 0)
+
+    def _fold(self, question: Question) -> Any:
+        _, record = self._round(question)
+        return fold_view(record, _rows(question))
+
     def _draw(self, question: Question) -> Any:
+        """The tree as it is on view: folded but for the rows in ``open``, or ``whole``."""
         run, record = self._round(question)
-        return tree_file(record, run, dark=get(question, "dark") is True)
+        dark, opened = get(question, "dark") is True, _rows(question)
+        return tree_file(record, run, dark, None if get(question, "whole") is True else opened)
 
     def _export(self, question: Question) -> Any:
         """A file of the run or of one of its rounds, by the form's name."""
@@ -179,6 +191,12 @@ def get(question: object, name: str) -> object:
 
 def whole(value: object) -> int | None:
     return value if type(value) is int else None
+
+
+def _rows(question: Question) -> list[int]:
+    """The rows that were opened."""
+    rows = get(question, "open")
+    return [row for row in rows if type(row) is int] if isinstance(rows, list) else []
 
 
 def _tickets(question: Question, most: int) -> list[object]:

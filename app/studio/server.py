@@ -6,11 +6,16 @@ import errno
 import os
 import socket
 from collections.abc import Sequence
+from typing import Any
 
 import gradio as gr
 from gradio import themes
 from starlette.middleware import Middleware
+from starlette.responses import Response
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
 
+from app.page_files import WEB
 from app.studio.components import Studio, head
 from app.studio.engine import LiveEngine, ModelChoice
 from app.studio.examples import Examples, TraceList, address_end
@@ -21,11 +26,13 @@ from app.studio.runs import Runs
 from app.studio.tabs import TABS
 from app.trace_files import TraceFiles
 from core.errors import UserError, first_line
+from core.methods.names import METHODS
+from core.methods.registry import runnable
 from core.models import presets
 
 PATIENCE = 5.0  # seconds to wait for the first visitor before the model takes every core
 
-THEME_JS = "() => { document.body.classList.toggle('dark'); }"
+THEME_JS = "() => import(new URL('web/theme.js', document.baseURI)).then((m) => m.toggleTheme())"
 
 BRAND = """<div class="ds-brand"><svg viewBox="0 0 34 34" aria-hidden="true">
 <path class="t" d="M6 17C14 17 14 7 22 7M6 17H28M6 17C14 17 14 27 22 27"/>
@@ -83,12 +90,25 @@ def launch(
             ssr_mode=False,
             pwa=False,
             mcp_server=False,
-            app_kwargs={"middleware": [Middleware(Guard, access=access or Access.of(host))]},
+            app_kwargs={
+                "middleware": [Middleware(Guard, access=access or Access.of(host))],
+                "routes": [Mount("/web", PageFiles(directory=WEB))],
+            },
         )
     except OSError as error:
         why = first_line(error)
         raise UserError(f"the studio cannot listen on {host}:{port}: {why}") from None
     return page
+
+
+class PageFiles(StaticFiles):
+    """``app/web``. A browser keeps the files and asks whether they are still the same, so that a
+    newer version of Draftscope is never half an older one."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        response = super().file_response(*args, **kwargs)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
 
 
 def serve(
@@ -108,7 +128,10 @@ def serve(
     that cannot be had.
     """
     model = model or ModelChoice()
-    offered = Methods.of(methods, presets.find(model.model).budgets)
+    # whatever ships is shown for every model: the tabs' choices begin with it
+    known = {*runnable(ModelChoice.model), *runnable(model.model, model.drafter)}
+    budgets, listed = presets.find(model.model).budgets, [n for n in METHODS if n in known]
+    offered = Methods.of(methods, budgets, listed)
     runs = Runs(LiveEngine(model), PATIENCE)
     port = _port(host, port)
     access = Access.of(host, allow_hosts)

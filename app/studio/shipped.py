@@ -58,8 +58,16 @@ RUNS = {
     "ddtree-64": ("ddtree", 64),
     "treeflash": ("treeflash", 16),
     "dart": ("dart", 16),
+    "eagle3": ("eagle3", 16),
+    "hydra": ("hydra", 16),
+    "medusa": ("medusa", 16),
+    "sps": ("sps", 5),
+    "lookahead": ("lookahead", 16),
+    "pld": ("pld", 10),
+    "caddtree": ("caddtree", 64),
 }  # file name → method, draft budget
-LEFT_OUT = {"code-ddtree-64", "chat-ddtree-64"}  # for their size
+ONCE = [*RUNS][-7:]  # for their size: on the first prompt alone
+LEFT_OUT = {f"{topic}-{run}" for topic in ("code", "chat") for run in ("ddtree-64", *ONCE)}
 TOKENS = 112
 DENOISED = {
     "maths": "A train travels 60 miles per hour. How far does it travel in 3 hours?",

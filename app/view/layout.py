@@ -48,7 +48,15 @@ def place(draft: DraftRows, path: Sequence[int] = (), ghost: bool = False) -> La
 
 def tidy(draft: DraftRows, path: Sequence[int] = (), ghost: bool = False) -> Layout:
     """Place every row. ``path`` (from the root) runs straight; ``ghost`` continues it by one."""
-    count, parents = len(draft), draft.parents.tolist()
+    y, stop = tidy_rows(draft.parents.tolist(), path, ghost)
+    return Layout(draft.depths.astype(np.float64), y, stop)
+
+
+def tidy_rows(
+    parents: list[int], path: Sequence[int] = (), ghost: bool = False
+) -> tuple[Array, float | None]:
+    """(y of every row, of the ghost) for rows that come after their parents; −1: the root."""
+    count = len(parents)
     below: list[list[int]] = [[] for _ in range(count + 1)]
     for row in range(1, count):
         below[parents[row]].append(row)
@@ -59,7 +67,7 @@ def tidy(draft: DraftRows, path: Sequence[int] = (), ghost: bool = False) -> Lay
         below[end].insert((len(below[end]) + 1) // 2, count)
     y = np.array(_rows(parents, below, spine), np.float64)
     y -= y.min()
-    return Layout(draft.depths.astype(np.float64), y[:count], float(y[count]) if ghost else None)
+    return y[:count], float(y[count]) if ghost else None
 
 
 def layered(draft: DraftRows, path: Sequence[int] = (), ghost: bool = False) -> Layout:

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from analysis.misses import miss, sentence
 from app.view.explanation import Explainer
-from app.view.layout import place
+from app.view.fold import Fold, fold, whole
 from app.view.text import PIECE, fitting, flowing, visible
 from app.view.values import finite, finites, probabilities, probability
 from core.rounds.blocks import BlockDraft
@@ -26,6 +27,7 @@ from core.traces.schema import Header
 GHOST = -1  # in place of a row: the target's token where the walk stopped
 DRAWN = 4096  # nodes a view draws; real rounds have at most 1,025
 TOP = 10
+AHEAD = 12  # rounds whose text a draft may have reached
 CELLS = 12  # monospace cells of a label that fit in a node's box
 LETTERS = {ACCEPTED: "a", REJECTED: "r", UNREACHED: "u", SIDE: "s"}  # of a row's status
 PLAIN = Explainer()  # knows no method
@@ -64,7 +66,7 @@ def round_view(record: Round, explainer: Explainer = PLAIN, first: bool = False)
     """Everything the page draws of one round. ``first``: the run's first text token is its root."""
     record = drawable(record)
     draft, verdict = record.draft, record.verdict
-    layout, marks = place(draft, verdict.path, has_stop(record)), explainer.marks(record)
+    layout, folded, marks = whole(record), fold(record), explainer.marks(record)
     labels = {str(t): visible(record.text(t)) for t in sorted(set(draft.tokens.tolist()))}
     short = {token: fitting(label, CELLS) for token, label in labels.items()}
     view: dict[str, Any] = {
@@ -87,6 +89,8 @@ def round_view(record: Round, explainer: Explainer = PLAIN, first: bool = False)
     }
     if marks.signs:
         view |= {"signs": list(marks.signs), "sign_help": dict(marks.help)}
+    if folded.chips:
+        view["fold"] = _fold_view(record, folded)
     if layout.ghost is not None:
         label = visible(record.text(verdict.bonus))
         view["ghost"] = {
@@ -99,6 +103,32 @@ def round_view(record: Round, explainer: Explainer = PLAIN, first: bool = False)
             "why": record.stop_reason,
         }
     return view
+
+
+def fold_view(record: Round, opened: Sequence[int] = ()) -> dict[str, Any]:
+    """What is drawn of a round when the chips of the ``opened`` rows are open."""
+    record = drawable(record)
+    return _fold_view(record, fold(record, opened))
+
+
+def _fold_view(record: Round, folded: Fold) -> dict[str, Any]:
+    return {
+        "rows": list(folded.rows),
+        "y": [round(v, 2) for v in folded.y.tolist()],
+        "ghost": None if folded.ghost is None else round(folded.ghost, 2),
+        "chips": [
+            {
+                "parent": chip.parent,
+                "y": round(chip.y, 2),
+                "words": chip.words(record),
+                "nodes": chip.nodes,
+                "status": LETTERS[record.status[chip.children[0]]],
+                "q": chip.mass(record)[0],
+                "p": chip.mass(record)[1],
+            }
+            for chip in folded.chips
+        ],
+    }
 
 
 def has_stop(record: Round) -> bool:
@@ -156,6 +186,21 @@ def _pieces(record: Round, first: bool) -> list[list[Any]]:
         came = [DRAFTED, path[at]] if at < len(path) else [BONUS, GHOST]
         pieces.append([flowing(record.text(token), PIECE), *came])
     return pieces
+
+
+def why_view(rounds: Sequence[Round], at: int) -> dict[str, Any]:
+    """Why round ``at`` ended where it did, as a sentence; "" where there is nothing to say.
+
+    The rounds that follow tell what the text went on with.
+    """
+    record = rounds[at]
+    after = [token for later in rounds[at + 1 :][:AHEAD] for token in later.committed]
+    found = miss(record, after)
+    return {
+        "why": ""
+        if found is None
+        else sentence(found, lambda t: visible(record.text(t)), record.accepted)
+    }
 
 
 # ── one node ─────────────────────────────────────────────────────────────────────────────────────

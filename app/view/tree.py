@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
 from analysis.numbers import milliseconds, percent, plural
 from app.view.explanation import Explainer, Marks
-from app.view.layout import Layout, place
+from app.view.fold import Chip, fold, whole
 from app.view.rounds import CELLS, PLAIN, drawable, has_stop, node_text, target_probability
 from app.view.text import fitting, visible
 from app.view.values import probability
@@ -77,9 +78,10 @@ def _p(record: Round, row: int) -> float | None:
 
 # ── SVG ──────────────────────────────────────────────────────────────────────────────────────────
 
-# The browser draws the same boxes: app/web/tree.js.
-BOX_W, BOX_H, STEP_X, STEP_Y, MARGIN = 116, 40, 160, 46, 20
-BAR = 45  # width of a bar for probability 1
+# The browser draws the same boxes: app/web/tree-boxes.js.
+BOX_W, BOX_H, STEP_X, STEP_Y, MARGIN = 128, 40, 168, 46, 20
+Point = tuple[float, float]
+BAR = 50  # width of a bar for probability 1
 
 
 @dataclass(frozen=True)
@@ -104,19 +106,33 @@ DARK = Palette(
 )
 
 
-def svg_tree(record: Round, explainer: Explainer = PLAIN, dark: bool = False) -> str:
-    """The whole tree as a standalone SVG file; all model text is escaped character data."""
+def svg_tree(
+    record: Round,
+    explainer: Explainer = PLAIN,
+    dark: bool = False,
+    opened: Sequence[int] | None = None,
+) -> str:
+    """The tree as a standalone SVG file; all model text is escaped character data.
+
+    ``opened``: it is folded but for the children of these rows (``app.view.fold``); None: whole.
+    """
     record = drawable(record)
     end = record.verdict.path[-1]
-    layout = place(record.draft, record.verdict.path, has_stop(record))
-    marks, deepest = explainer.marks(record), float(layout.x.max())
-    body = [_edges(record, layout)]
-    body += [_box(record, layout, row, marks) for row in range(len(record.draft))]
-    if layout.ghost is not None:
-        deepest = max(deepest, float(layout.x[end]) + 1)
-        body.append(_ghost(record, layout, layout.ghost))
+    drawn = whole(record) if opened is None else fold(record, opened)
+    depths, marks = record.draft.depths, explainer.marks(record)
+    heights = zip(drawn.rows, drawn.y.tolist(), strict=True)
+    places = {row: _at(float(depths[row]), y) for row, y in heights}
+    body = [_edges(record, places)]
+    body += [_box(record, places[row], row, marks) for row in drawn.rows]
+    body += [_chip(record, places[chip.parent], chip) for chip in drawn.chips]
+    if drawn.ghost is not None:
+        body.append(_ghost(record, places[end], _at(float(depths[end]) + 1, drawn.ghost)))
+    beyond = [chip.parent for chip in drawn.chips] + ([] if drawn.ghost is None else [end])
+    deepest = max(
+        *(int(depths[row]) for row in drawn.rows), *(int(depths[r]) + 1 for r in beyond), 0
+    )
     width = round(deepest * STEP_X + BOX_W + 2 * MARGIN)
-    height = round(layout.height * STEP_Y + BOX_H + 2 * MARGIN)
+    height = round(drawn.height * STEP_Y + BOX_H + 2 * MARGIN)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
         f'height="{height}" role="img" aria-label={quoteattr(_headline(record))}>'
@@ -128,8 +144,8 @@ def svg_tree(record: Round, explainer: Explainer = PLAIN, dark: bool = False) ->
 def _style(c: Palette) -> str:
     return (
         f".ground{{fill:{c.ground}}}"
-        "text{font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;"
-        f"fill:{c.ink};white-space:pre}}.n{{font-size:9px;fill:{c.soft}}}"
+        "text{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;"
+        f"fill:{c.ink};white-space:pre}}.n{{font-size:10px;fill:{c.soft}}}"
         f"rect.b{{fill:{c.box};stroke:{c.soft};stroke-width:1}}"
         f"rect.accepted{{fill:{c.accepted_box};stroke:{c.accepted};stroke-width:2.4}}"
         f"rect.rejected{{stroke:{c.rejected};stroke-width:1.3}}"
@@ -139,42 +155,42 @@ def _style(c: Palette) -> str:
         f"path.accepted{{stroke:{c.accepted};stroke-width:3}}path.rejected{{stroke:{c.rejected}}}"
         "path.unreached{stroke-dasharray:1.5 3}path.side{stroke-dasharray:1 4}"
         f"path.ghost{{stroke:{c.ghost};stroke-width:1.6;stroke-dasharray:6 4}}"
+        f".c{{font-size:11px;fill:{c.soft}}}"
         f".q{{fill:none;stroke:{c.ink};stroke-width:.8}}.p{{fill:{c.ink}}}"
     )
 
 
-def _at(x: float, y: float) -> tuple[float, float]:
+def _at(x: float, y: float) -> Point:
     """The top left corner of a box."""
     return MARGIN + x * STEP_X, MARGIN + y * STEP_Y
 
 
-def _edges(record: Round, layout: Layout) -> str:
+def _edges(record: Round, places: Mapping[int, Point]) -> str:
     """One path per status: accepted edges last, so that they lie on top."""
     strokes: dict[str, list[str]] = {status: [] for status in reversed(SIGNS)}
     walked = set(record.verdict.path)
-    for row, parents in enumerate(record.draft.sources):
-        stop = _at(float(layout.x[row]), float(layout.y[row]))
-        for parent in parents:
-            start = _at(float(layout.x[parent]), float(layout.y[parent]))
+    for row, place in places.items():
+        for parent in record.draft.sources[row]:
             off_path = row in walked and parent not in walked
-            strokes[UNREACHED if off_path else record.status[row]].append(_curve(start, stop))
+            status = UNREACHED if off_path else record.status[row]
+            strokes[status].append(_curve(places[parent], place))
     return "".join(f'<path class="{k}" d="{"".join(v)}"/>' for k, v in strokes.items() if v)
 
 
-def _curve(start: tuple[float, float], stop: tuple[float, float]) -> str:
+def _curve(start: Point, stop: Point) -> str:
     x0, y0 = start[0] + BOX_W, start[1] + BOX_H / 2
     x1, y1 = stop[0], stop[1] + BOX_H / 2
     bend = (x1 - x0) / 2
     return f"M{x0:.0f} {y0:.1f}C{x0 + bend:.0f} {y0:.1f} {x1 - bend:.0f} {y1:.1f} {x1:.0f} {y1:.1f}"
 
 
-def _box(record: Round, layout: Layout, row: int, marks: Marks) -> str:
-    x, y = _at(float(layout.x[row]), float(layout.y[row]))
+def _box(record: Round, place: Point, row: int, marks: Marks) -> str:
+    x, y = place
     status, label = record.status[row], node_text(record, row)
     parts = [
         f'<g transform="translate({x:.0f} {y:.1f})"><title>{_text(label)}</title>',
         f'<rect class="b {status}" width="{BOX_W}" height="{BOX_H}" rx="7"/>',
-        f'<text x="8" y="15">{SIGNS[status] if row else "●"} {_text(fitting(label, CELLS))}</text>',
+        f'<text x="8" y="16">{SIGNS[status] if row else "●"} {_text(fitting(label, CELLS))}</text>',
     ]
     if row:
         parts.append(_bar(8, "q", _q(record, row)))
@@ -183,30 +199,42 @@ def _box(record: Round, layout: Layout, row: int, marks: Marks) -> str:
     sign, help = marks.at(row)
     if sign:
         sign = f"<title>{_text(help)}</title>{_text(sign)}"
-        parts.append(f'<text class="n" x="{BOX_W - 3}" y="28" text-anchor="end">{sign}</text>')
+        parts.append(f'<text class="n" x="{BOX_W - 3}" y="29" text-anchor="end">{sign}</text>')
     return "".join([*parts, "</g>"])
 
 
 def _bar(x: int, name: str, chance: float | None) -> str:
     length = 0.0 if chance is None else max(1.0, BAR * chance)
     return (
-        f'<text class="n" x="{x}" y="28">{name} {_text(percent(chance))}</text>'
-        f'<rect class="{name}" x="{x}" y="32" width="{length:.1f}" height="3.5"/>'
+        f'<text class="n" x="{x}" y="29">{name} {_text(percent(chance))}</text>'
+        f'<rect class="{name}" x="{x}" y="33" width="{length:.1f}" height="3.5"/>'
     )
 
 
-def _ghost(record: Round, layout: Layout, ghost: float) -> str:
+def _chip(record: Round, parent: Point, chip: Chip) -> str:
+    """The children that are not drawn: how many, how they ended, and their share of q and p."""
+    x, y = _at(float(record.draft.depths[chip.parent]) + 1, chip.y)
+    kind = record.status[chip.children[0]]
+    q, p = chip.mass(record)
+    return (
+        f'<path class="{kind}" d="{_curve(parent, (x, y))}"/>'
+        f'<g transform="translate({x:.0f} {y:.1f})"><title>{plural(chip.nodes, "node")}</title>'
+        f'<text class="c" x="4" y="18">{_text(chip.words(record))}</text>'
+        f'<text class="n" x="4" y="30">Σq {_text(percent(q))}  Σp {_text(percent(p))}</text></g>'
+    )
+
+
+def _ghost(record: Round, parent: Point, place: Point) -> str:
     end = record.verdict.path[-1]
-    start = _at(float(layout.x[end]), float(layout.y[end]))
-    x, y = _at(float(layout.x[end]) + 1, ghost)
+    x, y = place
     label = visible(record.text(record.verdict.bonus))
     p = target_probability(record, end, record.verdict.bonus)
     return (
-        f'<path class="ghost" d="{_curve(start, (x, y))}"/>'
+        f'<path class="ghost" d="{_curve(parent, place)}"/>'
         f'<g transform="translate({x:.0f} {y:.1f})">'
         f"<title>{_text(label)}: {_text(record.stop_reason)}</title>"
         f'<rect class="b ghost" width="{BOX_W}" height="{BOX_H}" rx="{BOX_H / 2:.0f}"/>'
-        f'<text x="14" y="15">{STOP} {_text(fitting(label, CELLS - 1))}</text>'
+        f'<text x="14" y="16">{STOP} {_text(fitting(label, CELLS - 1))}</text>'
         f"{_bar(14, 'p', p) if p is not None else ''}</g>"
     )
 

@@ -2,10 +2,11 @@
 // token's number in the new text; place 0 is the token that prefill itself gave.
 
 /** A run by place: its tokens as {text, came, row, round, id}. Several rounds may hold none. */
-function laid(rounds) {
+export function laid(rounds) {
   const tokens = [];
   rounds.forEach((round, at) => {
-    for (const [text, came, row] of round.text) tokens.push({ text, came, row, round: at, id: idOf(round, row) });
+    for (const [text, came, row] of round.text)
+      tokens.push({ text, came, row, round: at, id: idOf(round, row) });
   });
   return tokens;
 }
@@ -13,16 +14,16 @@ function laid(rounds) {
 /** The token id of a row, or of the target's token at the stop; null where the record has none. */
 function idOf(round, row) {
   if (row >= 0) return round.tokens ? round.tokens[row] : null;
-  return round.ghost ? round.ghost.token ?? null : null;
+  return round.ghost ? (round.ghost.token ?? null) : null;
 }
 
 /** The round whose tokens cover a place; −1 where the run has not come, or never came. */
-function roundAt(tokens, place) {
+export function roundAt(tokens, place) {
   return place >= 0 && place < tokens.length ? tokens[place].round : -1;
 }
 
 /** The first place where two of the runs have a token and not the same one; null: the text is shared. */
-function partsAt(...sides) {
+export function partsAt(...sides) {
   const end = Math.max(0, ...sides.map((tokens) => tokens.length));
   for (let place = 0; place < end; place++) {
     const there = sides.filter((tokens) => place < tokens.length);
@@ -32,33 +33,37 @@ function partsAt(...sides) {
 }
 
 /** How many places can be shown: to where the texts part, else to the end of the longest one. */
-function extent(...sides) {
+export function extent(...sides) {
   return partsAt(...sides) ?? Math.max(...sides.map((tokens) => tokens.length));
 }
 
 /** Places where a run's round begins. */
 function begins(tokens) {
-  return tokens.flatMap((token, place) => (place === 0 || tokens[place - 1].round !== token.round ? [place] : []));
+  return tokens.flatMap((token, place) =>
+    place === 0 || tokens[place - 1].round !== token.round ? [place] : [],
+  );
 }
 
 /** Places, in order, where any run begins a round, before `end`. */
-function beginnings(sides, end) {
+export function beginnings(sides, end) {
   const places = [...new Set(sides.flatMap(begins))];
   return places.filter((place) => place < end).sort((a, b) => a - b);
 }
 
 /** Places where one run's token was accepted from its draft and another's was not. */
-function contrasts(sides, end) {
+export function contrasts(sides, end) {
   const places = [];
   for (let place = 0; place < end; place++) {
-    const there = sides.filter((tokens) => place < tokens.length).map((tokens) => tokens[place].came === "a");
+    const there = sides
+      .filter((tokens) => place < tokens.length)
+      .map((tokens) => tokens[place].came === "a");
     if (there.includes(true) && there.includes(false)) places.push(place);
   }
   return places;
 }
 
 /** The next of some ordered places after `from` (by = 1) or before it (by = −1); null: there is none. */
-function nextOf(places, from, by) {
+export function nextOf(places, from, by) {
   if (by > 0) return places.find((place) => place > from) ?? null;
   return places.filter((place) => place < from).pop() ?? null;
 }
@@ -90,8 +95,11 @@ const BELOW = new WeakMap();
 function childOf(round, row, id) {
   if (!BELOW.has(round)) {
     const below = new Map();
-    round.parents.forEach((parent, child) => parent >= 0 && below.set(`${parent} ${round.tokens[child]}`, child));
-    if (round.ghost && !below.has(`${round.ghost.parent} ${round.ghost.token}`)) below.set(`${round.ghost.parent} ${round.ghost.token}`, -1);
+    round.parents.forEach(
+      (parent, child) => parent >= 0 && below.set(`${parent} ${round.tokens[child]}`, child),
+    );
+    if (round.ghost && !below.has(`${round.ghost.parent} ${round.ghost.token}`))
+      below.set(`${round.ghost.parent} ${round.ghost.token}`, -1);
     BELOW.set(round, below);
   }
   return BELOW.get(round).get(`${row} ${id}`);
@@ -101,13 +109,17 @@ function childOf(round, row, id) {
  * The node of another run's tree that stands for the same text as this one's: the same tokens from
  * the same position. Sides are {rounds, tokens, at}, over one shared text; null: it has none.
  */
-function twin(mine, row, theirs) {
-  const round = mine.rounds[mine.at], other = theirs.rounds[theirs.at];
-  const path = pathIds(round, row), start = rootPlace(mine.rounds, mine.at), end = start + path.length;
+export function twin(mine, row, theirs) {
+  const round = mine.rounds[mine.at],
+    other = theirs.rounds[theirs.at];
+  const path = pathIds(round, row),
+    start = rootPlace(mine.rounds, mine.at),
+    end = start + path.length;
   const root = rootPlace(theirs.rounds, theirs.at);
   if (root > end) return null;
   const wanted = (place) => (place > start ? path[place - start - 1] : mine.tokens[place].id);
-  for (let place = start + 1; place <= root; place++) if (theirs.tokens[place].id !== wanted(place)) return null;
+  for (let place = start + 1; place <= root; place++)
+    if (theirs.tokens[place].id !== wanted(place)) return null;
   let at = 0;
   for (let place = root + 1; place <= end; place++) {
     if (at < 0) return null;

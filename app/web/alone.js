@@ -1,9 +1,14 @@
 // One run: its text as a strip, its rounds as bars and a scrubber, its numbers. What is shown is a
 // function of (rounds, at); the tree itself is the pane's.
 
+import { LengthChart, StageBar, summarise, Tiles } from "./charts.js";
+import { h } from "./dom.js";
+import { Measures, Timeline } from "./measures.js";
+import { Strip } from "./strip.js";
+
 const BIG = 300; // a tree of more nodes is redrawn less often while it streams
 
-class Alone {
+export class Alone {
   /** changed() is called when another round is shown, or could be. */
   constructor(pane, changed, source) {
     this.pane = pane;
@@ -17,10 +22,17 @@ class Alone {
     this.lengths = new LengthChart((at) => this.go(at));
     this.stages = new StageBar();
     this.tiles = new Tiles();
-    this.element = h("div", { class: "ds-guide" },
-      h("section", { class: "ds-card ds-text", "aria-label": "Generated text" },
-        h("header", {}, h("h2", {}, "Text"), this._textKey()), this.strip.element),
-      this._roundCard());
+    this.element = h(
+      "div",
+      { class: "ds-guide" },
+      h(
+        "section",
+        { class: "ds-card ds-text", "aria-label": "Generated text" },
+        this.strip.element,
+        this.tiles.element,
+      ),
+      this._roundCard(),
+    );
   }
 
   /** Begin with what the pane already holds. */
@@ -31,21 +43,40 @@ class Alone {
     else this._draw();
   }
 
-  _textKey() {
-    const entry = (name, words) => h("span", { class: "entry" }, h("span", { class: "ds-token " + name }, "abc"), words);
-    return h("span", { class: "ds-key" }, entry("accepted", "drafted, accepted"), entry("bonus", "bonus"), entry("prefill", "from prefill"));
-  }
-
   _roundCard() {
-    this.scrub = h("input", { type: "range", min: 0, max: 0, step: 1, value: 0, class: "ds-scrub", disabled: true, "aria-label": "Round" });
+    this.scrub = h("input", {
+      type: "range",
+      min: 0,
+      max: 0,
+      step: 1,
+      value: 0,
+      class: "ds-scrub",
+      disabled: true,
+      "aria-label": "Round",
+    });
     this.scrub.addEventListener("input", () => this.go(Number(this.scrub.value)));
-    return h("section", { class: "ds-card ds-rounds", "aria-label": "Rounds" },
-      h("div", { class: "ds-chart" },
-        h("header", {}, h("h2", {}, "Accepted per round"),
-          h("span", { class: "ds-key" }, h("span", { class: "entry" }, h("i", { class: "swatch accepted" }), "accepted"),
-            h("span", { class: "entry" }, h("i", { class: "swatch bonus" }), "+ 1 bonus"))),
-        this.lengths.element, this.scrub),
-      h("div", { class: "ds-side" }, this.tiles.element, this.stages.element));
+    return h(
+      "section",
+      { class: "ds-card ds-rounds", "aria-label": "Rounds" },
+      h(
+        "div",
+        { class: "ds-chart" },
+        h(
+          "header",
+          {},
+          h("h2", {}, "Accepted per round"),
+          h(
+            "span",
+            { class: "ds-key" },
+            h("span", { class: "entry" }, h("i", { class: "swatch accepted" }), "accepted"),
+            h("span", { class: "entry" }, h("i", { class: "swatch bonus" }), "+ 1 bonus"),
+          ),
+        ),
+        this.lengths.element,
+        this.scrub,
+      ),
+      this.stages.element,
+    );
   }
 
   // ── where we are ───────────────────────────────────────────────────────────────────────────
@@ -100,7 +131,7 @@ class Alone {
   // ── what has come ──────────────────────────────────────────────────────────────────────────
 
   /** Rounds from number `first` on have come. */
-  take(pane, first) {
+  take(_pane, first) {
     this.strip.append(this.pane.rounds.slice(first), first);
     this.measures.stale();
     if (this.pane.rounds.length > first && (this.pane.at < 0 || this.follow)) this._followLatest();
@@ -108,13 +139,15 @@ class Alone {
   }
 
   _followLatest() {
-    const last = this.pane.rounds.length - 1, feed = this.pane.feed;
+    const last = this.pane.rounds.length - 1,
+      feed = this.pane.feed;
     // A trace opens at its first round, a live run is followed.
     if (feed.run.source === "file") {
       this.follow = false;
       return this._show(0);
     }
-    const busy = feed.active && this.pane.rounds[last].y.length > BIG && performance.now() - this.drawn < 450;
+    const busy =
+      feed.active && this.pane.rounds[last].y.length > BIG && performance.now() - this.drawn < 450;
     if (busy) return this._draw();
     this._show(last);
   }
@@ -145,7 +178,10 @@ class Alone {
   }
 
   _draw() {
-    const rounds = this.pane.rounds, at = this.pane.at, sum = summarise(rounds), count = rounds.length;
+    const rounds = this.pane.rounds,
+      at = this.pane.at,
+      sum = summarise(rounds),
+      count = rounds.length;
     this.tiles.draw(sum);
     this.lengths.draw(rounds, at, sum.tau);
     this.timeline.draw(rounds, at);

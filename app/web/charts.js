@@ -1,8 +1,10 @@
 // Small charts: acceptance length per round, the stage times of one round, and the run's numbers.
 
-const STAGES = ["draft", "build", "verify", "commit"];
+import { clear, h, milliseconds, s, scrub } from "./dom.js";
 
-class LengthChart {
+export const STAGES = ["draft", "build", "verify", "commit"];
+
+export class LengthChart {
   /** Accepted nodes (filled) and the bonus token (outlined) per round; onPick(roundNumber). */
   constructor(onPick) {
     this.svg = s("svg", { class: "ds-lengths", "aria-hidden": "true" });
@@ -17,14 +19,19 @@ class LengthChart {
   }
 
   draw(rounds, current, tau) {
-    const H = 56, W = 1000;
+    const H = 56,
+      W = 1000;
     this.count = rounds.length;
     this.slots = Math.max(24, rounds.length);
     const tallest = Math.max(4, ...rounds.map((r) => r.accepted + 1));
-    const step = W / this.slots, bar = step * (this.slots > 160 ? 1 : 0.78), unit = (H - 4) / tallest;
-    const accepted = [], bonus = [];
+    const step = W / this.slots,
+      bar = step * (this.slots > 160 ? 1 : 0.78),
+      unit = (H - 4) / tallest;
+    const accepted = [],
+      bonus = [];
     rounds.forEach((round, i) => {
-      const x = (i * step + (step - bar) / 2).toFixed(2), w = bar.toFixed(2);
+      const x = (i * step + (step - bar) / 2).toFixed(2),
+        w = bar.toFixed(2);
       const tall = round.accepted * unit;
       if (tall) accepted.push(`M${x} ${H}v${-tall.toFixed(2)}h${w}V${H}z`);
       bonus.push(`M${x} ${(H - tall).toFixed(2)}v${-unit.toFixed(2)}h${w}v${unit.toFixed(2)}z`);
@@ -33,68 +40,104 @@ class LengthChart {
     this.svg.setAttribute("viewBox", `0 0 ${W} ${H}`);
     this.svg.setAttribute("preserveAspectRatio", "none");
     this.svg.replaceChildren(
-      s("rect", { class: "here", x: current * step, y: 0, width: step, height: H, hidden: current < 0 }),
+      s("rect", {
+        class: "here",
+        x: current * step,
+        y: 0,
+        width: step,
+        height: H,
+        hidden: current < 0,
+      }),
       s("path", { class: "accepted", d: accepted.join("") }),
       s("path", { class: "bonus", d: bonus.join("") }),
       s("path", { class: "tau", d: rounds.length ? `M0 ${line.toFixed(2)}H${W}` : "" }),
     );
-    this.label.textContent = rounds.length ? "τ " + tau.toFixed(2) : "";
+    this.label.textContent = rounds.length ? `τ ${tau.toFixed(2)}` : "";
     this.label.style.top = `${Math.max(0, (line / H) * 100)}%`;
   }
 }
 
-class StageBar {
+export class StageBar {
   constructor() {
     this.bar = h("div", { class: "ds-stages", role: "img" });
     this.key = h("div", { class: "ds-stage-key", "aria-hidden": "true" });
-    this.element = h("div", { class: "ds-stage-box", title: "stage times of the round shown" }, this.bar, this.key);
+    this.element = h(
+      "div",
+      { class: "ds-stage-box", title: "stage times of the round shown" },
+      this.bar,
+      this.key,
+    );
   }
 
   draw(times) {
     const total = STAGES.reduce((sum, name) => sum + times[name], 0);
     clear(this.bar);
     clear(this.key);
-    this.bar.setAttribute("aria-label", STAGES.map((n) => `${n} ${milliseconds(times[n])}`).join(", "));
+    this.bar.setAttribute(
+      "aria-label",
+      STAGES.map((n) => `${n} ${milliseconds(times[n])}`).join(", "),
+    );
     for (const name of STAGES) {
-      const part = h("span", { class: "stage " + name, title: `${name} ${milliseconds(times[name])}` });
+      const part = h("span", {
+        class: `stage ${name}`,
+        title: `${name} ${milliseconds(times[name])}`,
+      });
       part.style.flexGrow = total > 0 ? String(times[name] / total) : "0";
       this.bar.append(part);
-      this.key.append(h("span", { class: "entry" }, h("i", { class: "stage " + name }), name + " ",
-        h("b", {}, milliseconds(times[name]))));
+      this.key.append(
+        h(
+          "span",
+          { class: "entry" },
+          h("i", { class: `stage ${name}` }),
+          `${name} `,
+          h("b", {}, milliseconds(times[name])),
+        ),
+      );
     }
   }
 }
 
 /** τ, tokens per second and acceptance of the rounds that added text, as core.trace.summary has them.
  *  The prompt's own pass is timed nowhere here, so its token is none of those per second. */
-function summarise(rounds) {
-  const sum = (values) => values.reduce((all, value) => all + value, 0), committed = (round) => round.text.filter(([, came]) => came !== "p").length;
-  const ran = rounds.filter(committed), seconds = sum(ran.flatMap((round) => STAGES.map((name) => round.times[name])));
-  const accepted = sum(ran.map((round) => round.accepted)), written = sum(ran.map(committed));
+export function summarise(rounds) {
+  const sum = (values) => values.reduce((all, value) => all + value, 0),
+    committed = (round) => round.text.filter(([, came]) => came !== "p").length;
+  const ran = rounds.filter(committed),
+    seconds = sum(ran.flatMap((round) => STAGES.map((name) => round.times[name])));
+  const accepted = sum(ran.map((round) => round.accepted)),
+    written = sum(ran.map(committed));
   return {
-    tokens: sum(rounds.map((round) => round.text.length)), rounds: ran.length, tau: ran.length ? 1 + accepted / ran.length : 1,
-    speed: seconds > 0 ? written / seconds : null, accepted, drafted: sum(ran.map((round) => round.y.length - 1)),
+    tokens: sum(rounds.map((round) => round.text.length)),
+    rounds: ran.length,
+    tau: ran.length ? 1 + accepted / ran.length : 1,
+    speed: seconds > 0 ? written / seconds : null,
+    accepted,
+    drafted: sum(ran.map((round) => round.y.length - 1)),
   };
 }
 
-const PACE = "tokens of the rounds by the seconds of their stages; the prompt's own pass with its token, observing and drawing stand outside";
+export const PACE =
+  "tokens of the rounds by the seconds of their stages; the prompt's own pass with its token, observing and drawing stand outside";
 
-class Tiles {
+export class Tiles {
   constructor() {
     const tile = (name, title) => {
       const value = h("b", {}, "–");
       this[name] = value;
       return h("div", { class: "ds-tile", title }, value, h("span", {}, name));
     };
-    this.element = h("div", { class: "ds-tiles" },
+    this.element = h(
+      "div",
+      { class: "ds-tiles" },
       tile("τ", "block efficiency: accepted nodes + 1, mean over rounds"),
       tile("tokens", "new tokens so far"),
       tile("rounds", "rounds so far: one forward pass of the target each"),
-      tile("tokens/s", PACE));
+      tile("tokens/s", PACE),
+    );
   }
 
   draw(sum) {
-    this["τ"].textContent = sum.rounds ? sum.tau.toFixed(2) : "–";
+    this.τ.textContent = sum.rounds ? sum.tau.toFixed(2) : "–";
     this.tokens.textContent = String(sum.tokens);
     this.rounds.textContent = String(sum.rounds);
     this["tokens/s"].textContent = sum.speed === null ? "–" : sum.speed.toFixed(1);

@@ -1,12 +1,13 @@
 // Making elements. Text only ever becomes a text node, attributes come from a list that cannot
 // execute: there is no innerHTML, no style or event attribute and no link in the whole view.
 
-const SVG_NS = "http://www.w3.org/2000/svg";
-const SAFE = /^(class|id|role|type|min|max|step|value|title|tabindex|hidden|disabled|for|name|placeholder|autocomplete|spellcheck|maxlength|open|dir|aria-[a-z]+|data-[a-z-]+|d|x|y|x1|x2|y1|y2|cx|cy|r|rx|width|height|viewBox|transform|preserveAspectRatio|text-anchor|pathLength)$/;
+export const SVG_NS = "http://www.w3.org/2000/svg";
+const SAFE =
+  /^(class|id|role|type|min|max|step|value|title|tabindex|hidden|disabled|for|name|placeholder|autocomplete|spellcheck|maxlength|open|dir|aria-[a-z]+|data-[a-z-]+|d|x|y|x1|x2|y1|y2|cx|cy|r|rx|width|height|viewBox|transform|preserveAspectRatio|text-anchor|pathLength)$/;
 
-function fill(node, attributes, children) {
+export function fill(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes || {})) {
-    if (!SAFE.test(name)) throw new Error("attribute not allowed: " + name);
+    if (!SAFE.test(name)) throw new Error(`attribute not allowed: ${name}`);
     if (value !== null && value !== undefined && value !== false) {
       node.setAttribute(name, value === true ? "" : String(value));
     }
@@ -19,23 +20,23 @@ function fill(node, attributes, children) {
 }
 
 /** An HTML element: h("p", {class: "note"}, "text", child). */
-function h(tag, attributes, ...children) {
+export function h(tag, attributes, ...children) {
   return fill(document.createElement(tag), attributes, children);
 }
 
 /** An SVG element. */
-function s(tag, attributes, ...children) {
+export function s(tag, attributes, ...children) {
   return fill(document.createElementNS(SVG_NS, tag), attributes, children);
 }
 
-function button(label, attributes, act) {
+export function button(label, attributes, act) {
   const made = h("button", { type: "button", ...attributes }, label);
   made.addEventListener("click", act);
   return made;
 }
 
 /** Press or drag along a picture: onShare(how far along it is the pointer, 0 to 1). */
-function scrub(picture, onShare) {
+export function scrub(picture, onShare) {
   const pick = (event) => {
     const box = picture.getBoundingClientRect();
     onShare((event.clientX - box.left) / box.width);
@@ -47,31 +48,33 @@ function scrub(picture, onShare) {
   picture.addEventListener("pointermove", (event) => event.buttons && pick(event));
 }
 
-function clear(node) {
+export function clear(node) {
   node.replaceChildren();
   return node;
 }
 
 /** A probability, short: 87%, 4.2%, <0.1%, 0%. The same rule as analysis.numbers.percent. */
-function percent(odds) {
+export function percent(odds) {
   if (odds === null || odds === undefined) return "–";
   if (odds > 0 && odds < 0.001) return "<0.1%";
-  const value = odds * 100, whole = Math.floor(value), rest = value - whole;
-  if (odds > 0 && odds < 0.0995) return (rest === 0.25 ? whole + 0.2 : value).toFixed(1) + "%";
-  return (rest === 0.5 ? whole + (whole % 2) : Math.round(value)) + "%"; // ties to even, as Python
+  const value = odds * 100,
+    whole = Math.floor(value),
+    rest = value - whole;
+  if (odds > 0 && odds < 0.0995) return `${(rest === 0.25 ? whole + 0.2 : value).toFixed(1)}%`;
+  return `${rest === 0.5 ? whole + (whole % 2) : Math.round(value)}%`; // ties to even, as Python
 }
 
 /** A product of probabilities may be tiny: 3.1e-7 instead of <0.1%. */
-function tiny(odds) {
+export function tiny(odds) {
   if (odds === null || odds === undefined) return "–";
   return odds >= 0.001 || odds === 0 ? percent(odds) : odds.toExponential(1);
 }
 
-function plural(count, word) {
-  return count + " " + word + (count === 1 ? "" : "s");
+export function plural(count, word) {
+  return `${count} ${word}${count === 1 ? "" : "s"}`;
 }
 
-function milliseconds(seconds) {
+export function milliseconds(seconds) {
   const ms = seconds * 1000;
-  return (ms < 9.95 ? ms.toFixed(1) : Math.round(ms)) + " ms";
+  return `${ms < 9.95 ? ms.toFixed(1) : Math.round(ms)} ms`;
 }

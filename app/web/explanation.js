@@ -1,15 +1,25 @@
 // "Why it was drafted": one section of the inspector. What it says is data of app/view/explanation.py,
 // which reads the method's own declaration; here are its layouts: path, versus, terms.
 
+import { h, percent, plural, tiny } from "./dom.js";
+
 const CHAIN = 6; // factors of a path that are written out
 
 /** The section of a drafted node. */
-function explanationSection(node) {
+export function explanationSection(node) {
   const told = node.explanation;
   const body = { path: pathLines, versus: versusLines, terms: termLines }[told.layout](node, told);
   const lead = h("p", {}, told.lead, ` q ${percent(node.q)}.`);
-  return h("section", { class: "ds-drafted " + told.layout, "aria-label": "Why it was drafted" },
-    h("h4", {}, "why it was drafted"), lead, ...body, ...noteLines(told), ...leafLine(told), ...softLine(told.closing));
+  return h(
+    "section",
+    { class: `ds-drafted ${told.layout}`, "aria-label": "Why it was drafted" },
+    h("h4", {}, "why it was drafted"),
+    lead,
+    ...body,
+    ...noteLines(told),
+    ...leafLine(told),
+    ...softLine(told.closing),
+  );
 }
 
 function ordinal(count) {
@@ -18,11 +28,13 @@ function ordinal(count) {
 }
 
 function signed(value) {
-  return value === null || value === undefined ? "–" : (value > 0 ? "+" : value < 0 ? "−" : "") + Math.abs(value).toFixed(2);
+  return value === null || value === undefined
+    ? "–"
+    : (value > 0 ? "+" : value < 0 ? "−" : "") + Math.abs(value).toFixed(2);
 }
 
 /** A note's value in the form it declares. */
-function noteText(value, form) {
+export function noteText(value, form) {
   if (value === null || value === undefined) return "–";
   return { probability: percent, signed, count: String }[form]?.(value) ?? value.toFixed(2);
 }
@@ -32,8 +44,13 @@ function noteText(value, form) {
 /** Declared notes, and what the node's mark means. */
 function noteLines(told) {
   const [sign, help] = told.mark;
-  const notes = told.notes.map(([label, value, form, words]) => `${label} ${noteText(value, form)}${words ? ": " + words : ""}.`);
-  return [...(sign && told.layout !== "versus" ? [`${sign} ${help}.`] : []), ...notes].flatMap(softLine);
+  const notes = told.notes.map(
+    ([label, value, form, words]) =>
+      `${label} ${noteText(value, form)}${words ? `: ${words}` : ""}.`,
+  );
+  return [...(sign && told.layout !== "versus" ? [`${sign} ${help}.`] : []), ...notes].flatMap(
+    softLine,
+  );
 }
 
 function softLine(words) {
@@ -41,15 +58,17 @@ function softLine(words) {
 }
 
 function leafLine(told) {
-  return told.leaf ? [h("p", { class: "ds-leaf" }, "⊣ " + told.leaf)] : [];
+  return told.leaf ? [h("p", { class: "ds-leaf" }, `⊣ ${told.leaf}`)] : [];
 }
 
 /** Where the score stands among the draft's nodes. */
 function placeLine(told, byPath) {
   const among = `of this draft's ${plural(told.nodes, "node")}`;
-  const words = byPath ? `${ordinal(told.place)} most probable path ${among}.`
+  const words = byPath
+    ? `${ordinal(told.place)} most probable path ${among}.`
     : `${ordinal(told.place)} best score ${among}: ${signed(told.score)}.`;
-  const bar = h("i", { class: "fill" }), track = h("span", { class: "ds-place-track", "aria-hidden": "true" }, bar);
+  const bar = h("i", { class: "fill" }),
+    track = h("span", { class: "ds-place-track", "aria-hidden": "true" }, bar);
   bar.style.left = `${(100 * (told.place - 1)) / Math.max(1, told.nodes - 1)}%`;
   return h("p", { class: "ds-place-line" }, words, track);
 }
@@ -58,34 +77,55 @@ function placeLine(told, byPath) {
 
 /** Π q written out, and the place it earns among the draft's nodes. */
 function pathLines(node, told) {
-  const shown = told.factors.slice(-CHAIN).map(percent), cut = told.factors.length > CHAIN ? "… × " : "";
-  const whole = h("p", { class: "ds-factors", title: "q along the path, multiplied" }, cut + shown.join(" × "), h("b", {}, ` = ${tiny(node.path_q)}`));
+  const shown = told.factors.slice(-CHAIN).map(percent),
+    cut = told.factors.length > CHAIN ? "… × " : "";
+  const whole = h(
+    "p",
+    { class: "ds-factors", title: "q along the path, multiplied" },
+    cut + shown.join(" × "),
+    h("b", {}, ` = ${tiny(node.path_q)}`),
+  );
   return [...(told.factors.length > 1 ? [whole] : []), placeLine(told, told.by_path)];
 }
 
 // ── versus: q beside another probability ───────────────────────────────────────────────────────
 
 function versusLines(node, told) {
-  const { label, help, odds, ratio } = told.versus, [sign, words] = told.mark;
-  const times = ratio === null ? "the two cannot be compared here" : `${sign || "="} ${ratio.toFixed(2)} × ${label}`;
+  const { label, help, odds, ratio } = told.versus,
+    [sign, words] = told.mark;
+  const times =
+    ratio === null
+      ? "the two cannot be compared here"
+      : `${sign || "="} ${ratio.toFixed(2)} × ${label}`;
   return [
-    h("div", { class: "ds-versus" }, chanceRow("q", "here, behind its parent", odds[0], "given"), chanceRow(label, help, odds[1], "plain")),
+    h(
+      "div",
+      { class: "ds-versus" },
+      chanceRow("q", "here, behind its parent", odds[0], "given"),
+      chanceRow(label, help, odds[1], "plain"),
+    ),
     h("p", { class: "ds-gain" }, times + (words ? `: ${words}.` : ".")),
     ...pathLines(node, told),
   ];
 }
 
 function chanceRow(name, words, chance, kind) {
-  const bar = h("i", { class: "fill " + kind });
+  const bar = h("i", { class: `fill ${kind}` });
   bar.style.width = `${Math.max(0.5, 100 * (chance || 0))}%`;
-  return h("div", { class: "ds-chance" }, h("b", {}, name), h("span", { class: "ds-soft" }, words),
-    h("span", { class: "odds" }, percent(chance)), h("span", { class: "track", "aria-hidden": "true" }, bar));
+  return h(
+    "div",
+    { class: "ds-chance" },
+    h("b", {}, name),
+    h("span", { class: "ds-soft" }, words),
+    h("span", { class: "odds" }, percent(chance)),
+    h("span", { class: "track", "aria-hidden": "true" }, bar),
+  );
 }
 
 // ── terms: a score that is a sum ───────────────────────────────────────────────────────────────
 
 /** The parent's score and the terms, as steps from 0 to the node's own score. */
-function termLines(node, told) {
+function termLines(_node, told) {
   const terms = told.terms.map(([name, value], at) => [name, value, `term term-${(at % 2) + 1}`]);
   const above = told.above === null ? [] : [["parent", told.above, "above"]];
   return [waterfall([...above, ...terms], told.score), placeLine(told, false)];
@@ -100,12 +140,23 @@ function waterfall(steps, total) {
     return { name, value, kind, from, to: sum };
   });
   spans.push({ name: "score", value: total, kind: "total", from: 0, to: total || 0 });
-  const low = Math.min(0, ...spans.map((span) => span.to)), high = Math.max(0, ...spans.map((span) => span.to));
+  const low = Math.min(0, ...spans.map((span) => span.to)),
+    high = Math.max(0, ...spans.map((span) => span.to));
   const at = (value) => (100 * (value - low)) / (high - low || 1);
-  return h("div", { class: "ds-waterfall" }, spans.map(({ name, value, kind, from, to }) => {
-    const bar = h("i", { class: "fill " + kind });
-    bar.style.left = `${at(Math.min(from, to))}%`;
-    bar.style.width = `${Math.max(0.8, Math.abs(at(to) - at(from)))}%`;
-    return h("div", { class: "ds-term " + kind }, h("span", {}, name), h("span", { class: "track", "aria-hidden": "true" }, bar), h("b", {}, signed(value)));
-  }));
+  return h(
+    "div",
+    { class: "ds-waterfall" },
+    spans.map(({ name, value, kind, from, to }) => {
+      const bar = h("i", { class: `fill ${kind}` });
+      bar.style.left = `${at(Math.min(from, to))}%`;
+      bar.style.width = `${Math.max(0.8, Math.abs(at(to) - at(from)))}%`;
+      return h(
+        "div",
+        { class: `ds-term ${kind}` },
+        h("span", {}, name),
+        h("span", { class: "track", "aria-hidden": "true" }, bar),
+        h("b", {}, signed(value)),
+      );
+    }),
+  );
 }

@@ -1,14 +1,15 @@
 // One run on the server, asked for until it has ended. A live run and an opened trace are the same.
 
-const LIVE_EVERY = 110, SELDOM = 1000; // ms: at most about nine looks a second, at least one
+const LIVE_EVERY = 110,
+  SELDOM = 1000; // ms: at most about nine looks a second, at least one
 const FEEDS = new Set(); // all of the page that are not closed
 
 /** What the server answers; {error} when it does not. */
-async function answered(asked) {
+export async function answered(asked) {
   return (await asked.catch(() => null)) || { error: "the server did not answer" };
 }
 
-class Feed {
+export class Feed {
   /** hear: {model(model), rounds(feed, first), state(feed, ended), lost(feed), silent()}. */
   constructor(source, hear) {
     this.source = source;
@@ -22,7 +23,9 @@ class Feed {
   }
 
   get active() {
-    return !!this.run && (this.run.state === "waiting" || this.run.state === "running" || this.run.more);
+    return (
+      !!this.run && (this.run.state === "waiting" || this.run.state === "running" || this.run.more)
+    );
   }
 
   /** A live run goes on; a file that is still read is none. */
@@ -52,7 +55,8 @@ class Feed {
 
   /** Let go of the run; once nobody on the page shows it any more, it is stopped. */
   leave() {
-    const { ticket, active, source } = this, kept = () => [...FEEDS].some((feed) => feed.ticket === ticket);
+    const { ticket, active, source } = this,
+      kept = () => [...FEEDS].some((feed) => feed.ticket === ticket);
     this.forget();
     // Not at once: what opens several runs may give this one to another of its feeds.
     if (active) queueMicrotask(() => kept() || answered(source.stop({ ticket })));
@@ -60,7 +64,11 @@ class Feed {
 
   /** Somebody pressed Stop. */
   halt() {
-    if (this.active) this.source.stop({ ticket: this.ticket }).then(() => this.wake(), () => {});
+    if (this.active)
+      this.source.stop({ ticket: this.ticket }).then(
+        () => this.wake(),
+        () => {},
+      );
   }
 
   wake() {
@@ -77,7 +85,7 @@ class Feed {
       const { run, ticket } = this;
       const news = await this.source.updates({ ticket, since: this.rounds.length });
       if (!this.closed) pause = this._take(news, run);
-    } catch (error) {
+    } catch {
       this.hear.silent();
       pause = 2000;
     }
@@ -97,7 +105,8 @@ class Feed {
       this.hear.lost(this);
       return loading;
     }
-    const was = this.active, first = this.rounds.length;
+    const was = this.active,
+      first = this.rounds.length;
     const { rounds, header, ...state } = news.run;
     this.run = state;
     if (header) this.header = header;

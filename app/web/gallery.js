@@ -1,35 +1,33 @@
 // The shelf: files given on the command line, the example traces that ship, and the runs this browser
 // tab has seen. One click opens.
 
-const SHELF = "draftscope-shelf", SHELVED = 24;
-const MANY_FILES = 12, TICKED = 4; // files that need no filter; files that are compared at once
+import { button, h, plural } from "./dom.js";
+
+const SHELF = "draftscope-shelf",
+  SHELVED = 24;
+const MANY_FILES = 12,
+  TICKED = 4; // files that need no filter; files that are compared at once
 const AGAIN = 1500; // milliseconds between questions while the server is still reading the files
 
 /** Runs of this browser tab, by ticket, the newest first; storage may be forbidden. */
-function shelved() {
+export function shelved() {
   try {
     return (sessionStorage.getItem(SHELF) || "").split(" ").filter(Boolean);
-  } catch (error) {
+  } catch {
     return [];
   }
 }
 
-function shelve(tickets) {
+export function shelve(tickets) {
   try {
     const all = new Set([...tickets, ...shelved()]);
     sessionStorage.setItem(SHELF, [...all].slice(0, SHELVED).join(" "));
-  } catch (error) {
+  } catch {
     // then only the examples are offered
   }
 }
 
-/** Go to a view, and there to a run, a round (from 0) and a node. */
-function goTo(detail) {
-  window.draftscopeGoto = detail;
-  window.dispatchEvent(new CustomEvent("draftscope-goto", { detail }));
-}
-
-class Gallery {
+export class Gallery {
   /** onPick(tickets): what a person chose. `all` offers a prompt's runs together. */
   constructor(source, onPick, all) {
     Object.assign(this, { source, onPick, all });
@@ -38,10 +36,22 @@ class Gallery {
 
   /** Show what there is; asked for anew each time, since runs come and go. */
   async draw() {
-    const [examples, runs] = await Promise.all([this._ask("examples"), this._ask("runs", { tickets: shelved() })]);
-    const sections = (examples.prompts || []).map((entry) => (entry.files ? this._given(entry) : this._prompt(entry)));
+    const [examples, runs] = await Promise.all([
+      this._ask("examples"),
+      this._ask("runs", { tickets: shelved() }),
+    ]);
+    const sections = (examples.prompts || []).map((entry) =>
+      entry.files ? this._given(entry) : this._prompt(entry),
+    );
     const mine = (runs.runs || []).filter((run) => run.rounds);
-    if (mine.length) sections.unshift(this._section("Runs of this tab", "", mine.map((run) => this._run(run))));
+    if (mine.length)
+      sections.unshift(
+        this._section(
+          "Runs of this tab",
+          "",
+          mine.map((run) => this._run(run)),
+        ),
+      );
     this.element.replaceChildren(...sections);
     this._follow(examples);
   }
@@ -53,36 +63,56 @@ class Gallery {
     this.timer = setTimeout(async () => {
       if (!this.element.isConnected) return;
       const examples = await this._ask("examples");
-      for (const file of (examples.prompts || []).flatMap((entry) => entry.files || [])) this._learn(file);
+      for (const file of (examples.prompts || []).flatMap((entry) => entry.files || []))
+        this._learn(file);
       this._follow(examples);
     }, AGAIN);
   }
 
   _learn({ name, words }) {
-    const card = this.given && this.given.get(name);
+    const card = this.given?.get(name);
     if (card) card.querySelector("span").textContent = words;
   }
 
   async _ask(name, asked) {
     try {
       return (await this.source[name](asked || {})) || {};
-    } catch (error) {
+    } catch {
       return {};
     }
   }
 
   _prompt({ topic, prompt, runs, together }) {
-    const cards = runs.map((run) => this._card(run.title, `τ ${run.tau.toFixed(2)}`, `${run.title}: ${prompt}`, () => this._examples([run.name])));
-    if (this.all && together.length > 1) cards.push(this._card(`All ${together.length}`, "side by side", `compare ${together.length} methods`, () => this._examples(together)));
+    const cards = runs.map((run) =>
+      this._card(run.title, `τ ${run.tau.toFixed(2)}`, `${run.title}: ${prompt}`, () =>
+        this._examples([run.name]),
+      ),
+    );
+    if (this.all && together.length > 1)
+      cards.push(
+        this._card(
+          `All ${together.length}`,
+          "side by side",
+          `compare ${together.length} methods`,
+          () => this._examples(together),
+        ),
+      );
     return this._section(topic[0].toUpperCase() + topic.slice(1), prompt, cards);
   }
 
   /** Files given on the command line: a click opens one, and those that are ticked open together. */
   _given({ topic, note, files }) {
-    const cards = files.map((file) => this._file(file)), list = h("div", { class: "ds-cards ds-given" }, cards.map((card) => card.element));
+    const cards = files.map((file) => this._file(file)),
+      list = h(
+        "div",
+        { class: "ds-cards ds-given" },
+        cards.map((card) => card.element),
+      );
     this.given = new Map(files.map((file, at) => [file.name, cards[at].open]));
-    const ticked = () => cards.filter((card) => card.tick && card.tick.checked).map((card) => card.name);
-    const together = button("", { class: "ds-button", hidden: true }, () => this._examples(ticked()));
+    const ticked = () => cards.filter((card) => card.tick?.checked).map((card) => card.name);
+    const together = button("", { class: "ds-button", hidden: true }, () =>
+      this._examples(ticked()),
+    );
     list.addEventListener("change", () => {
       const count = ticked().length;
       together.hidden = count < 2;
@@ -90,23 +120,45 @@ class Gallery {
       for (const { tick } of cards) if (tick) tick.disabled = count >= TICKED && !tick.checked;
     });
     const section = this._section(topic, note, []);
-    const tools = h("div", { class: "ds-cards ds-given-tools" }, files.length > MANY_FILES ? this._filter(cards) : null, together);
+    const tools = h(
+      "div",
+      { class: "ds-cards ds-given-tools" },
+      files.length > MANY_FILES ? this._filter(cards) : null,
+      together,
+    );
     section.lastChild.replaceWith(tools, list);
     return section;
   }
 
   _file({ name, label, words, prompt, opens }) {
-    const open = this._card(label, words, `${label}: ${prompt || words}`, () => this._examples([name]));
-    if (prompt) open.append(h("span", {}, prompt.length > 60 ? prompt.slice(0, 59) + "…" : prompt));
+    const open = this._card(label, words, `${label}: ${prompt || words}`, () =>
+      this._examples([name]),
+    );
+    if (prompt) open.append(h("span", {}, prompt.length > 60 ? `${prompt.slice(0, 59)}…` : prompt));
     open.disabled = !opens;
-    const tick = this.all && opens ? h("input", { type: "checkbox", "aria-label": `Tick ${label}`, title: "Tick two to four to compare them" }) : null;
+    const tick =
+      this.all && opens
+        ? h("input", {
+            type: "checkbox",
+            "aria-label": `Tick ${label}`,
+            title: "Tick two to four to compare them",
+          })
+        : null;
     const element = tick ? h("span", { class: "ds-tickable" }, tick, open) : open;
     return { name, element, open, tick };
   }
 
   /** A box to type into: only files with all these words stay in sight. */
   _filter(cards) {
-    const box = h("input", { type: "text", class: "ds-search", placeholder: "Filter", "aria-label": "Filter the files", autocomplete: "off", spellcheck: "false", maxlength: 80 });
+    const box = h("input", {
+      type: "text",
+      class: "ds-search",
+      placeholder: "Filter",
+      "aria-label": "Filter the files",
+      autocomplete: "off",
+      spellcheck: "false",
+      maxlength: 80,
+    });
     box.addEventListener("input", () => {
       const wanted = box.value.toLowerCase().split(" ");
       for (const { element } of cards) {
@@ -119,21 +171,31 @@ class Gallery {
 
   _run(run) {
     const name = run.method + (run.budget ? `, B = ${run.budget}` : "");
-    return this._card(name, plural(run.rounds, "round"), `${name}: ${run.prompt}`, () => this.onPick([run.ticket]));
+    return this._card(name, plural(run.rounds, "round"), `${name}: ${run.prompt}`, () =>
+      this.onPick([run.ticket]),
+    );
   }
 
   _section(title, words, cards) {
-    return h("section", { class: "ds-shelf", "aria-label": title }, h("h3", {}, title, h("small", {}, words)), h("div", { class: "ds-cards" }, cards));
+    return h(
+      "section",
+      { class: "ds-shelf", "aria-label": title },
+      h("h3", {}, title, h("small", {}, words)),
+      h("div", { class: "ds-cards" }, cards),
+    );
   }
 
   _card(title, words, label, act) {
-    return button("", { class: "ds-example", "aria-label": label, title: label }, act).appendChild(h("b", {}, title)).parentNode.appendChild(h("span", {}, words)).parentNode;
+    return button("", { class: "ds-example", "aria-label": label, title: label }, act)
+      .appendChild(h("b", {}, title))
+      .parentNode.appendChild(h("span", {}, words)).parentNode;
   }
 
   async _examples(names) {
     const answers = await Promise.all(names.map((name) => this._ask("example", { name })));
     answers.forEach(({ error }, at) => error && this._learn({ name: names[at], words: error }));
-    const there = names.filter((name, at) => answers[at].ticket), tickets = answers.map((answer) => answer.ticket).filter(Boolean);
+    const there = names.filter((_name, at) => answers[at].ticket),
+      tickets = answers.map((answer) => answer.ticket).filter(Boolean);
     if (tickets.length) this.onPick(tickets, there);
   }
 }

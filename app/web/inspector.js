@@ -1,11 +1,25 @@
 // The inspector: everything known about one node. Its numbers come from the server when it opens.
 
-class Inspector {
+import { button, fill, h, percent, tiny } from "./dom.js";
+import { explanationSection, noteText } from "./explanation.js";
+
+export class Inspector {
   constructor(onClose) {
-    this.body = h("div", { class: "ds-inspector-body" });
-    this.element = h("aside", { class: "ds-inspector", hidden: true, "aria-label": "Node inspector", tabindex: -1 },
-      button("×", { class: "ds-close", "aria-label": "Close the inspector (Escape)", title: "Close (Escape)" }, onClose),
-      this.body);
+    this.body = h("div", { class: "ds-inspector-body", tabindex: 0 });
+    this.element = h(
+      "aside",
+      { class: "ds-inspector", hidden: true, "aria-label": "Node inspector", tabindex: -1 },
+      button(
+        "×",
+        {
+          class: "ds-close",
+          "aria-label": "Close the inspector (Escape)",
+          title: "Close (Escape)",
+        },
+        onClose,
+      ),
+      this.body,
+    );
   }
 
   get open() {
@@ -18,7 +32,10 @@ class Inspector {
 
   wait(label) {
     this.element.hidden = false;
-    this.body.replaceChildren(h("h3", { class: "ds-big-token" }, label), h("p", { class: "ds-soft" }, "reading…"));
+    this.body.replaceChildren(
+      h("h3", { class: "ds-big-token" }, label),
+      h("p", { class: "ds-soft" }, "reading…"),
+    );
   }
 
   complain(sentence) {
@@ -31,7 +48,7 @@ class Inspector {
     this.body.scrollTop = 0;
     this.body.replaceChildren(
       h("h3", { class: "ds-big-token" }, node.label),
-      h("p", { class: "ds-why " + node.status }, this._mark(node), this._why(node)),
+      h("p", { class: `ds-why ${node.status}` }, this._mark(node), this._why(node)),
       this._path(node),
       ...(node.explanation ? [explanationSection(node)] : []),
       node.row === 0 ? this._root(node) : this._numbers(node),
@@ -42,18 +59,31 @@ class Inspector {
   _lists(node) {
     if (node.row === 0) return [];
     return [
-      this._list("target after the parent", "p", node.target, "The trace keeps no beliefs of the target."),
-      this._list(node.conditioned ? "drafter after the parent" : "drafter at this depth", "q", node.drafter,
-        "Nothing was proposed here."),
+      this._list(
+        "target after the parent",
+        "p",
+        node.target,
+        "The trace keeps no beliefs of the target.",
+      ),
+      this._list(
+        node.conditioned ? "drafter after the parent" : "drafter at this depth",
+        "q",
+        node.drafter,
+        "Nothing was proposed here.",
+      ),
     ];
   }
 
   /** The root was decided a round ago: it has a place, but neither p nor q. */
   _root(node) {
     const table = h("dl", { class: "ds-numbers" });
-    const lines = [["position", String(node.position)], ["token id", String(node.token)]];
+    const lines = [
+      ["position", String(node.position)],
+      ["token id", String(node.token)],
+    ];
     if (node.next !== null) lines.push(["target next", node.next]);
-    for (const [name, value] of lines) table.append(h("div", {}, h("dt", {}, name), h("dd", {}, value)));
+    for (const [name, value] of lines)
+      table.append(h("div", {}, h("dt", {}, name), h("dd", {}, value)));
     return table;
   }
 
@@ -64,11 +94,12 @@ class Inspector {
 
   _why(node) {
     if (node.row === 0) return "root: the bonus token of the round before";
-    if (node.status === "bonus") return "the target's token, " + node.why;
-    if (node.why === "unreached") return "unreached: its parent was not accepted, so it is unobserved";
+    if (node.status === "bonus") return `the target's token, ${node.why}`;
+    if (node.why === "unreached")
+      return "unreached: its parent was not accepted, so it is unobserved";
     if (node.why === "side") return "side: scored for the drafter, never accepted";
     if (node.why === "outranked") return "outranked: a sibling was the target's token";
-    if (node.status === "rejected") return "rejected: the target's token here was " + node.why;
+    if (node.status === "rejected") return `rejected: the target's token here was ${node.why}`;
     return node.why;
   }
 
@@ -84,39 +115,70 @@ class Inspector {
 
   _numbers(node) {
     const table = h("dl", { class: "ds-numbers" });
-    const line = (name, value, title) => table.append(h("div", { title }, h("dt", {}, name), h("dd", {}, value)));
-    const rank = (value) => (value === null ? "–" : "#" + value);
+    const line = (name, value, title) =>
+      table.append(h("div", { title }, h("dt", {}, name), h("dd", {}, value)));
+    const rank = (value) => (value === null ? "–" : `#${value}`);
     const number = (value) => (value === null ? "–" : value.toFixed(2));
     const unobserved = node.observed ? "–" : "unobserved";
-    line("p target", percent(node.p), "the target's probability of this token after its parent, temperature 1");
+    line(
+      "p target",
+      percent(node.p),
+      "the target's probability of this token after its parent, temperature 1",
+    );
     line("q drafter", percent(node.q), "the drafter's probability of this token at its place");
     line("rank under p", rank(node.rank_p), "1 = the target's most probable token");
     line("rank under q", rank(node.rank_q), "1 = the drafter's best token");
     line("path p", tiny(node.path_p), "product of p along the path");
     line("path q", tiny(node.path_q), "product of q along the path");
-    line("entropy p", node.entropy_p === null ? "–" : number(node.entropy_p), "of the target after the parent, in nats");
-    line("entropy q", node.entropy_q === null ? unobserved : number(node.entropy_q), "of the drafter at this depth, in nats");
-    line("TVD", node.tvd === null ? unobserved : number(node.tvd), "½ Σ |q − p| at this depth, on the accepted path only");
+    line(
+      "entropy p",
+      node.entropy_p === null ? "–" : number(node.entropy_p),
+      "of the target after the parent, in nats",
+    );
+    line(
+      "entropy q",
+      node.entropy_q === null ? unobserved : number(node.entropy_q),
+      "of the drafter at this depth, in nats",
+    );
+    line(
+      "TVD",
+      node.tvd === null ? unobserved : number(node.tvd),
+      "½ Σ |q − p| at this depth, on the accepted path only",
+    );
     line("depth", String(node.depth), "steps from the root");
     line("position", String(node.position), "in the whole text, prompt included");
     line("token id", String(node.token), "");
     if (node.score !== null) line("score", number(node.score), "what the builder ranked by");
-    for (const [label, value, form, help] of node.notes) line(label, noteText(value, form), help || "what this method's builder says of the node");
-    if (node.next !== null) line("target next", node.next, "the target's own token after this node");
+    for (const [label, value, form, help] of node.notes)
+      line(label, noteText(value, form), help || "what this method's builder says of the node");
+    if (node.next !== null)
+      line("target next", node.next, "the target's own token after this node");
     return table;
   }
 
   _list(title, name, entries, otherwise) {
-    const box = h("section", { class: "ds-top" }, h("h4", {}, h("b", {}, name), " · " + title));
+    const box = h("section", { class: "ds-top" }, h("h4", {}, h("b", {}, name), ` · ${title}`));
     if (!entries.length) return fill(box, {}, [h("p", { class: "ds-soft" }, otherwise)]);
     const rows = entries.map((entry, i) => {
-      const bar = h("i", { class: "fill " + name });
+      const bar = h("i", { class: `fill ${name}` });
       bar.style.width = `${Math.max(1, 100 * (entry.odds || 0))}%`;
       const sign = entry.chosen ? "◆" : entry.own ? "◂" : "";
-      return h("li", { class: (entry.own ? "own " : "") + (entry.chosen ? "chosen" : "") },
-        h("span", { class: "rank" }, String(i + 1)), h("span", { class: "label" }, entry.label),
-        h("span", { class: "track" }, bar), h("span", { class: "odds" }, percent(entry.odds)),
-        h("span", { class: "sign", title: entry.chosen ? "the target's own token" : entry.own ? "this node" : "" }, sign));
+      return h(
+        "li",
+        { class: (entry.own ? "own " : "") + (entry.chosen ? "chosen" : "") },
+        h("span", { class: "rank" }, String(i + 1)),
+        h("span", { class: "label" }, entry.label),
+        h("span", { class: "track" }, bar),
+        h("span", { class: "odds" }, percent(entry.odds)),
+        h(
+          "span",
+          {
+            class: "sign",
+            title: entry.chosen ? "the target's own token" : entry.own ? "this node" : "",
+          },
+          sign,
+        ),
+      );
     });
     box.append(h("ol", {}, rows));
     return box;

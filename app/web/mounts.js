@@ -1,16 +1,33 @@
 // What is run when a component of the page is there, by its name. `page` is what Gradio gives it:
 // {element, props, server, watch}, and {running, settled}, which tell Python that it works or rests.
 
-const MOUNTS = {
+import { Calibration } from "./calibration/view.js";
+import { DenoiseView } from "./denoise/view.js";
+import { h } from "./dom.js";
+import { answered } from "./feed.js";
+import { formAbove } from "./form.js";
+import { onGoTo } from "./goto.js";
+import { Learn } from "./learn/view.js";
+import { readLink } from "./link.js";
+import { Studio } from "./studio.js";
+import { restoreTheme } from "./theme.js";
+import { WhatIf } from "./whatif/view.js";
+
+export const MOUNTS = {
   /** The tab Run is there from the start, so it also opens the other tabs when somebody asks for one. */
   run(page) {
+    restoreTheme();
+    formAbove("ds");
     mountStudio(page, { view: "run", places: 1, stop: "ds" });
-    window.addEventListener("draftscope-goto", ({ detail }) => openTab(detail.view));
-    const linked = /[#&]learn=/.test(window.location.hash) ? "learn" : readLink(window.location.hash).view;
+    onGoTo(page.element, ({ view }) => openTab(view));
+    const linked = /[#&]learn=/.test(window.location.hash)
+      ? "learn"
+      : readLink(window.location.hash).view;
     if (linked && linked !== "run") setTimeout(() => openTab(linked), 60);
   },
 
   compare(page) {
+    formAbove("ds-c");
     mountStudio(page, { view: "compare", places: 4, stop: "ds-c" });
   },
 
@@ -35,9 +52,8 @@ const MOUNTS = {
   },
 
   denoise(page) {
-    const view = new DenoiseView(page.element, page.server, (name) => page[name]()), wanted = window.draftscopeGoto;
-    if (wanted && wanted.view === "denoise") view._goto(wanted);
-    else view.restore();
+    const view = new DenoiseView(page.element, page.server, (name) => page[name]());
+    view.restore();
     page.watch("value", () => {
       const value = page.props.value || {};
       if (value.error) view.complain(value.error);
@@ -67,9 +83,10 @@ function mountStudio(page, setting) {
 
 /** A tab by its name. Those that a narrow window has no room for are entries of a menu, which are known by their words only. */
 function openTab(view) {
-  const all = (where) => [...document.querySelectorAll("#ds-views " + where)], plain = (words) => words.toLowerCase().replace(/[^a-z]/g, "");
-  const tab = all("[role=tab][data-tab-id]").find((each) => each.getAttribute("data-tab-id") === view) || all(".overflow-menu button").find((each) => plain(each.textContent) === view);
+  const all = (where) => [...document.querySelectorAll(`#ds-views ${where}`)],
+    plain = (words) => words.toLowerCase().replace(/[^a-z]/g, "");
+  const tab =
+    all("[role=tab][data-tab-id]").find((each) => each.getAttribute("data-tab-id") === view) ||
+    all(".overflow-menu button").find((each) => plain(each.textContent) === view);
   if (tab) tab.click();
 }
-
-window.draftscope = MOUNTS;

@@ -1,13 +1,21 @@
 // What the offline file runs instead of mount.js: the same view, fed from data blocks of the page.
 // A block is JSON, or gzipped JSON in base64. Details of nodes are unpacked when they are asked for.
 
+import { h } from "./dom.js";
+import { Studio } from "./studio.js";
+import { followSystem, toggleTheme } from "./theme.js";
+
 const NOTHING_ELSE = Promise.resolve({});
 
 /** The value of a data block. */
-async function block(id) {
-  const element = document.getElementById(id), text = element.textContent.trim();
+async function dataBlock(id) {
+  const element = document.getElementById(id),
+    text = element.textContent.trim();
   if (element.getAttribute("data-packed") !== "gzip") return JSON.parse(text);
-  if (typeof DecompressionStream === "undefined") throw new Error("this browser cannot unpack the file: use a newer one, or export it with --plain");
+  if (typeof DecompressionStream === "undefined")
+    throw new Error(
+      "this browser cannot unpack the file: use a newer one, or export it with --plain",
+    );
   const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return JSON.parse(await new Response(stream).text());
@@ -17,8 +25,11 @@ async function block(id) {
 function unfold(packed, place) {
   const entry = packed.table[place];
   if (!Array.isArray(entry)) return entry;
-  const [shape, ...places] = entry, values = places.map((each) => unfold(packed, each));
-  return shape < 0 ? values : Object.fromEntries(packed.shapes[shape].map((name, i) => [name, values[i]]));
+  const [shape, ...places] = entry,
+    values = places.map((each) => unfold(packed, each));
+  return shape < 0
+    ? values
+    : Object.fromEntries(packed.shapes[shape].map((name, i) => [name, values[i]]));
 }
 
 /** Answers as the studio's server does; a run's ticket is its number in the file. */
@@ -29,24 +40,38 @@ class FileSource {
   }
 
   async updates({ ticket, since }) {
-    const model = { state: "absent", message: "", fraction: null }, run = this.file.runs[ticket];
+    const model = { state: "absent", message: "", fraction: null },
+      run = this.file.runs[ticket];
     if (!run) return { model, run: null };
     const { header, rounds, message } = run;
     return {
       model,
       run: {
-        ticket, state: message ? "stopped" : "done", message, ahead: 0, started: true, source: "file", more: false,
-        header: since ? null : header, rounds: rounds.slice(since),
+        ticket,
+        state: message ? "stopped" : "done",
+        message,
+        ahead: 0,
+        started: true,
+        source: "file",
+        more: false,
+        header: since ? null : header,
+        rounds: rounds.slice(since),
       },
     };
   }
 
   async inspect({ ticket, round, row }) {
     const id = `ds-nodes-${ticket}-${Math.floor(round / this.file.each)}`;
-    if (!document.getElementById(id)) return { error: "this file was made without the details of its nodes" };
-    if (!this.blocks.has(id)) this.blocks.set(id, block(id));
-    const packed = await this.blocks.get(id), places = packed.rounds[round % this.file.each];
+    if (!document.getElementById(id))
+      return { error: "this file was made without the details of its nodes" };
+    if (!this.blocks.has(id)) this.blocks.set(id, dataBlock(id));
+    const packed = await this.blocks.get(id),
+      places = packed.rounds[round % this.file.each];
     return unfold(packed, row < 0 ? places[places.length - 1] : places[row]);
+  }
+
+  async why({ ticket, round }) {
+    return { why: this.file.runs[ticket].rounds[round].why };
   }
 
   async compare() {
@@ -59,12 +84,12 @@ class FileSource {
 }
 
 async function openFile() {
-  const root = document.getElementById("ds-offline"), dark = window.matchMedia("(prefers-color-scheme: dark)");
-  document.body.classList.toggle("dark", dark.matches);
-  dark.addEventListener("change", (event) => document.body.classList.toggle("dark", event.matches));
-  document.getElementById("ds-theme").addEventListener("click", () => document.body.classList.toggle("dark"));
+  const root = document.getElementById("ds-offline");
+  followSystem();
+  document.getElementById("ds-theme").addEventListener("click", toggleTheme);
   try {
-    const file = await block("ds-runs"), studio = new Studio(root, new FileSource(file), () => {});
+    const file = await dataBlock("ds-runs"),
+      studio = new Studio(root, new FileSource(file), () => {});
     studio.open("0", file.runs.length > 1 ? "1" : undefined);
     studio.link.listen();
   } catch (error) {

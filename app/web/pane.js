@@ -1,7 +1,15 @@
 // One run's tree, or the table of its nodes, with its inspector: the whole view when it is alone, a
 // part of it in a comparison.
 
-class Pane {
+import { button, h, plural } from "./dom.js";
+import { answered, Feed } from "./feed.js";
+import { Inspector } from "./inspector.js";
+import { SaveMenu, takeAnswer, whyNot } from "./save.js";
+import { NodeTable } from "./table.js";
+import { TreeView } from "./tree.js";
+import { GHOST } from "./tree-boxes.js";
+
+export class Pane {
   /** name: of its tree, the only one on the page.
    *  hear: {picked(pane), say(words), complain(sentence), …what a Feed says}. */
   constructor(letter, name, source, hear) {
@@ -13,24 +21,57 @@ class Pane {
     this.row = null;
     this.details = new Map();
     this.shown = false;
-    this.tree = new TreeView(name, (row) => this.inspect(row), (row) => hear.pointed(this, row ?? this.row));
+    this.tree = new TreeView(
+      name,
+      (row) => this.inspect(row),
+      (row) => hear.pointed(this, row ?? this.row),
+      (open) => this._fold(open),
+    );
     this.table = new NodeTable((row) => this.inspect(row));
     this.inspector = new Inspector(() => this.closeInspector());
     this.heading = h("h2", { class: "ds-round-title" }, "No round yet");
     this.name = h("b", { class: "ds-run-name" });
     this.sign = h("i", { class: "ds-letter" }, letter);
     this.shared = h("span", { class: "ds-soft ds-shared" });
-    this.svgButton = button("SVG", {
-      class: "ds-button", disabled: true, "aria-label": "Save the tree as SVG", title: "Download this tree as SVG",
-    }, () => this.saveDrawing());
+    this.svgButton = button(
+      "SVG",
+      {
+        class: "ds-button",
+        disabled: true,
+        "aria-label": "Save the tree as SVG",
+        title: "Download this tree as SVG",
+      },
+      () => this.saveDrawing(),
+    );
     this.menu = new SaveMenu(this);
     this.svgButton.hidden = !source.draw;
     this.chip = h("span", { class: "ds-chip run", role: "status", hidden: true });
     this.away = h("p", { class: "ds-away", hidden: true });
     this.head = h("header", { class: "ds-pane-head" });
-    this.picture = h("div", { class: "ds-picture" }, this.tree.element, this.table.element, this.away);
-    this.element = h("section", { class: "ds-pane", "aria-label": "Draft tree " + letter }, this.head,
-      h("div", { class: "ds-split" }, this.picture, this.inspector.element), this.menu.panel);
+    this.picture = h(
+      "div",
+      { class: "ds-picture" },
+      this.tree.element,
+      this.table.element,
+      this.away,
+    );
+    this.why = button(
+      "",
+      { class: "ds-why-line", title: "Show the target's token in the inspector", hidden: true },
+      () => this.inspect(GHOST),
+    );
+    this.element = h(
+      "section",
+      { class: "ds-pane", "aria-label": `Draft tree ${letter}` },
+      this.head,
+      h(
+        "div",
+        { class: "ds-split" },
+        h("div", { class: "ds-sight" }, this.why, this.picture),
+        this.inspector.element,
+      ),
+      this.menu.panel,
+    );
     this.element.addEventListener("focusin", () => hear.picked(this));
     this.element.addEventListener("pointerdown", () => hear.picked(this));
   }
@@ -54,7 +95,7 @@ class Pane {
 
   rename(letter) {
     this.letter = this.sign.textContent = letter;
-    this.element.setAttribute("aria-label", "Draft tree " + letter);
+    this.element.setAttribute("aria-label", `Draft tree ${letter}`);
   }
 
   /** Draw the nodes as a table, or as the tree again. */
@@ -70,6 +111,16 @@ class Pane {
     if (ticket === this.feed.ticket) return;
     this.clear();
     this.feed.open(ticket);
+  }
+
+  /** The tree on view with the children of these rows; null where it can only be shown whole. */
+  async _fold(open) {
+    if (!this.source.fold) return null;
+    const answer = await answered(
+      this.source.fold({ ticket: this.feed.ticket, round: this.at, open }),
+    );
+    if (answer.error) this.hear.complain(answer.error);
+    return answer.error ? null : answer;
   }
 
   clear() {
@@ -90,6 +141,7 @@ class Pane {
     this.shared.textContent = "";
     this.away.textContent = why;
     this.away.hidden = !why;
+    this.why.hidden = true;
     this.heading.textContent = "No round here";
     this.svgButton.disabled = this.menu.button.disabled = true;
   }
@@ -105,13 +157,29 @@ class Pane {
     this.shown = true;
     this.tree.show(round, false);
     if (!this.table.element.hidden) this.table.show(round, null);
+    this._explain();
     this.heading.textContent = `Round ${at + 1} `;
     this.heading.append(h("small", {}, this.kind));
   }
 
+  /** Why the walk ended where it did, in a sentence from the server. */
+  async _explain() {
+    const at = this.at;
+    const ticket = this.feed.ticket;
+    this.why.classList.add("stale");
+    const answer = this.source.why
+      ? await answered(this.source.why({ ticket, round: at }))
+      : { why: "" };
+    if (this.at !== at || this.feed.ticket !== ticket) return;
+    this.why.classList.remove("stale");
+    this.why.textContent = answer.why || "";
+    this.why.hidden = !answer.why;
+  }
+
   /** What the round shown drafted, in words. */
   get kind() {
-    const round = this.rounds[this.at], nodes = round ? round.y.length - 1 : 0;
+    const round = this.rounds[this.at],
+      nodes = round ? round.y.length - 1 : 0;
     return nodes ? `${plural(nodes, "node")}, ${round.accepted} accepted` : "nothing drafted";
   }
 
@@ -122,7 +190,11 @@ class Pane {
     this.row = row;
     this.tree.select(row);
     this.table.select(row);
-    this.hear.say([this.tree.node(row).getAttribute("aria-label"), this.hear.pointed(this, row)].filter(Boolean).join(", "));
+    this.hear.say(
+      [this.tree.node(row).getAttribute("aria-label"), this.hear.pointed(this, row)]
+        .filter(Boolean)
+        .join(", "),
+    );
     if (this.inspector.open) this._detail(row);
   }
 
@@ -133,8 +205,11 @@ class Pane {
   }
 
   async _detail(row) {
-    const key = `${this.at}/${row}`, at = this.at, ticket = this.feed.ticket;
-    const wanted = () => this.feed.ticket === ticket && this.at === at && this.row === row && this.inspector.open;
+    const key = `${this.at}/${row}`,
+      at = this.at,
+      ticket = this.feed.ticket;
+    const wanted = () =>
+      this.feed.ticket === ticket && this.at === at && this.row === row && this.inspector.open;
     if (!this.details.has(key)) {
       this.inspector.wait(this.tree.label(row));
       const answer = await answered(this.source.inspect({ ticket, round: at, row }));
@@ -161,7 +236,16 @@ class Pane {
 
   saveDrawing() {
     const dark = document.body.classList.contains("dark");
-    return this._save(this.source.draw({ ticket: this.feed.ticket, round: this.at, dark }), "image/svg+xml");
+    return this._save(
+      this.source.draw({
+        ticket: this.feed.ticket,
+        round: this.at,
+        dark,
+        whole: !this.tree.folded,
+        open: [...(this.tree.opened || [])],
+      }),
+      "image/svg+xml",
+    );
   }
 
   _save(asked, type) {

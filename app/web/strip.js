@@ -1,7 +1,9 @@
 // The text as a strip of tokens, one band per round. How a token came has a colour and an underline:
 // drafted and accepted (solid), bonus (dashed), the prompt's own first token (double).
 
-const CAME = { p: "prefill", a: "accepted", b: "bonus" };
+import { h } from "./dom.js";
+
+export const CAME = { p: "prefill", a: "accepted", b: "bonus" };
 const CAME_WORDS = {
   p: "the first token, from the prompt's own forward pass",
   a: "drafted and accepted",
@@ -11,29 +13,35 @@ const CAME_WORDS = {
 let pointedAt = 0; // options so far: their ids stay apart
 
 /** Tell screen readers which option of a list is the current one, if any is. */
-function pointAt(list, option) {
+export function pointAt(list, option) {
   if (!option) return list.removeAttribute("aria-activedescendant");
   option.id = option.id || `ds-option-${++pointedAt}`;
   list.setAttribute("aria-activedescendant", option.id);
 }
 
-class Strip {
+export class Strip {
   /** onPick(roundNumber, row) when a token is clicked. */
   constructor(onPick) {
     this.bands = [];
     this.element = h("div", {
-      class: "ds-strip", role: "listbox", tabindex: 0, "aria-multiselectable": "true", "aria-label": "The text, token by token",
+      class: "ds-strip",
+      role: "listbox",
+      tabindex: 0,
+      "aria-multiselectable": "true",
+      "aria-label": "The text, token by token",
     });
     this.element.addEventListener("click", (event) => {
       const token = event.target.closest(".ds-token");
-      if (token) onPick(Number(token.getAttribute("data-round")), Number(token.getAttribute("data-row")));
+      if (token)
+        onPick(Number(token.getAttribute("data-round")), Number(token.getAttribute("data-row")));
     });
   }
 
   /** Add the tokens of rounds, the first of them number `first`. The page is measured once: for each
    *  round anew, a long run would be laid out thousands of times. */
   append(rounds, first) {
-    const atEnd = this.element.scrollHeight - this.element.scrollTop - this.element.clientHeight < 60;
+    const atEnd =
+      this.element.scrollHeight - this.element.scrollTop - this.element.clientHeight < 60;
     const bands = rounds.map((round, i) => this._band(round, first + i));
     this.bands.push(...bands);
     this.element.append(...bands);
@@ -41,14 +49,19 @@ class Strip {
   }
 
   _band(round, at) {
-    const band = h("span", { class: "ds-band" + (at % 2 ? " odd" : "") });
+    const band = h("span", { class: `ds-band${at % 2 ? " odd" : ""}` });
     round.text.forEach(([text, came, row]) => {
       const token = h("span", {
-        class: "ds-token " + CAME[came], role: "option", "data-round": at, "data-row": row,
-        "aria-selected": "false", title: `round ${at + 1}: ${CAME_WORDS[came]}`,
+        class: `ds-token ${CAME[came]}`,
+        role: "option",
+        "data-round": at,
+        "data-row": row,
+        "aria-selected": "false",
+        title: `round ${at + 1}: ${CAME_WORDS[came]}`,
       });
       text.split("\n").forEach((line, i) => {
-        if (i) token.append(h("span", { class: "ds-newline", "aria-hidden": "true" }, "⏎"), h("br"));
+        if (i)
+          token.append(h("span", { class: "ds-newline", "aria-hidden": "true" }, "⏎"), h("br"));
         if (line) token.append(line);
       });
       band.append(token);
@@ -62,13 +75,15 @@ class Strip {
       for (const token of this.current.children) token.setAttribute("aria-selected", "false");
     }
     this.current = this.bands[at];
-    pointAt(this.element, this.current && this.current.firstChild);
+    pointAt(this.element, this.current?.firstChild);
     if (!this.current) return;
     this.current.classList.add("current");
     for (const token of this.current.children) token.setAttribute("aria-selected", "true");
-    const top = this.current.offsetTop - this.element.offsetTop, view = this.element;
+    const top = this.current.offsetTop,
+      view = this.element;
     if (top < view.scrollTop) view.scrollTop = top - 8;
     const bottom = top + this.current.offsetHeight;
-    if (bottom > view.scrollTop + view.clientHeight) view.scrollTop = bottom - view.clientHeight + 8;
+    if (bottom > view.scrollTop + view.clientHeight)
+      view.scrollTop = bottom - view.clientHeight + 8;
   }
 }

@@ -3,6 +3,14 @@
 // draw, take, share, gallery, example, runs, measure}); live runs and opened traces are the same to
 // it. Rounds stay here: stepping and scrubbing never ask the server.
 
+import { Alone } from "./alone.js";
+import { button, clear, h, plural } from "./dom.js";
+import { Gallery, shelve } from "./gallery.js";
+import { awaits, goTo, onGoTo, taken } from "./goto.js";
+import { Permalink } from "./link.js";
+import { Pane } from "./pane.js";
+import { Together } from "./together.js";
+
 const KEYS = [
   ["← →", "round before, round after; in a comparison, where a round begins"],
   ["Home End", "first round, last round"],
@@ -11,6 +19,7 @@ const KEYS = [
   ["Enter", "open the inspector for the node"],
   ["Space", "play, pause"],
   ["f", "fit the whole tree"],
+  ["u", "open what is folded below the node, or everything; again folds"],
   ["a", "back to the accepted path"],
   ["+ −", "zoom in, zoom out; also Ctrl and the wheel, or a pinch; drag to move"],
   ["/", "search a token; Enter goes to the next one"],
@@ -24,7 +33,7 @@ const KEYS = [
 ];
 const PLAY_EVERY = 900; // milliseconds a round stays when playing
 
-class Studio {
+export class Studio {
   /** where: {view, places, stop}: its tab, how many runs it shows at once, whose Stop it hears. */
   constructor(element, source, trigger, where = {}) {
     this.source = source;
@@ -49,8 +58,8 @@ class Studio {
       pointed: (pointed, row) => this._pointed(pointed, row),
       complain: (sentence) => this.complain(sentence),
       model: (model) => this._modelState(model),
-      rounds: (feed, first) => this._rounds(pane, first),
-      state: (feed, ended) => this._runState(pane, ended),
+      rounds: (_feed, first) => this._rounds(pane, first),
+      state: (_feed, ended) => this._runState(pane, ended),
       lost: () => this._lost(pane),
       silent: () => this._chip(this.modelChip, "failed", "the server does not answer"),
     });
@@ -58,91 +67,262 @@ class Studio {
   }
 
   _build(element) {
-    const many = this.where.places > 1, source = this.source;
-    this.gallery = source.examples ? new Gallery(source, (tickets, names) => this._chosen(tickets, names), many) : null;
-    this.empty = h("div", { class: "ds-empty" },
-      h("p", { class: "ds-empty-title" }, many ? "Two to four runs on one text" : "Every drafted tree, as the target sees it"),
-      h("p", {}, many ? "Choose methods and press Start, or put examples and traces side by side. The trees step together by the place in the text."
-        : "Write a prompt and press Start, or open a run that was recorded. Each round appears here: what the drafter proposed, what the target took, and why the rest ended."),
-      this.gallery ? this.gallery.element : "");
+    const many = this.where.places > 1,
+      source = this.source;
+    this.gallery = source.examples
+      ? new Gallery(source, (tickets, names) => this._chosen(tickets, names), many)
+      : null;
+    this.empty = h(
+      "div",
+      { class: "ds-empty" },
+      h(
+        "p",
+        { class: "ds-empty-title" },
+        many ? "Two to four runs on one text" : "Every drafted tree, as the target sees it",
+      ),
+      h(
+        "p",
+        {},
+        many
+          ? "Choose methods and press Start, or put examples and traces side by side. The trees step together by the place in the text."
+          : "Write a prompt and press Start, or open a run that was recorded. Each round appears here: what the drafter proposed, what the target took, and why the rest ended.",
+      ),
+      this.gallery ? this.gallery.element : "",
+    );
     if (this.gallery) this.gallery.draw();
     this.panes[0].picture.append(this.empty);
     this.announce = h("div", { class: "ds-unseen", "aria-live": "polite" });
     this.cueKey = h("span", { class: "ds-cue-key", hidden: true });
     this.stage = h("div", { class: "ds-panes" });
-    const top = this._statusLine(), toolbar = this._toolbar();
+    const top = this._statusLine(),
+      toolbar = this._toolbar();
     this.around = h("div", { class: "ds-around" });
     this.below = h("div", { class: "ds-below" });
-    this.scope = h("div", { class: "ds-scope" },
-      h("div", { class: "ds-fill" }, top, this.around,
-        h("section", { class: "ds-card ds-stage", "aria-label": "Draft tree" }, toolbar, this.stage, this._legend())),
-      this.below, this._help(), this._examples(), this.announce);
+    this.scope = h(
+      "div",
+      { class: "ds-scope" },
+      h(
+        "div",
+        { class: "ds-fill" },
+        top,
+        this.around,
+        h(
+          "section",
+          { class: "ds-card ds-stage", "aria-label": "Draft tree" },
+          this.stage,
+          this.below,
+          this._legend(),
+          toolbar,
+        ),
+      ),
+      this._help(),
+      this._examples(),
+      this.announce,
+    );
+    this.scope.setAttribute("data-show", "tree");
+    this.parts.get("tree").setAttribute("aria-pressed", "true");
     clear(element).append(this.scope);
   }
 
   _statusLine() {
-    this.modelChip = h("span", { class: "ds-chip", role: "status", "data-state": "loading" }, "model: waking up");
+    this.modelChip = h(
+      "span",
+      { class: "ds-chip", role: "status", "data-state": "loading" },
+      "model: waking up",
+    );
     this.modelBar = h("span", { class: "ds-progress", hidden: true }, h("i", {}));
     this.about = h("span", { class: "ds-about" });
     this.chips = h("span", { class: "ds-chips" });
     this.banner = h("p", { class: "ds-banner", role: "alert", hidden: true });
-    this.examplesButton = button("Examples", { class: "ds-button", title: "Examples, files of the command line, and runs of this tab (e)", hidden: !this.source.examples }, () => this.showExamples());
-    this.compareButton = button("Compare…", { class: "ds-button", disabled: true, title: "Put this run into a comparison" }, () => goTo({ view: "compare", ticket: this.panes[0].feed.ticket }));
+    this.examplesButton = button(
+      "Examples",
+      {
+        class: "ds-button",
+        title: "Examples, files of the command line, and runs of this tab (e)",
+        hidden: !this.source.examples,
+      },
+      () => this.showExamples(),
+    );
+    this.compareButton = button(
+      "Compare…",
+      { class: "ds-button", disabled: true, title: "Put this run into a comparison" },
+      () => goTo({ view: "compare", ticket: this.panes[0].feed.ticket }),
+    );
     this.compareButton.hidden = this.where.places > 1 || !this.source.examples;
-    this.saveButton = button("Save trace", { class: "ds-button", disabled: true, title: "Download this run as .jsonl.gz" }, () => this.panes[0].saveTrace());
-    return h("div", { class: "ds-top-line" },
-      h("div", { class: "ds-status" }, this.modelChip, this.modelBar, this.chips, this.about, h("span", { class: "ds-spring" }), this.examplesButton, this.compareButton, this.saveButton),
-      this.banner);
+    this.saveButton = button(
+      "Save trace",
+      { class: "ds-button", disabled: true, title: "Download this run as .jsonl.gz" },
+      () => this.panes[0].saveTrace(),
+    );
+    return h(
+      "div",
+      { class: "ds-top-line" },
+      h(
+        "div",
+        { class: "ds-status" },
+        this.modelChip,
+        this.modelBar,
+        this.chips,
+        this.about,
+        h("span", { class: "ds-spring" }),
+        this.examplesButton,
+        this.compareButton,
+        this.saveButton,
+      ),
+      this.banner,
+    );
   }
 
   _toolbar() {
-    const step = (sign, label, keys, by) => button(sign, { "aria-label": label, title: `${label} (${keys})` }, () => this.step(by));
+    const step = (sign, label, keys, by) =>
+      button(sign, { "aria-label": label, title: `${label} (${keys})` }, () => this.step(by));
     this.previous = step("‹", "Round before", "←", -1);
     this.next = step("›", "Round after", "→", 1);
-    this.playButton = button("▶", { "aria-label": "Play", title: "Play (space)" }, () => this.togglePlay());
-    this.liveButton = button("Live", { class: "ds-live", "aria-pressed": "true", title: "Follow the run" }, () => this.goLive());
+    this.playButton = button("▶", { "aria-label": "Play", title: "Play (space)" }, () =>
+      this.togglePlay(),
+    );
+    this.liveButton = button(
+      "Live",
+      { class: "ds-live", "aria-pressed": "true", title: "Follow the run" },
+      () => this.goLive(),
+    );
     this.found = h("span", { class: "ds-found", "aria-live": "polite" });
-    this.searchBox = h("input", { type: "text", class: "ds-search", placeholder: "Find a token  /", "aria-label": "Find a token in this tree", autocomplete: "off", spellcheck: "false", maxlength: 80 });
+    this.searchBox = h("input", {
+      type: "text",
+      class: "ds-search",
+      placeholder: "Find a token  /",
+      "aria-label": "Find a token in this tree",
+      autocomplete: "off",
+      spellcheck: "false",
+      maxlength: 80,
+    });
     this.searchBox.addEventListener("input", () => this._search());
     this.searchBox.addEventListener("keydown", (event) => this._searchKey(event));
     const tool = (sign, label, act) => button(sign, { "aria-label": label, title: label }, act);
-    const transport = h("div", { class: "ds-transport", role: "group", "aria-label": "Step through rounds" },
-      this.previous, this.playButton, this.next, this.liveButton);
+    const transport = h(
+      "div",
+      { class: "ds-transport", role: "group", "aria-label": "Step through rounds" },
+      this.previous,
+      this.playButton,
+      this.next,
+      this.liveButton,
+    );
     this.titles = h("div", { class: "ds-titles" });
+    this.foldButton = button(
+      "All nodes",
+      { class: "ds-button", "aria-pressed": "false", title: "Draw every node, or fold again (u)" },
+      () => this.toggleFold(),
+    );
     this.drawings = h("span", { class: "ds-drawings" });
     this.link = new Permalink(this);
-    this.tableButton = button("Table", { class: "ds-button", "aria-pressed": "false", title: "Nodes as a table (t)" }, () => this.toggleTable());
-    return h("header", { class: "ds-toolbar" }, transport, this.titles, h("span", { class: "ds-spring" }),
-      h("span", { class: "ds-tools" }, this.found, this.searchBox,
+    this.tableButton = button(
+      "Table",
+      { class: "ds-button", "aria-pressed": "false", title: "Nodes as a table (t)" },
+      () => this.toggleTable(),
+    );
+    return h(
+      "header",
+      { class: "ds-toolbar" },
+      transport,
+      this.titles,
+      h("span", { class: "ds-spring" }),
+      h(
+        "span",
+        { class: "ds-tools" },
+        this.found,
+        this.searchBox,
         tool("−", "Zoom out (−)", () => this._trees((tree) => tree.zoomBy(1 / 1.3))),
         tool("+", "Zoom in (+)", () => this._trees((tree) => tree.zoomBy(1.3))),
         tool("⤢", "Fit the whole tree (f)", () => this._trees((tree) => tree.fit())),
-        this.tableButton, this.drawings, this.link.button, tool("?", "Keys (?)", () => this.dialog.showModal())));
+        this.foldButton,
+        this.tableButton,
+        this.drawings,
+        this.link.button,
+        tool("?", "Keys and marks (?)", () => this.dialog.showModal()),
+      ),
+      this._switch(),
+    );
+  }
+
+  /** What the stage shows: the tree, the stage times of all rounds, or what the run measures. */
+  _switch() {
+    const parts = [
+      ["tree", "Tree", "The draft tree"],
+      ["stages", "Stages", "Stage times of every round"],
+      ["stats", "Stats", "TVD, coverage and acceptance per depth"],
+    ];
+    this.parts = new Map(
+      parts.map(([name, label, title]) => [
+        name,
+        button(label, { title, "aria-pressed": "false" }, () => this.showPart(name)),
+      ]),
+    );
+    return h(
+      "span",
+      { class: "ds-switch", role: "group", "aria-label": "Show" },
+      ...this.parts.values(),
+    );
+  }
+
+  showPart(name) {
+    this.scope.setAttribute("data-show", name);
+    for (const [each, made] of this.parts) made.setAttribute("aria-pressed", String(each === name));
+    if (name === "tree") for (const pane of this.panes) if (pane.shown) pane.tree.frame(true);
+    this.guide.measures?.stale();
   }
 
   _legend() {
-    const entry = (name, sign, words) => h("span", { class: "entry" }, h("i", { class: "box " + name }, sign), words);
-    return h("footer", { class: "ds-legend" }, entry("accepted", "✓", "accepted"), entry("rejected", "×", "rejected"),
-      entry("unreached", "·", "unreached: unobserved, not rejected"), entry("ghost", "◇", "target's token, not drafted"),
-      h("span", { class: "entry" }, h("i", { class: "mini q" }), "q drafter"), h("span", { class: "entry" }, h("i", { class: "mini p" }), "p target"),
-      this.cueKey);
+    const entry = (name, sign, words) =>
+      h("span", { class: "entry" }, h("i", { class: `box ${name}` }, sign), words);
+    return h(
+      "footer",
+      { class: "ds-legend" },
+      entry("accepted", "✓", "accepted"),
+      entry("rejected", "×", "rejected"),
+      entry("unreached", "·", "unreached: unobserved, not rejected"),
+      entry("ghost", "◇", "target's token, not drafted"),
+      h("span", { class: "entry" }, h("i", { class: "mini q" }), "q drafter"),
+      h("span", { class: "entry" }, h("i", { class: "mini p" }), "p target"),
+      this.cueKey,
+    );
   }
 
   _help() {
-    const rows = KEYS.map(([key, what]) => h("div", {}, h("dt", {}, ...key.split(" ").map((k) => h("kbd", {}, k))), h("dd", {}, what)));
-    this.dialog = h("dialog", { class: "ds-help", "aria-label": "Keys" }, h("h3", {}, "Keys"), h("dl", {}, rows),
-      button("Close", { class: "ds-button" }, () => this.dialog.close()));
-    this.dialog.addEventListener("click", (event) => event.target === this.dialog && this.dialog.close());
+    const rows = KEYS.map(([key, what]) =>
+      h("div", {}, h("dt", {}, ...key.split(" ").map((k) => h("kbd", {}, k))), h("dd", {}, what)),
+    );
+    this.dialog = h(
+      "dialog",
+      { class: "ds-help", "aria-label": "Keys" },
+      h("h3", {}, "Keys"),
+      h("dl", {}, rows),
+      button("Close", { class: "ds-button" }, () => this.dialog.close()),
+    );
+    this.dialog.addEventListener(
+      "click",
+      (event) => event.target === this.dialog && this.dialog.close(),
+    );
     return this.dialog;
   }
 
   /** The shelf of examples and earlier runs, over the page. */
   _examples() {
     if (!this.gallery) return "";
-    const shelf = new Gallery(this.source, (tickets, names) => this._chosen(tickets, names), this.where.places > 1);
-    this.shelf = h("dialog", { class: "ds-help ds-shelves", "aria-label": "Examples and runs" }, shelf.element,
-      button("Close", { class: "ds-button" }, () => this.shelf.close()));
-    this.shelf.addEventListener("click", (event) => event.target === this.shelf && this.shelf.close());
+    const shelf = new Gallery(
+      this.source,
+      (tickets, names) => this._chosen(tickets, names),
+      this.where.places > 1,
+    );
+    this.shelf = h(
+      "dialog",
+      { class: "ds-help ds-shelves", "aria-label": "Examples and runs" },
+      shelf.element,
+      button("Close", { class: "ds-button" }, () => this.shelf.close()),
+    );
+    this.shelf.addEventListener(
+      "click",
+      (event) => event.target === this.shelf && this.shelf.close(),
+    );
     this.showExamples = () => shelf.draw().then(() => this.shelf.open || this.shelf.showModal());
     return this.shelf;
   }
@@ -155,6 +335,19 @@ class Studio {
     else this.beside(tickets[0]);
   }
 
+  /** Draw every node of the trees, or fold them again. */
+  toggleFold() {
+    const folded = !this.panes[0].tree.folded;
+    for (const pane of this.panes) pane.tree.setFolded(folded);
+    this._foldState();
+  }
+
+  _foldState() {
+    this.foldButton.hidden = !this.panes.some((pane) => pane.tree.foldable);
+    this.foldButton.textContent = this.panes[0].tree.folded ? "All nodes" : "Fold";
+    this.foldButton.setAttribute("aria-pressed", String(!this.panes[0].tree.folded));
+  }
+
   toggleTable() {
     this.tabular = !this.tabular;
     this.tableButton.textContent = this.tabular ? "Tree" : "Table";
@@ -165,15 +358,21 @@ class Studio {
   /** Put the parts where one run, or several, want them. */
   _arrange() {
     this._pause();
-    const pair = this.comparing, changed = () => this._draw();
+    const pair = this.comparing,
+      changed = () => this._draw();
     this.scope.classList.toggle("comparing", pair);
+    this.parts.get("stages").hidden = pair;
     this.scope.setAttribute("data-runs", this.panes.length);
     this.panes.forEach((pane, at) => pane.rename("ABCD"[at]));
-    this.guide = pair ? new Together(this.panes, changed, this.source) : new Alone(this.panes[0], changed, this.source);
+    this.guide = pair
+      ? new Together(this.panes, changed, this.source)
+      : new Alone(this.panes[0], changed, this.source);
     this.around.replaceChildren(this.guide.element);
     this.below.replaceChildren(this.guide.below);
     this.titles.replaceChildren(...this.guide.titles);
-    this.drawings.replaceChildren(...(pair ? [] : [this.panes[0].svgButton, this.panes[0].menu.button]));
+    this.drawings.replaceChildren(
+      ...(pair ? [] : [this.panes[0].svgButton, this.panes[0].menu.button]),
+    );
     for (const pane of this.panes) pane.head.replaceChildren(...(pair ? this._paneHead(pane) : []));
     this.stage.replaceChildren(...this.panes.map((pane) => pane.element));
     this.chips.replaceChildren(...this.panes.map((pane) => pane.chip));
@@ -182,10 +381,35 @@ class Studio {
   }
 
   _paneHead(pane) {
-    const save = button("Trace", { class: "ds-button", "aria-label": `Save trace ${pane.letter}`, title: "Download this run as .jsonl.gz" }, () => pane.saveTrace());
-    const end = button("×", { class: "ds-button", "aria-label": `Take run ${pane.letter} out of the comparison`, title: "Take this run out" }, () => this.part(pane));
-    return [pane.sign, pane.name, pane.heading, pane.shared, h("span", { class: "ds-spring" }),
-      pane.svgButton, pane.menu.button, ...(this.source.save ? [save] : []), end];
+    const save = button(
+      "Trace",
+      {
+        class: "ds-button",
+        "aria-label": `Save trace ${pane.letter}`,
+        title: "Download this run as .jsonl.gz",
+      },
+      () => pane.saveTrace(),
+    );
+    const end = button(
+      "×",
+      {
+        class: "ds-button",
+        "aria-label": `Take run ${pane.letter} out of the comparison`,
+        title: "Take this run out",
+      },
+      () => this.part(pane),
+    );
+    return [
+      pane.sign,
+      pane.name,
+      pane.heading,
+      pane.shared,
+      h("span", { class: "ds-spring" }),
+      pane.svgButton,
+      pane.menu.button,
+      ...(this.source.save ? [save] : []),
+      end,
+    ];
   }
 
   get comparing() {
@@ -204,7 +428,8 @@ class Studio {
 
   /** Show the run of a ticket, and beside it other ones. */
   open(...tickets) {
-    const [ticket, ...more] = tickets.filter(Boolean).slice(0, this.where.places), first = this.panes[0];
+    const [ticket, ...more] = tickets.filter(Boolean).slice(0, this.where.places),
+      first = this.panes[0];
     this.banner.hidden = true;
     if ([ticket, ...more].join() === this.panes.map((pane) => pane.feed.ticket).join()) return; // on view already
     this._unpair();
@@ -218,7 +443,10 @@ class Studio {
   beside(ticket) {
     if (!this.panes[0].feed.run) return this.open(ticket);
     if (this.panes.some((pane) => pane.feed.ticket === ticket)) return;
-    if (this.panes.length >= this.where.places) return this.complain(`${this.panes.length} runs are on view: take one out (×) to add another`);
+    if (this.panes.length >= this.where.places)
+      return this.complain(
+        `${this.panes.length} runs are on view: take one out (×) to add another`,
+      );
     this.banner.hidden = this.empty.hidden = true;
     this._pair(ticket);
     this._began();
@@ -265,7 +493,8 @@ class Studio {
   }
 
   _draw() {
-    const guide = this.guide, count = Math.max(...this.panes.map((pane) => pane.rounds.length));
+    const guide = this.guide,
+      count = Math.max(...this.panes.map((pane) => pane.rounds.length));
     this.previous.disabled = guide.atStart;
     this.next.disabled = guide.atEnd;
     this.playButton.disabled = count < 2;
@@ -281,15 +510,18 @@ class Studio {
   /** Another round is on view, in one pane or in both. */
   _moved(shown) {
     this.shown = shown;
+    this._foldState();
     if (!this.guide.follow) this.announce.textContent = this.guide.words;
     if (this.searchBox.value) this._search();
   }
 
   _describe() {
     const told = this.panes.map((pane) => aboutRun(pane.feed.header));
-    this.about.textContent = this.comparing ? "" : told[0];
     const header = this.panes[0].feed.header;
-    this.about.title = header ? "prompt: " + header.prompt : "";
+    this.about.replaceChildren(
+      ...(header ? [h("q", { title: header.prompt }, header.prompt)] : []),
+      h("span", {}, this.comparing ? "" : told[0]),
+    );
     this.panes.forEach((pane, at) => {
       pane.name.textContent = pane.feed.header ? pane.title : "";
       pane.name.title = told[at];
@@ -298,8 +530,13 @@ class Studio {
 
   /** What the marks in the boxes mean, if these drafts have any. */
   _cueKey() {
-    const words = Object.assign({}, ...this.panes.flatMap((pane) => pane.rounds.map((round) => round.sign_help || {})));
-    const entries = Object.keys(words).sort().map((mark) => h("span", { class: "entry" }, h("b", {}, mark), words[mark]));
+    const words = Object.assign(
+      {},
+      ...this.panes.flatMap((pane) => pane.rounds.map((round) => round.sign_help || {})),
+    );
+    const entries = Object.keys(words)
+      .sort()
+      .map((mark) => h("span", { class: "entry" }, h("b", {}, mark), words[mark]));
     this.cueKey.replaceChildren(...entries);
     this.cueKey.hidden = !entries.length;
   }
@@ -370,9 +607,13 @@ class Studio {
 
   _search() {
     const wanted = this.searchBox.value.trim();
-    this.hits = this.panes.flatMap((pane) => pane.tree.search(wanted).map((row) => ({ pane, row })));
+    this.hits = this.panes.flatMap((pane) =>
+      pane.tree.search(wanted).map((row) => ({ pane, row })),
+    );
     this.hit = -1;
-    this.found.textContent = wanted ? plural(this.hits.length, "match").replace("matchs", "matches") : "";
+    this.found.textContent = wanted
+      ? plural(this.hits.length, "match").replace("matchs", "matches")
+      : "";
   }
 
   _searchKey(event) {
@@ -406,36 +647,45 @@ class Studio {
       if (!this._typing(event)) this._key(event);
     };
     document.addEventListener("keydown", this.onKey);
-    this.onStop = ({ detail }) => detail === this.where.stop && this.panes.forEach((pane) => pane.feed.halt());
+    this.onStop = ({ detail }) =>
+      detail === this.where.stop && this.panes.forEach((pane) => pane.feed.halt());
     window.addEventListener("draftscope-stop", this.onStop);
-    this.onGoto = () => this._goto();
-    window.addEventListener("draftscope-goto", this.onGoto);
+    onGoTo(this.scope, () => this._goto());
     new IntersectionObserver(() => this.link.moved()).observe(this.scope); // another tab had the address
   }
 
   /** Somebody on the page asked for a run, a round or a node of this view. */
   _goto() {
-    const asked = window.draftscopeGoto;
-    if (!asked || asked.view !== this.where.view || !this.scope.isConnected) return;
-    window.draftscopeGoto = null;
+    const asked = taken(this.where.view);
+    if (!asked) return;
     const { ticket, round, row } = asked;
     if (ticket && this.where.places > 1) this.beside(ticket);
     else if (ticket && ticket !== this.panes[0].feed.ticket) this.open(ticket);
     this.scope.scrollIntoView({ block: "start" });
-    if (typeof round === "number") this.link.seek({ round: round + 1, node: row === undefined ? undefined : row < 0 ? "ghost" : row });
+    if (typeof round === "number")
+      this.link.seek({
+        round: round + 1,
+        node: row === undefined ? undefined : row < 0 ? "ghost" : row,
+      });
   }
 
   _typing(event) {
-    if (this.dialog.open || (this.shelf && this.shelf.open) || event.ctrlKey || event.metaKey || event.altKey) return true;
+    if (this.dialog.open || this.shelf?.open || event.ctrlKey || event.metaKey || event.altKey)
+      return true;
     const tag = event.target.tagName;
     const range = tag === "INPUT" && event.target.type === "range";
     if (range) return event.key.startsWith("Arrow") || event.key === "Home" || event.key === "End";
-    return tag === "INPUT" || tag === "TEXTAREA" || tag === "SELECT" ||
-      (tag === "BUTTON" && (event.key === " " || event.key === "Enter"));
+    return (
+      tag === "INPUT" ||
+      tag === "TEXTAREA" ||
+      tag === "SELECT" ||
+      (tag === "BUTTON" && (event.key === " " || event.key === "Enter"))
+    );
   }
 
   _key(event) {
-    const tree = this.active.tree, node = (by) => tree.round && this._select(tree.neighbour(by));
+    const tree = this.active.tree,
+      node = (by) => tree.round && this._select(tree.neighbour(by));
     const acts = {
       ArrowLeft: () => (event.shiftKey ? node("parent") : this.step(-1)),
       ArrowRight: () => (event.shiftKey ? node("child") : this.step(1)),
@@ -446,6 +696,10 @@ class Studio {
       Enter: () => tree.round && this.active.inspect(this.active.row ?? tree.neighbour("here")),
       " ": () => this.togglePlay(),
       f: () => this._trees((each) => each.fit()),
+      u: () => {
+        tree.unfold(this.active.row);
+        this._foldState();
+      },
       a: () => this._trees((each) => each.frame(false)),
       "+": () => this._trees((each) => each.zoomBy(1.3)),
       "=": () => this._trees((each) => each.zoomBy(1.3)),
@@ -469,7 +723,11 @@ class Studio {
   // ── the server ─────────────────────────────────────────────────────────────────────────────
 
   _modelState(model) {
-    const words = { loading: `model: ${model.message}`, ready: "model ready", failed: `model: ${model.message}` };
+    const words = {
+      loading: `model: ${model.message}`,
+      ready: "model ready",
+      failed: `model: ${model.message}`,
+    };
     this._chip(this.modelChip, model.state, words[model.state]);
     const known = model.state === "loading" && typeof model.fraction === "number";
     this.modelBar.hidden = !known;
@@ -488,16 +746,25 @@ class Studio {
   }
 
   _sayState(pane) {
-    const run = pane.feed.run, file = run.source === "file";
-    const ahead = run.ahead ? `waiting: ${plural(run.ahead, "run")} ahead` : "waiting for the model";
-    const words = { waiting: ahead, running: file ? "reading the trace" : "running", done: file ? "trace" : "done", stopped: file ? "trace, interrupted" : "stopped", failed: "failed" };
-    this._chip(pane.chip, run.state, (this.comparing ? pane.letter + ": " : "") + words[run.state]);
+    const run = pane.feed.run,
+      file = run.source === "file";
+    const ahead = run.ahead
+      ? `waiting: ${plural(run.ahead, "run")} ahead`
+      : "waiting for the model";
+    const words = {
+      waiting: ahead,
+      running: file ? "reading the trace" : "running",
+      done: file ? "trace" : "done",
+      stopped: file ? "trace, interrupted" : "stopped",
+      failed: "failed",
+    };
+    this._chip(pane.chip, run.state, (this.comparing ? `${pane.letter}: ` : "") + words[run.state]);
   }
 
   _lost(pane) {
     this._chip(pane.chip, "", "");
     const looked = pane.rounds.length ? ": it can be looked at, but not inspected or saved" : "";
-    this.complain("this run is no longer on the server" + looked);
+    this.complain(`this run is no longer on the server${looked}`);
     this.empty.hidden = this.comparing || !!looked;
     this._remember();
     if (!this.busy) this.trigger("settled");
@@ -518,23 +785,26 @@ class Studio {
   _remember() {
     try {
       const tickets = this.panes.map((pane) => pane.feed.ticket).filter(Boolean);
-      sessionStorage.setItem("draftscope-tickets-" + this.where.view, tickets.join(" "));
-    } catch (error) {
+      sessionStorage.setItem(`draftscope-tickets-${this.where.view}`, tickets.join(" "));
+    } catch {
       // storage may be forbidden; then a reload starts afresh
     }
   }
 
   /** What a reload had on view, unless somebody asked for something else. */
   restore() {
-    if (window.draftscopeGoto && window.draftscopeGoto.view === this.where.view) return this._goto();
-    const { place } = this.link, said = this.banner.hidden ? "" : this.banner.textContent;
+    if (awaits(this.where.view)) return this._goto();
+    const { place } = this.link,
+      said = this.banner.hidden ? "" : this.banner.textContent;
     try {
-      const tickets = (sessionStorage.getItem("draftscope-tickets-" + this.where.view) || "").split(" ").filter(Boolean);
+      const tickets = (sessionStorage.getItem(`draftscope-tickets-${this.where.view}`) || "")
+        .split(" ")
+        .filter(Boolean);
       if (!tickets.length) return;
       this.open(...tickets);
       if (place) this.link.seek(place);
       if (said) this.complain(said); // of the link that was followed in vain
-    } catch (error) {
+    } catch {
       // as above
     }
   }
@@ -543,8 +813,13 @@ class Studio {
 /** A run's method, model and settings on one line. */
 function aboutRun(header) {
   if (!header) return "";
-  const pick = new Map(header.settings), parts = [header.method, header.model];
-  for (const [name, sign] of [["budget", "B "], ["temperature", "T "], ["seed", "seed "]]) {
+  const pick = new Map(header.settings),
+    parts = [header.method, header.model];
+  for (const [name, sign] of [
+    ["budget", "B "],
+    ["temperature", "T "],
+    ["seed", "seed "],
+  ]) {
     if (pick.has(name)) parts.push(sign + pick.get(name));
   }
   parts.push(plural(header.prompt_tokens, "prompt token"));

@@ -1,20 +1,48 @@
 // The tree as a table: one line per node, in the tree's own order, for screen readers, for copying,
 // and for whoever prefers to read numbers. It selects the same rows the tree does.
 
-class NodeTable {
+import { h, percent } from "./dom.js";
+import { MARK, STATUS } from "./tree-boxes.js";
+
+export class NodeTable {
   constructor(onSelect) {
     this.body = h("tbody", {});
-    const heads = [["depth", ""], ["token", ""], ["fate", ""], ["p", "the target's probability"], ["q", "the drafter's probability"], ["behind", "the tokens before it, from the root"]];
-    this.table = h("table", { role: "grid", "aria-label": "Nodes of this round" },
-      h("thead", {}, h("tr", {}, heads.map(([name, title]) => h("th", { title, "data-of": name }, name)))), this.body);
+    const heads = [
+      ["depth", ""],
+      ["token", ""],
+      ["fate", ""],
+      ["p", "the target's probability"],
+      ["q", "the drafter's probability"],
+      ["behind", "the tokens before it, from the root"],
+    ];
+    this.table = h(
+      "table",
+      { role: "grid", "aria-label": "Nodes of this round" },
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          heads.map(([name, title]) => h("th", { title, "data-of": name }, name)),
+        ),
+      ),
+      this.body,
+    );
     this.element = h("div", { class: "ds-nodes", hidden: true }, this.table);
     this.body.addEventListener("click", (event) => {
       const line = event.target.closest("tr");
       if (line) onSelect(Number(line.getAttribute("data-row")));
     });
     this.body.addEventListener("keydown", (event) => {
-      const line = event.target.closest("tr"), { firstChild, lastChild } = this.body;
-      const to = { ArrowUp: line.previousSibling || line, ArrowDown: line.nextSibling || line, Home: firstChild, End: lastChild }[event.key];
+      const line = event.target.closest("tr"),
+        { firstChild, lastChild } = this.body;
+      const to = {
+        ArrowUp: line.previousSibling || line,
+        ArrowDown: line.nextSibling || line,
+        Home: firstChild,
+        End: lastChild,
+      }[event.key];
       if (!to && event.key !== "Enter") return;
       event.preventDefault();
       event.stopPropagation();
@@ -46,13 +74,27 @@ class NodeTable {
   }
 
   _line(round, row) {
-    const ghost = row < 0, label = ghost ? round.ghost.label : round.labels[round.tokens[row]];
+    const ghost = row < 0,
+      label = ghost ? round.ghost.label : round.labels[round.tokens[row]];
     const status = ghost ? "ghost" : row ? STATUS[round.status[row]] : "root";
-    const fate = ghost ? "◇ the target's token, " + round.ghost.why : row ? `${MARK[round.status[row]]} ${status}` : "● root";
+    const fate = ghost
+      ? `◇ the target's token, ${round.ghost.why}`
+      : row
+        ? `${MARK[round.status[row]]} ${status}`
+        : "● root";
     const depth = ghost ? round.depths[round.ghost.parent] + 1 : round.depths[row];
-    const q = ghost || !row ? null : round.q[row], p = ghost ? round.ghost.p : row && round.p ? round.p[row] : null;
-    const line = h("tr", { class: status, "data-row": row, tabindex: -1, "aria-selected": "false" }, h("td", {}, String(depth)),
-      h("th", {}, label), h("td", {}, fate), h("td", {}, percent(p)), h("td", {}, percent(q)), h("td", { class: "behind" }, behind(round, row)));
+    const q = ghost || !row ? null : round.q[row],
+      p = ghost ? round.ghost.p : row && round.p ? round.p[row] : null;
+    const line = h(
+      "tr",
+      { class: status, "data-row": row, tabindex: -1, "aria-selected": "false" },
+      h("td", {}, String(depth)),
+      h("th", {}, label),
+      h("td", {}, fate),
+      h("td", {}, percent(p)),
+      h("td", {}, percent(q)),
+      h("td", { class: "behind" }, behind(round, row)),
+    );
     line.lastChild.previousSibling.previousSibling.previousSibling.previousSibling.style.paddingLeft = `${8 + 10 * depth}px`;
     this.lines.set(row, line);
     return line;
@@ -71,7 +113,8 @@ class NodeTable {
 
 /** Rows as one reads a tree: a node, then what is below it, the accepted first, then by row. */
 function depthFirst(round) {
-  const below = round.parents.map(() => []), rows = [];
+  const below = round.parents.map(() => []),
+    rows = [];
   round.parents.forEach((parent, row) => parent >= 0 && below[parent].push(row));
   if (round.ghost) below[round.ghost.parent].push(-1);
   const rank = (row) => (row < 0 ? -0.5 : round.status[row] === "a" ? -1 : row);
@@ -88,6 +131,7 @@ function depthFirst(round) {
 /** The labels before a row, from the root. */
 function behind(round, row) {
   const labels = [];
-  for (let at = row < 0 ? round.ghost.parent : round.parents[row]; at >= 0; at = round.parents[at]) labels.push(round.labels[round.tokens[at]]);
+  for (let at = row < 0 ? round.ghost.parent : round.parents[row]; at >= 0; at = round.parents[at])
+    labels.push(round.labels[round.tokens[at]]);
   return labels.reverse().join(" › ");
 }

@@ -2,9 +2,15 @@
 // for every run's rounds, a scrubber over places, and the runs' numbers. Which rounds are shown is a
 // function of (rounds, place): see align.js.
 
-const DEEPEST = 6; // depths of the table of numbers
+import { beginnings, contrasts, extent, laid, nextOf, partsAt, roundAt, twin } from "./align.js";
+import { PACE, summarise } from "./charts.js";
+import { button, clear, h, percent, plural, s, scrub } from "./dom.js";
+import { answered } from "./feed.js";
+import { Measures } from "./measures.js";
+import { savers } from "./save.js";
+import { CAME, pointAt } from "./strip.js";
 
-class Together {
+export class Together {
   /** changed() is called when another place is shown, or could be. */
   constructor(panes, changed, source) {
     Object.assign(this, { panes, changed, source });
@@ -14,7 +20,16 @@ class Together {
     this.linkable = true;
     this.strip = new BandStrip(panes.length, (place) => this.go(place));
     this.lanes = new Lanes(panes.length, (place) => this.go(place));
-    this.scrub = h("input", { type: "range", min: 0, max: 0, step: 1, value: 0, class: "ds-scrub", disabled: true, "aria-label": "Token of the text" });
+    this.scrub = h("input", {
+      type: "range",
+      min: 0,
+      max: 0,
+      step: 1,
+      value: 0,
+      class: "ds-scrub",
+      disabled: true,
+      "aria-label": "Token of the text",
+    });
     this.scrub.addEventListener("input", () => this.go(Number(this.scrub.value)));
     this.heading = h("h2", { class: "ds-place" });
     this.notes = h("ul", { class: "ds-cautions", role: "status", hidden: true });
@@ -23,7 +38,10 @@ class Together {
     this.measures = new Measures(panes, source);
     this.below = this.measures.element;
     // The place that was looked at before stays: the round shown begins there.
-    this.place = Math.max(0, laid(panes[0].rounds).findIndex((token) => token.round === panes[0].at));
+    this.place = Math.max(
+      0,
+      laid(panes[0].rounds).findIndex((token) => token.round === panes[0].at),
+    );
   }
 
   enter() {
@@ -32,33 +50,89 @@ class Together {
   }
 
   _card() {
-    const line = (side, words) => h("span", { class: "entry" }, h("i", { class: "ds-line " + side }), words);
-    this.differ = button("≠ next", { class: "ds-differ", title: "Next place where the acceptance differs (d)", "aria-label": "Next place where the acceptance differs" }, () => this.stepContrast(1));
+    const line = (side, words) =>
+      h("span", { class: "entry" }, h("i", { class: `ds-line ${side}` }), words);
+    this.differ = button(
+      "≠ next",
+      {
+        class: "ds-differ",
+        title: "Next place where the acceptance differs (d)",
+        "aria-label": "Next place where the acceptance differs",
+      },
+      () => this.stepContrast(1),
+    );
     this.count = h("span", { class: "ds-soft" });
     const letters = this.panes.map((pane) => pane.letter).join(", ");
     const head = (name, title) => h("th", { title }, name);
-    return h("section", { class: "ds-card ds-compare", "aria-label": "Runs on one text" },
-      h("header", {}, h("h2", {}, "Text"),
-        h("span", { class: "ds-key" }, h("span", { class: "entry" }, `below each token, from the top: ${letters}`),
-          line("solid", "accepted"), line("dashed", "bonus"), h("span", { class: "entry" }, h("i", { class: "ds-line tick" }), "a round begins")),
-        h("span", { class: "ds-spring" }), this.count, this.differ),
-      this.notes, this.strip.element,
-      h("div", { class: "ds-pair" },
+    return h(
+      "section",
+      { class: "ds-card ds-compare", "aria-label": "Runs on one text" },
+      h(
+        "header",
+        {},
+        h("h2", {}, "Text"),
+        h(
+          "span",
+          { class: "ds-key" },
+          h("span", { class: "entry" }, `below each token, from the top: ${letters}`),
+          line("solid", "accepted"),
+          line("dashed", "bonus"),
+          h("span", { class: "entry" }, h("i", { class: "ds-line tick" }), "a round begins"),
+        ),
+        h("span", { class: "ds-spring" }),
+        this.count,
+        this.differ,
+      ),
+      this.notes,
+      this.strip.element,
+      h(
+        "div",
+        { class: "ds-pair" },
         h("div", { class: "ds-lanes-box" }, this.lanes.element, this.scrub),
-        h("div", { class: "ds-table" }, h("table", {},
-          h("thead", {}, h("tr", {}, head("", ""), head("τ", "block efficiency: accepted nodes + 1, mean over rounds"),
-            head("tokens/s", PACE),
-            head("accepted", "accepted nodes by drafted nodes"), head("rounds", "one forward pass of the target each"),
-            head("this token", "how the token at this place came"))),
-          this.table),
-          savers("Runs on one text", () => this._records(), this.source))));
+        h(
+          "div",
+          { class: "ds-table" },
+          h(
+            "table",
+            {},
+            h(
+              "thead",
+              {},
+              h(
+                "tr",
+                {},
+                head("", ""),
+                head("τ", "block efficiency: accepted nodes + 1, mean over rounds"),
+                head("tokens/s", PACE),
+                head("accepted", "accepted nodes by drafted nodes"),
+                head("rounds", "one forward pass of the target each"),
+                head("this token", "how the token at this place came"),
+              ),
+            ),
+            this.table,
+          ),
+          savers("Runs on one text", () => this._records(), this.source),
+        ),
+      ),
+    );
   }
 
   /** The numbers of the table, a line a run. */
   _records() {
     return this.panes.map((pane, side) => {
-      const sum = summarise(pane.rounds), token = this.sides[side][this.place];
-      return { run: pane.letter, method: pane.title, tau: sum.tau, tokens_per_second: sum.speed, accepted: sum.accepted, drafted: sum.drafted, rounds: sum.rounds, place: this.place + 1, token: token ? CAME[token.came] : null };
+      const sum = summarise(pane.rounds),
+        token = this.sides[side][this.place];
+      return {
+        run: pane.letter,
+        method: pane.title,
+        tau: sum.tau,
+        tokens_per_second: sum.speed,
+        accepted: sum.accepted,
+        drafted: sum.drafted,
+        rounds: sum.rounds,
+        place: this.place + 1,
+        token: token ? CAME[token.came] : null,
+      };
     });
   }
 
@@ -69,7 +143,10 @@ class Together {
   }
 
   get words() {
-    return `token ${this.place + 1} of ${this.reachable}, ` + this.panes.map((pane) => `${pane.letter} ${pane.kind}`).join(", ");
+    return (
+      `token ${this.place + 1} of ${this.reachable}, ` +
+      this.panes.map((pane) => `${pane.letter} ${pane.kind}`).join(", ")
+    );
   }
 
   get atStart() {
@@ -132,7 +209,7 @@ class Together {
     this.lanes.draw(this.sides, this.reachable, this.panes);
     this._ask();
     // A run that is being decoded is followed; opened traces stay where they are.
-    const sources = this.panes.map((pane) => pane.feed.run && pane.feed.run.source);
+    const sources = this.panes.map((pane) => pane.feed.run?.source);
     if (sources.every((source) => source === "file")) this.follow = false;
     this._show(this.follow && sources.every(Boolean) ? this._latest() : this.place);
     this.measures.stale();
@@ -148,8 +225,12 @@ class Together {
   async _ask() {
     if (this.cautions || !this.panes.every((pane) => pane.feed.header)) return;
     this.cautions = [];
-    const answer = await answered(this.source.compare({ tickets: this.panes.map((pane) => pane.feed.ticket) }));
-    this.cautions = answer.error ? [`it is not known whether these runs can be compared: ${answer.error}`] : answer.cautions;
+    const answer = await answered(
+      this.source.compare({ tickets: this.panes.map((pane) => pane.feed.ticket) }),
+    );
+    this.cautions = answer.error
+      ? [`it is not known whether these runs can be compared: ${answer.error}`]
+      : answer.cautions;
     this.linkable = answer.linkable !== false;
     this._share();
     this._note();
@@ -170,7 +251,8 @@ class Together {
   }
 
   _absence(pane) {
-    if (pane.feed.active) return pane.rounds.length ? "This token is not decoded yet." : "This run waits for its turn.";
+    if (pane.feed.active)
+      return pane.rounds.length ? "This token is not decoded yet." : "This run waits for its turn.";
     return pane.rounds.length ? "This run ended before this token." : "This run has no rounds.";
   }
 
@@ -193,12 +275,19 @@ class Together {
 
   _numbers() {
     const rows = this.panes.map((pane, side) => {
-      const sum = summarise(pane.rounds), token = this.sides[side][this.place];
+      const sum = summarise(pane.rounds),
+        token = this.sides[side][this.place];
       const cell = (value) => h("td", {}, value);
-      return h("tr", {}, h("th", {}, h("i", { class: "ds-letter" }, pane.letter), pane.title),
-        cell(sum.rounds ? sum.tau.toFixed(2) : "–"), cell(sum.speed === null ? "–" : sum.speed.toFixed(1)),
-        cell(sum.drafted ? `${percent(sum.accepted / sum.drafted)} of ${sum.drafted}` : "–"), cell(String(sum.rounds)),
-        cell(token ? `${{ a: "✓ ", b: "◇ ", p: "● " }[token.came]}${CAME[token.came]}` : "–"));
+      return h(
+        "tr",
+        {},
+        h("th", {}, h("i", { class: "ds-letter" }, pane.letter), pane.title),
+        cell(sum.rounds ? sum.tau.toFixed(2) : "–"),
+        cell(sum.speed === null ? "–" : sum.speed.toFixed(1)),
+        cell(sum.drafted ? `${percent(sum.accepted / sum.drafted)} of ${sum.drafted}` : "–"),
+        cell(String(sum.rounds)),
+        cell(token ? `${{ a: "✓ ", b: "◇ ", p: "● " }[token.came]}${CAME[token.came]}` : "–"),
+      );
     });
     this.table.replaceChildren(...rows);
   }
@@ -206,10 +295,16 @@ class Together {
   /** What cannot be compared, plainly. */
   _note() {
     const found = [...(this.cautions || [])];
-    if (this.parts === 0) found.unshift("the texts differ from the first token on: no two places belong together, so only the first rounds are shown");
-    else if (this.parts !== null) found.unshift(`the texts differ from token ${this.parts + 1} on: only the ${plural(this.parts, "token")} before it are compared`);
+    if (this.parts === 0)
+      found.unshift(
+        "the texts differ from the first token on: no two places belong together, so only the first rounds are shown",
+      );
+    else if (this.parts !== null)
+      found.unshift(
+        `the texts differ from token ${this.parts + 1} on: only the ${plural(this.parts, "token")} before it are compared`,
+      );
     this.notes.hidden = !found.length;
-    this.notes.replaceChildren(...found.map((sentence) => h("li", {}, "⚠ " + sentence)));
+    this.notes.replaceChildren(...found.map((sentence) => h("li", {}, `⚠ ${sentence}`)));
   }
 
   // ── the same node elsewhere ────────────────────────────────────────────────────────────────
@@ -221,21 +316,25 @@ class Together {
 
   /** The node of `other` that stands for the same text as a row of `pane`, or null. */
   _twin(pane, row, other) {
-    if (!this.linkable || this.parts === 0 || !pane.shown || !other.shown || row === null) return null;
+    if (!this.linkable || this.parts === 0 || !pane.shown || !other.shown || row === null)
+      return null;
     return twin(this._side(pane), row, this._side(other));
   }
 
   /** A node is pointed at or selected: its counterparts are marked in the other trees. */
   point(pane, row) {
-    for (const other of this.panes) if (other !== pane) other.tree.mark(this._twin(pane, row, other));
+    for (const other of this.panes)
+      if (other !== pane) other.tree.mark(this._twin(pane, row, other));
   }
 
   /** The counterparts of the selected node, in words. */
   pointed(pane, row) {
-    const told = this.panes.filter((other) => other !== pane).map((other) => {
-      const there = this._twin(pane, row, other);
-      return there === null ? `not in ${other.letter}` : `also in ${other.letter}`;
-    });
+    const told = this.panes
+      .filter((other) => other !== pane)
+      .map((other) => {
+        const there = this._twin(pane, row, other);
+        return there === null ? `not in ${other.letter}` : `also in ${other.letter}`;
+      });
     return told.join(", ");
   }
 
@@ -246,10 +345,12 @@ class Together {
       for (const other of this.panes) {
         if (other === pane || !pane.shown || !other.shown || pane.drafted === 0) continue;
         let both = 0;
-        for (let row = 1; row <= pane.drafted; row++) if (this._twin(pane, row, other) !== null) both += 1;
+        for (let row = 1; row <= pane.drafted; row++)
+          if (this._twin(pane, row, other) !== null) both += 1;
         told.push(`${both} in ${other.letter}`);
       }
-      pane.shared.textContent = told.length && this.linkable && this.parts !== 0 ? `of its nodes ${told.join(", ")}` : "";
+      pane.shared.textContent =
+        told.length && this.linkable && this.parts !== 0 ? `of its nodes ${told.join(", ")}` : "";
     }
   }
 }
@@ -258,7 +359,12 @@ class Together {
 class BandStrip {
   constructor(count, onPick) {
     this.count = count;
-    this.element = h("div", { class: "ds-strip ds-pair-strip", role: "listbox", tabindex: 0, "aria-label": "The shared text, token by token" });
+    this.element = h("div", {
+      class: "ds-strip ds-pair-strip",
+      role: "listbox",
+      tabindex: 0,
+      "aria-label": "The shared text, token by token",
+    });
     this.tokens = [];
     this.element.addEventListener("click", (event) => {
       const token = event.target.closest("[data-place]");
@@ -270,7 +376,8 @@ class BandStrip {
     const count = parts ?? Math.max(...sides.map((tokens) => tokens.length));
     if (count < this.tokens.length || (parts !== null && !this.parted)) this._clear();
     for (let place = 0; place < count; place++) {
-      if (place >= this.tokens.length) this._add(place, sides.map((tokens) => tokens[place]).find(Boolean));
+      if (place >= this.tokens.length)
+        this._add(place, sides.map((tokens) => tokens[place]).find(Boolean));
       this.tokens[place].lines.forEach((mark, side) => this._line(mark, sides[side], place));
     }
     if (parts !== null && !this.parted) this._part(sides, parts, panes);
@@ -284,9 +391,17 @@ class BandStrip {
 
   _add(place, token) {
     const lines = Array.from({ length: this.count }, () => h("i", {}));
-    const box = h("span", { class: "ds-two", role: "option", "data-place": place, "aria-selected": "false" });
+    const box = h("span", {
+      class: "ds-two",
+      role: "option",
+      "data-place": place,
+      "aria-selected": "false",
+    });
     const text = token.text.split("\n");
-    box.append(h("span", { class: "ds-two-text" }, text.length > 1 ? text.join("⏎") : token.text || "∅"), ...lines);
+    box.append(
+      h("span", { class: "ds-two-text" }, text.length > 1 ? text.join("⏎") : token.text || "∅"),
+      ...lines,
+    );
     this.element.append(box);
     if (text.length > 1) this.element.append(h("br"));
     this.tokens.push({ box, lines });
@@ -294,14 +409,17 @@ class BandStrip {
 
   /** How the token came in one run, and whether a round begins with it. */
   _line(mark, tokens, place) {
-    const token = tokens[place], begins = token && (place === 0 || tokens[place - 1].round !== token.round);
+    const token = tokens[place],
+      begins = token && (place === 0 || tokens[place - 1].round !== token.round);
     const odd = token && token.round % 2 ? " odd" : "";
     const wanted = token ? `${CAME[token.came]}${odd}${begins ? " begins" : ""}` : "none";
     if (mark.getAttribute("class") !== wanted) mark.setAttribute("class", wanted);
   }
 
   _part(sides, place, panes) {
-    const said = sides.flatMap((tokens, side) => (place < tokens.length ? [` · ${panes[side].letter} `, h("b", {}, tokens[place].text)] : []));
+    const said = sides.flatMap((tokens, side) =>
+      place < tokens.length ? [` · ${panes[side].letter} `, h("b", {}, tokens[place].text)] : [],
+    );
     this.parted = h("span", { class: "ds-parted" }, "⑂ here the texts part", ...said);
     this.element.append(this.parted);
   }
@@ -311,15 +429,22 @@ class BandStrip {
     this.tokens.forEach(({ box, lines }, at) => {
       box.classList.toggle("here", at === place);
       box.setAttribute("aria-selected", String(at === place));
-      lines.forEach((line, side) => line.classList.toggle("current", rounds[side] >= 0 && roundAt(sides[side], at) === rounds[side]));
+      lines.forEach((line, side) =>
+        line.classList.toggle(
+          "current",
+          rounds[side] >= 0 && roundAt(sides[side], at) === rounds[side],
+        ),
+      );
     });
     const here = this.tokens[place];
-    pointAt(this.element, here && here.box);
+    pointAt(this.element, here?.box);
     if (!here) return;
-    const top = here.box.offsetTop - this.element.offsetTop, view = this.element;
+    const top = here.box.offsetTop,
+      view = this.element;
     if (top < view.scrollTop) view.scrollTop = top - 8;
     const bottom = top + here.box.offsetHeight;
-    if (bottom > view.scrollTop + view.clientHeight) view.scrollTop = bottom - view.clientHeight + 8;
+    if (bottom > view.scrollTop + view.clientHeight)
+      view.scrollTop = bottom - view.clientHeight + 8;
   }
 }
 
@@ -340,12 +465,19 @@ class Lanes {
     this.svg.setAttribute("viewBox", `0 0 ${reach} ${height}`);
     this.here = s("rect", { class: "here", y: 0, width: 1, height, x: 0 });
     const lanes = sides.flatMap((tokens, side) => {
-      const top = 3 + 16 * side, shapes = { a: "", b: "", p: "" }, starts = [];
+      const top = 3 + 16 * side,
+        shapes = { a: "", b: "", p: "" },
+        starts = [];
       tokens.slice(0, reach).forEach((token, place) => {
         shapes[token.came] += `M${place} ${top}h1v12h-1z`;
-        if (place && tokens[place - 1].round !== token.round) starts.push(`M${place} ${top - 1}v14`);
+        if (place && tokens[place - 1].round !== token.round)
+          starts.push(`M${place} ${top - 1}v14`);
       });
-      return [s("path", { class: "accepted", d: shapes.a }), s("path", { class: "bonus", d: shapes.b + shapes.p }), s("path", { class: "starts", d: starts.join("") })];
+      return [
+        s("path", { class: "accepted", d: shapes.a }),
+        s("path", { class: "bonus", d: shapes.b + shapes.p }),
+        s("path", { class: "starts", d: starts.join("") }),
+      ];
     });
     this.svg.replaceChildren(...lanes, this.here);
   }

@@ -1,44 +1,77 @@
-// The draft tree: one SVG. Positions come from Python (app/view/layout.py); selecting, searching and
-// zooming only toggle classes and one transform. Boxes are made when they first come into sight;
-// zoomed far out, one path per status stands for all of them. So 1,024 nodes stay fluid.
+// The draft tree: one SVG. Positions come from Python (app/view/layout.py, fold.py); selecting,
+// searching and zooming only toggle classes and one transform. Boxes are made when they first come
+// into sight; zoomed far out, one path per status stands for all of them.
 
-const BOX_W = 116, BOX_H = 40, STEP_X = 160, STEP_Y = 46, BAR = 45; // as in app/view/tree.py
-const EDIT_W = 126, EDIT_H = 16, EDIT_GAP = 34; // a draft graph's box, and a line in it
-const MARK = { a: "✓", r: "×", u: "·" };
-const STATUS = { a: "accepted", r: "rejected", u: "unreached", s: "side" };
-const GHOST = -1;
-const CLOSEST = 2.5, FARTHEST = 0.02;
-const FAR = 0.6, FARTHER = 0.28; // below: no numbers and bars; no boxes one by one
+import {
+  centred,
+  FAR,
+  FARTHER,
+  fitted,
+  intoSight,
+  pathScale,
+  TOKEN,
+  wholeScale,
+  zoomed,
+} from "./camera.js";
+import { h, s } from "./dom.js";
+import { listenToHands } from "./hands.js";
+import {
+  blocks,
+  chipBox,
+  chipLines,
+  curve,
+  edgePaths,
+  GHOST,
+  ghostBox,
+  nodeBox,
+  sizes,
+  tipLines,
+} from "./tree-boxes.js";
+import { TreeMap } from "./tree-map.js";
 
-class TreeView {
+const CHAR = 6.7; // pixels of the screen, of a character of TOKEN pixels
+const AXIS_LABEL = 64; // pixels a depth's label needs
+const KEYS =
+  "Up and down arrows move between nodes, shift with left and right to parent and child, " +
+  "Enter opens a node, u opens what is folded. Press question mark for all keys.";
+
+export class TreeView {
   /** `name` makes ids unique on the page; onSelect(row) is called when a person picks a node,
-   * onPoint(row) when one is pointed at; null: no more. */
-  constructor(name, onSelect, onPoint) {
-    this.name = name;
-    this.onSelect = onSelect;
-    this.onPoint = onPoint || (() => {});
+   * onPoint(row) when one is pointed at; null: no more. onOpen(rows) answers with the tree folded
+   * but for these rows' children, or with null; without it the tree is never folded. */
+  constructor(name, onSelect, onPoint, onOpen) {
+    Object.assign(this, { name, onSelect, onPoint: onPoint || (() => {}), onOpen });
     this.round = null;
+    this.folded = !!onOpen; // what a person last chose
     this.selected = this.pointed = this.marked = null;
-    this.zoom = 0.85; // what the person last chose
-    this.view = { k: 1, kx: 1, x: 0, y: 0 }; // kx > k only where a tall tree is seen as a whole
-    this._sizes();
+    this.zoom = 0.95; // what a person last chose
+    this.view = { k: 1, kx: 1, x: 0, y: 0 };
+    Object.assign(this, sizes());
     this._build();
-    this._listen();
+    listenToHands(this);
+    new ResizeObserver(() => this._resized()).observe(this.svg);
   }
 
   _build() {
     this.scene = s("g", {});
     this.axis = s("g", { class: "ds-axis", "aria-hidden": "true" });
-    this.svg = s("svg", {
-      class: "ds-tree", role: "tree", tabindex: 0, "aria-label": "Draft tree of this round",
-      "aria-describedby": this.name + "-keys",
-    }, this.scene, s("rect", { class: "ds-axis-ground", width: "100%", height: 21 }), this.axis);
-    this.map = s("svg", { class: "ds-map gone", "aria-hidden": "true", preserveAspectRatio: "none" });
+    this.svg = s(
+      "svg",
+      {
+        class: "ds-tree",
+        role: "tree",
+        tabindex: 0,
+        "aria-label": "Draft tree of this round",
+        "aria-describedby": `${this.name}-keys`,
+      },
+      this.scene,
+      s("rect", { class: "ds-axis-ground", width: "100%", height: 21 }),
+      this.axis,
+    );
+    this.map = new TreeMap((x, y) => this._jump(x, y));
     this.tip = h("div", { class: "ds-tip", hidden: true, "aria-hidden": "true" });
-    this.element = h("div", { class: "ds-canvas" }, this.svg, this.map, this.tip,
-      h("span", { id: this.name + "-keys", class: "ds-unseen" },
-        "Up and down arrows move between nodes, shift with left and right to parent and child, " +
-        "Enter opens a node. Press question mark for all keys."));
+    const keys = h("span", { id: `${this.name}-keys`, class: "ds-unseen" }, KEYS);
+    this.element = h("div", { class: "ds-canvas" }, this.svg, this.map.svg, this.tip, keys);
   }
 
   // ── drawing ────────────────────────────────────────────────────────────────────────────────
@@ -46,31 +79,49 @@ class TreeView {
   /** Draw a round; keep tells whether the person's zoom stays. */
   show(round, keep) {
     this.round = round;
-    this._sizes(round.lines);
-    this.selected = this.pointed = this.marked = null;
-    this.nodes = new Map();
-    this.shown = new Set();
-    this.hits = new Set();
+    Object.assign(this, sizes(round.lines));
     this.rows = round.y.length;
-    this.place = round.y.map((y, row) => [round.depths[row] * this.stepX, y * this.stepY]);
-    this.ghostPlace = round.ghost && [(round.depths[round.ghost.parent] + 1) * this.stepX, round.ghost.y * this.stepY];
-    this._measure();
-    this.trail = s("path", { class: "ds-edge trail", d: "" });
-    this.layer = s("g", {});
-    const scene = document.createDocumentFragment();
-    scene.append(...this._edges(), s("g", { class: "ds-blocks" }, this._blocks()), this.trail, this.layer);
-    this.scene.replaceChildren(scene);
-    this._axisLabels();
-    this._drawMap();
+    this.opened = new Set();
+    this.selected = this.pointed = this.marked = null;
+    this.hits = new Set();
+    this._draw(this.folded ? round.fold : null);
     this.unseen = !this.svg.getClientRects().length;
     this.frame(keep);
   }
 
-  /** A draft graph's boxes list edits, a line each, and so are larger. */
-  _sizes(lines) {
-    const most = lines ? Math.max(1, ...lines.map((edits) => edits.length)) : 0;
-    [this.boxW, this.boxH] = lines ? [EDIT_W, 25 + EDIT_H * most] : [BOX_W, BOX_H];
-    [this.stepX, this.stepY] = [this.boxW + (lines ? EDIT_GAP : STEP_X - BOX_W), this.boxH + (lines ? 12 : STEP_Y - BOX_H)];
+  /** Draw all nodes, or those of a fold. */
+  _draw(fold) {
+    const { round } = this;
+    this.fold = fold || null;
+    this.nodes = new Map();
+    this.chips = new Map();
+    this.shown = new Set();
+    this._place();
+    this._measure();
+    this.trail = s("path", { class: "ds-edge trail", d: "" });
+    this.layer = s("g", {});
+    const scene = document.createDocumentFragment();
+    const below = s("g", { class: "ds-blocks" }, this._blocks());
+    scene.append(...this._edges(), below, this.trail, this.layer);
+    this.scene.replaceChildren(scene);
+    this._axisLabels();
+    this.map.draw(this.width, this.height, this._blocks());
+    this.svg.setAttribute("aria-label", `Draft tree of this round${fold ? ", folded" : ""}`);
+    if (this.selected !== null && !this.place.has(this.selected)) this.selected = null;
+    if (round && this.selected !== null) this.select(this.selected);
+  }
+
+  /** Where each drawn row stands: rows that are folded away have no place. */
+  _place() {
+    const { round, fold } = this;
+    const rows = fold ? fold.rows : round.y.map((_, row) => row);
+    const ys = fold ? fold.y : round.y;
+    const at = (row, y) => [round.depths[row] * this.stepX, y * this.stepY];
+    this.place = new Map(rows.map((row, i) => [row, at(row, ys[i])]));
+    const beyond = (row, y) => [(round.depths[row] + 1) * this.stepX, y * this.stepY];
+    this.chipPlace = new Map((fold?.chips || []).map((c) => [c.parent, beyond(c.parent, c.y)]));
+    const ghostY = fold ? fold.ghost : round.ghost?.y;
+    if (round.ghost) this.place.set(GHOST, beyond(round.ghost.parent, ghostY));
   }
 
   has(row) {
@@ -78,11 +129,12 @@ class TreeView {
   }
 
   at(row) {
-    return row === GHOST ? this.ghostPlace : this.place[row];
+    return this.place.get(row);
   }
 
   label(row) {
-    return row === GHOST ? this.round.ghost.label : this.round.labels[this.round.tokens[row]];
+    const { round } = this;
+    return row === GHOST ? round.ghost.label : round.labels[round.tokens[row]];
   }
 
   /** The box of a row, made on first use. */
@@ -92,29 +144,82 @@ class TreeView {
       node = row === GHOST ? this._ghostNode() : this._node(row);
       node.classList.toggle("hit", this.hits.has(row));
       this.nodes.set(row, node);
-      this.layer.append(node);
+      if (this.place.has(row)) this.layer.append(node);
+      this._cut(node);
     }
     return node;
   }
 
+  _node(row) {
+    const place = this.at(row) || [0, 0];
+    return nodeBox(this, this.round, row, `${this.name}-node-${row}`, place);
+  }
+
+  _ghostNode() {
+    return ghostBox(this, this.round, `${this.name}-node-ghost`, this.at(GHOST));
+  }
+
+  _chip(parent) {
+    let made = this.chips.get(parent);
+    if (!made) {
+      const chip = this.fold.chips.find((each) => each.parent === parent);
+      made = chipBox(this, chip, this.chipPlace.get(parent));
+      this.chips.set(parent, made);
+      this.layer.append(made);
+      this._cut(made);
+    }
+    return made;
+  }
+
+  /** Where boxes are small on the screen, their tokens are cut to what can be read. */
+  _cut(node) {
+    const text = node.querySelector("[data-words]");
+    if (!text) return;
+    const words = text.getAttribute("data-words");
+    const room = Math.floor((this.boxW * this.view.kx - 6) / CHAR);
+    const brief = text.getAttribute("data-brief");
+    const cut = brief && words.length > room ? brief : words;
+    const short = this.far && cut.length > room ? `${cut.slice(0, Math.max(2, room - 1))}…` : cut;
+    const next = this.far ? short : words;
+    if (text.textContent !== next) text.textContent = next;
+  }
+
   /** Show the boxes in sight and those that are marked, hide the others. */
   _cull() {
-    const [w, hgt] = this._size(), { k, kx, x, y } = this.view, margin = 40;
-    const left = (-margin - x) / kx, right = (w + margin - x) / kx;
-    const top = (-margin - y) / k, bottom = (hgt + margin - y) / k;
-    const next = new Set(this.hits);
-    if (this.marked !== null) next.add(this.marked);
-    if (this.selected !== null) this._ways(this.selected).flat().concat(this.selected).forEach((row) => next.add(row));
-    const blocks = k < FARTHER && this.rows > 60;
-    this.svg.classList.toggle("blocks", blocks);
-    for (let row = this.round.ghost ? GHOST : 0; !blocks && row < this.rows; row++) {
-      const [px, py] = this.at(row);
-      if (px < right && px + this.boxW > left && py < bottom && py + this.boxH > top) next.add(row);
-    }
-    for (const row of this.shown) if (!next.has(row)) this.nodes.get(row).classList.add("out");
+    const [w, hgt] = this._size();
+    const { k, kx, x, y } = this.view;
+    const margin = 40;
+    const sight = {
+      left: (-margin - x) / kx,
+      right: (w + margin - x) / kx,
+      top: (-margin - y) / k,
+      bottom: (hgt + margin - y) / k,
+    };
+    const inSight = ([px, py]) =>
+      px < sight.right &&
+      px + this.boxW > sight.left &&
+      py < sight.bottom &&
+      py + this.boxH > sight.top;
+    const small = k < FARTHER && this.place.size > 60;
+    this.svg.classList.toggle("blocks", small);
+    const next = new Set(this._marked());
+    if (!small) for (const [row, place] of this.place) if (inSight(place)) next.add(row);
+    for (const row of this.shown) if (!next.has(row)) this.nodes.get(row)?.classList.add("out");
     for (const row of next) if (!this.shown.has(row)) this.node(row).classList.remove("out");
     this.shown = next;
-    this._cullEdges(top, bottom, left, right);
+    for (const [parent, place] of this.chipPlace) {
+      const seen = !small && inSight(place);
+      if (seen || this.chips.has(parent)) this._chip(parent).classList.toggle("out", !seen);
+    }
+    this._cullEdges(sight);
+  }
+
+  /** Rows that are drawn wherever the window stands. */
+  _marked() {
+    const rows = [...this.hits];
+    if (this.marked !== null) rows.push(this.marked);
+    if (this.selected !== null) rows.push(this.selected, ...this._ways(this.selected).flat());
+    return rows.filter((row) => this.place.has(row));
   }
 
   clear() {
@@ -122,130 +227,104 @@ class TreeView {
     this.selected = null;
     this.scene.replaceChildren();
     this.axis.replaceChildren();
-    this.map.replaceChildren();
-    this.map.classList.add("gone");
+    this.map.clear();
   }
 
   _measure() {
-    let width = 0, height = 0;
-    const places = this.round.ghost ? [...this.place, this.ghostPlace] : this.place;
-    for (const [x, y] of places) {
-      width = Math.max(width, x);
-      height = Math.max(height, y);
-    }
-    this.width = width + this.boxW;
-    this.height = height + this.boxH;
+    const places = [...this.place.values(), ...this.chipPlace.values()];
+    this.width = Math.max(...places.map(([x]) => x)) + this.boxW;
+    this.height = Math.max(...places.map(([, y]) => y)) + this.boxH;
   }
 
   /** One path per status, accepted on top; which curves they hold is decided by `_cullEdges`. */
   _edges() {
-    const path = new Set(this.round.path), status = this.round.status;
+    const { round } = this;
+    const path = new Set(round.path);
     // A node of a graph has several parents; only the pathway that was taken is drawn as accepted.
-    const kind = (parent, row) => (path.has(parent) ? status[row] : "u");
-    this.curves = this.round.parents.flatMap((_, row) => this.parents(row).map((parent) => ({
-      parent, row, kind: kind(parent, row), d: this._curve(this.place[parent], this.place[row]),
-    })));
-    this.edges = {};
-    for (const k of ["s", "u", "r", "a"]) this.edges[k] = s("path", { class: "ds-edge " + STATUS[k] });
-    const edges = Object.values(this.edges);
-    if (this.round.ghost) {
-      const from = this.place[this.round.ghost.parent];
-      edges.push(s("path", { class: "ds-edge ghost", d: this._curve(from, this.ghostPlace) }));
+    const kind = (parent, row) => (path.has(parent) ? round.status[row] : "u");
+    const line = (from, to, k) => ({ from, to, kind: k, d: curve(this, from, to) });
+    this.curves = [...this.place.keys()]
+      .filter((row) => row !== GHOST)
+      .flatMap((row) =>
+        this.parents(row).map((from) => line(this.at(from), this.at(row), kind(from, row))),
+      );
+    for (const chip of this.fold?.chips || []) {
+      const to = this.chipPlace.get(chip.parent);
+      this.curves.push(line(this.at(chip.parent), to, chip.status));
     }
-    return edges;
+    this.edges = edgePaths();
+    const ghost = round.ghost && curve(this, this.at(round.ghost.parent), this.at(GHOST));
+    const last = ghost ? [s("path", { class: "ds-edge ghost", d: ghost })] : [];
+    return [...Object.values(this.edges), ...last];
   }
 
   /** Only edges that cross the picture: drawing thousands of dashes off it would cost the most. */
-  _cullEdges(top, bottom, left, right) {
+  _cullEdges({ top, bottom, left, right }) {
     const strokes = { s: [], u: [], r: [], a: [] };
-    this.curves.forEach(({ parent, row, kind, d }) => {
-      const [x0, y0] = this.place[parent], [x1, y1] = this.place[row];
-      if (Math.max(y0, y1) + this.boxH < top || Math.min(y0, y1) > bottom || x1 < left || x0 > right) return;
+    for (const { from, to, kind, d } of this.curves) {
+      const above = Math.max(from[1], to[1]) + this.boxH < top;
+      if (above || Math.min(from[1], to[1]) > bottom || to[0] < left || from[0] > right) continue;
       strokes[kind].push(d);
-    });
-    for (const k of Object.keys(strokes)) {
-      const d = strokes[k].join("");
-      if (this.edges[k].getAttribute("d") !== d) this.edges[k].setAttribute("d", d);
+    }
+    for (const [kind, curves] of Object.entries(strokes)) {
+      const d = curves.join("");
+      if (this.edges[kind].getAttribute("d") !== d) this.edges[kind].setAttribute("d", d);
     }
   }
 
-  _curve([x0, y0], [x1, y1]) {
-    const a = x0 + this.boxW, b = y0 + this.boxH / 2, c = y1 + this.boxH / 2, bend = (x1 - a) / 2;
-    return `M${a} ${b.toFixed(1)}C${a + bend} ${b.toFixed(1)} ${x1 - bend} ${c.toFixed(1)} ${x1} ${c.toFixed(1)}`;
-  }
-
-  _node(row) {
-    const round = this.round, [x, y] = this.place[row], status = round.status[row];
-    const token = round.tokens[row], label = round.labels[token];
-    const q = row ? round.q[row] : null, p = row && round.p ? round.p[row] : null;
-    const help = this._sign(row);
-    const node = s("g", {
-      class: "ds-node " + (row ? STATUS[status] : "root"), id: `${this.name}-node-${row}`, role: "treeitem",
-      transform: `translate(${x} ${y.toFixed(1)})`, "data-row": row,
-      "aria-level": round.depths[row] + 1, "aria-selected": "false",
-      "aria-label": row ? `${label}, ${STATUS[status]}, ${round.lines ? "" : `q ${percent(q)}, `}p ${percent(round.lines ? q : p)}${help && ", " + help}` : `${label}, root`,
-    });
-    node.append(s("rect", { class: "box", width: this.boxW, height: this.boxH, rx: 7 }));
-    const mark = row ? MARK[status] : "●";
-    if (round.lines) return fill(node, {}, this._edits(row, mark, label));
-    node.append(s("text", { class: "token", x: 8, y: row ? 15 : 24 }, mark + " " + (round.short[token] || label)));
-    if (row) {
-      node.append(...this._bar("q", q, 8));
-      if (p !== null) node.append(...this._bar("p", p, 14 + BAR));
-      if (help) node.append(s("text", { class: "odds cue", x: this.boxW - 3, y: 28, "text-anchor": "end" }, round.signs[row]));
-    }
-    return node;
-  }
-
-  /** A draft of a block state: its formula, then its edits. */
-  _edits(row, mark, label) {
-    const lines = this.round.lines[row], made = [s("text", { class: "token", x: 8, y: 16 }, `${mark} ${label}`)];
-    lines.forEach(([position, token, p], i) => {
-      const y = 33 + EDIT_H * i;
-      made.push(s("text", { class: "odds edit", x: 26, y, "text-anchor": "end" }, String(position)), s("text", { class: "edit", x: 33, y }, token),
-        s("text", { class: "odds edit", x: this.boxW - 7, y, "text-anchor": "end" }, p === null ? "" : percent(p)));
-    });
-    return made;
-  }
-
-  /** What the mark in a node's box means; "" where there is none. */
-  _sign(row) {
-    const round = this.round;
-    return (row >= 0 && round.signs && round.sign_help[round.signs[row]]) || "";
-  }
-
-  _bar(name, odds, x) {
-    const width = Math.max(1, BAR * (odds || 0)).toFixed(1);
-    return [
-      s("text", { class: "odds", x, y: 28 }, name + " " + percent(odds)),
-      s("rect", { class: "bar " + name, x, y: 32, width, height: 3.5 }),
-    ];
-  }
-
-  _ghostNode() {
-    const ghost = this.round.ghost, [x, y] = this.ghostPlace;
-    const node = s("g", {
-      class: "ds-node ghost", id: this.name + "-node-ghost", role: "treeitem", "data-row": GHOST,
-      transform: `translate(${x} ${y.toFixed(1)})`, "aria-selected": "false",
-      "aria-level": this.round.depths[ghost.parent] + 2,
-      "aria-label": `${ghost.label}, the target's ${this.round.lines ? "step" : "token"} where the walk stopped, ${ghost.why}`,
-    },
-    s("rect", { class: "box", width: this.boxW, height: this.boxH, rx: Math.min(20, this.boxH / 2) }),
-    s("text", { class: "token", x: 13, y: ghost.p === null ? 24 : 15 }, "◇ " + ghost.short),
-    ...(ghost.p === null ? [] : this._bar("p", ghost.p, 14)));
-    return node;
+  _blocks() {
+    const rows = [...this.place].filter(([row]) => row !== GHOST);
+    const places = rows.map(([row, [x, y]]) => [this.round.status[row], x, y]);
+    return blocks(this, places, this.at(GHOST));
   }
 
   _axisLabels() {
+    const { round } = this;
     const deepest = Math.round((this.width - this.boxW) / this.stepX);
-    const labels = [];
-    for (let depth = 0; depth <= deepest; depth++) {
-      const tvd = this.round.tvd[depth - 1];
-      const label = s("text", { y: 15 }, depth ? `${this.round.word || "depth"} ${depth}` : this.round.lines ? "" : "root");
-      if (typeof tvd === "number") label.append(s("tspan", { class: "tvd" }, "  TVD " + tvd.toFixed(2)));
-      labels.push(label);
-    }
+    const labels = Array.from({ length: deepest + 1 }, (_, depth) => {
+      const tvd = round.tvd[depth - 1];
+      const words = depth ? `${round.word || "depth"} ${depth}` : round.lines ? "" : "root";
+      const label = s("text", { y: 15 }, words);
+      if (typeof tvd === "number")
+        label.append(s("tspan", { class: "tvd" }, `  TVD ${tvd.toFixed(2)}`));
+      return label;
+    });
     this.axis.replaceChildren(...labels);
+  }
+
+  // ── folding ────────────────────────────────────────────────────────────────────────────────
+
+  /** Whether some of the round's nodes are not drawn, or would not be. */
+  get foldable() {
+    return !!this.round?.fold && !!this.onOpen;
+  }
+
+  /** Draw every node, or fold the tree again. */
+  setFolded(on) {
+    this.folded = on && !!this.onOpen;
+    if (!this.round) return;
+    this.opened.clear();
+    this._draw(this.folded ? this.round.fold : null);
+    this.frame(false);
+  }
+
+  /** Draw the children of these rows too, and what leads to them. */
+  async open(rows) {
+    const { round } = this;
+    for (const row of rows) this.opened.add(row);
+    const fold = await this.onOpen([...this.opened]);
+    if (this.round !== round || !this.folded) return;
+    if (!fold) return this.setFolded(false);
+    this._draw(fold);
+    this._apply();
+  }
+
+  /** Open what is folded under a row, or everything. */
+  unfold(row) {
+    if (!this.foldable) return;
+    const inside = this.fold && row !== null && this.chipPlace.has(row);
+    if (inside) this.open([row]);
+    else this.setFolded(!this.folded);
   }
 
   // ── the view ───────────────────────────────────────────────────────────────────────────────
@@ -257,45 +336,48 @@ class TreeView {
 
   _apply() {
     const { k, kx, x, y } = this.view;
-    this.scene.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)}) scale(${kx.toFixed(4)} ${k.toFixed(4)})`);
-    this.svg.classList.toggle("far", k < FAR);
+    const scale = `scale(${kx.toFixed(4)} ${k.toFixed(4)})`;
+    this.scene.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)}) ${scale}`);
+    this.far = k < FAR;
+    this.svg.classList.toggle("far", this.far);
     this.svg.classList.toggle("farther", k < FARTHER);
-    const every = Math.ceil(64 / (this.stepX * kx)); // labels closer than that would overlap
+    this.svg.style.setProperty("--token", `${(TOKEN / k).toFixed(2)}px`);
+    const every = Math.ceil(AXIS_LABEL / (this.stepX * kx)); // closer they would overlap
     [...this.axis.children].forEach((label, depth) => {
       label.setAttribute("x", (x + (depth * this.stepX + 2) * kx).toFixed(1));
       label.classList.toggle("gone", depth % every !== 0);
       label.classList.toggle("brief", this.stepX * kx < 120);
     });
-    this._frameMap();
-    if (!this.culling) this.culling = requestAnimationFrame(() => {
-      this.culling = null;
-      if (this.round) this._cull();
-    });
+    if (this.round) this.map.mark(this.view, this._size());
+    if (!this.culling)
+      this.culling = requestAnimationFrame(() => {
+        this.culling = null;
+        if (this.round) this._settle();
+      });
+  }
+
+  /** What follows a move once a frame: boxes in sight, and their tokens' lengths. */
+  _settle() {
+    this._cull();
+    if (this.cutFor === (this.far ? this.view.kx : 0)) return;
+    this.cutFor = this.far ? this.view.kx : 0;
+    for (const node of [...this.nodes.values(), ...this.chips.values()]) this._cut(node);
   }
 
   /** The whole tree when it can be read, else the accepted path, which runs straight. */
   frame(keep) {
-    const [w, hgt] = this._size(), pad = 26;
-    const whole = Math.min((w - 2 * pad) / this.width, (hgt - 2 * pad - 8) / this.height);
-    if (!keep && whole >= 0.66) return this.fit();
+    const size = this._size();
+    if (!keep && wholeScale(size, this.width, this.height) >= 0.6) return this.fit();
     const steps = this.round.path.length + (this.round.ghost ? 1 : 0);
-    const k = keep ? this.view.k : Math.max(FAR + 0.02, Math.min(this.zoom, (w - 2 * pad) / (steps * this.stepX)));
-    const above = this.place[0][1], below = this.height - above;
-    // The path stands in the middle, unless one side of it has nothing to show there.
-    let y = Math.min(Math.max(hgt / 2, hgt - below * k - pad), above * k + pad + 8);
-    if (above * k + pad + 8 > hgt / 2 && below * k + pad > hgt / 2) y = hgt / 2 - (this.boxH / 2) * k;
-    this.view = { k, kx: k, x: pad, y: y - above * k };
+    const k = keep ? this.view.k : pathScale(size, steps * this.stepX, this.zoom);
+    this.view = centred(size, k, this.at(0)[1], this.height, this.boxH / 2);
     this._apply();
   }
 
-  /** Show all of it; a tall tree is widened until its depths can be told apart. */
+  /** Show all of it. */
   fit() {
     if (!this.round) return;
-    const [w, hgt] = this._size(), pad = 26;
-    const across = (w - 2 * pad) / this.width;
-    const k = Math.max(FARTHEST, Math.min(across, (hgt - 2 * pad - 8) / this.height, 1.15));
-    const kx = k < FARTHER ? Math.max(k, Math.min(across, FARTHER)) : k;
-    this.view = { k, kx, x: (w - this.width * kx) / 2, y: 8 + (hgt - this.height * k) / 2 };
+    this.view = fitted(this._size(), this.width, this.height);
     this._apply();
   }
 
@@ -303,17 +385,14 @@ class TreeView {
   expand(margin) {
     this.view = { k: 1, kx: 1, x: margin, y: margin };
     this._apply();
-    this._cull();
+    this._settle();
   }
 
   zoomBy(factor, cx, cy) {
     if (!this.round) return;
-    const [w, hgt] = this._size(), { k, kx, x, y } = this.view;
-    const at = [cx === undefined ? w / 2 : cx, cy === undefined ? hgt / 2 : cy];
-    const next = Math.min(CLOSEST, Math.max(FARTHEST, k * factor));
-    const wide = next > k ? Math.max(next, kx) : Math.max(next, (kx * next) / k);
-    this.view = { k: next, kx: wide, x: at[0] - ((at[0] - x) * wide) / kx, y: at[1] - ((at[1] - y) * next) / k };
-    this.zoom = next;
+    const [w, hgt] = this._size();
+    this.view = zoomed(this.view, factor, [cx ?? w / 2, cy ?? hgt / 2]);
+    this.zoom = this.view.k;
     this._apply();
   }
 
@@ -325,13 +404,29 @@ class TreeView {
 
   /** Bring a node inside the picture when it is not. */
   reveal(row) {
-    const place = this.at(row);
-    const [w, hgt] = this._size(), { k, kx, x, y } = this.view, pad = 30;
-    const left = x + place[0] * kx, top = y + place[1] * k;
-    const right = left + this.boxW * kx, bottom = top + this.boxH * k;
-    const dx = left < pad ? pad - left : right > w - pad ? w - pad - right : 0;
-    const dy = top < pad ? pad - top : bottom > hgt - pad ? hgt - pad - bottom : 0;
-    if (dx || dy) this.panBy(dx, dy);
+    const move = intoSight(this.view, this._size(), this.at(row), [this.boxW, this.boxH]);
+    if (move.some(Boolean)) this.panBy(...move);
+  }
+
+  _jump(x, y) {
+    const [w, hgt] = this._size();
+    const { k, kx } = this.view;
+    this.view = { k, kx, x: w / 2 - x * kx, y: hgt / 2 - y * k };
+    this._apply();
+  }
+
+  /** A window of another size shows the same part, or all of the tree if it did before. */
+  _resized() {
+    if (!this.round) return;
+    const hidden = !this.svg.getClientRects().length;
+    const size = this._size().join();
+    if (!hidden && (this.unseen || (size !== this.size && this.zoom !== this.view.k))) {
+      this.frame(false);
+      if (this.selected !== null) this.reveal(this.selected);
+    }
+    this.size = size;
+    this.unseen = hidden;
+    this._apply();
   }
 
   // ── selection ──────────────────────────────────────────────────────────────────────────────
@@ -349,29 +444,32 @@ class TreeView {
 
   /** Every edge [parent, row] of every pathway from the root to a row. */
   _ways(row) {
-    const seen = new Set([row]), edges = [];
-    for (const at of seen) for (const parent of this.parents(at)) {
-      edges.push([parent, at]);
-      seen.add(parent);
-    }
+    const seen = new Set([row]);
+    const edges = [];
+    for (const at of seen)
+      for (const parent of this.parents(at)) {
+        edges.push([parent, at]);
+        seen.add(parent);
+      }
     return edges;
   }
 
   select(row) {
     if (!this.round) return;
     for (const node of this.nodes.values()) node.classList.remove("selected", "lit");
-    const before = this.nodes.get(this.selected);
-    if (before) before.setAttribute("aria-selected", "false");
+    this.nodes.get(this.selected)?.setAttribute("aria-selected", "false");
     this.selected = row;
     this.trail.setAttribute("d", "");
     this.svg.removeAttribute("aria-activedescendant");
     if (row === null) return this._apply();
-    const node = this.node(row), strokes = [];
+    if (!this.place.has(row)) return this._uncover(row);
+    const node = this.node(row);
+    const strokes = [];
     node.classList.add("selected");
     node.setAttribute("aria-selected", "true");
     this.svg.setAttribute("aria-activedescendant", node.id);
     for (const [parent, at] of this._ways(row)) {
-      strokes.push(this._curve(this.at(parent), this.at(at)));
+      strokes.push(curve(this, this.at(parent), this.at(at)));
       this.node(parent).classList.add("lit");
     }
     this.trail.setAttribute("d", strokes.join(""));
@@ -379,196 +477,118 @@ class TreeView {
     this._apply();
   }
 
+  /** Open whatever hides a row, then select it. */
+  async _uncover(row) {
+    const hiding = this._ways(row)
+      .filter(([, at]) => !this.place.has(at))
+      .map(([parent]) => parent);
+    await this.open(hiding);
+    if (this.selected === null && this.place.has(row)) this.select(row);
+  }
+
   /** Mark the counterpart of a node of another tree; null: none. */
   mark(row) {
     if (!this.round) return;
-    const before = this.nodes.get(this.marked);
-    if (before) before.classList.remove("twin");
-    this.marked = row;
-    if (row !== null) this.node(row).classList.add("twin");
+    this.nodes.get(this.marked)?.classList.remove("twin");
+    this.marked = row !== null && this.place.has(row) ? row : null;
+    if (this.marked !== null) this.node(row).classList.add("twin");
     this._apply();
   }
 
   /** Where an arrow leads: by = "up" | "down" | "parent" | "child". */
   neighbour(by) {
-    const round = this.round;
-    if (this.selected === null) return round.path[round.path.length - 1];
-    const row = this.selected;
+    const { round, selected: row } = this;
+    if (row === null) return round.path[round.path.length - 1];
     if (by === "parent") return row === 0 ? 0 : this.parent(row);
     if (by === "child") {
       const kids = this._kids(row);
       return kids.find((kid) => round.status[kid] === "a") ?? kids[0] ?? row;
     }
-    const depth = row === GHOST ? round.depths[round.ghost.parent] + 1 : round.depths[row];
-    const column = this._column(depth);
+    const column = this._column(this._depth(row));
     const at = column.indexOf(row) + (by === "up" ? -1 : 1);
     return column[Math.max(0, Math.min(column.length - 1, at))];
   }
 
+  _depth(row) {
+    const { depths, ghost } = this.round;
+    return row === GHOST ? depths[ghost.parent] + 1 : depths[row];
+  }
+
+  /** The drawn children of a row. */
   _kids(row) {
-    const kids = [];
-    for (let child = 1; child < this.rows; child++) if (this.parents(child).includes(row)) kids.push(child);
-    if (this.round.ghost && this.round.ghost.parent === row) kids.push(GHOST);
-    return kids;
+    const rows = [...this.place.keys()].filter(
+      (child) => child && this.parents(child).includes(row),
+    );
+    return rows.sort((a, b) => (a === GHOST) - (b === GHOST) || a - b);
   }
 
   _column(depth) {
-    const rows = [];
-    this.round.depths.forEach((d, row) => d === depth && rows.push(row));
-    if (this.round.ghost && this.round.depths[this.round.ghost.parent] + 1 === depth) rows.push(GHOST);
-    const y = (row) => (row === GHOST ? this.round.ghost.y : this.round.y[row]);
-    return rows.sort((a, b) => y(a) - y(b));
+    const rows = [...this.place.keys()].filter((row) => this._depth(row) === depth);
+    return rows.sort((a, b) => this.at(a)[1] - this.at(b)[1]);
   }
 
-  /** Mark the nodes whose token holds the text; returns their rows from top to bottom. */
+  /** Mark the nodes whose token holds the text; returns their rows, those drawn from top to bottom
+   * and then those that are folded away. */
   search(text) {
-    const wanted = text.toLowerCase(), hits = [];
-    if (!this.round) return hits;
-    for (let row = this.round.ghost ? GHOST : 0; wanted && row < this.rows; row++) {
-      if (this.label(row).toLowerCase().includes(wanted)) hits.push(row);
-    }
+    if (!this.round) return [];
+    const wanted = text.toLowerCase();
+    const rows = Array.from({ length: this.rows }, (_, row) => row);
+    if (this.round.ghost) rows.unshift(GHOST);
+    const hits = rows.filter((row) => wanted && this.label(row).toLowerCase().includes(wanted));
     this.hits = new Set(hits);
     for (const [row, node] of this.nodes) node.classList.toggle("hit", this.hits.has(row));
     this.svg.classList.toggle("searching", wanted !== "");
     this._apply();
-    return hits.sort((a, b) => this.at(a)[0] - this.at(b)[0] || this.at(a)[1] - this.at(b)[1]);
-  }
-
-  // ── the small map ──────────────────────────────────────────────────────────────────────────
-
-  _drawMap() {
-    this.map.setAttribute("viewBox", `-40 -40 ${this.width + 80} ${this.height + 80}`);
-    this.window = s("rect", { class: "window" });
-    this.map.replaceChildren(...this._blocks(), this.window);
-  }
-
-  /** All boxes as one path per status. */
-  _blocks() {
-    const paths = { s: [], u: [], r: [], a: [] };
-    this.place.forEach(([x, y], row) => paths[this.round.status[row]].push(`M${x} ${y.toFixed(1)}h${this.boxW}v${this.boxH}h${-this.boxW}z`));
-    const made = Object.keys(paths).map((k) => s("path", { class: STATUS[k], d: paths[k].join("") }));
-    if (this.round.ghost) {
-      const [x, y] = this.ghostPlace;
-      made.push(s("path", { class: "ghost", d: `M${x} ${y.toFixed(1)}h${this.boxW}v${this.boxH}h${-this.boxW}z` }));
-    }
-    return made;
-  }
-
-  _frameMap() {
-    const [w, hgt] = this._size(), { k, kx, x, y } = this.view;
-    const all = x >= -4 && y >= -4 && x + this.width * kx <= w + 4 && y + this.height * k <= hgt + 4;
-    this.map.classList.toggle("gone", all || w < 520);
-    const rect = { x: -x / kx, y: -y / k, width: w / kx, height: hgt / k };
-    for (const [name, value] of Object.entries(rect)) this.window.setAttribute(name, value.toFixed(0));
-  }
-
-  _jump(event) {
-    const box = this.map.getBoundingClientRect(), [w, hgt] = this._size(), { k, kx } = this.view;
-    const x = ((event.clientX - box.left) / box.width) * (this.width + 80) - 40;
-    const y = ((event.clientY - box.top) / box.height) * (this.height + 80) - 40;
-    this.view = { k, kx, x: w / 2 - x * kx, y: hgt / 2 - y * k };
-    this._apply();
+    const place = (row) => this.at(row) || [Number.MAX_VALUE, row];
+    return hits.sort((a, b) => place(a)[0] - place(b)[0] || place(a)[1] - place(b)[1]);
   }
 
   // ── hands ──────────────────────────────────────────────────────────────────────────────────
 
-  _listen() {
-    const fingers = new Map();
-    let moved = 0;
-    const local = (event) => {
-      const box = this.svg.getBoundingClientRect();
-      return [event.clientX - box.left, event.clientY - box.top];
-    };
-    // The wheel alone scrolls the page: a tree that fills the window must not hold it. A trackpad's
-    // pinch arrives as a wheel with Ctrl, in small steps.
-    this.svg.addEventListener("wheel", (event) => {
-      if (!this.round || !(event.ctrlKey || event.metaKey)) return;
-      event.preventDefault();
-      const most = 60, turned = event.deltaY * (event.deltaMode === 1 ? 30 : 1);
-      this.zoomBy(Math.exp(-0.008 * Math.max(-most, Math.min(most, turned))), ...local(event));
-    }, { passive: false });
-    this.svg.addEventListener("pointerdown", (event) => {
-      if (event.button !== 0) return;
-      fingers.set(event.pointerId, [event.clientX, event.clientY]);
-      if (fingers.size === 1) moved = 0;
-    });
-    this.svg.addEventListener("pointermove", (event) => {
-      const last = fingers.get(event.pointerId);
-      if (!last) return this._hover(event);
-      const others = [...fingers].filter(([id]) => id !== event.pointerId).map(([, at]) => at);
-      const now = [event.clientX, event.clientY];
-      moved += Math.abs(now[0] - last[0]) + Math.abs(now[1] - last[1]);
-      if (moved > 4) {
-        this.svg.setPointerCapture(event.pointerId);
-        this.svg.classList.add("dragging");
-        this.tip.hidden = true;
-      }
-      if (others.length) this._pinch(others[0], last, now);
-      else if (moved > 4) this.panBy(now[0] - last[0], now[1] - last[1]);
-      fingers.set(event.pointerId, now);
-    });
-    const lift = (event) => {
-      fingers.delete(event.pointerId);
-      this.svg.classList.remove("dragging");
-    };
-    this.svg.addEventListener("pointerup", lift);
-    this.svg.addEventListener("pointercancel", lift);
-    this.svg.addEventListener("pointerleave", () => {
-      this.tip.hidden = true;
-      if (this.pointed !== null) this.onPoint((this.pointed = null));
-    });
-    this.svg.addEventListener("click", (event) => {
-      const row = this._rowAt(event);
-      this.tip.hidden = true;
-      if (moved <= 4 && row !== null) this.onSelect(row);
-    });
-    this.svg.addEventListener("dblclick", () => this.fit());
-    this.map.addEventListener("pointerdown", (event) => {
-      this.map.setPointerCapture(event.pointerId);
-      this._jump(event);
-    });
-    this.map.addEventListener("pointermove", (event) => event.buttons && this._jump(event));
-    new ResizeObserver(() => {
-      if (!this.round) return;
-      const hidden = !this.svg.getClientRects().length;
-      if (this.unseen && !hidden) this.frame(false); // it was drawn without a size
-      this.unseen = hidden;
-      this._apply();
-    }).observe(this.svg);
-  }
-
-  _pinch(other, last, now) {
+  /** [row, chip's parent] under the pointer, null each: by place, so that it also works where
+   * boxes are only a path. */
+  _under(event) {
     const box = this.svg.getBoundingClientRect();
-    const far = (a) => Math.hypot(a[0] - other[0], a[1] - other[1]) || 1;
-    this.zoomBy(far(now) / far(last), (now[0] + other[0]) / 2 - box.left, (now[1] + other[1]) / 2 - box.top);
+    const { k, kx, x, y } = this.view;
+    const px = (event.clientX - box.left - x) / kx;
+    const py = (event.clientY - box.top - y) / k;
+    const hit = ([, [left, top]]) =>
+      px >= left && px <= left + this.boxW && py >= top && py <= top + this.boxH;
+    const row = [...this.place].find(hit)?.[0] ?? null;
+    return [row, row === null ? ([...this.chipPlace].find(hit)?.[0] ?? null) : null];
   }
 
-  /** The row under the pointer: by place, so that it also works where boxes are only a path. */
   _rowAt(event) {
-    if (!this.round) return null;
-    const box = this.svg.getBoundingClientRect(), { k, kx, x, y } = this.view;
-    const px = (event.clientX - box.left - x) / kx, py = (event.clientY - box.top - y) / k;
-    for (let row = this.round.ghost ? GHOST : 0; row < this.rows; row++) {
-      const [left, top] = this.at(row);
-      if (px >= left && px <= left + this.boxW && py >= top && py <= top + this.boxH) return row;
-    }
-    return null;
+    return this.round ? this._under(event)[0] : null;
   }
 
-  _hover(event) {
-    const row = this._rowAt(event);
-    this.tip.hidden = row === null;
-    this.svg.classList.toggle("over", row !== null);
-    if (row !== this.pointed) this.onPoint((this.pointed = row));
+  press(event) {
+    if (!this.round) return;
+    const [row, parent] = this._under(event);
+    this.tip.hidden = true;
+    if (row !== null) this.onSelect(row);
+    else if (parent !== null) this.open([parent]);
+  }
+
+  leave() {
+    this.tip.hidden = true;
+    if (this.pointed !== null) this._point(null);
+  }
+
+  _point(row) {
+    this.pointed = row;
+    this.onPoint(row);
+  }
+
+  hover(event) {
+    const [row, parent] = this.round ? this._under(event) : [null, null];
+    this.tip.hidden = row === null && parent === null;
+    this.svg.classList.toggle("over", !this.tip.hidden);
+    if (row !== this.pointed) this._point(row);
     if (this.tip.hidden) return;
-    const round = this.round, ghost = row === GHOST;
-    const label = this.label(row);
-    const what = ghost ? `${round.lines ? "the target's step" : "target's token"}, ${round.ghost.why}`
-      : round.lines ? round.nodes[row].why
-      : row === 0 ? "root: the bonus token of the round before"
-      : `${STATUS[round.status[row]]} · q ${percent(round.q[row])} · p ${percent(round.p && round.p[row])}`;
-    const help = this._sign(row);
-    this.tip.replaceChildren(h("b", {}, label), h("span", {}, what), ...(help ? [h("span", {}, `${round.signs[row]} ${help}`)] : []));
+    const chip = parent !== null && this.fold.chips.find((each) => each.parent === parent);
+    const [first, ...lines] = chip ? chipLines(chip) : tipLines(this.round, row, this.label(row));
+    this.tip.replaceChildren(h("b", {}, first), ...lines.map((line) => h("span", {}, line)));
     const box = this.element.getBoundingClientRect();
     const x = Math.min(event.clientX - box.left + 14, box.width - this.tip.offsetWidth - 8);
     const y = event.clientY - box.top + 18;

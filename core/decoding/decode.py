@@ -19,6 +19,7 @@ from core.drafting.session import (
     Drafter,
     DraftSession,
     DrawsTokens,
+    LearnsFromTimes,
     LearnsFromVerdicts,
     width_for,
 )
@@ -87,6 +88,8 @@ def decode(
     drafter, builder, rule = method.drafter, method.builder, method.rule(settings.sampling)
     if isinstance(builder, DrawsTokens):
         builder = builder.for_sampling(settings.sampling)
+    if isinstance(builder, LearnsFromTimes):
+        builder = builder.for_run()
     side = drafter.side_rows if isinstance(drafter, AddsSideRows) else 0
     reserve = settings.max_new_tokens + bucket(settings.budget + 1 + side)
     prefilled = target.prefill(list(prompt), reserve)
@@ -123,6 +126,8 @@ def decode(
         committed = _cut(draft, verdict, left, target.stop_ids)
         clock.lap("commit")
         record = Round(index, position, draft, verdict, committed, times=clock.times)
+        if isinstance(builder, LearnsFromTimes):
+            builder.took(draft.nodes, record.times.total)
         if observe is not None:
             scene = Scene(draft, verdict, scores.logits, session, rule, position)
             record = _with_observation(record, observe(scene))

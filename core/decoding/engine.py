@@ -96,13 +96,15 @@ class Engine:
     def check(self, *methods: str) -> None:
         """Compare the methods' drafters with the target by their small files: no weight is read.
 
-        Raises UserError for one that is none, is another target's, or was trained with another
-        chat template.
+        Raises UserError for one that is missing, is none, is another target's, or was trained with
+        another chat template.
         """
         config = None
         for name in methods:
             info = find(name).drafter_info
             source = self.checkpoint(info) if info is not None else None
+            if info is not None and info.checkpoint is not None and source is None:
+                raise loading.none_ships(info.name, self.model)
             if info is not None and source is not None:
                 presets.check_template(source, self.template)
                 config = config or target_config(self.model)

@@ -154,6 +154,43 @@ class AsFarAsItPays:
         return table.draft(text[-1], replace(rows, notes=worth))
 
 
+class PaysAsMeasured:
+    """``AsFarAsItPays`` at the cost of the run's own rounds.
+
+    A line of milliseconds over nodes is fitted by least squares to the last rounds, and to two that
+    are supposed: with no node and with ``FAR`` nodes, at the cost it began with. So a run of drafts
+    of one size still has a slope.
+    """
+
+    FAR, KEPT, LEAST = 64, 32, 1e-3  # nodes, rounds, milliseconds
+
+    def __init__(self, start: AsFarAsItPays):
+        self.start = start
+        self._supposed = [(0, start.fixed), (self.FAR, start.fixed + self.FAR * start.node)]
+        self._rounds: list[tuple[int, float]] = []
+
+    def for_run(self) -> PaysAsMeasured:
+        """A builder that has measured nothing yet."""
+        return PaysAsMeasured(self.start)
+
+    def took(self, nodes: int, seconds: float) -> None:
+        self._rounds = [*self._rounds[1 - self.KEPT :], (nodes, 1e3 * seconds)]
+
+    @property
+    def cost(self) -> AsFarAsItPays:
+        """What a round is now taken to cost."""
+        if not self._rounds:
+            return self.start
+        nodes, spent = np.array([*self._supposed, *self._rounds], np.float64).T
+        away = nodes - nodes.mean()
+        node = max(float(away @ spent / (away @ away)), self.LEAST)
+        fixed = max(float(spent.mean() - node * nodes.mean()), self.LEAST)
+        return replace(self.start, fixed=fixed, node=node)
+
+    def __call__(self, session: DraftSession, text: Sequence[int], budget: int) -> Draft:
+        return self.cost(session, text, budget)
+
+
 @dataclass(frozen=True)
 class OptTree:
     """OPT-Tree (Wang et al., TACL 2025): level by level, the best ``budget`` nodes each, then the

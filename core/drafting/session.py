@@ -174,7 +174,8 @@ class AddsSideRows(LearnsFromVerdicts, Protocol):
 
 
 class Builder(Protocol):
-    """Turns a session into a draft of at most ``budget`` nodes; a pure function of its arguments.
+    """Turns a session into a draft of at most ``budget`` nodes; a pure function of its arguments,
+    and of the times that a run has told it (``LearnsFromTimes``).
 
     A builder may have an attribute ``reads``: how many tokens after a state it looks at for any
     budget (default: as many as the budget). ``text`` ends with the root.
@@ -188,6 +189,19 @@ class DrawsTokens(Protocol):
     """A builder that draws tokens at random; ``decode`` passes it the run's sampling."""
 
     def for_sampling(self, sampling: Sampling) -> Builder: ...
+
+
+@runtime_checkable
+class LearnsFromTimes(Protocol):
+    """A builder that learns what rounds take."""
+
+    def for_run(self) -> Builder:
+        """The same builder at the start of a run."""
+        ...
+
+    def took(self, nodes: int, seconds: float) -> None:
+        """Called after every round: its drafted nodes, and the seconds of all its stages."""
+        ...
 
 
 def reads(builder: object) -> int | None:

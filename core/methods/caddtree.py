@@ -1,7 +1,7 @@
 """CaDDTree (arXiv 2606.01813): DDTree with a budget chosen anew every round, by what a node costs.
 
 The builder works with any drafter. What a round costs on a machine is an option; ``python -m app
-cost`` measures it.
+cost`` measures it, and so does the run itself with ``measure``.
 """
 
 from __future__ import annotations
@@ -22,12 +22,17 @@ class CostOptions:
         90.0, "what a round takes without drafted nodes", MILLISECONDS, "ms per round"
     )
     node_ms: float = option(1.6, "what each drafted node adds", MILLISECONDS, "ms per node")
+    measure: bool = option(
+        False, "fit both anew from the run's own rounds; drafts then differ from run to run",
+        label="measure while running",
+    )  # fmt: skip
 
 
 def make(facts: TargetFacts, options: CostOptions):
-    from core.drafting.builders import AsFarAsItPays
+    from core.drafting.builders import AsFarAsItPays, PaysAsMeasured
 
-    return AsFarAsItPays(options.round_ms, options.node_ms, WORTH)
+    start = AsFarAsItPays(options.round_ms, options.node_ms, WORTH)
+    return PaysAsMeasured(start) if options.measure else start
 
 
 EXPLAIN = Explanation(
@@ -35,7 +40,7 @@ EXPLAIN = Explanation(
         Note(
             WORTH, "worth", "number",
             "the tokens per ms that it was expected to add, over those of the round without it, at "
-            "{round_ms} ms a round and {node_ms} ms a node; from 1 on it pays",
+            "{round_ms} ms a round and {node_ms} ms a node, or as measured; from 1 on it pays",
         ),
     ),
 )  # fmt: skip

@@ -9,32 +9,25 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
-from core import ASSETS
 from core.errors import UserError
 from core.files import sha256
 from core.methods.method import DrafterInfo, lazy
-from core.methods.registry import find_drafter
-from core.models import checkpoint, embedded
+from core.methods.registry import find_drafter, shipped
+from core.models import checkpoint
 from core.models.hub import WEIGHTS, Source
 from core.models.language import Language
-
-
-def shipped(kind: str, target: str) -> Path | None:
-    """The checkpoint of this kind that ships for the target of this name, if one does."""
-    if target != embedded.NAME:  # other names are paths and hub ids: never joined to ours
-        return None
-    folder = ASSETS / "models" / target / kind
-    return folder if (folder / "config.json").is_file() else None
 
 
 def drafter_folder(kind: str, language: Language, folder: Path | None) -> Path:
     """``folder``, or the shipped one. Raises UserError when there is none."""
     folder = folder or shipped(kind, language.name)
     if folder is None:
-        raise UserError(
-            f"no {kind} drafter ships for {language.name!r}: name a checkpoint with --drafter"
-        )
+        raise none_ships(kind, language.name)
     return folder
+
+
+def none_ships(kind: str, target: str) -> UserError:
+    return UserError(f"no {kind} drafter ships for {target!r}: name a checkpoint with --drafter")
 
 
 def check(kind: str, source: Source, name: str, target: PreTrainedConfig) -> None:

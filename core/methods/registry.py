@@ -11,6 +11,7 @@ import runpy
 from functools import cache, lru_cache
 from pathlib import Path
 
+from core import ASSETS
 from core.errors import UserError
 from core.methods.method import (
     BuilderInfo,
@@ -20,7 +21,8 @@ from core.methods.method import (
     find_drafter,
     lazy,
 )
-from core.methods.names import BUILDERS, DRAFTERS, METHODS
+from core.methods.names import BUILDERS, DEFAULT, DRAFTERS, METHODS
+from core.models import presets
 from core.models.presets import Preset
 
 
@@ -54,6 +56,31 @@ def built_in(name: str) -> Method | None:
 def listed() -> dict[str, Method]:
     """Every listed method by name."""
     return {name: _listed(name) for name in METHODS}
+
+
+def shipped(kind: str, target: str) -> Path | None:
+    """The checkpoint of this kind that ships for the target of this name, if one does."""
+    from core.models.embedded import NAME  # it loads libraries: only here
+
+    if target != NAME:  # other names are paths and hub ids: never joined to ours
+        return None
+    folder = ASSETS / "models" / target / kind
+    return folder if (folder / "config.json").is_file() else None
+
+
+def runnable(model: str, drafter: object = None) -> tuple[str, ...]:
+    """The listed methods whose drafter needs no weights, or has some for this model: named by
+    ``drafter``, by the model's preset, or shipped. The default one is among them: without it there
+    is little to run. Raises UserError as ``presets.find``."""
+    named = presets.find(model).drafters
+
+    def has(info: DrafterInfo | None) -> bool:
+        if info is None or info.checkpoint is None or drafter is not None:
+            return True
+        return info.name in named or shipped(info.name, model) is not None
+
+    every = listed().items()
+    return tuple(name for name, each in every if name == DEFAULT or has(each.drafter_info))
 
 
 @cache

@@ -246,9 +246,9 @@ class Form(Generic[C, Model]):
         beside = {name: state.pop(name, None) for name in self.beside}
         state = {self.rename(name): tensor for name, tensor in state.items()}
         model = fill(model, state, folder).to(device=device, dtype=dtype).eval()
-        if "lm_head.weight" not in beside:
-            return WithHead(model)
         config: Any = model.config
+        if "lm_head.weight" not in beside or not hasattr(config, "draft_vocab_size"):
+            return WithHead(model)  # a head that may stand there is a copy of the target's
         head, rows = beside["lm_head.weight"], config.draft_vocab_size
         if head is not None:
             if head.shape != (rows, config.hidden_size):

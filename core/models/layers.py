@@ -30,6 +30,7 @@ class Shape:
     inputs   width of attention's input: h, or 2h for an embedding beside a feature
     qk_norm  whether queries and keys are normed per head (Qwen3) or not (Llama)
     causal   whether the rows of a block see only the rows before them
+    window   how far a row sees: tokens behind it, itself included, and as many ahead; 0: everything
     """
 
     hidden: int
@@ -42,9 +43,10 @@ class Shape:
     bias: bool = False
     qk_norm: bool = True
     causal: bool = False
+    window: int = 0
 
     @staticmethod
-    def of(config: Any, inputs: int, **more: bool) -> Shape:
+    def of(config: Any, inputs: int, **more: Any) -> Shape:
         """From a drafter's config; the fields have the same names in every kind."""
         return Shape(
             hidden=config.hidden_size,
@@ -210,16 +212,22 @@ class Attention(nn.Module):
     ) -> Tensor:
         """Attention of x [A, b, inputs] over the context and its own blocks → [A, b, h].
 
-        ``visible`` bool [A, T] says which context rows a block sees; None: all of them.
+        ``visible`` bool [A, T], or [A, b, T] for each row: which context rows it sees; None: all.
         """
         blocks, size, inputs = x.shape
         flat = x.reshape(-1, inputs)
         own = self.keys_values(flat, rotary)
-        later = None
-        if self.shape.causal:
-            later = torch.ones(size, size, dtype=torch.bool, device=x.device).triu(1)
-        queries = self.queries(flat, rotary)
-        return self.attend(queries.unflatten(0, (blocks, size)), context, own, visible, later)
+        queries = self.queries(flat, rotary).unflatten(0, (blocks, size))
+        return self.attend(queries, context, own, visible, self._hidden(size, x.device))
+
+    def _hidden(self, size: int, device: torch.device) -> Tensor | None:
+        """Which rows of its own block a row does not see, bool [b, b]; None: it sees them all."""
+        if not self.shape.causal and not 0 < self.shape.window < size:
+            return None
+        row = torch.arange(size, device=device)
+        ahead = row[None] - row[:, None]
+        far = ahead.abs() >= (self.shape.window or size)
+        return far | (ahead > 0) if self.shape.causal else far
 
     def attend(
         self,
@@ -232,7 +240,7 @@ class Attention(nn.Module):
         """Attention of queries [A, b, H, D] over the context and the rows near each block.
 
         near     n rows of each block, [G, A·n, D]; its own (n = b), or others too
-        visible  bool [A, T], which context rows a block sees; None: all of them
+        visible  bool [A, T] or [A, b, T], which context rows a block or a row sees; None: all
         hidden   bool [b, n], which near rows a row does not see; None: it sees all of them
         """
         blocks, size = queries.shape[:2]
@@ -246,7 +254,8 @@ class Attention(nn.Module):
         far = q.reshape(groups, -1, width) @ context.keys.transpose(1, 2)
         far = far.view(groups, blocks, share * size, length)
         if visible is not None:
-            far = far.masked_fill(~visible[None, :, None], torch.finfo(far.dtype).min)
+            seen = visible[:, None] if visible.ndim == 2 else visible.repeat(1, share, 1)
+            far = far.masked_fill(~seen, torch.finfo(far.dtype).min)
         close = q @ near_k.transpose(2, 3)
         if hidden is not None:
             close = close.masked_fill(hidden.repeat(share, 1), torch.finfo(close.dtype).min)

@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from playwright.sync_api import Dialog, Locator, Page, Request, expect
+from playwright.sync_api import Dialog, Locator, Page, Request, Route, expect
+
+from app.page_files import WEB
 
 if TYPE_CHECKING:
     from gradio import Blocks
@@ -20,7 +22,32 @@ if TYPE_CHECKING:
 PROMPT, NODE = "#ds-prompt textarea", ".ds-node"
 expect.set_options(timeout=15_000)
 
+MODULES = "http://modules.test/"  # nothing is asked there: `with_modules` answers
+
 Open = Callable[..., Page]
+
+
+def with_modules(page: Page, at: str = "", style: str = "") -> Page:
+    """An empty page that can import the view's modules from ``/web/``, without any studio."""
+
+    def answer(route: Route) -> None:
+        name = route.request.url.partition("/web/")[2]
+        body = (WEB / name).read_text("utf-8") if name else f"<style>{style}</style><main></main>"
+        kind = "text/javascript" if name else "text/html; charset=utf-8"
+        route.fulfill(body=body, content_type=kind)
+
+    page.route(f"{MODULES}**", answer)
+    page.goto(MODULES + at)
+    return page
+
+
+def from_menu(place: Page | Locator, name: str, at: int = 0) -> Locator:
+    """A button behind a "⋯", which is opened if it is not."""
+    made = place.get_by_role("button", name=name, include_hidden=True).nth(at)
+    menu = made.locator("xpath=ancestor::details[1]")
+    if menu.get_attribute("open") is None:
+        menu.locator("summary").click()
+    return made
 
 
 def watch(page: Page, faults: list[str], is_own: Callable[[str], bool]) -> Page:
@@ -81,8 +108,17 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def open_form(page: Page, prefix: str = "ds") -> None:
+    """All settings of a form, below its bar."""
+    panel = page.locator(f"#{prefix}-panel")
+    if "open" not in (panel.get_attribute("class") or "").split():
+        page.locator(f"#{prefix}-open-settings").click()
+    expect(page.locator(f"#{prefix}-settings")).to_be_visible()
+
+
 def run(page: Page, prompt: str, budget: int = 64, wait: str = "done") -> None:
     page.locator(PROMPT).fill(prompt)
+    open_form(page)
     page.locator("#ds-budget label", has_text=re.compile(rf"^\s*{budget}\s*$")).click()
     page.locator("#ds-start").click()
     expect(state(page)).to_have_attribute("data-state", wait)
@@ -90,6 +126,7 @@ def run(page: Page, prompt: str, budget: int = 64, wait: str = "done") -> None:
 
 def choose(page: Page, title: str) -> None:
     """A method by its title; its options have come when the inputs are there."""
+    open_form(page)
     page.locator("#ds-method label", has_text=re.compile(rf"^\s*{title}\s*$")).click()
 
 
@@ -107,6 +144,7 @@ def tab(page: Page, name: str) -> None:
 def compare(page: Page, prompt: str, *titles: str, wait: str = "done") -> None:
     """Methods on one prompt, in the tab Compare, until all are done."""
     tab(page, "compare")
+    open_form(page, "ds-c")
     for letter, title in zip("abcd", (*titles, "none", "none")[:4], strict=False):
         pick(page, f"#ds-slot-{letter}", title)
     page.locator("#ds-c-prompt textarea").fill(prompt)
@@ -131,6 +169,8 @@ def at_round(number: int) -> re.Pattern[str]:
 
 
 def open_file(page: Page, path: Path, button: str = "#ds-open") -> None:
+    if button in ("#ds-open", "#ds-c-open"):
+        open_form(page, button[1:].removesuffix("-open"))
     with page.expect_file_chooser() as chosen:
         page.locator(button).click()
     chosen.value.set_files(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from analysis.tables import COVERAGE
 from app.studio.runs import Runs
 from core import ASSETS
 from core.traces.reader import read_trace
-from tests.browser.steps import Open, at_round, open_file, serving, tab, title
+from tests.browser.steps import Open, at_round, from_menu, open_file, serving, tab, title
 from tests.fakes import FakeEngine
 
 SCOPE = "#ds-k-scope"
@@ -37,6 +38,12 @@ def figure(page: Page, name: str):
     return page.locator(f"{SCOPE} figure", has=page.get_by_role("img", name=name, exact=True))
 
 
+def choose_four(page: Page) -> None:
+    """All four methods of an example, from the shelf, which is closed at first."""
+    page.locator(f"{SCOPE} .ds-fold-runs > summary").click()
+    page.locator(f"{SCOPE} .ds-shelf").nth(1).get_by_text("All 4").first.click()
+
+
 def test_it_opens_with_an_example_s_numbers(visit: Open):
     page = visit()
     begin(page)
@@ -47,6 +54,9 @@ def test_it_opens_with_an_example_s_numbers(visit: Open):
     expect(figure(page, "TVD by depth").locator(".mark")).to_have_count(8)  # and one in the legend
     wide = figure(page, "Top-K coverage by K")
     expect(wide.locator(".ds-plot .mark")).to_have_count(16)
+    findings = page.locator(f"{SCOPE} .ds-findings li")
+    expect(findings.first).to_contain_text("21 of 26 walks ended by budget")
+    assert all(re.search(r"\d", words) for words in findings.all_inner_texts())
     for made in page.locator(f"{SCOPE} .ds-below figure").all():
         expect(made.locator(".ds-says")).not_to_be_empty()
 
@@ -54,9 +64,7 @@ def test_it_opens_with_an_example_s_numbers(visit: Open):
 def test_other_runs_take_the_example_s_place(visit: Open):
     page = visit()
     begin(page)
-    page.get_by_role("region", name="Code").get_by_role("button", name="All 4").or_(
-        page.locator(f"{SCOPE} .ds-shelf").nth(1).get_by_text("All 4")
-    ).first.click()
+    choose_four(page)
     expect(runs(page)).to_have_count(4)
     expect(figure(page, "TVD by depth").locator(".ds-plot .ds-series")).to_have_count(4)
     page.get_by_role("button", name="Leave D out").click()
@@ -76,13 +84,13 @@ def test_a_late_answer_is_no_other_run_s(visit: Open):
 
     page.route("**/component_server/**", asked)
     with page.expect_request(lambda request: '"calibrate"' in (request.post_data or "")):
-        page.locator(f"{SCOPE} .ds-shelf").nth(1).get_by_text("All 4").first.click()
+        choose_four(page)
     page.get_by_role("button", name="Leave A out").click()
     expect(runs(page)).to_have_count(3)
     right = runs(page).all_inner_texts()
     with page.expect_response(lambda answer: '"calibrate"' in (answer.request.post_data or "")):
         held[0].continue_()
-    figure(page, "Acceptance by depth").get_by_role("button", name="As a table").click()
+    from_menu(figure(page, "Acceptance by depth"), "As a table").click()
     assert runs(page).all_inner_texts() == right
     expect(page.locator(f"{SCOPE} [role=status]", has_text="measuring")).to_be_hidden()
 
@@ -94,7 +102,7 @@ def test_a_run_that_is_gone_leaves_the_others_their_numbers(browser: Browser):
         page.goto(address)
         expect(page.locator(".ds-scope")).to_be_visible()
         begin(page)
-        page.locator(f"{SCOPE} .ds-shelf").nth(1).get_by_text("All 4").first.click()
+        choose_four(page)
         expect(runs(page)).to_have_count(4)
         names = [row.split()[1] for row in runs(page).all_inner_texts()]
         tickets = list(served._runs)  # the example, then the four
@@ -110,7 +118,7 @@ def test_what_could_not_be_saved_is_said_beside_its_button(visit: Open):
     page = visit()
     begin(page)
     made = figure(page, "Acceptance by depth")
-    png = made.get_by_role("button", name="Save the figure Acceptance by depth as PNG")
+    png = from_menu(made, "Save the figure Acceptance by depth as PNG")
     page.evaluate(
         "() => { window.toBlob = HTMLCanvasElement.prototype.toBlob;"
         " HTMLCanvasElement.prototype.toBlob = (done) => done(null); }"
@@ -118,7 +126,7 @@ def test_what_could_not_be_saved_is_said_beside_its_button(visit: Open):
     png.click()
     expect(made.get_by_role("alert")).to_have_text("not saved: no picture")
     page.route("**/*", lambda route: route.abort())
-    made.get_by_role("button", name="Save the numbers as Parquet").click()
+    from_menu(made, "Save the numbers as Parquet").click()
     expect(made.get_by_role("alert").nth(1)).to_have_text("not saved: the server did not answer")
     page.evaluate("() => { HTMLCanvasElement.prototype.toBlob = window.toBlob; }")
     with page.expect_download() as saved:
@@ -133,6 +141,9 @@ def test_a_cause_of_death_leads_to_its_round(visit: Open):
     page.locator(f"{SCOPE} .ds-part[role=button]").first.press("Enter")
     # a group: an image's parts would be hidden from screen readers
     expect(page.get_by_role("group", name="Why the walk ended", exact=True)).to_be_visible()
+    drafted = page.locator(f"{SCOPE} figure", has_text="What became of drafted nodes")
+    expect(drafted.locator(".ds-plot-key")).to_contain_text("rejected: the wanted token was pruned")
+    expect(drafted.locator(".ds-plot-key")).not_to_contain_text("not drafted")
     example = page.locator(f"{SCOPE} .ds-finds button").first
     number = int(example.inner_text().split()[1])
     example.press("Enter")
@@ -144,12 +155,12 @@ def test_the_numbers_can_be_taken_away(visit: Open):
     begin(page)
     made = figure(page, "Acceptance by depth")
     with page.expect_download() as saved:
-        made.get_by_role("button", name="Save the numbers as Parquet").click()
+        from_menu(made, "Save the numbers as Parquet").click()
     table = pd.read_parquet(io.BytesIO(Path(saved.value.path()).read_bytes()))
-    assert list(table.columns) == ["series", "depth", "accepted", "low", "high"]
+    assert list(table.columns) == ["series", "depth", "accepted", "low", "high", "n"]
     assert table["accepted"].between(table["low"], table["high"]).all()
     with page.expect_download() as saved:
-        made.get_by_role("button", name="Save the numbers:").click()
+        from_menu(made, "Save the numbers:").click()
     assert len(pd.read_csv(saved.value.path())) == len(table)
     for name, column in (
         ("The runs in numbers", "tau"),

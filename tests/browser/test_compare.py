@@ -14,7 +14,6 @@ import pytest
 pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from app.page_files import WEB
 from app.studio.runs import Runs
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
@@ -29,12 +28,14 @@ from tests.browser.steps import (
     state,
     tab,
     title,
+    with_modules,
 )
 from tests.fakes import FakeEngine, make_header, make_run
 
 pytestmark = pytest.mark.browser
 
-ALIGN = WEB / "align.js"
+ALIGN = """const { beginnings, contrasts, extent, laid, nextOf, partsAt, roundAt, twin } =
+  await import("/web/align.js");"""
 
 
 # ── the alignment ────────────────────────────────────────────────────────────────────────────────
@@ -42,7 +43,7 @@ ALIGN = WEB / "align.js"
 
 @pytest.fixture(scope="module")
 def blank(browser: Browser) -> Page:
-    return browser.new_page()
+    return with_modules(browser.new_page())
 
 
 def aligned(page: Page, expression: str, **rounds: list[str]) -> Any:
@@ -57,7 +58,7 @@ def aligned(page: Page, expression: str, **rounds: list[str]) -> Any:
         for name, texts in rounds.items()
     }
     names = "".join(f"const {name} = laid({json.dumps(value)});" for name, value in made.items())
-    return page.evaluate(f"() => {{ {ALIGN.read_text()}\n{names} return {expression}; }}")
+    return page.evaluate(f"async () => {{ {ALIGN}\n{names} return {expression}; }}")
 
 
 def test_a_place_is_covered_by_one_round(blank: Page):
@@ -115,7 +116,7 @@ def test_the_same_node_in_another_tree(blank: Page):
     first = made([-1, 0, 1, 2, 1, 3], [0, 1, 2, 3, 9, 4], [5, 5], [["P", "p", 0], ["a", "a", 1], ["b", "a", 2], ["c", "a", 3], ["d", "a", 5], ["e", "b", -1]])  # fmt: skip # noqa: E501
     early = made([-1, 0], [0, 1], [1, 2], [["P", "p", 0], ["a", "a", 1], ["b", "b", -1]])
     late = made([-1, 0, 0, 1], [2, 3, 8, 4], [3, 7], [["c", "a", 1], ["d", "a", 3], ["g", "b", -1]])
-    code = f"""() => {{ {ALIGN.read_text()}
+    code = f"""async () => {{ {ALIGN}
       const side = (rounds, at) => ({{ rounds, at, tokens: laid(rounds) }});
       const A = side([{json.dumps(first)}], 0), B = side({json.dumps([early, late])}, 1);
       return [[0, 1, 2, 3, 4, 5, -1].map((row) => twin(A, row, B)),

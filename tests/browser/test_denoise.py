@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, Download, Locator, Page, expect
 from app.studio.runs import Runs
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
-from tests.browser.steps import Open, open_file, serving, state, tab
+from tests.browser.steps import Open, from_menu, open_file, serving, state, tab
 from tests.denoise_fakes import DenoiseEngine, traces
 from tests.fakes import make_header, make_run
 
@@ -171,27 +171,27 @@ def test_the_calibrated_graph_and_a_call_s_and_the_grids_are_files(page: Page):
     expect(boxes).to_have_count(11)
     page.locator("#dn-graph-node-4").click()
     expect(page.locator(".dn-draft")).to_contain_text("Drafted in")
-    made = taken(page, named(page, "Save the draft graph as DOT"))
+    made = taken(page, from_menu(page, "Save the draft graph as DOT"))
     assert made.suggested_filename == "draftscope-calibrated-graph.dot"
     text = Path(made.path()).read_text()
     assert text.startswith('digraph "calibrated graph"') and text.count("->") >= 10
     svg = ElementTree.fromstring(
-        Path(taken(page, named(page, "Save the draft graph as SVG")).path()).read_bytes()
+        Path(taken(page, from_menu(page, "Save the draft graph as SVG")).path()).read_bytes()
     )
     assert svg.tag == SVG + "svg" and "c₁₁ c₂₁" in "".join(svg.itertext())
     named(page, "Drafts").click()
     expect(page.locator(".dn-graph h2")).to_contain_text("Call 1")
     page.keyboard.press("End")
-    made = taken(page, named(page, "Save the draft graph as DOT"))
+    made = taken(page, from_menu(page, "Save the draft graph as DOT"))
     assert made.suggested_filename.endswith(".dot") and "digraph" in Path(made.path()).read_text()
-    made = taken(page, named(page, "Save the draft graph as SVG"))
+    made = taken(page, from_menu(page, "Save the draft graph as SVG"))
     assert ElementTree.fromstring(Path(made.path()).read_bytes()).tag == SVG + "svg"
     for grid, name in enumerate(("plain", "spiffy")):
-        made = taken(page, named(page, "Save this grid as SVG").nth(grid))
+        made = taken(page, from_menu(page, "Save this grid as SVG", grid))
         assert made.suggested_filename == f"draftscope-block-{name}.svg"
-        made = taken(page, named(page, "Save this grid as PNG").nth(grid))
+        made = taken(page, from_menu(page, "Save this grid as PNG", grid))
         assert Path(made.path()).read_bytes().startswith(b"\x89PNG")
-    made = taken(page, named(page, "Save the draft graph as PNG"))
+    made = taken(page, from_menu(page, "Save the draft graph as PNG"))
     assert Path(made.path()).read_bytes().startswith(b"\x89PNG")
     made = taken(page, named(page, "Save Spiffy trace"))
     lines = gzip.decompress(Path(made.path()).read_bytes()).splitlines()

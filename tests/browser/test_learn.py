@@ -15,15 +15,15 @@ pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Page, expect
 
 from app.learn.course import course
-from app.page_files import STUDIO, css, script
-from tests.browser.steps import Open, watch
+from app.page_files import LEARN_STYLES, css
+from tests.browser.steps import MODULES, Open, from_menu, watch, with_modules
 
 pytestmark = pytest.mark.browser
 
-OWN = ("http://learn.test/", "data:", "blob:")
+OWN = (MODULES, "data:", "blob:")
 START = """async (course) => {
   const given = { element: document.querySelector("main"), server: { course: async () => course } };
-  window.learn = await window.draftscope.learn(given);
+  window.learn = await (await import("/web/mounts.js")).MOUNTS.learn(given);
 }"""
 
 
@@ -37,18 +37,14 @@ def learn(browser: Browser, lessons: dict[str, Any]) -> Iterator[Open]:
     """Opens the course on a page of its own; afterwards nothing may have gone wrong in it."""
     faults: list[str] = []
     contexts = []
-    code = script(STUDIO)
-    page_text = f"<!doctype html><style>{css(('learn.css',))}</style><main></main><script>"
+    style = css(LEARN_STYLES)
 
     def open_course(hash_: str = "", own: dict[str, Any] | None = None, **options: Any) -> Page:
         options.setdefault("viewport", {"width": 1400, "height": 900})
         context = browser.new_context(**options)
         contexts.append(context)
         page = watch(context.new_page(), faults, lambda url: url.startswith(OWN))
-        page.route("**/*", lambda route: route.fulfill(
-            body=page_text + code + "</script>", content_type="text/html; charset=utf-8"
-        ))  # fmt: skip
-        page.goto("http://learn.test/" + hash_)
+        with_modules(page, hash_, style)
         page.evaluate(START, own or lessons)
         return page
 
@@ -82,12 +78,12 @@ def test_arrows_step_through_chapters_and_the_address_follows(learn: Open):
     page.keyboard.press("ArrowLeft")
     expect(page.locator(".ds-question")).to_be_visible()
     page.keyboard.press("9")
-    expect(page.locator(".ds-chapter[aria-current=true]")).to_contain_text("Spiffy")
-    page.keyboard.press("0")
-    expect(page.locator(".ds-chapter[aria-current=true]")).to_contain_text("Measured")
-    page.keyboard.press("Shift+PageUp")
-    page.keyboard.press("Shift+PageUp")
     expect(page.locator(".ds-chapter[aria-current=true]")).to_contain_text("Two scores")
+    page.keyboard.press("0")
+    expect(page.locator(".ds-chapter[aria-current=true]")).to_contain_text("Spiffy")
+    page.keyboard.press("Shift+PageUp")
+    page.keyboard.press("Shift+PageUp")
+    expect(page.locator(".ds-chapter[aria-current=true]")).to_contain_text("Whole path")
     page.keyboard.press("PageDown")  # what a presenter's clicker sends
     assert page.url.endswith("#learn=8.2")
     page.keyboard.press("PageUp")
@@ -272,7 +268,7 @@ CUT = """async () => {
   const parts = [".ds-lesson-text", ".ds-lesson-side", ".ds-chapters", ".ds-side-figure .label"];
   const cut = (e) => e.scrollHeight > e.clientHeight + 1 || e.scrollWidth > e.clientWidth + 1;
   const out = [];
-  for (let chapter = 1; chapter <= 10; chapter++) for (let step = 1; step <= 99; step++) {
+  for (let chapter = 1; chapter <= 11; chapter++) for (let step = 1; step <= 99; step++) {
     const hash = window.location.hash = `#learn=${chapter}.${step}`;
     await drawn();
     if (window.location.hash !== hash) break;
@@ -296,8 +292,9 @@ def test_no_step_is_cut_off_on_a_projector(visit: Open, width: int, height: int)
 
 
 def test_measurements_are_figures_with_a_table_and_a_file(learn: Open, lessons: dict[str, Any]):
-    page, steps = learn("#learn=1.1"), lessons["chapters"][9]["steps"]
+    page, steps = learn("#learn=1.1"), lessons["chapters"][10]["steps"]
     page.keyboard.press("0")
+    page.keyboard.press("Shift+PageDown")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")  # of a tree that is not in sight
     expect(page.locator(".ds-lesson-note")).to_be_empty()
@@ -306,12 +303,12 @@ def test_measurements_are_figures_with_a_table_and_a_file(learn: Open, lessons: 
     expect(figure.locator("h3")).to_have_text(drawn["title"])
     expect(figure.locator(".ds-series .mark")).to_have_count(3 * 3 + 3)  # and the legend's
     expect(figure.locator(".tick", has_text=re.compile("^(math|code|chat)$"))).to_have_count(3)
-    figure.get_by_role("button", name="As a table").click()
+    from_menu(figure, "As a table").click()
     first = figure.locator("tbody tr").first
     expect(first.locator("th")).to_have_text("math")
     expect(first.locator("td").first).to_contain_text(f"{drawn['series'][0]['points'][0]['y']:.2f}")
     with page.expect_download() as saved:
-        figure.get_by_role("button", name="Save the numbers").click()
+        from_menu(figure, "Save the numbers").click()
     text = Path(saved.value.path()).read_text("utf-8")
     assert text.count("\n") == 10 and "TreeFlash,chat," in text
     page.keyboard.press("9")
@@ -321,7 +318,7 @@ def test_measurements_are_figures_with_a_table_and_a_file(learn: Open, lessons: 
 
 def test_a_link_to_a_tab_that_a_narrow_window_keeps_in_a_menu(visit: Open, address: str):
     page = visit(viewport={"width": 390, "height": 800})
-    page.goto(address + "#learn=10.1")
+    page.goto(address + "#learn=11.1")
     page.reload()
     expect(page.locator(".ds-lesson-title")).to_have_text("What the shipped drafters reach")
 

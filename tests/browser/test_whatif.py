@@ -13,9 +13,8 @@ pytest.importorskip("playwright")
 
 from playwright.sync_api import Browser, Page, Route, expect
 
-from app.page_files import STUDIO, script
 from app.view.rounds import round_view
-from tests.browser.steps import NODE, Open, open_file, tab
+from tests.browser.steps import NODE, Open, from_menu, open_file, tab, with_modules
 from tests.fakes import make_round
 
 SCOPE = "#ds-w-scope"
@@ -45,6 +44,8 @@ def tiles(page: Page):
 def test_a_text_is_open_at_once_and_sliders_answer(shown: Page):
     expect(shown.locator(f"{SCOPE} .ds-exact")).to_contain_text("exact for this text")
     expect(shown.locator(f"{SCOPE} {NODE}.root")).to_have_count(1)
+    texts = shown.get_by_label("Collected text", exact=True).and_(shown.locator("select"))
+    expect(texts.locator("option")).to_have_text(["fibonacci", "train journey", "walk in the rain"])
     budget = shown.get_by_role("slider", name="draft budget B")
     before = tiles(shown).first.inner_text()
     budget.focus()
@@ -153,7 +154,7 @@ def test_a_result_of_cost_takes_the_estimate_s_place(shown: Page, tmp_path: Path
 
 def test_what_comes_later_moves_no_button(visit: Open):
     page = visit()
-    saves = page.locator(SCOPE).get_by_role("button", name="Save this tree as SVG")
+    saves = page.locator(SCOPE).get_by_role("button", name="Fit the whole tree")
     best = page.locator(f"{SCOPE} .ds-best")
     held: list[Route] = []  # the curve comes when it is let in
 
@@ -173,17 +174,17 @@ def test_what_comes_later_moves_no_button(visit: Open):
     assert saves.bounding_box() == before
 
 
-FAKE = """(round) => {
+FAKE = """async (round) => {
   const texts = { one: "the first text", two: "the second text" }, held = (window.held = []);
   const methods = [{ name: "ddtree", title: "DDTree", budget: 16, knobs: [] }];
   const told = (budget) => ({ budget, tau: 2, rounds: 2, lengths: [2, 2], tokens: 5, exact: true, note: "" });
   const late = (name, answer) => (window.late === name ? new Promise((done) => held.push(() => done(answer))) : answer);
-  window.draftscope.whatif({
+  (await import("/web/mounts.js")).MOUNTS.whatif({
     element: document.querySelector("main"), props: {}, watch: () => {},
     server: {
       files: async () => ({ files: Object.keys(texts).map((name) => ({ name, title: name })) }),
       about: async ({ file }) => late(file, { model: "fake", prompt: texts[file], text: ["a", "b", "c", "d", "e"], methods }),
-      simulate: async ({ budget }) => ({ ...told(budget), round, starts: [0, 2] }),
+      simulate: async ({ budget }) => late("simulate", { ...told(budget), round, starts: [0, 2] }),
       curve: async () => ({ points: [told(1), told(16)], cost: null }),
     },
   });
@@ -191,8 +192,7 @@ FAKE = """(round) => {
 
 
 def test_an_opened_text_takes_the_other_s_curves_away(browser: Browser):
-    page = browser.new_page()
-    page.set_content(f"<main></main><script>{script(STUDIO)}</script>")
+    page = with_modules(browser.new_page())
     page.evaluate(FAKE, round_view(make_round(), first=True))
     forget = page.get_by_role("button", name="Forget kept curves")
     page.get_by_role("button", name="All methods").click()
@@ -211,17 +211,34 @@ def test_an_opened_text_takes_the_other_s_curves_away(browser: Browser):
     page.close()
 
 
+def test_an_old_answer_is_dim_until_the_new_one_is_there(browser: Browser):
+    page = with_modules(browser.new_page())
+    page.evaluate(FAKE, round_view(make_round(), first=True))
+    body, stale = page.locator(".ds-below"), re.compile("ds-stale")
+    expect(page.locator(".ds-exact")).to_contain_text("✓ exact")
+    expect(body).not_to_have_class(stale)
+    page.evaluate("window.late = 'simulate'")
+    page.get_by_role("slider", name="draft budget B").press("ArrowRight")
+    page.wait_for_function("window.held.length === 1")
+    expect(body).to_have_class(stale)
+    expect(body).to_have_attribute("aria-busy", "true")
+    page.evaluate("window.late = null; window.held[0]()")
+    expect(body).not_to_have_class(stale)
+    expect(body).to_have_attribute("aria-busy", "false")
+    page.close()
+
+
 def test_the_simulated_draft_is_a_picture_and_a_graph(shown: Page):
     for form, sign in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
         with shown.expect_download() as saved:
-            shown.locator(SCOPE).get_by_role("button", name=f"Save this tree as {form}").click()
+            from_menu(shown.locator(SCOPE), f"Save this tree as {form}").click()
         assert Path(saved.value.path()).read_bytes().startswith(sign)
     for form, sign in (("dot", "digraph"), ("graphml", "graphml")):
         with shown.expect_download() as saved:
-            shown.locator(SCOPE).get_by_role("button", name=f"Save this draft as {form}").click()
+            from_menu(shown.locator(SCOPE), f"Save this draft as {form}").click()
         assert saved.value.suggested_filename == f"draftscope-ddtree-round-1.{form}"
         assert sign in Path(saved.value.path()).read_text()
     shown.route("**/component_server/**", lambda route: route.abort())
-    shown.locator(SCOPE).get_by_role("button", name="Save this draft as dot").click()
+    from_menu(shown.locator(SCOPE), "Save this draft as dot").click()
     beside = shown.locator(f"{SCOPE} header [role=alert]")
     expect(beside).to_have_text("not saved: the server did not answer")

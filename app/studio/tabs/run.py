@@ -1,5 +1,5 @@
 """Run: one method on one prompt, live, or a trace replayed. Compare: two to four side by side by
-the place in the text. Both are a form at the left and the same view beside it."""
+the place in the text. Both are a form in a bar and the same view below it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ import gradio as gr
 
 from app.studio.components import (
     QUIET,
+    FormPlaces,
     Studio,
     connect_stop,
     connect_upload,
-    form_beside_view,
+    form_above_view,
     open_traces,
     value_or_sentence,
     view,
 )
 from app.studio.forms import RunForm, compare_form, run_form
 from app.studio.methods import Methods
+
+MakeForm = Callable[[Methods, FormPlaces], RunForm]
 
 
 def build(studio: Studio) -> None:
@@ -31,13 +34,17 @@ def build_compare(studio: Studio) -> None:
 
 
 def _build(
-    studio: Studio, name: str, prefix: str, make_form: Callable[[Methods], RunForm], *, shows: str
+    studio: Studio,
+    name: str,
+    prefix: str,
+    make_form: Callable[[Methods, FormPlaces], RunForm],
+    *,
+    shows: str,
 ) -> None:
     """``shows``: what uploaded traces are to the view."""
-    with form_beside_view(prefix) as (left, right):
-        with left:
-            form = make_form(studio.methods)
-        with right:
+    with form_above_view(prefix) as places:
+        form = make_form(studio.methods, places)
+        with places.view:
             shown = view(name, f"{prefix}-scope", studio.routes.of_runs())
 
     def submit(values: dict[Any, Any]) -> Any:

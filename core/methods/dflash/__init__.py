@@ -1,7 +1,8 @@
 """DFlash (arXiv 2602.06036): one pass of a block-diffusion drafter; its argmax chain is verified.
 
 Light. ``model`` is the network and its checkpoint form, ``drafter`` the network at work,
-``training`` how it is trained.
+``training`` how it is trained. ``before`` is for drafters on the same block whose q depends on the
+token before.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from core.methods.method import Checkpoint, DrafterInfo, Method, temperature_of_q
+
+CONFIDENCE = "confidence"  # a note: log of what a drafter gives a place to be accepted
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,10 +14,13 @@ from core.drafting.work import DraftWork
 from core.methods.dflash import DFlashOptions
 from core.methods.dflash.model import FORM, DFlashModel
 from core.methods.loading import check_fits, drafter_folder
+from core.models.checkpoint import Form
 from core.models.cuda_graphs import CaptureError, DrafterInputs, PaddedDrafterPass
 from core.models.fast_layers import use_fast_layers
 from core.models.language import Language
 from core.models.layers import LayerContext
+
+Backbone = TypeVar("Backbone", bound=DFlashModel)
 
 
 def load(language: Language, folder: Path | None, options: DFlashOptions) -> DFlashDrafter:
@@ -24,11 +28,19 @@ def load(language: Language, folder: Path | None, options: DFlashOptions) -> DFl
 
     Raises UserError when there is none or it was made for another target.
     """
-    folder = drafter_folder("dflash", language, folder)
-    model = FORM.load_model(folder, language.model.dtype, language.device)
+    model = network("dflash", FORM, language, folder)
+    return DFlashDrafter(model, language.embedding, language.head, options.temperature)
+
+
+def network(
+    kind: str, form: Form[Any, Backbone], language: Language, folder: Path | None
+) -> Backbone:
+    """The network of a kind of drafters, at work on the target's device. Raises UserError."""
+    folder = drafter_folder(kind, language, folder)
+    model = form.load_model(folder, language.model.dtype, language.device)
     check_fits(folder, language, model.config.of_target)
     use_fast_layers(model, language.model.dtype, language.device)
-    return DFlashDrafter(model, language.embedding, language.head, options.temperature)
+    return model
 
 
 class DFlashDrafter:
@@ -73,7 +85,7 @@ class DFlashDrafter:
             head=self.head,
             rows=size,
             pairs=size * size,
-            scored=size - 1,
+            scored=self.max_depth,
         )
 
     def reset(self, capacity: int) -> None:
@@ -114,7 +126,7 @@ class DFlashDrafter:
         return (logits.float() / self.temperature).log_softmax(-1)
 
     def hidden(self, root: int) -> Tensor:
-        """The residual stream of the masked rows, [L, h]; takes in the waiting context first."""
+        """The residual stream [L, h] of the rows that predict; takes in the context that waits."""
         if self._padded and (rows := self._padded_hidden(root)) is not None:
             return rows
         self._project()
@@ -123,7 +135,7 @@ class DFlashDrafter:
         ids[0, 0] = root
         where = torch.arange(config.block_size, device=like.device)[None] + self._length
         seen = [layer.first(self._length) for layer in self._context]
-        return self.model(self.embedding(ids).to(like.dtype), where, seen)[0, 1:]
+        return self.model(self.embedding(ids).to(like.dtype), where, seen)[0, config.first_row :]
 
     def _padded_hidden(self, root: int) -> Tensor | None:
         """The same by a padded pass; None when this round's context does not fit one."""
@@ -157,7 +169,8 @@ class DFlashDrafter:
         columns = torch.arange(self._context[0].rows, device=length.device)
         block = self.embedding(inputs.ids[None]).to(inputs.features.dtype)
         where = (length + inputs.offsets)[None]
-        return self.model(block, where, self._context, (columns < length)[None])[0, 1:]
+        rows = self.model(block, where, self._context, (columns < length)[None])[0]
+        return rows[self.model.config.first_row :]
 
     def _taken(self) -> Tensor:
         """The waiting features [T, F·h], which wait no longer."""

@@ -10,9 +10,9 @@ b block size (L = b − 1 drafted depths), H query heads, G key/value heads, D h
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -31,12 +31,20 @@ from core.models.layers import (
     Shape,
 )
 
+FULL, SLIDING = "full_attention", "sliding_attention"  # kinds of layers
+# What some checkpoints do to embeddings and logits, and the values that do nothing.
+SCALES = {"input_embedding_scale": 1, "output_multiplier": 1, "final_logit_softcapping": 0}
 Embed = Callable[[Tensor], Tensor]  # token ids [...] → the target's embeddings [..., h]
 
 
 @dataclass(frozen=True)
 class DFlashConfig:
-    """The fields of a published ``config.json`` that decide the drafter's shape."""
+    """The fields of a published ``config.json`` that decide the drafter's shape.
+
+    sliding  which layers see a window; (): none
+    window   the tokens that a row of these layers sees, itself included
+    causal   whether a row sees only the rows before it in its block; None: in sliding layers
+    """
 
     hidden_size: int
     intermediate_size: int
@@ -49,16 +57,25 @@ class DFlashConfig:
     num_target_layers: int
     target_layer_ids: tuple[int, ...]
     mask_token_id: int
+    sliding: tuple[bool, ...] = ()
+    window: int = 0
+    causal: bool | None = None
     rms_norm_eps: float = 1e-6
     rope: Rope = PLAIN_ROPE
     attention_bias: bool = False
     max_position_embeddings: int = 40960
     extra: dict[str, Any] = field(default_factory=dict, compare=False)
+    architecture: ClassVar[str] = "DFlashDraftModel"
+
+    @property
+    def first_row(self) -> int:
+        """The first row of a block that predicts: not the root's own."""
+        return 1
 
     @property
     def max_depth(self) -> int:
         """L, the number of drafted depths."""
-        return self.block_size - 1
+        return self.block_size - self.first_row
 
     @property
     def of_target(self) -> dict[str, int]:
@@ -71,8 +88,14 @@ class DFlashConfig:
 
     @property
     def shape(self) -> Shape:
-        """The shape of its layers."""
+        """The sizes that its layers share."""
         return Shape.of(self, self.hidden_size, bias=self.attention_bias)
+
+    def layer_shape(self, layer: int) -> Shape:
+        """The shape of one layer, counted from 0."""
+        sliding = bool(self.sliding) and self.sliding[layer]
+        causal = sliding if self.causal is None else self.causal
+        return replace(self.shape, causal=causal, window=self.window if sliding else 0)
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> DFlashConfig:
@@ -81,8 +104,12 @@ class DFlashConfig:
         Raises UserError when a field that has no default is missing, or for a layer of another
         kind: it would draft, but not what it was trained to.
         """
-        inner = raw.get("dflash_config") or {}
-        _check_layers(raw, inner)
+        inner = {**raw, **(raw.get("dflash_config") or {})}
+        if (act := raw.get("hidden_act", "silu")) != "silu":
+            raise UserError(f"a DFlash drafter with the activation {act!r} is not supported")
+        for name, plain in SCALES.items():
+            if inner.get(name) not in (None, plain):
+                raise UserError(f"a DFlash drafter with {name} is not supported")
         try:
             heads, layers = raw["num_attention_heads"], raw["num_hidden_layers"]
             of_target = raw["num_target_layers"]
@@ -94,12 +121,13 @@ class DFlashConfig:
                 num_key_value_heads=raw.get("num_key_value_heads") or heads,
                 head_dim=raw.get("head_dim") or raw["hidden_size"] // heads,
                 vocab_size=raw["vocab_size"],
-                block_size=raw["block_size"],
+                block_size=inner["block_size"],
                 num_target_layers=of_target,
                 target_layer_ids=tuple(
                     inner.get("target_layer_ids") or default_layer_ids(of_target, layers)
                 ),
                 mask_token_id=inner["mask_token_id"],
+                **_attention(inner, layers),
                 rms_norm_eps=raw.get("rms_norm_eps", 1e-6),
                 rope=Rope.of(raw),
                 attention_bias=raw.get("attention_bias", False),
@@ -112,18 +140,22 @@ class DFlashConfig:
         """The published form: a Qwen3 config with DFlash's own fields."""
         plain = asdict(self)
         extra, _ = plain.pop("extra"), plain.pop("rope")
+        sliding = plain.pop("sliding") or (False,) * self.num_hidden_layers
+        window, causal = plain.pop("window"), plain.pop("causal")
         inner = {
             "target_layer_ids": list(plain.pop("target_layer_ids")),
             "mask_token_id": plain.pop("mask_token_id"),
         }
         return {
-            "architectures": ["DFlashDraftModel"],
+            "architectures": [self.architecture],
             "model_type": "qwen3",
             "hidden_act": "silu",
             "attention_dropout": 0.0,
-            "layer_types": ["full_attention"] * self.num_hidden_layers,
+            "layer_types": [(FULL, SLIDING)[slides] for slides in sliding],
             "tie_word_embeddings": False,
-            "use_sliding_window": False,
+            "use_sliding_window": window > 0,
+            **({"sliding_window": window} if window else {}),
+            **({} if causal is None else {"is_causal": causal}),
             "dtype": "bfloat16",
             "rope_parameters": self.rope.to_json(),
             "rope_theta": self.rope.theta,
@@ -133,13 +165,25 @@ class DFlashConfig:
         }
 
 
-def _check_layers(raw: dict[str, Any], inner: dict[str, Any]) -> None:
-    """Raises UserError for layers other than full attention and SiLU."""
-    kinds = set(raw.get("layer_types") or ())
-    if kinds - {"full_attention"} or raw.get("use_sliding_window") or inner.get("use_swa"):
-        raise UserError("a DFlash drafter whose layers see a sliding window is not supported")
-    if (act := raw.get("hidden_act", "silu")) != "silu":
-        raise UserError(f"a DFlash drafter with the activation {act!r} is not supported")
+def _attention(raw: dict[str, Any], layers: int) -> dict[str, Any]:
+    """What the layers see. Sliding ones are causal in the block unless the config says otherwise,
+    and those of ``use_swa`` are not. Raises UserError for layers of another kind.
+    """
+    first = raw.get("max_window_layers", 28) if raw.get("use_sliding_window") else layers
+    kinds = raw.get("layer_types") or [(FULL, SLIDING)[i >= first] for i in range(layers)]
+    if len(kinds) != layers or set(kinds) - {FULL, SLIDING}:
+        raise UserError("a DFlash drafter with layers of other kinds is not supported")
+    sliding = tuple(kind == SLIDING for kind in kinds)
+    told = (raw.get("is_causal"), raw.get("causal"), raw.get("causal_head"))
+    causal = next((bool(value) for value in told if value is not None), None)
+    if raw.get("use_swa") and not any(sliding):
+        sliding, causal = (True,) * layers, bool(causal)
+    if not any(sliding):
+        return {"causal": causal}
+    window = raw.get("swa_window_size") or raw.get("sliding_window")
+    if type(window) is not int or window < 1:
+        raise UserError("the DFlash config has sliding layers, but no window")
+    return {"sliding": sliding, "window": window, "causal": causal}
 
 
 def default_layer_ids(num_target_layers: int, num_draft_layers: int) -> tuple[int, ...]:
@@ -151,9 +195,9 @@ def default_layer_ids(num_target_layers: int, num_draft_layers: int) -> tuple[in
 
 
 class Layer(nn.Module):
-    def __init__(self, config: DFlashConfig):
+    def __init__(self, config: DFlashConfig, number: int):
         super().__init__()
-        self.self_attn = Attention(config.shape)
+        self.self_attn = Attention(config.layer_shape(number))
         self.mlp = MLP(config.shape)
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
@@ -168,11 +212,14 @@ class Layer(nn.Module):
 class DFlashModel(nn.Module):
     """The network alone: features and block embeddings in, hidden rows for the head out."""
 
+    layer: type[Layer] = Layer
+
     def __init__(self, config: DFlashConfig):
         super().__init__()
         self.config = config
         c = config
-        self.layers = nn.ModuleList(Layer(c) for _ in range(c.num_hidden_layers))
+        self.layers = nn.ModuleList(self.layer(c, i) for i in range(c.num_hidden_layers))
+        self._slides = [c.layer_shape(i).window > 0 for i in range(c.num_hidden_layers)]
         self.norm = RMSNorm(c.hidden_size, c.rms_norm_eps)
         self.fc = nn.Linear(len(c.target_layer_ids) * c.hidden_size, c.hidden_size, bias=False)
         self.hidden_norm = RMSNorm(c.hidden_size, c.rms_norm_eps)
@@ -195,16 +242,23 @@ class DFlashModel(nn.Module):
     ) -> Tensor:
         """Block embeddings [A, b, h] at positions [A, b] → the residual stream [A, b, h].
 
-        ``norm`` is not applied: TreeFlash's head reads the stream before and after it.
+        ``visible`` bool [A, T]: the context rows that a block sees, of those in its window; None:
+        all. A row's number is its position. ``norm`` is not applied: TreeFlash's head reads the
+        stream before and after it.
         """
-        rotary = self.rotary(positions.reshape(-1), block.dtype)
+        rotary, config = self.rotary(positions.reshape(-1), block.dtype), self.config
+        near = visible
+        if config.window:  # the cache holds the whole context: what a window has left is masked
+            columns = torch.arange(context[0].rows, device=positions.device)
+            near = positions[..., None] - columns < config.window
+            near = near if visible is None else near & visible[:, None]
         x = block
-        for layer, far in zip(self.layers, context, strict=True):
-            x = layer(x, far, rotary, visible)
+        for layer, far, slides in zip(self.layers, context, self._slides, strict=True):
+            x = layer(x, far, rotary, near if slides else visible)
         return x
 
     def rows_at(self, embed: Embed, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor:
-        """The masked positions' residual stream [A, L, h] for roots at A places of one text.
+        """The residual stream [A, L, h] of the rows that predict, for A roots in one text.
 
         tokens [T] and features [≥ the last anchor, F·h] of the text; every block sees what stands
         before its own root, and no other block.
@@ -216,7 +270,7 @@ class DFlashModel(nn.Module):
         ids[:, 0] = tokens[anchors]
         own = anchors[:, None] + torch.arange(config.block_size, device=where)
         visible = positions[None] < anchors[:, None]
-        return self(embed(ids).to(features.dtype), own, context, visible)[:, 1:]
+        return self(embed(ids).to(features.dtype), own, context, visible)[:, config.first_row :]
 
 
 FORM = checkpoint.Form("DFlash", DFlashConfig.from_json, DFlashModel)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from core.errors import UserError
 from core.methods.eagle3 import EagleOptions
 from core.methods.eagle3.model import FORM, EagleModel
 from core.methods.loading import check_fits, drafter_folder
-from core.models.checkpoint import WithHead
+from core.models.checkpoint import Form, WithHead
 from core.models.fast_layers import use_fast_layers
 from core.models.language import Language
 from core.models.layers import LayerContext
@@ -25,8 +26,15 @@ def load(language: Language, folder: Path | None, options: EagleOptions) -> Eagl
 
     Raises UserError when there is none or it was made for another target.
     """
-    folder = drafter_folder("eagle3", language, folder)
-    found = FORM.load_checkpoint(folder, language.model.dtype, language.device)
+    return of_folder("eagle3", FORM, language, folder, options)
+
+
+def of_folder(
+    kind: str, form: Form[Any, Any], language: Language, folder: Path | None, options: EagleOptions
+) -> EagleDrafter:
+    """The drafter of a kind whose network is an ``EagleModel``. Raises UserError as ``load``."""
+    folder = drafter_folder(kind, language, folder)
+    found = form.load_checkpoint(folder, language.model.dtype, language.device)
     check_fits(folder, language, found.model.config.of_target)
     head = nn.ModuleList([_head(found, language, folder)])
     for module in (found.model, head):
@@ -103,7 +111,7 @@ class EagleDrafter:
     def reset(self, capacity: int) -> None:
         """Forget the text. Memory of the last text is used again if it is enough."""
         if self._context is None or self._context.rows < capacity:
-            shape, like = self.model.config.shape, self.model.norm.weight
+            shape, like = self.model.config.shape, self.model.like
             self._context = LayerContext.empty(shape, -(-capacity // 256) * 256, like)
         self._forget()
 
@@ -117,7 +125,7 @@ class EagleDrafter:
         """Take in the rows whose next token is committed. The last row's is only supposed to be
         ``root``: it is the session's first node, and waits for the next round."""
         assert self._context is not None, "reset comes first"
-        like = self.model.norm.weight
+        like = self.model.like
         features = torch.cat(self._waiting).to(like.dtype)
         hidden, count = self.model.reduce(features), len(self._tokens) - 1
         if count:
@@ -129,9 +137,23 @@ class EagleDrafter:
         context = self._context.first(self._length)
         return EagleSession(self, context, hidden[-1:], root, width)
 
+    @torch.inference_mode()
+    def begin_each(
+        self, tokens: Tensor, features: Tensor, anchors: Tensor, width: int
+    ) -> Iterator[EagleSession]:
+        """Sessions with roots at A places of one text, on the keys and values of one pass."""
+        last, ids = int(anchors[-1]), tokens.tolist()
+        hidden = self.model.reduce(features[:last].to(self.model.like.dtype))
+        positions = torch.arange(last - 1, device=hidden.device)
+        rows = self.model.join(hidden[:-1], self.embed(ids[1:last]), positions)
+        context = self.model.keys_values(rows)
+        for anchor in anchors.tolist():
+            before = context.first(anchor - 1)
+            yield EagleSession(self, before, hidden[anchor - 1 : anchor], ids[anchor], width)
+
     def embed(self, tokens: Sequence[int]) -> Tensor:
         """The target's embeddings [N, h]."""
-        like = self.model.norm.weight
+        like = self.model.like
         return self.embedding(torch.tensor(tokens, device=like.device)).to(like.dtype)
 
 

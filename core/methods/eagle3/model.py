@@ -98,7 +98,7 @@ class EagleConfig:
         _check_layer(layer)
         ids = raw.get(_IDS) or (raw.get("eagle_config") or {}).get(_IDS) or ()
         if any(i < 1 for i in ids):
-            raise UserError("an EAGLE-3 drafter that reads the target's embeddings as a feature")
+            raise UserError("an EAGLE drafter that reads the target's embeddings as a feature")
         try:
             heads, hidden = layer["num_attention_heads"], layer["hidden_size"]
             return EagleConfig(
@@ -119,7 +119,7 @@ class EagleConfig:
                 **{name: bool(raw.get(name, False)) for name in _SWITCHES},
             )
         except KeyError as missing:
-            raise UserError(f"the EAGLE-3 config has no field {missing}") from None
+            raise UserError(f"the EAGLE config has no field {missing}") from None
 
     def to_json(self) -> dict[str, Any]:
         """The published form: a Llama config with EAGLE-3's own fields."""
@@ -143,11 +143,11 @@ class EagleConfig:
 def _check_layer(raw: Mapping[str, Any]) -> None:
     """Raises UserError for more than one layer, a sliding window, or an activation but SiLU."""
     if (count := raw.get("num_hidden_layers", 1)) != 1:
-        raise UserError(f"an EAGLE-3 drafter of {count} layers is not supported")
+        raise UserError(f"an EAGLE drafter of {count} layers is not supported")
     if set(raw.get("layer_types") or ()) - {"full_attention"} or raw.get("use_sliding_window"):
-        raise UserError("an EAGLE-3 drafter whose layer sees a sliding window is not supported")
+        raise UserError("an EAGLE drafter whose layer sees a sliding window is not supported")
     if (act := raw.get("hidden_act", "silu")) != "silu":
-        raise UserError(f"an EAGLE-3 drafter with the activation {act!r} is not supported")
+        raise UserError(f"an EAGLE drafter with the activation {act!r} is not supported")
 
 
 def default_layers(target_layers: int) -> tuple[int, int, int]:
@@ -155,15 +155,21 @@ def default_layers(target_layers: int) -> tuple[int, int, int]:
     return 1, target_layers // 2 - 1, target_layers - 4
 
 
-class EagleLayer(nn.Module):
+class BareLayer(nn.Module):
+    """Without norms before attention."""
+
     def __init__(self, config: EagleConfig):
         super().__init__()
-        width, eps = config.hidden_size, config.rms_norm_eps
         self.self_attn = Attention(config.shape)
         self.mlp = MLP(config.shape)
-        self.hidden_norm = RMSNorm(width, eps)
-        self.input_layernorm = RMSNorm(width, eps)
-        self.post_attention_layernorm = RMSNorm(width, eps)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+
+class EagleLayer(BareLayer):
+    def __init__(self, config: EagleConfig):
+        super().__init__(config)
+        self.hidden_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
 
 @dataclass(frozen=True)
@@ -194,6 +200,11 @@ class EagleModel(nn.Module):
         self.fc_norm = nn.ModuleList(norms) if config.fc_norm else None
         self.midlayer = EagleLayer(config)
         self.norm = RMSNorm(config.hidden_size, eps)
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor on its device and in its precision."""
+        return self.midlayer.post_attention_layernorm.weight
 
     def reduce(self, features: Tensor) -> Tensor:
         """The target's features [T, F·h] → the first features of its own, [T, h]."""
@@ -282,13 +293,13 @@ def save(found: WithHead[EagleModel], folder: Path, small: bool = False) -> None
     checkpoint.write(folder, config.to_json(), state, small)
 
 
-def _official(name: str) -> str:
+def official_name(name: str) -> str:
     """A tensor's published name, of speculators' name for it."""
     return name.replace("layers.0.", "midlayer.", 1) if name.startswith("layers.0.") else name
 
 
 FORM = checkpoint.Form(
-    "EAGLE-3", EagleConfig.from_json, EagleModel, beside=BESIDE, rename=_official
+    "EAGLE-3", EagleConfig.from_json, EagleModel, beside=BESIDE, rename=official_name
 )
 
 

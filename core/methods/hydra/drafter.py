@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -66,6 +66,13 @@ class HydraDrafter:
         """Nothing is computed before it is asked for."""
         assert self._last is not None, "extend comes first"
         return HydraSession(self, self._last, root, width)
+
+    def begin_each(
+        self, tokens: Tensor, features: Tensor, anchors: Tensor, width: int
+    ) -> Iterator[HydraSession]:
+        """Sessions with roots at A places of one text."""
+        for anchor, root in zip(anchors.tolist(), tokens[anchors].tolist(), strict=True):
+            yield HydraSession(self, features[anchor - 1 : anchor], root, width)
 
 
 class HydraSession(PathSession):

@@ -1,0 +1,94 @@
+"""Chapter 8: drafters whose q depends on the whole path."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+
+from analysis.numbers import percent
+from app.learn.figures import CHOSEN, HOT, NAMES, NEW, bars, columns, marks_of, pairs, tree
+from app.learn.material import MAIN, WHOLE_PATH, Material
+from app.learn.words import Json, Wording, chapter, plain, scene
+from core.rounds.round import Round
+
+LISTED = 5  # tokens of a list
+
+
+def whole_path(m: Material) -> Json:
+    record, name = m.first(WHOLE_PATH), WHOLE_PATH
+    draft, words = record.draft, Wording.of(record)
+    options = m.traces[name].header.settings["options"]
+    twins = same_token(record)
+    kept = next(row for twin in twins for row in draft.children[twin])
+    drafted, top = int(draft.parents[kept]), options["top_k"]
+    token = int(draft.tokens[kept])
+    odds = [
+        span
+        for twin in twins
+        for span in (
+            ", ",
+            {"num": percent(_odds(record, twin, token))},
+            " after ",
+            words.path(twin),
+        )
+    ]
+    levels = _level_marks(record)
+    labels = {
+        row: f"path {percent(math.exp(float(draft.log_q[list(draft.path(row))].sum())))}"
+        for row in range(1, len(draft))
+    }
+    scenes = [
+        scene("two", *(tree(each + "?", title=NAMES[each]) for each in (MAIN, name))),
+        scene("same", tree(name + "?", marks=marks_of(hot=twins)),
+              side=_after(record, twins, token)),
+        scene("order", tree(name + "?", marks=marks_of(hot=twins, new=[kept]), select=kept)),
+        scene("price", tree(name + "?", marks=levels)),
+        scene("tree", tree(name + "?", labels=labels)),
+        scene("target", tree(name)),
+    ]  # fmt: skip
+    return chapter(
+        "08-the-whole-path", scenes,
+        budget=m.budget, depth=int(draft.depths[twins[0]]), count=len(twins),
+        token=words.node(twins[0]), next=words.token(token), kept=words.node(kept),
+        odds=odds[1:],
+        path=words.path(drafted), levels=options["depth"], passes=int(draft.depths.max()),
+        top=top, looked=top + (options["depth"] - 1) * top * top,
+        accepted=record.accepted, taken=words.nodes(record.verdict.path[1:], " and "),
+        bonus=words.token(record.verdict.bonus),
+        rounds=len(m.traces[name].rounds), rounds2=len(m.traces[MAIN].rounds),
+    )  # fmt: skip
+
+
+def same_token(record: Round) -> list[int]:
+    """The rows of one depth that carry the same token: as many as there are anywhere, in order."""
+    found: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for row in range(1, len(record.draft)):
+        found[int(record.draft.depths[row]), int(record.draft.tokens[row])].append(row)
+    return max(found.values(), key=len)
+
+
+def _odds(record: Round, row: int, token: int) -> float:
+    """q of a token after a row, whose list names it."""
+    listed = record.candidates_after(row)
+    assert listed is not None, "a shipped trace holds what was proposed"
+    return math.exp(float(listed.log_q[listed.ids.tolist().index(token)]))
+
+
+def _after(record: Round, rows: Iterable[int], token: int) -> Json:
+    """The drafter's list after each of these rows, a token marked."""
+    words = Wording.of(record)
+    lists = [
+        bars(
+            "after " + plain([words.path(row)]), words,
+            pairs(record.candidates_after(row), LISTED), {token: CHOSEN},
+        )
+        for row in rows
+    ]  # fmt: skip
+    return columns(*lists)
+
+
+def _level_marks(record: Round) -> dict[int, str]:
+    """Every second level marked, so that levels can be told apart."""
+    depths = record.draft.depths.tolist()
+    return {row: HOT if depth % 2 else NEW for row, depth in enumerate(depths) if row}

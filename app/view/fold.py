@@ -1,0 +1,157 @@
+"""Which nodes of a tree are drawn at once: a draft of 64 nodes has some forty rejected siblings.
+
+Drawn are the accepted path and, next to it, what the drafter or the target thought most probable.
+The rest of a node's children become one chip that says how many they are and what q and p they
+hold together. A tree that fits in a landscape window is drawn whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.view.layout import place, tidy_rows
+from core.rounds.blocks import BlockDraft
+from core.rounds.draft import Array
+from core.rounds.round import Round
+
+LINES = 9  # boxes, one below another, that a folded tree is at most high unless more was opened
+
+
+@dataclass(frozen=True)
+class Chip:
+    """Children of one node that are not drawn.
+
+    parent    row of the node
+    children  their rows
+    nodes     they and all their descendants
+    y         its place, in units of one node
+    """
+
+    parent: int
+    children: tuple[int, ...]
+    nodes: int
+    y: float
+
+    def words(self, record: Round) -> str:
+        """What a reader is told: "+16 rejected", or "+16" where not all ended alike."""
+        ends = {record.status[row] for row in self.children}
+        return f"+{len(self.children)}" + (f" {ends.pop()}" if len(ends) == 1 else "")
+
+    def mass(self, record: Round) -> tuple[float | None, float | None]:
+        """Σ q and Σ p of the children after their parent, 0 to 1; None: not known."""
+        logs, rows = record.draft.log_q, list(self.children)
+        probs = record.target_probs
+        return _sum(logs[rows]), None if probs is None else _sum(probs.log_p[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """What is drawn of a tree, and where.
+
+    rows   ascending; a row's parent is among them
+    y      float64 [rows], as in ``Layout``
+    ghost  y of the target's token that was not drafted
+    """
+
+    rows: tuple[int, ...]
+    y: Array
+    chips: tuple[Chip, ...]
+    ghost: float | None
+
+    @property
+    def height(self) -> float:
+        """From the topmost to the lowest box."""
+        others = [chip.y for chip in self.chips] + ([] if self.ghost is None else [self.ghost])
+        return max([float(self.y.max()), *others])
+
+
+def fold(record: Round, opened: Collection[int] = (), lines: int = LINES) -> Fold:
+    """The tree with as many of its most interesting nodes as ``lines`` boxes below one another
+    allow, and all children of the ``opened`` rows. A draft graph is never folded."""
+    ghost = record.verdict.bonus >= 0
+    if isinstance(record.draft, BlockDraft):
+        return whole(record)
+    order = _order(record)
+    most, least = len(order), len(record.verdict.path)
+    found = _placed(record, set(order), ghost)
+    if found.height > lines:
+        found = _placed(record, _shown(record, order[:least], opened), ghost)
+        while most - least > 1:  # at most lg N layouts, of the nodes drawn
+            middle = (least + most) // 2
+            tried = _placed(record, _shown(record, order[:middle], opened), ghost)
+            if tried.height <= lines:
+                least, found = middle, tried
+            else:
+                most = middle
+    return found
+
+
+def whole(record: Round) -> Fold:
+    """Every node at its place."""
+    layout = place(record.draft, record.verdict.path, record.verdict.bonus >= 0)
+    return Fold(tuple(range(len(record.draft))), layout.y, (), layout.ghost)
+
+
+def _order(record: Round) -> list[int]:
+    """All rows by interest, each after its parent: the accepted path first, then by the product of
+    max(q, p) from where a node leaves the path."""
+    draft, path = record.draft, set(record.verdict.path)
+    logs = np.nan_to_num(draft.log_q.astype(np.float64), nan=-np.inf)
+    if record.target_probs is not None:
+        logs = np.fmax(logs, record.target_probs.log_p)
+    interest = np.zeros(len(draft))
+    for row in range(1, len(draft)):
+        if row not in path:
+            interest[row] = interest[draft.parents[row]] + min(float(logs[row]), 0.0)
+    place_of = np.array([row not in path for row in range(len(draft))])
+    return np.lexsort((np.arange(len(draft)), -interest, place_of)).tolist()
+
+
+def _shown(record: Round, rows: Collection[int], opened: Collection[int]) -> set[int]:
+    """These rows, all children of the opened ones, and whatever alone would be a chip."""
+    children, shown = record.draft.children, set(rows)
+    for row in sorted(set(opened)):
+        if 0 <= row < len(children):
+            shown |= {row, *_above(record, row), *children[row]}
+    for row in sorted(shown):
+        hidden = [child for child in children[row] if child not in shown]
+        if len(hidden) == 1 and not children[hidden[0]]:
+            shown.add(hidden[0])
+    return shown
+
+
+def _above(record: Round, row: int) -> tuple[int, ...]:
+    return record.draft.path(row)[:-1]
+
+
+def _placed(record: Round, shown: set[int], ghost: bool) -> Fold:
+    """A chip is laid out as its parent's last child."""
+    draft, rows = record.draft, sorted(shown)
+    at = {row: i for i, row in enumerate(rows)}
+    parents = [at[int(draft.parents[row])] if row else -1 for row in rows]
+    hidden = {row: [c for c in draft.children[row] if c not in at] for row in rows}
+    folded = [row for row in rows if hidden[row]]
+    below = _descendants(record) if folded else []
+    path = [at[row] for row in record.verdict.path]
+    y, stop = tidy_rows([*parents, *(at[row] for row in folded)], path, ghost)
+    chips = tuple(
+        Chip(row, tuple(hidden[row]), sum(below[c] for c in hidden[row]), float(place))
+        for row, place in zip(folded, y[len(rows) :], strict=True)
+    )
+    return Fold(tuple(rows), y[: len(rows)], chips, stop)
+
+
+def _sum(logs: Array) -> float | None:
+    total = float(np.exp(logs.astype(np.float64)).sum())
+    return min(total, 1.0) if np.isfinite(total) else None
+
+
+def _descendants(record: Round) -> list[int]:
+    """How many nodes each row's subtree has, itself included."""
+    counts, parents = [1] * len(record.draft), record.draft.parents.tolist()
+    for row in range(len(counts) - 1, 0, -1):
+        counts[parents[row]] += counts[row]
+    return counts

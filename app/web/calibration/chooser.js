@@ -1,0 +1,96 @@
+// The runs that Calibration measures: up to four, chosen from the shelf or sent by another tab.
+
+import { button, h } from "../dom.js";
+import { answered } from "../feed.js";
+import { Gallery, shelve, shelved } from "../gallery.js";
+
+const MOST = 4;
+const CHOOSE = "Examples that ship, and runs of this browser tab: one click adds them, up to four";
+
+export class RunChooser {
+  /** hear: {chosen(runs, missing sentence), complain(sentence)}; a run is {ticket, letter, title, prompt}. */
+  constructor(source, hear) {
+    Object.assign(this, { source, hear, runs: [] });
+    this.list = h("span", { class: "ds-chosen" });
+    this.empty = h("p", { class: "ds-tell", role: "status" });
+    this.shelf = new Gallery(source, (tickets) => this.add(tickets), true);
+    this.fold = h(
+      "details",
+      { class: "ds-fold-runs" },
+      h("summary", {}, CHOOSE),
+      this.shelf.element,
+    );
+    this.fold.addEventListener("toggle", () => this.fold.open && this.shelf.draw());
+  }
+
+  /** Nobody chose yet: the newest runs of this browser tab, or an example that ships. */
+  async begin() {
+    if (this.begun) return;
+    this.begun = true;
+    const kept = await answered(this.source.runs({ tickets: shelved().slice(0, MOST) }));
+    if (this.choosing) return; // somebody was quicker
+    if (kept.error) {
+      this.begun = false;
+      return this.hear.complain(kept.error);
+    }
+    const done = kept.runs.filter((run) => run.rounds);
+    if (done.length) this._take(done);
+    else await this._example();
+  }
+
+  async _example() {
+    const { first } = await answered(this.source.examples({})),
+      { ticket } = await answered(this.source.example({ name: first })),
+      { runs } = await answered(this.source.runs({ tickets: ticket ? [ticket] : [] }));
+    if (!this.choosing) this._take(runs || [], ticket);
+  }
+
+  add(tickets) {
+    this.begun = true;
+    shelve(tickets);
+    const held = this.runs.map((run) => run.ticket).filter((ticket) => ticket !== this.example);
+    return this._choose([...new Set([...held, ...tickets])].slice(-MOST));
+  }
+
+  /** The runs of these tickets, as far as the server still has them. */
+  async _choose(tickets) {
+    this.choosing = tickets;
+    const answer = await answered(this.source.runs({ tickets }));
+    if (this.choosing !== tickets) return; // others were chosen meanwhile
+    if (answer.error) return this.hear.complain(answer.error);
+    const gone = answer.runs.length < tickets.length;
+    this._take(
+      answer.runs.filter((run) => run.rounds),
+      undefined,
+      gone ? "a run that was chosen is no longer on the server" : "",
+    );
+  }
+
+  /** `example` is the ticket of one that nobody chose, `missing` says what is not there. */
+  _take(runs, example, missing) {
+    this.example = example;
+    this.runs = runs.map((run, at) => ({
+      ticket: run.ticket,
+      title: run.method + (run.budget ? ` B ${run.budget}` : ""),
+      letter: "ABCD"[at],
+      prompt: run.prompt,
+    }));
+    this.list.replaceChildren(...this.runs.map((run) => this._entry(run)));
+    const shown = `An example that ships: ${runs[0]?.method} on “${runs[0]?.prompt}”.`;
+    this.empty.textContent = example ? `${shown} Choose others below.` : "Choose runs below.";
+    this.empty.hidden = !example && runs.length > 0;
+    this.hear.chosen(this.runs, missing);
+  }
+
+  _entry(run) {
+    const rest = () => this.runs.map((each) => each.ticket).filter((each) => each !== run.ticket);
+    const about = { "aria-label": `Leave ${run.letter} out`, title: "Leave this run out" };
+    return h(
+      "span",
+      { title: run.prompt },
+      h("i", { class: "ds-letter" }, run.letter),
+      run.title,
+      button("×", { class: "ds-small", ...about }, () => this._choose(rest())),
+    );
+  }
+}

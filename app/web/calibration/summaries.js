@@ -1,0 +1,105 @@
+// What the runs come to: findings in sentences, and two tables of numbers.
+
+import { h } from "../dom.js";
+import { sheet } from "../parts.js";
+import { shortNumber } from "../plot-axes.js";
+import { withInterval } from "../plots.js";
+import { savers } from "../save.js";
+
+const NUMBERS = [
+  "",
+  [
+    "τ",
+    "block efficiency: tokens per forward pass of the target, with its 95 % bootstrap interval",
+  ],
+  "rounds",
+  ["TVD, depth 1", "mean with its 95 % interval"],
+  ["C₁, depth 1", "p of the drafter's best token"],
+  ["C₈, depth 1", "p of its eight best tokens"],
+  ["ECE of path q", "how far path probabilities are from what was accepted"],
+];
+const ERRORS = [
+  "",
+  ["ECE of path q", "Σ n/N · |share − mean q|, ten bins of equal mass"],
+  ["bias", "mean q − share: above 0 the drafter is overconfident"],
+  ["ECE of q", "given that the parent was accepted"],
+  ["bias", "mean q − share"],
+  ["Σq", "mean sum of path probabilities per round"],
+  ["accepted", "mean accepted nodes per round"],
+  ["correlation", "of Σq and accepted nodes, over rounds"],
+];
+
+/** The findings of each run as a list, under its letter. */
+export function findingsOf(runs, found) {
+  return runs.map((run) => {
+    const own = found.findings.filter((each) => each.label === run.letter),
+      none = h("li", {}, "Nothing was drafted, so there is nothing to find.");
+    return h(
+      "section",
+      { class: "ds-findings", "aria-label": `Findings of ${run.letter}` },
+      h("h3", {}, named(run)),
+      h("ul", {}, own.length ? own.map((each) => h("li", {}, each.words)) : none),
+    );
+  });
+}
+
+export function named(run) {
+  return h("span", {}, h("i", { class: "ds-letter" }, run.letter), run.title);
+}
+
+/** A run's first row of a table that passes a test; {} where there is none. */
+function rowOf(found, table, run, test = () => true) {
+  return found[table].find((row) => row.run === run.letter && test(row)) || {};
+}
+
+const ofPath = (row) => row.event === "path",
+  ofStep = (row) => row.event === "step",
+  first = (row) => row.depth === 1;
+
+export function describe(run) {
+  return { run: run.letter, method: run.title, prompt: run.prompt };
+}
+
+/** The numbers to begin with: τ with its interval, and the first depth. */
+export function numbersOf(runs, found, source) {
+  const title = "The runs in numbers";
+  const line = (run) => {
+    const tau = rowOf(found, "tau", run),
+      depth = rowOf(found, "depths", run, first);
+    return [
+      named(run),
+      withInterval({ y: tau.tau, low: tau.low, high: tau.high }),
+      tau.rounds ?? "–",
+      withInterval({ y: depth.tvd, low: depth.tvd_low, high: depth.tvd_high }),
+      shortNumber(depth.coverage_1),
+      shortNumber(depth.coverage_8),
+      shortNumber(rowOf(found, "errors", run, ofPath).ece_mass),
+    ];
+  };
+  const record = (run) => ({
+    ...describe(run),
+    ...rowOf(found, "tau", run),
+    ...rowOf(found, "depths", run, first),
+    ...rowOf(found, "errors", run, ofPath),
+  });
+  return [sheet(title, NUMBERS, runs.map(line)), savers(title, () => runs.map(record), source)];
+}
+
+export function errorsOf(runs, found, source) {
+  const title = "Calibration errors";
+  const line = (run) => {
+    const path = rowOf(found, "errors", run, ofPath),
+      step = rowOf(found, "errors", run, ofStep),
+      sum = rowOf(found, "surrogate", run);
+    const values = [path.ece_mass, path.bias, step.ece_mass, step.bias];
+    return [
+      named(run),
+      ...[...values, sum.expected, sum.accepted, sum.correlation].map(shortNumber),
+    ];
+  };
+  const records = (run) =>
+    found.errors
+      .filter((row) => row.run === run.letter)
+      .map((row) => ({ ...describe(run), ...row, ...rowOf(found, "surrogate", run) }));
+  return [sheet(title, ERRORS, runs.map(line)), savers(title, () => runs.flatMap(records), source)];
+}

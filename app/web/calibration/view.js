@@ -1,0 +1,124 @@
+// Calibration: what the runs on view say about their drafters. Findings first, then the figures they
+// rest on, then every cause of death with its examples. Numbers come from analysis only.
+
+import { clear, h } from "../dom.js";
+import { answered } from "../feed.js";
+import { onGoTo, taken } from "../goto.js";
+import { card, opener } from "../parts.js";
+import { CausesCard } from "./causes.js";
+import { RunChooser } from "./chooser.js";
+import { CalibrationFigures } from "./figures.js";
+import { ResultCard } from "./result.js";
+import { errorsOf, findingsOf, numbersOf } from "./summaries.js";
+
+const OBSERVED =
+  "Observed positions only: a depth is observed when everything before it was accepted. " +
+  "Faint points are of fewer than five.";
+
+export class Calibration {
+  constructor(element, source) {
+    this.source = source;
+    this.runs = [];
+    const complain = (sentence) => this.complain(sentence);
+    this.chooser = new RunChooser(source, {
+      chosen: (runs, missing) => this._look(runs, missing),
+      complain,
+    });
+    this.figures = new CalibrationFigures(source);
+    this.causes = new CausesCard(source, complain);
+    this.file = new ResultCard(source);
+    this._build(element);
+    onGoTo(this.scope, () => this.refresh());
+    new IntersectionObserver(
+      (entries) => entries.some((entry) => entry.isIntersecting) && this.refresh(),
+    ).observe(this.scope);
+  }
+
+  _build(element) {
+    const open = opener("Open a calibrate result…", "ds-k-open", {
+      class: "ds-button ds-opens",
+      title: "calibration.parquet or .csv, as the command calibrate writes it",
+    });
+    const spring = h("span", { class: "ds-spring" }),
+      about = { class: "ds-soft", role: "status", hidden: true };
+    this.said = h("p", { class: "ds-banner", role: "alert", hidden: true });
+    this.reading = h("span", about, "measuring…");
+    this.findings = h("div", { class: "ds-findings-box", role: "status" });
+    this.numbers = h("div", { class: "ds-table" });
+    this.errors = h("div", { class: "ds-table" });
+    const { list, empty, fold } = this.chooser;
+    this.body = h(
+      "div",
+      { class: "ds-below" },
+      card("Findings", h("h2", {}, "What was found"), this.findings, this.numbers),
+      card(
+        "Per depth",
+        h("h2", {}, "Along the accepted text"),
+        h("p", { class: "ds-soft ds-tell" }, OBSERVED),
+        h("div", { class: "ds-figures" }, this.figures.alongText),
+      ),
+      card(
+        "Reliability",
+        h("h2", {}, "Does q mean what it says?"),
+        this.errors,
+        h("div", { class: "ds-figures" }, this.figures.reliability),
+      ),
+      this.causes.element,
+    );
+    this.body.hidden = true;
+    this.scope = h(
+      "div",
+      { class: "ds-scope" },
+      card("Runs", [h("h2", {}, "Runs"), list, this.reading, spring, open], empty, this.said, fold),
+      this.file.element,
+      this.body,
+    );
+    clear(element).append(this.scope);
+  }
+
+  /** What another tab asked for, or something to begin with. */
+  async refresh() {
+    const asked = taken("calibration");
+    if (asked?.ticket) return this.chooser.add([asked.ticket]);
+    if (this.scope.getClientRects().length) await this.chooser.begin();
+  }
+
+  async _look(runs, missing) {
+    const tickets = runs.map((run) => run.ticket);
+    this.runs = runs;
+    this._working(runs.length > 0);
+    const answer = runs.length ? await answered(this.source.calibrate({ tickets })) : null;
+    if (this.runs !== runs) return; // others were chosen meanwhile
+    this._working(false);
+    this.complain(answer?.error || missing);
+    this.body.hidden = !answer || !!answer.error;
+    if (!this.body.hidden) this._draw(answer);
+  }
+
+  /** What is on view is of the runs before until the answer is there: dimmed. */
+  _working(busy) {
+    this.reading.hidden = !busy;
+    this.body.classList.toggle("ds-stale", busy);
+    this.scope.setAttribute("aria-busy", String(busy));
+  }
+
+  complain(sentence) {
+    this.said.hidden = !sentence;
+    this.said.textContent = sentence || "";
+  }
+
+  _draw(found) {
+    const { runs, source } = this;
+    this.findings.replaceChildren(...findingsOf(runs, found));
+    this.numbers.replaceChildren(...numbersOf(runs, found, source));
+    this.errors.replaceChildren(...errorsOf(runs, found, source));
+    this.figures.draw(runs, found);
+    this.causes.draw(runs, found);
+  }
+
+  /** A result file of the calibrate command, opened. */
+  result(value) {
+    this.complain(value.error);
+    if (!value.error) this.file.show(value);
+  }
+}

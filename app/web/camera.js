@@ -1,0 +1,52 @@
+// Where a tree stands in its window: pure functions of sizes. A view is {k, kx, x, y}: the scale,
+// the scale across (larger than k only where a tall tree is seen as a whole), and the shift.
+
+export const FAR = 0.85; // below: no numbers, and tokens at TOKEN pixels of the screen
+export const FARTHER = 0.32; // below: no boxes one by one
+export const TOKEN = 11; // pixels of the screen, the smallest text
+const CLOSEST = 2.5;
+const FARTHEST = 0.02;
+const PAD = 26; // around the tree
+const AXIS = 8; // more of it above, for the labels of the depths
+
+/** The scale at which all of a tree is in sight. */
+export function wholeScale([w, hgt], width, height) {
+  return Math.min((w - 2 * PAD) / width, (hgt - 2 * PAD - AXIS) / height);
+}
+
+/** All of a tree; a tall one is widened until its depths can be told apart. */
+export function fitted(size, width, height) {
+  const [w, hgt] = size;
+  const across = (w - 2 * PAD) / width;
+  const k = Math.max(FARTHEST, Math.min(wholeScale(size, width, height), 1.15));
+  const kx = k < FARTHER ? Math.max(k, Math.min(across, FARTHER)) : k;
+  return { k, kx, x: (w - width * kx) / 2, y: AXIS + (hgt - height * k) / 2 };
+}
+
+/** A scale k with the line `above` in the middle, unless one side has nothing to show there. */
+export function centred([, hgt], k, above, height, half) {
+  const below = height - above;
+  let y = Math.min(Math.max(hgt / 2, hgt - below * k - PAD), above * k + PAD + AXIS);
+  if (above * k + PAD + AXIS > hgt / 2 && below * k + PAD > hgt / 2) y = hgt / 2 - half * k;
+  return { k, kx: k, x: PAD, y: y - above * k };
+}
+
+/** The scale at which so wide a path is in sight and its tokens can be read. */
+export function pathScale([w], wide, wanted) {
+  return Math.max(FAR + 0.02, Math.min(wanted, (w - 2 * PAD) / wide));
+}
+
+/** Zoom by a factor about a point of the window. */
+export function zoomed({ k, kx, x, y }, factor, [atX, atY]) {
+  const next = Math.min(CLOSEST, Math.max(FARTHEST, k * factor));
+  const wide = next > k ? Math.max(next, kx) : Math.max(next, (kx * next) / k);
+  return { k: next, kx: wide, x: atX - ((atX - x) * wide) / kx, y: atY - ((atY - y) * next) / k };
+}
+
+/** How far a box must move to be in sight: [dx, dy]. */
+export function intoSight({ k, kx, x, y }, [w, hgt], [left, top], [boxW, boxH]) {
+  const shift = (from, to, room) =>
+    from < PAD ? PAD - from : to > room - PAD ? room - PAD - to : 0;
+  const [x0, y0] = [x + left * kx, y + top * k];
+  return [shift(x0, x0 + boxW * kx, w), shift(y0, y0 + boxH * k, hgt)];
+}

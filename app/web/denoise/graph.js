@@ -1,0 +1,154 @@
+// The draft graph of the call that decided a step, or the run's calibrated graph as formulas.
+
+import { button, h, plural } from "../dom.js";
+import { answered } from "../feed.js";
+import { menu } from "../parts.js";
+import { handOut, pictureButtons, saveButton, takeAnswer, wholeTree } from "../save.js";
+import { TreeView } from "../tree.js";
+
+const NO_DRAFTS = "The first call of a block drafts nothing: no ranking of it is known yet.";
+const NOTES = {
+  drafts:
+    "A box is the block with these positions set (position, token, p). Level n: n steps ahead. " +
+    "Every line between boxes is a pathway, the one step that leads from state to state.",
+  whole:
+    "A box is a formula: set the i-th surest masked position to its j-th best token. Counted on " +
+    "other prompts; ✓ 3 of 29: accepted in 3 of the 29 calls of this run that drafted it.",
+};
+const TABS = [
+  ["Drafts", false, "The drafts of this call"],
+  ["Calibrated", true, "The run's draft graph as formulas, before any token is known"],
+];
+const LEGEND = [
+  ["accepted", "✓", "accepted: a call saved"],
+  ["rejected", "×", "rejected"],
+  ["unreached", "·", "unreached"],
+  ["ghost", "◇", "where the target went on"],
+];
+const READABLE = 480; // narrower, the whole graph's boxes could not be read
+
+export class GraphCard {
+  /** hear: {picked(row), turned(), complain(sentence)}. */
+  constructor(source, hear) {
+    Object.assign(this, { source, hear, whole: null });
+    this.tree = new TreeView("dn-graph", hear.picked);
+    this.title = h("h2", {});
+    this.note = h("p", { class: "dn-note" });
+    this.away = h("p", { class: "ds-away" }, NO_DRAFTS);
+    this.tabs = TABS.map(([words, whole, title]) =>
+      button(words, { class: "dn-tab", title, "aria-pressed": String(!whole) }, () =>
+        this._turn(whole),
+      ),
+    );
+    this.tools = this._tools();
+    this.element = h(
+      "section",
+      { class: "ds-card ds-stage dn-graph", "aria-label": "Draft graph" },
+      h(
+        "header",
+        {},
+        h("span", { class: "dn-tabs", role: "group", "aria-label": "Which graph" }, this.tabs),
+        this.title,
+        h("span", { class: "ds-spring" }),
+        this.tools,
+      ),
+      this.note,
+      h("div", { class: "ds-picture" }, this.tree.element, this.away),
+      h(
+        "footer",
+        { class: "ds-legend" },
+        LEGEND.map(([name, sign, words]) =>
+          h("span", { class: "entry" }, h("i", { class: `box ${name}` }, sign), words),
+        ),
+      ),
+    );
+  }
+
+  _tools() {
+    const tool = (sign, label, act) => button(sign, { "aria-label": label, title: label }, act);
+    const dot = {
+      class: "ds-small",
+      "aria-label": "Save the draft graph as DOT",
+      title: "Save the draft graph for graphviz",
+    };
+    return h(
+      "span",
+      { class: "ds-tools" },
+      tool("−", "Zoom out", () => this.tree.zoomBy(1 / 1.3)),
+      tool("+", "Zoom in", () => this.tree.zoomBy(1.3)),
+      tool("⤢", "Fit the whole graph (f)", () => this.tree.fit()),
+      menu("Save the graph", [
+        pictureButtons(
+          "the draft graph",
+          () => wholeTree(this.tree),
+          () => `draftscope-${this.whole ? "calibrated-graph" : `graph-call-${this.call + 1}`}`,
+          "ds-small",
+        ),
+        saveButton("DOT", dot, () => this._dot()),
+      ]),
+    );
+  }
+
+  /** As graphviz reads it: the calibrated graph is here, a call's comes from the server. */
+  _dot() {
+    const type = "text/vnd.graphviz",
+      asked = { ticket: this.run.feed.ticket, round: this.call, form: "dot" };
+    return this.whole
+      ? handOut("draftscope-calibrated-graph.dot", new Blob([this.whole.dot], { type }))
+      : takeAnswer(this.source.export(asked));
+  }
+
+  /** To the formulas of the run's calibrated graph, or back to this call's drafts. */
+  async _turn(whole) {
+    const asked = { ticket: this.run.feed.ticket };
+    const answer = whole ? await answered(this.source.outline(asked)) : null;
+    if (answer?.error) return this.hear.complain(answer.error);
+    this.whole = answer;
+    this.forget();
+    this.hear.turned();
+  }
+
+  /** What is drawn is of a run that has gone, or of another graph. */
+  forget() {
+    this.key = null;
+  }
+
+  /** The graph of the call that decided `step`, or the whole one. */
+  draw(run, step) {
+    const call = run.calls[step.at],
+      whole = this.whole,
+      graph = whole ? whole.graph : call.graph;
+    Object.assign(this, { run, call: step.at });
+    this.element.hidden = !run.drafts;
+    this._show(`${run.feed.ticket} ${whole ? "whole" : step.at}`, graph);
+    this.away.hidden = !!graph;
+    this.tools.classList.toggle("off", !graph);
+    this.element.classList.toggle("whole", !!whole);
+    this.tabs.forEach((tab, i) => tab.setAttribute("aria-pressed", String(Boolean(i) === !!whole)));
+    const about = graph
+      ? `${plural(call.drafted, "draft")}, ${call.accepted} accepted`
+      : "no drafts";
+    this.title.replaceChildren(
+      whole ? `${run.header.graph} ` : `Call ${step.at + 1} `,
+      h("small", {}, whole ? plural(graph.y.length - 1, "formula") : about),
+    );
+    this.note.textContent = NOTES[whole ? "whole" : "drafts"];
+    if (graph && !whole) this.tree.mark(call.path[step.k] ?? null);
+  }
+
+  _show(key, graph) {
+    if (key === this.key) return;
+    this.key = key;
+    this.hear.picked(null);
+    if (!graph) return this.tree.clear();
+    this.tree.show(graph, false);
+    if (this.tree.svg.clientWidth > READABLE) this.tree.fit();
+  }
+
+  /** The draft after or before `row`, level by level; null: none is picked yet. */
+  next(row, by) {
+    const rows = this.tree.round.y.length,
+      from = row === null || row < 0 ? (by > 0 ? 0 : rows) : row;
+    return Math.max(0, Math.min(rows - 1, from + by));
+  }
+}

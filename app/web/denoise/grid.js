@@ -1,0 +1,257 @@
+// A block over time: positions across, steps down, a bracket for every model call.
+
+import { h, percent, plural, s } from "../dom.js";
+import { menu } from "../parts.js";
+import { picture, pictureButtons } from "../save.js";
+import { blockOf } from "./steps.js";
+import { saidOf } from "./words.js";
+
+const DN_CELL = 6.4; // width of a monospace character in a chip
+
+export class BlockGrid {
+  /** onPick(step) when a row is clicked. */
+  constructor(onPick) {
+    this.svg = s("svg", { class: "dn-grid", role: "img" });
+    this.element = h("div", { class: "dn-grid-box" }, this.svg);
+    this.card = this._card();
+    this.svg.addEventListener("click", (event) => {
+      const row = event.target.closest("[data-step]");
+      if (row) onPick(Number(row.getAttribute("data-step")));
+    });
+    new ResizeObserver(
+      () => this.run && this.element.clientWidth !== this.drawnWidth && this._draw(),
+    ).observe(this.element);
+  }
+
+  _card() {
+    const name = () => `draftscope-block-${this.run.name.toLowerCase()}`,
+      draw = () => picture(this.svg),
+      save = menu("Save the grid", [pictureButtons("this grid", draw, name, "ds-small")]);
+    this.heading = h("h2", {});
+    this.note = h("p", { class: "dn-note" });
+    return h(
+      "section",
+      { class: "ds-card dn-card", "aria-label": "The block over time" },
+      h("header", {}, this.heading, h("span", { class: "ds-spring" }), save),
+      this.note,
+      this.element,
+    );
+  }
+
+  /** A run at a place of the text; undefined: there is none to show. */
+  draw(run, place) {
+    this.card.hidden = !run;
+    if (!run) return this.clear();
+    const at = Math.min(place, run.steps.length - 1),
+      step = run.steps[at];
+    const spent = `${plural(step.at + 1, "call")} for ${plural(at + 1, "step")}`;
+    this.heading.replaceChildren(
+      run.title,
+      h("small", {}, `block ${step.block + 1} · ${spent}${at < place ? " (no further)" : ""}`),
+    );
+    const calls = run.drafts
+      ? "Bracket: one model call; ✓: a call saved."
+      : "Every step is one model call.";
+    this.note.textContent = `Across: positions. Down: steps. ${calls}`;
+    this.show(run, at);
+  }
+
+  /** The block around step `place`; rows after it are not revealed yet. */
+  show(run, place) {
+    const [first, end] = blockOf(run.steps, place);
+    const key = `${first} ${end} ${run.steps[end - 1].at}`;
+    const fresh = key !== this.key || run !== this.run;
+    Object.assign(this, { run, place, first, end, key });
+    if (fresh) this._draw();
+    else this._reveal();
+  }
+
+  clear() {
+    this.run = this.key = null;
+    this.svg.replaceChildren();
+  }
+
+  _draw() {
+    this.drawnWidth = this.element.clientWidth;
+    const width = Math.max(260, (this.drawnWidth || 500) - 20),
+      rows = this.end - this.first,
+      size = this.run.steps[this.first].size;
+    const wide = width > 430;
+    this.left = wide ? 92 : 74;
+    this.right = width - 40;
+    this.column = (this.right - this.left) / size;
+    this.height = Math.max(15, Math.min(24, Math.round(344 / rows)));
+    const top = 20,
+      bottom = top + rows * this.height;
+    this.svg.setAttribute("viewBox", `0 0 ${width} ${bottom + 6}`);
+    this.svg.setAttribute("height", bottom + 6);
+    this.svg.replaceChildren(
+      ...this._columns(size),
+      s("text", { class: "head", x: width - 4, y: 12, "text-anchor": "end" }, "p"),
+      s("text", { class: "head", x: 4, y: 12 }, "call"),
+      s("text", { class: "head", x: this.left - 8, y: 12, "text-anchor": "end" }, "step"),
+      ...this._calls(top, width, wide),
+      ...this._rows(top, width, size),
+    );
+    this._reveal();
+  }
+
+  _x(position) {
+    return this.left + (position + 0.5) * this.column;
+  }
+
+  _columns(size) {
+    const every = Math.max(1, Math.ceil(18 / this.column));
+    return Array.from({ length: size }, (_, at) => at)
+      .filter((at) => at % every === 0)
+      .map((at) =>
+        s(
+          "text",
+          { class: "head", x: this._x(at).toFixed(1), y: 12, "text-anchor": "middle" },
+          String(at),
+        ),
+      );
+  }
+
+  /** A band and a bracket for every model call. */
+  _calls(top, width, wide) {
+    const made = [];
+    for (let at = this.first; at < this.end; at++) {
+      const step = this.run.steps[at];
+      if (step.k) continue;
+      let count = 1;
+      while (at + count < this.end && this.run.steps[at + count].k) count++;
+      const y = top + (at - this.first) * this.height,
+        tall = count * this.height;
+      const words = count > 1 && wide ? s("tspan", { class: "saves" }, ` ✓${count - 1}`) : null;
+      made.push(
+        s(
+          "g",
+          { class: `call${step.at % 2 ? " odd" : ""}`, "data-from": at },
+          s("rect", { class: "band", x: 0, y, width, height: tall }),
+          s("path", { class: "edge", d: `M0 ${y}H${width}` }),
+          s("path", {
+            class: "bracket",
+            d: count > 1 ? `M${this.left - 34} ${y + 3}h-5v${tall - 6}h5` : "",
+          }),
+          s(
+            "text",
+            { class: "number", x: 4, y: y + Math.min(tall / 2 + 4, tall - 3) },
+            String(step.at + 1),
+            words,
+          ),
+          s(
+            "title",
+            {},
+            `call ${step.at + 1}: ${count > 1 ? `${count} steps, ${plural(count - 1, "call")} saved` : "one step"}`,
+          ),
+        ),
+      );
+    }
+    return made;
+  }
+
+  _rows(top, width, size) {
+    const came = Array(size).fill(null); // how each position came so far
+    for (const [position] of this.run.calls[this.run.steps[this.first].at].known || [])
+      came[position] = "known";
+    return this.run.steps.slice(this.first, this.end).map((step, i) => {
+      const at = this.first + i,
+        y = top + i * this.height;
+      const now = new Set(step.picks.map(([position]) => position));
+      const threads = this._threads(came, y);
+      now.forEach((position) => (came[position] = step.free ? "free" : "paid"));
+      const dots = came
+        .map((how, position) =>
+          how ? "" : `M${this._x(position).toFixed(1)} ${y + this.height / 2}h0`,
+        )
+        .join("");
+      const sure = Math.min(...step.picks.map((pick) => pick[3] ?? 0));
+      return s(
+        "g",
+        { class: `row${step.free ? " free" : ""}`, "data-step": at },
+        s("rect", { class: "hit", x: 0, y, width, height: this.height }),
+        s(
+          "text",
+          { class: "number", x: this.left - 8, y: y + this.height / 2 + 4, "text-anchor": "end" },
+          String(at + 1),
+        ),
+        s(
+          "g",
+          { class: "body" },
+          s("path", { class: "dots", d: dots }),
+          threads,
+          this._chips(step, y),
+          s(
+            "text",
+            { class: "sure", x: width - 4, y: y + this.height / 2 + 4, "text-anchor": "end" },
+            percent(sure),
+          ),
+        ),
+      );
+    });
+  }
+
+  /** What is known already: a line down each column. */
+  _threads(came, y) {
+    return ["free", "paid", "known"].map((how) =>
+      s("path", {
+        class: `thread ${how}`,
+        d: came
+          .map((each, position) =>
+            each === how ? `M${this._x(position).toFixed(1)} ${y}v${this.height}` : "",
+          )
+          .join(""),
+      }),
+    );
+  }
+
+  /** The tokens that a step unmasks; wider than their column where there is room. */
+  _chips(step, y) {
+    const picks = [...step.picks].sort((a, b) => a[0] - b[0]);
+    return picks.map(([position, label, , p], i) => {
+      const x = this._x(position);
+      const low = i ? (this._x(picks[i - 1][0]) + x) / 2 + 0.5 : this.left,
+        high = i + 1 < picks.length ? (x + this._x(picks[i + 1][0])) / 2 - 0.5 : this.right;
+      const wanted = Math.max(this.column - 1, Math.min(130, label.length * DN_CELL + 8)),
+        width = Math.min(wanted, high - low);
+      const left = Math.max(low, Math.min(x - width / 2, high - width)),
+        room = Math.floor((width - 5) / DN_CELL);
+      const text = label.length <= room ? label : room > 1 ? `${label.slice(0, room - 1)}…` : "";
+      const tall = this.height - 3;
+      return s(
+        "g",
+        { class: "chip", transform: `translate(${left.toFixed(1)} ${y + 1.5})` },
+        s("rect", { class: "box", width: width.toFixed(1), height: tall, rx: 3.5 }),
+        s("rect", {
+          class: "bar",
+          x: 2,
+          y: tall - 3.4,
+          width: Math.max(0.5, (width - 4) * (p || 0)).toFixed(1),
+          height: 2,
+        }),
+        s("text", { x: (width / 2).toFixed(1), y: tall / 2 + 2, "text-anchor": "middle" }, text),
+        s(
+          "title",
+          {},
+          `position ${position}: ${label}, p ${percent(p)}, ${step.free ? "by an accepted draft" : "the call's own step"}`,
+        ),
+      );
+    });
+  }
+
+  _reveal() {
+    for (const row of this.svg.querySelectorAll(".row")) {
+      const at = Number(row.getAttribute("data-step"));
+      row.classList.toggle("later", at > this.place);
+      row.classList.toggle("now", at === this.place);
+    }
+    for (const call of this.svg.querySelectorAll(".call"))
+      call.classList.toggle("later", Number(call.getAttribute("data-from")) > this.place);
+    const step = this.run.steps[this.place];
+    this.svg.setAttribute(
+      "aria-label",
+      `Block ${step.block + 1} after step ${this.place + 1}: ${saidOf(step)}`,
+    );
+  }
+}

@@ -1,0 +1,134 @@
+// The ranking of masked positions behind a step, or before its call.
+
+import { button, h } from "../dom.js";
+import { savers } from "../save.js";
+
+export class RankingTable {
+  constructor(source) {
+    this.heading = h("h2", {});
+    this.now = button("This step", { class: "dn-tab", "aria-pressed": "true" }, () =>
+      this._turn(false),
+    );
+    this.before = button(
+      "Before",
+      {
+        title: "What was known before this call: its drafts were read from that",
+        class: "dn-tab",
+        "aria-pressed": "false",
+      },
+      () => this._turn(true),
+    );
+    this.words = h("p", { class: "ds-soft" });
+    this.table = h("table", { class: "dn-ranking" });
+    this.element = h(
+      "section",
+      { class: "ds-card dn-side", "aria-label": "Ranking of masked positions" },
+      h("header", {}, this.heading, h("span", { class: "ds-spring" }), this.now, this.before),
+      this.words,
+      h(
+        "div",
+        { class: "dn-scroll", tabindex: 0, role: "region", "aria-label": "Ranking" },
+        this.table,
+      ),
+      savers("Ranking", () => this._records(), source),
+    );
+    this.read = false;
+  }
+
+  /** The step's ranking, and `known` {rows, labels}: what was left of the one before the call. */
+  show(call, step, known, place) {
+    Object.assign(this, { call, step, known, place });
+    this.before.hidden = this.now.hidden = !known;
+    this._draw();
+  }
+
+  /** Mark the c_ij of a draft, in the ranking it was read from. */
+  mark(edits) {
+    this.marked = edits ? new Set(edits.map(({ rank }) => rank.join(" "))) : null;
+    if (edits) this.read = true;
+    if (this.step) this._draw();
+  }
+
+  _turn(read) {
+    this.read = read;
+    this._draw();
+  }
+
+  _draw() {
+    const read = this.read && this.known,
+      count = read ? 0 : this.step.count;
+    const rows = read ? this.known.rows : this.step.ranking,
+      labels = read ? this.known.labels : this.call.labels;
+    this.now.setAttribute("aria-pressed", String(!read));
+    this.before.setAttribute("aria-pressed", String(!!read));
+    this.heading.textContent = read
+      ? "Ranking before the call"
+      : `Ranking at step ${this.place + 1}`;
+    this.words.textContent = read
+      ? "A draft's cᵢⱼ sets the position of rank i to its token of rank j, in this list."
+      : `Masked positions, surest first; the first ${count === 1 ? "one is" : `${count} are`} unmasked. What is left counts as i = 1, 2, … for the next call's drafts.`;
+    const width = Math.max(...rows.map(([, ids]) => ids.length), 1);
+    const head = h(
+      "tr",
+      {},
+      h("th", {}, "i"),
+      h("th", {}, "pos."),
+      ...Array.from({ length: width }, (_, j) => h("th", {}, `j = ${j + 1}`)),
+    );
+    this.table.replaceChildren(
+      h("thead", {}, head),
+      h(
+        "tbody",
+        {},
+        rows.map((row, at) => this._row(row, at, count, labels, read)),
+      ),
+    );
+  }
+
+  /** The list shown, a line for each position and token. */
+  _records() {
+    const read = this.read && this.known,
+      rows = read ? this.known.rows : this.step.ranking,
+      labels = read ? this.known.labels : this.call.labels;
+    return rows.flatMap(([position, ids, odds], at) =>
+      ids.map((id, j) => ({
+        step: this.place + 1,
+        before_call: !!read,
+        position,
+        position_rank: at - (read ? 0 : this.step.count) + 1,
+        token_rank: j + 1,
+        token: id,
+        text: labels[id] ?? "",
+        p: odds[j],
+        unmasked: !read && at < this.step.count,
+      })),
+    );
+  }
+
+  _row([position, ids, odds], at, count, labels, read) {
+    const i = at - count + 1;
+    return h(
+      "tr",
+      { class: at < count ? "taken" : "" },
+      h("th", {}, at < count ? (this.step.free ? "✓" : "●") : String(i)),
+      h("td", { class: "position" }, String(position)),
+      ...ids.map((id, j) => {
+        const bar = h("i", { class: "fill" });
+        bar.style.width = `${Math.max(1, 100 * (odds[j] || 0))}%`;
+        const marked = read && this.marked?.has(`${i} ${j + 1}`);
+        return h(
+          "td",
+          { class: marked ? "marked" : "" },
+          h("span", { class: "label" }, labels[id] ?? `⟨${id}⟩`),
+          h("span", { class: "odds" }, brief(odds[j])),
+          bar,
+        );
+      }),
+    );
+  }
+}
+
+/** A probability in as few signs as a narrow column has. */
+function brief(odds) {
+  return odds === null ? "–" : odds > 0 && odds < 0.01 ? "<1%" : `${Math.round(odds * 100)}%`;
+}

@@ -1,0 +1,58 @@
+// A run on view: its calls as they come, and their steps.
+
+import { h } from "../dom.js";
+import { Feed } from "../feed.js";
+import { stepsOf } from "./steps.js";
+
+export class DenoiseRun {
+  constructor(letter, source, hear) {
+    this.letter = letter;
+    this.feed = new Feed(source, hear(this));
+    this.steps = [];
+    this.chip = h("span", { class: "ds-chip run", role: "status", hidden: true });
+  }
+
+  get calls() {
+    return this.feed.rounds;
+  }
+
+  get header() {
+    return this.feed.header;
+  }
+
+  get drafts() {
+    return Boolean(this.header?.drafts);
+  }
+
+  get name() {
+    return this.header ? (this.drafts ? "Spiffy" : "Plain") : this.letter;
+  }
+
+  get title() {
+    return this.header ? this.header.title : "–";
+  }
+
+  /** The step at a place of the text, or the last one; undefined before the first. */
+  stepAt(place) {
+    return this.steps[Math.max(0, Math.min(place, this.steps.length - 1))];
+  }
+
+  /** What was left of the ranking before a step's call: its drafts are read from that. */
+  known(step) {
+    const call = this.calls[step.at],
+      before = this.calls[step.at - 1];
+    if (!call.graph || before?.block !== call.block) return null;
+    const last = before.steps[before.steps.length - 1];
+    return { rows: last.ranking.slice(last.count), labels: before.labels };
+  }
+
+  take() {
+    this.steps = stepsOf(this.calls);
+  }
+
+  forget() {
+    this.feed.leave();
+    this.steps = [];
+    this.chip.hidden = true;
+  }
+}

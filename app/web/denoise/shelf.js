@@ -1,0 +1,42 @@
+// The examples that ship: both runs of a prompt side by side, or each alone.
+
+import { plural } from "../dom.js";
+import { Gallery } from "../gallery.js";
+
+export class DenoiseShelf extends Gallery {
+  constructor(source, onPick, complain) {
+    super(source, onPick, false);
+    this.complain = complain;
+  }
+
+  async _ask(name, asked) {
+    const answer = await super._ask(name, asked);
+    if (name === "example" && !answer.ticket)
+      this.complain(answer.error || "the example could not be opened");
+    return answer;
+  }
+
+  /** Both runs of a prompt side by side first, then each alone. */
+  _prompt({ topic, prompt, runs }) {
+    const plain = runs.find((run) => run.method === "denoise");
+    const card = (title, words, some) =>
+      this._card(title, words, `${title}: ${prompt}`, () =>
+        this._examples(some.map((run) => run.name)),
+      );
+    const pairs = plain
+      ? runs
+          .filter((run) => run !== plain)
+          .map((run) =>
+            card(
+              "Plain and Spiffy, side by side",
+              `${plain.rounds} model calls against ${run.rounds}`,
+              [run, plain],
+            ),
+          )
+      : [];
+    return this._section(topic[0].toUpperCase() + topic.slice(1), prompt, [
+      ...pairs,
+      ...runs.map((run) => card(run.title, plural(run.rounds, "model call"), [run])),
+    ]);
+  }
+}

@@ -1,0 +1,68 @@
+// The text as it stands after a step: masks where nothing is set yet.
+
+import { h } from "../dom.js";
+import { pointAt } from "../strip.js";
+import { textAt } from "./steps.js";
+
+export class TextSoFar {
+  /** onPick(step) when a token is clicked. */
+  constructor(onPick) {
+    this.strip = h("div", {
+      class: "ds-strip dn-strip",
+      role: "listbox",
+      tabindex: 0,
+      "aria-multiselectable": "true",
+      "aria-label": "The text so far",
+    });
+    this.strip.addEventListener("click", (event) => {
+      const token = event.target.closest("[data-step]");
+      if (token) onPick(Number(token.getAttribute("data-step")));
+    });
+    this.asked = h("span", { class: "dn-asked ds-soft" });
+    this.element = h(
+      "section",
+      { class: "ds-card ds-text", "aria-label": "Text so far" },
+      h("header", {}, h("h2", {}, "Text so far"), this.asked),
+      this.strip,
+    );
+  }
+
+  draw(run, place) {
+    const blocks = textAt(run.calls, run.steps, place),
+      cell = (found, position) => (found ? token(run, place, found) : masked(position)),
+      look = (at) => `dn-block${at === blocks.length - 1 ? " current" : ""}`;
+    this.asked.textContent = run.header ? `Prompt: ${run.header.prompt}` : "";
+    this.strip.replaceChildren(
+      ...blocks.map((block, at) => h("span", { class: look(at) }, block.map(cell))),
+    );
+    pointAt(this.strip, this.strip.querySelector(".here"));
+    this.strip.scrollTop = this.strip.scrollHeight;
+  }
+}
+
+function masked(position) {
+  return h("span", { class: "dn-masked", title: `position ${position}: masked` }, "▢");
+}
+
+function token(run, place, { step: at, text }) {
+  const step = run.steps[at],
+    here = at === place,
+    how = step ? (step.free ? " accepted" : " bonus") : "";
+  const lines = text
+    .split("\n")
+    .flatMap((line, i) => [
+      ...(i ? [h("span", { class: "ds-newline", "aria-hidden": "true" }, "⏎"), h("br")] : []),
+      line,
+    ]);
+  return h(
+    "span",
+    {
+      class: `ds-token${how}${here ? " here" : ""}`,
+      role: "option",
+      "aria-selected": String(here),
+      "data-step": at,
+      title: step ? `step ${at + 1}, call ${step.at + 1}` : "given",
+    },
+    lines,
+  );
+}

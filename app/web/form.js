@@ -1,0 +1,30 @@
+// The form above a view: one bar with the prompt and Start, and all settings below it while somebody
+// writes or chooses. Gradio draws the inputs; here the form only opens and closes.
+
+const OPEN = "open";
+
+/** The form whose parts' ids begin with `prefix`. */
+export function formAbove(prefix) {
+  const panel = document.getElementById(`${prefix}-panel`);
+  if (!panel) return; // the offline file has no form
+  const within = (name, target) => target.closest?.(`#${prefix}-${name}`);
+  const set = (on) => {
+    panel.classList.toggle(OPEN, on);
+    const box = panel.querySelector("textarea");
+    if (!on && panel.contains(document.activeElement)) document.activeElement.blur();
+    if (box) box.scrollTop = 0;
+  };
+  panel.addEventListener("focusin", ({ target }) => within("prompt", target) && set(true));
+  panel.addEventListener("click", ({ target }) => {
+    if (within("open-settings", target)) set(!panel.classList.contains(OPEN));
+    else if (within("start", target)) set(false);
+  });
+  panel.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") set(false);
+  });
+  document.addEventListener("pointerdown", ({ target }) => {
+    // a list of a dropdown hangs at the page's end
+    const away = !panel.contains(target) && !target.closest("[role=listbox], [role=option]");
+    if (away && target.closest(".ds-main")) set(false);
+  });
+}

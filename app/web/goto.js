@@ -1,0 +1,33 @@
+// Going from one tab to another: what was asked for waits here until that tab takes it. A tab that
+// is opened for the first time is made only then, so nobody may be listening yet.
+
+let wanted = null;
+const GONE_TO = "draftscope-goto";
+
+/** Go to a view, and there to a run, a round (from 0) and a node. */
+export function goTo(detail) {
+  wanted = detail;
+  window.dispatchEvent(new CustomEvent(GONE_TO, { detail }));
+}
+
+/** What this view was asked for, once; null: nothing. */
+export function taken(view) {
+  if (wanted?.view !== view) return null;
+  const asked = wanted;
+  wanted = null;
+  return asked;
+}
+
+/** Whether something waits for this view. */
+export function awaits(view) {
+  return wanted?.view === view;
+}
+
+/** Call `hear` with every request, for whatever view, while `element` is on the page. */
+export function onGoTo(element, hear) {
+  const listen = ({ detail }) => {
+    if (element.isConnected) hear(detail);
+    else window.removeEventListener(GONE_TO, listen);
+  };
+  window.addEventListener(GONE_TO, listen);
+}

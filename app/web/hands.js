@@ -1,0 +1,63 @@
+// Pointers on a tree: drag to move, pinch or Ctrl and the wheel to zoom, press to pick.
+
+const STEADY = 4; // pixels a press may move and still pick
+
+/** `tree` hears panBy, zoomBy, fit, press(event), hover(event) and leave(). */
+export function listenToHands(tree) {
+  const { svg } = tree;
+  const fingers = new Map();
+  let moved = 0;
+  const local = (event) => {
+    const box = svg.getBoundingClientRect();
+    return [event.clientX - box.left, event.clientY - box.top];
+  };
+  // The wheel alone scrolls the page: a tree that fills the window must not hold it. A trackpad's
+  // pinch arrives as a wheel with Ctrl, in small steps.
+  svg.addEventListener(
+    "wheel",
+    (event) => {
+      if (!tree.round || !(event.ctrlKey || event.metaKey)) return;
+      event.preventDefault();
+      const most = 60;
+      const turned = event.deltaY * (event.deltaMode === 1 ? 30 : 1);
+      tree.zoomBy(Math.exp(-0.008 * Math.max(-most, Math.min(most, turned))), ...local(event));
+    },
+    { passive: false },
+  );
+  svg.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
+    fingers.set(event.pointerId, [event.clientX, event.clientY]);
+    if (fingers.size === 1) moved = 0;
+  });
+  svg.addEventListener("pointermove", (event) => {
+    const last = fingers.get(event.pointerId);
+    if (!last) return tree.hover(event);
+    const other = [...fingers].find(([id]) => id !== event.pointerId)?.[1];
+    const now = [event.clientX, event.clientY];
+    moved += Math.abs(now[0] - last[0]) + Math.abs(now[1] - last[1]);
+    if (moved > STEADY) {
+      svg.setPointerCapture(event.pointerId);
+      svg.classList.add("dragging");
+      tree.tip.hidden = true;
+    }
+    if (other) pinch(tree, other, last, now);
+    else if (moved > STEADY) tree.panBy(now[0] - last[0], now[1] - last[1]);
+    fingers.set(event.pointerId, now);
+  });
+  const lift = (event) => {
+    fingers.delete(event.pointerId);
+    svg.classList.remove("dragging");
+  };
+  svg.addEventListener("pointerup", lift);
+  svg.addEventListener("pointercancel", lift);
+  svg.addEventListener("pointerleave", () => tree.leave());
+  svg.addEventListener("click", (event) => moved <= STEADY && tree.press(event));
+  svg.addEventListener("dblclick", () => tree.fit());
+}
+
+function pinch(tree, other, last, now) {
+  const box = tree.svg.getBoundingClientRect();
+  const far = (a) => Math.hypot(a[0] - other[0], a[1] - other[1]) || 1;
+  const middle = [(now[0] + other[0]) / 2 - box.left, (now[1] + other[1]) / 2 - box.top];
+  tree.zoomBy(far(now) / far(last), ...middle);
+}

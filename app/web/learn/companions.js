@@ -1,0 +1,37 @@
+// What stands beside the tree, or below it, by its kind.
+
+import { h } from "../dom.js";
+import { Figure } from "../plots.js";
+import { cache, lanes, race } from "./lanes.js";
+import { block, columnsOf, queue } from "./lists.js";
+import { matrix } from "./mask.js";
+import { noiseOf, terms, weights } from "./scores.js";
+
+export const BESIDE = ["queue", "mask", "terms", "weights"]; // others stand below the tree
+
+/** The companion of a step; `link` = {point(row)} shows a row in the tree. */
+export function companion(side, link) {
+  const made = {
+    lanes,
+    race,
+    columns: columnsOf,
+    queue,
+    mask: matrix,
+    noise: noiseOf,
+    cache,
+    terms,
+    weights,
+    block,
+    plots,
+  }[side.kind](side, link);
+  return h("div", { class: `ds-side-figure ${side.kind}` }, made);
+}
+
+/** Figures of measurements, which can be read as tables and saved. */
+function plots(side) {
+  return side.figures.map((each) => {
+    const figure = new Figure(each);
+    figure.lines(each.series, each.range, each.extras);
+    return figure.element;
+  });
+}

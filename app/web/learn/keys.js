@@ -1,0 +1,86 @@
+// The keys of Learn, and the help that lists them.
+
+import { button, h } from "../dom.js";
+
+const KEYS = [
+  ["← →", "step before, step after"],
+  ["PgUp PgDn", "the same, for clickers; with shift: chapter before, chapter after"],
+  ["1 … 9 0", "chapter; 0 is the tenth"],
+  ["Home End", "first, last step of the chapter"],
+  ["Space", "play, pause"],
+  ["p", "present: large type, the whole window"],
+  ["↑ ↓", "node above, node below; shift with ← → for parent and child"],
+  ["f", "fit the tree"],
+  ["a b c", "answer the question at a chapter's end"],
+  ["Esc", "stop presenting"],
+  ["?", "this help"],
+];
+const SWIPE = 60; // pixels
+
+export function keyHelp() {
+  const rows = KEYS.map(([key, what]) =>
+    h("div", {}, h("dt", {}, ...key.split(" ").map((k) => h("kbd", {}, k))), h("dd", {}, what)),
+  );
+  const made = h(
+    "dialog",
+    { class: "ds-help", "aria-label": "Keys" },
+    h("h3", {}, "Keys"),
+    h("dl", {}, rows),
+    button("Close", { class: "ds-button" }, () => made.close()),
+  );
+  made.addEventListener("click", (event) => event.target === made && made.close());
+  return made;
+}
+
+/** What a key does in a lesson; undefined: nothing. */
+export function actOf({ key, shiftKey }, lesson) {
+  const step = (by) => () => {
+    lesson.pause();
+    lesson.move(by);
+  };
+  const chapter = (at) => () => {
+    lesson.pause();
+    lesson.go(at, 0);
+  };
+  const node = (by) => () => lesson.node(by);
+  const acts = {
+    ArrowLeft: shiftKey ? node("parent") : step(-1),
+    ArrowRight: shiftKey ? node("child") : step(1),
+    ArrowUp: node("up"),
+    ArrowDown: node("down"),
+    PageUp: shiftKey ? chapter(lesson.chapter - 1) : step(-1), // clickers send these
+    PageDown: shiftKey ? chapter(lesson.chapter + 1) : step(1),
+    Home: () => lesson.go(lesson.chapter, 0),
+    End: () => lesson.go(lesson.chapter, lesson.length(lesson.chapter) - 1),
+    " ": () => lesson.togglePlay(),
+    p: () => lesson.present(),
+    f: () => lesson.fit(),
+    "?": () => lesson.dialog.showModal(),
+    Escape: () => lesson.presenting && lesson.present(),
+    a: () => lesson.answer(0),
+    b: () => lesson.answer(1),
+    c: () => lesson.answer(2),
+  };
+  return acts[key] || (/^[0-9]$/.test(key) ? chapter((Number(key) || 10) - 1) : undefined);
+}
+
+/** Whether the key belongs to what is typed into or pressed. */
+export function isTyping({ target, key, ctrlKey, metaKey, altKey }) {
+  if (ctrlKey || metaKey || altKey) return true;
+  if (target.tagName === "BUTTON") return key === " " || key === "Enter";
+  return ["INPUT", "TEXTAREA", "SELECT", "SUMMARY"].includes(target.tagName);
+}
+
+/** onSwipe(1) when a finger goes left over the element, (−1) when it goes right. */
+export function listenForSwipes(element, onSwipe) {
+  let x = null;
+  const begin = (event) => {
+    x = event.touches[0].clientX;
+  };
+  element.addEventListener("touchstart", begin, { passive: true });
+  element.addEventListener("touchend", (event) => {
+    const by = x === null ? 0 : event.changedTouches[0].clientX - x;
+    if (Math.abs(by) > SWIPE) onSwipe(by < 0 ? 1 : -1);
+    x = null;
+  });
+}

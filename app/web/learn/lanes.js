@@ -1,0 +1,114 @@
+// Texts as boxes: one per pass or per round, and the rows of the KV cache.
+
+import { h } from "../dom.js";
+
+const PASS = 240,
+  FIRST = 500; // milliseconds that a pass is shown, and before the first
+
+/** A text as boxes: one per pass or per round, the target's own token last in each. */
+function lane(name, groups, words) {
+  const box = (group) =>
+    h(
+      "span",
+      { class: "ds-pass" },
+      group.map((piece, i) =>
+        h("span", { class: i === group.length - 1 ? "bonus" : "free" }, piece),
+      ),
+    );
+  return h(
+    "div",
+    { class: "ds-lane" },
+    h("b", {}, name),
+    h("span", { class: "ds-boxes" }, groups.map(box)),
+    h("span", { class: "ds-soft" }, `${groups.length} ${words}`),
+  );
+}
+
+/** Plain decoding as it goes: pass after pass one box, and all weights loaded once more. Somebody who
+ *  wants less motion sees the end of it. */
+function passByPass(made, weights) {
+  const boxes = [...made.querySelectorAll(".ds-pass")],
+    count = made.lastChild;
+  const show = (passes) => {
+    boxes.forEach((box, at) => box.classList.toggle("later", at >= passes));
+    const times = `${passes} ${passes === 1 ? "pass" : "passes"}`;
+    count.textContent = `${times}, ${gigabytes(passes * weights)} loaded`;
+    made.classList.toggle("done", passes === boxes.length);
+  };
+  if (window.matchMedia("(prefers-reduced-motion: reduce)").matches) return show(boxes.length);
+  const on = (passes) => {
+    show(passes);
+    if (passes < boxes.length && (made.isConnected || !passes))
+      setTimeout(() => on(passes + 1), passes ? PASS : FIRST);
+  };
+  on(0);
+}
+
+export function gigabytes(bytes) {
+  return bytes < 1e9 ? `${Math.round(bytes / 1e6)} MB` : `${(bytes / 1e9).toFixed(1)} GB`;
+}
+
+/** Plain passes above, rounds below. */
+export function lanes(side) {
+  const plain = lane(
+    "plain",
+    side.plain.map((piece) => [piece]),
+    "passes",
+  );
+  if (side.weights) {
+    plain.classList.add("plays");
+    passByPass(plain, side.weights);
+  }
+  return side.rounds.length
+    ? [plain, lane("rounds", side.rounds, side.rounds.length === 1 ? "pass" : "passes")]
+    : [plain];
+}
+
+export function race(side) {
+  return side.rows.map((row) => lane(row.name, row.groups, "rounds"));
+}
+
+/** Rows of the KV cache: the prompt's, what the pass wrote, and what stays. */
+export function cache(side, link) {
+  const cell = (item) => {
+    const made = h(
+      "span",
+      { class: `ds-cell ${item.mark}` },
+      h("small", {}, String(item.row)),
+      h("b", {}, item.label),
+    );
+    made.addEventListener("pointerenter", () => item.tree >= 0 && link.point(item.tree));
+    return made;
+  };
+  const prompt = () =>
+    h(
+      "span",
+      { class: "ds-cell prompt" },
+      h("small", {}, `0–${side.prompt - 1}`),
+      h("b", {}, "the prompt"),
+    );
+  const moved = side.moves
+    .filter(([from, to]) => from !== to)
+    .map(([from, to]) => `row ${side.prompt + from} → row ${side.prompt + to}`);
+  return [
+    h(
+      "div",
+      { class: "ds-cache" },
+      h("h4", {}, side.after.length ? "after the pass" : "cache"),
+      h("div", { class: "ds-cells" }, prompt(), side.cells.map(cell)),
+    ),
+    ...(moved.length
+      ? [h("p", { class: "ds-product" }, "↓ copy ", h("b", {}, moved.join(", ")))]
+      : []),
+    ...(side.after.length
+      ? [
+          h(
+            "div",
+            { class: "ds-cache" },
+            h("h4", {}, "what stays"),
+            h("div", { class: "ds-cells" }, prompt(), side.after.map(cell)),
+          ),
+        ]
+      : []),
+  ];
+}

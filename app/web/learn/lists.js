@@ -1,0 +1,107 @@
+// Tokens with bars: lists by depth, the queue, a diffusion model's blanks.
+
+import { h, percent, tiny } from "../dom.js";
+
+const SIGNS = { chosen: "◆", hot: "▪", new: "+" };
+
+export function track(odds, mark) {
+  const fill = h("i", { class: "fill" });
+  fill.style.width = `${Math.max(1, 100 * Math.min(1, odds || 0))}%`;
+  return h("span", { class: `track ${mark}`, "aria-hidden": "true" }, fill);
+}
+
+/** Tokens with bars: the lists of depths, p after a node, child orders. */
+export function columnsOf(side) {
+  const lists = side.lists.map((list) =>
+    h(
+      "section",
+      { class: "ds-list" },
+      h("h4", {}, list.title),
+      h(
+        "ol",
+        {},
+        list.items.map((item) =>
+          h(
+            "li",
+            { class: item.mark },
+            h("span", { class: "label" }, item.label),
+            track(item.odds, item.mark),
+            h("span", { class: "odds" }, percent(item.odds)),
+            h("span", { class: "sign" }, SIGNS[item.mark] || ""),
+          ),
+        ),
+      ),
+      list.note ? h("p", { class: "ds-soft" }, list.note) : null,
+    ),
+  );
+  const product = side.product.length
+    ? [
+        h(
+          "p",
+          { class: "ds-product" },
+          ...side.product.slice(0, -1).map((part) => `${part} `),
+          h("b", {}, side.product.at(-1)),
+        ),
+      ]
+    : [];
+  return [h("div", { class: "ds-lists" }, lists), ...product];
+}
+
+export function queue(side, link) {
+  const entry = (item, extra) => {
+    const row = h(
+      "li",
+      { class: `${item.mark} ${extra}` },
+      h("span", { class: "sign" }, extra ? "→" : SIGNS[item.mark] || ""),
+      h("span", { class: "label" }, item.label),
+      h("span", { class: "odds" }, tiny(item.odds)),
+      track(item.odds, item.mark),
+    );
+    row.addEventListener("pointerenter", () => link.point(item.row));
+    return row;
+  };
+  return [
+    h("h4", {}, "taken now"),
+    h(
+      "ol",
+      { class: "ds-queue taken" },
+      side.popped ? entry(side.popped, "popped") : h("li", { class: "ds-soft" }, "nothing"),
+    ),
+    h("h4", {}, `waiting, best first (${side.items.length})`),
+    h(
+      "ol",
+      { class: "ds-queue" },
+      side.items.map((item) => entry(item, "")),
+    ),
+  ];
+}
+
+/** A block of a diffusion model: text, masks, and what stands to choose at each. */
+export function block(side) {
+  const cells = side.cells.map((cell) =>
+    h(
+      "div",
+      { class: `ds-blank${cell.filled ? " filled" : ""}` },
+      h("b", {}, cell.filled || "▒▒▒"),
+      ...(side.ranks
+        ? [
+            h("small", {}, `i = ${cell.i}`),
+            h(
+              "ol",
+              {},
+              cell.guesses.map((guess) =>
+                h(
+                  "li",
+                  {},
+                  h("span", { class: "label" }, `${guess.name} ${guess.token}`),
+                  track(guess.odds, "seen"),
+                  h("span", { class: "odds" }, percent(guess.odds)),
+                ),
+              ),
+            ),
+          ]
+        : []),
+    ),
+  );
+  return [h("div", { class: "ds-block" }, h("span", { class: "ds-block-text" }, side.text), cells)];
+}

@@ -1,0 +1,85 @@
+// Where the course stands: the chapters, the steps of one as dots, and the buttons between them.
+
+import { button, h } from "../dom.js";
+
+export class CourseNav {
+  /** hear: {go(chapter, step), move(by), play(), present(), help()}. */
+  constructor(course, hear) {
+    this.course = course;
+    this.hear = hear;
+    this.list = h(
+      "ol",
+      { class: "ds-chapters" },
+      course.chapters.map((chapter, at) => {
+        const entry = button("", { class: "ds-chapter" }, () => hear.go(at, 0));
+        entry.append(h("i", {}, String(at + 1)), h("span", {}, chapter.name));
+        return h("li", {}, entry);
+      }),
+    );
+    const act = (sign, label, key, to) =>
+      button(sign, { "aria-label": label, title: `${label} (${key})` }, to);
+    this.back = act("‹", "Step before", "←", () => hear.move(-1));
+    this.play = act("▶", "Play", "space", () => hear.play());
+    this.next = act("›", "Step after", "→", () => hear.move(1));
+    this.dots = h("span", {
+      class: "ds-dots",
+      role: "group",
+      "aria-label": "Steps of this chapter",
+    });
+    this.count = h("span", { class: "ds-soft ds-count" });
+    const large = { "aria-pressed": "false", title: "Large type, the whole window (p)" };
+    this.large = button("Present", large, () => hear.present());
+    this.element = h("nav", { class: "ds-card ds-learn-nav", "aria-label": "Chapters" }, this.list);
+    this.controls = h(
+      "div",
+      { class: "ds-lesson-controls" },
+      this.dots,
+      this.back,
+      this.play,
+      this.next,
+      this.count,
+      h("span", { class: "ds-spring" }),
+      this.large,
+      act("?", "Keys", "?", () => hear.help()),
+    );
+  }
+
+  playing(on) {
+    this.play.textContent = on ? "❚❚" : "▶";
+    this.play.setAttribute("aria-label", on ? "Pause" : "Play");
+  }
+
+  /** lengths: steps of each chapter; seen(chapter, step): whether somebody was there. */
+  draw(chapter, step, lengths, seen) {
+    const count = lengths[chapter];
+    const dot = (_, at) => {
+      const last = at === count - 1,
+        look = ["ds-dot", last && "question", seen(chapter, at) && "seen"];
+      const about = {
+        class: look.filter(Boolean).join(" "),
+        "aria-label": last ? "Question" : `Step ${at + 1}`,
+        "aria-current": at === step ? "step" : null,
+      };
+      return button("", about, () => this.hear.go(chapter, at));
+    };
+    this.dots.replaceChildren(...Array.from({ length: count }, dot));
+    this.count.textContent = `${step + 1} / ${count}`;
+    lengths.forEach((total, at) => this._chapter(at, at === chapter, total, seen));
+    const current = this.list.children[chapter];
+    this.list.scrollLeft = Math.max(
+      0,
+      current.offsetLeft - this.list.clientWidth / 2 + current.offsetWidth / 2,
+    );
+    this.back.disabled = chapter === 0 && step === 0;
+    this.next.disabled = chapter === lengths.length - 1 && step === count - 1;
+  }
+
+  _chapter(at, current, total, seen) {
+    const entry = this.list.children[at].firstChild,
+      done = Array.from({ length: total }, (_, i) => seen(at, i)).filter(Boolean).length;
+    entry.setAttribute("aria-current", String(current));
+    entry.classList.toggle("done", done === total);
+    entry.title = `${this.course.chapters[at].title}: ${done} of ${total} steps seen`;
+    entry.style.setProperty("--seen", `${(100 * done) / total}%`);
+  }
+}

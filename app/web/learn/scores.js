@@ -1,0 +1,118 @@
+// Scores: noise added to log p, DART's two terms and what they count.
+
+import { h } from "../dom.js";
+import { track } from "./lists.js";
+
+const TERM_WORDS = { above: "the parent's score", q: "drafter's term", ngram: "n-gram term" };
+
+function signed2(value) {
+  return (value < 0 ? "−" : "") + Math.abs(value).toFixed(2);
+}
+
+/** log p + g per token, for some seeds. */
+export function noiseOf(side) {
+  const tables = side.lists.map((list) =>
+    h(
+      "table",
+      {},
+      h("caption", {}, list.title),
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          ["", "log p", "g", "sum"].map((name) => h("th", {}, name)),
+        ),
+      ),
+      h(
+        "tbody",
+        {},
+        list.rows.map((row) =>
+          h(
+            "tr",
+            { class: row.mark },
+            h("th", {}, row.label),
+            ...row.terms.map((value) => h("td", {}, signed2(value))),
+            h("td", { class: "sum" }, signed2(row.sum) + (row.mark === "chosen" ? " ◆" : "")),
+          ),
+        ),
+      ),
+    ),
+  );
+  return [h("div", { class: "ds-lists" }, tables), h("p", { class: "ds-soft" }, side.note)];
+}
+
+/** Scores as stacked bars, left of 0: the parent's part, the drafter's term, the n-gram term. */
+export function terms(side, link) {
+  const sum = (item) => (side.above ? item.above : 0) + item.q + item.ngram;
+  const longest = Math.max(...side.items.map((item) => -sum(item)), 0.1);
+  const rows = side.items.map((item) => {
+    const parts = [
+      ["above", side.above ? item.above : 0],
+      ["q", item.q],
+      ["ngram", item.ngram],
+    ].filter(([, value]) => value);
+    const bar = h(
+      "span",
+      { class: "ds-stack", "aria-hidden": "true" },
+      parts.map(([name, value]) => {
+        const part = h("i", {
+          class: `part ${name}`,
+          title: `${TERM_WORDS[name]} ${signed2(value)}`,
+        });
+        part.style.width = `${(100 * Math.abs(value)) / longest}%`;
+        return part;
+      }),
+    );
+    const row = h(
+      "li",
+      {},
+      h("span", { class: "label" }, item.label),
+      bar,
+      h("span", { class: "odds" }, signed2(sum(item))),
+    );
+    row.addEventListener("pointerenter", () => link.point(item.row));
+    return row;
+  });
+  const key = ["above", "q", "ngram"].filter(
+    (name) => (name !== "above" || side.above) && (name !== "ngram" || side.ngram),
+  );
+  return [
+    h("h4", {}, "score: shorter is better"),
+    h("ol", { class: "ds-terms" }, rows),
+    h(
+      "p",
+      { class: "ds-soft ds-part-key" },
+      key.map((name) =>
+        h("span", { class: "entry" }, h("i", { class: `part ${name}` }), TERM_WORDS[name]),
+      ),
+    ),
+  ];
+}
+
+export function weights(side) {
+  const head = h(
+    "tr",
+    {},
+    ["", "drafter's term", "n-gram term"].map((name) => h("th", {}, name)),
+  );
+  const rows = side.rows.map((row) =>
+    h(
+      "tr",
+      {},
+      h("th", {}, row.label),
+      h("td", {}, track(row.q, "hot"), row.q.toFixed(2)),
+      h("td", {}, track(row.ngram, "new"), row.ngram.toFixed(2)),
+    ),
+  );
+  return [
+    h(
+      "table",
+      {},
+      h("caption", {}, "what a term counts"),
+      h("thead", {}, head),
+      h("tbody", {}, rows),
+    ),
+  ];
+}

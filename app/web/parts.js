@@ -1,0 +1,82 @@
+// Parts that the tabs share: a table, a choice, a menu, a tile, a card.
+
+import { button, h } from "./dom.js";
+
+/** A table of numbers. heads: words, or [words, what they mean]; a row is [its name, cell, …]. */
+export function sheet(label, heads, rows) {
+  const head = (each) => {
+    const [words, title] = [each].flat();
+    return h("th", { title: title || null }, words);
+  };
+  const line = ([name, ...cells]) =>
+    h(
+      "tr",
+      {},
+      h("th", {}, name),
+      cells.map((cell) => h("td", {}, cell)),
+    );
+  return h(
+    "table",
+    { "aria-label": label },
+    h("thead", {}, h("tr", {}, heads.map(head))),
+    h("tbody", {}, rows.map(line)),
+  );
+}
+
+/** A list to choose from: options as [value, words]. */
+export function choice(label, options, onChange) {
+  const made = h("select", { "aria-label": label }, optionsOf(options));
+  made.addEventListener("change", () => onChange(made.value));
+  return made;
+}
+
+export function optionsOf(options) {
+  return options.map(([value, words]) => h("option", { value }, words));
+}
+
+/** Everything that can be done with a thing, behind one "⋯". A press outside closes it. */
+export function menu(label, items) {
+  const words = h("summary", { "aria-label": label, title: label }, "⋯"),
+    list = h("div", { class: "ds-menu-list" }, items.flat()),
+    made = h("details", { class: "ds-menu" }, words, list);
+  const close = () => made.removeAttribute("open"),
+    away = (event) => made.contains(event.target) || close();
+  made.addEventListener("focusout", (event) => {
+    if (event.relatedTarget && !made.contains(event.relatedTarget)) close();
+  });
+  made.addEventListener("toggle", () => {
+    const listen = made.open ? "addEventListener" : "removeEventListener";
+    document[listen]("pointerdown", away, { capture: true });
+  });
+  made.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !made.open) return;
+    event.stopPropagation();
+    close();
+    words.focus();
+  });
+  return made;
+}
+
+/** One number with its name; `title` says what it is. */
+export function tile(value, name, title) {
+  return h("div", { class: "ds-tile", title }, h("b", {}, String(value)), h("span", {}, name));
+}
+
+/** A card of the tabs without trees: head is what stands beside its heading. */
+export function card(label, head, ...body) {
+  return h(
+    "section",
+    { class: "ds-card ds-lab", "aria-label": label },
+    head && h("header", {}, head),
+    body,
+  );
+}
+
+/** A button that presses Gradio's own upload button, which is not displayed: it knows how to send. */
+export function opener(words, id, attributes) {
+  return button(words, attributes, () => {
+    const found = document.getElementById(id),
+      own = found?.matches("button") ? found : found?.querySelector("button");
+    own?.click();
+  });
+}

@@ -1,0 +1,55 @@
+// The small map of a tree in its corner: all boxes, and a frame around what is in sight.
+
+import { s } from "./dom.js";
+
+const AROUND = 40;
+const ROOM = 520; // pixels: in a narrower window it would hide too much
+
+export class TreeMap {
+  /** onJump(x, y): a place of the tree was pressed. */
+  constructor(onJump) {
+    this.svg = s("svg", {
+      class: "ds-map gone",
+      "aria-hidden": "true",
+      preserveAspectRatio: "none",
+    });
+    const jump = (event) => {
+      const box = this.svg.getBoundingClientRect();
+      const share = [
+        (event.clientX - box.left) / box.width,
+        (event.clientY - box.top) / box.height,
+      ];
+      onJump(
+        share[0] * (this.width + 2 * AROUND) - AROUND,
+        share[1] * (this.height + 2 * AROUND) - AROUND,
+      );
+    };
+    this.svg.addEventListener("pointerdown", (event) => {
+      this.svg.setPointerCapture(event.pointerId);
+      jump(event);
+    });
+    this.svg.addEventListener("pointermove", (event) => event.buttons && jump(event));
+  }
+
+  clear() {
+    this.svg.replaceChildren();
+    this.svg.classList.add("gone");
+  }
+
+  draw(width, height, blocks) {
+    Object.assign(this, { width, height });
+    const sides = [width + 2 * AROUND, height + 2 * AROUND];
+    this.svg.setAttribute("viewBox", `${-AROUND} ${-AROUND} ${sides.join(" ")}`);
+    this.frame = s("rect", { class: "window" });
+    this.svg.replaceChildren(...blocks, this.frame);
+  }
+
+  /** Show what is in sight; nothing when that is all. */
+  mark({ k, kx, x, y }, [w, hgt]) {
+    const ends = [x + this.width * kx <= w + 4, y + this.height * k <= hgt + 4];
+    this.svg.classList.toggle("gone", (x >= -4 && y >= -4 && ends.every(Boolean)) || w < ROOM);
+    const rect = { x: -x / kx, y: -y / k, width: w / kx, height: hgt / k };
+    for (const [name, value] of Object.entries(rect))
+      this.frame.setAttribute(name, value.toFixed(0));
+  }
+}

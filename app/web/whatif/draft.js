@@ -1,0 +1,151 @@
+// The text of the simulated run, token by token, and the draft of one of its rounds.
+
+import { button, h } from "../dom.js";
+import { card, menu } from "../parts.js";
+import { fileName, pictureButtons, saveButton, takeAnswer, wholeTree } from "../save.js";
+import { pointAt } from "../strip.js";
+import { NodeTable } from "../table.js";
+import { TreeView } from "../tree.js";
+
+const READ = "Click a node, or step through them with ↑ ↓, to read its numbers.";
+const HOW = "of the simulated run; click a token, or step with ← → on the text";
+
+/** How each token of a text came, from the lengths of the rounds. */
+export function cameOf(lengths) {
+  const round = (length) => [...Array(length - 1).fill("accepted"), "bonus"];
+  return ["prefill", ...lengths.flatMap(round)];
+}
+
+/** Where the round at a place begins, and the one after it (Infinity: none). */
+export function roundAt(starts, place) {
+  const here = starts.findLast((start) => start <= place) ?? 0;
+  return [here, starts.find((start) => start > here) ?? Infinity];
+}
+
+export class DraftCard {
+  /** hear: {go(place), asked() what the server is asked for this draft, name() of the setting}. */
+  constructor(source, hear) {
+    this.hear = hear;
+    this.starts = [];
+    this.tree = new TreeView("ds-whatif", (row) => this._select(row));
+    this.nodes = new NodeTable((row) => this._select(row));
+    this.node = h("p", { class: "ds-tell", role: "status" }, READ);
+    this.heading = h("h2", {}, "Round");
+    this.strip = h("div", {
+      class: "ds-strip",
+      role: "listbox",
+      tabindex: 0,
+      "aria-multiselectable": "true",
+      "aria-label": "The text, token by token",
+    });
+    this.strip.addEventListener("click", (event) => {
+      const token = event.target.closest("[data-place]");
+      if (token) hear.go(Number(token.getAttribute("data-place")));
+    });
+    this.strip.addEventListener("keydown", (event) => this._key(event));
+    const head = [
+      this.heading,
+      h("span", { class: "ds-soft" }, HOW),
+      h("span", { class: "ds-spring" }),
+    ];
+    this.element = card(
+      "Text and draft",
+      [...head, ...this._tools(source)],
+      this.strip,
+      h("div", { class: "ds-whatif-tree" }, this.tree.element, this.nodes.element),
+      this.node,
+    );
+  }
+
+  _tools(source) {
+    const table = { class: "ds-button", "aria-pressed": "false", title: "The nodes as a table" },
+      fit = { "aria-label": "Fit the whole tree", title: "Fit the whole tree" };
+    this.flip = button("Table", table, () => this._flip());
+    const save = (form, words) => {
+      const label = `Save this draft as ${form}`,
+        about = { class: "ds-small", title: label, "aria-label": label };
+      return saveButton(words, about, () =>
+        takeAnswer(source.export({ ...this.hear.asked(), form })),
+      );
+    };
+    return [
+      this.flip,
+      button("⤢", fit, () => this.tree.round && this.tree.fit()),
+      menu("Save this draft", [
+        pictureButtons(
+          "this tree",
+          () => wholeTree(this.tree),
+          () => fileName(`what-if ${this.hear.name()}`),
+          "ds-small",
+        ),
+        save("dot", "DOT"),
+        save("graphml", "GraphML"),
+      ]),
+    ];
+  }
+
+  /** Another text: its tokens. */
+  read(text) {
+    this.tokens = text.map((words, place) =>
+      h(
+        "span",
+        { class: "ds-token", role: "option", "data-place": place, "aria-selected": "false" },
+        words.replace(/\n/g, "⏎") || "∅",
+      ),
+    );
+    this.strip.replaceChildren(...this.tokens);
+  }
+
+  /** The run of a setting, at a place of the text. */
+  show(found, place) {
+    const [here, next] = roundAt(found.starts, place),
+      came = cameOf(found.lengths);
+    this.starts = found.starts;
+    this.tokens.forEach((token, at) => {
+      const current = at > here && at <= next,
+        look = ["ds-token", came[at] || "prefill", current && "current", at === here && "root"];
+      token.className = look.filter(Boolean).join(" ");
+      token.setAttribute("aria-selected", String(current));
+    });
+    pointAt(this.strip, this.tokens[place]);
+    this.place = place;
+    this.tree.show(found.round, false);
+    if (!this.nodes.element.hidden) this.nodes.show(found.round, null);
+    this.node.textContent = READ;
+    const number = found.starts.indexOf(here) + 1;
+    this.heading.textContent = `Round ${Math.max(1, number)} of ${found.rounds}`;
+  }
+
+  /** One node in words. */
+  _select(row) {
+    this.tree.select(row);
+    this.nodes.select(row);
+    const known = this.tree.has(row);
+    this.node.textContent = known ? this.tree.node(row).getAttribute("aria-label") : "";
+  }
+
+  _flip() {
+    const on = this.nodes.element.hidden;
+    this.nodes.element.hidden = !on;
+    this.tree.element.hidden = on;
+    this.flip.setAttribute("aria-pressed", String(on));
+    if (!this.tree.round) return;
+    if (on) this.nodes.show(this.tree.round, this.tree.selected);
+    else this.tree.frame(true);
+  }
+
+  _key(event) {
+    const [here] = roundAt(this.starts, this.place),
+      at = this.starts.indexOf(here);
+    const to = {
+      ArrowLeft: this.starts[at - 1],
+      ArrowRight: this.starts[at + 1],
+      Home: 0,
+      End: this.starts.at(-1),
+    }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    event.stopPropagation();
+    this.hear.go(to);
+  }
+}

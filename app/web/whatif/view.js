@@ -1,0 +1,205 @@
+// What-if: one collected text, and what any method, budget or option would have drafted on it. Every
+// turn of a knob is simulated on the server from the file; no model runs.
+
+import { clear, h } from "../dom.js";
+import { answered } from "../feed.js";
+import { card, choice, opener, optionsOf, tile } from "../parts.js";
+import { Curves, pointsOf } from "./curves.js";
+import { DraftCard } from "./draft.js";
+import { Knobs } from "./knobs.js";
+
+const EMPTY =
+  "A collected text holds what every drafter said at every position of one greedy text. Open " +
+  "one, or make one: python -m app collect OUT --prompt …";
+const REST = 120; // milliseconds without a turn, after which the curve is asked for
+
+export class WhatIf {
+  constructor(element, source) {
+    this.source = source;
+    this.place = 0;
+    this.knobs = new Knobs((curve) => this._turned(curve));
+    this.curves = new Curves(source, () => this._all());
+    this.draft = new DraftCard(source, {
+      go: (place) => this.go(place),
+      asked: () => this.asked,
+      name: () => `${this.knobs.method.name} ${this.knobs.budget}`,
+    });
+    this._build(element);
+    this._list();
+  }
+
+  _build(element) {
+    const spring = () => h("span", { class: "ds-spring" });
+    const open = opener("Open a collected text…", "ds-w-open", {
+      class: "ds-button ds-opens",
+      title: "A .safetensors file of the command collect",
+    });
+    this.files = choice("Collected text", [], (name) => this.open(name));
+    this.method = choice("Method", [], (name) => this._choose(name));
+    this.said = h("p", { class: "ds-banner", role: "alert", hidden: true });
+    this.exact = h("span", { class: "ds-exact", role: "status" });
+    this.tiles = h("div", { class: "ds-tiles" });
+    this.prompt = h("p", { class: "ds-soft ds-tell" });
+    this.empty = h("p", { class: "ds-soft ds-tell" }, EMPTY);
+    this.body = h(
+      "div",
+      { class: "ds-below" },
+      card(
+        "Setting",
+        [h("h2", {}, "What if"), this.method, spring(), this.exact],
+        this.knobs.element,
+        h("header", {}, this.tiles, spring(), this.curves.tools),
+      ),
+      this.curves.element,
+      this.draft.element,
+    );
+    this.body.hidden = true;
+    const head = [h("h2", {}, "Collected text"), this.files, spring(), open],
+      file = card("Collected text", head, this.prompt, this.empty, this.said);
+    this.scope = h("div", { class: "ds-scope" }, file, this.body);
+    clear(element).append(this.scope);
+  }
+
+  complain(sentence) {
+    this.said.hidden = !sentence;
+    this.said.textContent = sentence || "";
+  }
+
+  async _ask(name, asked) {
+    const answer = await answered(this.source[name](asked));
+    this.complain(answer.error);
+    return answer.error ? null : answer;
+  }
+
+  async _list() {
+    const files = (await this._ask("files", {}))?.files ?? [];
+    this.files.replaceChildren(...optionsOf(files.map(({ name, title }) => [name, title])));
+    this.files.hidden = !files.length;
+    if (files.length && !this.file) this.open(files[0].name);
+  }
+
+  async open(name, title) {
+    this.opening = name;
+    const about = await this._ask("about", { file: name });
+    if (!about || this.opening !== name) return;
+    if (title) this.files.append(...optionsOf([[name, title]]));
+    this.files.hidden = false;
+    this.files.value = name;
+    Object.assign(this, { file: name, about, place: 0, found: null });
+    this.body.hidden = false;
+    this.empty.hidden = true;
+    this.prompt.textContent = `${about.model}: ${about.prompt}`;
+    this.method.replaceChildren(...optionsOf(about.methods.map((each) => [each.name, each.title])));
+    this.draft.read(about.text);
+    this.curves.clear();
+    const wanted = about.methods.find((each) => each.name === about.method) || about.methods[0];
+    this.method.value = wanted.name;
+    this._choose(wanted.name);
+  }
+
+  _choose(name) {
+    this.knobs.show(this.about.methods.find((each) => each.name === name));
+    this._turned(true);
+  }
+
+  get asked() {
+    const { method, budget, values } = this.knobs,
+      { file, place, cost } = this;
+    return { file, method: method.name, budget, options: { ...values }, place, cost };
+  }
+
+  // ── asking ─────────────────────────────────────────────────────────────────────────────────
+
+  /** A knob was turned: what is on view is dimmed until its answer is there. Only the latest
+   *  setting is asked for. */
+  _turned(curve) {
+    this.fresh = this.fresh || curve;
+    this._stale(true);
+    if (this.busy) this.again = true;
+    else this._simulate();
+  }
+
+  _stale(on) {
+    this.body.classList.toggle("ds-stale", on);
+    this.body.setAttribute("aria-busy", String(on));
+  }
+
+  async _simulate() {
+    this.busy = true;
+    do {
+      this.again = false;
+      const asked = this.asked,
+        found = await this._ask("simulate", asked);
+      if (asked.file !== this.file || asked.method !== this.knobs.method.name) continue;
+      if (found) this._draw(found, asked.budget);
+      else this._blank();
+    } while (this.again);
+    this.busy = false;
+    this._stale(!this.found);
+    clearTimeout(this.timer);
+    if (this.fresh && this.found) this.timer = setTimeout(() => this._curve(), REST);
+  }
+
+  /** No answer to this setting: nothing of the one before may look as if it were its. */
+  _blank() {
+    this.found = null;
+    this.exact.className = "ds-exact not";
+    this.exact.replaceChildren(h("b", {}, "no answer"));
+    this.tiles.replaceChildren();
+    this.curves.blank();
+  }
+
+  async _curve() {
+    this.fresh = false;
+    const asked = this.asked,
+      { name } = this.knobs;
+    this.curving = asked;
+    const answer = await this._ask("curve", asked);
+    if (answer && !this.fresh && this.curving === asked) this.curves.show(name, answer, this.of);
+  }
+
+  /** Every listed method's curve, with its options as they come. */
+  async _all() {
+    const { file, about } = this,
+      found = [];
+    for (const { name, title } of about.methods.filter((each) => !each.name.includes("+"))) {
+      const answer = await this._ask("curve", { file, method: name, options: {} });
+      if (!answer || this.file !== file) return;
+      found.push({ name: title, points: pointsOf(answer) });
+    }
+    this.curves.keep(found.slice(0, 4));
+  }
+
+  /** A result of the command cost was opened: its times in place of the estimate's. */
+  measured({ cost, of }) {
+    this.complain("");
+    Object.assign(this, { cost, of });
+    this.curves.measured(of);
+    this._turned(true);
+  }
+
+  go(place) {
+    this.place = Math.max(0, Math.min(this.about.text.length - 1, place));
+    this._turned(false);
+  }
+
+  // ── drawing ────────────────────────────────────────────────────────────────────────────────
+
+  _draw(found, budget) {
+    this.found = found;
+    const drafted = found.round.y.length - 1;
+    this.tiles.replaceChildren(
+      tile(found.tau.toFixed(2), "τ", "block efficiency: accepted nodes + 1, mean over rounds"),
+      tile(found.rounds, "rounds", "forward passes of the target"),
+      tile(found.tokens, "tokens", "new tokens of the text"),
+      tile(drafted, "nodes here", "drafted in the round shown"),
+    );
+    this.exact.className = `ds-exact${found.exact ? "" : " not"}`;
+    this.exact.replaceChildren(
+      h("b", {}, found.exact ? "✓ exact" : "≈ not exact"),
+      h("span", {}, found.note),
+    );
+    this.curves.at(this.knobs.name, budget, found);
+    this.draft.show(found, this.place);
+  }
+}

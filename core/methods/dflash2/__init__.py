@@ -1,0 +1,30 @@
+"""DFlash 2: DFlash's block with convolutions inside it, and a selector that sees the token before.
+
+Light. ``model`` is the network and its checkpoint form, ``drafter`` the network at work.
+"""
+
+from __future__ import annotations
+
+from core.methods.dflash import DFlashOptions
+from core.methods.method import BY_PATH, Checkpoint, DrafterInfo, Explanation, Method, Note
+from core.rounds.draft import MARGINAL
+
+EXPLAIN = Explanation(
+    "versus",
+    "The selector's {rank} token after {parent}, its parent.",
+    versus=MARGINAL,
+    notes=(Note(MARGINAL, "q at this depth", "probability", "before the selector"),),
+)
+DRAFTER = DrafterInfo(
+    "dflash2",
+    "one pass, and a selector among each depth's best tokens that sees the token before",
+    "core.methods.dflash2.drafter:load",
+    DFlashOptions,
+    states=BY_PATH,
+    checkpoint=Checkpoint("core.methods.dflash2.model:FORM"),
+    explain=EXPLAIN,
+)
+METHOD = Method(
+    "DFlash 2", "dflash2", "chain", 64, "a chain that a selector walks among the best tokens",
+    paper="inco.ai/blog/dflash2",
+)  # fmt: skip

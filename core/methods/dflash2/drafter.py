@@ -1,0 +1,49 @@
+"""The DFlash 2 drafter at work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from core.drafting.work import DraftWork
+from core.methods.dflash import DFlashOptions
+from core.methods.dflash.before import BeforeSession, Block
+from core.methods.dflash.drafter import DFlashDrafter, network
+from core.methods.dflash2.model import FORM, DFlash2Model
+from core.models.language import Language
+
+
+def load(language: Language, folder: Path | None, options: DFlashOptions) -> DFlash2Drafter:
+    """The DFlash 2 drafter in ``folder`` on the target's device.
+
+    Raises UserError when there is none or it was made for another target.
+    """
+    model = network("dflash2", FORM, language, folder)
+    return DFlash2Drafter(model, language.embedding, language.head, options.temperature)
+
+
+class DFlash2Drafter(DFlashDrafter):
+    """DFlash's pass, then the selector after each token that a builder asks about. Tokens beyond a
+    depth's best have q = 0."""
+
+    model: DFlash2Model
+
+    @property
+    def work(self) -> DraftWork:
+        return replace(super().work, state=self.model.candidate_selector)
+
+    def session(self, hidden: Tensor, root: int, width: int) -> BeforeSession:
+        model, normed = self.model, self.model.norm(hidden)
+        logits = self.head(normed)
+        best = logits.topk(min(model.candidate_selector.top_k, logits.shape[-1]))
+
+        def after(depths: Tensor, before: Tensor) -> Tensor:
+            ids = best.indices[depths]
+            scores = best.values[depths] + model.candidate_selector(normed[depths], before, ids)
+            whole = scores.new_full((len(ids), logits.shape[-1]), -torch.inf, dtype=torch.float32)
+            return whole.scatter(1, ids, self.log_softmax(scores))
+
+        return BeforeSession(Block(self.log_softmax(logits), after), root, width)

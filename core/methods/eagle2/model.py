@@ -1,0 +1,89 @@
+"""EAGLE-1's network: one layer whose outputs stand in for the target's last hidden states.
+
+A row is ``fc`` over the embedding of the *next* token and a feature; the layer has no norm before
+its attention and none at its end, and the head is the target's. Parameter names are those of the
+published checkpoints, but for ``midlayer``, which they call ``layers.0``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from core.errors import UserError
+from core.methods.eagle3 import EagleOptions
+from core.methods.eagle3.drafter import EagleDrafter, of_folder
+from core.methods.eagle3.model import (
+    BareLayer,
+    EagleConfig,
+    EagleModel,
+    Rows,
+    official_name,
+)
+from core.models import checkpoint
+from core.models.language import Language
+from core.models.layers import Rotary, Shape
+
+
+@dataclass(frozen=True)
+class FeatureConfig(EagleConfig):
+    """``bias``: whether ``fc`` has one."""
+
+    bias: bool = True
+
+    @property
+    def shape(self) -> Shape:
+        return Shape.of(self, self.hidden_size, qk_norm=self.qk_norm, bias=self.attention_bias)
+
+    def feature_layers(self, target_layers: int) -> tuple[int, ...]:
+        """The last: its output is the last hidden state, after the final norm."""
+        return (target_layers - 1,)
+
+    @staticmethod
+    def from_json(raw: dict[str, Any]) -> FeatureConfig:
+        """Read a published config. Raises UserError when it is none."""
+        if raw.get("qkv_bias"):
+            raise UserError("an EAGLE drafter with qkv_bias is not supported")
+        return FeatureConfig(**vars(EagleConfig.from_json(raw)), bias=bool(raw.get("bias", True)))
+
+    def to_json(self) -> dict[str, Any]:
+        return super().to_json() | {"architectures": ["LlamaForCausalLM"]}
+
+
+class FeatureModel(EagleModel):
+    """The network without embedding and head."""
+
+    def __init__(self, config: FeatureConfig):
+        nn.Module.__init__(self)  # none of EAGLE-3's norms
+        self.config = config
+        self.fc = nn.Linear(2 * config.hidden_size, config.hidden_size, bias=config.bias)
+        self.midlayer = BareLayer(config)
+        self.norm = nn.Identity()
+
+    def reduce(self, features: Tensor) -> Tensor:
+        """The target's last hidden states are features already."""
+        return features
+
+    def join(self, hidden: Tensor, next_embeddings: Tensor, positions: Tensor) -> Rows:
+        """Features [N, h] of tokens with the embeddings [N, h] of the tokens after them."""
+        x, config = self.fc(torch.cat([next_embeddings, hidden], -1)), self.config
+        return Rows(x, x, Rotary.at(positions, config.head_dim, config.rope, x.dtype))
+
+
+FORM = checkpoint.Form(
+    "EAGLE-2",
+    FeatureConfig.from_json,
+    FeatureModel,
+    beside=("embed_tokens.weight",),
+    rename=official_name,
+)
+
+
+def load(language: Language, folder: Path | None, options: EagleOptions) -> EagleDrafter:
+    """The EAGLE-1 or -2 drafter in ``folder`` on the target's device. Raises UserError when there
+    is none or it was made for another target."""
+    return of_folder("eagle2", FORM, language, folder, options)

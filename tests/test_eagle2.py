@@ -1,0 +1,140 @@
+"""The EAGLE-1 layer against the method recomputed token by token, and its published files."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from core.drafting.builders import DynamicTree, best_first
+from core.errors import UserError
+from core.methods.eagle2.model import FORM, FeatureConfig
+from core.models.layers import Rope
+from tests import toys
+from tests.test_dflash import assert_close, mlp, norm, numbers, rotate
+
+
+def slow_log_q(drafter, tokens, features, path):
+    """log q [V] after a path that begins with the root, as ``test_eagle3.slow_log_q``."""
+    config, eps = drafter.model.config, drafter.model.config.rms_norm_eps
+    w = {n.removeprefix("midlayer."): t for n, t in drafter.model.state_dict().items()}
+    width, share = config.head_dim, config.num_attention_heads // config.num_key_value_heads
+    whole = [*tokens, *path]
+    embedded = toys.model().get_input_embeddings().weight
+    keys, values, out = [], [], None
+    for i in range(len(whole) - 1):
+        feature = features[i] if i < len(tokens) else out
+        x = w["fc.weight"] @ torch.cat([embedded[whole[i + 1]], feature]) + w.get("fc.bias", 0)
+        query, key, value = (w[f"self_attn.{n}_proj.weight"] @ x for n in "qkv")
+        query, key, value = (part.view(-1, width) for part in (query, key, value))
+        keys.append(torch.stack([rotate(row, i, config.rope) for row in key]))
+        values.append(value)
+        mixed = []
+        for head, row in enumerate(query):
+            seen = torch.stack([k[head // share] for k in keys])
+            odds = (seen @ rotate(row, i, config.rope) / math.sqrt(width)).softmax(-1)
+            mixed.append(odds @ torch.stack([v[head // share] for v in values]))
+        x = x + w["self_attn.o_proj.weight"] @ torch.cat(mixed)
+        out = x + mlp(norm(x, w["post_attention_layernorm.weight"], eps), w)
+    head = toys.model().get_output_embeddings().weight
+    return (head @ out / drafter.options.temperature).log_softmax(-1)
+
+
+CHANGES = [{}, {"bias": False, "temperature": 0.5}, {"num_key_value_heads": 4, "rope": Rope(500.0)}]
+
+
+@pytest.mark.parametrize("changes", CHANGES)
+@pytest.mark.parametrize("builder", [DynamicTree(4), best_first])
+def test_every_drafted_nodes_q_equals_a_fresh_forward_along_its_path(changes, builder):
+    drafter, rng = toys.feature_drafter(**changes), np.random.default_rng(3)
+    tokens, features, root = [], numbers(0, 0, 32), 7
+    drafter.reset(40)
+    for size in (5, 1, 3):  # rounds that commit so many tokens
+        fresh = [root, *rng.integers(0, 48, size - 1).tolist()]
+        own = numbers(len(tokens) + 1, size, 32)
+        drafter.extend(fresh, own)
+        tokens, features = tokens + fresh, torch.cat([features, own])
+        root = int(rng.integers(0, 48))
+        session = drafter.begin(root, 16)
+        draft = builder(session, [*tokens, root], 14)
+        assert draft.nodes == 14 and draft.depths.max() > 1
+        for row in range(1, len(draft)):
+            *before, token = (int(draft.tokens[r]) for r in draft.path(row))
+            expected = slow_log_q(drafter, tokens, features, before)
+            assert draft.log_q[row] == pytest.approx(float(expected[token]), abs=2e-5)
+    assert_close(session.log_q([2])[0], slow_log_q(drafter, tokens, features, [2]), 2e-5)
+
+
+def test_it_reads_the_targets_last_hidden_state_after_the_final_norm():
+    drafter = toys.feature_drafter()
+    assert drafter.layers == (3,)
+    tokens = [5, 17, 3, 44]
+    features = toys.full_forward(tokens, layers=drafter.layers).features
+    head = toys.model().get_output_embeddings().weight
+    assert_close(features @ head.T, toys.full_forward(tokens).logits)
+
+
+@pytest.mark.parametrize("sampling", [toys.GREEDY, toys.HOT])
+@pytest.mark.parametrize("budget", [1, 59])
+def test_the_text_is_plain_decodings(budget, sampling):
+    decoder = toys.Decoder("eagle2", toys.feature_drafter(), DynamicTree())
+    assert toys.run(decoder, 30, sampling, budget).tokens == toys.plain(30, sampling)
+
+
+# ── files ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def published(folder, bias=True, fields=None):
+    """A checkpoint in the official layout, written here; (the network it should give)."""
+    model = toys.feature_drafter(dtype=torch.float32, bias=bias).model
+    state = {n.replace("midlayer.", "layers.0."): t for n, t in model.state_dict().items()}
+    assert state.keys() >= {"fc.weight", "layers.0.self_attn.q_proj.weight"}
+    state["embed_tokens.weight"] = numbers(1, 48, 32)
+    usual = {
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_act": "silu",
+        "hidden_size": 32,
+        "intermediate_size": 40,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "num_hidden_layers": 1,
+        "vocab_size": 48,
+        "rms_norm_eps": 1e-6,
+        "model_type": "llama",
+    }
+    if not bias:
+        usual["bias"] = False
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(usual | (fields or {})))
+    save_file({n: t.contiguous() for n, t in state.items()}, folder / "model.safetensors")
+    return model
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_published_layout_is_read(tmp_path, bias):
+    model = published(tmp_path, bias)
+    found = FORM.load_model(tmp_path, torch.float32, "cpu")
+    assert found.config.bias is bias and found.config.feature_layers(30) == (29,)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(found.state_dict()[name], tensor), name
+    FORM.save_model(found, tmp_path / "again")
+    again = FORM.load_config(tmp_path / "again")
+    assert again == found.config == FeatureConfig.from_json(found.config.to_json())
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"bias": False}, "fc.bias"),
+        ({"qkv_bias": True}, "qkv_bias"),
+        ({"num_hidden_layers": 2}, "2 layers"),
+        ({"hidden_size": None}, "EAGLE-2"),
+    ],
+)
+def test_what_is_wrong_in_a_checkpoint_is_one_sentence(tmp_path, fields, words):
+    published(tmp_path, fields=fields)
+    with pytest.raises(UserError, match=words) as error:
+        FORM.load_model(tmp_path, torch.float32, "cpu")
+    assert "\n" not in str(error.value)

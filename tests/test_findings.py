@@ -1,0 +1,130 @@
+"""Findings against plain counts on the raw JSON lines: no number in a sentence is another's."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.findings import FEW, FLAT, Finding, findings, flat_from
+from analysis.numbers import percent
+from analysis.tables import Tables
+from core.rounds.draft import NOT_ASKED
+from core.rounds.round import BEYOND, OUTSIDE, PRUNED
+from core.traces.reader import read_trace
+from core.traces.schema import Trace
+from core.traces.writer import write_trace
+from tests import raw_numbers
+from tests.test_metrics import METHODS, fake_trace
+
+ENDED = {
+    PRUNED: "ended by budget",
+    OUTSIDE: "ended at a token outside the drafter's candidates",
+    BEYOND: "ended at the last depth",
+}
+
+
+@pytest.fixture(scope="module", params=METHODS)
+def told(request, tmp_path_factory) -> tuple[dict[str, Finding], list[dict]]:
+    """A run's findings by what they are about, and its raw rounds."""
+    path: Path = tmp_path_factory.mktemp("traces") / "run.jsonl"
+    write_trace(path, fake_trace(request.param, 7, 40))
+    made = findings(Tables.of({"A": read_trace(path)}), by="run")
+    assert {finding.label for finding in made} == {"A"}
+    return {finding.about: finding for finding in made}, raw_numbers.raw_rounds(path)
+
+
+def why(r: dict) -> str:
+    """Why a round's walk ended, read off the lists again."""
+    depth = len(r["path"])
+    if depth > len(r["candidates"]["token"]):
+        return BEYOND
+    if "offers" in r and r["offers"]["after"][r["path"][-1]] == NOT_ASKED:
+        return PRUNED
+    return PRUNED if r["bonus"] in (raw_numbers.offered_after(r, r["path"][-1]) or ()) else OUTSIDE
+
+
+def test_walks_are_counted_by_what_ended_them(told):
+    found, rounds = told
+    counts = Counter(map(why, rounds))
+    said = found["ends"].words
+    assert found["ends"].n == len(rounds)
+    for cause, count in counts.items():
+        assert (
+            f"{count} {ENDED[cause]}" in said
+            or f"{count} of {len(rounds)} walks {ENDED[cause]}" in said
+        )
+    most = max(counts.values())
+    assert said.startswith(f"{most} of {len(rounds)} walks ")
+
+
+def test_coverage_is_the_mean_over_all_observed_positions(told):
+    found, rounds = told
+    seen = [r["probe"]["coverage"][d] for r in rounds
+            for d in range(min(len(r["path"]), len(r["candidates"]["token"])))]  # fmt: skip
+    k = int(re.search(r"K = (\d+)", found["width"].words)[1])
+    mean = [sum(each[i] for each in seen) / len(seen) for i in range(len(seen[0]))]
+    assert found["width"].n == len(seen)
+    assert f" {percent(mean[k - 1])} of p" in found["width"].words
+    assert f"the {len(mean)} best {percent(mean[-1])}" in found["width"].words
+    assert ("flat" in found["width"].words) == (mean[-1] - mean[len(mean) // 2 - 1] < FLAT)
+
+
+def test_depth_counts_walks_to_the_end_and_accepted_positions(told):
+    found, rounds = told
+    whole = sum(len(r["path"]) - 1 == len(r["candidates"]["token"]) for r in rounds)
+    depths = raw_numbers.by_depth(rounds)
+    deepest = max(d for d, c in depths.items() if c["observed"] >= FEW)
+    said = found["depth"].words
+    assert said.startswith(f"{whole} of {len(rounds)} walks ")
+    for depth in (1, deepest):
+        c = depths[depth]
+        share = percent(c["accepted"] / c["observed"])
+        assert f"depth {depth} in {share} ({c['accepted']} of {c['observed']})" in said
+
+
+def test_trust_compares_path_q_with_what_was_accepted(told):
+    found, rounds = told
+    chances = [raw_numbers.path_q(r["nodes"], row) for r in rounds
+               for row in range(1, len(r["nodes"]["depth"]))]  # fmt: skip
+    accepted = sum(len(r["path"]) - 1 for r in rounds)
+    said, n = found["trust"].words, len(chances)
+    assert found["trust"].n == n
+    assert f"mean is {percent(sum(chances) / n)}, " in said
+    assert f"accepted were {percent(accepted / n)} of {n} nodes" in said
+
+
+def test_siblings_are_the_first_mismatches(told):
+    found, rounds = told
+    missed = [m for m in map(raw_numbers.first_mismatch, rounds) if m is not None]
+    second = sum(rank == 2 for rank, _ in missed) / len(missed)
+    held = sum(drafted for _, drafted in missed) / len(missed)
+    assert found["sibling"].n == len(missed)
+    assert f"the second in {percent(second)};" in found["sibling"].words
+    assert found["sibling"].words.endswith(f"{percent(held)}.")
+
+
+@given(st.lists(st.floats(0, 0.2), min_size=1, max_size=16))
+def test_a_curve_is_flat_where_the_rest_adds_little(steps):
+    curve = np.minimum(1, np.cumsum(steps))
+    flat, half = flat_from(curve), max(1, len(curve) // 2)
+    gains = [curve[-1] - curve[k - 1] for k in range(1, half + 1)]
+    assert flat == next((k for k, gain in enumerate(gains, 1) if gain < FLAT), None)
+
+
+def test_few_rounds_conclude_nothing():
+    made = findings(Tables.of({"A": fake_trace(rounds=FEW - 1)}), by="run")
+    ends = next(finding for finding in made if finding.about == "ends")
+    assert ends.words.startswith(f"Only {FEW - 1} walks: too few") and ends.n == FEW - 1
+
+
+def test_runs_keep_their_order_and_a_run_without_drafts_has_none():
+    plain = Trace(fake_trace(method="ar").header, (), {})
+    tables = Tables.of({"B": fake_trace(seed=3), "A": fake_trace(seed=5), "C": plain})
+    labels = [finding.label for finding in findings(tables, by="run")]
+    assert list(dict.fromkeys(labels)) == ["B", "A"]

@@ -1,0 +1,267 @@
+"""DSpark and DFlash 2 against the methods recomputed plainly, and their published files."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from core.drafting.builders import Chain, best_first
+from core.errors import UserError
+from core.methods.dflash import CONFIDENCE
+from core.methods.dflash2.model import FORM as DFLASH2
+from core.methods.dspark import DSparkOptions
+from core.methods.dspark.drafter import load
+from core.methods.dspark.model import FORM as DSPARK
+from core.rounds.draft import MARGINAL
+from tests import toys
+from tests.test_dflash import assert_close, log_q, numbers, written_out
+
+KINDS = {"dspark": toys.dspark_drafter, "dflash2": toys.dflash2_drafter}
+
+
+# ── the methods, plainly ─────────────────────────────────────────────────────────────────────────
+
+
+class Slow:
+    """One block after a context of features [T, F·h], every number from the weights themselves."""
+
+    def __init__(self, drafter, features, root):
+        self.config, self.w = drafter.model.config, drafter.model.state_dict()
+        ids = [root, *[47] * (self.config.block_size - 1)]
+        owner = toys.model()
+        block = owner.get_input_embeddings().weight[torch.tensor(ids)]
+        rows = written_out(self.config, self.w, features, block)
+        self.rows = rows[len(rows) - drafter.max_depth :]
+        self.logits = self.rows @ owner.get_output_embeddings().weight.T
+        self.temperature = drafter.temperature
+
+    def plain(self, depth):
+        return (self.logits[depth] / self.temperature).log_softmax(-1)
+
+    def dspark(self, depth, before):
+        bias = [
+            self.w["markov_head.markov_w1.weight"][before] @ row
+            for row in self.w["markov_head.markov_w2.weight"]
+        ]
+        return ((self.logits[depth] + torch.stack(bias)) / self.temperature).log_softmax(-1)
+
+    def confidence(self, depth, before):
+        parts = [self.rows[depth]]
+        if self.config.confidence_head_with_markov:
+            parts.append(self.w["markov_head.markov_w1.weight"][before])
+        weight, bias = (self.w[f"confidence_head.proj.{n}"] for n in ("weight", "bias"))
+        return 1 / (1 + math.exp(-float(weight[0] @ torch.cat(parts) + bias[0])))
+
+    def dflash2(self, depth, before):
+        w = {n.removeprefix("candidate_selector."): t for n, t in self.w.items()}
+        best = self.logits[depth].argsort(descending=True)[: self.config.selector_top_k]
+        gate = w["predecessor_codebook"][before] * (
+            w["hidden_projection.weight"] @ self.rows[depth]
+        )
+        found = torch.full_like(self.logits[depth], -math.inf)
+        scores = [self.logits[depth, b] + gate @ w["successor_codebook"][b] for b in best]
+        found[best] = (torch.stack(scores) / self.temperature).log_softmax(-1)
+        return found
+
+
+CHANGES = [
+    ("dspark", {}),
+    ("dspark", {"sample_from_anchor": False, "confidence_head_with_markov": False}),
+    ("dspark", {"sliding": (True, False), "window": 5}),
+    ("dflash2", {}),
+    ("dflash2", {"temperature": 0.5, "conv_kernel_size": 3, "conv_group_size": 16}),
+    ("dflash2", {"sliding": (False, True), "window": 2048, "causal": None, "selector_top_k": 48}),
+]
+
+
+@pytest.mark.parametrize(("kind", "changes"), CHANGES)
+@pytest.mark.parametrize("builder", [Chain(), best_first])
+def test_every_drafted_nodes_q_is_the_methods(kind, changes, builder):
+    drafter, rng, low = KINDS[kind](**changes), np.random.default_rng(3), 0
+    root_predicts = kind == "dspark" and changes.get("sample_from_anchor", True)
+    assert drafter.max_depth == (8 if root_predicts else 7)
+    features = numbers(1, 20, 64)
+    drafter.reset(40)
+    for size in (5, 1, 9):  # rounds that commit so many tokens
+        drafter.extend([0] * size, features[low : low + size])
+        low, root = low + size, int(rng.integers(0, 47))
+        slow, session = Slow(drafter, features[:low], root), drafter.begin(root, 16)
+        draft = builder(session, [root], 20)
+        assert draft.nodes == (drafter.max_depth if builder == Chain() else 20)
+        after = getattr(slow, kind)
+        for row in range(1, len(draft)):
+            depth, token = int(draft.depths[row]) - 1, int(draft.tokens[row])
+            before = int(draft.tokens[draft.parents[row]])
+            assert_close(draft.log_q[row], after(depth, before)[token], 2e-5)
+            assert_close(draft.notes[MARGINAL][row], slow.plain(depth)[token], 2e-5)
+            if kind == "dspark":
+                sure = slow.confidence(depth, before)
+                assert_close(np.exp(draft.notes[CONFIDENCE][row]), sure, 2e-5)
+    path = [root, 3, 3, 40]
+    expected = torch.stack([after(depth, token) for depth, token in enumerate(path)])
+    assert_close(log_q(session, path).exp(), expected.exp(), 2e-5)
+
+
+def test_nothing_is_drafted_where_the_confidence_is_too_small():
+    features, root = numbers(1, 6, 64), 9
+    whole, cut = toys.dspark_drafter(), toys.dspark_drafter(confidence=0.68)
+    drafts = []
+    for drafter in (whole, cut):
+        drafter.reset(40)
+        drafter.extend([0] * 6, features)
+        drafts.append(Chain()(drafter.begin(root, 16), [root], 8))
+    sure = np.exp(drafts[0].notes[CONFIDENCE][1:])
+    assert sure[0] > 0.68 > sure.min(), "or the test says nothing"
+    assert drafts[1].nodes == int((sure < 0.68).argmax()) < drafts[0].nodes
+    assert drafts[1].tokens.tolist() == drafts[0].tokens.tolist()[: len(drafts[1])]
+
+
+def test_a_confidence_that_nothing_tells_is_refused(tmp_path):
+    model = toys.dspark_model(dtype=torch.float32, enable_confidence_head=False)
+    DSPARK.save_model(model, tmp_path)
+    owner = toys.model(dtype=torch.float32)
+    language = toys.SimpleNamespace(
+        name="toy", model=owner, device=torch.device("cpu"),
+        embedding=owner.get_input_embeddings(), head=owner.get_output_embeddings(),
+    )  # fmt: skip
+    assert load(language, tmp_path, DSparkOptions()).max_depth == 8
+    with pytest.raises(UserError, match="no confidence head"):
+        load(language, tmp_path, DSparkOptions(0.1))
+
+
+@pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
+def test_a_padded_pass_drafts_as_the_plain_one(make):
+    plain, padded = make(), make()
+    padded._padded = True
+    for drafter in (plain, padded):
+        drafter.reset(100)
+    for count in (4, 1, 7):
+        features = numbers(count, count, 64)
+        for drafter in (plain, padded):
+            drafter.extend([0] * count, features)
+        one, two = (log_q(drafter.begin(5, 16), [5, 4, 3]) for drafter in (plain, padded))
+        assert padded._pass is not None
+        assert_close(one.exp(), two.exp(), 2e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_a_confidence_head_the_note_is_empty(kind):
+    more = {"enable_confidence_head": False} if kind == "dspark" else {}
+    found = toys.run(toys.tree(KINDS[kind](**more)), 12)
+    assert found.tokens == toys.plain(12)
+    assert all(
+        np.isnan(r.draft.notes.get(CONFIDENCE, np.full(1, np.nan))).all() for r in found.rounds
+    )
+
+
+# ── files ────────────────────────────────────────────────────────────────────────────────────────
+
+QWEN3 = {
+    "attention_bias": False,
+    "head_dim": 8,
+    "hidden_act": "silu",
+    "hidden_size": 32,
+    "intermediate_size": 40,
+    "model_type": "qwen3",
+    "num_attention_heads": 4,
+    "num_hidden_layers": 2,
+    "num_key_value_heads": 2,
+    "num_target_layers": 4,
+    "rms_norm_eps": 1e-6,
+    "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"},
+    "tie_word_embeddings": False,
+    "vocab_size": 48,
+}
+PUBLISHED = {  # by DeepSpec's and z-lab's reference code
+    "dspark": QWEN3
+    | {
+        "architectures": ["Qwen3DSparkModel"],
+        "block_size": 8,
+        "confidence_head_with_markov": True,
+        "enable_confidence_head": True,
+        "layer_types": ["full_attention"] * 2,
+        "markov_head_type": "vanilla",
+        "markov_rank": 6,
+        "mask_token_id": 47,
+        "num_anchors": 512,
+        "target_layer_ids": [0, 2],
+    },
+    "dflash2": QWEN3
+    | {
+        "architectures": ["DFlash2DraftModel"],
+        "is_causal": False,
+        "dflash_config": {
+            "block_size": 8,
+            "conv_group_size": 8,
+            "conv_kernel_size": 2,
+            "mask_token_id": 47,
+            "selector_rank": 6,
+            "selector_top_k": 5,
+            "target_layer_ids": [0, 2],
+        },
+        "layer_types": ["sliding_attention"] * 2,
+        "max_window_layers": 2,
+        "sliding_window": 6,
+        "use_sliding_window": True,
+    },
+}
+WIDER = PUBLISHED["dflash2"]["dflash_config"] | {"conv_kernel_size": 3}
+FORMS = {"dspark": DSPARK, "dflash2": DFLASH2}
+MODELS = {"dspark": toys.dspark_model, "dflash2": toys.dflash2_model}
+OWN = {
+    "dspark": {"markov_head.markov_w1.weight": (48, 6), "markov_head.markov_w2.weight": (48, 6),
+               "confidence_head.proj.weight": (1, 38), "confidence_head.proj.bias": (1,)},
+    "dflash2": {"candidate_selector.predecessor_codebook": (48, 6),
+                "candidate_selector.successor_codebook": (48, 6),
+                "candidate_selector.hidden_projection.weight": (6, 32),
+                "layers.1.attention_conv.base_kernel": (2, 2, 32),
+                "layers.1.attention_conv.kernel_projection.weight": (16, 32),
+                "layers.0.mlp_conv.base_kernel": (2, 2, 32)},
+}  # fmt: skip
+
+
+def published(folder, kind, fields=None):
+    """A checkpoint in the published layout; its network."""
+    model = MODELS[kind](dtype=torch.float32)
+    state = dict(model.state_dict())
+    if kind == "dspark":
+        state |= {"embed_tokens.weight": numbers(1, 48, 32), "lm_head.weight": numbers(2, 48, 32)}
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(PUBLISHED[kind] | (fields or {})))
+    save_file({n: t.contiguous() for n, t in state.items()}, folder / "model.safetensors")
+    return model
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_the_published_layout_is_read(tmp_path, kind):
+    model = published(tmp_path, kind)
+    stored = load_file(tmp_path / "model.safetensors")
+    assert all(tuple(stored[name].shape) == shape for name, shape in OWN[kind].items())
+    found = FORMS[kind].load_checkpoint(tmp_path, torch.float32, "cpu")
+    assert found.model.config == model.config and found.head is None
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(found.model.state_dict()[name], tensor), name
+    FORMS[kind].save_model(found.model, tmp_path / "again")
+    assert FORMS[kind].load_config(tmp_path / "again") == model.config
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "words"),
+    [
+        ("dspark", {"markov_head_type": "rnn"}, "rnn Markov head"),
+        ("dspark", {"markov_rank": 0}, "rank 0"),
+        ("dspark", {"enable_confidence_head": False}, "confidence_head"),
+        ("dspark", {"hidden_size": None}, "DSpark"),
+        ("dflash2", {"dflash_config": {"mask_token_id": 47}}, "no selector_rank"),
+        ("dflash2", {"hidden_size": 36}, "conv_group_size"),
+        ("dflash2", {"dflash_config": WIDER}, "base_kernel"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_in_a_checkpoint_is_one_sentence(tmp_path, kind, fields, words):
+    published(tmp_path, kind, fields)
+    with pytest.raises(UserError, match=words) as error:
+        FORMS[kind].load_model(tmp_path, torch.float32, "cpu")
+    assert "\n" not in str(error.value)
