@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -247,13 +247,23 @@ def _moved(drafter: Any, network: nn.Module, place: str, step: int) -> Iterator[
         with patched(network, place, moved):
             yield
         return
-    begin = drafter.begin
+    begin, each = drafter.begin, getattr(drafter, "begin_each", None)
 
     def begin_moved(root: int, width: int) -> Any:
         with patched(network, place, moved):
             return begin(root, width)
 
-    with patched(drafter, "begin", begin_moved):
+    def each_moved(*args: Any) -> Iterator[Any]:
+        sessions = each(*args)
+        with patched(network, place, moved):
+            first = next(sessions)  # the prefix is placed before the first session is there
+        yield first
+        yield from sessions
+
+    with ExitStack() as stack:
+        stack.enter_context(patched(drafter, "begin", begin_moved))
+        if each is not None:
+            stack.enter_context(patched(drafter, "begin_each", each_moved))
         yield
 
 

@@ -17,12 +17,12 @@ from analysis.acceptance import share_columns, tvd_columns
 from analysis.frames import By, Frame, documented
 from analysis.numbers import number
 from analysis.tables import Tables
-from analysis.tokens import script
 from core.rounds.draft import Array
 from core.stats import interval, resample
 from core.traces.schema import Trace
 
 Over = Literal["token_class", "script", "tag"]
+KINDS: tuple[Over, ...] = ("token_class", "script", "tag")
 WORDS = {"token_class": "tokens of the sort", "script": "tokens in", "tag": "prompts tagged"}
 BINS = (0, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 1 << 31)
 SURE = 4.5  # standard errors: a cliff is looked for at every place
@@ -50,9 +50,12 @@ def by_place(tables: Tables, by: By = "method") -> pd.DataFrame:
     rounds, positions = _drafting(tables), _placed(tables)
     if rounds.empty:
         return pd.DataFrame()
-    cut = {"bins": list(BINS), "right": False, "labels": list(BINS[:-1])}
-    bins = pd.cut(rounds["position"], **cut).astype(int).rename("place")
-    frame = _shares(positions, [by, pd.cut(positions["root"], **cut).astype(int).rename("place")])
+
+    def binned(places: Frame) -> Frame:
+        found: Frame = pd.cut(places, list(BINS), right=False, labels=list(BINS[:-1]))
+        return found.astype(int).rename("place")
+
+    bins, frame = binned(rounds["position"]), _shares(positions, [by, binned(positions["root"])])
     for key, part in rounds.groupby([by, bins], observed=True):
         lengths = (part["accepted"] + 1).to_numpy()
         frame.loc[key, ["rounds", "tau"]] = len(part), lengths.mean()
@@ -81,7 +84,7 @@ def by_kind(tables: Tables, over: Over = "token_class", by: By = "method") -> pd
     return _shares(positions, [by, over]).reset_index()
 
 
-def _shares(positions: Frame, keys: list[object]) -> Frame:
+def _shares(positions: Frame, keys: list[Frame]) -> Frame:
     """Acceptance and TVD of the positions of each group."""
     grouped = positions.groupby(keys, observed=True)
     sums = {"observed": ("accepted", "size"), "accepted": ("accepted", "sum")}
@@ -96,16 +99,11 @@ def _drafting(tables: Tables) -> Frame:
 
 
 def _placed(tables: Tables) -> Frame:
-    """Observed positions of rounds that drafted, with their root's place, the target's token's
-    script and the prompt's tag."""
+    """Observed positions of rounds that drafted, with their root's place and the prompt's tag."""
     roots = _drafting(tables)[["run", "round", "position"]].rename(columns={"position": "root"})
     found = tables.positions.merge(roots, on=["run", "round"])
-    texts = found["token_text"]
-    scripts = {text: script(text) for text in texts.unique()}
     tags = {run: _tag(trace) for run, trace in tables.traces.items()}
-    return found.assign(
-        script=texts.map(scripts).astype(object), tag=found["run"].astype(object).map(tags)
-    )
+    return found.assign(tag=found["run"].astype(object).map(tags))
 
 
 def _tag(trace: Trace) -> str:
@@ -167,7 +165,7 @@ def findings(tables: Tables) -> pd.DataFrame:
     round     see run
     """
     rows = [*_by_place(tables)]
-    for over in ("token_class", "script", "tag"):
+    for over in KINDS:
         rows += _outstanding(tables, over)
     return pd.DataFrame(rows)
 
@@ -193,8 +191,8 @@ def _by_place(tables: Tables) -> Iterator[dict[str, object]]:
 def _outstanding(tables: Tables, over: Over) -> Iterator[dict[str, object]]:
     """The kinds that are accepted much less than the method's other positions."""
     frame: Frame = by_kind(tables, over)
-    placed = _placed(tables) if len(frame) else None
-    for method, part in frame.groupby("method", observed=True) if len(frame) else ():
+    placed = _placed(tables)
+    for method, part in frame.groupby("method", observed=True):
         total, hits = part["observed"].sum(), (part["observed"] * part["acceptance"]).sum()
         for row in part.to_dict("records"):
             others = total - row["observed"]

@@ -23,7 +23,7 @@ import pandas as pd
 
 from analysis import labels
 from analysis.frames import COVERAGE, WIDEST, Frame, documented
-from analysis.tokens import CLASSES, token_class
+from analysis.tokens import CLASSES, script, token_class
 from core.rounds.draft import Array, Draft
 from core.rounds.round import (
     ACCEPTED,
@@ -307,7 +307,7 @@ def _positions(tables: Tables) -> pd.DataFrame:
     tvd           ½ Σ_v |q − p| over the vocabulary; NaN without probe
     entropy_q     entropy of q, nats; NaN without probe
     token_class   sort of the target's token there (see analysis.tokens)
-    token_text    its text; "" where the record does not know it
+    script        its script (see analysis.tokens); "" for a token without letters
     coverage_K    C_K, p of the drafter's K best tokens; NaN without probe
     """
     records, rows, rounds = tables._records, tables._rows, tables.rounds
@@ -342,10 +342,12 @@ def _positions(tables: Tables) -> pd.DataFrame:
         bonus, _ints(r.verdict.bonus for r in records)[owner], np.append(tokens[1:], -1)[there]
     )
     frame["token_class"] = _classes(tables, wanted_tokens, owner)
-    frame["token_text"] = _text([
+    known = [
         records[at].texts.get(token, "")
         for at, token in zip(owner.tolist(), wanted_tokens.tolist(), strict=True)
-    ])  # fmt: skip
+    ]
+    scripts = {text: script(text) for text in set(known)}
+    frame["script"] = _text([scripts[text] for text in known])
     covered = _probed(records, seen, lambda probe: probe.coverage[:, :WIDEST], WIDEST)
     return pd.concat([frame, pd.DataFrame(covered, columns=list(COVERAGE))], axis=1)
 

@@ -219,18 +219,20 @@ def moved_context(kind, step):
     made = other(kind())
     name = "project" if hasattr(made.model, "project") else None
     if name is None:  # the layer that also places drafted rows: only the prefix is moved
-        begin = made.begin
+        each = made.begin_each
 
-        def begin_moved(root, width):
-            plain = made.model.join
+        def each_moved(*args):
+            plain, sessions = made.model.join, each(*args)
 
             def join(hidden, embedded, positions):
                 return plain(hidden, embedded, positions + step)
 
             with patched(made.model, "join", join):
-                return begin(root, width)
+                first = next(sessions)
+            yield first
+            yield from sessions
 
-        made.begin = begin_moved
+        made.begin_each = each_moved
         return made
     project = made.model.project
     object.__setattr__(made.model, name, lambda x, positions: project(x, positions + step))

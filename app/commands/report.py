@@ -376,13 +376,13 @@ def _places(tables: Tables) -> Body:
 
 
 def _kinds(tables: Tables) -> Iterator[tuple[str, Body]]:
-    from analysis.places import by_kind
+    from analysis.places import KINDS, by_kind
 
-    for over, title in (
-        ("token_class", "By the sort of the target's token"),
-        ("script", "By the script of the target's token"),
-        ("tag", "By the prompts' tag"),
-    ):
+    titles = (
+        "By the sort of the target's token", "By the script of the target's token",
+        "By the prompts' tag",
+    )  # fmt: skip
+    for over, title in zip(KINDS, titles, strict=True):
         found: Any = by_kind(tables, over)
         if len(found) and (over == "token_class" or found[over].nunique() > 1):
             columns = (("", _text("method")), (over.replace("_", " "), _text(over)), *RATES)
