@@ -254,6 +254,7 @@ def _moved(drafter: Any, network: nn.Module, place: str, step: int) -> Iterator[
             return begin(root, width)
 
     def each_moved(*args: Any) -> Iterator[Any]:
+        assert each is not None  # it is put in only where there is one
         sessions = each(*args)
         with patched(network, place, moved):
             first = next(sessions)  # the prefix is placed before the first session is there

@@ -18,7 +18,7 @@ from app.export.offline import EACH, Packer, offline_page
 from app.notebook import View, show
 from app.page_files import WEB, modules
 from app.view.explanation import Explainer
-from app.view.rounds import GHOST, has_stop, node_view, round_view
+from app.view.rounds import GHOST, has_stop, node_view, round_view, why_view
 from core.errors import UserError
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
@@ -81,7 +81,10 @@ def test_the_file_holds_exactly_what_the_server_would_answer(plain: bool, hostil
     page = Page(offline_page([trace], plain))
     runs = block(page, "ds-runs")
     explainer = Explainer.of(trace.header)
-    views = [round_view(r, explainer, first=at == 0) for at, r in enumerate(trace.rounds)]
+    views = [
+        round_view(r, explainer, first=at == 0) | why_view(trace.rounds, at)
+        for at, r in enumerate(trace.rounds)
+    ]
     assert runs["runs"][0]["rounds"] == json.loads(json.dumps(views))
     for at, record in enumerate(trace.rounds):
         packed = block(page, f"ds-nodes-0-{at // EACH}")

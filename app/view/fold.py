@@ -70,23 +70,22 @@ class Fold:
 
 def fold(record: Round, opened: Collection[int] = (), lines: int = LINES) -> Fold:
     """The tree with as many of its most interesting nodes as ``lines`` boxes below one another
-    allow, and all children of the ``opened`` rows. A draft graph is never folded."""
-    ghost = record.verdict.bonus >= 0
+    allow, and besides all children of the ``opened`` rows. A draft graph is never folded."""
     if isinstance(record.draft, BlockDraft):
         return whole(record)
     order = _order(record)
     most, least = len(order), len(record.verdict.path)
-    found = _placed(record, set(order), ghost)
+    found = _placed(record, order)
     if found.height > lines:
-        found = _placed(record, _shown(record, order[:least], opened), ghost)
+        found = _placed(record, order[:least])
         while most - least > 1:  # at most lg N layouts, of the nodes drawn
             middle = (least + most) // 2
-            tried = _placed(record, _shown(record, order[:middle], opened), ghost)
+            tried = _placed(record, order[:middle])
             if tried.height <= lines:
                 least, found = middle, tried
             else:
                 most = middle
-    return found
+    return _placed(record, found.rows, opened) if opened else found
 
 
 def whole(record: Round) -> Fold:
@@ -127,16 +126,16 @@ def _above(record: Round, row: int) -> tuple[int, ...]:
     return record.draft.path(row)[:-1]
 
 
-def _placed(record: Round, shown: set[int], ghost: bool) -> Fold:
-    """A chip is laid out as its parent's last child."""
-    draft, rows = record.draft, sorted(shown)
+def _placed(record: Round, some: Collection[int], opened: Collection[int] = ()) -> Fold:
+    """These rows and what goes with them. A chip is laid out as its parent's last child."""
+    draft, rows = record.draft, sorted(_shown(record, some, opened))
     at = {row: i for i, row in enumerate(rows)}
     parents = [at[int(draft.parents[row])] if row else -1 for row in rows]
     hidden = {row: [c for c in draft.children[row] if c not in at] for row in rows}
     folded = [row for row in rows if hidden[row]]
     below = _descendants(record) if folded else []
     path = [at[row] for row in record.verdict.path]
-    y, stop = tidy_rows([*parents, *(at[row] for row in folded)], path, ghost)
+    y, stop = tidy_rows([*parents, *(at[row] for row in folded)], path, record.verdict.bonus >= 0)
     chips = tuple(
         Chip(row, tuple(hidden[row]), sum(below[c] for c in hidden[row]), float(place))
         for row, place in zip(folded, y[len(rows) :], strict=True)

@@ -22,9 +22,8 @@ export function formAbove(prefix) {
   panel.addEventListener("keydown", (event) => {
     if (event.key === "Escape") set(false);
   });
-  document.addEventListener("pointerdown", ({ target }) => {
-    // a list of a dropdown hangs at the page's end
-    const away = !panel.contains(target) && !target.closest("[role=listbox], [role=option]");
-    if (away && target.closest(".ds-main")) set(false);
+  // Not on pointerdown: what is pressed would move away from under the pointer.
+  document.addEventListener("click", ({ target }) => {
+    if (!panel.contains(target) && target.closest?.(".ds-main")) set(false);
   });
 }

@@ -166,14 +166,14 @@ export class Pane {
   async _explain() {
     const at = this.at;
     const ticket = this.feed.ticket;
-    this.why.classList.add("stale");
+    this.why.classList.add("stale"); // it keeps its place: the tree below must not jump
+    this.why.hidden = !this.source.why;
     const answer = this.source.why
       ? await answered(this.source.why({ ticket, round: at }))
       : { why: "" };
     if (this.at !== at || this.feed.ticket !== ticket) return;
     this.why.classList.remove("stale");
     this.why.textContent = answer.why || "";
-    this.why.hidden = !answer.why;
   }
 
   /** What the round shown drafted, in words. */

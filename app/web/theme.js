@@ -1,10 +1,10 @@
 // Light or dark: as the system is, until somebody chooses; the choice is remembered.
 
-const KEPT = "draftscope-theme";
+const THEME = "draftscope-theme";
 
 function kept() {
   try {
-    return localStorage.getItem(KEPT);
+    return localStorage.getItem(THEME);
   } catch {
     return null; // storage may be forbidden
   }
@@ -18,7 +18,7 @@ export function restoreTheme() {
 export function toggleTheme() {
   const dark = document.body.classList.toggle("dark");
   try {
-    localStorage.setItem(KEPT, dark ? "dark" : "light");
+    localStorage.setItem(THEME, dark ? "dark" : "light");
   } catch {
     // then it holds until the page is loaded again
   }

@@ -31,7 +31,7 @@ import { TreeMap } from "./tree-map.js";
 
 const CHAR = 6.7; // pixels of the screen, of a character of TOKEN pixels
 const AXIS_LABEL = 64; // pixels a depth's label needs
-const KEYS =
+const SPOKEN_KEYS =
   "Up and down arrows move between nodes, shift with left and right to parent and child, " +
   "Enter opens a node, u opens what is folded. Press question mark for all keys.";
 
@@ -70,7 +70,7 @@ export class TreeView {
     );
     this.map = new TreeMap((x, y) => this._jump(x, y));
     this.tip = h("div", { class: "ds-tip", hidden: true, "aria-hidden": "true" });
-    const keys = h("span", { id: `${this.name}-keys`, class: "ds-unseen" }, KEYS);
+    const keys = h("span", { id: `${this.name}-keys`, class: "ds-unseen" }, SPOKEN_KEYS);
     this.element = h("div", { class: "ds-canvas" }, this.svg, this.map.svg, this.tip, keys);
   }
 
@@ -316,7 +316,8 @@ export class TreeView {
     if (this.round !== round || !this.folded) return;
     if (!fold) return this.setFolded(false);
     this._draw(fold);
-    this._apply();
+    if (wholeScale(this._size(), this.width, this.height) >= 0.6) this.fit();
+    else this._apply();
   }
 
   /** Open what is folded under a row, or everything. */

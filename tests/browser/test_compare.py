@@ -269,7 +269,7 @@ def test_numbers_of_a_run_that_is_gone_are_no_other_s(browser: Browser):
         expect(page.locator(".ds-scope")).to_be_visible()
         compare(page, "hello", "DDTree", "DART")
         runs._runs.popitem(last=False)
-        page.locator("#ds-c-scope .ds-measures").scroll_into_view_if_needed()
+        page.locator("#ds-c-scope").get_by_role("button", name="Stats").click()
         said = page.locator("#ds-c-scope .ds-measures [role=status]")
         expect(said).to_have_text("this run is no longer on the server")
         expect(page.locator("#ds-c-scope .ds-measures tbody tr")).to_have_count(0)
@@ -392,7 +392,9 @@ def test_a_comparison_is_no_wider_than_the_window(visit: Open, size: tuple[int, 
 def test_the_runs_numbers_can_be_taken_away(visit: Open):
     page = visit()
     compare(page, "hello", "DDTree", "DART")
-    page.locator("#ds-c-scope .ds-measures").scroll_into_view_if_needed()  # measured when in sight
+    page.locator("#ds-c-scope").get_by_role(
+        "button", name="Stats"
+    ).click()  # measured when in sight
     for name in ("Runs on one text", "The runs"):
         with page.expect_download() as saved:
             page.get_by_role("button", name=f"Save the numbers: {name}", exact=True).click()

@@ -118,6 +118,7 @@ def test_search_help_fit_and_zoom(visit: Open):
     page.keyboard.press("Escape")
     expect(keys).to_be_hidden()
     scene = page.locator(".ds-tree > g").first
+    page.keyboard.press("+")
     before = scene.get_attribute("transform")
     page.keyboard.press("f")
     expect(scene).not_to_have_attribute("transform", before or "")
@@ -130,6 +131,58 @@ def test_search_help_fit_and_zoom(visit: Open):
     page.mouse.wheel(0, -400)
     page.keyboard.up("Control")
     expect(scene).not_to_have_attribute("transform", fitted or "")
+
+
+def test_what_is_folded_opens(visit: Open):
+    page = visit()
+    run(page, "hello")
+    page.locator(".ds-tree").focus()
+    page.keyboard.press("Home")
+    chips, boxes = page.locator(".ds-chip-node"), page.locator(NODE)
+    expect(chips.first).to_be_visible()
+    few, parent = boxes.count(), chips.first.get_attribute("data-chip")
+    hidden = int((chips.first.locator(".token").text_content() or "").split()[0])
+    chips.first.click()
+    expect(page.locator(f".ds-chip-node[data-chip='{parent}']")).to_have_count(0)
+    page.keyboard.press("f")
+    expect(boxes).to_have_count(few + hidden)
+    page.keyboard.press("u")
+    expect(chips).to_have_count(0)
+    expect(page.get_by_role("button", name="Fold")).to_be_visible()
+    page.keyboard.press("u")
+    expect(boxes).to_have_count(few)
+
+
+def test_a_walk_s_end_is_explained(visit: Open):
+    page = visit()
+    run(page, "hello")
+    page.locator(".ds-tree").focus()
+    page.keyboard.press("Home")
+    line = page.locator(".ds-why-line")
+    expect(line).to_contain_text("the target wanted")
+    line.click()
+    expect(page.locator(f"{NODE}.ghost.selected")).to_have_count(1)
+
+
+def test_the_form_opens_when_somebody_writes_and_closes_on_start(visit: Open):
+    page = visit()
+    settings = page.locator("#ds-settings")
+    expect(settings).to_be_hidden()
+    page.locator(PROMPT).click()
+    expect(settings).to_be_visible()
+    page.locator("#ds-budget label", has_text="256").click()
+    expect(page.locator("#ds-open-settings")).to_contain_text("DDTree 256")
+    page.locator("#ds-start").click()
+    expect(settings).to_be_hidden()
+
+
+def test_the_theme_is_remembered(visit: Open):
+    page = visit(color_scheme="light")
+    expect(page.locator("body.dark")).to_have_count(0)
+    page.locator("#ds-theme").click()
+    expect(page.locator("body.dark")).to_have_count(1)
+    page.reload()
+    expect(page.locator("body.dark")).to_have_count(1)
 
 
 def test_keys_typed_into_the_prompt_stay_there(visit: Open):
@@ -176,6 +229,8 @@ def test_1024_nodes_stay_fluid(visit: Open):
     drawn, edges = page.locator(f"{NODE}:not(.out)"), page.locator(".ds-tree .ds-edge")
     expect(page.locator(f"{NODE}.root")).to_be_visible()
     assert page.locator(NODE).count() < 200  # only what is in sight is made
+    assert page.locator(f"{NODE}:not(.out)").count() < 40  # folded
+    page.keyboard.press("u")
     page.keyboard.press("f")
     expect(page.locator(".ds-tree.blocks")).to_be_visible()
     expect(drawn).to_have_count(0)  # far out one path per status stands for all
@@ -515,8 +570,8 @@ def test_the_embedded_model_in_the_browser(browser: Browser, tmp_path: Path):
             page = browser.new_context(accept_downloads=True).new_page()
             page.goto(f"http://127.0.0.1:{port}")
             expect(page.locator(".ds-scope")).to_be_visible()
-            page.locator("#ds-length input[type=number]").fill("8")
             choose(page, "DDTree")
+            page.locator("#ds-length input[type=number]").fill("8")
             page.locator("#ds-start").click()
             expect(state(page)).to_have_attribute("data-state", "done", timeout=240_000)
             expect(page.locator(".ds-strip .ds-token")).to_have_count(8)

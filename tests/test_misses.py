@@ -1,0 +1,60 @@
+"""What would have drafted the target's token: against drafts made anew, one budget at a time."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from analysis.misses import miss, sentence
+from core.drafting.builders import best_first
+from core.drafting.session import FactorisedSession
+from core.rounds.draft import Candidates
+from core.rounds.round import PRUNED, Round, Verdict
+from core.verification.simulate import verdict
+
+IDS = np.argsort(np.random.default_rng(5).random((6, 40)), axis=1)
+
+
+def made(budget: int, text: list[int], seed: int = 0) -> Round:
+    """A round whose draft is best-first search's own, on a text that is known."""
+    rng = np.random.default_rng(seed)
+    odds = np.sort(rng.dirichlet(np.full(40, 0.3), 6), axis=1)[:, ::-1] + 1e-9
+    lists = Candidates(IDS, np.log(odds).astype(np.float32))
+    draft = best_first(FactorisedSession(lists), [99], budget)
+    decided = verdict(draft, text)
+    tokens = tuple(draft.tokens[list(decided.path[1:])].tolist())
+    return Round(0, 10, draft, decided, (*tokens, decided.bonus))
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("ranks", [(0, 0, 3, 1, 0, 2, 0), (2, 5, 0, 0, 1, 0, 0), (0, 9, 1, 0, 0)])
+def test_the_budget_and_what_it_accepts_are_those_of_real_drafts(seed, ranks):
+    text = [int(IDS[depth % 6, rank]) for depth, rank in enumerate(ranks)]
+    record = made(8, text, seed)
+    accepted = record.accepted
+    found = miss(record, text[accepted + 1 :])
+    assert found is not None
+    if found.reason != PRUNED:
+        return
+    assert found.rank == ranks[accepted] + 1
+    budget = 8
+    while made(budget, text, seed).accepted == accepted:  # slowly, one node more each time
+        budget += 1
+    assert found.budget == budget
+    assert found.accepted == made(budget, text, seed).accepted
+    assert f"B = {budget} drafts it" in sentence(found, str, accepted) or not found.exact
+
+
+def test_another_builder_s_draft_gets_no_budget():
+    text = [int(IDS[0, 0]), int(IDS[1, 30])]
+    record = made(8, text)
+    other = replace(record.draft, scores=record.draft.scores + 3)
+    found = miss(replace(record, draft=other))
+    assert found is not None and found.budget is None
+    assert "pruned by budget" in sentence(found, str, record.accepted)
+
+
+def test_a_text_that_ends_has_no_miss():
+    record = made(8, [int(IDS[0, 0])])
+    end = replace(record, verdict=Verdict((0,), record.verdict.target_tokens * 0 - 1))
+    assert miss(end) is None
