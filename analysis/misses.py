@@ -1,8 +1,10 @@
 """Why the target's token was not drafted where a round ended, and what would have drafted it.
 
-The answer is simulated from what the drafter proposed in that round. It is exact where the lists of
-the proposal depend on the depth alone and the draft is that of best-first search: then a larger
-budget only adds nodes. Light: never torch, and numba only where a draft is searched anew.
+The answer follows from what the drafter proposed in that round, for drafts that hold the most
+probable paths: best-first search, whatever ends it. Where the lists depend on the depth alone the
+larger draft is searched anew; else the least it would take is counted. No other builder's drafts
+follow from q alone, so nothing is said of them. Light: never torch, and numba only where a draft is
+searched anew.
 """
 
 from __future__ import annotations
@@ -15,39 +17,43 @@ import numpy as np
 
 from analysis.numbers import percent
 from core.drafting.session import FactorisedSession
-from core.rounds.draft import Array, Candidates, Draft, DraftRows, Proposal
+from core.rounds.draft import Array, Draft, Proposal
 from core.rounds.round import OUTSIDE, PRUNED, Round
 from core.verification.simulate import verdict
 
 MOST = 4096  # nodes of the largest draft that is tried
-SMALLEST = 1e-4  # of a probability that is not written as a power of ten
+SMALLEST = 0.001  # of a probability that is not written as a power of ten
+CLOSE = 1e-4  # log q: scores are float32
 
 
 @dataclass(frozen=True)
 class Miss:
     """The target's token at the end of a walk, and what it would have taken to draft it.
 
-    token      its id
-    reason     ``Round.stop_reason``
-    p, q       its probability after the parent under the target and the drafter; None: not known
-    rank       its place in q after the parent, from 1; None: not known
-    path_q     Π q from the root to it; ``cut_off`` is the lowest of a drafted node
-    budget     drafted nodes from which on it is drafted; None: no budget, or not known
-    accepted   what the round accepts then; None: not known, as the text ends
-    exact      whether ``budget`` and ``accepted`` are what a real round of that budget does; else
-               they are the least possible
+    token     its id
+    reason    ``Round.stop_reason``
+    p, q      its probability after the parent under the target and the drafter; None: not known
+    rank      its place in q after the parent, from 1; None: not known
+    path_q    Π q from the root to it
+    cut_off   Π q of the least probable drafted path
+    read      tokens that the builder reads of a list whatever its budget; None: as the budget says
+    nodes     drafted nodes from which on it is drafted; None: not known
+    accepted  what the round accepts then; None: not known
+    exact     whether ``nodes`` and ``accepted`` are what a round of so many nodes has; else they
+              are the least it takes
     """
 
     token: int
     reason: str
-    p: float | None
-    q: float | None
-    rank: int | None
-    path_q: float | None
-    cut_off: float | None
-    budget: int | None
-    accepted: int | None
-    exact: bool
+    p: float | None = None
+    q: float | None = None
+    rank: int | None = None
+    path_q: float | None = None
+    cut_off: float | None = None
+    read: int | None = None
+    nodes: int | None = None
+    accepted: int | None = None
+    exact: bool = False
 
 
 def miss(record: Round, after: Sequence[int] = ()) -> Miss | None:
@@ -58,82 +64,89 @@ def miss(record: Round, after: Sequence[int] = ()) -> Miss | None:
     draft, wanted = record.draft, record.verdict.bonus
     if not isinstance(draft, Draft) or wanted < 0:
         return None
-    end = record.verdict.path[-1]
-    listed = record.candidates_after(end)
-    at = np.flatnonzero(listed.ids == wanted) if listed is not None else np.zeros(0, np.int64)
-    log_q = float(listed.log_q[at[0]]) if listed is not None and len(at) else None
-    above = float(draft.log_q[list(record.verdict.path[1:])].astype(np.float64).sum())
-    budget, accepted, exact = None, None, False
-    sums = _sums(draft)
-    if record.stop_reason == PRUNED and log_q is not None and _ranks_by_q(draft, sums):
-        budget, accepted, exact = _needed(record, above + log_q, after)
-    return Miss(
-        wanted, record.stop_reason, _p(record, end), _exp(log_q),
-        int(at[0]) + 1 if len(at) else _rank(record, end),
-        _exp(None if log_q is None else above + log_q),
-        _exp(float(sums[1:].min())) if draft.nodes else None, budget, accepted, exact,
-    )  # fmt: skip
+    end, reason = record.verdict.path[-1], record.stop_reason
+    p = _exp(record.log_p_after(end, wanted))
+    proposal, listed = record.proposal, record.candidates_after(end)
+    if proposal is None or listed is None:
+        return Miss(wanted, reason, p)
+    ids, sums = listed.ids.tolist(), _sums(draft)
+    log_q = float(listed.log_q[ids.index(wanted)]) if wanted in ids else None
+    rank = ids.index(wanted) + 1 if wanted in ids else _rank(record, end)
+    score = None if log_q is None else float(sums[end]) + log_q
+    found = (None, None, False)
+    if reason in (PRUNED, OUTSIDE) and rank is not None and _holds_the_best(draft, proposal, sums):
+        path = draft.tokens[list(record.verdict.path[1:])].tolist()
+        if score is None:
+            found = _beyond_the_list(proposal, len(path), rank)
+        else:
+            found = _pruned(draft, proposal, sums, score, [*path, wanted], after)
+    lowest = _exp(float(sums.min()))
+    return Miss(wanted, reason, p, _exp(log_q), rank, _exp(score), lowest, proposal.read, *found)
 
 
 def sentence(found: Miss, piece: Callable[[int], str], accepted: int) -> str:
     """The miss in words; ``piece`` gives a token's text, ``accepted`` what the round did accept."""
-    token = f"the target wanted {piece(found.token)} (p {percent(found.p)})"
+    told = f"the target wanted {piece(found.token)} (p {percent(found.p)})"
     if found.rank is None:
-        return f"{token}, {found.reason}"
-    place = f"{token}, {_ordinal(found.rank)} in q"
+        return f"{told}, {found.reason}"
+    told += f", {_ordinal(found.rank)} in q"
     if found.q is not None:
-        place += f" ({percent(found.q)})"
+        told += f" ({percent(found.q)})"
+    if found.reason == OUTSIDE and found.read is not None:
+        return f"{told}: the builder reads {found.read} of a list, so no budget drafts it"
+    if found.nodes is None:
+        return f"{told}, {found.reason}"
     if found.reason == OUTSIDE:
-        return f"{place}: outside the candidates that the builder sees, so no budget drafts it"
-    if found.budget is None or found.path_q is None:
-        return f"{place}, {found.reason}"
+        told += ": beyond what this budget lists"
+    else:
+        told += f": pruned by the budget. Its path has q {_small(found.path_q)}"
+        if found.cut_off is not None and (found.path_q or 0) < found.cut_off:
+            told += f", below the cut-off {_small(found.cut_off)}"
     least = "" if found.exact else "at least "
-    then = f"B = {found.budget} drafts it" if found.exact else f"it takes B ≥ {found.budget}"
-    if found.accepted is not None:
-        then += f", and the round accepts {least}{found.accepted} instead of {accepted}"
-    lower = found.cut_off is not None and found.path_q < found.cut_off
-    cut = f", below the cut-off {_small(found.cut_off)}" if lower and found.cut_off else ""
-    return f"{place}: pruned by the budget. Its path has q {_small(found.path_q)}{cut}; {then}"
+    told += f"; a tree of {least}{found.nodes} nodes holds it"
+    if found.accepted is None:
+        return told
+    return f"{told}, and the round accepts {least}{found.accepted} instead of {accepted}"
 
 
-def _needed(record: Round, score: float, after: Sequence[int]) -> tuple[int, int | None, bool]:
-    """(budget, accepted, exact) that would have drafted the token."""
+Needed = tuple[int | None, int | None, bool]  # (nodes, accepted, exact)
+
+
+def _beyond_the_list(proposal: Proposal, accepted: int, rank: int) -> Needed:
+    """For a token that the recorded list is too short for: all better siblings come before it."""
+    if proposal.read is not None or not proposal.factorised_lists:
+        return None, None, False
+    return accepted + rank, accepted + 1, False
+
+
+def _pruned(
+    draft: Draft,
+    proposal: Proposal,
+    sums: Array,
+    score: float,
+    wanted: Sequence[int],
+    after: Sequence[int],
+) -> Needed:
+    """For a token with Σ log q ``score``, the last of the tokens ``wanted`` after the root."""
     from core.drafting.builders import best_first  # compiled by numba: only where it is needed
 
-    proposal = record.proposal
-    assert proposal is not None
-    path = record.draft.tokens[list(record.verdict.path[1:])].tolist()
-    text = [*path, record.verdict.bonus, *after]
-    if proposal.factorised_lists and _is_best_first(record, proposal):
-        session, root = FactorisedSession(proposal.lists), [int(record.draft.tokens[0])]
-        budget = record.draft.nodes
-        while budget < MOST:
-            budget = min(MOST, 2 * budget)
-            draft = best_first(session, root, budget)
-            row = _row_of(draft, [*path, record.verdict.bonus])
-            if row is not None:
-                return row, *_outcome(draft, row, text, len(proposal.lists.ids[0]))
-    better = sum(_better(lists, above, score) for lists, above in _lists(record, proposal))
-    return max(record.draft.nodes, better) + 1, len(path) + 1, False
+    nodes = draft.nodes if proposal.factorised_lists else MOST
+    while nodes < MOST:
+        nodes = min(MOST, 2 * nodes)
+        larger = best_first(FactorisedSession(proposal.lists), [int(draft.tokens[0])], nodes)
+        row = _row_of(larger, wanted)
+        if row is not None:
+            return row, *_outcome(larger, row, [*wanted, *after], proposal.lists.ids.shape[1])
+    better = draft.nodes + _left_out(draft, proposal, sums, score)
+    return better + 1, len(wanted), False
 
 
-def _outcome(draft: Draft, budget: int, text: Sequence[int], width: int) -> tuple[int | None, bool]:
-    """(accepted, exact) of the draft's first ``budget`` rows along a text."""
-    decided = verdict(draft, text)
-    accepted = sum(row <= budget for row in decided.path[1:])
+def _outcome(draft: Draft, nodes: int, text: Sequence[int], width: int) -> tuple[int, bool]:
+    """(accepted, exact) of the draft's first ``nodes`` rows along a text."""
+    accepted = sum(row <= nodes for row in verdict(draft, text).path[1:])
     ends = accepted < len(text)  # else the text may go on as the draft does
-    whole = bool((draft.ranks[1 : budget + 1] < width).all())  # a longer list changes nothing
+    whole = bool((draft.ranks[1 : nodes + 1] < width).all())  # a longer list changes nothing
     return accepted, whole and ends
-
-
-def _is_best_first(record: Round, proposal: Proposal) -> bool:
-    """Whether best-first search drafts these very nodes."""
-    from core.drafting.builders import best_first
-
-    draft = record.draft
-    again = best_first(FactorisedSession(proposal.lists), [int(draft.tokens[0])], draft.nodes)
-    same = len(again) == len(draft) and np.array_equal(again.parents, draft.parents)
-    return same and np.array_equal(again.tokens, draft.tokens)
 
 
 def _row_of(draft: Draft, path: Sequence[int]) -> int | None:
@@ -145,28 +158,29 @@ def _row_of(draft: Draft, path: Sequence[int]) -> int | None:
 
 def _rank(record: Round, end: int) -> int | None:
     """Of the whole of q, where the round measured it."""
-    depth = int(record.draft.depths[end])
-    known = record.probe is not None and depth < len(record.probe.rank_q)
-    return int(record.probe.rank_q[depth]) or None if known and record.probe else None
+    probe, depth = record.probe, int(record.draft.depths[end])
+    known = probe is not None and depth < len(probe.rank_q)
+    return (int(probe.rank_q[depth]) or None) if probe is not None and known else None
 
 
-def _ranks_by_q(draft: Draft, sums: Array) -> bool:
-    """Whether the builder ranks by Σ log q, so that a budget follows from it."""
-    return bool(np.allclose(draft.scores[1:], sums[1:], rtol=1e-3, atol=1e-3))
+def _holds_the_best(draft: Draft, proposal: Proposal, sums: Array) -> bool:
+    """Whether the builder ranks by Σ log q, and nothing that was listed and left out is better."""
+    by_q = np.allclose(draft.scores[1:], sums[1:], rtol=1e-3, atol=1e-3)
+    return bool(by_q) and _left_out(draft, proposal, sums, float(sums.min()) + CLOSE) == 0
 
 
-def _lists(record: Round, proposal: Proposal) -> list[tuple[Candidates, float]]:
-    """Each list that the round asked for after a drafted row, with Σ log q down to that row."""
-    sums = _sums(record.draft)
-    asked = ((proposal.candidates(row), float(sums[row])) for row in range(len(sums)))
-    return [(lists, above) for lists, above in asked if lists is not None]
+def _left_out(draft: Draft, proposal: Proposal, sums: Array, score: float) -> int:
+    """Listed children that were not drafted and have a Σ log q above ``score``."""
+    count = 0
+    for row, children in enumerate(draft.children):
+        listed = proposal.candidates(row)
+        if listed is not None:
+            better = listed.ids[listed.log_q.astype(np.float64) + sums[row] > score]
+            count += len(set(better.tolist()) - set(draft.tokens[list(children)].tolist()))
+    return count
 
 
-def _better(lists: Candidates, above: float, score: float) -> int:
-    return int((lists.log_q.astype(np.float64) + above > score).sum())
-
-
-def _sums(draft: DraftRows) -> Array:
+def _sums(draft: Draft) -> Array:
     """Σ log q from the root to each row, float64 [N]."""
     sums: Array = np.zeros(len(draft))
     for row in range(1, len(draft)):
@@ -174,19 +188,13 @@ def _sums(draft: DraftRows) -> Array:
     return sums
 
 
-def _p(record: Round, row: int) -> float | None:
-    if record.target_probs is None:
-        return None
-    at = np.flatnonzero(record.target_probs.top_ids[row] == record.verdict.bonus)
-    return _exp(float(record.target_probs.top_log_p[row][at[0]])) if len(at) else None
-
-
 def _exp(log: float | None) -> float | None:
     return None if log is None or math.isnan(log) else math.exp(min(log, 0.0))
 
 
-def _small(chance: float) -> str:
-    return percent(chance) if chance >= SMALLEST * 10 else f"{chance:.1e}".replace("e-0", "e-")
+def _small(chance: float | None) -> str:
+    tiny = chance is not None and 0 < chance < SMALLEST
+    return f"{chance:.1e}".replace("e-0", "e-") if tiny else percent(chance)
 
 
 def _ordinal(count: int) -> str:

@@ -9,7 +9,7 @@ from analysis.misses import miss, sentence
 from core.drafting.builders import best_first
 from core.drafting.session import FactorisedSession
 from core.rounds.draft import Candidates
-from core.rounds.round import PRUNED, Round, Verdict
+from core.rounds.round import PRUNED, Probe, Round, Verdict
 from core.verification.simulate import verdict
 
 IDS = np.argsort(np.random.default_rng(5).random((6, 40)), axis=1)
@@ -40,9 +40,9 @@ def test_the_budget_and_what_it_accepts_are_those_of_real_drafts(seed, ranks):
     budget = 8
     while made(budget, text, seed).accepted == accepted:  # slowly, one node more each time
         budget += 1
-    assert found.budget == budget
+    assert found.nodes == budget
     assert found.accepted == made(budget, text, seed).accepted
-    assert f"B = {budget} drafts it" in sentence(found, str, accepted) or not found.exact
+    assert f"a tree of {budget} nodes" in sentence(found, str, accepted) or not found.exact
 
 
 def test_another_builder_s_draft_gets_no_budget():
@@ -50,7 +50,7 @@ def test_another_builder_s_draft_gets_no_budget():
     record = made(8, text)
     other = replace(record.draft, scores=record.draft.scores + 3)
     found = miss(replace(record, draft=other))
-    assert found is not None and found.budget is None
+    assert found is not None and found.nodes is None
     assert "pruned by budget" in sentence(found, str, record.accepted)
 
 
@@ -58,3 +58,32 @@ def test_a_text_that_ends_has_no_miss():
     record = made(8, [int(IDS[0, 0])])
     end = replace(record, verdict=Verdict((0,), record.verdict.target_tokens * 0 - 1))
     assert miss(end) is None
+
+
+def test_a_token_beyond_the_list_needs_as_many_nodes_as_its_rank():
+    """The list is as wide as the budget: a larger one may hold the token, a chain's never."""
+    text = [int(IDS[0, 0]), 777]
+    record = made(8, text)
+    assert record.accepted == 1
+    ranks = np.array([1, 23], np.int32)
+    none = np.zeros(2, np.float32)
+    record = replace(record, probe=Probe(none, np.zeros((2, 16), np.float32), none, ranks))
+    found = miss(record)
+    assert found is not None and (found.nodes, found.accepted, found.exact) == (24, 2, False)
+    assert "at least 24 nodes" in sentence(found, str, 1)
+    assert record.proposal is not None
+    chain = replace(record.draft, proposal=replace(record.proposal, read=1))
+    found = miss(replace(record, draft=chain))
+    assert found is not None and found.nodes is None
+    assert "no budget drafts it" in sentence(found, str, 1)
+
+
+def test_a_draft_that_left_out_something_better_gets_no_number():
+    """As the dynamic tree of EAGLE-2 does, which expands ten nodes a level."""
+    text = [int(IDS[0, 0]), int(IDS[1, 30])]
+    record = made(8, text)
+    draft = replace(
+        record.draft, log_q=record.draft.log_q - np.float32(3) * (record.draft.ranks > 1)
+    )
+    found = miss(replace(record, draft=replace(draft, scores=record.draft.scores)))
+    assert found is not None and found.nodes is None

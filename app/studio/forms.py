@@ -136,11 +136,8 @@ class RunForm:
 
 def run_form(methods: Methods, places: FormPlaces) -> RunForm:
     """One method."""
-    with places.bar:
-        prompt, settings = _prompt("ds"), _settings("ds")
-        start, stop = start_stop("ds")
+    prompt, settings, start, stop = _bar("ds", places)
     with places.more:
-        _prompts("ds", prompt)
         method = gr.Radio(methods.titles, value=DEFAULT, label="Method", elem_id="ds-method")
         budget = gr.Radio(
             list(BUDGETS), value=methods.budget(DEFAULT, 64), label="Draft budget B",
@@ -158,11 +155,8 @@ def run_form(methods: Methods, places: FormPlaces) -> RunForm:
 
 def compare_form(methods: Methods, places: FormPlaces) -> RunForm:
     """Two to four methods on one prompt, each with its own budget, builder and options."""
-    with places.bar:
-        prompt, settings = _prompt("ds-c"), _settings("ds-c")
-        start, stop = start_stop("ds-c")
+    prompt, settings, start, stop = _bar("ds-c", places)
     with places.more:
-        _prompts("ds-c", prompt)
         begin = [*shipped.COMPARED, *[(NONE, shipped.COMPARED[-1][1])] * len(LETTERS)]
         slots = [_slot(methods, *place) for place in zip(LETTERS, begin, strict=False)]
         shared = _shared("ds-c")
@@ -173,9 +167,15 @@ def compare_form(methods: Methods, places: FormPlaces) -> RunForm:
     return RunForm(prompt, shared, slots, start, stop, upload)
 
 
-def _settings(prefix: str) -> gr.Button:
-    """Says the settings, and opens them."""
-    return gr.Button("Settings", elem_id=f"{prefix}-open-settings", size="sm", min_width=120)
+def _bar(prefix: str, places: FormPlaces) -> tuple[gr.Textbox, gr.Button, gr.Button, gr.Button]:
+    """The prompt, the button that says and opens the settings, Start and Stop."""
+    with places.bar:
+        prompt = _prompt(prefix)
+        settings = gr.Button("", elem_id=f"{prefix}-open-settings", size="sm", min_width=120)
+        start, stop = start_stop(prefix)
+    with places.more:
+        _prompts(prefix, prompt)
+    return prompt, settings, start, stop
 
 
 def _say_settings(

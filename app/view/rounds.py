@@ -316,10 +316,8 @@ def _token_list(
 
 def target_probability(record: Round, row: int, token: int) -> float | None:
     """p of a token after a row, where the record has it."""
-    if record.target_probs is None:
-        return None
-    at = np.flatnonzero(record.target_probs.top_ids[row] == token)
-    return probability(float(record.target_probs.top_log_p[row][at[0]])) if len(at) else None
+    log_p = record.log_p_after(row, token)
+    return None if log_p is None else probability(log_p)
 
 
 def _product(logs: Array) -> float | None:

@@ -2,7 +2,7 @@
 // function of (rounds, at); the tree itself is the pane's.
 
 import { LengthChart, StageBar, summarise, Tiles } from "./charts.js";
-import { h } from "./dom.js";
+import { h, scrubber } from "./dom.js";
 import { Measures, Timeline } from "./measures.js";
 import { Strip } from "./strip.js";
 
@@ -44,17 +44,7 @@ export class Alone {
   }
 
   _roundCard() {
-    this.scrub = h("input", {
-      type: "range",
-      min: 0,
-      max: 0,
-      step: 1,
-      value: 0,
-      class: "ds-scrub",
-      disabled: true,
-      "aria-label": "Round",
-    });
-    this.scrub.addEventListener("input", () => this.go(Number(this.scrub.value)));
+    this.scrub = scrubber("Round", (to) => this.go(to));
     return h(
       "section",
       { class: "ds-card ds-rounds", "aria-label": "Rounds" },

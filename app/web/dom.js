@@ -48,6 +48,22 @@ export function scrub(picture, onShare) {
   picture.addEventListener("pointermove", (event) => event.buttons && pick(event));
 }
 
+/** A slider over steps that are not there yet: onMove(step). */
+export function scrubber(label, onMove) {
+  const made = h("input", {
+    type: "range",
+    min: 0,
+    max: 0,
+    step: 1,
+    value: 0,
+    class: "ds-scrub",
+    disabled: true,
+    "aria-label": label,
+  });
+  made.addEventListener("input", () => onMove(Number(made.value)));
+  return made;
+}
+
 export function clear(node) {
   node.replaceChildren();
   return node;

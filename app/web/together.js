@@ -4,7 +4,7 @@
 
 import { beginnings, contrasts, extent, laid, nextOf, partsAt, roundAt, twin } from "./align.js";
 import { PACE, summarise } from "./charts.js";
-import { button, clear, h, percent, plural, s, scrub } from "./dom.js";
+import { button, clear, h, percent, plural, s, scrub, scrubber } from "./dom.js";
 import { answered } from "./feed.js";
 import { Measures } from "./measures.js";
 import { savers } from "./save.js";
@@ -20,17 +20,7 @@ export class Together {
     this.linkable = true;
     this.strip = new BandStrip(panes.length, (place) => this.go(place));
     this.lanes = new Lanes(panes.length, (place) => this.go(place));
-    this.scrub = h("input", {
-      type: "range",
-      min: 0,
-      max: 0,
-      step: 1,
-      value: 0,
-      class: "ds-scrub",
-      disabled: true,
-      "aria-label": "Token of the text",
-    });
-    this.scrub.addEventListener("input", () => this.go(Number(this.scrub.value)));
+    this.scrub = scrubber("Token of the text", (to) => this.go(to));
     this.heading = h("h2", { class: "ds-place" });
     this.notes = h("ul", { class: "ds-cautions", role: "status", hidden: true });
     this.table = h("tbody", {});

@@ -188,6 +188,13 @@ class Round:
         """The drafter's best tokens after a row, if the round recorded them."""
         return None if self.proposal is None else self.proposal.candidates(row)
 
+    def log_p_after(self, row: int, token: int) -> float | None:
+        """log p of a token after a row, where the record has it."""
+        if self.target_probs is None:
+            return None
+        ids = self.target_probs.top_ids[row].tolist()
+        return float(self.target_probs.top_log_p[row][ids.index(token)]) if token in ids else None
+
     @cached_property
     def stop_reason(self) -> str:
         """Why the walk ended where it did: why the token there was not drafted or not accepted."""

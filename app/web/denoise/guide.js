@@ -1,6 +1,6 @@
 // The bar of a text's steps: where we are, what happens there, and what it cost so far.
 
-import { button, h } from "../dom.js";
+import { button, h, scrubber } from "../dom.js";
 import { CallLanes } from "./lanes.js";
 import { toldOf } from "./words.js";
 
@@ -26,16 +26,7 @@ export class Guide {
     );
     this.heading = h("h2", { class: "dn-place" });
     this.tiles = h("div", { class: "ds-tiles dn-tiles" });
-    this.scrub = h("input", {
-      type: "range",
-      min: 0,
-      max: 0,
-      step: 1,
-      value: 0,
-      class: "ds-scrub",
-      "aria-label": "Denoising step",
-    });
-    this.scrub.addEventListener("input", () => player.go(Number(this.scrub.value)));
+    this.scrub = scrubber("Denoising step", (to) => player.go(to));
     this.same = h("p", { class: "dn-same", role: "status" });
     this.told = h("p", { class: "dn-told" });
     const back = act("‹", "Step before", "←", () => player.step(-1));
