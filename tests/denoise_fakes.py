@@ -20,7 +20,7 @@ from core.diffusion.pace import Pace
 from core.diffusion.request import DenoiseRequest
 from core.diffusion.verify import Cursor, Verification, make_round
 from core.errors import UserError
-from core.progress import Progress
+from core.progress import Progress, Report, silent
 from core.rounds.blocks import MASKED, Ranking, Step
 from core.rounds.round import Round, Times
 from core.traces.schema import Header, Trace
@@ -138,7 +138,7 @@ class DenoiseEngine:
     def prepare(self, report: Callable[[Progress], None]) -> None:
         report(Progress("ready", 1.0))
 
-    def start(self, request: Any) -> Started:
+    def start(self, request: Any, report: Report = silent) -> Started:
         if not isinstance(request, DenoiseRequest):
             raise UserError("this engine only denoises")
         if "fail" in request.prompt:

@@ -21,7 +21,7 @@ from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.methods import dart, treeflash
 from core.methods.registry import find
-from core.progress import Progress
+from core.progress import Progress, Report, silent
 from core.rounds.draft import CHILDLESS, Array, Candidates, Draft, Proposal
 from core.rounds.round import Probe, Round, TargetProbs, Times, Verdict
 from core.traces.schema import Header
@@ -312,7 +312,7 @@ class FakeEngine:
         if self.broken:
             raise UserError(self.broken)
 
-    def start(self, request: Any) -> FakeRun:
+    def start(self, request: Any, report: Report = silent) -> FakeRun:
         if "refuse" in request.prompt:
             raise UserError("the fake refuses this prompt")
         sampling = {"temperature": request.temperature, "seed": request.seed}

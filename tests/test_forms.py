@@ -149,7 +149,7 @@ def test_inputs_still_filled_for_another_method_are_not_read():
     """They follow the choice of a method a moment later; Start may be pressed before they do."""
     width = ("width", int)
     method, budget, builder, filled_for, part = (gr.Textbox() for _ in range(5))
-    inputs = MethodInputs(method, budget, builder, filled_for, {width: part})
+    inputs = MethodInputs(method, budget, gr.Accordion(), builder, filled_for, {width: part})
     values = {method: "dart", budget: 8, builder: OWN, filled_for: f"dart {OWN}", part: 7}
     assert inputs.read(values).options == {width: 7}
     assert inputs.read(values | {method: "treeflash"}).options == {}

@@ -16,10 +16,11 @@ from app.studio import runs as module
 from app.studio.runs import DONE, FAILED, RUNNING, STOPPED, Runs, size_of
 from core.decoding.request import RunRequest
 from core.errors import UserError
+from core.progress import Progress, silent
 from core.traces.reader import TraceReader
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
-from tests.fakes import FakeEngine, make_header, make_round, make_run, rounds_of
+from tests.fakes import FakeEngine, FakeRun, make_header, make_round, make_run, rounds_of
 
 LONG = 40
 
@@ -165,7 +166,7 @@ def test_a_run_weighs_what_its_records_hold():
     assert size_of(record.with_texts({1: "x" * 9000})) - size_of(record.with_texts({})) == 9000
 
 
-def test_a_run_that_no_page_asks_for_stops_and_says_why(monkeypatch: pytest.MonkeyPatch):
+def test_a_run_whose_page_is_gone_stops_and_says_why(monkeypatch: pytest.MonkeyPatch):
     runs = Runs(FakeEngine())
     runs.start()
     running, waiting = runs.submit(RunRequest("slow"), RunRequest("hello"))
@@ -173,7 +174,55 @@ def test_a_run_that_no_page_asks_for_stops_and_says_why(monkeypatch: pytest.Monk
     monkeypatch.setattr(module, "ABANDONED_AFTER", -1.0)
     for ticket in (running, waiting):
         until(lambda: runs._runs[ticket].state == STOPPED)  # noqa: B023 (called at once)
-        assert "no page has asked" in runs.updates(ticket, 0)["run"]["message"]
+        assert "page that showed this run is gone" in runs.updates(ticket, 0)["run"]["message"]
+    runs.close()
+
+
+def test_a_run_that_is_watched_goes_on_until_nobody_watches(monkeypatch: pytest.MonkeyPatch):
+    runs = Runs(FakeEngine())
+    monkeypatch.setattr(module, "ABANDONED_AFTER", 0.3)
+    (ticket,) = runs.submit(RunRequest("slow"))
+    run = runs._runs[ticket]
+    with runs.watching([ticket, "gone"]), runs.watching([ticket]):
+        runs.start()
+        until(lambda: len(run.rounds) >= 3)  # a quarter of a second each, and no question
+        assert run.watchers == 2 and run.state == RUNNING
+    until(lambda: run.state == STOPPED)
+    runs.close()
+
+
+class SlowReader(FakeEngine):
+    """Reads a prompt part by part, and reports as often as it is let."""
+
+    def __init__(self):
+        super().__init__()
+        self.may_end, self.reports = threading.Event(), 0
+
+    def start(self, request, report=silent):
+        made = super().start(request, report)
+
+        def rounds():
+            while not self.may_end.wait(0.01):
+                self.reports += 1
+                report(Progress("reading the prompt", 0.25))
+            yield from made
+
+        return FakeRun(made.header, rounds())
+
+
+def test_a_prompt_that_is_read_can_be_stopped_and_says_how_far_it_is():
+    engine = SlowReader()
+    runs = Runs(engine)
+    runs.start()
+    stopped, goes_on = runs.submit(RunRequest("hello"), RunRequest("hello"))
+    until(lambda: runs.updates(stopped, 0)["run"]["reading"] == "reading the prompt: 25%")
+    runs.stop(stopped)
+    until(lambda: runs.updates(stopped, 0)["run"]["state"] == STOPPED)
+    assert not runs._runs[stopped].rounds and engine.reports
+    until(lambda: runs.updates(goes_on, 0)["run"]["reading"] != "")
+    engine.may_end.set()
+    until(lambda: runs.updates(goes_on, 0)["run"]["state"] == DONE)
+    assert runs.updates(goes_on, 0)["run"]["reading"] == ""
     runs.close()
 
 

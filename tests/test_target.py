@@ -223,3 +223,21 @@ def test_stop_ids_may_be_one_several_or_none(family):
     one = toys.target(family, stop=[3])
     one.model.generation_config.eos_token_id = 0
     assert one.stop_ids == {0}
+
+
+def test_a_long_prompt_is_reported_part_by_part_and_can_be_stopped(family, monkeypatch):
+    monkeypatch.setattr(target_module, "PREFILL_CHUNK", 8)
+    where, heard = toys.target(family), []
+    text = (CONTEXT * 3)[:19]
+    where.prefill(text, 4, heard.append)
+    assert [each.fraction for each in heard] == [8 / 19, 16 / 19]
+
+    def stop(_):
+        raise KeyboardInterrupt
+
+    before = where.forwards
+    with pytest.raises(KeyboardInterrupt):
+        where.prefill(text, 4, stop)
+    assert where.forwards == before + 1
+    alone = toys.target(family).prefill(text, 4)
+    assert torch.equal(where.prefill(text, 4).logits, alone.logits)  # nothing is left of it

@@ -7,14 +7,16 @@ a sentence to show) and through routes, and the scripts write it as text nodes o
 
 from __future__ import annotations
 
+import json
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from gradio.components import Component
 
 from app.page_files import STYLES, TAB_STYLES, modules
 from app.studio.examples import Examples
@@ -32,8 +34,11 @@ ENTRY = "mounts.js"
 MOUNT_JS = """const page = {{
   element, props, server, watch,
   running: () => trigger('running'), settled: () => trigger('settled'),
+  refill: (asked) => trigger('refill', asked),
 }};
 import(new URL('web/mounts.js', document.baseURI)).then(({{MOUNTS}}) => MOUNTS.{name}(page));"""
+REMEMBER_JS = """(...values) => import(new URL('web/memory.js', document.baseURI))
+  .then((memory) => {{ memory.remember({prefix}, {names}, values); }});"""
 STOP_JS = "() => {{ window.dispatchEvent(new CustomEvent('draftscope-stop', {{detail: '{0}'}})); }}"
 
 
@@ -121,6 +126,13 @@ def connect_stop(view: gr.HTML, stop: gr.Button, prefix: str) -> None:
     stop.click(None, js=STOP_JS.format(prefix))
     for event, on in ((view.running, "true"), (view.settled, "false")):
         event(None, None, stop, js=f"() => ({{__type__: 'update', interactive: {on}}})", **QUIET)
+
+
+def remember(prefix: str, inputs: Mapping[str, Component], also: Sequence[Any] = ()) -> None:
+    """Keep the inputs' values in the browser when one of them changes, or ``also`` happens."""
+    changes: list[Any] = [part.change for part in inputs.values() if hasattr(part, "change")]
+    words = REMEMBER_JS.format(prefix=json.dumps(prefix), names=json.dumps(list(inputs)))
+    gr.on([*changes, *also], None, list(inputs.values()), None, js=words, **QUIET)
 
 
 def hidden_upload(label: str, elem_id: str) -> gr.UploadButton:

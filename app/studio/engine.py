@@ -14,7 +14,7 @@ from core.methods.names import DEFAULT, PLAIN
 from core.models import presets
 from core.models.embedded import NAME
 from core.models.presets import Value
-from core.progress import Progress, Report
+from core.progress import Progress, Report, silent
 from core.rounds.round import Round
 from core.traces.schema import Header
 
@@ -41,8 +41,9 @@ class StudioEngine(Protocol):
         """Raises UserError, with one sentence, when the model cannot be loaded."""
         ...
 
-    def start(self, request: Request) -> Started:
-        """Raises UserError for a bad request."""
+    def start(self, request: Request, report: Report) -> Started:
+        """``report`` hears of what comes before the first round; what it raises ends the run.
+        Raises UserError for a bad request."""
         ...
 
 
@@ -90,7 +91,7 @@ class LiveEngine:
                 engine.method(name)
         self._engine = engine
 
-    def start(self, request: Request) -> Started:
+    def start(self, request: Request, report: Report = silent) -> Started:
         from analysis.probe import observe
 
         if isinstance(request, DenoiseRequest):
@@ -99,9 +100,9 @@ class LiveEngine:
             return _LiveRun(start(self._loaded_denoiser(), request))
         if self._engine is None:
             raise UserError(f"{self._choice.model} is a diffusion model: it runs in Denoise")
-        return _LiveRun(self._engine.start(request, observe))
+        return _LiveRun(self._engine.start(request, observe, report))
 
-    def _loaded_denoiser(self, report: Report = lambda _: None) -> DiffusionLanguage:
+    def _loaded_denoiser(self, report: Report = silent) -> DiffusionLanguage:
         """The embedded denoiser is loaded when the first run needs it."""
         if self._denoiser is None:
             from core.diffusion.models import load_diffusion

@@ -88,12 +88,14 @@ def number(value: Any, whole: bool = False) -> Any:
 class MethodInputs:
     """One method's inputs.
 
+    box         holds the builder and the options
     filled_for  the method and builder that ``options`` were last filled for: they follow a choice
                 a moment later, and Start may be pressed before they do
     """
 
     method: Component
     budget: Component
+    box: gr.Accordion
     builder: Component
     filled_for: Component
     options: Mapping[Key, Component]
@@ -109,6 +111,35 @@ class MethodInputs:
         current = values[self.filled_for] == _pair(method, builder)
         options = {key: values[part] for key, part in self.options.items()} if current else {}
         return MethodChoice(method, builder, values[self.budget], options)
+
+    def show(
+        self, methods: Methods, method: str, builder: str, values: Mapping[Key, Any] | None = None
+    ) -> dict[Any, Any]:
+        """Updates that show the options of a method with a builder, at ``values`` or their
+        defaults."""
+        free = methods.takes_builders(method)
+        options = methods.options(method, builder) if method else {}
+        updates: dict[Any, Any] = {
+            self.box: gr.update(visible=free or bool(options)),
+            self.builder: gr.update(value=builder, visible=free),
+            self.filled_for: _pair(method, builder),
+        }
+        for key, part in self.options.items():
+            properties = _properties(options.get(key))
+            if key in options and key in (values or {}):
+                properties["value"] = (values or {})[key]
+            updates[part] = gr.update(**properties)
+        return updates
+
+    def follow_choices(self, methods: Methods) -> None:
+        """Show another method's options when somebody chooses it, or another builder."""
+        parts: Any = [self.box, self.builder, self.filled_for, *self.options.values()]
+        method: Any = self.method
+        method.input(lambda name: self.show(methods, name, OWN), method, parts, **QUIET)
+        builder: Any = self.builder
+        builder.input(
+            lambda name, own: self.show(methods, name, own), [method, builder], parts, **QUIET
+        )
 
 
 @dataclass(frozen=True)
@@ -127,6 +158,16 @@ class RunForm:
         own = {self.prompt, *self.shared.values()}
         return own.union(*(inputs.components for inputs in self.methods))
 
+    @property
+    def named(self) -> dict[str, Component]:
+        """Every input by a name that stays: ``temperature``, ``0.budget``, ``0.candidates:int``."""
+        found: dict[str, Component] = {"prompt": self.prompt, **self.shared}
+        for at, own in enumerate(self.methods):
+            parts = {"method": own.method, "budget": own.budget, "builder": own.builder}
+            parts |= {f"{name}:{kind.__name__}": p for (name, kind), p in own.options.items()}
+            found |= {f"{at}.{name}": part for name, part in parts.items()}
+        return found
+
     def requests(self, methods: Methods, values: Values) -> list[RunRequest]:
         """Raises UserError with a sentence about what is amiss."""
         shared = {name: values[part] for name, part in self.shared.items()}
@@ -144,11 +185,10 @@ def run_form(methods: Methods, places: FormPlaces) -> RunForm:
             elem_id="ds-budget",
         )  # fmt: skip
         shared = _shared("ds")
-        options = _options(methods, method, "ds", DEFAULT)
+        inputs = _inputs(methods, method, budget, "ds", DEFAULT)
         upload = gr.UploadButton(
             "Open a trace…", elem_id="ds-open", size="sm", min_width=90, file_count="single"
         )
-    inputs = MethodInputs(method, budget, *options)
     _say_settings(settings, methods, [inputs], shared["temperature"])
     return RunForm(prompt, shared, [inputs], start, stop, upload)
 
@@ -210,8 +250,7 @@ def _slot(methods: Methods, letter: str, begin: tuple[str, int]) -> MethodInputs
                 list(BUDGETS), value=methods.budget(*begin), label="B", filterable=False, scale=2,
                 min_width=70,
             )  # fmt: skip
-        options = _options(methods, chosen, name, method)
-    return MethodInputs(chosen, budget, *options)
+        return _inputs(methods, chosen, budget, name, method)
 
 
 def prompt_box(prefix: str) -> gr.Textbox:
@@ -258,11 +297,11 @@ def _shared(prefix: str) -> dict[str, Component]:
 # ── a method's own options ───────────────────────────────────────────────────────────────────────
 
 
-def _options(
-    methods: Methods, method: Component, prefix: str, begin: str
-) -> tuple[Component, Component, dict[Key, Component]]:
-    """The builder, what the options are filled for, and every method's options; those of the
-    chosen method are shown."""
+def _inputs(
+    methods: Methods, method: Component, budget: Component, prefix: str, begin: str
+) -> MethodInputs:
+    """A method's inputs: below its own two the builder and every method's options, of which those
+    of the chosen method are shown."""
     shown = methods.options(begin, OWN) if begin else {}
     with gr.Accordion(
         "Builder and options", open=False, elem_id=f"{prefix}-options", elem_classes="ds-fold",
@@ -272,23 +311,11 @@ def _options(
             [("as the method's own", OWN), *((name, name) for name in BUILDERS)],
             value=OWN, label="Builder", elem_id=f"{prefix}-builder", filterable=False,
         )  # fmt: skip
-        inputs = {key: _input(o, shown.get(key)) for key, o in methods.all_options().items()}
+        options = {key: _input(o, shown.get(key)) for key, o in methods.all_options().items()}
         filled_for = gr.Textbox(_pair(begin, OWN), visible=False)
-    parts = [filled_for, *inputs.values()]
-
-    def fill(name: str, own: str) -> list[Any]:
-        options = methods.options(name, own) if name else {}
-        return [_pair(name, own), *(gr.update(**_properties(options.get(key))) for key in inputs)]
-
-    def choose(name: str) -> list[Any]:
-        free = methods.takes_builders(name)
-        some = free or (bool(name) and bool(methods.options(name, OWN)))
-        builders = gr.update(value=OWN, visible=free)
-        return [gr.update(visible=some), builders, *fill(name, OWN)]
-
-    method.change(choose, method, [box, builder, *parts], **QUIET)  # type: ignore[attr-defined]
-    builder.input(fill, [method, builder], parts, **QUIET)
-    return builder, filled_for, inputs
+    inputs = MethodInputs(method, budget, box, builder, filled_for, options)
+    inputs.follow_choices(methods)
+    return inputs
 
 
 def _pair(method: Any, builder: Any) -> str:

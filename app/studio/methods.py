@@ -77,6 +77,16 @@ class Methods:
             raise UserError(f"{chosen.title} keeps its own builder")
         return f"{chosen.drafter}+{builder}"
 
+    def choice(self, name: str) -> tuple[str, str] | None:
+        """The method and builder that are chosen for a name; None for what is not offered."""
+        if name in self.names:
+            return name, OWN
+        drafter, _, builder = name.partition("+")
+        for method in self.names:
+            if self.takes_builders(method) and find(method).drafter == drafter:
+                return (method, builder) if builder in BUILDERS else None
+        return None
+
     def options(self, method: object, builder: object) -> dict[Key, Option]:
         """What one choice lets a page set."""
         return {key(o): o for o in form_options(find(self.name(method, builder)))}

@@ -1,8 +1,8 @@
 """Runs: the worker that decodes them one after the other, the queue before it, those on view.
 
 A run is known by an unguessable ticket and by nothing else. The page asks for what is new by
-ticket, and viewing, stepping and saving never wait for the worker. A run that no page has asked
-for in a while is stopped: its page is gone.
+ticket, or watches it (``app.studio.events``); viewing, stepping and saving never wait for the
+worker. A run that no page watches or asks for is stopped after some seconds: its page is gone.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import secrets
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from app.studio.engine import Request, StudioEngine
+from app.studio.engine import Request, Started, StudioEngine
 from app.view.explanation import Explainer
 from app.view.rounds import header_view, round_view
 from app.view.text import flowing
@@ -34,7 +34,7 @@ from core.traces.schema import Header, Trace
 WAITING, RUNNING, DONE, STOPPED, FAILED = "waiting", "running", "done", "stopped", "failed"
 ENDED = (DONE, STOPPED, FAILED)
 
-ABANDONED_AFTER = 150.0  # seconds without a question; browsers wake hidden pages once a minute
+ABANDONED_AFTER = 10.0  # seconds without a page: time enough to load it again
 MAX_WAITING = 32  # runs in the queue
 MAX_RUNS, MAX_BYTES = 64, 350 << 20  # on view; the longest unseen run goes first
 ROUND_BYTES, NODE_BYTES = 8_000, 250  # estimates: a round's objects, a node as it is drawn
@@ -49,7 +49,9 @@ class Run:
     """One person's run, live or opened from a file. Rounds are only ever appended.
 
     footer  what a file holds beside its header and rounds
-    seen    when a page last asked for it
+    reading what is done before the first round, in words; empty when there is nothing to wait for
+    seen    when a page last asked for it or watched it
+    watchers  pages that watch it now
     link    a second ticket, for looking only; None until the run is shared
     weight  about its bytes in memory
     """
@@ -61,7 +63,9 @@ class Run:
     rounds: list[Round] = field(default_factory=list)
     state: str = WAITING
     message: str = ""
+    reading: str = ""
     seen: float = field(default_factory=time.monotonic)
+    watchers: int = 0
     stop: threading.Event = field(default_factory=threading.Event)
     source: str = "live"
     link: str | None = None
@@ -86,6 +90,11 @@ class Run:
     def end(self, state: str, message: str = "") -> None:
         """The message first: whoever sees the state may read it."""
         self.message, self.state = message, state
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether its page is gone."""
+        return not self.watchers and time.monotonic() - self.seen > ABANDONED_AFTER
 
     @property
     def nodes(self) -> int:
@@ -155,6 +164,10 @@ class Runs:
         """Load the model and then serve the queue, in the background."""
         self._worker.start()
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     def close(self) -> None:
         """Stop everything; the worker ends after its current round."""
         with self._work:
@@ -215,6 +228,30 @@ class Runs:
                 self._links[run.link] = run.ticket
             return run.link
 
+    @contextmanager
+    def watching(self, tickets: Sequence[object]) -> Iterator[None]:
+        """While a page watches these runs they are not abandoned."""
+        watched = [run for run in map(self.get, tickets) if run is not None]
+        self._count(watched, 1)
+        try:
+            yield
+        finally:
+            self._count(watched, -1)
+
+    def _count(self, watched: Sequence[Run], by: int) -> None:
+        with self._lock:
+            for run in watched:
+                run.watchers += by
+                run.seen = time.monotonic()
+
+    def mark(self, ticket: object) -> tuple[object, ...]:
+        """What differs as soon as there is news about a run, or about the model."""
+        run = self.get(ticket)
+        if run is None:
+            return (self.model,)
+        news = (run.state, run.message, run.reading, run.header is None, len(run.rounds))
+        return (self.model, *news, self._ahead(run))
+
     def stop(self, ticket: object) -> None:
         """Stop a run; a waiting one leaves the queue at once. A link stops nothing."""
         run = self.get(ticket)
@@ -239,10 +276,12 @@ class Runs:
             "ticket": ticket,  # as asked: a link must not become the run's own ticket
             "state": state,
             "message": flowing(run.message, MAX_MESSAGE),
+            "reading": run.reading,
             "ahead": self._ahead(run),
             "header": header_view(run.header) if run.header is not None and since <= 0 else None,
             "started": run.header is not None,
             "source": run.source,
+            "first": max(0, since),
             "rounds": views,
             "more": more,
         }
@@ -337,15 +376,17 @@ class Runs:
             return
         assert run.request is not None
         run.state = RUNNING
+
+        def report(progress: Progress) -> None:
+            run.reading = f"{progress.stage}: {progress.fraction or 0:.0%}"
+            if self._must_stop(run):
+                raise _Interrupted
+
         try:
-            started = self._engine.start(run.request)
-            run.header = started.header
-            with closing(iter(started)) as rounds:  # closing the generator is what stops a run
-                for record in rounds:
-                    run.add(record)
-                    if self._must_stop(run):
-                        break
+            self._append_rounds(run, self._engine.start(run.request, report))
             run.state = STOPPED if run.stop.is_set() else DONE
+        except _Interrupted:
+            run.state = STOPPED
         except UserError as error:
             run.end(FAILED, str(error))
         except Exception as error:
@@ -353,13 +394,25 @@ class Runs:
             logging.getLogger(__name__).exception("a run broke")
             run.end(FAILED, f"the run broke ({type(error).__name__})")
 
+    def _append_rounds(self, run: Run, started: Started) -> None:
+        run.header = started.header
+        with closing(iter(started)) as rounds:  # closing the generator is what stops a run
+            for record in rounds:
+                run.reading = ""
+                run.add(record)
+                if self._must_stop(run):
+                    return
+
     def _must_stop(self, run: Run) -> bool:
-        """Whether it was stopped, or no page asks for it any more."""
-        if not run.stop.is_set() and time.monotonic() - run.seen > ABANDONED_AFTER:
-            seconds = f"{ABANDONED_AFTER:.0f} seconds"
-            run.message = f"stopped: no page has asked for this run for {seconds}"
+        """Whether it was stopped, or its page is gone."""
+        if not run.stop.is_set() and run.abandoned:
+            run.message = "stopped: the page that showed this run is gone"
             run.stop.set()
         return run.stop.is_set()
+
+
+class _Interrupted(Exception):
+    """A run was stopped before its first round."""
 
 
 def _thread(name: str, target: Any, *args: Any) -> threading.Thread:

@@ -6,24 +6,27 @@ import errno
 import os
 import socket
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import gradio as gr
 from gradio import themes
 from starlette.middleware import Middleware
 from starlette.responses import Response
-from starlette.routing import Mount
+from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from app.page_files import WEB
 from app.studio.components import Studio, head
 from app.studio.engine import LiveEngine, ModelChoice
+from app.studio.events import Events
 from app.studio.examples import Examples, TraceList, address_end
 from app.studio.files import MAX_UPLOAD, UPLOAD_SECONDS
 from app.studio.guard import Access, Guard
 from app.studio.methods import Methods
 from app.studio.runs import Runs
 from app.studio.tabs import TABS
+from app.studio.tabs.denoise import call_updates
 from app.trace_files import TraceFiles
 from core.errors import UserError, first_line
 from core.methods.names import METHODS
@@ -72,6 +75,7 @@ def launch(
     Raises UserError when the address cannot be had.
     """
     page = build(runs, methods or Methods.of(), files)
+    calls = partial(call_updates, runs)
     page.queue(default_concurrency_limit=8, max_size=64, api_open=False)
     try:
         page.launch(
@@ -92,7 +96,10 @@ def launch(
             mcp_server=False,
             app_kwargs={
                 "middleware": [Middleware(Guard, access=access or Access.of(host))],
-                "routes": [Mount("/web", PageFiles(directory=WEB))],
+                "routes": [
+                    Mount("/web", PageFiles(directory=WEB)),
+                    Route("/events", Events(runs, {"rounds": runs.updates, "calls": calls}).answer),
+                ],
             },
         )
     except OSError as error:

@@ -1,7 +1,5 @@
-// One run on the server, asked for until it has ended. A live run and an opened trace are the same.
+// One run on the server, followed until it has ended. A live run and an opened trace are the same.
 
-const LIVE_EVERY = 110,
-  SELDOM = 1000; // ms: at most about nine looks a second, at least one
 const FEEDS = new Set(); // all of the page that are not closed
 
 /** What the server answers; {error} when it does not. */
@@ -10,7 +8,8 @@ export async function answered(asked) {
 }
 
 export class Feed {
-  /** hear: {model(model), rounds(feed, first), state(feed, ended), lost(feed), silent()}. */
+  /** source: {updates, stop}, and news (see News) where runs go on.
+   *  hear: {model(model), rounds(feed, first), state(feed, ended), lost(feed), silent()}. */
   constructor(source, hear) {
     this.source = source;
     this.hear = hear;
@@ -55,6 +54,7 @@ export class Feed {
 
   /** Let go of the run; once nobody on the page shows it any more, it is stopped. */
   leave() {
+    this.source.news?.drop(this);
     const { ticket, active, source } = this,
       kept = () => [...FEEDS].some((feed) => feed.ticket === ticket);
     this.forget();
@@ -94,33 +94,43 @@ export class Feed {
     if (pause !== null && !this.closed) this.timer = setTimeout(() => this._poll(), pause);
   }
 
-  /** Take one answer to what was asked for `run`; returns when to ask again, or null. */
+  /** News that came by themselves. */
+  take(news) {
+    if (this.closed) return;
+    const pause = this._take(news, this.run);
+    if (pause === 0) this.wake();
+  }
+
+  /** Take one answer to what was asked for `run`; returns when to ask again, or null: the news come
+   *  by themselves, or there are none. */
   _take(news, run) {
     this.hear.model(news.model);
     const loading = news.model.state === "loading" ? 500 : null;
-    if (this.run !== run) return 0; // another was opened meanwhile, or this one anew
+    if (this.run?.ticket !== run?.ticket) return 0; // another was opened meanwhile
     if (!this.run) return loading;
     if (!news.run) {
+      this.source.news?.drop(this);
       this.run = null;
       this.hear.lost(this);
       return loading;
     }
     const was = this.active,
-      first = this.rounds.length;
-    const { rounds, header, ...state } = news.run;
+      at = this.rounds.length;
+    const { rounds, header, first, ...state } = news.run;
+    if (first > at) return 0; // some in between are missing
     this.run = state;
     if (header) this.header = header;
-    this.rounds.push(...rounds);
-    if (rounds.length || header) this.hear.rounds(this, first);
+    this.rounds.push(...rounds.slice(at - first));
+    if (this.rounds.length > at || header) this.hear.rounds(this, at);
     this.hear.state(this, was && !this.active);
-    if (!this.active) return loading;
-    return state.more ? 0 : state.state === "waiting" ? 350 : this._pace(rounds);
+    return this._next(state) ?? loading;
   }
 
-  /** Every look costs the decode a little: one when the next round may be there, then a few. */
-  _pace(rounds) {
-    const last = rounds.length && this.decoding ? rounds[rounds.length - 1].times : null;
-    const wait = last ? 1000 * Object.values(last).reduce((sum, seconds) => sum + seconds, 0) : 0;
-    return Math.max(LIVE_EVERY, Math.min(SELDOM, wait));
+  /** How the news go on: 0 to ask at once, null to wait for them. */
+  _next(state) {
+    const { news } = this.source;
+    if (this.active && !state.more) news.add(this);
+    else news?.drop(this);
+    return this.active && state.more ? 0 : null;
   }
 }

@@ -3,6 +3,13 @@
 
 const OPEN = "open";
 
+/** Open the form, to be changed and started. */
+export function openForm(prefix) {
+  const box = document.querySelector(`#${prefix}-panel textarea`);
+  // Later: the click that asks for it is one outside of the form, which closes it.
+  setTimeout(() => box?.focus());
+}
+
 /** The form whose parts' ids begin with `prefix`. */
 export function formAbove(prefix) {
   const panel = document.getElementById(`${prefix}-panel`);

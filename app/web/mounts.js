@@ -1,5 +1,6 @@
 // What is run when a component of the page is there, by its name. `page` is what Gradio gives it:
-// {element, props, server, watch}, and {running, settled}, which tell Python that it works or rests.
+// {element, props, server, watch}, and {running, settled, refill}, which tell Python that it works, rests,
+// or wants its form filled again.
 
 import { Calibration } from "./calibration/view.js";
 import { DenoiseView } from "./denoise/view.js";
@@ -9,6 +10,8 @@ import { formAbove } from "./form.js";
 import { onGoTo } from "./goto.js";
 import { Learn } from "./learn/view.js";
 import { readLink } from "./link.js";
+import { recall } from "./memory.js";
+import { News } from "./news.js";
 import { Studio } from "./studio.js";
 import { restoreTheme } from "./theme.js";
 import { WhatIf } from "./whatif/view.js";
@@ -52,7 +55,8 @@ export const MOUNTS = {
   },
 
   denoise(page) {
-    const view = new DenoiseView(page.element, page.server, (name) => page[name]());
+    const source = { ...page.server, news: new News("calls") },
+      view = new DenoiseView(page.element, source, (name) => page[name]());
     view.restore();
     page.watch("value", () => {
       const value = page.props.value || {};
@@ -71,7 +75,10 @@ export const MOUNTS = {
 
 /** The studio of one tab: its name, how many runs it shows, and whose Stop it presses. */
 function mountStudio(page, setting) {
-  const studio = new Studio(page.element, page.server, (name) => page[name](), setting);
+  const source = { ...page.server, news: new News("rounds") },
+    studio = new Studio(page.element, source, (name, asked) => page[name](asked), setting),
+    filling = recall(setting.stop);
+  if (filling) page.refill({ filling });
   studio.link.listen().then((opened) => opened || studio.restore());
   page.watch("value", () => {
     const value = page.props.value || {};

@@ -54,6 +54,7 @@ class FileSource {
         started: true,
         source: "file",
         more: false,
+        first: since,
         header: since ? null : header,
         rounds: rounds.slice(since),
       },

@@ -5,6 +5,7 @@
 
 import { Alone } from "./alone.js";
 import { button, clear, h, plural } from "./dom.js";
+import { openForm } from "./form.js";
 import { Gallery, shelve } from "./gallery.js";
 import { awaits, goTo, onGoTo, taken } from "./goto.js";
 import { Permalink } from "./link.js";
@@ -149,6 +150,22 @@ export class Studio {
       () => goTo({ view: "compare", ticket: this.panes[0].feed.ticket }),
     );
     this.compareButton.hidden = this.where.places > 1 || !this.source.examples;
+    this.whatIfButton = button(
+      "What if…",
+      {
+        class: "ds-button",
+        disabled: true,
+        title: "What every method and budget would have drafted on this prompt",
+      },
+      () => goTo({ view: "whatif", ticket: this.panes[0].feed.ticket }),
+    );
+    this.whatIfButton.hidden = this.compareButton.hidden;
+    this.againButton = button(
+      "Run again…",
+      { class: "ds-button", disabled: true, title: "Fill the form with this run's settings" },
+      () => this.again(),
+    );
+    this.againButton.hidden = !this.source.examples;
     this.saveButton = button(
       "Save trace",
       { class: "ds-button", disabled: true, title: "Download this run as .jsonl.gz" },
@@ -166,7 +183,9 @@ export class Studio {
         this.about,
         h("span", { class: "ds-spring" }),
         this.examplesButton,
+        this.againButton,
         this.compareButton,
+        this.whatIfButton,
         this.saveButton,
       ),
       this.banner,
@@ -441,6 +460,12 @@ export class Studio {
     this._began();
   }
 
+  /** Fill the form with the settings of what is shown, to be changed and started. */
+  again() {
+    this.trigger("refill", { tickets: this.panes.map((pane) => pane.feed.ticket).filter(Boolean) });
+    openForm(this.where.stop);
+  }
+
   /** Put a run beside what is shown; without any it is shown alone. */
   beside(ticket) {
     if (!this.panes[0].feed.run) return this.open(ticket);
@@ -502,7 +527,8 @@ export class Studio {
     this.playButton.disabled = count < 2;
     this.liveButton.hidden = !this.busy;
     this.liveButton.setAttribute("aria-pressed", String(guide.follow));
-    this.saveButton.disabled = this.compareButton.disabled = this.panes[0].rounds.length === 0;
+    for (const each of [this.saveButton, this.compareButton, this.whatIfButton, this.againButton])
+      each.disabled = this.panes[0].rounds.length === 0;
     this.saveButton.hidden = this.comparing || !this.source.save;
     const shown = this.panes.map((pane) => pane.at).join();
     if (shown !== this.shown) this._moved(shown);
@@ -755,7 +781,7 @@ export class Studio {
       : "waiting for the model";
     const words = {
       waiting: ahead,
-      running: file ? "reading the trace" : "running",
+      running: file ? "reading the trace" : run.reading || "running",
       done: file ? "trace" : "done",
       stopped: file ? "trace, interrupted" : "stopped",
       failed: "failed",

@@ -26,6 +26,7 @@ from core.drafting.session import (
 from core.errors import UserError
 from core.models.cuda_graphs import bucket
 from core.models.target import Target
+from core.progress import Report, silent
 from core.rounds.draft import Array, Candidates, Draft
 from core.rounds.round import Probe, Round, Sampling, TargetProbs, Times, Verdict
 from core.verification.rules import TargetTokens, VerificationRule
@@ -41,6 +42,13 @@ class Decoder:
     drafter: Drafter | None = None
     builder: Builder | None = None
     rule: Callable[[Sampling], VerificationRule] = TargetTokens
+
+    def builder_for(self, sampling: Sampling) -> Builder | None:
+        """The builder of one run: it knows the sampling, and learns from this run's times alone."""
+        builder = self.builder
+        if isinstance(builder, DrawsTokens):
+            builder = builder.for_sampling(sampling)
+        return builder.for_run() if isinstance(builder, LearnsFromTimes) else builder
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,72 +81,102 @@ def decode(
     prompt: Sequence[int],
     settings: Settings,
     observe: Observer | None = None,
+    report: Report = silent,
 ) -> Iterator[Round]:
     """Decode ``prompt`` (token ids), yielding every round as it is finished.
 
     The new text is the first round's root token, then every round's ``committed`` (see
     ``new_tokens``). It ends at a stop token, wherever in an accepted path that stands, or after
     exactly ``max_new_tokens``. Closing the generator stops the run. ``observe`` never changes what
-    is decoded; it runs after the decision and outside every timed stage.
+    is decoded; it runs after the decision and outside every timed stage. ``report`` hears how much
+    of a long prompt is read; what it raises ends the run.
 
     Raises UserError for settings out of range or a prompt that does not fit the context.
     """
     settings.check()
     _check_fit(target, prompt, settings)
-    drafter, builder, rule = method.drafter, method.builder, method.rule(settings.sampling)
-    if isinstance(builder, DrawsTokens):
-        builder = builder.for_sampling(settings.sampling)
-    if isinstance(builder, LearnsFromTimes):
-        builder = builder.for_run()
-    side = drafter.side_rows if isinstance(drafter, AddsSideRows) else 0
-    reserve = settings.max_new_tokens + bucket(settings.budget + 1 + side)
-    prefilled = target.prefill(list(prompt), reserve)
-    root = int(rule.sampler.choose(prefilled.logits, [len(prompt)])[0])
+    drafter, rule = method.drafter, method.rule(settings.sampling)
+    builder = method.builder_for(settings.sampling)
+    root = _prefill(target, drafter, rule, prompt, settings, report)
     left = settings.max_new_tokens - 1
     if left == 0 or root in target.stop_ids:
         yield _text_of_one_token(root, len(prompt))
         return
-    if drafter is not None:
-        drafter.reset(len(prompt) + reserve)
-        drafter.extend(prompt, prefilled.features)
-    del prefilled  # the prompt's features are the drafter's now
     text, run = [*prompt, root], target.texts
     for index in count():
         if target.texts != run:
             raise RuntimeError("another run has begun on this target: one text at a time")
         position, clock = target.length, Stopwatch(target.device, settings.timed)
-        session, draft = None, Draft.root_only(root)
-        if drafter is not None and builder is not None:
-            session = drafter.begin(root, width_for(builder, settings.budget))
-            clock.lap("draft")
-            draft = builder(TimedSession(session, clock), text, settings.budget)
-            if isinstance(drafter, AddsSideRows):
-                draft = drafter.beside(draft)
-            clock.lap("build")
+        session, draft = _draft(drafter, builder, text, settings.budget, clock)
         scores = target.score(draft)
         clock.lap("verify")
         verdict = rule.verify(draft, scores.logits, position, session)
-        path = target.commit(verdict)
-        if drafter is not None:
-            if isinstance(drafter, LearnsFromVerdicts):
-                drafter.observe(draft, verdict)
-            drafter.extend(draft.tokens[list(verdict.path)].tolist(), scores.features[path])
+        _commit(target, drafter, draft, verdict, scores.features)
         committed = _cut(draft, verdict, left, target.stop_ids)
         clock.lap("commit")
         record = Round(index, position, draft, verdict, committed, times=clock.times)
         if isinstance(builder, LearnsFromTimes):
             builder.took(draft.nodes, record.times.total)
         if observe is not None:
-            scene = Scene(draft, verdict, scores.logits, session, rule, position)
-            record = _with_observation(record, observe(scene))
-            del scene
-        del scores, path, session  # or the logits would live on beside those of the next forward
+            seen = observe(Scene(draft, verdict, scores.logits, session, rule, position))
+            record = _with_observation(record, seen)
+        del scores, session  # or the logits would live on beside those of the next forward
         yield record
         left -= len(committed)
         if left == 0 or committed[-1] in target.stop_ids:
             return
         text += committed
-        root = verdict.bonus
+
+
+def _prefill(
+    target: Target,
+    drafter: Drafter | None,
+    rule: VerificationRule,
+    prompt: Sequence[int],
+    settings: Settings,
+    report: Report,
+) -> int:
+    """Read the prompt into the target and the drafter. Returns the first new token, the first
+    draft's root."""
+    side = drafter.side_rows if isinstance(drafter, AddsSideRows) else 0
+    reserve = settings.max_new_tokens + bucket(settings.budget + 1 + side)
+    prefilled = target.prefill(list(prompt), reserve, report)
+    if drafter is not None:
+        drafter.reset(len(prompt) + reserve)
+        drafter.extend(prompt, prefilled.features)
+    return int(rule.sampler.choose(prefilled.logits, [len(prompt)])[0])
+
+
+def _draft(
+    drafter: Drafter | None,
+    builder: Builder | None,
+    text: Sequence[int],
+    budget: int,
+    clock: Stopwatch,
+) -> tuple[DraftSession | None, Draft]:
+    """The session after ``text`` and the draft that the builder makes of it; without a drafter the
+    root alone."""
+    if drafter is None or builder is None:
+        return None, Draft.root_only(text[-1])
+    session = drafter.begin(text[-1], width_for(builder, budget))
+    clock.lap("draft")
+    draft = builder(TimedSession(session, clock), text, budget)
+    if isinstance(drafter, AddsSideRows):
+        draft = drafter.beside(draft)
+    clock.lap("build")
+    return session, draft
+
+
+def _commit(
+    target: Target, drafter: Drafter | None, draft: Draft, verdict: Verdict, features: Tensor
+) -> None:
+    """Keep the accepted path in the caches of target and drafter; ``features`` [N, F·h]."""
+    path = target.commit(verdict)
+    if drafter is None:
+        return
+    if isinstance(drafter, LearnsFromVerdicts):
+        drafter.observe(draft, verdict)
+    drafter.extend(draft.tokens[list(verdict.path)].tolist(), features[path])
 
 
 def new_tokens(rounds: Sequence[Round]) -> list[int]:

@@ -25,7 +25,7 @@ from core.models.hub import Source
 from core.models.language import Language, load_language, target_config
 from core.models.presets import Value
 from core.models.target import Target
-from core.progress import Progress, Report
+from core.progress import Progress, Report, silent
 from core.rounds.round import Round
 from core.traces.schema import Header
 from core.verification.rules import TargetTokens
@@ -82,7 +82,7 @@ class Engine:
         self._builders: Recent[Builder] = Recent(LOADED)  # by method and options
         self._targets: dict[tuple[int, ...], Target] = {}
 
-    def prepare(self, report: Report = lambda _: None) -> Language:
+    def prepare(self, report: Report = silent) -> Language:
         """Load the target if it is not loaded yet; safe to call from several threads."""
         with self._lock:
             if self._language is None:
@@ -165,8 +165,11 @@ class Engine:
                 self._targets[layers] = Target(self._language.model, layers)
             return self._targets[layers]
 
-    def start(self, request: RunRequest, observe: Observer | None = None) -> Run:
-        """Check and begin a run; nothing is computed until it is iterated.
+    def start(
+        self, request: RunRequest, observe: Observer | None = None, report: Report = silent
+    ) -> Run:
+        """Check and begin a run; nothing is computed until it is iterated. ``observe`` and
+        ``report`` as for ``decode``.
 
         Raises UserError for a bad request before any round.
         """
@@ -174,7 +177,7 @@ class Engine:
         options = find(request.method).resolve(dict(request.options))
         method = self.method(request.method, options)
         prompt = language.encode_chat(request.prompt)
-        rounds = decode(self.target(method), method, prompt, settings, observe)
+        rounds = decode(self.target(method), method, prompt, settings, observe, report)
         header = Header(
             method=request.method,
             settings=asdict(settings) | ({"options": options} if options else {}),

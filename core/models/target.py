@@ -12,6 +12,7 @@ from core.errors import UserError
 from core.models.cache import StaticKV, device_map, make_kv, mask_value
 from core.models.cuda_graphs import CaptureError, PaddedForward, bucket
 from core.models.tree_mask import ancestor_mask
+from core.progress import Progress, Report, silent
 from core.rounds.draft import Draft
 from core.rounds.round import Verdict
 
@@ -73,11 +74,12 @@ class Target:
         return self._cache.length if self._cache is not None else 0
 
     @torch.inference_mode()
-    def prefill(self, tokens: list[int], reserve: int) -> Scores:
+    def prefill(self, tokens: list[int], reserve: int, report: Report = silent) -> Scores:
         """Run a prompt into an empty cache that has room for ``reserve`` rows after it.
 
-        Returns the last position's logits [1, V] and all features [T, F·h]. Raises UserError for an
-        empty prompt.
+        Returns the last position's logits [1, V] and all features [T, F·h]. ``report`` hears of
+        every part but the last, and what it raises ends the prefill. Raises UserError for an empty
+        prompt.
         """
         if not tokens:
             raise UserError("the prompt has no tokens")
@@ -85,6 +87,8 @@ class Target:
         self._make_cache(len(tokens) + reserve)
         features, logits = [], None
         for low in range(0, len(tokens), PREFILL_CHUNK):
+            if low:
+                report(Progress("reading the prompt", low / len(tokens)))
             ids = torch.tensor(tokens[low : low + PREFILL_CHUNK], device=self.device)
             count, seen = len(ids), self.length
             causal = torch.ones(count, count, dtype=torch.bool, device=self.device).tril()

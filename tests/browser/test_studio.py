@@ -31,6 +31,7 @@ from tests.browser.steps import (
     choose,
     free_port,
     open_file,
+    open_form,
     run,
     served,
     serving,
@@ -183,6 +184,44 @@ def test_the_theme_is_remembered(visit: Open):
     expect(page.locator("body.dark")).to_have_count(1)
     page.reload()
     expect(page.locator("body.dark")).to_have_count(1)
+
+
+def test_the_form_is_as_it_was_after_a_reload(visit: Open):
+    page = visit()
+    choose(page, "TreeFlash")
+    page.locator("#ds-budget label", has_text="256").click()
+    page.locator("#ds-options").get_by_role("button").first.click()
+    width = page.get_by_label("candidates per depth").locator("visible=true")
+    expect(width).to_have_value("16")
+    width.fill("5")
+    width.press("Tab")
+    page.locator(PROMPT).fill("half a sentence, never sta")
+    expect(page.locator("#ds-open-settings")).to_contain_text("TreeFlash 256")
+    page.reload()
+    expect(page.locator(PROMPT)).to_have_value("half a sentence, never sta")
+    expect(page.locator("#ds-open-settings")).to_contain_text("TreeFlash 256")
+    open_form(page)
+    page.locator("#ds-options").get_by_role("button").first.click()
+    expect(page.get_by_label("candidates per depth").locator("visible=true")).to_have_value("5")
+
+
+def test_a_run_is_started_again_with_changes(visit: Open):
+    page = visit()
+    run(page, "first", budget=16)
+    page.locator(PROMPT).fill("another")
+    page.get_by_role("button", name="Run again").click()
+    expect(page.locator("#ds-settings")).to_be_visible()
+    expect(page.locator(PROMPT)).to_have_value("first")
+    expect(page.locator("#ds-budget input:checked")).to_have_value("16")
+
+
+def test_a_page_that_is_closed_frees_the_engine(visit: Open, engine: FakeEngine):
+    page, other, before = visit(), visit(), engine.closed
+    run(page, "slow", wait="running")
+    run(other, "hello", wait="waiting")
+    page.goto("about:blank")
+    expect(state(other)).to_have_attribute("data-state", "done", timeout=60_000)
+    assert engine.closed > before
 
 
 def test_keys_typed_into_the_prompt_stay_there(visit: Open):

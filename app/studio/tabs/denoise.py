@@ -181,6 +181,7 @@ def call_updates(runs: Runs, ticket: object, since: int) -> dict[str, Any]:
     run, about = runs.get(ticket), answer["run"]
     if run is not None and about is not None:
         about["header"] = run_view(run.header) if run.header is not None and since == 0 else None
+        about["first"] = since
         about["rounds"], about["more"] = _calls(run, since)
     return answer
 

@@ -21,6 +21,7 @@ from app.studio.components import (
 )
 from app.studio.forms import RunForm, compare_form, run_form
 from app.studio.methods import Methods
+from app.studio.refill import connect_refill
 
 MakeForm = Callable[[Methods, FormPlaces], RunForm]
 
@@ -53,6 +54,7 @@ def _build(
             lambda: {"tickets": studio.runs.submit(*form.requests(studio.methods, values))}
         )
 
+    connect_refill(studio, form, shown, prefix)
     pressed: Any = [form.start.click, form.prompt.submit]
     gr.on(pressed, submit, form.components, shown, **QUIET)
     connect_upload(form.upload, shown, lambda files: {shows: open_traces(studio.runs, files)})

@@ -1,0 +1,119 @@
+"""The stream of news: what it says adds up to the run, and a run is watched while it is open."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+pytest.importorskip("gradio")
+
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+
+from app.studio import events
+from app.studio import runs as module
+from app.studio.events import Events
+from app.studio.runs import DONE, STOPPED, Runs
+from core.decoding.request import RunRequest
+from core.traces.schema import Trace
+from tests.fakes import FakeEngine, make_header, make_run
+
+Messages = list[dict[str, Any]]
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(events, "LOOK_EVERY", 0.005)
+
+
+def ask(runs: Runs, query: str) -> Any:
+    scope = {"type": "http", "method": "GET", "headers": [], "query_string": query.encode()}
+    found = Events(runs, {"rounds": runs.updates})
+    return asyncio.run(found.answer(Request(scope)))
+
+
+async def heard(response: StreamingResponse, most: int | None = None) -> Messages:
+    """The messages of a stream to its end, or the first ``most``; then it is closed."""
+    found: Messages = []
+    stream = response.body_iterator
+    async for part in stream:
+        text = bytes(part).decode() if not isinstance(part, str) else part
+        assert text.endswith("\n\n")
+        if text.startswith("data: "):
+            assert "\n" not in text[6:-2]
+            found.append(json.loads(text[6:]))
+        if most is not None and len(found) >= most:
+            break
+    await stream.aclose()  # type: ignore[attr-defined]
+    return found
+
+
+def test_messages_add_up_to_what_was_decoded():
+    runs = Runs(FakeEngine())
+    runs.start()
+    first, second = runs.submit(RunRequest("patient"), RunRequest("hello"))
+    found = asyncio.run(heard(ask(runs, f"of=rounds&run={first}.0&run={second}.1")))
+    for ticket, since in ((first, 0), (second, 1)):
+        own = [m["news"]["run"] for m in found if m["ticket"] == ticket]
+        views = [view for news in own for view in news["rounds"]]
+        assert views == json.loads(json.dumps(runs.updates(ticket, since)["run"]["rounds"]))
+        firsts = [news["first"] for news in own]
+        counts = [len(news["rounds"]) for news in own]
+        assert firsts == [since + sum(counts[:at]) for at in range(len(counts))]
+        assert own[-1]["state"] == DONE
+    runs.close()
+
+
+def test_a_closed_stream_is_a_page_that_is_gone(monkeypatch: pytest.MonkeyPatch):
+    runs = Runs(FakeEngine())
+    runs.start()
+    (ticket,) = runs.submit(RunRequest("slow"))
+    run = runs._runs[ticket]
+
+    async def look() -> None:
+        response = ask_within(runs, ticket)
+        monkeypatch.setattr(module, "ABANDONED_AFTER", 0.2)
+        await heard(await response, most=4)
+        assert run.state != STOPPED
+        for _ in range(2000):
+            if run.state == STOPPED:
+                return
+            await asyncio.sleep(0.01)
+
+    asyncio.run(look())
+    assert run.state == STOPPED and run.watchers == 0
+    runs.close()
+
+
+async def ask_within(runs: Runs, ticket: str) -> Any:
+    query = f"of=rounds&run={ticket}.0".encode()
+    scope = {"type": "http", "method": "GET", "headers": [], "query_string": query}
+    return await Events(runs, {"rounds": runs.updates}).answer(Request(scope))
+
+
+def test_an_ended_run_and_one_that_is_gone_end_the_stream():
+    runs = Runs(FakeEngine())
+    ticket = runs.open(Trace(make_header(), tuple(make_run(3)), {}))
+    found = asyncio.run(heard(ask(runs, f"of=rounds&run={ticket}.2&run=nobody.0")))
+    assert [m["ticket"] for m in found] == [ticket, "nobody"]
+    assert len(found[0]["news"]["run"]["rounds"]) == 1 and found[1]["news"]["run"] is None
+
+
+def test_a_server_that_closes_ends_its_streams():
+    runs = Runs(FakeEngine())
+    (ticket,) = runs.submit(RunRequest("hello"))  # the worker is not started: it waits for ever
+    response = ask(runs, f"of=rounds&run={ticket}.0")
+    runs.close()
+    assert asyncio.run(heard(response)) == []
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["", "of=rounds", "of=rounds&run=abc", "of=rounds&run=.1", "of=rounds&run=a.-1",
+     "of=rounds&run=a.²", "of=rounds&run=a.99999999", "of=secrets&run=a.1", "run=a.1"],
+)  # fmt: skip
+def test_other_questions_are_refused(query: str):
+    assert ask(Runs(FakeEngine()), query).status_code == 400

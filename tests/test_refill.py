@@ -1,0 +1,102 @@
+"""Filling a form again: a run's settings come back, and nothing that a browser makes up."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+pytest.importorskip("gradio")
+
+import gradio as gr
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.studio.components import form_above_view
+from app.studio.forms import RunForm, compare_form, run_form
+from app.studio.methods import Methods
+from app.studio.refill import of_runs, updates
+from core.decoding.request import RunRequest
+from core.errors import UserError
+from core.methods.registry import find
+from tests.fakes import make_header
+
+METHODS = Methods.of()
+
+
+def form(make: Any) -> RunForm:
+    with gr.Blocks(), form_above_view("x") as places:
+        return make(METHODS, places)
+
+
+RUN, COMPARE = form(run_form), form(compare_form)
+
+
+def values_after(form: RunForm, found: dict[Any, Any]) -> dict[Any, Any]:
+    """The inputs' values with these updates."""
+    values: dict[Any, Any] = {part: part.value for part in form.components}  # type: ignore[attr-defined]
+    for part, update in found.items():
+        if part not in form.components:
+            continue
+        if not isinstance(update, dict):
+            values[part] = update
+        elif "value" in update:
+            values[part] = update["value"]
+    return values
+
+
+def header(request: RunRequest) -> Any:
+    settings = asdict(request.settings())
+    options = find(request.method).resolve(dict(request.options))
+    return make_header(request.prompt, request.method, **settings, options=options)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        RunRequest("why?", "ddtree", 16, 32, 0.5, 7, 0.9, 3),
+        RunRequest("why?", "eagle3", 60, options=(("depth", 5), ("top_k", 4))),
+        RunRequest("why?", "dart", 1024, options=(("beam", 3), ("ngram_weight", 0.0))),
+        RunRequest("why?", "eagle3+best-first", 256),
+        RunRequest("why?", "ar", 1),
+        RunRequest("why?", "caddtree", 64, options=(("measure", True),)),
+    ],
+)
+def test_a_run_s_settings_come_back(request_: RunRequest):
+    found = updates(RUN, METHODS, of_runs(METHODS, [header(request_)]))
+    (again,) = RUN.requests(METHODS, values_after(RUN, found))
+    assert header(again).settings == header(request_).settings
+    assert again.method == request_.method and again.prompt == "why?"
+
+
+def test_compared_runs_come_back_with_empty_places():
+    asked = [RunRequest("a", "dart", 4), RunRequest("a", "treeflash", 64)]
+    found = updates(COMPARE, METHODS, of_runs(METHODS, [header(each) for each in asked]))
+    again = COMPARE.requests(METHODS, values_after(COMPARE, found))
+    assert [(each.method, each.budget) for each in again] == [("dart", 4), ("treeflash", 64)]
+
+
+def test_a_run_of_a_method_that_is_not_offered_is_said():
+    with pytest.raises(UserError, match="does not offer"):
+        of_runs(METHODS, [make_header("why?", "/home/ada/mine.py")])
+
+
+NAMES = st.sampled_from([*RUN.named, "0.method", "0.budget", "0.builder", "9.method", "x"])
+JUNK = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.lists(
+    st.integers(), max_size=2
+)  # fmt: skip
+
+
+@given(st.dictionaries(NAMES, JUNK | st.sampled_from(["ar", "dart", "eagle3", "own", "chain"])))
+def test_whatever_a_browser_sends_leaves_a_form_that_can_be_started_or_says_why(filling: Any):
+    values = values_after(RUN, updates(RUN, METHODS, filling))
+    try:
+        RUN.requests(METHODS, values)
+    except UserError as error:
+        assert "prompt" in str(error) or "top-p" in str(error) or "temperature" in str(error)
+
+
+@pytest.mark.parametrize("filling", [None, [], "x", 7, {"prompt": 3, "0.method": ["dart"]}])
+def test_what_is_no_filling_changes_nothing(filling: Any):
+    assert updates(RUN, METHODS, filling) == {}
