@@ -11,6 +11,8 @@ import pytest
 pytest.importorskip("gradio")
 
 from app.studio import files
+from app.studio.collecting import Collecting
+from app.studio.engine import CollectRequest
 from app.studio.examples import Examples
 from app.studio.files import remove_leftovers
 from app.studio.methods import Methods
@@ -182,3 +184,39 @@ def test_stop_is_switched_within_the_page():
     page = build(Runs(FakeEngine()), Methods.of())
     events = [fn for fn in page.fns.values() if fn.targets[0][1] in ("running", "settled")]
     assert len(events) == 6 and all(fn.fn is None and fn.js for fn in events)
+
+
+# ── texts that are collected ─────────────────────────────────────────────────────────────────────
+
+
+def test_a_run_s_text_is_collected_once_and_only_from_a_finished_ticket(runs: Runs):
+    opened: list[Path] = []
+    collecting = Collecting(runs, Methods.of(), lambda path: opened.append(path) or "name")
+    ask = {name: named(name, route) for name, route in collecting.routes().items()}
+    ticket = runs.open(trace("dart"))
+    begun = [ask["collect"]({"ticket": ticket}) for _ in range(2)]
+    assert begun[0]["setting"] == {"method": "dart", "budget": 64}
+    requests = [run.request for each in begun if (run := runs.get(each["ticket"])) is not None]
+    assert requests[0] == requests[1] and isinstance(requests[0], CollectRequest)
+    assert requests[0].methods == ("dart", "ddtree", "treeflash")
+    assert requests[0].prompt == "why?"
+    for early in (ticket, begun[0]["ticket"], "nobody", None):
+        assert "not collected" in ask["collected"]({"ticket": early})["error"]
+    runs.start()
+    for each in begun:
+        while ask["updates"]({"ticket": each["ticket"], "since": 0})["run"]["state"] != "done":
+            time.sleep(0.01)
+        answer = ask["collected"]({"ticket": each["ticket"]})
+        assert answer == {"file": "name", "title": "why?"}
+    assert opened == [requests[0].path] and requests[0].path.is_file()
+    assert ask["collect"]({"ticket": "nobody"}) == GONE
+    runs.close()
+
+
+def test_a_method_whose_drafter_cannot_be_listed_leaves_the_others(runs: Runs):
+    collecting = Collecting(runs, Methods.of(), str)
+    for method in ("eagle3", "lookahead", "ar", "/home/ada/mine.py"):
+        answer = collecting.routes()["collect"]({"ticket": runs.open(trace(method))})
+        run = runs.get(answer["ticket"])
+        assert run is not None and isinstance(run.request, CollectRequest)
+        assert run.request.methods == ("ddtree", "treeflash", "dart")

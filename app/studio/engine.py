@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from core.decoding.request import RunRequest
 from core.diffusion.request import DenoiseRequest
@@ -15,14 +16,27 @@ from core.models import presets
 from core.models.embedded import NAME
 from core.models.presets import Value
 from core.progress import Progress, Report, silent
-from core.rounds.round import Round
+from core.rounds.round import GREEDY, Round, Sampling
 from core.traces.schema import Header
 
 if TYPE_CHECKING:
     from core.decoding.engine import Engine, Run
     from core.diffusion.models import DiffusionLanguage
 
-Request = RunRequest | DenoiseRequest
+
+@dataclass(frozen=True)
+class CollectRequest:
+    """What these methods' drafters say along the target's own text, written to ``path``."""
+
+    prompt: str
+    path: Path
+    methods: tuple[str, ...]
+    new_tokens: int
+    sampling: Sampling = GREEDY
+    method: ClassVar[str] = "collect"
+
+
+Request = RunRequest | DenoiseRequest | CollectRequest
 
 
 class Started(Protocol):
@@ -100,6 +114,8 @@ class LiveEngine:
             return _LiveRun(start(self._loaded_denoiser(), request))
         if self._engine is None:
             raise UserError(f"{self._choice.model} is a diffusion model: it runs in Denoise")
+        if isinstance(request, CollectRequest):
+            return _Collection(self._engine, request, report)
         return _LiveRun(self._engine.start(request, observe, report))
 
     def _loaded_denoiser(self, report: Report = silent) -> DiffusionLanguage:
@@ -121,3 +137,25 @@ class _LiveRun:
         with closing(self._run.rounds) as rounds:  # type: ignore[type-var]
             for record in rounds:
                 yield self._run.with_texts(record)
+
+
+class _Collection:
+    """A collection as a run without rounds: when it has ended, its file is there."""
+
+    def __init__(self, engine: Engine, request: CollectRequest, report: Report):
+        self._engine, self._request, self._report = engine, request, report
+        self.header = Header("collect", {}, {"name": engine.model}, request.prompt, ())
+
+    def __iter__(self) -> Generator[Round, None, None]:
+        from analysis.collect import Plan, collect, source_of, widest
+
+        asked = self._request
+        source = source_of(self._engine, asked.methods, widest(asked.methods))
+        ids = self._engine.prepare().encode_chat(asked.prompt)
+        plan = Plan(asked.new_tokens, sampling=asked.sampling)
+
+        def report(done: float, what: str) -> None:
+            self._report(Progress(what, done))
+
+        collect(source, ids, asked.path, plan, asked.prompt, report)
+        yield from ()

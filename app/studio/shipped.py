@@ -35,6 +35,7 @@ PROMPTS = (
     ("Rewrite", "Say this more politely: Send me the report now."),
 )  # short enough for a laptop, different enough to show different trees
 COMPARED = (("ddtree", 16), ("treeflash", 16))  # the first slots of Compare: method, draft budget
+COLLECTED = ("ddtree", "treeflash", "dart")  # whose drafters answer for a run's text in What-if
 FIRST = "maths-ddtree-64"  # the run that Calibration opens with
 TOGETHER = (
     "ddtree-16",

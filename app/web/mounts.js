@@ -45,7 +45,7 @@ export const MOUNTS = {
 
   /** Its value names a file that somebody opened. */
   whatif({ element, props, server, watch }) {
-    const view = new WhatIf(element, server);
+    const view = new WhatIf(element, { ...server, news: new News("rounds") });
     watch("value", () => {
       const value = props.value || {};
       if (value.error) view.complain(value.error);

@@ -14,7 +14,7 @@ pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Page, Route, expect
 
 from app.view.rounds import round_view
-from tests.browser.steps import NODE, Open, from_menu, open_file, tab, with_modules
+from tests.browser.steps import NODE, Open, from_menu, open_file, run, tab, with_modules
 from tests.fakes import make_round
 
 SCOPE = "#ds-w-scope"
@@ -53,6 +53,20 @@ def test_a_text_is_open_at_once_and_sliders_answer(shown: Page):
     expect(tiles(shown).first).not_to_have_text(before)
     expect(budget).to_have_attribute("aria-valuetext", "1024")
     expect(tiles(shown).nth(2)).to_have_text("96")
+
+
+def test_a_run_on_view_is_asked_about(visit: Open):
+    page = visit()
+    run(page, "a patient prompt", budget=16)
+    page.get_by_role("button", name="What if").click()
+    scope = page.locator(SCOPE)
+    expect(scope.get_by_role("status").first).to_contain_text("Collecting this run's text")
+    chosen = scope.get_by_label("Collected text", exact=True).and_(page.locator("select"))
+    expect(chosen.locator("option:checked")).to_have_text("a patient prompt", timeout=30_000)
+    expect(page.get_by_role("slider", name="draft budget B")).to_have_attribute(
+        "aria-valuetext", "16"
+    )
+    expect(scope.locator(".ds-collecting")).to_be_hidden()
 
 
 def test_each_method_has_its_own_knobs_and_curves_can_be_kept(shown: Page):

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 import numpy as np
 
 from app.studio import shipped
+from app.studio.collecting import Collecting
 from app.studio.components import Studio, connect_upload, hidden_upload, view
 from app.studio.examples import Examples
 from app.studio.files import graph_file
@@ -59,7 +60,9 @@ def build(studio: Studio) -> None:
     simulations = Simulations(studio.examples)
     collection = hidden_upload("Open a collected text…", "ds-w-open")
     cost = hidden_upload("Open a result of cost…", "ds-w-cost")
-    shown = view("whatif", "ds-w-scope", simulations.routes())
+    collecting = Collecting(studio.runs, studio.methods, simulations.add)
+    routes = simulations.routes() | collecting.routes()
+    shown = view("whatif", "ds-w-scope", routes)
     connect_upload(collection, shown, lambda files: {"file": simulations.add(files[0])})
     connect_upload(cost, shown, lambda files: simulations.add_cost(files[0]))
 

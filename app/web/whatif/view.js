@@ -3,7 +3,9 @@
 
 import { clear, h } from "../dom.js";
 import { answered } from "../feed.js";
+import { onGoTo, taken } from "../goto.js";
 import { card, choice, opener, optionsOf, tile } from "../parts.js";
+import { Collecting } from "./collecting.js";
 import { Curves, pointsOf } from "./curves.js";
 import { DraftCard } from "./draft.js";
 import { Knobs } from "./knobs.js";
@@ -11,6 +13,7 @@ import { Knobs } from "./knobs.js";
 const EMPTY =
   "A collected text holds what every drafter said at every position of one greedy text. Open " +
   "one, or make one: python -m app collect OUT --prompt …";
+const MOST = 1024; // nodes of a budget
 const REST = 120; // milliseconds without a turn, after which the curve is asked for
 
 export class WhatIf {
@@ -24,8 +27,20 @@ export class WhatIf {
       asked: () => this.asked,
       name: () => `${this.knobs.method.name} ${this.knobs.budget}`,
     });
+    this.collecting = new Collecting(source, {
+      collected: (file, title, setting) => this.open(file, title, setting),
+      complain: (sentence) => this.complain(sentence),
+    });
     this._build(element);
     this._list();
+    onGoTo(this.scope, () => this._goto());
+    this._goto();
+  }
+
+  /** A run was asked about: its text is collected, and then shown. */
+  _goto() {
+    const asked = taken("whatif");
+    if (asked?.ticket) this.collecting.begin(asked.ticket);
   }
 
   _build(element) {
@@ -55,7 +70,8 @@ export class WhatIf {
     );
     this.body.hidden = true;
     const head = [h("h2", {}, "Collected text"), this.files, spring(), open],
-      file = card("Collected text", head, this.prompt, this.empty, this.said);
+      parts = [this.collecting.element, this.prompt, this.empty, this.said],
+      file = card("Collected text", head, ...parts);
     this.scope = h("div", { class: "ds-scope" }, file, this.body);
     clear(element).append(this.scope);
   }
@@ -78,11 +94,14 @@ export class WhatIf {
     if (files.length && !this.file) this.open(files[0].name);
   }
 
-  async open(name, title) {
+  /** Show a text; `title` of one that is not in the list yet, `setting`: the method and budget to
+   *  begin with, where the text answers for them. */
+  async open(name, title, setting = {}) {
     this.opening = name;
     const about = await this._ask("about", { file: name });
     if (!about || this.opening !== name) return;
-    if (title) this.files.append(...optionsOf([[name, title]]));
+    const listed = [...this.files.options].some((each) => each.value === name);
+    if (title && !listed) this.files.append(...optionsOf([[name, title]]));
     this.files.hidden = false;
     this.files.value = name;
     Object.assign(this, { file: name, about, place: 0, found: null });
@@ -92,7 +111,9 @@ export class WhatIf {
     this.method.replaceChildren(...optionsOf(about.methods.map((each) => [each.name, each.title])));
     this.draft.read(about.text);
     this.curves.clear();
-    const wanted = about.methods.find((each) => each.name === about.method) || about.methods[0];
+    const find = (method) => about.methods.find((each) => each.name === method),
+      wanted = find(setting.method) || find(about.method) || about.methods[0];
+    this.knobs.budget = Math.min(setting.budget || this.knobs.budget, MOST);
     this.method.value = wanted.name;
     this._choose(wanted.name);
   }
