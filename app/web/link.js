@@ -1,42 +1,10 @@
-// Permalinks: what is on view as the part of the address after "#", which never leaves the browser.
-// A link names a shipped trace, or a run by a ticket that only lets one look. Whoever wrote a hash
-// is not believed: a value that is not of its kind is as good as absent.
+// Permalinks: a link names a shipped trace, or a run by a ticket that only lets one look.
 
+import { isOwnEntry, readAddress, viewOf, visit, writeLink } from "./address.js";
 import { button, h } from "./dom.js";
 import { answered } from "./feed.js";
 
-const TRACES = /^[a-z0-9][a-z0-9-]{0,59}(,[a-z0-9][a-z0-9-]{0,59}){0,3}$/,
-  TICKET = /^[A-Za-z0-9_-]{20,60}$/;
-const LINKED = {
-  trace: TRACES,
-  run: TICKET,
-  other: TICKET,
-  third: TICKET,
-  fourth: TICKET,
-  round: /^[1-9][0-9]{0,5}$/,
-  node: /^(0|[1-9][0-9]{0,4}|ghost)$/,
-  view: /^[a-z]{1,20}$/,
-};
 const SETTLE = 250; // milliseconds before a move is written: browsers limit how often
-
-/** "#trace=ddtree&round=3&node=17" → {trace, round, node}: known names with sound values only. */
-export function readLink(hash) {
-  const state = {};
-  if (typeof hash !== "string" || hash.length > 500) return state;
-  for (const part of hash.replace(/^#/, "").split("&")) {
-    const [name, value, ...rest] = part.split("=");
-    if (rest.length || !Object.hasOwn(LINKED, name) || !LINKED[name].test(value || "")) continue;
-    const whole = name === "round" || (name === "node" && value !== "ghost");
-    state[name] = whole ? Number(value) : value;
-  }
-  return state;
-}
-
-/** The hash of a state; what would not be read back is left out. */
-function writeLink(state) {
-  const parts = Object.keys(LINKED).filter((name) => LINKED[name].test(String(state[name] ?? "")));
-  return parts.length ? `#${parts.map((name) => `${name}=${state[name]}`).join("&")}` : "";
-}
 
 export class Permalink {
   constructor(studio) {
@@ -60,34 +28,35 @@ export class Permalink {
   listen() {
     this.onHash = () => {
       if (!this.button.isConnected) return window.removeEventListener("hashchange", this.onHash);
-      this.apply(readLink(window.location.hash));
+      if (!isOwnEntry()) this.apply(readAddress()); // the others: see studio.js, onBack
     };
     window.addEventListener("hashchange", this.onHash);
-    return this.apply(readLink(window.location.hash));
+    this.listening = true;
+    return this.apply(readAddress());
   }
 
   /** Open what a link names, then its round and node as soon as they are there. */
   async apply(state) {
     const { source } = this.studio;
-    if ((state.view || "run") !== this.view) return false;
-    const wanted = this._place(state);
+    if (viewOf(state) !== this.view) return false;
+    const named = /[#&](run|trace)=/.test(window.location.hash);
     let opened = true;
+    this.wanted = this._place(state);
     if (state.trace && source.example) opened = await this._examples(state.trace.split(","));
     else if (state.run && source.share)
       this.studio.open(state.run, state.other, state.third, state.fourth);
     else opened = false;
-    const named = /[#&](run|trace)=/.test(window.location.hash);
     if (named && !state.trace && !state.run)
       this.studio.complain("the address names a run that cannot be: it may have been cut");
-    this.wanted = opened || this.studio.panes[0].feed.run ? wanted : null;
+    if (!opened && !this.studio.panes[0].feed.run) this.wanted = null;
     this.moved();
     return opened;
   }
 
   /** The round and node that the page's address names for this view, if it does. */
   get place() {
-    const state = readLink(window.location.hash);
-    return (state.view || "run") === this.view ? this._place(state) : null;
+    const state = readAddress();
+    return viewOf(state) === this.view ? this._place(state) : null;
   }
 
   _place(state) {
@@ -120,6 +89,12 @@ export class Permalink {
     this.timer = setTimeout(() => this._write(), SETTLE);
   }
 
+  /** Other runs are on view. */
+  opened() {
+    clearTimeout(this.timer);
+    if (this.listening && !this.wanted) this._write();
+  }
+
   _seek() {
     const pane = this.studio.panes[0],
       { round, node } = this.wanted,
@@ -148,19 +123,14 @@ export class Permalink {
   }
 
   _write() {
-    const { guide, panes } = this.studio,
-      { pathname, search, hash } = window.location;
-    const following = guide.follow && panes[0].feed.active; // where a run is now is no place to link to
-    if (following && !this.place) return;
-    const next = writeLink(
-      following ? { ...this.state, round: undefined, node: undefined } : this.state,
-    );
-    if (next === hash || !this.studio.scope.getClientRects().length || panes[0].at < 0) return;
-    try {
-      window.history.replaceState(null, "", next || pathname + search);
-    } catch {
-      // a sandboxed frame has no address of its own
-    }
+    const { guide, panes, scope } = this.studio,
+      tickets = panes.map((pane) => pane.feed.ticket).filter((ticket) => ticket !== null),
+      elsewhere = viewOf(readAddress()) !== this.view;
+    if (!scope.getClientRects().length) return;
+    if (!tickets.length && panes[0].at < 0 && !elsewhere) return; // what a link named may come yet
+    const following = guide.follow && panes[0].feed.active, // where a run is now is no place to link to
+      moving = following ? { round: undefined, node: undefined } : {};
+    visit({ ...this.state, ...moving }, tickets);
   }
 
   /** Put a link on the clipboard; a live run gets a ticket that only lets one look. */

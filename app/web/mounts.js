@@ -2,6 +2,7 @@
 // {element, props, server, watch}, and {running, settled, refill}, which tell Python that it works, rests,
 // or wants its form filled again.
 
+import { followHistory, onShown, readAddress, viewOf, visit } from "./address.js";
 import { Calibration } from "./calibration/view.js";
 import { DenoiseView } from "./denoise/view.js";
 import { h } from "./dom.js";
@@ -9,7 +10,6 @@ import { answered } from "./feed.js";
 import { formAbove } from "./form.js";
 import { onGoTo } from "./goto.js";
 import { Learn } from "./learn/view.js";
-import { readLink } from "./link.js";
 import { recall } from "./memory.js";
 import { News } from "./news.js";
 import { Studio } from "./studio.js";
@@ -23,10 +23,9 @@ export const MOUNTS = {
     formAbove("ds");
     mountStudio(page, { view: "run", places: 1, stop: "ds" });
     onGoTo(page.element, ({ view }) => openTab(view));
-    const linked = /[#&]learn=/.test(window.location.hash)
-      ? "learn"
-      : readLink(window.location.hash).view;
-    if (linked && linked !== "run") setTimeout(() => openTab(linked), 60);
+    followHistory(openTab);
+    const linked = viewOf(readAddress());
+    if (linked !== "run") setTimeout(() => openTab(linked), 60);
   },
 
   compare(page) {
@@ -37,6 +36,7 @@ export const MOUNTS = {
   /** Its value is a result file that somebody opened. */
   calibration({ element, props, server, watch }) {
     const view = new Calibration(element, server);
+    onShown(element, () => visit({ view: "calibration" }));
     watch("value", () => {
       const value = props.value || {};
       if (value.curves || value.error) view.result(value);
@@ -57,6 +57,7 @@ export const MOUNTS = {
   denoise(page) {
     const source = { ...page.server, news: new News("calls") },
       view = new DenoiseView(page.element, source, (name) => page[name]());
+    onShown(page.element, () => visit({ view: "denoise" }));
     view.restore();
     page.watch("value", () => {
       const value = page.props.value || {};

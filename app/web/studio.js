@@ -3,6 +3,7 @@
 // draw, take, share, gallery, example, runs, measure}); live runs and opened traces are the same to
 // it. Rounds stay here: stepping and scrubbing never ask the server.
 
+import { onBack, onShown } from "./address.js";
 import { Alone } from "./alone.js";
 import { button, clear, h, plural } from "./dom.js";
 import { openForm } from "./form.js";
@@ -507,6 +508,7 @@ export class Studio {
     this._arrange();
     this._remember();
     this._describe();
+    this.link.opened();
     this.trigger("running");
   }
 
@@ -679,7 +681,15 @@ export class Studio {
       detail === this.where.stop && this.panes.forEach((pane) => pane.feed.halt());
     window.addEventListener("draftscope-stop", this.onStop);
     onGoTo(this.scope, () => this._goto());
-    new IntersectionObserver(() => this.link.moved()).observe(this.scope); // another tab had the address
+    onShown(this.scope, () => this.link.moved()); // another tab had the address
+    onBack(this.scope, this.where.view, (tickets) => this._back(tickets));
+  }
+
+  /** The browser went back, or forward, to runs that were on view. */
+  _back(tickets) {
+    const { place } = this.link;
+    this.open(...tickets);
+    if (place) this.link.seek(place);
   }
 
   /** Somebody on the page asked for a run, a round or a node of this view. */

@@ -167,22 +167,6 @@ def test_a_hostile_link_does_nothing(put: Put, hash_: str):
     expect(inspector(page)).to_be_hidden()
 
 
-def test_links_are_read_strictly_and_written_so_that_they_read_back(put: Put):
-    text = offline_page([trace(1, 2)])
-    code = text[text.rindex("<script>") + 8 :]
-    link = code[code.index("const TRACES") : code.index("class Permalink")]
-    page = put("<!doctype html><title>x</title>")
-    page.evaluate(
-        "(code) => { window.link = new Function(code + '; return { readLink, writeLink };')() }",
-        link,
-    )
-    state_ = {"trace": "ddtree-64", "round": 3, "node": 17, "view": "replay"}
-    assert page.evaluate("(s) => link.readLink(link.writeLink(s))", state_) == state_
-    assert page.evaluate("link.writeLink({ round: 0, node: -4, trace: 'A/..', view: null })") == ""
-    read = page.evaluate("link.readLink('#round=3&node=ghost&round=x&toString=1&other=short')")
-    assert read == {"round": 3, "node": "ghost"}
-
-
 # ── a notebook ───────────────────────────────────────────────────────────────────────────────────
 
 

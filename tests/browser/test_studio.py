@@ -396,6 +396,29 @@ def test_the_address_is_that_of_the_tab_on_view(visit: Open):
     expect(page).to_have_url(re.compile("#round=1$"))
 
 
+def test_back_leads_through_runs_and_tabs(visit: Open):
+    page = visit()
+    run(page, "the first")
+    page.keyboard.press("Home")
+    about = page.locator(".ds-about:visible q")
+    expect(about).to_have_text("the first")
+    expect(page).to_have_url(re.compile("#round=1$"))
+    run(page, "another one")
+    expect(about).to_have_text("another one")
+    page.keyboard.press("Home")
+    expect(page).to_have_url(re.compile("#round=1$"))
+    tab(page, "whatif")
+    expect(page).to_have_url(re.compile("view=whatif&text=fibonacci&method=ddtree&budget=16$"))
+    page.go_back()
+    expect(page.locator("#ds-view-run")).to_be_visible()
+    expect(about).to_have_text("another one")
+    page.go_back()
+    expect(about).to_have_text("the first")
+    expect(title(page)).to_have_text(at_round(1))
+    page.go_forward()
+    expect(about).to_have_text("another one")
+
+
 def test_save_and_reopen_give_the_same_view(visit: Open, tmp_path: Path):
     page = visit()
     run(page, "hello")

@@ -1,6 +1,7 @@
 // Learn: a guided course. Every tree in it is drawn by the one tree component (tree.js); what a step
 // shows comes as plain data from app/learn. A step is a function of (chapter, step): nothing else.
 
+import { onShown, readAddress, visit } from "../address.js";
 import { clear, h } from "../dom.js";
 import { BESIDE, companion } from "./companions.js";
 import { actOf, isTyping, keyHelp, listenForSwipes } from "./keys.js";
@@ -9,7 +10,6 @@ import { LessonTree } from "./tree.js";
 import { paragraphs, question } from "./words.js";
 
 const READ = { least: 3500, word: 260 }; // milliseconds a step stays when playing
-const HASH = /(?:^#|&)learn=(\d{1,2})\.(\d{1,2})(?=&|$)/;
 
 export class Learn {
   constructor(element, course) {
@@ -121,21 +121,13 @@ export class Learn {
   }
 
   _linked() {
-    const found = HASH.exec(window.location.hash);
-    return found && [Number(found[1]) - 1, Number(found[2]) - 1];
+    const { learn } = readAddress();
+    return learn?.split(".").map((part) => Number(part) - 1);
   }
 
   /** The address names the step, as long as the course is on view. */
   _remember() {
-    const shown = this.root.getClientRects().length,
-      hash = shown ? `#learn=${this.chapter + 1}.${this.step + 1}` : "";
-    if (window.location.hash === hash || (!shown && !this._linked())) return;
-    const { pathname, search } = window.location;
-    try {
-      window.history.replaceState(null, "", hash || pathname + search);
-    } catch {
-      // a sandboxed frame has no address of its own
-    }
+    if (this.root.getClientRects().length) visit({ learn: `${this.chapter + 1}.${this.step + 1}` });
   }
 
   // ── drawing ────────────────────────────────────────────────────────────────────────────────
@@ -285,7 +277,7 @@ export class Learn {
       if (linked) this.go(...linked);
     };
     window.addEventListener("hashchange", this.onHash);
-    new IntersectionObserver(() => this._remember()).observe(this.root);
+    onShown(this.root, () => this._remember());
     listenForSwipes(this.text, (by) => this.move(by));
   }
 }

@@ -1,6 +1,7 @@
 // What-if: one collected text, and what any method, budget or option would have drafted on it. Every
 // turn of a knob is simulated on the server from the file; no model runs.
 
+import { onShown, readAddress, visit } from "../address.js";
 import { clear, h } from "../dom.js";
 import { answered } from "../feed.js";
 import { onGoTo, taken } from "../goto.js";
@@ -33,6 +34,7 @@ export class WhatIf {
     });
     this._build(element);
     this._list();
+    onShown(this.scope, () => this._visit());
     onGoTo(this.scope, () => this._goto());
     this._goto();
   }
@@ -76,6 +78,14 @@ export class WhatIf {
     clear(element).append(this.scope);
   }
 
+  /** The address names the text, if it ships, and the setting. */
+  _visit() {
+    if (!this.scope.getClientRects().length) return;
+    const { method, budget } = this.knobs,
+      text = this.listed?.includes(this.file) ? this.file : undefined;
+    visit({ view: "whatif", text, ...(text && method && { method: method.name, budget }) });
+  }
+
   complain(sentence) {
     this.said.hidden = !sentence;
     this.said.textContent = sentence || "";
@@ -91,7 +101,12 @@ export class WhatIf {
     const files = (await this._ask("files", {}))?.files ?? [];
     this.files.replaceChildren(...optionsOf(files.map(({ name, title }) => [name, title])));
     this.files.hidden = !files.length;
-    if (files.length && !this.file) this.open(files[0].name);
+    this.listed = files.map((each) => each.name);
+    if (!files.length || this.file) return;
+    const { view, text, method, budget } = readAddress(),
+      linked = view === "whatif" && this.listed.includes(text);
+    if (linked) this.open(text, undefined, { method, budget });
+    else this.open(files[0].name);
   }
 
   /** Show a text; `title` of one that is not in the list yet, `setting`: the method and budget to
@@ -208,6 +223,7 @@ export class WhatIf {
 
   _draw(found, budget) {
     this.found = found;
+    this._visit();
     const drafted = found.round.y.length - 1;
     this.tiles.replaceChildren(
       tile(found.tau.toFixed(2), "τ", "block efficiency: accepted nodes + 1, mean over rounds"),

@@ -1,0 +1,96 @@
+// What is on view as the part of the address after "#", which never leaves the browser, and as
+// entries of its history: another tab or another run is a new one, another round or node is not.
+// Whoever wrote a hash is not believed: a value that is not of its kind is as good as absent.
+
+const TRACES = /^[a-z0-9][a-z0-9-]{0,59}(,[a-z0-9][a-z0-9-]{0,59}){0,3}$/,
+  TICKET = /^[A-Za-z0-9_-]{20,60}$/;
+const LINKED = {
+  trace: TRACES,
+  run: TICKET,
+  other: TICKET,
+  third: TICKET,
+  fourth: TICKET,
+  round: /^[1-9][0-9]{0,5}$/,
+  node: /^(0|[1-9][0-9]{0,4}|ghost)$/,
+  view: /^[a-z]{1,20}$/,
+  text: /^[a-z0-9][a-z0-9-]{0,59}$/,
+  method: /^[a-z0-9][a-z0-9+-]{0,39}$/,
+  budget: /^[1-9][0-9]{0,3}$/,
+  learn: /^[1-9][0-9]?\.[1-9][0-9]?$/,
+};
+const WHOLE = ["round", "node", "budget"];
+const BACK = "draftscope-back";
+
+/** "#trace=ddtree&round=3&node=17" → {trace, round, node}: known names with sound values only. */
+export function readLink(hash) {
+  const state = {};
+  if (typeof hash !== "string" || hash.length > 500) return state;
+  for (const part of hash.replace(/^#/, "").split("&")) {
+    const [name, value, ...rest] = part.split("=");
+    if (rest.length || !Object.hasOwn(LINKED, name) || !LINKED[name].test(value || "")) continue;
+    state[name] = WHOLE.includes(name) && value !== "ghost" ? Number(value) : value;
+  }
+  return state;
+}
+
+/** The hash of a state; what would not be read back is left out. */
+export function writeLink(state) {
+  const parts = Object.keys(LINKED).filter((name) => LINKED[name].test(String(state[name] ?? "")));
+  return parts.length ? `#${parts.map((name) => `${name}=${state[name]}`).join("&")}` : "";
+}
+
+/** The tab that a state is of. */
+export function viewOf({ view, learn }) {
+  return learn ? "learn" : view || "run";
+}
+
+/** What the address says now. */
+export function readAddress() {
+  return readLink(window.location.hash);
+}
+
+/** Say what is on view, and the tickets of its runs, which stay out of the address. */
+export function visit(state, runs = []) {
+  const { pathname, search, hash } = window.location,
+    next = writeLink(state),
+    entry = { view: viewOf(state), runs },
+    before = window.history.state?.draftscope ?? { view: viewOf(readLink(hash)), runs: [] },
+    others = before.runs.join() !== runs.join();
+  if (next === hash && before.view === entry.view && !others) return;
+  const isNew = before.view !== entry.view || (others && before.runs.length);
+  try {
+    const act = isNew ? "pushState" : "replaceState";
+    window.history[act]({ draftscope: entry }, "", next || pathname + search);
+  } catch {
+    // a sandboxed frame has no address of its own
+  }
+}
+
+/** Follow the browser's Back and Forward: `open` shows a tab. */
+export function followHistory(open) {
+  window.addEventListener("popstate", ({ state }) => {
+    const entry = state?.draftscope ?? { view: viewOf(readAddress()), runs: [] };
+    open(entry.view);
+    window.dispatchEvent(new CustomEvent(BACK, { detail: entry }));
+  });
+}
+
+/** Call `hear` with the tickets when history comes back to runs of this view. */
+export function onBack(element, view, hear) {
+  const listen = ({ detail }) => {
+    if (!element.isConnected) window.removeEventListener(BACK, listen);
+    else if (detail.view === view && detail.runs.length) hear(detail.runs);
+  };
+  window.addEventListener(BACK, listen);
+}
+
+/** Whether this entry of the history is one of ours: nobody typed its hash. */
+export function isOwnEntry() {
+  return !!window.history.state?.draftscope;
+}
+
+/** Call `hear` whenever the element comes into view. */
+export function onShown(element, hear) {
+  const seen = (entries) => entries.some((each) => each.isIntersecting) && hear();
+  new IntersectionObserver(seen).observe(element);
+}

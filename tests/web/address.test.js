@@ -1,0 +1,68 @@
+import assert from "node:assert/strict";
+import { beforeEach, test } from "node:test";
+import { readLink, viewOf, visit, writeLink } from "../../app/web/address.js";
+
+/** A window whose history is a list of entries, of which the last is on view. */
+let entries;
+beforeEach(() => {
+  entries = [{ state: null, hash: "" }];
+  const set = (state, address) => ({ state, hash: address.startsWith("#") ? address : "" });
+  globalThis.window = {
+    location: {
+      pathname: "/",
+      search: "",
+      get hash() {
+        return entries.at(-1).hash;
+      },
+    },
+    history: {
+      get state() {
+        return entries.at(-1).state;
+      },
+      pushState: (state, _, address) => entries.push(set(state, address)),
+      replaceState: (state, _, address) => entries.splice(-1, 1, set(state, address)),
+    },
+  };
+});
+
+test("links are read strictly, and what is written reads back", () => {
+  const states = [
+    { trace: "ddtree-64", round: 3, node: 17, view: "replay" },
+    { view: "whatif", text: "train-journey", method: "dflash+best-first", budget: 64 },
+    { run: "a".repeat(24), node: "ghost" },
+    { learn: "5.12" },
+  ];
+  for (const state of states) assert.deepEqual(readLink(writeLink(state)), state);
+  assert.equal(writeLink({ round: 0, node: -4, trace: "A/..", view: null, learn: "0.1" }), "");
+  assert.deepEqual(readLink("#round=3&node=ghost&round=x&toString=1&other=short"), {
+    round: 3,
+    node: "ghost",
+  });
+  assert.deepEqual(
+    [viewOf({}), viewOf({ view: "compare" }), viewOf({ learn: "1.1" })],
+    ["run", "compare", "learn"],
+  );
+});
+
+test("a round replaces the address; a run and a tab are new entries", () => {
+  const hashes = () => entries.map((each) => each.hash);
+  visit({ trace: "a", round: 1 }, ["t1"]);
+  visit({ trace: "a", round: 2 }, ["t1"]);
+  assert.deepEqual(hashes(), ["#trace=a&round=2"]); // the first run takes the empty page's place
+  visit({ round: 1 }, ["t2"]);
+  assert.deepEqual(hashes(), ["#trace=a&round=2", "#round=1"]);
+  visit({ view: "whatif", budget: 4 });
+  visit({ view: "whatif", budget: 8 });
+  visit({ view: "whatif", budget: 8 });
+  assert.deepEqual(hashes(), ["#trace=a&round=2", "#round=1", "#view=whatif&budget=8"]);
+  assert.deepEqual(entries[1].state.draftscope, { view: "run", runs: ["t2"] });
+  assert.ok(!JSON.stringify(hashes()).includes("t2")); // tickets are never in the address
+});
+
+test("without an address of its own a frame stays where it is", () => {
+  window.history.replaceState = () => {
+    throw new Error("SecurityError");
+  };
+  visit({ round: 2 }, ["t1"]);
+  assert.equal(entries.length, 1);
+});
