@@ -95,6 +95,10 @@ GROUPS: dict[str, dict[str, Command]] = {
             "sweep runs/s ar ddtree treeflash --budget 16 64 --prompts questions.jsonl",
             "sweep runs/s ddtree --budget 8 16 --temperature 1 --seed 0 1 2 --ray auto",
         ),
+        "table": command(
+            "all methods on the same prompts, greedily and at T = 1, in one table (resumable)",
+            "table runs/t ar ddtree treeflash eagle3 --prompts questions.jsonl",
+        ),
         "import": command(
             "what vLLM, SGLang or llama.cpp counted; DDTree's saved trees as a trace",
             "import responses.jsonl",

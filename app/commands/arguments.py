@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from core.errors import UserError
@@ -69,13 +69,18 @@ def add_number(
 
 
 def add_numbers(
-    group: Group, name: str, default: tuple[int, ...], help: str = "", metavar: str = "N"
+    group: Group,
+    name: str,
+    default: Sequence[float],
+    help: str = "",
+    metavar: str = "N",
+    kind: Callable[[str], float] = whole,
 ) -> None:
-    """An option that is one or several whole numbers; its help ends with the default."""
-    words = " ".join(map(str, default))
+    """An option that is one or several numbers; its help ends with the default."""
+    words = " ".join(f"{each:g}" for each in default)
     words = f"{help} (default {words})" if help else f"default {words}"
     group.add_argument(
-        name, type=whole, nargs="+", default=list(default), metavar=metavar, help=words
+        name, type=kind, nargs="+", default=list(default), metavar=metavar, help=words
     )
 
 

@@ -47,14 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "with more methods, budgets, prompts or seeds it runs what is new. An option set twice\n"
         "has both values run. Exit code 1 if runs failed."
     )
-    parser.add_argument("out", type=Path, metavar="OUT", help="the sweep's folder")
-    arguments.add_method_options(parser, several=True)
-    arguments.add_prompt_options(parser, required=False)
-    group = parser.add_argument_group("decoding")
-    arguments.add_numbers(group, "--budget", (8, 16, 64), "a chain has its own")
-    arguments.add_number(group, "--max-new-tokens", 128)
+    add_grid_arguments(parser, budgets=(8, 16, 64))
     arguments.add_sampling_options(parser, temperature=0.0, seeds=True)
-    arguments.add_model_options(parser)
     group = parser.add_argument_group("where it runs (default: in this process)")
     group.add_argument(
         "--ray", metavar="ADDRESS",
@@ -64,6 +58,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     workers = "Ray workers, each with an engine (default: one per GPU, else one per node)"
     arguments.add_number(group, "--workers", None, workers)
     parser.add_argument("--no-probe", action="store_true", help="trace without p, TVD and coverage")
+
+
+def add_grid_arguments(parser: argparse.ArgumentParser, budgets: Sequence[int]) -> None:
+    """What is run, all but the sampling."""
+    parser.add_argument("out", type=Path, metavar="OUT", help="the folder that is written")
+    arguments.add_method_options(parser, several=True)
+    arguments.add_prompt_options(parser, required=False)
+    group = parser.add_argument_group("decoding")
+    arguments.add_numbers(group, "--budget", budgets, "a chain has its own")
+    arguments.add_number(group, "--max-new-tokens", 128)
+    arguments.add_model_options(parser)
+
+
+def finished(args: argparse.Namespace) -> Folder:
+    """The folder of a sweep that has run, as it stands."""
+    from analysis.sweep_folder import open_folder
+
+    with open_folder(args.out, _plan(args)) as folder:
+        folder.read()
+        return folder
 
 
 def main(args: argparse.Namespace) -> int:

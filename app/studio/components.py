@@ -130,9 +130,10 @@ def connect_stop(view: gr.HTML, stop: gr.Button, prefix: str) -> None:
 
 def remember(prefix: str, inputs: Mapping[str, Component], also: Sequence[Any] = ()) -> None:
     """Keep the inputs' values in the browser when one of them changes, or ``also`` happens."""
-    changes: list[Any] = [part.change for part in inputs.values() if hasattr(part, "change")]
+    parts: list[Any] = list(inputs.values())
+    changes = [part.change for part in parts if hasattr(part, "change")]
     words = REMEMBER_JS.format(prefix=json.dumps(prefix), names=json.dumps(list(inputs)))
-    gr.on([*changes, *also], None, list(inputs.values()), None, js=words, **QUIET)
+    gr.on([*changes, *also], None, parts, None, js=words, **QUIET)
 
 
 def hidden_upload(label: str, elem_id: str) -> gr.UploadButton:

@@ -100,7 +100,7 @@ def _method(inputs: MethodInputs, methods: Methods, own: Filling, optional: bool
 
 def _value(option: Option, own: Filling) -> Any:
     """The option's value in a filling, None where there is none that it may have."""
-    value = own.get(f"{option.name}:{option.type.__name__}")
+    value: Any = own.get(f"{option.name}:{option.type.__name__}")
     try:
         return option.read(value) if isinstance(value, bool) or _is_number(value) else None
     except UserError:

@@ -12,6 +12,7 @@ import { onGoTo } from "./goto.js";
 import { Learn } from "./learn/view.js";
 import { recall } from "./memory.js";
 import { News } from "./news.js";
+import { Results } from "./results/view.js";
 import { Studio } from "./studio.js";
 import { restoreTheme } from "./theme.js";
 import { WhatIf } from "./whatif/view.js";
@@ -52,6 +53,10 @@ export const MOUNTS = {
       else if (value.file) view.open(value.file, "the opened file");
       else if (value.cost) view.measured(value);
     });
+  },
+
+  results({ element, server }) {
+    return new Results(element, server);
   },
 
   denoise(page) {

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.studio.components import Studio
-from app.studio.tabs import calibration, denoise, learn, run, whatif
+from app.studio.tabs import calibration, denoise, learn, results, run, whatif
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ TABS = (
     Tab("compare", "Compare", run.build_compare),
     Tab("calibration", "Calibration", calibration.build),
     Tab("whatif", "What-if", whatif.build),
+    Tab("results", "Results", results.build),
     Tab("denoise", "Denoise", denoise.build),
     Tab("learn", "Learn", learn.build),
 )

@@ -1,0 +1,190 @@
+// Results: one table of all methods on the same prompts. What is chosen above it picks the rows; a
+// heading sorts them.
+
+import { onShown, visit } from "../address.js";
+import { button, clear, h } from "../dom.js";
+import { answered } from "../feed.js";
+import { card, choice } from "../parts.js";
+import { choicesOf, rowsOf, sorted } from "./rows.js";
+
+const SHOWN_DEPTHS = 5;
+const LABELS = {
+  temperature: (value) => (value ? `T = ${value}` : "greedy (T = 0)"),
+  source: (value) => (value === "all" ? "all prompts" : value),
+  budget: (value) => `budget ${value}`,
+};
+const COLUMNS = [
+  { name: "method", words: "Method" },
+  {
+    name: "tau",
+    words: "τ",
+    title: "tokens per round: accepted + 1, with a 95 % interval over prompts",
+    key: (r) => r.tau,
+  },
+  {
+    name: "tvd",
+    words: "TVD by depth",
+    title: "mean ½ Σ |q − p| at depths 1, 2, …",
+    key: (r) => r.tvd[0],
+    up: true,
+  },
+  {
+    name: "coverage",
+    words: "top 16 by depth",
+    title: "mean p of the drafter's 16 best tokens",
+    key: (r) => r.coverage[0],
+  },
+  {
+    name: "draft",
+    words: "draft ms",
+    title: "drafting and building, a round",
+    key: (r) => r.draft_ms,
+    up: true,
+  },
+  {
+    name: "round",
+    words: "round",
+    title: "time of a round ÷ time of one token of plain decoding",
+    key: costOf,
+    up: true,
+  },
+  {
+    name: "speed",
+    words: "speed",
+    title: "tokens per second ÷ plain decoding's, the median over prompts",
+    key: (r) => r.speed,
+  },
+  {
+    name: "same",
+    words: "as plain",
+    title: "runs with plain decoding's own tokens",
+    key: (r) => r.judged && r.same / r.judged,
+  },
+];
+
+function costOf(row) {
+  return row.forward_ms ? row.round_ms / row.forward_ms : null;
+}
+
+export class Results {
+  constructor(element, source) {
+    this.chosen = {};
+    this.order = COLUMNS[1];
+    this.place = h("div", { class: "ds-scope" });
+    clear(element).append(this.place);
+    onShown(element, () => visit({ view: "results" }));
+    this._open(source);
+  }
+
+  async _open(source) {
+    const answer = await answered(source.table({}));
+    if (answer.error) {
+      this.place.append(h("p", { class: "ds-banner", role: "alert" }, answer.error));
+      return;
+    }
+    this.rows = answer.rows;
+    const options = choicesOf(this.rows);
+    const pick = ([name, values]) => {
+      this.chosen[name] = values.at(name === "budget" ? -1 : 0);
+      const words = values.map((value, at) => [at, LABELS[name](value)]),
+        made = choice(name, words, (at) => {
+          this.chosen[name] = values[at];
+          this._draw();
+        });
+      made.value = values.indexOf(this.chosen[name]);
+      return made;
+    };
+    const picks = Object.entries(options).map(pick);
+    this.table = h("table", { class: "ds-results", "aria-label": "All methods" });
+    this.place.append(
+      card(
+        "All methods",
+        [h("h2", {}, "All methods, the same prompts"), picks],
+        h("p", { class: "ds-soft ds-tell" }, aboutOf(answer)),
+        h("div", { class: "ds-wide" }, this.table),
+      ),
+    );
+    this._draw();
+  }
+
+  _draw() {
+    const { key, up = false } = this.order,
+      rows = sorted(rowsOf(this.rows, this.chosen), key, up),
+      most = Math.max(...rows.map((row) => row.high));
+    const head = COLUMNS.map((column) =>
+      h(
+        "th",
+        { title: column.title ?? null, "aria-sort": this._sortOf(column) },
+        column.key ? button(column.words, {}, () => this._sort(column)) : column.words,
+      ),
+    );
+    this.table.replaceChildren(
+      h("thead", {}, h("tr", {}, head)),
+      h(
+        "tbody",
+        {},
+        rows.map((row) => line(row, most)),
+      ),
+    );
+  }
+
+  _sort(column) {
+    this.order = column;
+    this._draw();
+  }
+
+  _sortOf(column) {
+    if (column !== this.order) return null;
+    return column.up ? "ascending" : "descending";
+  }
+}
+
+function line(row, most) {
+  const size = row.size === "own" && row.budget > 1 ? ` B = ${row.budget}` : "",
+    cost = costOf(row);
+  const cells = [
+    h("td", {}, tauBar(row, most)),
+    h("td", {}, depths(row.tvd)),
+    h("td", {}, depths(row.coverage)),
+    h("td", {}, row.draft_ms ? row.draft_ms.toFixed(1) : "–"),
+    h("td", {}, cost ? `${cost.toFixed(2)}×` : "–"),
+    h("td", {}, row.speed ? `${row.speed.toFixed(2)}×` : "–"),
+    h("td", {}, row.judged ? `${row.same} of ${row.judged}` : "–"),
+  ];
+  const knows = row.knows ? `q knows: ${row.knows}` : "no drafter";
+  return h("tr", {}, h("th", {}, row.title, h("small", {}, size, " ", knows)), cells);
+}
+
+/** τ as a number, and a bar with its interval. */
+function tauBar({ tau, low, high }, most) {
+  const at = (value) => `${(100 * value) / most}%`,
+    bar = h("i", { class: "ds-tau-bar" }),
+    whisker = h("b", { class: "ds-tau-whisker" });
+  bar.style.width = at(tau);
+  whisker.style.left = at(low);
+  whisker.style.width = at(high - low);
+  const title = `${tau.toFixed(2)} [${low.toFixed(2)}, ${high.toFixed(2)}]`;
+  return h(
+    "span",
+    { class: "ds-tau", title },
+    h("span", {}, tau.toFixed(2)),
+    h("span", { class: "ds-tau-lane" }, bar, whisker),
+  );
+}
+
+function depths(values) {
+  return (
+    values
+      .slice(0, SHOWN_DEPTHS)
+      .map((value) => value.toFixed(2))
+      .join("  ") || "–"
+  );
+}
+
+function aboutOf({ model, max_new_tokens, rows }) {
+  const texts = Math.max(...rows.map((row) => row.texts));
+  return (
+    `${model}, ${texts} prompts, up to ${max_new_tokens} new tokens each. Times are of the ` +
+    "machine that made the table. Make yours: python -m app table OUT --prompts FILE"
+  );
+}

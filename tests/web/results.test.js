@@ -1,0 +1,39 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { choicesOf, rowsOf, sorted } from "../../app/web/results/rows.js";
+
+const row = (method, budget, temperature = 0, source = "all") => ({
+  method,
+  budget,
+  temperature,
+  source,
+});
+const ROWS = [
+  ...["ddtree", "dart", "hydra"].flatMap((name) => [row(name, 16), row(name, 64)]),
+  row("ar", 1),
+  row("pld", 10),
+  row("ddtree", 16, 1, "code"),
+];
+
+test("budgets that several methods have can be chosen", () => {
+  const found = choicesOf(ROWS);
+  assert.deepEqual(found, { temperature: [0, 1], source: ["all", "code"], budget: [16, 64] });
+});
+
+test("methods with a budget of their own are in the table at every budget", () => {
+  for (const budget of [16, 64]) {
+    const rows = rowsOf(ROWS, { temperature: 0, source: "all", budget });
+    assert.deepEqual(
+      rows.map((each) => [each.method, each.size]),
+      [...["ddtree", "dart", "hydra"].map((name) => [name, budget]), ["ar", "own"], ["pld", "own"]],
+    );
+  }
+  assert.equal(rowsOf(ROWS, { temperature: 1, source: "code", budget: 64 })[0].size, "own");
+});
+
+test("rows without a number come last, whichever way", () => {
+  const rows = [{ n: 2 }, { n: null }, { n: 3 }],
+    names = (up) => sorted(rows, (each) => each.n, up).map((each) => each.n);
+  assert.deepEqual(names(false), [3, 2, null]);
+  assert.deepEqual(names(true), [2, 3, null]);
+});
