@@ -18,7 +18,7 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from app.page_files import STYLES, TAB_STYLES, modules
+from app.page_files import STYLES, TAB_STYLES, modules, palette
 from app.studio.examples import Examples
 from app.studio.files import open_upload, remove_leftovers
 from app.studio.methods import Methods
@@ -62,7 +62,7 @@ def head() -> str:
     """
     styles = [f'<link rel="stylesheet" href="web/{name}">' for name in (*STYLES, *TAB_STYLES)]
     scripts = [f'<link rel="modulepreload" href="web/{name}">' for name in modules(ENTRY)]
-    return "".join(styles + scripts)
+    return "".join([*styles, f"<style>{palette()}</style>", *scripts])
 
 
 def view(name: str, elem_id: str, routes: Mapping[str, Route]) -> gr.HTML:

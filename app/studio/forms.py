@@ -11,10 +11,10 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
+from analysis.palette import LETTERS
 from app.studio import shipped
 from app.studio.components import QUIET, FormPlaces, start_stop
 from app.studio.methods import BUDGETS, OWN, Key, Methods
-from app.view.comparison import LETTERS
 from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.methods.method import Option
