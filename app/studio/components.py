@@ -83,14 +83,6 @@ def view(name: str, elem_id: str, routes: Mapping[str, Route]) -> gr.HTML:
     )
 
 
-@contextmanager
-def form_beside_view(prefix: str) -> Iterator[tuple[gr.Column, gr.Column]]:
-    """Two columns: the form at the left, the view at the right."""
-    with gr.Row(elem_classes="ds-page", equal_height=False):
-        form = gr.Column(elem_classes="ds-panel", elem_id=f"{prefix}-panel", scale=0, min_width=280)
-        yield form, gr.Column(elem_classes="ds-main", scale=1, min_width=280)
-
-
 @dataclass(frozen=True)
 class FormPlaces:
     """Where a form above its view goes: ``bar`` is always there, ``more`` opens below it."""
