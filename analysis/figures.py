@@ -1,8 +1,8 @@
 """Figures of the tables, for reports and the studio. Never imports torch.
 
-Each function makes a plotly figure of one table. A method has one colour (of Okabe and
-Ito's, made for colour-blind readers) and, as a second sign, its own marker and dash; causes of
-death have a hatch. Names come from traces and are escaped: plotly would read markup in them.
+Each function makes a plotly figure of one table. A method has one colour (``analysis.palette``)
+and, as a second sign, its own marker and dash; causes of death have a hatch. Names come from traces
+and are escaped: plotly would read markup in them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import plotly.graph_objects as go
 
 from analysis import acceptance, causes, reliability
 from analysis.frames import Frame
+from analysis.palette import SERIES
 from analysis.tables import FATES, Tables
 from core.rounds.round import (
     ACCEPTED,
@@ -30,7 +31,6 @@ from core.rounds.round import (
 
 Theme = Literal["auto", "light", "dark"]
 
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "star")
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 _FATES = {
@@ -219,7 +219,9 @@ def _series(table: Frame) -> Iterator[tuple[_Look, str, Frame]]:
     by = table.columns[0]
     for n, name in enumerate(dict.fromkeys(table[by])):
         hatches = ("", "/", "x", "\\", "-", "|")
-        look = _Look(*(signs[n % len(signs)] for signs in (_COLOURS, _MARKERS, _DASHES, hatches)))
+        look = _Look(
+            *(signs[n % len(signs)] for signs in (SERIES["auto"], _MARKERS, _DASHES, hatches))
+        )
         yield look, _name(name), table[table[by] == name]
 
 

@@ -11,8 +11,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from analysis.palette import variables
+
 WEB = Path(__file__).resolve().parent / "web"
-STYLES = ("studio.css", "plots.css", "save.css")
+STYLES = ("studio.css", "compare/compare.css", "plots.css", "save.css")
 LEARN_STYLES = tuple(f"learn/{name}.css" for name in ("view", "companions", "tables", "sizes"))
 TAB_STYLES = (
     "lab.css", "results/view.css", *LEARN_STYLES, *(f"denoise/{name}.css" for name in ("view", "grid", "graph")),
@@ -54,7 +56,12 @@ def joined(entry: str) -> str:
 
 def css(more: Sequence[str] = ()) -> str:
     """The view's whole stylesheet, and those of further views."""
-    return "\n".join(_read(name) for name in (*STYLES, *more))
+    return "\n".join([*(_read(name) for name in (*STYLES, *more)), palette()])
+
+
+def palette() -> str:
+    """The runs' colours, which the stylesheets name and do not define."""
+    return f":root{{{variables('light')}}}\n.dark{{{variables('dark')}}}"
 
 
 def _read(name: str) -> str:

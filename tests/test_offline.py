@@ -148,7 +148,7 @@ def test_every_module_of_the_view_is_in_the_file():
         code = (WEB / name).read_text("utf-8")
         for each in re.findall(r"^export class (\w+)", code, re.MULTILINE):
             assert f"class {each} " in text
-    assert {"tree.js", "studio.js", "together.js"} <= set(modules("offline.js"))
+    assert {"tree.js", "studio.js", "compare/together.js"} <= set(modules("offline.js"))
     assert not {"learn/view.js", "mounts.js"} & set(modules("offline.js"))
     written = {str(file.relative_to(WEB).as_posix()) for file in WEB.rglob("*.js")}
     assert written == {*modules("offline.js"), *modules("mounts.js")}

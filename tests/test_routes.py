@@ -51,7 +51,8 @@ def test_no_answer_to_a_link_holds_the_run_s_own_ticket(runs: Runs, ask: Asks):
     ticket = runs.open(trace())
     link = ask["share"]({"ticket": ticket})["link"]
     assert ask["runs"]({"tickets": [link]})["runs"][0]["ticket"] == link
-    one = {"ticket": link, "tickets": [link, link], "round": 0, "row": 1, "form": "dot"}
+    one = {"ticket": link, "tickets": [link, link], "round": 0, "row": 1, "form": "dot",
+               "places": [{"ticket": link, "round": 0, "row": 1}], "token": 1}  # fmt: skip
     for name in set(ask) - {"examples", "example", "parquet"}:
         answer = ask[name](one)
         assert "error" not in answer and ticket not in str(answer), name

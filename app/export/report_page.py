@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.numbers import number
+from analysis.palette import SERIES, letter, variables
 from app.terminal import one_line
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ body {{ font: 15px system-ui, sans-serif; color: var(--ink); background: var(--p
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums }}
 th, td {{ text-align: right; padding: .2rem .6rem; border-bottom: 1px solid var(--line) }}
 th:first-child, td:first-child {{ text-align: left }}
+:root {{ {light} }}
+@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}
+.sign {{ font: 700 .75em system-ui; padding: .1em .4em; border-radius: .3em; color: var(--paper) }}
 </style></head><body>
 <h1>Draftscope report</h1>
 <div class="scroll">{tau}</div>
@@ -63,6 +67,8 @@ def html_page(tables: Tables, notes: Iterable[str]) -> str:
         for n, draw in enumerate(FIGURES.values())
     ]  # fmt: skip
     return _PAGE.format(
+        light=variables("light"),
+        dark=variables("dark"),
         tau=_html_table(tau(tables).to_dict("records")),
         notes="".join(f"<p>{html.escape(note)}</p>" for note in notes),
         figures="".join(f"<div>{figure}</div>" for figure in figures),
@@ -79,10 +85,18 @@ def _relayout(colours: Mapping[str, str]) -> dict[str, str]:
 def _html_table(rows: Iterable[Mapping[Any, Any]]) -> str:
     head = "".join(f"<th>{html.escape(title)}</th>" for title in _COLUMNS.values())
     body = "".join(
-        f"<tr>{''.join(f'<td>{html.escape(_cell(row[name]))}</td>' for name in _COLUMNS)}</tr>"
-        for row in rows
+        f"<tr><td>{_sign(at)} {html.escape(_cell(row['method']))}</td>"
+        + "".join(f"<td>{html.escape(_cell(row[name]))}</td>" for name in [*_COLUMNS][1:])
+        + "</tr>"
+        for at, row in enumerate(rows)
     )
     return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def _sign(at: int) -> str:
+    """The letter and the colour that the figures give to line ``at``."""
+    slot = at % len(SERIES["light"]) + 1
+    return f'<i class="sign" style="background: var(--ds-series-{slot})">{letter(at)}</i>'
 
 
 def _cell(value: object) -> str:

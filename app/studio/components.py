@@ -18,7 +18,7 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from app.page_files import STYLES, TAB_STYLES, modules
+from app.page_files import STYLES, TAB_STYLES, modules, palette
 from app.studio.examples import Examples
 from app.studio.files import open_upload, remove_leftovers
 from app.studio.methods import Methods
@@ -62,7 +62,7 @@ def head() -> str:
     """
     styles = [f'<link rel="stylesheet" href="web/{name}">' for name in (*STYLES, *TAB_STYLES)]
     scripts = [f'<link rel="modulepreload" href="web/{name}">' for name in modules(ENTRY)]
-    return "".join(styles + scripts)
+    return "".join([*styles, f"<style>{palette()}</style>", *scripts])
 
 
 def view(name: str, elem_id: str, routes: Mapping[str, Route]) -> gr.HTML:
@@ -81,14 +81,6 @@ def view(name: str, elem_id: str, routes: Mapping[str, Route]) -> gr.HTML:
         server_functions=[named(route, answer) for route, answer in routes.items()],
         elem_id=elem_id,
     )
-
-
-@contextmanager
-def form_beside_view(prefix: str) -> Iterator[tuple[gr.Column, gr.Column]]:
-    """Two columns: the form at the left, the view at the right."""
-    with gr.Row(elem_classes="ds-page", equal_height=False):
-        form = gr.Column(elem_classes="ds-panel", elem_id=f"{prefix}-panel", scale=0, min_width=280)
-        yield form, gr.Column(elem_classes="ds-main", scale=1, min_width=280)
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
+from analysis.palette import LETTERS
 from app.studio import shipped
 from app.studio.components import QUIET, FormPlaces, start_stop
 from app.studio.methods import BUDGETS, OWN, Key, Methods
-from app.view.comparison import LETTERS
 from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.methods.method import Option
@@ -177,7 +177,7 @@ class RunForm:
 
 def run_form(methods: Methods, places: FormPlaces) -> RunForm:
     """One method."""
-    prompt, settings, start, stop = _bar("ds", places)
+    prompt, settings, start, stop = bar("ds", places)
     with places.more:
         method = gr.Radio(methods.titles, value=DEFAULT, label="Method", elem_id="ds-method")
         budget = gr.Radio(
@@ -195,7 +195,7 @@ def run_form(methods: Methods, places: FormPlaces) -> RunForm:
 
 def compare_form(methods: Methods, places: FormPlaces) -> RunForm:
     """Two to four methods on one prompt, each with its own budget, builder and options."""
-    prompt, settings, start, stop = _bar("ds-c", places)
+    prompt, settings, start, stop = bar("ds-c", places)
     with places.more:
         begin = [*shipped.COMPARED, *[(NONE, shipped.COMPARED[-1][1])] * len(LETTERS)]
         slots = [_slot(methods, *place) for place in zip(LETTERS, begin, strict=False)]
@@ -207,7 +207,7 @@ def compare_form(methods: Methods, places: FormPlaces) -> RunForm:
     return RunForm(prompt, shared, slots, start, stop, upload)
 
 
-def _bar(prefix: str, places: FormPlaces) -> tuple[gr.Textbox, gr.Button, gr.Button, gr.Button]:
+def bar(prefix: str, places: FormPlaces) -> tuple[gr.Textbox, gr.Button, gr.Button, gr.Button]:
     """The prompt, the button that says and opens the settings, Start and Stop."""
     with places.bar:
         prompt = _prompt(prefix)
@@ -251,13 +251,6 @@ def _slot(methods: Methods, letter: str, begin: tuple[str, int]) -> MethodInputs
                 min_width=70,
             )  # fmt: skip
         return _inputs(methods, chosen, budget, name, method)
-
-
-def prompt_box(prefix: str) -> gr.Textbox:
-    """The prompt, and below it buttons that fill in an example."""
-    prompt = _prompt(prefix)
-    _prompts(prefix, prompt)
-    return prompt
 
 
 def _prompt(prefix: str) -> gr.Textbox:

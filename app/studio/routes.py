@@ -11,12 +11,14 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from analysis.palette import LETTERS
 from app.studio import shipped
 from app.studio.examples import Examples, budget_of
 from app.studio.files import GRAPHS, graph_file, run_file, trace_file, tree_file
 from app.studio.records import calibration_records, cause_examples, depth_records, parquet_file
 from app.studio.runs import Run, Runs
-from app.view.comparison import LETTERS, differences, same_tokens
+from app.view.beside import Place, beside_view
+from app.view.comparison import differences, same_tokens, shared_prompts
 from app.view.rounds import fold_view, method_name, node_view, why_view
 from app.view.text import flowing, visible
 from core.errors import UserError
@@ -47,6 +49,7 @@ class Routes:
             "export": self._export,
             "share": self._share,
             "compare": self._compare,
+            "beside": self._beside,
             "stop": self._stop,
             "examples": lambda _: {
                 "prompts": self._examples.groups(denoising=False),
@@ -136,8 +139,27 @@ class Routes:
         """What the headers of the runs do not share."""
         headers = [run.header for run in self._several(question) if run.header is not None]
         if len(headers) < 2:
-            return {"cautions": [], "linkable": False}
-        return {"cautions": differences(headers), "linkable": same_tokens(headers)}
+            return {"cautions": [], "linkable": False, "prompts": []}
+        return {
+            "cautions": differences(headers),
+            "linkable": same_tokens(headers),
+            "prompts": shared_prompts(headers),
+        }
+
+    def _beside(self, question: Question) -> Any:
+        """A token at a place of several runs; ``places`` has null where a run's prefix differs."""
+        places, token = get(question, "places"), whole(get(question, "token"))
+        if not isinstance(places, list) or token is None:
+            raise UserError("there is no such place")
+        asked = [None if place is None else self._place(place) for place in places[: len(LETTERS)]]
+        return beside_view(asked, token)
+
+    def _place(self, question: Any) -> Place:
+        _, record = self._round(question)
+        row = whole(get(question, "row"))
+        if row is None or not 0 <= row < len(record.draft):
+            raise UserError("there is no such node")
+        return record, row
 
     def _find(self, question: Question) -> Any:
         """Examples of one cause in one run."""

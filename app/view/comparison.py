@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from analysis.palette import LETTERS
 from core.traces.schema import Header
-
-LETTERS = "ABCD"  # what runs on view are called
 
 
 def differences(headers: Sequence[Header]) -> list[str]:
@@ -28,6 +27,17 @@ def differences(headers: Sequence[Header]) -> list[str]:
 def same_tokens(headers: Sequence[Header]) -> bool:
     """Whether a token id means the same token in all of them."""
     return not any(_differ(headers[0].tokenizer_hash, other.tokenizer_hash) for other in headers)
+
+
+def shared_prompts(headers: Sequence[Header]) -> list[int]:
+    """For each run the first one whose text begins as its own."""
+    firsts = range(len(headers))
+    return [next(at for at in firsts if _same_start(headers[at], own)) for own in headers]
+
+
+def _same_start(one: Header, other: Header) -> bool:
+    same = one.prompt_text == other.prompt_text and not _differ(one.prompt_ids, other.prompt_ids)
+    return same and not _differ(one.tokenizer_hash, other.tokenizer_hash)
 
 
 def cautions(one: Header, other: Header) -> list[str]:

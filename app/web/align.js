@@ -71,7 +71,7 @@ export function nextOf(places, from, by) {
 // ── the same node in another tree ──────────────────────────────────────────────────────────────
 
 /** The place of a round's root: the last token of the rounds before it. */
-function rootPlace(rounds, at) {
+export function rootPlace(rounds, at) {
   let tokens = 0;
   for (let i = 0; i < at; i++) tokens += rounds[i].text.length;
   return Math.max(0, tokens - 1);
@@ -127,4 +127,24 @@ export function twin(mine, row, theirs) {
     if (at === undefined) return null;
   }
   return at;
+}
+
+const BACK = 64; // rounds that are looked through
+
+/**
+ * Where another run drafted after the same text as a row's parent: {at, row}, its round and row, the
+ * latest there is; null: none of its trees has that text. Sides as for `twin`.
+ */
+export function standing(mine, row, theirs) {
+  const round = mine.rounds[mine.at];
+  const parent = row < 0 ? round.ghost.parent : round.parents[row];
+  if (parent < 0) return null;
+  const place = rootPlace(mine.rounds, mine.at) + pathIds(round, parent).length;
+  let at = theirs.rounds.length - 1;
+  while (at > 0 && rootPlace(theirs.rounds, at) > place) at -= 1;
+  for (const last = Math.max(0, at - BACK); at >= last; at--) {
+    const there = theirs.rounds[at] ? twin(mine, parent, { ...theirs, at }) : null;
+    if (there !== null && there >= 0) return { at, row: there };
+  }
+  return null;
 }

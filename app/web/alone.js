@@ -37,6 +37,7 @@ export class Alone {
 
   /** Begin with what the pane already holds. */
   enter() {
+    this.pane.alone();
     this.measures.stale();
     this.strip.append(this.pane.rounds, 0);
     if (this.pane.rounds.length) this._show(Math.max(0, this.pane.at));

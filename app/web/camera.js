@@ -50,3 +50,28 @@ export function intoSight({ k, kx, x, y }, [w, hgt], [left, top], [boxW, boxH]) 
   const [x0, y0] = [x + left * kx, y + top * k];
   return [shift(x0, x0 + boxW * kx, w), shift(y0, y0 + boxH * k, hgt)];
 }
+
+// ── columns that several trees share ───────────────────────────────────────────────────────────
+
+/**
+ * As `centred`, among columns of other trees too. columns: {lead, wide, here}: columns before the
+ * root, columns of the widest accepted path, and the one that must be in sight.
+ */
+export function columned(size, columns, step, zoom, above, height, half) {
+  const { lead, wide, here } = columns;
+  const k = pathScale(size, wide * step, zoom);
+  const over = Math.max(0, 2 * PAD + (here + 1) * step * k - size[0]);
+  return { ...centred(size, k, above, height, half), x: PAD + lead * step * k - over };
+}
+
+/** As `fitted`, all trees at one scale; all: columns of all trees, tall: the tallest one's height. */
+export function fittedColumns(size, { lead, all, tall }, step, height) {
+  const view = fitted(size, all * step, tall);
+  return { ...view, x: view.x + lead * step * view.kx, y: AXIS + (size[1] - height * view.k) / 2 };
+}
+
+/** The view of a tree beside another one that was moved: the same columns, its own middle line. */
+export function following(view, { k, kx, x }, [, hgt], shift) {
+  const middle = (hgt / 2 - view.y) / view.k;
+  return { k, kx, x: x + shift * kx, y: hgt / 2 - middle * k };
+}

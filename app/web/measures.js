@@ -5,6 +5,7 @@
 import { STAGES } from "./charts.js";
 import { h, milliseconds, s } from "./dom.js";
 import { answered } from "./feed.js";
+import { LETTERS, sign } from "./parts.js";
 import { column, Figure, withInterval } from "./plots.js";
 import { savers } from "./save.js";
 
@@ -105,7 +106,7 @@ export class Measures {
   _rows(table) {
     return this.measured.map((pane, at) => [
       pane,
-      this.found[table].filter((row) => row.run === "ABCD"[at]),
+      this.found[table].filter((row) => row.run === LETTERS[at]),
     ]);
   }
 
@@ -187,7 +188,7 @@ export class Measures {
       return h(
         "tr",
         {},
-        h("th", {}, h("i", { class: "ds-letter" }, pane.letter), pane.title),
+        h("th", {}, sign(pane.letter), pane.title),
         h("td", {}, own ? withInterval({ y: own.tau, low: own.low, high: own.high }) : "–"),
         cells.map((cell) => h("td", {}, cell)),
       );

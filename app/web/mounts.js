@@ -60,6 +60,7 @@ export const MOUNTS = {
   },
 
   denoise(page) {
+    formAbove("ds-d");
     const source = { ...page.server, news: new News("calls") },
       view = new DenoiseView(page.element, source, (name) => page[name]());
     onShown(page.element, () => visit({ view: "denoise" }));

@@ -4,6 +4,7 @@
 import { button, h, plural } from "./dom.js";
 import { answered, Feed } from "./feed.js";
 import { Inspector } from "./inspector.js";
+import { sign, slot } from "./parts.js";
 import { SaveMenu, takeAnswer, whyNot } from "./save.js";
 import { NodeTable } from "./table.js";
 import { TreeView } from "./tree.js";
@@ -28,10 +29,11 @@ export class Pane {
       (open) => this._fold(open),
     );
     this.table = new NodeTable((row) => this.inspect(row));
-    this.inspector = new Inspector(() => this.closeInspector());
+    this.own = new Inspector(() => this.closeInspector());
+    this.inspector = this.own; // in a comparison: its part of the shared one
     this.heading = h("h2", { class: "ds-round-title" }, "No round yet");
     this.name = h("b", { class: "ds-run-name" });
-    this.sign = h("i", { class: "ds-letter" }, letter);
+    this.sign = sign(letter);
     this.shared = h("span", { class: "ds-soft ds-shared" });
     this.svgButton = button(
       "SVG",
@@ -68,7 +70,7 @@ export class Pane {
         "div",
         { class: "ds-split" },
         h("div", { class: "ds-sight" }, this.why, this.picture),
-        this.inspector.element,
+        this.own.element,
       ),
       this.menu.panel,
     );
@@ -95,7 +97,16 @@ export class Pane {
 
   rename(letter) {
     this.letter = this.sign.textContent = letter;
+    this.sign.className = `ds-letter ${slot(letter)}`;
     this.element.setAttribute("aria-label", `Draft tree ${letter}`);
+  }
+
+  /** Without other panes beside it: its own inspector, and columns of its own. */
+  alone() {
+    if (this.inspector !== this.own) this.closeInspector();
+    this.inspector = this.own;
+    this.tree.onMove = null;
+    if (this.tree.columns) this.tree.stand(null);
   }
 
   /** Draw the nodes as a table, or as the tree again. */
@@ -222,10 +233,14 @@ export class Pane {
   closeInspector() {
     const had = this.inspector.open && this.inspector.element.contains(document.activeElement);
     this.inspector.close();
+    this.deselect();
+    if (had) this.tree.svg.focus();
+  }
+
+  deselect() {
     if (this.tree.round) this.tree.select(null);
     this.table.select(null);
     this.row = null;
-    if (had) this.tree.svg.focus();
   }
 
   // ── files ──────────────────────────────────────────────────────────────────────────────────

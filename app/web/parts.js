@@ -2,6 +2,19 @@
 
 import { button, h } from "./dom.js";
 
+export const LETTERS = "ABCD"; // of the runs on view; the same as analysis.palette
+
+/** The class of the colour that a run has by its place, or by its letter. */
+export function slot(at) {
+  const place = typeof at === "string" ? LETTERS.indexOf(at) : at;
+  return `ds-slot-${(place % 6) + 1}`;
+}
+
+/** A run's letter on its colour. */
+export function sign(letter) {
+  return h("i", { class: `ds-letter ${slot(letter)}` }, letter);
+}
+
 /** A table of numbers. heads: words, or [words, what they mean]; a row is [its name, cell, …]. */
 export function sheet(label, heads, rows) {
   const head = (each) => {

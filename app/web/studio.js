@@ -5,13 +5,14 @@
 
 import { onBack, onShown } from "./address.js";
 import { Alone } from "./alone.js";
+import { Together } from "./compare/together.js";
 import { button, clear, h, plural } from "./dom.js";
 import { openForm } from "./form.js";
 import { Gallery, shelve } from "./gallery.js";
 import { awaits, goTo, onGoTo, taken } from "./goto.js";
 import { Permalink } from "./link.js";
 import { Pane } from "./pane.js";
-import { Together } from "./together.js";
+import { LETTERS } from "./parts.js";
 
 const KEYS = [
   ["← →", "round before, round after; in a comparison, where a round begins"],
@@ -385,7 +386,7 @@ export class Studio {
     this.scope.classList.toggle("comparing", pair);
     this.parts.get("stages").hidden = pair;
     this.scope.setAttribute("data-runs", this.panes.length);
-    this.panes.forEach((pane, at) => pane.rename("ABCD"[at]));
+    this.panes.forEach((pane, at) => pane.rename(LETTERS[at]));
     this.guide = pair
       ? new Together(this.panes, changed, this.source)
       : new Alone(this.panes[0], changed, this.source);
@@ -396,7 +397,10 @@ export class Studio {
       ...(pair ? [] : [this.panes[0].svgButton, this.panes[0].menu.button]),
     );
     for (const pane of this.panes) pane.head.replaceChildren(...(pair ? this._paneHead(pane) : []));
-    this.stage.replaceChildren(...this.panes.map((pane) => pane.element));
+    this.stage.replaceChildren(
+      ...this.panes.map((pane) => pane.element),
+      ...(this.guide.aside ? [this.guide.aside] : []),
+    );
     this.chips.replaceChildren(...this.panes.map((pane) => pane.chip));
     for (const pane of this.panes) if (!pane.chip.hidden && pane.feed.run) this._sayState(pane);
     this.guide.enter();
@@ -493,7 +497,7 @@ export class Studio {
   }
 
   _pair(ticket) {
-    const pane = this._pane("ABCD"[this.panes.length]);
+    const pane = this._pane(LETTERS[this.panes.length]);
     this.panes.push(pane);
     if (this.tabular) pane.tabulate(true);
     pane.open(ticket);

@@ -4,9 +4,12 @@
 
 import {
   centred,
+  columned,
   FAR,
   FARTHER,
   fitted,
+  fittedColumns,
+  following,
   intoSight,
   pathScale,
   TOKEN,
@@ -42,6 +45,8 @@ export class TreeView {
   constructor(name, onSelect, onPoint, onOpen) {
     Object.assign(this, { name, onSelect, onPoint: onPoint || (() => {}), onOpen });
     this.round = null;
+    this.columns = null; // those that it shares with other trees
+    this.onMove = null; // called when a person moved it
     this.folded = !!onOpen; // what a person last chose
     this.selected = this.pointed = this.marked = null;
     this.zoom = 0.95; // what a person last chose
@@ -54,6 +59,7 @@ export class TreeView {
 
   _build() {
     this.scene = s("g", {});
+    this.hereBand = s("rect", { class: "ds-column-here", y: 0, height: "100%", hidden: true });
     this.axis = s("g", { class: "ds-axis", "aria-hidden": "true" });
     this.svg = s(
       "svg",
@@ -64,6 +70,7 @@ export class TreeView {
         "aria-label": "Draft tree of this round",
         "aria-describedby": `${this.name}-keys`,
       },
+      this.hereBand,
       this.scene,
       s("rect", { class: "ds-axis-ground", width: "100%", height: 21 }),
       this.axis,
@@ -278,13 +285,25 @@ export class TreeView {
     return blocks(this, places, this.at(GHOST));
   }
 
+  /** Stand in columns that are the same in other trees: {lead, here, labels, …} of columns.js. */
+  stand(columns) {
+    this.columns = columns;
+    if (!this.round) return;
+    this._axisLabels();
+    this.frame(true);
+  }
+
   _axisLabels() {
-    const { round } = this;
+    const { round, columns } = this;
+    const lead = columns?.lead ?? 0;
     const deepest = Math.round((this.width - this.boxW) / this.stepX);
-    const labels = Array.from({ length: deepest + 1 }, (_, depth) => {
-      const tvd = round.tvd[depth - 1];
-      const words = depth ? `${round.word || "depth"} ${depth}` : round.lines ? "" : "root";
-      const label = s("text", { y: 15 }, words);
+    const own = (depth) =>
+      depth ? `${round.word || "depth"} ${depth}` : round.lines ? "" : "root";
+    const count = columns ? columns.labels.length : deepest + 1;
+    const labels = Array.from({ length: count }, (_, at) => {
+      const tvd = round.tvd[at - lead - 1];
+      const words = columns ? columns.labels[at] : own(at);
+      const label = s("text", { y: 15, class: columns?.here === at ? "here" : "" }, words);
       if (typeof tvd === "number")
         label.append(s("tspan", { class: "tvd" }, `  TVD ${tvd.toFixed(2)}`));
       return label;
@@ -344,9 +363,16 @@ export class TreeView {
     this.svg.classList.toggle("farther", k < FARTHER);
     this.svg.style.setProperty("--token", `${(TOKEN / k).toFixed(2)}px`);
     const every = Math.ceil(AXIS_LABEL / (this.stepX * kx)); // closer they would overlap
-    [...this.axis.children].forEach((label, depth) => {
-      label.setAttribute("x", (x + (depth * this.stepX + 2) * kx).toFixed(1));
-      label.classList.toggle("gone", depth % every !== 0);
+    const lead = this.columns?.lead ?? 0;
+    const from = (column) => (x + ((column - lead) * this.stepX + 2) * kx).toFixed(1);
+    this.hereBand.toggleAttribute("hidden", !this.columns || !this.round);
+    if (this.columns) {
+      this.hereBand.setAttribute("x", from(this.columns.here - 0.08));
+      this.hereBand.setAttribute("width", (this.stepX * kx * 0.92).toFixed(1));
+    }
+    [...this.axis.children].forEach((label, at) => {
+      label.setAttribute("x", from(at));
+      label.classList.toggle("gone", (at - (this.columns?.here ?? 0)) % every !== 0);
       label.classList.toggle("brief", this.stepX * kx < 120);
     });
     if (this.round) this.map.mark(this.view, this._size());
@@ -368,6 +394,7 @@ export class TreeView {
   /** The whole tree when it can be read, else the accepted path, which runs straight. */
   frame(keep) {
     const size = this._size();
+    if (this.columns) return this._frameColumns(size);
     if (!keep && wholeScale(size, this.width, this.height) >= 0.6) return this.fit();
     const steps = this.round.path.length + (this.round.ghost ? 1 : 0);
     const k = keep ? this.view.k : pathScale(size, steps * this.stepX, this.zoom);
@@ -375,10 +402,29 @@ export class TreeView {
     this._apply();
   }
 
+  _frameColumns(size) {
+    const above = this.at(0)[1];
+    const half = this.boxH / 2;
+    const { columns, stepX, zoom, height } = this;
+    this.view = columned(size, columns, stepX, zoom, above, height, half);
+    this._apply();
+  }
+
   /** Show all of it. */
   fit() {
     if (!this.round) return;
-    this.view = fitted(this._size(), this.width, this.height);
+    const size = this._size();
+    this.view = this.columns
+      ? fittedColumns(size, this.columns, this.stepX, this.height)
+      : fitted(size, this.width, this.height);
+    this._apply();
+  }
+
+  /** Another tree of the same columns was moved: show the same ones. */
+  follow(other) {
+    if (!this.round || !this.columns || !other.columns) return;
+    const shift = (this.columns.lead - other.columns.lead) * this.stepX;
+    this.view = following(this.view, other.view, this._size(), shift);
     this._apply();
   }
 
@@ -395,12 +441,14 @@ export class TreeView {
     this.view = zoomed(this.view, factor, [cx ?? w / 2, cy ?? hgt / 2]);
     this.zoom = this.view.k;
     this._apply();
+    if (cx !== undefined) this.onMove?.();
   }
 
   panBy(dx, dy) {
     this.view.x += dx;
     this.view.y += dy;
     this._apply();
+    this.onMove?.();
   }
 
   /** Bring a node inside the picture when it is not. */

@@ -169,7 +169,7 @@ def at_round(number: int) -> re.Pattern[str]:
 
 
 def open_file(page: Page, path: Path, button: str = "#ds-open") -> None:
-    if button in ("#ds-open", "#ds-c-open"):
+    if button in ("#ds-open", "#ds-c-open", "#ds-d-open"):
         open_form(page, button[1:].removesuffix("-open"))
     with page.expect_file_chooser() as chosen:
         page.locator(button).click()

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from analysis.palette import colour
 from app.studio.runs import Runs
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
@@ -203,26 +204,97 @@ def test_the_next_place_where_acceptance_differs(visit: Open):
     assert place(page) == third
 
 
-def test_the_inspector_works_in_both_panes(visit: Open):
+COLUMNS = """() => [...document.querySelectorAll("#ds-c-scope .ds-tree")].map((tree) => {
+  const box = tree.getBoundingClientRect();
+  const at = tree.querySelector(".ds-column-here").getBoundingClientRect();
+  return {
+    word: tree.querySelector(".ds-axis .here").textContent.split(" ")[0],
+    left: Math.round(at.left - box.left),
+    seen: at.left >= box.left && at.right <= box.right + 1,
+  };
+})"""
+
+
+def columns(page: Page) -> list[dict[str, Any]]:
+    """Of each tree: its marked column's word, where it stands, and whether it is in sight."""
+    return page.evaluate(COLUMNS)
+
+
+def test_trees_stand_in_the_same_columns_of_the_text(visit: Open):
+    page = visit()
+    compare(page, "hello", "DDTree", "TreeFlash")
+    trees(page).first.focus()
+    page.keyboard.press("Home")
+    for _ in range(8):
+        page.keyboard.press("ArrowRight")
+        found = columns(page)
+        assert [each["word"] for each in found] == [str(place(page))] * 2
+        assert found[0]["left"] == found[1]["left"]
+        assert all(each["seen"] for each in found)
+    box = trees(page).first.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 200, box["y"] + 150)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 120, box["y"] + 150, steps=4)
+    page.mouse.up()
+    moved = columns(page)
+    assert moved[0]["left"] == moved[1]["left"] == found[0]["left"] - 80
+
+
+def test_one_inspector_shows_p_beside_every_q(visit: Open):
     page = visit()
     compare(page, "hello", "DDTree", "TreeFlash")
     trees(page).first.focus()
     page.keyboard.press("Home")
     page.keyboard.press("Enter")
-    boxes = page.locator("#ds-c-scope .ds-inspector")
-    first, second = boxes.first, boxes.nth(1)
-    expect(first.locator(".ds-numbers")).to_be_visible()
-    expect(second).to_be_hidden()
+    boxes = page.locator("#ds-c-scope .ds-inspector:visible")
+    expect(boxes).to_have_count(1)
+    expect(boxes.locator("h3 .ds-letter")).to_have_text("A")
+    rows = boxes.locator(".ds-beside tbody tr")
+    expect(rows.locator("th").first).to_be_visible()
+    expect(boxes.locator(".ds-beside-notes li")).to_have_count(2)
     page.keyboard.press("o")
     expect(page.locator(".ds-pane.active")).to_have_attribute("aria-label", "Draft tree B")
     page.keyboard.press("Enter")
-    expect(second.locator(".ds-numbers")).to_be_visible()
-    expect(page.locator(f"{NODE}.selected")).to_have_count(2)
+    expect(boxes.locator("h3 .ds-letter")).to_have_text("B")
+    expect(boxes).to_have_count(1)
+    expect(page.locator(f"{NODE}.selected")).to_have_count(1)
+    before = boxes.locator("h3").inner_text()
+    page.keyboard.press("ArrowRight")  # it stays open and follows the place in the text
+    expect(boxes.locator("h3")).not_to_have_text(before)
     ids = page.evaluate("[...document.querySelectorAll('.ds-scope [id]')].map((e) => e.id)")
     assert len(ids) == len(set(ids))
     page.keyboard.press("Escape")
-    expect(first).to_be_hidden()
-    expect(second).to_be_hidden()
+    expect(boxes).to_have_count(0)
+
+
+def test_numbers_after_other_texts_are_not_put_beside_each_other(visit: Open, tmp_path: Path):
+    page = visit()
+    tab(page, "compare")
+    open_file(page, trace(tmp_path / "a.jsonl", 1), "#ds-c-open")
+    expect(state(page)).to_have_text("trace")
+    open_file(page, trace(tmp_path / "b.jsonl", 1, "another"), "#ds-c-open")
+    expect(state(page)).to_have_text(["A: trace", "B: trace"])
+    expect(page.locator("#ds-c-scope .ds-cautions")).to_contain_text("the prompts differ")
+    page.locator("#ds-c-scope .ds-pane").first.locator(f"{NODE}:not(.root)").first.click()
+    notes = page.locator(".ds-beside-notes li")
+    expect(notes.nth(1)).to_contain_text("another prompt")
+    expect(page.locator(".ds-beside tbody tr").first.locator("td").nth(2)).to_have_text("≠")
+
+
+def test_a_run_has_one_colour_everywhere(visit: Open):
+    page = visit()
+    compare(page, "hello", "DDTree", "TreeFlash")
+    page.locator("#ds-c-scope").get_by_role("button", name="Stats").click()
+    expect(page.locator("#ds-c-scope .ds-measures tbody .ds-letter").nth(1)).to_be_visible()
+    found = page.evaluate("""() => {
+      const seen = (sign) => [...document.querySelectorAll("#ds-c-scope .ds-letter")]
+        .filter((each) => each.textContent === sign)
+        .map((each) => getComputedStyle(each).backgroundColor);
+      return ["A", "B"].map((sign) => [...new Set(seen(sign))]);
+    }""")
+    rgb = [tuple(int(colour(at)[i : i + 2], 16) for i in (1, 3, 5)) for at in (0, 1)]
+    assert found == [[f"rgb({r}, {g}, {b})"] for r, g, b in rgb]
 
 
 def test_both_runs_survive_a_reload_and_the_comparison_can_be_ended(visit: Open):

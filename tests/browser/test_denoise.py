@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, Download, Locator, Page, expect
 from app.studio.runs import Runs
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
-from tests.browser.steps import Open, from_menu, open_file, serving, state, tab
+from tests.browser.steps import Open, from_menu, open_file, open_form, serving, state, tab
 from tests.denoise_fakes import DenoiseEngine, traces
 from tests.fakes import make_header, make_run
 
@@ -47,6 +47,7 @@ def example(page: Page, title: str = "Plain and Spiffy, side by side") -> None:
 
 def run(page: Page, prompt: str, graph: str = "10") -> None:
     page.locator("#ds-d-prompt textarea").fill(prompt)
+    open_form(page, "ds-d")
     page.locator("#ds-d-graph label", has_text=re.compile(rf"^\s*{graph}\s*$")).click()
     page.locator("#ds-d-start").click()
 

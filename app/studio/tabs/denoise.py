@@ -15,13 +15,12 @@ from app.studio.components import (
     Studio,
     connect_stop,
     connect_upload,
-    form_beside_view,
-    start_stop,
+    form_above_view,
     value_or_sentence,
     view,
 )
 from app.studio.files import open_upload
-from app.studio.forms import checked_prompt, number, prompt_box
+from app.studio.forms import bar, checked_prompt, number
 from app.studio.routes import Question, Route, get, whole
 from app.studio.runs import Run, Runs
 from app.view.denoise import (
@@ -41,6 +40,10 @@ from core.errors import UserError
 
 FIXED, THRESHOLD = "k tokens", "all with p ≥ t"
 NO_GRAPH = 0  # plain denoising alone
+SAY = f"""(graph, pace, tokens, threshold, length) =>
+  (graph ? "D " + graph : "plain") +
+  (pace === "{FIXED}" ? " · k " + tokens : " · p ≥ " + threshold) + " · " + length + " tokens ⚙"
+"""  # what the button above the settings says
 MISSING = (
     "The denoiser's weights are not here, so live runs are off; traces of denoising runs open."
 )
@@ -49,15 +52,17 @@ ANSWER_SIZE = 1_000_000  # about this many bytes of calls in one answer
 
 def build(studio: Studio) -> None:
     runs = studio.runs
-    with form_beside_view("ds-d") as (left, right):
-        with left:
-            inputs = _inputs()
-            start, stop = start_stop("ds-d")
+    with form_above_view("ds-d") as places:
+        prompt, settings, start, stop = bar("ds-d", places)
+        with places.more:
+            inputs = {"prompt": prompt} | _inputs(settings)
             upload = gr.UploadButton(
                 "Open one trace, or two…", elem_id="ds-d-open", size="sm", min_width=90,
                 file_count="multiple",
             )  # fmt: skip
-        with right:
+        with places.view:
+            if not DENOISER.is_dir():
+                gr.HTML(f'<p class="dn-missing">{MISSING}</p>', apply_default_css=False)
             shown = view("denoise", "ds-d-scope", routes(studio))
 
     def submit(values: Mapping[Component, Any]) -> Any:
@@ -65,7 +70,8 @@ def build(studio: Studio) -> None:
         named = {name: values[part] for name, part in inputs.items()}
         return value_or_sentence(lambda: {"tickets": runs.submit(*requests(named))})
 
-    gr.on([start.click], submit, set(inputs.values()), shown, **QUIET)
+    pressed: Any = [start.click, prompt.submit]
+    gr.on(pressed, submit, set(inputs.values()), shown, **QUIET)
     connect_upload(upload, shown, lambda files: open_traces(runs, files))
     connect_stop(shown, stop, "ds-d")
 
@@ -73,8 +79,9 @@ def build(studio: Studio) -> None:
 # ── the form ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _inputs() -> dict[str, Component]:
-    inputs: dict[str, Component] = {"prompt": prompt_box("ds-d")}
+def _inputs(settings: gr.Button) -> dict[str, Component]:
+    """All inputs but the prompt; ``settings`` says what they are set to."""
+    inputs: dict[str, Component] = {}
     pace = gr.Radio([FIXED, THRESHOLD], value=FIXED, label="A step unmasks", elem_id="ds-d-pace")
     tokens = gr.Slider(1, 8, 1, step=1, label="Tokens per step (k)", elem_id="ds-d-tokens")
     threshold = gr.Slider(
@@ -92,12 +99,13 @@ def _inputs() -> dict[str, Component]:
         inputs["block"] = gr.Number(0, label="Block (0 = the model's own)", precision=0, minimum=0)
         inputs["temperature"] = gr.Slider(0, 2, 0, step=0.05, label="Temperature (0 = greedy)")
         inputs["seed"] = gr.Number(0, label="Seed", precision=0, minimum=0, maximum=2**31 - 1)
-    if not DENOISER.is_dir():
-        gr.HTML(f'<p class="dn-missing">{MISSING}</p>', apply_default_css=False)
     pace.change(
         lambda chosen: [gr.update(visible=chosen == FIXED), gr.update(visible=chosen == THRESHOLD)],
         pace, [tokens, threshold], **QUIET,
     )  # fmt: skip
+    told: Any = [inputs["graph"], pace, tokens, threshold, inputs["length"]]
+    gr.on([part.change for part in told], None, told, settings, js=SAY, **QUIET)
+    settings.value = f"D {BUDGETS[-1]} · k 1 · 64 tokens ⚙"
     return inputs | {"pace": pace, "tokens": tokens, "threshold": threshold}
 
 

@@ -3,6 +3,7 @@
 import { button, h } from "../dom.js";
 import { answered } from "../feed.js";
 import { Gallery, shelve, shelved } from "../gallery.js";
+import { LETTERS, sign } from "../parts.js";
 
 const MOST = 4;
 const CHOOSE = "Examples that ship, and runs of this browser tab: one click adds them, up to four";
@@ -72,7 +73,7 @@ export class RunChooser {
     this.runs = runs.map((run, at) => ({
       ticket: run.ticket,
       title: run.method + (run.budget ? ` B ${run.budget}` : ""),
-      letter: "ABCD"[at],
+      letter: LETTERS[at],
       prompt: run.prompt,
     }));
     this.list.replaceChildren(...this.runs.map((run) => this._entry(run)));
@@ -88,7 +89,7 @@ export class RunChooser {
     return h(
       "span",
       { title: run.prompt },
-      h("i", { class: "ds-letter" }, run.letter),
+      sign(run.letter),
       run.title,
       button("×", { class: "ds-small", ...about }, () => this._choose(rest())),
     );

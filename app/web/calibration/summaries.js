@@ -1,7 +1,7 @@
 // What the runs come to: findings in sentences, and two tables of numbers.
 
 import { h } from "../dom.js";
-import { sheet } from "../parts.js";
+import { sheet, sign } from "../parts.js";
 import { shortNumber } from "../plot-axes.js";
 import { withInterval } from "../plots.js";
 import { savers } from "../save.js";
@@ -44,7 +44,7 @@ export function findingsOf(runs, found) {
 }
 
 export function named(run) {
-  return h("span", {}, h("i", { class: "ds-letter" }, run.letter), run.title);
+  return h("span", {}, sign(run.letter), run.title);
 }
 
 /** A run's first row of a table that passes a test; {} where there is none. */

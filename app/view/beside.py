@@ -1,0 +1,100 @@
+"""One place of the text as several runs saw it: the target's p beside every drafter's q.
+
+All stand after the same text, so their numbers answer one question. What a record does not hold is
+None: an older trace keeps no beliefs, a block drafter lists a number of tokens per depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from app.view.rounds import LETTERS, drawable
+from app.view.text import visible
+from app.view.values import probability
+from core.rounds.round import Round
+
+OF_TARGET, OF_DRAFTER = 5, 3  # the best tokens that are listed
+MOST = 12  # tokens listed
+
+Place = tuple[Round, int]  # a round, and the row after which the place is
+
+
+def beside_view(places: Sequence[Place | None], token: int) -> dict[str, Any]:
+    """The tokens that matter at a place: ``token``, the target's choice, the best of p and each q.
+
+    places  each run's round and row, None where its prefix differs
+    -> tokens  [{token, label, own, chosen, p, q, rank, drafted}]: the last four per run;
+               ``drafted`` is a node's status letter, "" where the run's tree has no such node
+       listed  whether a run's record says what its drafter proposed here
+    """
+    found = [None if place is None else _Here(*place) for place in places]
+    known = [here for here in found if here is not None]
+    tokens = dict.fromkeys([token])
+    for here in known:
+        tokens |= dict.fromkeys(
+            [*here.chosen, *here.target[:OF_TARGET], *here.drafter[:OF_DRAFTER]]
+        )
+    text = known[0].record.text if known else str
+    chosen = {choice for here in known for choice in here.chosen}
+    lines = [
+        {
+            "token": each,
+            "label": visible(text(each)),
+            "own": each == token,
+            "chosen": each in chosen,
+            "p": [here and here.p(each) for here in found],
+            "q": [here and here.q(each) for here in found],
+            "rank": [here and here.rank(each) for here in found],
+            "drafted": [here.drafted(each) if here else "" for here in found],
+        }
+        for each in tokens
+    ]
+    lines.sort(key=_weight, reverse=True)
+    kept = [line for at, line in enumerate(lines) if at < MOST or line["own"] or line["chosen"]]
+    return {"tokens": kept, "listed": [here is not None and here.listed for here in found]}
+
+
+def _weight(line: dict[str, Any]) -> tuple[float, float]:
+    return max((p or 0.0 for p in line["p"]), default=0.0), max(
+        (q or 0.0 for q in line["q"]), default=0.0
+    )
+
+
+class _Here:
+    """A place of one run."""
+
+    def __init__(self, record: Round, row: int):
+        self.record, self.row = drawable(record), row
+        draft, probs = self.record.draft, self.record.target_probs
+        listed = self.record.candidates_after(row)
+        self.listed = listed is not None
+        self.drafter = [] if listed is None else listed.ids.tolist()
+        self._log_q = [] if listed is None else listed.log_q.tolist()
+        self.target = [] if probs is None else probs.top_ids[row].tolist()
+        self._children = {
+            int(draft.tokens[child]): child
+            for child in (draft.parents == row).nonzero()[0].tolist()
+        }
+        choice = int(self.record.verdict.target_tokens[row])
+        self.chosen = [choice] if choice >= 0 else []
+
+    def p(self, token: int) -> float | None:
+        child, probs = self._children.get(token), self.record.target_probs
+        if child is not None and probs is not None:
+            return probability(float(probs.log_p[child]))
+        log_p = self.record.log_p_after(self.row, token)
+        return None if log_p is None else probability(log_p)
+
+    def q(self, token: int) -> float | None:
+        if token in self.drafter:
+            return probability(self._log_q[self.drafter.index(token)])
+        child = self._children.get(token)
+        return None if child is None else probability(float(self.record.draft.log_q[child]))
+
+    def rank(self, token: int) -> int | None:
+        return self.drafter.index(token) + 1 if token in self.drafter else None
+
+    def drafted(self, token: int) -> str:
+        child = self._children.get(token)
+        return "" if child is None else LETTERS[self.record.status[child]]

@@ -1,0 +1,150 @@
+// The one inspector of a comparison: the target's p beside every run's q after the same text, then
+// all that is known of the node in its own tree. Each pane sees it as its own inspector.
+
+import { h, percent } from "../dom.js";
+import { answered } from "../feed.js";
+import { Inspector } from "../inspector.js";
+import { sign, slot } from "../parts.js";
+import { GHOST, MARK } from "../tree-boxes.js";
+import { standings } from "./links.js";
+
+const SAME = 0.005; // between two runs' p of one token, more than rounding of half precision
+
+export class Beside {
+  constructor(together, source) {
+    Object.assign(this, { together, source });
+    this.pane = null; // whose node is shown
+    this.inspector = new Inspector(() => this.pane?.closeInspector());
+    this.element = this.inspector.element;
+    for (const pane of together.panes) pane.inspector = this._of(pane);
+  }
+
+  /** What a pane takes for its inspector. */
+  _of(pane) {
+    const { inspector, element } = this;
+    const here = () => this.pane === pane && inspector.open;
+    return {
+      element,
+      get open() {
+        return here();
+      },
+      close: () => here() && this._close(),
+      wait: (label) => {
+        this._take(pane);
+        inspector.wait(label);
+      },
+      complain: (sentence) => inspector.complain(sentence),
+      show: (node) => this._show(pane, node),
+    };
+  }
+
+  get open() {
+    return this.inspector.open;
+  }
+
+  _close() {
+    this.inspector.close();
+    this.pane = null;
+  }
+
+  _take(pane) {
+    if (this.pane && this.pane !== pane) this.pane.deselect();
+    this.pane = pane;
+  }
+
+  async _show(pane, node) {
+    this.inspector.show(node);
+    const letter = sign(pane.letter);
+    this.inspector.body.firstChild.prepend(letter, " ");
+    if (node.row === 0 || !this.source.beside) return;
+    const place = h("section", { class: "ds-beside", "aria-label": "p beside every q" });
+    this.inspector.body.insertBefore(place, this.inspector.body.children[2]);
+    const there = standings(this.together, pane, node.row);
+    const answer = await answered(this.source.beside(this._question(there, node)));
+    if (!place.isConnected) return;
+    if (answer.error) return place.append(h("p", { class: "ds-complaint" }, answer.error));
+    place.append(...this._drawn(answer, there));
+  }
+
+  _question(there, node) {
+    const { panes } = this.together;
+    const places = there.map((each, at) =>
+      each.why ? null : { ticket: panes[at].feed.ticket, round: each.at, row: each.row },
+    );
+    return { places, token: node.token };
+  }
+
+  // ── what it says ───────────────────────────────────────────────────────────────────────────
+
+  _drawn({ tokens, listed }, there) {
+    const { panes } = this.together;
+    const head = panes.map((pane) =>
+      h("th", { title: `q of ${pane.title}` }, "q ", sign(pane.letter)),
+    );
+    const rows = tokens.map((line) => this._row(line, there));
+    const table = h(
+      "table",
+      { "aria-label": "Tokens after the same text" },
+      h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { title: "of the target" }, "p"), head)),
+      h("tbody", {}, rows),
+    );
+    const notes = there.map((each, at) => this._note(panes[at], each, listed[at]));
+    return [
+      h("h4", {}, "after the same text"),
+      h("div", { class: "ds-table" }, table),
+      h("ul", { class: "ds-beside-notes" }, notes),
+      ...this._unlike(tokens),
+    ];
+  }
+
+  _row(line, there) {
+    const odds = (value, name) => {
+      const bar = h("i", { class: `fill ${name}` });
+      bar.style.width = `${Math.round(100 * (value || 0))}%`;
+      return [h("span", {}, percent(value)), h("span", { class: "track" }, bar)];
+    };
+    const p = line.p.find((value) => typeof value === "number") ?? null;
+    const cells = line.q.map((value, at) => {
+      if (there[at].why) return h("td", { class: "none", title: there[at].why }, "≠");
+      const mark = MARK[line.drafted[at]] || "";
+      const rank = line.rank[at] ? `#${line.rank[at]}` : "";
+      return h(
+        "td",
+        { title: this._told(line, at) },
+        odds(value, slot(at)),
+        h("small", {}, rank, mark),
+      );
+    });
+    const name = h("th", {}, line.chosen ? "◆ " : "", line.label);
+    return h("tr", { class: line.own ? "own" : "" }, name, h("td", {}, odds(p, "p")), cells);
+  }
+
+  _told(line, at) {
+    const node = line.drafted[at] ? "a node of its tree" : "not in its tree";
+    return `${this.together.panes[at].letter}: ${node}`;
+  }
+
+  /** Which round and depth a run's q is of, or why it has none. */
+  _note(pane, { at, row, why }, listed) {
+    const words = why
+      ? `≠ ${why}: not to be compared`
+      : `round ${at + 1}, depth ${pane.rounds[at].depths[row] + 1}${listed ? "" : ": its drafter listed nothing here"}`;
+    return h("li", {}, sign(pane.letter), `${pane.title}, ${words}`);
+  }
+
+  /** Runs whose target says something else after the same text. */
+  _unlike(tokens) {
+    const apart = tokens.some((line) => {
+      const known = line.p.filter((value) => typeof value === "number");
+      return known.length > 1 && Math.max(...known) - Math.min(...known) > SAME;
+    });
+    const words = "⚠ the targets' own p differ between these runs: the first one's is listed";
+    return apart ? [h("p", { class: "ds-complaint" }, words)] : [];
+  }
+}
+
+/** The row of a run's token at a place: a node, or the target's own token. */
+export function rowAt(side, place) {
+  const token = side[place];
+  return token ? token.row : GHOST;
+}

@@ -1,0 +1,145 @@
+// The card of a comparison: what the runs share and do not, their text, lanes and numbers.
+
+import { PACE, summarise } from "../charts.js";
+import { button, h, percent, plural } from "../dom.js";
+import { sign, slot } from "../parts.js";
+import { savers } from "../save.js";
+import { CAME } from "../strip.js";
+
+const SIGN = { a: "✓ ", b: "◇ ", p: "● " };
+const HEADS = [
+  ["", ""],
+  ["τ", "block efficiency: accepted nodes + 1, mean over rounds"],
+  ["tokens/s", PACE],
+  ["accepted", "accepted nodes by drafted nodes"],
+  ["rounds", "one forward pass of the target each"],
+  ["this token", "how the token at this place came"],
+];
+
+export class Card {
+  /** together: {panes, sides, place, strip, lanes, scrub, source}; onDiffer(): to the next contrast. */
+  constructor(together, onDiffer) {
+    this.together = together;
+    this.differ = button(
+      "≠ next",
+      {
+        class: "ds-differ",
+        title: "Next place where the acceptance differs (d)",
+        "aria-label": "Next place where the acceptance differs",
+      },
+      onDiffer,
+    );
+    this.count = h("span", { class: "ds-soft" });
+    this.notes = h("ul", { class: "ds-cautions", role: "status", hidden: true });
+    this.rows = h("tbody", {});
+    const { strip, lanes, scrub } = together;
+    this.element = h(
+      "section",
+      { class: "ds-card ds-compare", "aria-label": "Runs on one text" },
+      this._header(),
+      this.notes,
+      strip.element,
+      h(
+        "div",
+        { class: "ds-pair" },
+        h("div", { class: "ds-lanes-box" }, lanes.element, scrub),
+        this._table(),
+      ),
+    );
+  }
+
+  _header() {
+    const { panes } = this.together;
+    const line = (look, words) =>
+      h("span", { class: "entry" }, h("i", { class: `ds-line ${look}` }), words);
+    return h(
+      "header",
+      {},
+      h("h2", {}, "Text"),
+      h(
+        "span",
+        { class: "ds-key" },
+        h(
+          "span",
+          { class: "entry" },
+          "below each token: ",
+          panes.map((pane) => sign(pane.letter)),
+        ),
+        line("solid", "accepted"),
+        line("dashed", "bonus"),
+        h("span", { class: "entry" }, h("i", { class: "ds-line tick" }), "a round begins"),
+      ),
+      h("span", { class: "ds-spring" }),
+      this.count,
+      this.differ,
+    );
+  }
+
+  _table() {
+    const heads = HEADS.map(([name, title]) => h("th", { title: title || null }, name));
+    return h(
+      "div",
+      { class: "ds-table" },
+      h("table", {}, h("thead", {}, h("tr", {}, heads)), this.rows),
+      savers("Runs on one text", () => this.records(), this.together.source),
+    );
+  }
+
+  /** The numbers of the table, a line a run. */
+  records() {
+    const { panes, sides, place } = this.together;
+    return panes.map((pane, side) => {
+      const sum = summarise(pane.rounds),
+        token = sides[side][place];
+      return {
+        run: pane.letter,
+        method: pane.title,
+        tau: sum.tau,
+        tokens_per_second: sum.speed,
+        accepted: sum.accepted,
+        drafted: sum.drafted,
+        rounds: sum.rounds,
+        place: place + 1,
+        token: token ? CAME[token.came] : null,
+      };
+    });
+  }
+
+  draw() {
+    const { panes, sides, place, unlike, parts } = this.together;
+    this.differ.disabled = !unlike.some((each) => each > place);
+    this.count.textContent = `acceptance differs at ${plural(unlike.length, "token")}`;
+    this.rows.replaceChildren(...panes.map((pane, at) => this._row(pane, sides[at][place])));
+    this.note(parts);
+  }
+
+  _row(pane, token) {
+    const sum = summarise(pane.rounds);
+    const cells = [
+      sum.rounds ? sum.tau.toFixed(2) : "–",
+      sum.speed === null ? "–" : sum.speed.toFixed(1),
+      sum.drafted ? `${percent(sum.accepted / sum.drafted)} of ${sum.drafted}` : "–",
+      String(sum.rounds),
+      token ? `${SIGN[token.came]}${CAME[token.came]}` : "–",
+    ];
+    const name = h("th", { class: slot(pane.letter) }, sign(pane.letter), pane.title);
+    return h("tr", {}, name, ...cells.map((cell) => h("td", {}, cell)));
+  }
+
+  /** What cannot be compared, plainly. */
+  note(parts) {
+    const found = [...(this.together.cautions || [])];
+    if (parts === 0)
+      found.unshift(
+        "the texts differ from the first token on: no two places belong together, " +
+          "so only the first rounds are shown",
+      );
+    else if (parts !== null)
+      found.unshift(
+        `the texts differ from token ${parts + 1} on: ` +
+          `only the ${plural(parts, "token")} before it are compared`,
+      );
+    this.notes.hidden = !found.length;
+    this.notes.replaceChildren(...found.map((sentence) => h("li", {}, `⚠ ${sentence}`)));
+  }
+}

@@ -1,0 +1,68 @@
+// The same node in other trees: its counterparts are marked, named, and counted.
+
+import { standing, twin } from "../align.js";
+
+/** A run as align.js wants it. */
+function sideOf(together, pane) {
+  const tokens = together.sides[together.panes.indexOf(pane)];
+  return { rounds: pane.rounds, at: pane.at, tokens };
+}
+
+/** The node of `other` that stands for the same text as a row of `pane`, or null. */
+function twinOf(together, pane, row, other) {
+  const { linkable, parts } = together;
+  if (!linkable || parts === 0 || !pane.shown || !other.shown || row === null) return null;
+  return twin(sideOf(together, pane), row, sideOf(together, other));
+}
+
+/** A node is pointed at or selected: its counterparts are marked in the other trees. */
+export function markTwins(together, pane, row) {
+  for (const other of together.panes)
+    if (other !== pane) other.tree.mark(twinOf(together, pane, row, other));
+}
+
+/** The counterparts of a node, in words. */
+export function twinWords(together, pane, row) {
+  return together.panes
+    .filter((other) => other !== pane)
+    .map((other) => {
+      const there = twinOf(together, pane, row, other);
+      return there === null ? `not in ${other.letter}` : `also in ${other.letter}`;
+    })
+    .join(", ");
+}
+
+/** How many of a tree's nodes another one has too. */
+function sharedWords(together, pane) {
+  const told = [];
+  for (const other of together.panes) {
+    if (other === pane || !pane.shown || !other.shown || pane.drafted === 0) continue;
+    let both = 0;
+    for (let row = 1; row <= pane.drafted; row++)
+      if (twinOf(together, pane, row, other) !== null) both += 1;
+    told.push(`${both} in ${other.letter}`);
+  }
+  const linked = told.length && together.linkable && together.parts !== 0;
+  return linked ? `of its nodes ${told.join(", ")}` : "";
+}
+
+export function sayShared(together) {
+  for (const pane of together.panes) pane.shared.textContent = sharedWords(together, pane);
+}
+
+/**
+ * Where every run stands with the text before a row of `pane`, in the order of the panes:
+ * {at, row}, or {why} where no number of it answers the same question.
+ */
+export function standings(together, pane, row) {
+  const mine = sideOf(together, pane);
+  const own = together.panes.indexOf(pane);
+  return together.panes.map((other, at) => {
+    if (!together.linkable && other !== pane) return { why: "another tokenizer" };
+    if (together.prompts[at] !== together.prompts[own])
+      return { why: "another prompt, so its p and q answer another question" };
+    const found = standing(mine, row, sideOf(together, other));
+    if (found) return found;
+    return { why: other.rounds.length ? "its trees do not hold the text before" : "no round yet" };
+  });
+}

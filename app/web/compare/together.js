@@ -1,0 +1,220 @@
+// Two to four runs side by side, stepping by the place in their text: the shared text with a line
+// for every run's rounds, a scrubber over places, and the runs' numbers. Which rounds are shown is a
+// function of (rounds, place): see align.js.
+
+import { beginnings, contrasts, extent, laid, nextOf, partsAt, roundAt } from "../align.js";
+import { h, scrubber } from "../dom.js";
+import { answered } from "../feed.js";
+import { Measures } from "../measures.js";
+import { Beside, rowAt } from "./beside.js";
+import { Card } from "./card.js";
+import { columnsOf } from "./columns.js";
+import { Lanes } from "./lanes.js";
+import { markTwins, sayShared, twinWords } from "./links.js";
+import { BandStrip } from "./text.js";
+
+export class Together {
+  /** changed() is called when another place is shown, or could be. */
+  constructor(panes, changed, source) {
+    Object.assign(this, { panes, changed, source });
+    this.follow = panes.some((pane) => pane.feed.active);
+    this.sides = panes.map(() => []);
+    this.cautions = null;
+    this.linkable = true;
+    this.strip = new BandStrip(panes.length, (place) => this.go(place));
+    this.lanes = new Lanes(panes.length, (place) => this.go(place));
+    this.scrub = scrubber("Token of the text", (to) => this.go(to));
+    this.heading = h("h2", { class: "ds-place" });
+    this.prompts = panes.map(() => 0);
+    this.unlike = [];
+    this.card = new Card(this, () => this.stepContrast(1));
+    this.element = h("div", { class: "ds-guide" }, this.card.element);
+    this.beside = new Beside(this, source);
+    this.aside = this.beside.element;
+    this.measures = new Measures(panes, source);
+    this.below = this.measures.element;
+    for (const pane of panes) pane.tree.onMove = () => this._follow(pane);
+    // The place that was looked at before stays: the round shown begins there.
+    this.place = Math.max(
+      0,
+      laid(panes[0].rounds).findIndex((token) => token.round === panes[0].at),
+    );
+  }
+
+  enter() {
+    for (const pane of this.panes) pane.own.close();
+    this.take();
+    sayShared(this); // the same rounds, but other runs beside them
+  }
+
+  // ── where we are ───────────────────────────────────────────────────────────────────────────
+
+  get titles() {
+    return [this.heading];
+  }
+
+  get words() {
+    return (
+      `token ${this.place + 1} of ${this.reachable}, ` +
+      this.panes.map((pane) => `${pane.letter} ${pane.kind}`).join(", ")
+    );
+  }
+
+  get atStart() {
+    return this.place <= 0;
+  }
+
+  get atEnd() {
+    return nextOf(this.stops, this.place, 1) === null;
+  }
+
+  /** To the next place where any run begins a round. */
+  step(by) {
+    const to = nextOf(this.stops, this.place, by);
+    if (to !== null) this.go(to);
+  }
+
+  stepContrast(by) {
+    const to = nextOf(this.unlike, this.place, by);
+    if (to !== null) this.go(to);
+  }
+
+  home() {
+    this.go(0);
+  }
+
+  end() {
+    this.go(this.reachable - 1);
+  }
+
+  go(place) {
+    this.follow = false;
+    this._show(place);
+  }
+
+  /** To where round number `at` of the first run begins. */
+  reach(at) {
+    this.go(this.sides[0].findIndex((token) => token.round === at));
+  }
+
+  live() {
+    this.follow = true;
+    this._show(this._latest());
+  }
+
+  /** The last place of the run that is being decoded, else of the text. */
+  _latest() {
+    const busy = this.panes.findIndex((pane) => pane.feed.active && pane.rounds.length);
+    return (busy >= 0 ? Math.min(this.sides[busy].length, this.reachable) : this.reachable) - 1;
+  }
+
+  // ── what has come ──────────────────────────────────────────────────────────────────────────
+
+  take() {
+    this.sides = this.panes.map((pane) => laid(pane.rounds));
+    this.parts = partsAt(...this.sides);
+    this.reachable = Math.max(1, extent(...this.sides)); // the first rounds can always be looked at
+    this.stops = beginnings(this.sides, this.reachable);
+    this.unlike = contrasts(this.sides, this.reachable);
+    this.strip.draw(this.sides, this.parts, this.panes);
+    this.lanes.draw(this.sides, this.reachable, this.panes);
+    this._ask();
+    // A run that is being decoded is followed; opened traces stay where they are.
+    const sources = this.panes.map((pane) => pane.feed.run?.source);
+    if (sources.every((source) => source === "file")) this.follow = false;
+    this._show(this.follow && sources.every(Boolean) ? this._latest() : this.place);
+    this.measures.stale();
+  }
+
+  settle() {
+    this.take();
+    this.follow = this.follow && this.panes.some((pane) => pane.feed.active);
+    this._draw();
+  }
+
+  /** Once, when all headers are there. */
+  async _ask() {
+    if (this.cautions || !this.panes.every((pane) => pane.feed.header)) return;
+    this.cautions = [];
+    const answer = await answered(
+      this.source.compare({ tickets: this.panes.map((pane) => pane.feed.ticket) }),
+    );
+    this.cautions = answer.error
+      ? [`it is not known whether these runs can be compared: ${answer.error}`]
+      : answer.cautions;
+    this.linkable = answer.linkable !== false;
+    if (answer.prompts?.length) this.prompts = answer.prompts;
+    sayShared(this);
+    this.card.note(this.parts);
+  }
+
+  _show(place) {
+    this.place = Math.max(0, Math.min(this.reachable - 1, place));
+    const asked = this.beside.pane; // what the inspector shows follows the place
+    let moved = false;
+    this.panes.forEach((pane, side) => {
+      const at = roundAt(this.sides[side], this.place);
+      const other = at < 0 || at !== pane.at || !pane.shown;
+      if (at >= 0 && other) pane.show(at);
+      if (at < 0) pane.blank(this._absence(pane));
+      moved = moved || other;
+    });
+    if (moved) sayShared(this);
+    this._stand();
+    this._draw();
+    if (asked?.shown) this._inspect(asked);
+  }
+
+  /** The token of this place in the inspector, which may have been closed on the way. */
+  _inspect(pane) {
+    if (!pane.inspector.open) pane.inspector.wait("…");
+    pane.select(rowAt(this.sides[this.panes.indexOf(pane)], this.place));
+  }
+
+  /** All trees in the same columns, with this place in sight. */
+  _stand() {
+    const shown = this.panes.map((pane) =>
+      pane.shown ? { rounds: pane.rounds, at: pane.at } : null,
+    );
+    const columns = columnsOf(shown, this.sides, this.place);
+    const tall = Math.max(...this.panes.map((pane) => (pane.shown ? pane.tree.height : 0)));
+    this.panes.forEach((pane, at) => {
+      if (columns[at]) pane.tree.stand({ ...columns[at], tall });
+    });
+  }
+
+  /** A tree was moved or zoomed: the others show the same columns. */
+  _follow(moved) {
+    for (const pane of this.panes) if (pane !== moved && pane.shown) pane.tree.follow(moved.tree);
+  }
+
+  _absence(pane) {
+    if (pane.feed.active)
+      return pane.rounds.length ? "This token is not decoded yet." : "This run waits for its turn.";
+    return pane.rounds.length ? "This run ended before this token." : "This run has no rounds.";
+  }
+
+  _draw() {
+    const token = this.sides.map((side) => side[this.place]).find(Boolean);
+    this.heading.textContent = `Token ${this.place + 1} of ${this.reachable} `;
+    if (token) this.heading.append(h("small", {}, `“${token.text.replace(/\n/g, "⏎")}”`));
+    this.strip.mark(this.place, this.sides);
+    this.lanes.mark(this.place);
+    this.scrub.disabled = this.reachable < 2;
+    this.scrub.max = String(this.reachable - 1);
+    this.scrub.value = String(this.place);
+    this.scrub.setAttribute("aria-valuetext", `token ${this.place + 1} of ${this.reachable}`);
+    this.card.draw();
+    this.changed();
+  }
+
+  // ── the same node elsewhere ────────────────────────────────────────────────────────────────
+
+  point(pane, row) {
+    markTwins(this, pane, row);
+  }
+
+  pointed(pane, row) {
+    return twinWords(this, pane, row);
+  }
+}

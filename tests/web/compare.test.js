@@ -1,0 +1,122 @@
+// The columns that trees share, and where another run stands after the same text.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { laid, standing } from "../../app/web/align.js";
+import { columned, fittedColumns, following } from "../../app/web/camera.js";
+import { columnsOf } from "../../app/web/compare/columns.js";
+
+const made = (parents, tokens, ghost, text) => ({
+  parents,
+  tokens,
+  depths: parents.map((_, row) => {
+    let depth = 0;
+    for (let at = row; at > 0; at = parents[at]) depth += 1;
+    return depth;
+  }),
+  path: [0, ...text.filter(([, came]) => came === "a").map(([, , row]) => row)],
+  text,
+  ghost: { parent: ghost[0], token: ghost[1] },
+});
+
+// The text is 0 1 2 3 4: one run takes it in one round, the other in two.
+const long = made(
+  [-1, 0, 1, 2],
+  [0, 1, 2, 3],
+  [3, 4],
+  [
+    ["P", "p", 0],
+    ["a", "a", 1],
+    ["b", "a", 2],
+    ["c", "a", 3],
+    ["d", "b", -1],
+  ],
+);
+const early = made(
+  [-1, 0, 0],
+  [0, 1, 9],
+  [1, 2],
+  [
+    ["P", "p", 0],
+    ["a", "a", 1],
+    ["b", "b", -1],
+  ],
+);
+const late = made(
+  [-1, 0, 0],
+  [2, 3, 8],
+  [1, 4],
+  [
+    ["c", "a", 1],
+    ["d", "b", -1],
+  ],
+);
+const side = (rounds, at) => ({ rounds, at, tokens: laid(rounds) });
+
+test("another run stands after the same text in its latest round that holds it", () => {
+  const A = side([long], 0);
+  const B = side([early, late], 0);
+  assert.equal(standing(A, 0, B), null); // nothing comes before a root
+  assert.deepEqual(standing(A, 1, B), { at: 0, row: 0 });
+  assert.deepEqual(standing(A, 2, B), { at: 0, row: 1 }); // its stop: the next round begins later
+  assert.deepEqual(standing(A, 3, B), { at: 1, row: 0 });
+  assert.deepEqual(standing(A, -1, B), { at: 1, row: 1 });
+  assert.deepEqual(standing({ ...B, at: 1 }, 2, A), { at: 0, row: 2 });
+  assert.deepEqual(standing(A, 2, A), { at: 0, row: 1 });
+});
+
+test("a text that only one tree tried stands nowhere else", () => {
+  const tried = made(
+    [-1, 0, 1],
+    [0, 7, 5],
+    [0, 1],
+    [
+      ["P", "p", 0],
+      ["a", "b", -1],
+    ],
+  );
+  assert.equal(standing(side([tried], 0), 2, side([early, late], 0)), null);
+});
+
+test("columns are places of the text, the same in every tree", () => {
+  const runs = [[long], [early, late]];
+  const [a, b] = columnsOf(
+    [
+      { rounds: runs[0], at: 0 },
+      { rounds: runs[1], at: 1 },
+    ],
+    runs.map(laid),
+    3,
+  );
+  assert.deepEqual([a.lead, b.lead], [0, 2]); // the second round's root is the third token
+  assert.deepEqual([a.here, b.here], [3, 3]);
+  assert.deepEqual(a.labels, b.labels);
+  assert.deepEqual(a.labels, ["1 P", "2 a", "3 b", "4 c", "5 d"]);
+  assert.equal(a.wide, 5);
+  assert.deepEqual(columnsOf([null, { rounds: runs[1], at: 1 }], runs.map(laid), 3)[0], null);
+});
+
+test("trees in the same columns stand at the same place of the window", () => {
+  const size = [600, 400];
+  const share = { wide: 8, all: 9, here: 6, tall: 500 };
+  const at = (column, lead, view) => view.x + (column - lead) * 168 * view.kx;
+  const views = [0, 2].map((lead) => columned(size, { lead, ...share }, 168, 0.95, 100, 300, 20));
+  const edges = views.map((view, i) => at(6, 2 * i, view));
+  assert.equal(edges[0].toFixed(6), edges[1].toFixed(6));
+  assert.ok(edges[0] >= 0 && edges[0] + 168 * views[0].kx <= 600);
+  const whole = [0, 2].map((lead) => fittedColumns(size, { lead, ...share }, 168, 300));
+  assert.equal(at(6, 0, whole[0]).toFixed(6), at(6, 2, whole[1]).toFixed(6));
+  assert.equal(whole[0].k, whole[1].k);
+});
+
+test("a tree that follows another keeps its middle line", () => {
+  const view = following(
+    { k: 1, kx: 1, x: 0, y: 50 },
+    { k: 2, kx: 2, x: -30, y: 9 },
+    [600, 400],
+    168,
+  );
+  assert.deepEqual([view.k, view.kx, view.x], [2, 2, -30 + 336]);
+  assert.equal((200 - view.y) / view.k, 150); // the same line as before: (200 − 50) ÷ 1
+});
