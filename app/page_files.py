@@ -17,7 +17,8 @@ WEB = Path(__file__).resolve().parent / "web"
 STYLES = ("studio.css", "compare/compare.css", "plots.css", "save.css")
 LEARN_STYLES = tuple(f"learn/{name}.css" for name in ("view", "companions", "tables", "sizes"))
 TAB_STYLES = (
-    "lab.css", "results/view.css", *LEARN_STYLES, *(f"denoise/{name}.css" for name in ("view", "grid", "graph")),
+    "lab.css", "results/view.css", *LEARN_STYLES,
+    *(f"denoise/{name}.css" for name in ("view", "grid", "graph")),
 )  # fmt: skip
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "(\.\.?/[a-z/-]+\.js)";\n', re.MULTILINE)

@@ -29,5 +29,8 @@ def _about(name: str) -> dict[str, str]:
     method = built_in(name)
     if method is None:
         return {"title": name, "knows": ""}
+    drafter, _, builder = name.partition("+")
+    own = built_in(drafter)
+    title = f"{own.title}, {builder}" if builder and own is not None else method.title
     info = method.drafter_info
-    return {"title": method.title, "knows": info.states if info is not None else ""}
+    return {"title": title, "knows": info.states if info is not None else ""}

@@ -99,7 +99,7 @@ export class Results {
     this.place.append(
       card(
         "All methods",
-        [h("h2", {}, "All methods, the same prompts"), picks],
+        [h("h2", {}, "All methods, the same prompts"), ...picks],
         h("p", { class: "ds-soft ds-tell" }, aboutOf(answer)),
         h("div", { class: "ds-wide" }, this.table),
       ),
@@ -151,7 +151,7 @@ function line(row, most) {
     h("td", {}, row.speed ? `${row.speed.toFixed(2)}×` : "–"),
     h("td", {}, row.judged ? `${row.same} of ${row.judged}` : "–"),
   ];
-  const knows = row.knows ? `q knows: ${row.knows}` : "no drafter";
+  const knows = row.knows ? `q depends on the ${row.knows}` : "no drafter";
   return h("tr", {}, h("th", {}, row.title, h("small", {}, size, " ", knows)), cells);
 }
 

@@ -1,0 +1,88 @@
+// What the marks and keys of Run and Compare mean: the legend below the trees, and the help.
+
+import { button, h } from "../dom.js";
+
+const HELP = [
+  ["← →", "round before, round after; in a comparison, where a round begins"],
+  ["Home End", "first round, last round"],
+  ["↑ ↓", "node above, node below, at the same depth"],
+  ["Shift ← →", "parent, child (the accepted one first)"],
+  ["Enter", "open the inspector for the node"],
+  ["Space", "play, pause"],
+  ["f", "fit the whole tree"],
+  ["u", "open what is folded below the node, or everything; again folds"],
+  ["a", "back to the accepted path"],
+  ["+ −", "zoom in, zoom out; also Ctrl and the wheel, or a pinch; drag to move"],
+  ["/", "search a token; Enter goes to the next one"],
+  ["d", "in a comparison, the next place where acceptance differs; D: before"],
+  ["o", "in a comparison, the next tree"],
+  ["t", "nodes as a table, or as a tree"],
+  ["e", "examples that ship, and runs of this tab"],
+  ["s", "save: pictures, tables, the run"],
+  ["?", "this help"],
+  ["Esc", "close the inspector or the search"],
+];
+
+/** A dialog over the page that a press outside of it closes. */
+export function dialog(label, extra, ...parts) {
+  const made = h("dialog", { class: `ds-help ${extra}`.trim(), "aria-label": label }, parts);
+  made.append(button("Close", { class: "ds-button" }, () => made.close()));
+  made.addEventListener("click", (event) => event.target === made && made.close());
+  return made;
+}
+
+export function helpDialog() {
+  const keys = (words) => words.split(" ").map((key) => h("kbd", {}, key)),
+    rows = HELP.map(([key, what]) => h("div", {}, h("dt", {}, keys(key)), h("dd", {}, what)));
+  return dialog(
+    "Keys",
+    "",
+    h("h3", {}, "Text"),
+    h("p", { class: "ds-key" }, textKey()),
+    h("h3", {}, "Keys"),
+    h("dl", {}, rows),
+  );
+}
+
+/** What the lines below a token of the text mean. */
+function textKey() {
+  const entries = [
+    ["accepted", "drafted, accepted"],
+    ["bonus", "bonus"],
+    ["prefill", "from prefill"],
+  ];
+  return entries.map(([name, words]) =>
+    h("span", { class: "entry" }, h("i", { class: `ds-token ${name}` }, "abc"), words),
+  );
+}
+
+/** The legend below the trees. */
+export class Legend {
+  constructor() {
+    const box = (name, sign, words) =>
+      h("span", { class: "entry" }, h("i", { class: `box ${name}` }, sign), words);
+    const bar = (name, words) => h("span", { class: "entry" }, h("i", { class: name }), words);
+    this.cues = h("span", { class: "ds-cue-key", hidden: true });
+    this.element = h(
+      "footer",
+      { class: "ds-legend" },
+      box("accepted", "✓", "accepted"),
+      box("rejected", "×", "rejected"),
+      box("unreached", "·", "unreached: unobserved, not rejected"),
+      box("ghost", "◇", "target's token, not drafted"),
+      bar("mini q", "q drafter"),
+      bar("mini p", "p target"),
+      this.cues,
+    );
+  }
+
+  /** What the marks in the boxes of these rounds mean, if their drafters have any. */
+  explain(rounds) {
+    const words = Object.assign({}, ...rounds.map((round) => round.sign_help || {}));
+    const entries = Object.keys(words)
+      .sort()
+      .map((mark) => h("span", { class: "entry" }, h("b", {}, mark), words[mark]));
+    this.cues.replaceChildren(...entries);
+    this.cues.hidden = !entries.length;
+  }
+}

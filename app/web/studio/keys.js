@@ -1,0 +1,46 @@
+// The keys of Run and Compare, and whether a key is somebody's typing.
+
+/** What each key does: acts by the key's name, for a Studio. */
+export function actsOf(studio, shift) {
+  const { active, guide, panes } = studio,
+    { tree } = active,
+    node = (by) => tree.round && studio.select(tree.neighbour(by)),
+    trees = (act) => () => studio.trees(act);
+  return {
+    ArrowLeft: () => (shift ? node("parent") : studio.step(-1)),
+    ArrowRight: () => (shift ? node("child") : studio.step(1)),
+    ArrowUp: () => node("up"),
+    ArrowDown: () => node("down"),
+    Home: () => guide.home(),
+    End: () => guide.end(),
+    Enter: () => tree.round && active.inspect(active.row ?? tree.neighbour("here")),
+    " ": () => studio.player.toggle(),
+    f: trees((each) => each.fit()),
+    u: () => studio.unfold(),
+    a: trees((each) => each.frame(false)),
+    "+": trees((each) => each.zoomBy(1.3)),
+    "=": trees((each) => each.zoomBy(1.3)),
+    "-": trees((each) => each.zoomBy(1 / 1.3)),
+    d: () => studio.comparing && guide.stepContrast(1),
+    D: () => studio.comparing && guide.stepContrast(-1),
+    o: () => studio.other(),
+    t: () => studio.toggleTable(),
+    e: () => studio.shelf?.open(),
+    s: () => active.menu.button.disabled || active.menu.open(),
+    "/": () => studio.search.box.focus(),
+    "?": () => studio.help.showModal(),
+    Escape: () => {
+      for (const pane of panes) pane.closeInspector();
+    },
+  };
+}
+
+/** Whether an element takes the key itself. */
+export function takesKey({ target, key, ctrlKey, metaKey, altKey }) {
+  if (ctrlKey || metaKey || altKey) return true;
+  const tag = target.tagName;
+  if (tag === "INPUT" && target.type === "range")
+    return key.startsWith("Arrow") || key === "Home" || key === "End";
+  if (tag === "BUTTON") return key === " " || key === "Enter";
+  return ["INPUT", "TEXTAREA", "SELECT"].includes(tag);
+}

@@ -1,0 +1,58 @@
+// Finding a token in the trees on view.
+
+import { h, plural } from "../dom.js";
+
+export class Search {
+  /** hear: {panes(), found(pane, row), leave()}. */
+  constructor(hear) {
+    this.hear = hear;
+    this.hits = [];
+    this.hit = -1;
+    this.found = h("span", { class: "ds-found", "aria-live": "polite" });
+    this.box = h("input", {
+      type: "text",
+      class: "ds-search",
+      placeholder: "Find a token  /",
+      "aria-label": "Find a token in this tree",
+      autocomplete: "off",
+      spellcheck: "false",
+      maxlength: 80,
+    });
+    this.box.addEventListener("input", () => this.look());
+    this.box.addEventListener("keydown", (event) => this._key(event));
+  }
+
+  /** Mark what is looked for in the trees as they are now. */
+  look() {
+    const wanted = this.box.value.trim();
+    this.hits = this.hear
+      .panes()
+      .flatMap((pane) => pane.tree.search(wanted).map((row) => ({ pane, row })));
+    this.hit = -1;
+    const count = plural(this.hits.length, "match").replace("matchs", "matches");
+    this.found.textContent = wanted ? count : "";
+  }
+
+  /** Other trees are on view. */
+  refresh() {
+    if (this.box.value) this.look();
+  }
+
+  _key(event) {
+    if (event.key === "Enter" && this.hits.length) this._next(event.shiftKey ? -1 : 1);
+    if (event.key === "Escape") {
+      this.box.value = "";
+      this.look();
+      this.hear.leave();
+    }
+    if (event.key === "Enter" || event.key === "Escape") event.preventDefault();
+    event.stopPropagation();
+  }
+
+  _next(by) {
+    this.hit = (this.hit + by + this.hits.length) % this.hits.length;
+    const { pane, row } = this.hits[this.hit];
+    this.hear.found(pane, row);
+    this.found.textContent = `${this.hit + 1} of ${this.hits.length}`;
+  }
+}

@@ -1,0 +1,67 @@
+// What there is to open: at once on the empty view, and later as a dialog over the page. The tickets
+// on view survive a reload of this tab, and nothing else does.
+
+import { h } from "../dom.js";
+import { Gallery } from "../gallery.js";
+import { dialog } from "./help.js";
+
+const EMPTY = {
+  one: [
+    "Every drafted tree, as the target sees it",
+    "Write a prompt and press Start, or open a run that was recorded. Each round appears here: " +
+      "what the drafter proposed, what the target took, and why the rest ended.",
+  ],
+  several: [
+    "Two to four runs on one text",
+    "Choose methods and press Start, or put examples and traces side by side. The trees step " +
+      "together by the place in the text.",
+  ],
+};
+
+/** What an empty view says, with its gallery. */
+export function emptyView(source, many, chosen) {
+  const [title, words] = EMPTY[many ? "several" : "one"],
+    gallery = source.examples ? new Gallery(source, chosen, many) : null;
+  gallery?.draw();
+  const parts = [h("p", { class: "ds-empty-title" }, title), h("p", {}, words)];
+  return h("div", { class: "ds-empty" }, parts, gallery ? gallery.element : "");
+}
+
+/** The shelf of examples and earlier runs, over the page. */
+export class Shelf {
+  constructor(source, many, chosen) {
+    this.gallery = new Gallery(source, chosen, many);
+    this.element = dialog("Examples and runs", "ds-shelves", this.gallery.element);
+  }
+
+  get isOpen() {
+    return this.element.open;
+  }
+
+  async open() {
+    await this.gallery.draw();
+    if (!this.isOpen) this.element.showModal();
+  }
+
+  close() {
+    this.element.close();
+  }
+}
+
+const KEY = (view) => `draftscope-tickets-${view}`;
+
+export function keepTickets(view, tickets) {
+  try {
+    sessionStorage.setItem(KEY(view), tickets.join(" "));
+  } catch {
+    // storage may be forbidden; then a reload starts afresh
+  }
+}
+
+export function keptTickets(view) {
+  try {
+    return (sessionStorage.getItem(KEY(view)) || "").split(" ").filter(Boolean);
+  } catch {
+    return [];
+  }
+}

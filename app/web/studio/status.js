@@ -1,0 +1,136 @@
+// The line above the view: the model, the runs' states, what is on view, and what can be done with it.
+
+import { button, h, plural } from "../dom.js";
+import { goTo } from "../goto.js";
+
+const RUN_WORDS = { done: "done", stopped: "stopped", failed: "failed" };
+const FILE_WORDS = {
+  running: "reading the trace",
+  done: "trace",
+  stopped: "trace, interrupted",
+  failed: "failed",
+};
+
+export class StatusLine {
+  /** does: {examples, again, save}; `alone`: the view holds one run only. */
+  constructor(source, alone, does) {
+    const live = !!source.examples;
+    this.source = source;
+    this.modelChip = h(
+      "span",
+      { class: "ds-chip", role: "status", "data-state": "loading" },
+      "model: waking up",
+    );
+    this.modelBar = h("span", { class: "ds-progress", hidden: true }, h("i", {}));
+    this.about = h("span", { class: "ds-about" });
+    this.chips = h("span", { class: "ds-chips" });
+    this.banner = h("p", { class: "ds-banner", role: "alert", hidden: true });
+    const ticket = () => does.ticket();
+    this.examples = action("Examples", "Examples, files and runs of this tab (e)", does.examples);
+    this.again = action("Run again…", "Fill the form with this run's settings", does.again);
+    this.compare = action("Compare…", "Put this run into a comparison", () =>
+      goTo({ view: "compare", ticket: ticket() }),
+    );
+    const whatIf = "What every method and budget would have drafted on this prompt";
+    this.whatIf = action("What if…", whatIf, () => goTo({ view: "whatif", ticket: ticket() }));
+    this.save = action("Save trace", "Download this run as .jsonl.gz", does.save);
+    this.examples.hidden = this.again.hidden = !live;
+    this.compare.hidden = this.whatIf.hidden = !live || !alone;
+    this.element = this._line();
+    this.allow(false);
+    this.examples.disabled = false;
+  }
+
+  _line() {
+    const parts = [
+      this.modelChip,
+      this.modelBar,
+      this.chips,
+      this.about,
+      h("span", { class: "ds-spring" }),
+    ];
+    const actions = [this.examples, this.again, this.compare, this.whatIf, this.save];
+    const line = h("div", { class: "ds-status" }, parts, actions);
+    return h("div", { class: "ds-top-line" }, line, this.banner);
+  }
+
+  /** Whether there is a run to do things with, and whether one alone can be saved here. */
+  allow(some, several) {
+    for (const each of [this.save, this.compare, this.whatIf, this.again]) each.disabled = !some;
+    this.save.hidden = several || !this.source.save;
+  }
+
+  model(model) {
+    const words = model.state === "ready" ? "model ready" : `model: ${model.message}`;
+    setChip(this.modelChip, model.state, words);
+    const known = model.state === "loading" && typeof model.fraction === "number";
+    this.modelBar.hidden = !known;
+    if (known) this.modelBar.firstChild.style.width = `${Math.round(100 * model.fraction)}%`;
+  }
+
+  silent() {
+    setChip(this.modelChip, "failed", "the server does not answer");
+  }
+
+  /** The runs on view, in words. */
+  describe(panes) {
+    const { header } = panes[0].feed,
+      several = panes.length > 1;
+    this.about.replaceChildren(
+      ...(header ? [h("q", { title: header.prompt }, header.prompt)] : []),
+      h("span", {}, several ? "" : aboutRun(header)),
+    );
+    for (const pane of panes) {
+      pane.name.textContent = pane.feed.header ? pane.title : "";
+      pane.name.title = aboutRun(pane.feed.header);
+    }
+  }
+
+  /** A run's state beside the model's; `several`: with its letter. */
+  run(pane, several) {
+    const { run } = pane.feed;
+    setChip(pane.chip, run.state, (several ? `${pane.letter}: ` : "") + stateOf(run));
+  }
+
+  complain(sentence) {
+    this.banner.hidden = !sentence;
+    this.banner.textContent = sentence;
+  }
+
+  get complaint() {
+    return this.banner.hidden ? "" : this.banner.textContent;
+  }
+}
+
+function action(words, title, act) {
+  return button(words, { class: "ds-button", title }, act);
+}
+
+function stateOf(run) {
+  const file = run.source === "file";
+  if (run.state === "waiting")
+    return run.ahead ? `waiting: ${plural(run.ahead, "run")} ahead` : "waiting for the model";
+  return file ? FILE_WORDS[run.state] : RUN_WORDS[run.state] || run.reading || "running";
+}
+
+/** A chip's state and words; without words it goes. */
+export function setChip(chip, state, words) {
+  chip.hidden = !words;
+  if (chip.getAttribute("data-state") !== state) chip.setAttribute("data-state", state);
+  if (chip.textContent !== words) chip.textContent = words;
+}
+
+/** A run's method, model and settings on one line. */
+function aboutRun(header) {
+  if (!header) return "";
+  const pick = new Map(header.settings),
+    parts = [header.method, header.model];
+  for (const [name, sign] of [
+    ["budget", "B "],
+    ["temperature", "T "],
+    ["seed", "seed "],
+  ])
+    if (pick.has(name)) parts.push(sign + pick.get(name));
+  parts.push(plural(header.prompt_tokens, "prompt token"));
+  return parts.filter(Boolean).join(" · ");
+}

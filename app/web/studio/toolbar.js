@@ -1,0 +1,117 @@
+// The tools below the view: stepping, what is shown, zoom, folding, table.
+
+import { button, h } from "../dom.js";
+
+const PARTS = [
+  ["tree", "Tree", "The draft tree"],
+  ["stages", "Stages", "Stage times of every round"],
+  ["stats", "Stats", "TVD, coverage and acceptance per depth"],
+];
+
+export class Toolbar {
+  /** does: {step(by), play, live, fold, table, help, trees(act), show(part)}; `search`: a Search,
+   *  `link`: its button. */
+  constructor(does, search, link) {
+    this.titles = h("div", { class: "ds-titles" });
+    this.drawings = h("span", { class: "ds-drawings" });
+    this.element = h(
+      "header",
+      { class: "ds-toolbar" },
+      this._transport(does),
+      this.titles,
+      h("span", { class: "ds-spring" }),
+      this._tools(does, search, link),
+      this._switch(does),
+    );
+  }
+
+  _transport(does) {
+    const step = (sign, label, keys, by) =>
+      button(sign, { "aria-label": label, title: `${label} (${keys})` }, () => does.step(by));
+    this.previous = step("‹", "Round before", "←", -1);
+    this.next = step("›", "Round after", "→", 1);
+    this.play = button("▶", { "aria-label": "Play", title: "Play (space)" }, does.play);
+    const live = { class: "ds-live", "aria-pressed": "true", title: "Follow the run" };
+    this.live = button("Live", live, does.live);
+    const label = { class: "ds-transport", role: "group", "aria-label": "Step through rounds" };
+    return h("div", label, this.previous, this.play, this.next, this.live);
+  }
+
+  _tools(does, search, link) {
+    const tool = (sign, label, act) => button(sign, { "aria-label": label, title: label }, act),
+      toggle = (words, title, act) =>
+        button(words, { class: "ds-button", "aria-pressed": "false", title }, act),
+      trees = (act) => () => does.trees(act);
+    this.fold = toggle("All nodes", "Draw every node, or fold again (u)", does.fold);
+    this.table = toggle("Table", "Nodes as a table (t)", does.table);
+    return h(
+      "span",
+      { class: "ds-tools" },
+      search.found,
+      search.box,
+      tool(
+        "−",
+        "Zoom out (−)",
+        trees((tree) => tree.zoomBy(1 / 1.3)),
+      ),
+      tool(
+        "+",
+        "Zoom in (+)",
+        trees((tree) => tree.zoomBy(1.3)),
+      ),
+      tool(
+        "⤢",
+        "Fit the whole tree (f)",
+        trees((tree) => tree.fit()),
+      ),
+      this.fold,
+      this.table,
+      this.drawings,
+      link,
+      tool("?", "Keys and marks (?)", does.help),
+    );
+  }
+
+  /** What the stage shows: the tree, the stage times of all rounds, or what the run measures. */
+  _switch(does) {
+    this.parts = new Map(
+      PARTS.map(([name, label, title]) => [
+        name,
+        button(label, { title, "aria-pressed": "false" }, () => does.show(name)),
+      ]),
+    );
+    const about = { class: "ds-switch", role: "group", "aria-label": "Show" };
+    return h("span", about, ...this.parts.values());
+  }
+
+  /** Which part is shown. */
+  showing(name) {
+    for (const [each, made] of this.parts) made.setAttribute("aria-pressed", String(each === name));
+  }
+
+  /** Where the guide is, how many rounds there are, and whether a run goes on. */
+  at(guide, count, busy) {
+    this.previous.disabled = guide.atStart;
+    this.next.disabled = guide.atEnd;
+    this.play.disabled = count < 2;
+    this.live.hidden = !busy;
+    this.live.setAttribute("aria-pressed", String(guide.follow));
+  }
+
+  playing(on) {
+    this.play.textContent = on ? "❚❚" : "▶";
+    this.play.setAttribute("aria-label", on ? "Pause" : "Play");
+  }
+
+  folding(panes) {
+    const { folded } = panes[0].tree;
+    this.fold.hidden = !panes.some((pane) => pane.tree.foldable);
+    this.fold.textContent = folded ? "All nodes" : "Fold";
+    this.fold.setAttribute("aria-pressed", String(!folded));
+  }
+
+  tabular(on) {
+    this.table.textContent = on ? "Tree" : "Table";
+    this.table.setAttribute("aria-pressed", String(on));
+  }
+}

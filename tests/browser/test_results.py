@@ -1,0 +1,53 @@
+"""The tab Results in a real browser: the shipped table, its choices and its order."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+pytest.importorskip("gradio")
+pytest.importorskip("playwright")
+
+from playwright.sync_api import expect
+
+from app.studio.tabs.results import SHIPPED, table
+from core.methods.names import METHODS
+from tests.browser.steps import Open, tab
+
+pytestmark = pytest.mark.browser
+
+
+def test_the_table_is_sorted_and_filtered(visit: Open):
+    page = visit()
+    tab(page, "results")
+    rows = page.locator(".ds-results tbody tr")
+    shipped = json.loads(SHIPPED.read_text())["rows"]
+    expect(rows.first).to_be_visible()
+    first = [float(each) for each in page.locator(".ds-tau > span:first-child").all_inner_texts()]
+    assert first == sorted(first, reverse=True)
+    best = max(r["tau"] for r in shipped if (r["temperature"], r["source"]) == (0, "all"))
+    assert first[0] == pytest.approx(best, abs=0.006)
+    place = page.locator("#ds-results")
+    place.get_by_label("temperature").select_option(label="T = 1")
+    place.get_by_label("budget").select_option(label="budget 16")
+    place.get_by_role("button", name="speed").click()
+    expect(page.locator("th[aria-sort=descending]")).to_have_text("speed")
+    some = [r for r in shipped if (r["temperature"], r["source"]) == (1, "all")]
+    own = {r["method"]: r for r in some if r["budget"] not in (16, 64)}
+    expected = sorted(
+        (r["speed"] for r in some if r["budget"] == 16 or r["method"] in own), reverse=True
+    )
+    said = [float(each.rstrip("×")) for each in page.locator(
+        ".ds-results tbody td:nth-child(7)").all_inner_texts()]  # fmt: skip
+    assert said[0] == pytest.approx(expected[0], abs=0.006) and said == sorted(said, reverse=True)
+    expect(page).to_have_url(re.compile("view=results"))
+
+
+def test_what_ships_is_lossless_and_of_methods_that_exist():
+    rows = table()["rows"]
+    assert {row["method"].partition("+")[0] for row in rows} <= set(METHODS)
+    assert all(row["same"] == row["judged"] == row["texts"] for row in rows)
+    assert all(row["low"] <= row["tau"] <= row["high"] for row in rows)
+    assert {row["temperature"] for row in rows} == {0, 1}
