@@ -9,6 +9,7 @@ import { h } from "./dom.js";
 import { answered } from "./feed.js";
 import { formAbove } from "./form.js";
 import { onGoTo } from "./goto.js";
+import { openTab } from "./gradio.js";
 import { Learn } from "./learn/view.js";
 import { recall } from "./memory.js";
 import { News } from "./news.js";
@@ -93,14 +94,4 @@ function mountStudio(page, setting) {
     else if (value.tickets) studio.open(...value.tickets);
     else if (value.added) value.added.forEach((ticket) => studio.beside(ticket));
   });
-}
-
-/** A tab by its name. Those that a narrow window has no room for are entries of a menu, which are known by their words only. */
-function openTab(view) {
-  const all = (where) => [...document.querySelectorAll(`#ds-views ${where}`)],
-    plain = (words) => words.toLowerCase().replace(/[^a-z]/g, "");
-  const tab =
-    all("[role=tab][data-tab-id]").find((each) => each.getAttribute("data-tab-id") === view) ||
-    all(".overflow-menu button").find((each) => plain(each.textContent) === view);
-  if (tab) tab.click();
 }

@@ -1,6 +1,7 @@
 // Parts that the tabs share: a table, a choice, a menu, a tile, a card.
 
 import { button, h } from "./dom.js";
+import { chooseFiles } from "./gradio.js";
 
 export const LETTERS = "ABCD"; // of the runs on view; the same as analysis.palette
 
@@ -85,11 +86,7 @@ export function card(label, head, ...body) {
   );
 }
 
-/** A button that presses Gradio's own upload button, which is not displayed: it knows how to send. */
+/** A button for files, which one of Gradio's upload buttons sends. */
 export function opener(words, id, attributes) {
-  return button(words, attributes, () => {
-    const found = document.getElementById(id),
-      own = found?.matches("button") ? found : found?.querySelector("button");
-    own?.click();
-  });
+  return button(words, attributes, () => chooseFiles(id));
 }
