@@ -21,10 +21,11 @@ import torch
 
 from analysis.distribution import SEEDS, check_distribution
 from analysis.probe import observe
-from core.decoding.decode import Observation, Scene, new_tokens
+from core.decoding.decode import Observation, Scene
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
 from core.methods.names import PLAIN
+from core.rounds.round import new_tokens
 from core.stats import GoodnessOfFit
 from core.verification.sampling import gumbel_noise
 

@@ -32,13 +32,13 @@ from analysis.roofline import (
     plain_passes,
 )
 from analysis.variants import Variant, variants_of
-from core.decoding.decode import new_tokens
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
 from core.methods.method import Value
 from core.methods.names import PLAIN
 from core.models.fast_layers import can_pack
 from core.models.language import load_language
+from core.rounds.round import new_tokens
 from core.traces.schema import summary
 
 GENERATE = "generate"

@@ -27,7 +27,7 @@ from analysis.calibration import MARGINAL, write_tables
 from analysis.collect import Report, Source
 from analysis.frames import COVERAGE
 from analysis.probe import coverage, tvd
-from core.decoding.decode import Decoder, decode, new_tokens
+from core.decoding.decode import Decoder, decode
 from core.decoding.request import Settings
 from core.drafting.session import Drafter
 from core.errors import UserError
@@ -36,7 +36,7 @@ from core.json_input import read_json
 from core.methods.names import PLAIN
 from core.models.target import Target
 from core.rounds.draft import Array, Draft
-from core.rounds.round import GREEDY
+from core.rounds.round import GREEDY, new_tokens
 
 TRUNCATED = 256  # tokens of p that make the marginal, as in the paper
 

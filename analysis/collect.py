@@ -7,11 +7,13 @@ Finished work is kept in a folder beside the file, so an interrupted collection 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -280,7 +282,8 @@ def _gather(
     place: _Place, limits: Limits, work: _Work, plan: Plan, report: Callable[[float], None]
 ) -> dict[str, Array]:
     """All that one drafter proposes, by the names in the file. Parts are saved as they are done."""
-    parts = {first: f"{place.name}.{first}" for first in range(0, place.starts, AT_ONCE)}
+    file = re.sub(r"[^\w+-]", "_", place.name) + f"-{sha256(place.name.encode()).hexdigest()[:8]}"
+    parts = {first: f"{file}.{first}" for first in range(0, place.starts, AT_ONCE)}
     done = next((first for first, part in parts.items() if not work.has(part)), place.starts)
     sessions = place.sessions(done, plan.width)
     for first in range(done, place.starts, AT_ONCE):

@@ -203,8 +203,14 @@ class Collection:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The listed methods whose drafter is here."""
-        return tuple(name for name, m in listed().items() if m.drafter in self.header.drafters)
+        """The listed methods whose drafter is here, each with every checkpoint of it."""
+        kinds = [name.partition("@") for name in self.header.drafters]
+        return tuple(
+            f"{name}{at}{weights}"
+            for name, method in listed().items()
+            for kind, at, weights in kinds
+            if method.drafter == kind
+        )
 
     def limits(self, method: str) -> Limits:
         """What the file holds of the method's drafter. Raises UserError when that is nothing."""
@@ -287,11 +293,14 @@ class Collection:
 
 
 def drafter_key(method: str) -> str:
-    """The name a method's drafter has in a file: as listed, or its own file's name."""
-    drafter = find(method).drafter
-    if drafter is None:
+    """The name a method's drafter has in a file: as listed, with "@checkpoint" if the method names
+    one, or its own file's name."""
+    found = find(method)
+    if found.drafter is None:
         raise UserError("plain decoding drafts nothing: there is nothing to collect or simulate")
-    return drafter if isinstance(drafter, str) else Path(method).stem
+    if not isinstance(found.drafter, str):
+        return Path(method).stem
+    return f"{found.drafter}@{found.weights}" if found.weights else found.drafter
 
 
 def check_listable(method: str) -> None:

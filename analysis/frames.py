@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
@@ -39,6 +40,14 @@ def documented(make: Callable[P, pd.DataFrame]) -> Callable[P, pd.DataFrame]:
         return frame
 
     return made
+
+
+def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """A table's lines for JSON; what is not known is None."""
+    return [
+        {str(k): None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()}
+        for row in frame.to_dict("records")
+    ]
 
 
 def _declared(

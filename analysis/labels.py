@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from itertools import takewhile
 from typing import Any
 
 from core.methods.method import file_name
@@ -23,6 +24,7 @@ def method_labels(headers: Mapping[str, Header]) -> dict[str, str]:
     Labels that only shortening would make the same are numbered.
     """
     settings = {name: _setting(header) for name, header in headers.items()}
+    _shorten_checkpoints(list(settings.values()))
     shared: dict[str, set[tuple[str, str]]] = {}  # by method: what all of its runs have
     for setting in settings.values():
         items, method = set(setting.items()), setting["method"]
@@ -36,6 +38,24 @@ def method_labels(headers: Mapping[str, Header]) -> dict[str, str]:
         labels[name] = " ".join(" ".join(words).split())
     short = _shortened(dict.fromkeys(labels.values()))
     return {name: short[label] for name, label in labels.items()}
+
+
+def _shorten_checkpoints(settings: Sequence[dict[str, str]]) -> None:
+    """Leave out the hash of weights whose checkpoint's name says it, and the folders that all the
+    checkpoints of a method lie in."""
+    weights: dict[str, set[str]] = {}
+    folders: dict[str, set[str]] = {}
+    for each in settings:
+        weights.setdefault(each["drafter"], set()).add(each["weights"])
+        folders.setdefault(each["method"], set()).add(each["drafter"])
+    for each in settings:
+        if len(weights[each["drafter"]]) == 1:
+            del each["weights"]
+        names = folders[each["method"]]
+        if len(names) > 1:
+            parts = zip(*(name.split("/")[:-1] for name in names), strict=False)
+            shared = sum(1 for _ in takewhile(lambda at: len(set(at)) == 1, parts))
+            each["drafter"] = "/".join(each["drafter"].split("/")[shared:])
 
 
 def _shortened(labels: Iterable[str]) -> dict[str, str]:
@@ -65,7 +85,8 @@ def _setting(header: Header) -> dict[str, str]:
     rule = sampling(header)
     found |= {"T": f"{rule.temperature:g}", "target": str(header.model.get("name", ""))}
     found |= {"top-k": str(rule.top_k), "top-p": str(rule.top_p)}
-    return found | {"drafter": str(header.drafter.get("sha256", ""))}
+    checkpoint, digest = (str(header.drafter.get(name, "")) for name in ("checkpoint", "sha256"))
+    return found | {"drafter": checkpoint or digest, "weights": digest}
 
 
 def sampling(header: Header) -> Sampling:

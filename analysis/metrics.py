@@ -6,13 +6,24 @@ from collections.abc import Callable, Mapping
 
 import pandas as pd
 
-from analysis import acceptance, causes, comparison, engines, oracle, places, reliability
+from analysis import (
+    acceptance,
+    causes,
+    checkpoints,
+    comparison,
+    engines,
+    oracle,
+    places,
+    reliability,
+)
 from analysis.tables import Tables
 
 REPORT: Mapping[str, Callable[[Tables], pd.DataFrame]] = {
     "runs": lambda t: t.runs,
     "tau": acceptance.tau,
     "paired": comparison.compare,
+    "checkpoints-by-depth": checkpoints.by_depth,
+    "checkpoints-stretches": checkpoints.stretches,
     "per-depth": acceptance.per_depth,
     "per-depth-by-run": lambda t: acceptance.per_depth(t, by="run"),
     "engine-metrics": engines.engine_metrics,

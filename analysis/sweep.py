@@ -24,6 +24,7 @@ from analysis.tables import STAGES
 from analysis.variants import Variant, variants_of
 from core.methods.method import Value, file_name
 from core.methods.names import PLAIN
+from core.methods.registry import split
 from core.stats import bootstrap
 from core.traces.schema import Header, Trace
 
@@ -58,8 +59,9 @@ class Job:
         """A file name: method and budget, and hashes of what no file name can hold."""
         one, method = self.variant, str(self.variant.method)
         stem = file_name(method) if method.endswith(".py") else method
-        own = f"-{_hash([method, one.options])[:6]}" if one.options or stem != method else ""
         words = re.sub(r"[^A-Za-z0-9+_-]", "_", stem)[:40]
+        exact = words == method and not one.options
+        own = "" if exact else f"-{_hash([method, one.options])[:6]}"
         return f"{words}{own}-B{one.budget}-p{self.prompt_hash}-s{self.seed}"
 
     @property
@@ -210,7 +212,8 @@ def row_of(job: Job, ends: Trace) -> Row | None:
     """The line of a finished run, or None for a trace that is not this run's or not whole."""
     header, footer = ends.header, ends.footer
     found = (header.method, header.prompt_text, header.seed)
-    if footer is None or found != (job.variant.method, job.prompt.text, job.seed):
+    method = split(str(job.variant.method))[0]
+    if footer is None or found != (method, job.prompt.text, job.seed):
         return None
     try:
         return {

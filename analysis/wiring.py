@@ -20,7 +20,7 @@ from torch import Tensor
 
 from analysis.mistakes import MISTAKES, Passage, Subject, Trial, final_norm
 from analysis.probe import tvd
-from core.decoding.decode import Decoder, decode, new_tokens
+from core.decoding.decode import Decoder, decode
 from core.decoding.request import Settings
 from core.drafting.session import BatchDrafter, Drafter, DraftSession
 from core.errors import UserError
@@ -28,7 +28,7 @@ from core.methods.names import PLAIN
 from core.models.language import Language
 from core.models.target import Target
 from core.rounds.draft import Array, Draft
-from core.rounds.round import GREEDY
+from core.rounds.round import GREEDY, new_tokens
 from core.stats import resample
 
 AT_ONCE = 16  # places that share a pass of a drafter

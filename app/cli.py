@@ -123,6 +123,11 @@ GROUPS: dict[str, dict[str, Command]] = {
             "diagnose ddtree --model qwen3-8b --drafter my-drafter",
             "diagnose ddtree --prompts questions.jsonl --json > wiring.json",
         ),
+        "compare-drafters": command(
+            "checkpoints of one drafter, before and after a training, paired by text",
+            "compare-drafters runs/c ddtree runs/before runs/after --prompts questions.jsonl",
+            "compare-drafters runs/c ddtree default runs/mine/dflash/checkpoint --json",
+        ),
         "cost": command(
             "measure what a round costs here, and name the budget that pays",
             "cost sky.safetensors ddtree",

@@ -74,7 +74,7 @@ def decode(job: Decoding, prompt: str, watch: Watch = lambda *_: None) -> Result
 
     Raises UserError when the prompt does not fit or the log cannot be written.
     """
-    from core.decoding.decode import new_tokens
+    from core.rounds.round import new_tokens
 
     request = replace(job.request, prompt=prompt)
     probe = TimedProbe() if job.trace is not None and job.probe else None

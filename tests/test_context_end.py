@@ -4,11 +4,12 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-from core.decoding.decode import Decoder, decode, new_tokens
+from core.decoding.decode import Decoder, decode
 from core.decoding.request import Settings
 from core.errors import UserError
 from core.models.cache import ATTENTION
 from core.models.target import Target, no_graph_reason
+from core.rounds.round import new_tokens
 from tests import toys
 
 PROMPT = [token % toys.VOCABULARY for token in range(3, 23)]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from core.decoding.decode import decode, new_tokens
+from core.decoding.decode import decode
 from core.decoding.request import Settings
 from core.models.cuda_graphs import (
     BUCKETS,
@@ -19,7 +19,7 @@ from core.models.cuda_graphs import (
     bucket,
 )
 from core.models.target import Target, no_graph_reason
-from core.rounds.round import Verdict
+from core.rounds.round import Verdict, new_tokens
 from tests import toys
 
 FAMILIES = toys.FAMILIES

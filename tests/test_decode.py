@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from analysis.probe import observe
-from core.decoding.decode import Decoder, Stopwatch, decode, new_tokens
+from core.decoding.decode import Decoder, Stopwatch, decode
 from core.decoding.request import Settings
 from core.drafting.builders import (
     AsFarAsItPays,
@@ -23,7 +23,7 @@ from core.errors import UserError
 from core.methods.medusa.tree import published
 from core.models.target import Target
 from core.rounds.draft import MAX_BUDGET
-from core.rounds.round import NO_DRAFT, Sampling
+from core.rounds.round import NO_DRAFT, Sampling, new_tokens
 from core.traces.reader import read_trace
 from core.traces.schema import Header, Trace
 from core.traces.writer import write_trace

@@ -9,14 +9,13 @@ import pytest
 import torch
 
 from analysis.wiring import Plan, probe
-from core.decoding.decode import new_tokens
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.methods.loading import shipped
 from core.methods.registry import find
 from core.models import embedded
-from core.rounds.round import Sampling
+from core.rounds.round import Sampling, new_tokens
 from core.verification.sampling import TargetSampler
 from tests import needs
 

@@ -12,7 +12,6 @@ from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast
 
 from core import files
-from core.decoding.decode import new_tokens
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
 from core.errors import UserError
@@ -28,6 +27,7 @@ from core.models import language as models
 from core.models.cache import StaticKV
 from core.models.hub import Source
 from core.models.language import Language, load_language, pick_device
+from core.rounds.round import new_tokens
 from tests import toys
 
 

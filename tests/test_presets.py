@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from core.decoding.decode import new_tokens
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
 from core.errors import UserError
@@ -22,6 +21,7 @@ from core.models import hub, presets
 from core.models.hub import Source
 from core.models.language import load_language
 from core.ngram import NgramStore, build_store, write_trie
+from core.rounds.round import new_tokens
 from tests import toys
 from tests.test_models import one_sentence
 

@@ -14,13 +14,13 @@ from safetensors.numpy import load_file
 
 from analysis import calibrate, collect
 from analysis.probe import observe
-from core.decoding.decode import decode, new_tokens
+from core.decoding.decode import decode
 from core.decoding.request import Settings
 from core.diffusion.denoise import denoise
 from core.diffusion.nfe import denoised_tokens
 from core.diffusion.request import DenoiseSettings
 from core.models.target import Target
-from core.rounds.round import Verdict
+from core.rounds.round import Verdict, new_tokens
 from core.train.collect import Collector
 from tests import toys
 from tests.pretend_gpu import HERE, counts, gpu

@@ -73,7 +73,7 @@ def test_tables_and_page_are_written(call, folder, tmp_path):
     code, _, err = call(
         "report", folder, "--out", out, "--format", "csv", "parquet", "json", "--html"
     )
-    assert code == 0 and "33 tables" in err
+    assert code == 0 and "35 tables" in err
     names = sorted(folder.glob("*.gz"))
     tables = Tables.of({p.name: read_trace(p) for p in names})
     for name, expected in metrics.report(tables).items():

@@ -22,7 +22,7 @@ from safetensors.numpy import load_file, save_file
 from analysis.collect import Plan, Source, collect
 from analysis.collection import Collection
 from analysis.whatif import Simulation, simulate
-from core.decoding.decode import Decoder, decode, new_tokens
+from core.decoding.decode import Decoder, decode
 from core.decoding.request import Settings
 from core.drafting.builders import Chain, best_first
 from core.drafting.session import FactorisedSession
@@ -31,6 +31,7 @@ from core.methods.method import BY_DEPTH, BY_PREVIOUS
 from core.methods.registry import find, listed
 from core.ngram import build_store
 from core.rounds.draft import Candidates
+from core.rounds.round import new_tokens
 from tests import toys
 
 NEW = 48

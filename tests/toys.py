@@ -30,7 +30,7 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
-from core.decoding.decode import Decoder, decode, new_tokens
+from core.decoding.decode import Decoder, decode
 from core.decoding.request import Settings
 from core.drafting.builders import Chain, best_first
 from core.drafting.session import (
@@ -70,7 +70,7 @@ from core.models.cache import ATTENTION
 from core.models.target import Target
 from core.ngram import NgramStore
 from core.rounds.draft import Candidates, Draft
-from core.rounds.round import Round, Sampling, Times, Verdict
+from core.rounds.round import Round, Sampling, Times, Verdict, new_tokens
 from core.verification.sampling import gumbel_noise
 from tests.ngram_reference import count_grams, store_of
 

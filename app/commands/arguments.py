@@ -13,7 +13,10 @@ from core.methods.registry import find, listed
 from core.models.embedded import NAME as EMBEDDED
 
 Group = argparse._ArgumentGroup | argparse.ArgumentParser
-METHOD_HELP = f"{', '.join(METHODS)}, DRAFTER+BUILDER, or your own FILE.py"
+METHOD_HELP = (
+    f"{', '.join(METHODS)}, DRAFTER+BUILDER, either with its drafter's @CHECKPOINT, or your own "
+    "FILE.py"
+)
 
 
 # ── types ────────────────────────────────────────────────────────────────────────────────────────
@@ -36,7 +39,8 @@ def decimal(text: str) -> float:
 
 
 def method(text: str) -> str:
-    """argparse type: a method's name, listed or "drafter+builder", or a method file's path."""
+    """argparse type: a method's name, listed or "drafter+builder", perhaps with "@checkpoint", or a
+    method file's path."""
     find(text)
     return text
 

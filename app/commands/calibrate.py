@@ -39,6 +39,7 @@ def main(args: argparse.Namespace) -> int:
     from analysis.prompts import PROMPTS
 
     prompts = prompts_of(args, PROMPTS)
+    common.check_weights(args.methods)
     engine = common.load_engine(args)
     from analysis.calibrate import Plan, calibrate
     from analysis.calibration import curves

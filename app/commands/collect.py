@@ -59,6 +59,7 @@ def main(args: argparse.Namespace) -> int:
         raise _finished(args.file, other)
     plan = Plan(args.max_new_tokens, args.width, sampling, not args.no_marginals)
     plan.check()
+    common.check_weights(args.methods)
     engine = common.load_engine(args)
     source = source_of(engine, args.methods, values)
     if older and older.header.name != source.facts.name:

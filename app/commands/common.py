@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from app.terminal import ProgressBar, quiet_libraries
 from core.decoding.request import RunRequest
 from core.errors import UserError
+from core.methods.registry import split
 from core.models import presets
 from core.models.embedded import NAME as EMBEDDED
 from core.models.hub import Source
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 def request_of(args: argparse.Namespace, method: str, budget: int | None = None) -> RunRequest:
     """The request that the options describe, without its prompt."""
     if budget is None:
-        budget = presets.find(args.model).budgets.get(method)
+        budget = presets.find(args.model).budgets.get(split(method)[0])
     return RunRequest(
         prompt="",
         method=method,
@@ -50,6 +51,12 @@ def check_drafter(name: str | None) -> str | None:
     if name is not None and not _here_or_on_hub(Source.checked(name)):
         raise UserError(f"there is no drafter folder {name}")
     return name
+
+
+def check_weights(methods: Sequence[str]) -> None:
+    """Raises UserError for a method with a checkpoint that is neither a folder nor a hub id."""
+    for method in methods:
+        check_drafter(split(method)[1] or None)
 
 
 def find_preset(name: str) -> presets.Preset:
@@ -78,6 +85,7 @@ def load_engine(args: argparse.Namespace, methods: Sequence[str] = ()) -> Engine
     The drafters of ``methods`` are compared with the target before anything heavy is loaded.
     """
     drafter = check_drafter(args.drafter)
+    check_weights(methods)
     with ProgressBar("preparing " + args.model) as progress:
         progress.at(None, "loading libraries")
         quiet_libraries()

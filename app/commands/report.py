@@ -157,6 +157,7 @@ def sections(tables: Tables) -> Iterator[tuple[str, Body]]:
     yield from _if_any("What stands out", _findings(tables))
     yield from _if_any("The same by other names", _engines(tables))
     yield from _if_any("Methods on the same texts", _compared(tables))
+    yield from checkpoint_sections(tables)
     yield from _depths(tables)
     yield from _if_any("Tokens per round, accepted + 1: share of rounds", _lengths(tables))
     yield from _if_any("Why branches ended", _causes(tables))
@@ -216,6 +217,11 @@ PAIRED: tuple[Column, ...] = (
     ("τ", _number("tau")), ("its τ", _number("other_tau")), ("difference", _signed("difference")),
     ("95 %", _interval(sign=True)), ("better on", lambda row: share(row["better"], 0)),
 )  # fmt: skip
+CHECKPOINTS: tuple[Column, ...] = (
+    ("measure", _text("measure")), ("depth", _count("depth")), ("texts", _count("texts")),
+    ("value", _number("value", 3)), ("against", _number("other_value", 3)),
+    ("difference", _signed("difference", 3)), ("95 %", _interval(sign=True)),
+)  # fmt: skip
 DEPTHS: tuple[Column, ...] = (
     ("depth", _count("depth")), ("observed", _count("observed")), ("tested", _count("tested")),
     ("accepted", _count("accepted")), ("acceptance", _number("acceptance")),
@@ -262,12 +268,47 @@ def _compared(tables: Tables) -> Body:
     from analysis.comparison import compare, incomparable
 
     found: Any = compare(tables)
-    body: Body = [_table(found, PAIRED)] if len(found) else []
+    body: Body = [paired_table(found)] if len(found) else []
     if (found["texts"] == 1).any():
         body.append("One text gives a difference but no interval: run both on more prompts.")
     for one, other in incomparable(tables):
         body.append(f"{one} and {other} cannot be compared: {_why_not(tables, one, other)}.")
     return body
+
+
+def paired_table(found: Any) -> Any:
+    """What ``analysis.comparison.compare`` found."""
+    return _table(found, PAIRED)
+
+
+def checkpoint_sections(
+    tables: Tables, chosen: Sequence[tuple[str, str]] | None = None
+) -> Iterator[tuple[str, Body]]:
+    """Two checkpoints of one drafter, paired by text; all pairs of them where none are chosen."""
+    from analysis.checkpoints import by_depth, pairs, stretches
+
+    for one, other in pairs(tables) if chosen is None else chosen:
+        some: Any = by_depth(tables, [(one, other)])
+        if some.empty:
+            continue
+        title = one_line(f"{one} against {other}", 120)
+        parts = some.groupby("measure", sort=False)
+        tops = [part.head(MAX_DEPTHS) for _, part in parts]
+        body: Body = [part for each in tops for part in ("", _table(each, CHECKPOINTS))]
+        yield f"By depth, paired by text: {title}", body[1:]
+        found = stretches(tables, [(one, other)])
+        yield from _if_any(
+            f"Where one lives and the other dies: {title}",
+            [_lives(row) for row in found.to_dict("records")],
+        )
+
+
+def _lives(row: Row) -> str:
+    return (
+        f"{row['method']} takes the {row['tokens']} tokens from {row['position']} in one round "
+        f"({row['run']}, round {row['round']}); {row['other']} needs {row['other_rounds']} "
+        f"({row['other_run']}, from round {row['other_round']})."
+    )
 
 
 def _why_not(tables: Tables, one: str, other: str) -> str:

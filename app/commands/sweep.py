@@ -10,7 +10,7 @@ import argparse
 import os
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from app.terminal import ProgressBar, console, one_line, say, table
 from app.trace_log import delayed_interrupt
 from core.errors import UserError
 from core.files import sha256
-from core.methods.registry import runnable
+from core.methods.registry import runnable, split
 
 if TYPE_CHECKING:
     from analysis.prompts import Prompt
@@ -81,6 +81,11 @@ def finished(args: argparse.Namespace) -> Folder:
 
 
 def main(args: argparse.Namespace) -> int:
+    return carry_out(args, _conclude)
+
+
+def carry_out(args: argparse.Namespace, conclude: Callable[[Folder], int]) -> int:
+    """Run all that remains, then ``conclude``, whose exit code it returns."""
     from analysis.sweep_folder import open_folder
 
     _check_place(args)
@@ -95,7 +100,7 @@ def main(args: argparse.Namespace) -> int:
             raise
         finally:
             folder.write_table()
-        return _conclude(folder)
+        return conclude(folder)
 
 
 def _check_place(args: argparse.Namespace) -> None:
@@ -105,6 +110,7 @@ def _check_place(args: argparse.Namespace) -> None:
     if args.workers is not None and args.workers < 1:
         raise UserError(f"the workers must be at least 1, not {args.workers}")
     common.check_drafter(args.drafter)
+    common.check_weights([*args.methods, *args.named])
     if args.ray is not None:
         from app.ray_workers import check
 
@@ -169,9 +175,9 @@ def _files(variants: Sequence[Variant], args: argparse.Namespace) -> Iterator[tu
     presets = args.model.partition("#")[0]
     if presets.endswith(".toml"):
         files[presets] = Path(presets).expanduser()
-    if args.drafter is not None and (folder := Path(args.drafter).expanduser()).is_dir():
-        weights = sorted({*folder.glob("*.safetensors"), *folder.glob("*.json")})
-        files |= {f"drafter: {file.name}": file for file in weights}
+    files |= {f"drafter: {name}": file for name, file in _weights(args.drafter)}
+    for method in dict.fromkeys(str(variant.method) for variant in variants):
+        files |= {f"{method}: {name}": file for name, file in _weights(split(method)[1])}
     for name, file in files.items():
         if not file.is_file():
             continue
@@ -179,6 +185,13 @@ def _files(variants: Sequence[Variant], args: argparse.Namespace) -> Iterator[tu
             yield name, sha256(file)
         except OSError as error:
             raise UserError(f"{file} cannot be read: {error.strerror or error}") from None
+
+
+def _weights(drafter: str | None) -> Iterator[tuple[str, Path]]:
+    """The files of a drafter's folder that decide runs; nothing for what is no folder."""
+    if drafter and (folder := Path(drafter).expanduser()).is_dir():
+        for file in sorted({*folder.glob("*.safetensors"), *folder.glob("*.json")}):
+            yield file.name, file
 
 
 # ── the runs ─────────────────────────────────────────────────────────────────────────────────────

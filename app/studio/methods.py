@@ -13,7 +13,7 @@ from typing import Any
 from core.errors import UserError
 from core.methods.method import Method, Option
 from core.methods.names import BUILDERS, METHODS
-from core.methods.registry import find
+from core.methods.registry import find, split
 from core.models.presets import Value
 
 BUDGETS = (1, 4, 16, 64, 256, 1024)
@@ -59,7 +59,7 @@ class Methods:
 
     def budget(self, method: str, usual: int) -> int:
         """The offered budget nearest to the preset's for this method, else the usual one."""
-        wanted = self.budgets.get(method, usual)
+        wanted = self.budgets.get(split(method)[0], usual)
         return min(BUDGETS, key=lambda offered: abs(offered - wanted))
 
     def takes_builders(self, method: object) -> bool:
@@ -75,7 +75,8 @@ class Methods:
             return str(method)
         if builder not in BUILDERS or not self.takes_builders(method):
             raise UserError(f"{chosen.title} keeps its own builder")
-        return f"{chosen.drafter}+{builder}"
+        at = f"@{chosen.weights}" if chosen.weights else ""
+        return f"{chosen.drafter}+{builder}{at}"
 
     def choice(self, name: str) -> tuple[str, str] | None:
         """The method and builder that are chosen for a name; None for what is not offered."""

@@ -179,13 +179,6 @@ def _commit(
     drafter.extend(draft.tokens[list(verdict.path)].tolist(), features[path])
 
 
-def new_tokens(rounds: Sequence[Round]) -> list[int]:
-    """The new text's token ids: what prefill gave, then what every round committed."""
-    if not rounds:
-        return []
-    return [int(rounds[0].draft.tokens[0]), *(t for r in rounds for t in r.committed)]
-
-
 class Stopwatch:
     """Stage times of one round; laps of one stage add up.
 

@@ -19,7 +19,7 @@ from core.files import sha256
 from core.methods import loading
 from core.methods.fetch import ngram_store
 from core.methods.method import DrafterInfo, Method, lazy, made_options
-from core.methods.registry import check_preset, find
+from core.methods.registry import check_preset, find, split
 from core.models import embedded, presets
 from core.models.hub import Source
 from core.models.language import Language, load_language, target_config
@@ -74,8 +74,8 @@ class Engine:
         check_preset(self.preset)
         self.template = {**self.preset.template, **(template or {})}
         self._drafter = Source.of(drafter) if drafter is not None else None
-        self._folders: dict[str, Path] = {}  # of drafters by kind, once fetched
-        self._digests: dict[str, str] = {}  # of their weights
+        self._folders: dict[DrafterInfo, Path] = {}  # of drafters, once fetched
+        self._digests: dict[DrafterInfo, str] = {}  # of their weights
         self._lock = threading.Lock()
         self._language: Language | None = None
         self._drafters: Recent[Drafter] = Recent(LOADED)  # by drafter and options
@@ -112,10 +112,12 @@ class Engine:
                     loading.check(info.name, source, self.model, config)
 
     def checkpoint(self, drafter: DrafterInfo) -> Source | None:
-        """Where a drafter's weights come from: as asked, as the preset says, or as it ships."""
+        """Where a drafter's weights come from: as its method's name or the caller asks, as the
+        preset says, or as it ships."""
         if drafter.checkpoint is None:
             return None
-        named = self._drafter or self.preset.drafters.get(drafter.name)
+        asked = Source.of(drafter.weights) if drafter.weights else self._drafter
+        named = asked or self.preset.drafters.get(drafter.name)
         folder = loading.shipped(drafter.name, self.model) if named is None else None
         return Source(str(folder)) if folder is not None else named
 
@@ -179,7 +181,7 @@ class Engine:
         prompt = language.encode_chat(request.prompt)
         rounds = decode(self.target(method), method, prompt, settings, observe, report)
         header = Header(
-            method=request.method,
+            method=split(request.method)[0],
             settings=asdict(settings) | ({"options": options} if options else {}),
             model=model_identity(language),
             drafter=self.identity(request.method, method),
@@ -191,8 +193,8 @@ class Engine:
         return Run(header, rounds, language)
 
     def identity(self, name: str, method: Decoder) -> dict[str, Any]:
-        """What a header says of a method's drafter: kind, depths, feature layers and a hash of its
-        weights; nothing for plain decoding."""
+        """What a header says of a method's drafter: kind, depths, feature layers, a hash of its
+        weights and the checkpoint by the name that was asked for; nothing for plain decoding."""
         drafter, info = method.drafter, find(name).drafter_info
         if drafter is None or info is None:
             return {}
@@ -206,17 +208,19 @@ class Engine:
         folder = self._folder(info)
         if folder is None:
             return found
-        if info.name not in self._digests:
-            self._digests[info.name] = loading.digest(info.name, folder)
-        return found | {"sha256": self._digests[info.name]}
+        if info not in self._digests:
+            self._digests[info] = loading.digest(info.name, folder)
+        found |= {"sha256": self._digests[info]}
+        asked = info.weights or (str(self._drafter) if self._drafter else "")
+        return found | ({"checkpoint": asked} if asked else {})
 
     def _folder(self, drafter: DrafterInfo) -> Path | None:
         """The folder of a drafter's weights, fetched if it is not here."""
         source = self.checkpoint(drafter)
-        if source is not None and drafter.name not in self._folders:
+        if source is not None and drafter not in self._folders:
             presets.check_template(source, self.template)
-            self._folders[drafter.name] = source.full_folder()
-        return self._folders.get(drafter.name)
+            self._folders[drafter] = source.full_folder()
+        return self._folders.get(drafter)
 
 
 class Recent(Generic[T]):

@@ -253,6 +253,7 @@ class DrafterInfo:
                 trained here
     recorded    lazy reference: (lists by depth, tables, options) → ``RecordedSession``, for a
                 drafter whose states are BY_PREVIOUS (see ``analysis.collection``)
+    weights     whose checkpoint, by folder or hub id, where a method's name says so
     """
 
     name: str
@@ -264,6 +265,7 @@ class DrafterInfo:
     training: str = ""
     recorded: str = ""
     explain: Explanation = Explanation()
+    weights: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,6 +301,7 @@ class Method:
     builder  its name in the registry, a ``BuilderInfo``, or a builder itself
     rule     lazy reference to a verification rule; "": the builder's, or the target's own token
     options  defaults that differ from those of the parts
+    weights  the drafter's checkpoint, by folder or hub id; "": as the engine says
     """
 
     title: str
@@ -309,10 +312,13 @@ class Method:
     rule: str = ""
     options: Options = field(default_factory=dict)
     paper: str = ""
+    weights: str = ""
 
     @cached_property
     def drafter_info(self) -> DrafterInfo | None:
-        return find_drafter(self.drafter) if isinstance(self.drafter, str) else self.drafter
+        if isinstance(self.drafter, str):
+            return find_drafter(self.drafter, self.weights)
+        return self.drafter
 
     @cached_property
     def builder_info(self) -> BuilderInfo | None:
@@ -369,11 +375,18 @@ class Method:
 
 
 @cache
-def find_drafter(name: str) -> DrafterInfo:
-    """Raises UserError for a name that is not listed."""
+def find_drafter(name: str, weights: str = "") -> DrafterInfo:
+    """The drafter of this name, with a checkpoint of its own if ``weights`` names one. The same
+    object each time: an engine finds again what it has loaded for it.
+
+    Raises UserError for a name that is not listed, or weights for a drafter that has none.
+    """
     if name not in DRAFTERS:
         raise UserError(f"unknown drafter {name!r}: choose of {', '.join(DRAFTERS)}")
-    return lazy(DRAFTERS[name])
+    found: DrafterInfo = lazy(DRAFTERS[name])
+    if weights and found.checkpoint is None:
+        raise UserError(f"the drafter {name} has no weights: it takes no checkpoint {weights!r}")
+    return dataclasses.replace(found, weights=weights) if weights else found
 
 
 @cache

@@ -1,13 +1,15 @@
 """The list of methods, drafters and builders, and how a name becomes a method. Light: never torch.
 
 A method is given by one of three kinds of names: a listed one ("treeflash"), any drafter with any
-builder ("dflash+opt-tree"), or the path of a Python file whose ``METHOD`` is a ``Method``.
-``core.methods.names`` lists the names.
+builder ("dflash+opt-tree"), or the path of a Python file whose ``METHOD`` is a ``Method``. The
+first two may name their drafter's checkpoint ("treeflash@runs/mine"), so that one command can run
+several of a kind. ``core.methods.names`` lists the names.
 """
 
 from __future__ import annotations
 
 import runpy
+from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -27,12 +29,14 @@ from core.models.presets import Preset
 
 
 def find(name: str) -> Method:
-    """The method of a name: listed, "drafter+builder", or a file's own.
+    """The method of a name: listed, "drafter+builder", either with "@checkpoint", or a file's own.
 
     Raises UserError for a name that is no method, or a file that defines none.
     """
     if (found := built_in(name)) is not None:
         return found
+    if (parts := split(name))[1]:
+        return _with_weights(*parts)
     if name.endswith(".py"):
         path = Path(name).expanduser()
         if not path.is_file():
@@ -51,6 +55,12 @@ def built_in(name: str) -> Method | None:
     if plus and drafter in DRAFTERS and builder in BUILDERS:
         return _pair(drafter, builder)
     return _listed(name) if name in METHODS else None
+
+
+def split(name: str) -> tuple[str, str]:
+    """A method's name without its checkpoint, and the checkpoint; "" where it names none."""
+    base, _, weights = name.partition("@")
+    return (base, weights) if weights and built_in(base) is not None else (name, "")
 
 
 def listed() -> dict[str, Method]:
@@ -93,6 +103,17 @@ def _pair(drafter: str, builder: str) -> Method:
     """One object per pair, so that an engine finds again what it has loaded for it."""
     about = f"{find_drafter(drafter).about}; {find_builder(builder).about}"
     return Method(f"{drafter}+{builder}", drafter, builder, 64, about)
+
+
+@cache
+def _with_weights(name: str, weights: str) -> Method:
+    """Raises UserError for a method whose drafter has no weights, or none at all."""
+    found = built_in(name)
+    assert found is not None  # split says so
+    if found.drafter is None:
+        raise UserError(f"{name} has no drafter: it takes no checkpoint {weights!r}")
+    find_drafter(str(found.drafter), weights)  # it must have weights at all
+    return replace(found, title=f"{found.title} @ {weights}", weights=weights)
 
 
 @lru_cache(maxsize=32)

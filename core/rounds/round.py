@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -249,3 +249,10 @@ class Round:
 
     def with_texts(self, texts: Mapping[int, str]) -> Round:
         return replace(self, texts=texts)
+
+
+def new_tokens(rounds: Sequence[Round]) -> list[int]:
+    """The new text's token ids: what prefill gave, then what every round committed."""
+    if not rounds:
+        return []
+    return [int(rounds[0].draft.tokens[0]), *(t for r in rounds for t in r.committed)]

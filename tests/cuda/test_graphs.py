@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from core.decoding.decode import decode, new_tokens
+from core.decoding.decode import decode
 from core.decoding.request import Settings
 from core.models.target import Target
-from core.rounds.round import Verdict
+from core.rounds.round import Verdict, new_tokens
 from tests import toys
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")

@@ -34,7 +34,7 @@ from core.errors import UserError
 from core.json_input import read_json
 from core.methods.method import Method, Option, Range
 from core.methods.names import BUILDERS, DEFAULT, METHODS
-from core.methods.registry import built_in, find
+from core.methods.registry import built_in, find, split
 from core.models.presets import Value
 from core.rounds.round import Round
 from core.traces.reader import read_trace
@@ -241,10 +241,14 @@ def _header(simulation: Simulation) -> Header:
 
 def _methods(file: Collection) -> list[str]:
     """What the file can answer: its listed methods, then their drafters with other builders."""
-    drafters = dict.fromkeys(find(name).drafter for name in file.methods)
+    drafters = dict.fromkeys((find(n).drafter, split(n)[1]) for n in file.methods)
     return [
         *file.methods,
-        *(f"{drafter}+{builder}" for drafter in drafters for builder in BUILDERS),
+        *(
+            f"{drafter}+{builder}{'@' if weights else ''}{weights}"
+            for drafter, weights in drafters
+            for builder in BUILDERS
+        ),
     ]
 
 
