@@ -119,7 +119,7 @@ def decode(
             builder.took(draft.nodes, record.times.total)
         if observe is not None:
             seen = observe(Scene(draft, verdict, scores.logits, session, rule, position))
-            record = _with_observation(record, seen)
+            record = with_observation(record, seen)
         del scores, session  # or the logits would live on beside those of the next forward
         yield record
         left -= len(committed)
@@ -262,6 +262,6 @@ def _text_of_one_token(root: int, position: int) -> Round:
     return Round(0, position, Draft.root_only(root), Verdict((0,), np.array([-1])), committed=())
 
 
-def _with_observation(record: Round, seen: Observation) -> Round:
+def with_observation(record: Round, seen: Observation) -> Round:
     verdict = replace(record.verdict, target_tokens=seen.target_tokens)
     return replace(record, verdict=verdict, target_probs=seen.target_probs, probe=seen.probe)

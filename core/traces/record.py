@@ -63,6 +63,7 @@ class Recorder:
         lists: tuple[Array, Array] | None = None,
         times: Times = NOT_TIMED,
         committed: Sequence[int] | None = None,
+        more: Callable[[Round], Round] = lambda record: record,
     ) -> Round:
         """Write one round and return it.
 
@@ -73,6 +74,7 @@ class Recorder:
         log_q      [N], natural logarithms; the root's is not read. None: not known
         lists      the drafter's best tokens by depth and their log q, [L, K] each, best first
         committed  the tokens that stand in the text; None: the accepted ones and the bonus
+        more       adds to the round what else is known of it, such as p and TVD
 
         Raises UserError, one sentence, for what is no round of this text.
         """
@@ -92,6 +94,7 @@ class Recorder:
             committed=tuple(map(int, committed)),
             times=times,
         )
+        record = more(record)
         if self._text is not None:
             record = record.with_texts({token: self._text(token) for token in record.mentioned})
         self._writer.write(record)

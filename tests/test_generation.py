@@ -1,0 +1,176 @@
+"""Recording transformers' generation: compared with its own counts and with plain forwards."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from transformers import MuseGlimmerAssistantConfig, MuseGlimmerAssistantModel
+from transformers.generation import candidate_generator as theirs
+
+from analysis.acceptance import per_depth, tau
+from analysis.generation import recorded
+from analysis.tables import Tables
+from app import cli
+from core.errors import UserError
+from core.traces.reader import read_trace
+from tests import toys
+
+PROMPT = torch.tensor([list(toys.PROMPT)])
+REPEATS = torch.tensor([list(toys.PROMPT) * 3])
+
+
+def assistant():
+    """The target with a little noise: it is right now and then."""
+    made = toys._make("llama", 0, toys.VOCABULARY, "eager").double()
+    for parameter in made.parameters():
+        generator = torch.Generator().manual_seed(parameter.numel())
+        parameter.data += 0.02 * torch.randn(parameter.shape, generator=generator)
+    return made
+
+
+def dflash():
+    """Random weights of the one block drafter that transformers has."""
+    torch.manual_seed(0)
+    config = MuseGlimmerAssistantConfig(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=16, block_size=4, mask_token_id=47, sliding_window=64,
+        target_layer_ids=[0, 2], max_position_embeddings=4096,
+    )  # fmt: skip
+    return MuseGlimmerAssistantModel(config).double().eval()
+
+
+KINDS = {
+    "assisted": {"assistant_model": assistant},
+    "lookup": {"prompt_lookup_num_tokens": 4},
+    "early exit": {"assistant_early_exit": 2},
+    "dflash": {"assistant_model": dflash, "speculation_type": "dflash"},
+}
+
+
+@pytest.fixture
+def counts(monkeypatch):
+    """What transformers itself counts: (candidates, matches) of each step, by generator."""
+    found = []
+    for kind in (theirs.AssistedCandidateGenerator, theirs.PromptLookupCandidateGenerator):
+        own = kind.update_candidate_strategy
+
+        def counting(self, input_ids, scores, num_matches, own=own):
+            found.append((scores.shape[1] - 1, int(num_matches)))
+            return own(self, input_ids, scores, num_matches)
+
+        monkeypatch.setattr(kind, "update_candidate_strategy", counting)
+    return found
+
+
+def generate(path, kind, prompt=REPEATS, **more):
+    """The recorded text, and transformers' own."""
+    model, settings = toys.reference("llama"), dict(KINDS[kind])
+    if "assistant_model" in settings:
+        settings["assistant_model"] = settings["assistant_model"]()
+    settings |= {"max_new_tokens": 24, "do_sample": False} | more
+    with recorded(model, path):
+        torch.manual_seed(0)
+        out = model.generate(prompt, attention_mask=torch.ones_like(prompt), **settings)
+    return out[0].tolist()
+
+
+@pytest.mark.parametrize("kind", ["assisted", "lookup", "early exit"])
+@pytest.mark.parametrize("sampled", [False, True])
+def test_every_step_is_as_transformers_counts_it(kind, sampled, tmp_path, counts):
+    more = {"do_sample": True, "temperature": 0.8, "top_k": 20} if sampled else {}
+    text = generate(tmp_path / "a.jsonl.gz", kind, **more)
+    trace = read_trace(tmp_path / "a.jsonl.gz")
+    assert trace.complete and "_get_candidate_generator" not in vars(toys.reference("llama"))
+    assert [(r.draft.nodes, len(r.committed) - 1) for r in trace.rounds] == counts
+    assert len(set(counts)) > 1
+    for record, (_, matches) in list(zip(trace.rounds, counts, strict=True))[:-1]:
+        assert record.accepted == matches
+    rebuilt = [*trace.header.prompt_ids, int(trace.rounds[0].draft.tokens[0])]
+    rebuilt += [t for r in trace.rounds for t in r.committed]
+    assert rebuilt == text
+    if not sampled:
+        plain = toys.reference("llama").generate(
+            REPEATS, attention_mask=torch.ones_like(REPEATS), max_new_tokens=24, do_sample=False
+        )
+        assert text == plain[0].tolist()
+
+
+def test_p_q_and_their_distance_are_those_of_plain_forwards(tmp_path):
+    text = generate(tmp_path / "a.jsonl", "assisted", PROMPT)
+    trace, target, drafter = read_trace(tmp_path / "a.jsonl"), toys.reference("llama"), assistant()
+
+    @torch.inference_mode()
+    def after(model, tokens):
+        return model(torch.tensor([tokens]), use_cache=False).logits[0, -1].softmax(-1).numpy()
+
+    seen = 0
+    for record in trace.rounds:
+        above = text[: record.position]
+        path = record.draft.tokens.tolist()
+        for row in range(1, len(record.draft)):
+            p, q = (after(m, [*above, *path[:row]]) for m in (target, drafter))
+            token = path[row]
+            assert np.exp(record.draft.log_q[row]) == pytest.approx(q[token], abs=1e-5)
+            assert np.exp(record.target_probs.log_p[row]) == pytest.approx(p[token], abs=1e-5)
+            ids = record.candidates_after(row - 1).ids
+            assert ids.tolist() == np.argsort(-q, kind="stable")[: len(ids)].tolist()
+            if row <= len(record.probe.tvd):
+                far = np.abs(p - q).sum() / 2
+                assert record.probe.tvd[row - 1] == pytest.approx(far, abs=1e-5)
+                seen += 1
+            choice = record.verdict.target_tokens[row - 1]
+            assert choice == p.argmax()
+    assert seen > 10
+
+
+def test_tables_causes_and_reports_work_on_it(tmp_path, capsys):
+    path = tmp_path / "a.jsonl.gz"
+    generate(path, "assisted")
+    trace = read_trace(path)
+    tables = Tables.of(trace)
+    whole = sum(r.accepted + 1 for r in trace.rounds)
+    assert tau(tables)["tau"].item() == pytest.approx(whole / len(trace.rounds))
+    assert per_depth(tables)["tvd"].notna().all()
+    assert Counter(r.stop_reason for r in trace.rounds)
+    assert cli.main(["report", str(path)]) == 0
+    assert "transformers Assisted" in capsys.readouterr().out
+    assert cli.main(["export", str(path), "--to", "html", "--out", str(tmp_path / "a.html")]) == 0
+
+
+def test_dflash_begins_with_the_token_of_the_prompts_own_pass(tmp_path):
+    """Its first step drafts nothing, for it reads the prompt's features."""
+    text = generate(tmp_path / "a.jsonl", "dflash")
+    trace = read_trace(tmp_path / "a.jsonl")
+    assert list(trace.header.prompt_ids) == REPEATS[0].tolist()
+    assert trace.rounds[0].draft.tokens[0] == text[REPEATS.shape[1]]
+    assert {r.draft.nodes for r in trace.rounds[:-2]} == {3} and trace.rounds[0].probe is not None
+    assert [*trace.header.prompt_ids, text[len(trace.header.prompt_ids)]] + [
+        t for r in trace.rounds for t in r.committed
+    ] == text
+
+
+def test_misuse_is_one_sentence(tmp_path):
+    model = toys.reference("llama")
+    nothing = pytest.raises(UserError, match="nothing was drafted")
+    with nothing, recorded(model, tmp_path / "a.jsonl"):
+        model.generate(PROMPT, attention_mask=torch.ones_like(PROMPT), max_new_tokens=3)
+    with pytest.raises(UserError, match="one call"), recorded(model, tmp_path / "b.jsonl"):
+        for _ in range(2):
+            model.generate(
+                PROMPT, attention_mask=torch.ones_like(PROMPT), max_new_tokens=3,
+                prompt_lookup_num_tokens=2,
+            )  # fmt: skip
+    no_seam = pytest.raises(UserError, match="no assisted generation")
+    with no_seam, recorded(object(), tmp_path / "c"):
+        pass
+    with pytest.raises(RuntimeError, match="mine"), recorded(model, tmp_path / "d.jsonl"):
+        model.generate(
+            PROMPT, attention_mask=torch.ones_like(PROMPT), max_new_tokens=3,
+            prompt_lookup_num_tokens=2,
+        )  # fmt: skip
+        raise RuntimeError("mine")
+    assert not read_trace(tmp_path / "d.jsonl").complete
+    assert "_get_candidate_generator" not in vars(model)
