@@ -123,6 +123,11 @@ GROUPS: dict[str, dict[str, Command]] = {
             "diagnose ddtree --model qwen3-8b --drafter my-drafter",
             "diagnose ddtree --prompts questions.jsonl --json > wiring.json",
         ),
+        "trained": command(
+            "a trainer's accuracy by depth beside what traces show of its drafter",
+            "trained runs/one/dflash/accuracy.json runs/s/traces",
+            "trained specforge-log.jsonl run.jsonl.gz --json",
+        ),
         "compare-drafters": command(
             "checkpoints of one drafter, before and after a training, paired by text",
             "compare-drafters runs/c ddtree runs/before runs/after --prompts questions.jsonl",

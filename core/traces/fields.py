@@ -92,6 +92,12 @@ class Fields:
             raise BadField(f"{_shown(key)} is no number of seconds")
         return float(value)
 
+    def text(self, key: str) -> str:
+        value = self._values.get(key)
+        if type(value) is not str:
+            raise BadField(f"{_shown(key)} is missing or no text")
+        return value
+
     def texts(self, key: str) -> dict[int, str]:
         """Token id → text."""
         found = self.object(key)._values

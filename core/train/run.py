@@ -29,6 +29,7 @@ from core.methods.loading import shipped
 from core.models import embedded
 from core.models.language import Language, load_language
 from core.train import denoiser_report
+from core.train.accuracy import DOCUMENTS, of_student, write_accuracy
 from core.train.command_line import add_flags, set_options
 from core.train.corpus import Corpus
 from core.train.denoiser import DenoiserTraining
@@ -105,6 +106,11 @@ def main(args: argparse.Namespace) -> int:
         found = report_drafter(training, language, fit.checkpoint, texts)
     else:
         found = report_denoiser(fit.checkpoint, args, texts)
+    if isinstance(training, DrafterTraining):
+        student, place = fit.averaged(), folder / "accuracy.json"
+        kinds = {"train": corpus.train[:DOCUMENTS], "held out": corpus.test[:DOCUMENTS]}
+        shown = [of_student(student, some, text) for text, some in kinds.items() if some]
+        write_accuracy(place, training.name, fit.step, shown)
     numbers = {"recipe": asdict(settings), "steps": fit.step, "tokens": corpus.tokens}
     (folder / "report.json").write_text(json.dumps(numbers | {"scores": found}, indent=1))
     return 0

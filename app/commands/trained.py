@@ -1,0 +1,62 @@
+"""``trained``: a trainer's accuracy by depth beside what traces show of the same drafter."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from analysis.numbers import interval, number
+from app.commands.report import read_all
+from app.terminal import ProgressBar, console, one_line, table
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Put what a trainer says of its drafter beside what serving shows, by depth: the best\n"
+        "token right at all places and after a right prefix, on training and held-out text, and\n"
+        "of the traces acceptance and survival. Sentences say where the two part."
+    )
+    parser.add_argument(
+        "file", type=Path, metavar="FILE",
+        help="accuracy.json of our training, or a log with acc_0, full_acc_0, cond_acc_0, … as "
+        ".json, .jsonl or .csv",
+    )  # fmt: skip
+    parser.add_argument(
+        "traces", type=Path, nargs="+", metavar="TRACE", help="traces, or folders of them"
+    )
+    parser.add_argument("--json", action="store_true", help="the table and the sentences as JSON")
+
+
+def main(args: argparse.Namespace) -> int:
+    from analysis.frames import plain_rows
+    from analysis.tables import Tables
+    from analysis.trained import read_accuracy, sentences, trained_and_served
+
+    curves = read_accuracy(args.file)
+    with ProgressBar("reading traces") as progress:
+        tables = Tables.of(read_all(args.traces, progress))
+    found = trained_and_served(curves, tables)
+    said = sentences(found)
+    if args.json:
+        print(json.dumps({"table": plain_rows(found), "sentences": said}))
+        return 0
+    out = console()
+    out.print(table(("", "text", "measure", "depth", "share", "95 %", "over"), list(_rows(found)),
+                    left=("", "text", "measure")))  # fmt: skip
+    for line in said:
+        out.print(one_line(line, 400), soft_wrap=True)
+    return 0
+
+
+def _rows(found: Any) -> Iterator[tuple[str, ...]]:
+    last: tuple[str, ...] = ()
+    for row in found.to_dict("records"):
+        names = tuple(one_line(str(row[name]), 60) for name in ("source", "text", "measure"))
+        shown = names if names != last else ("", "", "")
+        over = "" if row["over"] != row["over"] else str(int(row["over"]))
+        cells = (str(row["depth"]), number(row["value"]), interval(row["low"], row["high"]), over)
+        yield (*shown, *cells)
+        last = names

@@ -1,0 +1,146 @@
+"""The overfit gate: can this training learn one sample, and does the drafter then decode it?
+
+    python -m core.train.overfit dflash --out runs/gate --steps 300 --expect 0.9
+
+A training that cannot learn one text by heart has a mistake: labels, features, masks or rates. One
+that has learnt it, and whose drafter then drafts something else, is fed otherwise when it decodes.
+Exit code 1 and a sentence for each. The folder must be new, so that the start is a fresh one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from core.errors import UserError, as_script
+from core.methods.method import Range
+from core.models import embedded
+from core.models.language import Language, load_language
+from core.train.accuracy import Accuracy, of_drafter, of_student
+from core.train.collect import Collector, CollectSettings
+from core.train.command_line import number, progress_bar, whole
+from core.train.corpus import SHORTEST, Corpus
+from core.train.fit import Fit, FitSettings
+from core.train.shards import write_shard
+from core.train.simulate import load_drafter
+from core.train.student import DrafterTraining, TrainingRun, drafter_trainings
+
+PROMPT = "Count from one to thirty in words."
+APART = 0.9  # of the student's accuracy that its drafter must reach
+ENDLESS = 1e6  # minutes: the learning rate stays
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the gate asks: the accuracy ``expect`` over all depths after so many steps on the
+    target's greedy answer to one prompt."""
+
+    steps: int = 300
+    expect: float = 0.9
+    prompt: str = PROMPT
+    new_tokens: int = 64
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What came of it: the student's accuracy, and its drafter's."""
+
+    kind: str
+    plan: Plan
+    student: Accuracy
+    drafter: Accuracy
+
+    @property
+    def missed(self) -> Iterator[str]:
+        """A sentence for each way in which it is missed."""
+        learnt, drafts = self.student.mean, self.drafter.mean
+        if learnt < self.plan.expect:
+            yield (
+                f"gate missed: after {self.plan.steps} steps on one sample {self.kind} has learnt "
+                f"{learnt:.2f} of it, not {self.plan.expect:g}: labels, features, masks or the "
+                "rate are wrong, or the steps are too few"
+            )
+        if drafts < APART * learnt:
+            yield (
+                f"gate missed: training says {learnt:.2f}, and the drafter as it decodes is right "
+                f"at {drafts:.2f} of the same text: it is fed otherwise than in training "
+                "(`diagnose` tries the ways)"
+            )
+
+
+def overfit(
+    training: DrafterTraining,
+    language: Language,
+    folder: Path,
+    settings: FitSettings,
+    plan: Plan = Plan(),
+) -> Gate:
+    """Fit a fresh student on the one sample.
+
+    Raises UserError for a folder that is not new, or an answer that is too short.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise UserError(f"{folder} is not empty: the gate begins anew, in a folder of its own")
+    run, options = TrainingRun(language, folder), training.options()
+    text = CollectSettings(
+        training.layers(run, options), (0.0,), max_new_tokens=plan.new_tokens, cut_loops=False
+    )
+    collector = Collector(language, text)
+    documents = collector.answer([collector.chat(plan.prompt)], 0)
+    if (length := len(documents[0]) - documents[0].answer) < SHORTEST:
+        raise UserError(f"the answer has {length} tokens, the gate needs {SHORTEST}: ask another")
+    write_shard(folder / "shards" / "00000.safetensors", documents)
+    corpus = Corpus(folder / "shards", 0)
+    torch.manual_seed(settings.seed)
+    fit = Fit(training.student(run, options, corpus), corpus, settings, folder / training.name)
+    bar = progress_bar(plan.steps, "overfitting", "step")
+    for status in fit.steps():
+        bar.update()
+        if status.step == plan.steps:
+            break
+    bar.close()
+    student = fit.averaged()
+    student.save(fit.checkpoint)
+    drafter = load_drafter(training.name, language, fit.checkpoint)
+    own = of_student(student, corpus.train, "train", anchors=len(documents[0]))
+    return Gate(training.name, plan, own, of_drafter(language, drafter, corpus.train, "train"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    add = parser.add_argument
+    share = Range(0, 1, above=True)
+    add("kind", choices=list(drafter_trainings()))
+    add("--out", type=Path, required=True, help="a new folder")
+    add("--model", default=embedded.NAME, help="the target: name, path or hub id")
+    add("--device", default="auto")
+    add("--prompt", default=PROMPT, help="whose greedy answer is the one sample")
+    add("--max-new-tokens", type=whole(SHORTEST), default=64, help="of that answer")
+    add("--steps", type=whole(1), default=300)
+    add("--expect", type=number(float, share), default=0.9, help="accuracy over all depths")
+    add("--lr", type=number(float, Range(0, above=True)), default=1e-3)
+    args = parser.parse_args()
+    language = load_language(args.model, args.device, fast=False)
+    settings = FitSettings(
+        ENDLESS, sequences=1, lr=args.lr, warmup=10, average=0.9, save_every=1 << 30
+    )
+    training = drafter_trainings()[args.kind]
+    plan = Plan(args.steps, args.expect, args.prompt, args.max_new_tokens)
+    gate = overfit(training, language, args.out, settings, plan)
+    for title, found in (("as trained", gate.student), ("as it decodes", gate.drafter)):
+        shares = (f"{r / max(1, n):.2f}" for r, n in zip(found.right, found.seen, strict=True))
+        print(f"{title:14} {found.mean:.2f}  by depth {' '.join(shares)}")
+    missed = list(gate.missed)
+    for sentence in missed:
+        print(sentence, file=sys.stderr)
+    if missed:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    as_script(main)

@@ -1,0 +1,211 @@
+"""Trained against served: a trainer's accuracy by depth, its file, and the overfit gate."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from analysis.tables import Tables
+from analysis.trained import AFTER, ALL, Curve, read_accuracy, sentences, trained_and_served
+from app import cli
+from core.errors import UserError
+from core.methods.dflash.training import TRAINING, DFlashStudent
+from core.models.language import load_language
+from core.traces.schema import Trace
+from core.traces.writer import TraceWriter
+from core.train.accuracy import Accuracy, write_accuracy
+from core.train.fit import FitSettings
+from core.train.overfit import Gate, Plan, overfit
+from tests.fakes import make_header, make_round
+from tests.test_cli import is_one_sentence
+from tests.toys_on_disk import save_toys
+
+
+def served(rounds=120, ahead=True) -> Trace:
+    """A drafter whose best token is right about half the time."""
+    tokens = np.random.default_rng(1).integers(0, 32, 2000).tolist()
+    made, position = [], 10
+    while len(made) < rounds:
+        known = tokens[position + 1 : position + 14] if ahead else ()
+        made.append(make_round(position, 40, len(made), position, tokens[position], ahead=known))
+        position += made[-1].accepted + 1
+    return Trace(make_header("why?"), tuple(made), {})
+
+
+def written(path, value):
+    path.write_text(value if isinstance(value, str) else json.dumps(value), "utf-8")
+    return path
+
+
+# ── the file ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_prefix_is_right_when_all_of_it_is():
+    """Counted once more, place by place."""
+    rng = np.random.default_rng(0)
+    right, there = rng.random((50, 5)) < 0.6, np.arange(5) < rng.integers(1, 6, (50, 1))
+    found = Accuracy.of("train", right, there)
+    for depth in range(5):
+        places = [a for a in range(50) if there[a, depth]]
+        after = [a for a in places if right[a, :depth].all()]
+        assert (found.seen[depth], found.seen_after[depth]) == (len(places), len(after))
+        assert found.right[depth] == sum(right[a, depth] for a in places)
+        assert found.right_after[depth] == sum(right[a, depth] for a in after)
+
+
+def test_our_own_file_is_read_again(tmp_path):
+    made = Accuracy("held out", (8, 3), (10, 10), (8, 3), (10, 8))
+    write_accuracy(tmp_path / "accuracy.json", "dflash", 7, [made])
+    assert read_accuracy(tmp_path / "accuracy.json") == [
+        Curve("held out", ALL, (0.8, 0.3), (10, 10)),
+        Curve("held out", AFTER, (0.8, 0.375), (10, 8)),
+    ]
+
+
+LOG = [
+    {"train/acc_0": 0.1, "train/acc_1": 0.2, "train/lr": 1e-4, "train/epoch": 0.5},
+    {"train/acc_0": 0.9, "eval/acc_0": 0.7, "val/cond_acc_1": 0.6, "note": "x"},
+]
+
+
+def test_logs_of_other_trainers_are_read_and_their_last_value_counts(tmp_path):
+    lines = "\n".join(map(json.dumps, LOG))
+    table = "step,train/acc_0,train/acc_1,eval/acc_0,val/cond_acc_1\n1,0.1,0.2,,\n2,0.9,,0.7,0.6\n"
+    for name, value in (("a.jsonl", lines), ("a.json", LOG), ("a.csv", table)):
+        found = {(c.text, c.kind): c.values for c in read_accuracy(written(tmp_path / name, value))}
+        assert found.pop(("train", ALL)) == (0.9, 0.2)
+        assert found.pop(("eval", ALL)) == (0.7,)
+        conditional = found.pop(("val", AFTER))
+        assert np.isnan(conditional[0]) and conditional[1] == 0.6 and not found
+    assert read_accuracy(written(tmp_path / "b.json", {"full_acc_0": "0.5"}))[0].text == "train"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "{", "[]", "{}", "[1]", {"acc_0": 7}, {"acc_0": "x"}, {"acc_0": True}, {"acc_0": [1]},
+        {"acc_999": 0.5}, {f"t{n}/acc_0": 0.5 for n in range(99)}, {"acc_0": "nan"},
+        {"format": "draftscope-accuracy"}, {"format": "draftscope-accuracy", "texts": [3]},
+        {"format": "draftscope-accuracy", "texts": [{"text": "a", "right": [2], "seen": [1],
+         "right_after": [], "seen_after": []}]},
+    ],
+)  # fmt: skip
+def test_a_hostile_file_is_one_sentence(value, tmp_path, capsys):
+    for ending in ("json", "jsonl", "csv"):
+        path = written(tmp_path / f"a.{ending}", value)
+        with pytest.raises(UserError) as error:
+            read_accuracy(path)
+        assert "\n" not in str(error.value)
+    assert cli.main(["trained", str(path), str(tmp_path)]) == 2
+    assert is_one_sentence(capsys.readouterr().err)
+    with pytest.raises(UserError, match="read"):
+        read_accuracy(tmp_path / "none.json")
+
+
+# ── beside what is served ────────────────────────────────────────────────────────────────────────
+
+
+def test_the_served_numbers_are_those_of_the_rounds():
+    trace = served()
+    found = trained_and_served([], Tables.of(trace)).set_index(["measure", "depth"])["value"]
+    for depth in (1, 2):
+        seen = [r for r in trace.rounds if r.accepted >= depth - 1]
+        best = [
+            r for r in seen
+            if r.by_depth.ids[depth - 1, 0] == r.verdict.target_tokens[r.verdict.path[depth - 1]]
+        ]  # fmt: skip
+        hit = [r for r in seen if r.accepted >= depth]
+        assert found[AFTER, depth] == pytest.approx(len(best) / len(seen))
+        assert found["accepted", depth] == pytest.approx(len(hit) / len(seen))
+        assert found["survival", depth] == pytest.approx(len(hit) / len(trace.rounds))
+
+
+def said(*curves: Curve, trace: Trace | None = None) -> str:
+    return " ".join(sentences(trained_and_served(curves, Tables.of(trace or served()))))
+
+
+def test_what_the_difference_means_is_said():
+    tables = Tables.of(served())
+    rows = trained_and_served([], tables)
+    true = rows[rows["measure"] == AFTER].sort_values("depth")["value"].tolist()[:4]
+    good = Curve("held out", AFTER, tuple(true))
+    assert "served is as trained up to depth" in said(good)
+    assert "already the first token is worse" in said(replace(good, values=(0.99,)))
+    later = replace(good, values=(true[0], min(1.0, true[1] * 2.5)))
+    assert "at depth 2" in said(later) and "up to depth 1 both agree" in said(later)
+    # at all places a deeper number is not comparable with what serving sees
+    assert "depth 2" not in said(replace(later, kind=ALL))
+    heart = Curve("train", AFTER, (0.99,))
+    assert "by heart" in said(heart, replace(good, values=(true[0],)))
+    assert "already the first token" in said(heart)
+    assert "too little" in said(good, trace=served(rounds=9))
+
+
+def test_the_command(tmp_path, capsys):
+    trace = served()
+    writer = TraceWriter(tmp_path / "run.jsonl", trace.header)
+    for record in trace.rounds:
+        writer.write(record)
+    writer.finish()
+    file = written(tmp_path / "log.json", LOG)
+    assert cli.main(["trained", str(file), str(tmp_path / "run.jsonl")]) == 0
+    assert "after a right prefix" in capsys.readouterr().out
+    assert cli.main(["trained", str(file), str(tmp_path / "run.jsonl"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["sentences"] and {r["text"] for r in found["table"]} >= {"train", "served"}
+
+
+# ── the overfit gate ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("toys")
+    save_toys(made)
+    return made
+
+
+FIT = FitSettings(1e6, sequences=1, anchors=20, lr=5e-3, warmup=5, average=0.8, save_every=1 << 30)
+PLAN = Plan(steps=90, expect=0.5, prompt="hi", new_tokens=24)
+
+
+def gated(folder, out) -> Gate:
+    language = load_language(str(folder / "target"), "cpu", fast=False)
+    return overfit(TRAINING, language, out, FIT, PLAN)
+
+
+def test_a_sound_training_learns_one_sample_and_its_drafter_decodes_it(folder, tmp_path):
+    gate = gated(folder, tmp_path / "gate")
+    assert list(gate.missed) == [] and gate.student.mean > 0.5
+    assert gate.drafter.mean == pytest.approx(gate.student.mean, abs=0.05)
+    with pytest.raises(UserError, match="not empty"):
+        gated(folder, tmp_path / "gate")
+
+
+def test_labels_shifted_by_one_are_seen_although_training_is_content(folder, tmp_path, monkeypatch):
+    right = DFlashStudent.labels
+
+    def shifted(self, blocks, *more):
+        found = right(self, blocks, *more)
+        late = torch.cat([found.ids[:, 1:], found.ids[:, -1:]], 1)
+        return replace(found, ids=late)
+
+    monkeypatch.setattr(DFlashStudent, "labels", shifted)
+    gate = gated(folder, tmp_path)
+    (sentence,) = gate.missed
+    assert "fed otherwise" in sentence and gate.student.mean > 0.5
+
+
+def test_too_few_steps_miss_the_gate(folder, tmp_path):
+    words = ["dflash", "--model", str(folder / "target"), "--device", "cpu", "--prompt", "hi"]
+    words += ["--out", str(tmp_path / "gate"), "--steps", "1", "--max-new-tokens", "24"]
+    command = [sys.executable, "-m", "core.train.overfit", *words]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.returncode == 1 and "has learnt" in found.stderr
+    assert "Traceback" not in found.stderr and "as it decodes" in found.stdout
