@@ -128,10 +128,10 @@ class _Listener:
         """One round: ``valid`` are the tokens that came into the text, scores [C + 1, V]."""
         if self.recorder is None:
             if not self.tokens:  # the prompt's own pass: its token is the first root
-                self.recorder = self._begin([*self.text, *valid], len(self.text))
+                self.recorder = self._begin(len(self.text))
                 return
             # candidates hang from the prompt's last token: it is the first root
-            self.recorder = self._begin(self.text, len(self.text) - 1)
+            self.recorder = self._begin(len(self.text) - 1)
         count = len(self.tokens)
         accepted = common_length(self.tokens, valid)
         bonus = valid[accepted] if accepted < len(valid) else -1  # -1: the text is cut before it
@@ -168,18 +168,24 @@ class _Listener:
             draft = replace(draft, proposal=Proposal(lists, after, session.max_depth))
         return with_observation(replace(record, draft=draft), seen)
 
-    def _begin(self, text: list[int], prompt: int) -> Recorder:
-        config, kind = self.config, type(self.generator).__name__.replace("CandidateGenerator", "")
+    def _begin(self, prompt: int) -> Recorder:
+        """The trace of a text whose first root is token ``prompt`` of all."""
+        text, config = self.text, self.config
+        kind = type(self.generator).__name__.replace("CandidateGenerator", "")
         rule = {"temperature": 0.0}
         if config.do_sample:
             rule = {n: getattr(config, n) for n in ("temperature", "top_k", "top_p")}
         decode = None if self.tokenizer is None else lambda token: self.tokenizer.decode([token])
         assistant = getattr(self.generator, "assistant_model", None)
         known = {
-            "settings": {"max_new_tokens": config.max_length - prompt, "sampling": rule},
+            "settings": {
+                "max_new_tokens": config.max_length - prompt,
+                "prompt_tokens": len(text),
+                "sampling": rule,
+            },
             "model": {"name": _name(self.model)},
             "drafter": {"kind": kind} | ({"checkpoint": _name(assistant)} if assistant else {}),
-            "prompt_text": "" if decode is None else self.tokenizer.decode(text[:prompt]),
+            "prompt_text": "" if decode is None else self.tokenizer.decode(text),
             "dtype": str(self.model.dtype).removeprefix("torch."),
             "device": str(self.model.device),
         }

@@ -123,6 +123,11 @@ GROUPS: dict[str, dict[str, Command]] = {
             "diagnose ddtree --model qwen3-8b --drafter my-drafter",
             "diagnose ddtree --prompts questions.jsonl --json > wiring.json",
         ),
+        "compare-texts": command(
+            "the same text by two engines, and the first token that differs",
+            "compare-texts run.jsonl.gz vllm-response.json",
+            "compare-texts ours.jsonl.gz theirs.jsonl.gz --json",
+        ),
         "trained": command(
             "a trainer's accuracy by depth beside what traces show of its drafter",
             "trained runs/one/dflash/accuracy.json runs/s/traces",

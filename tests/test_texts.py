@@ -1,0 +1,188 @@
+"""The same text by two engines: where it first differs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from analysis.generation import recorded
+from analysis.texts import Written, first_difference, read_written, sentences
+from app import cli
+from core.errors import UserError
+from core.rounds.round import new_tokens
+from core.traces.schema import Trace
+from core.traces.writer import TraceWriter
+from tests import toys
+from tests.fakes import make_header, make_round
+from tests.test_cli import is_one_sentence
+
+
+def saved(path, trace: Trace):
+    writer = TraceWriter(path, trace.header)
+    for record in trace.rounds:
+        writer.write(record)
+    writer.finish()
+    return path
+
+
+def run(count=12) -> Trace:
+    tokens = np.random.default_rng(1).integers(0, 32, 400).tolist()
+    rounds, position = [], 10
+    while len(rounds) < count:
+        ahead = tokens[position + 1 : position + 14]
+        rounds.append(
+            make_round(position, 20, len(rounds), position, tokens[position], ahead=ahead)
+        )
+        position += rounds[-1].accepted + 1
+    return Trace(replace(make_header("why?"), prompt_ids=tuple(range(10))), tuple(rounds), {})
+
+
+def response(trace: Trace, change: int | None = None, **more) -> dict:
+    """What an engine answers that wrote this trace's text, perhaps with another token."""
+    tokens = new_tokens(trace.rounds)
+    if change is not None:
+        tokens[change] = (tokens[change] + 1) % 32
+    return {"output_ids": tokens} | more
+
+
+def written(path, value):
+    path.write_text(json.dumps(value), "utf-8")
+    return path
+
+
+def test_the_first_difference_with_p_of_both_tokens(tmp_path):
+    """At every token of the text: round, p and words by a slow search in the rounds."""
+    trace = run()
+    one = read_written(saved(tmp_path / "a.jsonl", trace))
+    tokens = new_tokens(trace.rounds)
+    known = 0
+    for at in range(len(tokens)):
+        other = read_written(written(tmp_path / "b.json", response(trace, at)))
+        found = first_difference(one, other)
+        assert (found.what, found.index) == ("token", at)
+        mine, theirs = found.sides
+        assert (mine.token, theirs.token) == (tokens[at], (tokens[at] + 1) % 32)
+        assert theirs.p is None and theirs.round is None
+        position = 10 + at
+        deciding = [
+            r for r in trace.rounds if r.position < position <= r.position + len(r.committed)
+        ]
+        if not deciding:
+            assert at == 0 and mine.round is None
+            continue
+        (record,) = deciding
+        row = record.verdict.path[position - record.position - 1]
+        top = dict(
+            zip(record.target_probs.top_ids[row], record.target_probs.top_log_p[row], strict=True)
+        )
+        assert mine.round == record.number and mine.text == record.text(tokens[at])
+        for p, token in ((mine.p, mine.token), (mine.other, theirs.token)):
+            assert p == (pytest.approx(np.exp(top[token]), rel=1e-5) if token in top else None)
+        known += mine.other is not None
+    assert known > 3
+    assert first_difference(one, one) is None
+
+
+def test_a_text_that_ends_earlier_differs_at_its_end(tmp_path):
+    trace = run()
+    one = read_written(saved(tmp_path / "a.jsonl.gz", trace))
+    short = replace(one, tokens=one.tokens[:7], rounds=())
+    found = first_difference(one, short)
+    assert found.index == 7 and found.sides[1].token is None
+    assert "the end" in " ".join(sentences(found, one, short))
+
+
+def test_prompts_that_differ_are_told_before_all_else(tmp_path):
+    trace = run()
+    one = read_written(saved(tmp_path / "a.jsonl", trace))
+    prompt = [*range(9), 17]
+    other = read_written(written(tmp_path / "b.json", response(trace, 3, prompt_token_ids=prompt)))
+    found = first_difference(one, other)
+    assert (found.what, found.index) == ("prompt", 9)
+    assert "chat template" in " ".join(sentences(found, one, other))
+
+
+def test_ties_and_others_are_told_apart():
+    trace = run()
+    record = next(r for r in trace.rounds if r.index)
+    row = record.verdict.path[0]
+    at, best = record.position + 1 - 10, record.target_probs.top_ids[row][:2]
+    own = new_tokens(trace.rounds)[at]
+    rival = int(next(t for t in best if t != own))
+    one = Written("a", tuple(range(10)), tuple(new_tokens(trace.rounds)), None, trace.rounds, 10)
+    tokens = (*one.tokens[:at], rival, *one.tokens[at + 1 :])
+    other = Written("b", None, tokens, None)
+    found = first_difference(one, other)
+    gap = abs(np.log(found.sides[0].p) - np.log(found.sides[0].other))
+    assert found.tied == (gap < 0.1)
+    close = replace(found.sides[0], p=0.4, other=0.39)
+    assert replace(found, sides=(close, found.sides[1])).tied
+    assert replace(found, sides=(replace(close, other=0.1), found.sides[1])).tied is False
+    assert replace(found, sides=(replace(close, other=None), found.sides[1])).tied is None
+
+
+ENGINES = [
+    {"choices": [{"text": "a cat", "token_ids": [1, 2]}], "prompt_token_ids": [7]},
+    {"choices": [{"message": {"content": "a cat"}, "token_ids": [1, 2]}]},
+    {"text": "a cat", "output_ids": [1, 2], "meta_info": {}},
+    {"content": "a cat", "tokens": [1, 2], "timings": {}},
+]
+
+
+@pytest.mark.parametrize("value", ENGINES)
+def test_responses_of_every_engine(value, tmp_path):
+    found = read_written(written(tmp_path / "a.json", [{"text": "no"}, value]), 2)
+    assert (found.tokens, found.text) == ((1, 2), "a cat")
+    other = read_written(written(tmp_path / "b.json", {"text": "a dog"}))
+    parted = first_difference(found, other)
+    assert (parted.what, parted.index, parted.before) == ("character", 2, "a ")
+    assert [side.text for side in parted.sides] == ["cat", "dog"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [3, [], {}, {"choices": []}, {"choices": 3}, {"output_ids": [-1]}, {"output_ids": ["x"]},
+     {"text": 3}, {"choices": [{"message": 3}]}, {"text": None}],
+)  # fmt: skip
+def test_hostile_files_are_one_sentence(value, tmp_path, capsys):
+    path = written(tmp_path / "a.json", value)
+    with pytest.raises(UserError) as error:
+        read_written(path)
+    assert "\n" not in str(error.value)
+    assert cli.main(["compare-texts", str(path), str(path)]) == 2
+    assert is_one_sentence(capsys.readouterr().err)
+
+
+def test_words_and_tokens_cannot_be_compared():
+    with pytest.raises(UserError, match="words alone"):
+        first_difference(Written("a", None, (1,), None), Written("b", None, None, "x"))
+
+
+def test_transformers_and_our_own_run_write_one_text(tmp_path):
+    """A recording begins with the prompt's last token and is still aligned."""
+    prompt = torch.tensor([list(toys.PROMPT)])
+    with recorded(toys.reference("llama"), tmp_path / "theirs.jsonl"):
+        toys.reference("llama").generate(
+            prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=20, do_sample=False,
+            prompt_lookup_num_tokens=3,
+        )  # fmt: skip
+    theirs = read_written(tmp_path / "theirs.jsonl")
+    ours = Written("ours", toys.PROMPT, toys.plain(20), None)
+    assert first_difference(theirs, ours) is None
+
+
+def test_the_command_shows_it_and_says_so(tmp_path, capsys):
+    trace = run()
+    one = str(saved(tmp_path / "a.jsonl", trace))
+    other = str(written(tmp_path / "b.json", response(trace, 5)))
+    assert cli.main(["compare-texts", one, one]) == 0
+    assert "the same text" in capsys.readouterr().out
+    assert cli.main(["compare-texts", one, other]) == 1
+    assert "they part at new token 6" in capsys.readouterr().out
+    assert cli.main(["compare-texts", one, other, "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert not found["same"] and found["difference"]["index"] == 5
