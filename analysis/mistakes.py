@@ -21,11 +21,21 @@ import torch
 from torch import Tensor, nn
 
 from core.drafting.session import Covered, Drafter
-from core.models.language import Language, encode_chat
+from core.models.language import Language, encode_between, encode_chat
 from core.models.layers import Attention, RMSNorm, Rope
 
 WINDOWS = (16, 64, 256, 1024, 4096)  # tokens of context
 THETAS = (1e4, 5e5, 1e6, 1e7)  # bases of rotary positions that models use
+# Other chat templates: what stands before and after the user's words.
+TEMPLATES = {
+    "ChatML": ("<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"),
+    "Llama 3": (
+        "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\n",
+        "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+    ),
+    "Vicuna": ("USER: ", " ASSISTANT:"),
+}
+SYSTEM = "You are a helpful assistant."
 THINKING = re.compile(r"\b(?:enable_)?thinking\b")  # a chat template's own variable
 
 
@@ -192,7 +202,8 @@ def _present(tensor: Tensor | None) -> Tensor:
 
 
 def _frames(subject: Subject) -> Iterator[Trial]:
-    """The same answer after the bare prompt, and with the template's thinking mode turned over."""
+    """The same answer after the bare prompt, by another template or system prompt, and with the
+    template's thinking mode turned over."""
     language = subject.language
     tokenizer, template = language.tokenizer, str(language.tokenizer.chat_template or "")
     if not template:
@@ -202,6 +213,7 @@ def _frames(subject: Subject) -> Iterator[Trial]:
         "it was trained on text without the chat template",
         frame=lambda prompt: list(tokenizer(prompt, split_special_tokens=True).input_ids),
     )
+    yield from _templates(language)
     for name in sorted(set(THINKING.findall(template))):
         other = not language.template.get(name, True)
         yield Trial(
@@ -211,6 +223,22 @@ def _frames(subject: Subject) -> Iterator[Trial]:
                 tokenizer, prompt, **{**language.template, name: other}
             ),
         )
+
+
+def _templates(language: Language) -> Iterator[Trial]:
+    """Templates whose marks this tokenizer has, but its own."""
+    tokenizer = language.tokenizer
+    known = set(tokenizer.added_tokens_encoder)
+    for name, ends in TEMPLATES.items():
+        if not set(re.findall(r"<\|\w+\|>", "".join(ends))) <= known:
+            continue
+
+        def frame(prompt: str, ends: tuple[str, str] = ends) -> list[int]:
+            return encode_between(tokenizer, ends[0], prompt, ends[1])
+
+        if frame("a") != language.encode_chat("a"):
+            cause = f"it was trained in another chat template, like {name}'s"
+            yield Trial(f"chat template of {name}", cause, frame=frame)
 
 
 # ── what the drafter computes ────────────────────────────────────────────────────────────────────
@@ -325,10 +353,11 @@ def _switches(subject: Subject) -> Iterator[Trial]:
 
 
 def _windows(subject: Subject) -> Iterator[Trial]:
-    """The drafted rows see only the last tokens of the context."""
-    modules = subject.network.modules() if subject.network is not None else ()
-    layers = [module for module in modules if isinstance(module, Attention)]
-    for size in WINDOWS if layers else ():
+    """The drafted rows see only the last tokens of the context, or all where the config has a
+    window."""
+    layers = _attention(subject)
+    yield from _own_window(subject, layers)
+    for size in WINDOWS if layers and not getattr(subject.config, "window", 0) else ():
         if size > subject.longest // 2:
             return
 
@@ -337,6 +366,53 @@ def _windows(subject: Subject) -> Iterator[Trial]:
 
         cause = f"it was trained with a sliding window of about {size} tokens, and sees all"
         yield Trial(f"context in a window of {size}", cause, change=change)
+
+
+def _attention(subject: Subject) -> list[Attention]:
+    modules = subject.network.modules() if subject.network is not None else ()
+    return [module for module in modules if isinstance(module, Attention)]
+
+
+def _own_window(subject: Subject, layers: list[Attention]) -> Iterator[Trial]:
+    """No window although the config has one."""
+    network, config = subject.network, subject.config
+    size = getattr(config, "window", 0)
+    if network is None or not size or size > subject.longest // 2:
+        return
+
+    @contextmanager
+    def full() -> Iterator[None]:
+        with ExitStack() as stack:
+            stack.enter_context(patched(network, "config", replace(config, window=1 << 30)))
+            for layer in layers:
+                stack.enter_context(patched(layer, "shape", replace(layer.shape, window=0)))
+            yield
+
+    cause = f"its config says a window of {size}, and it was trained with full attention"
+    yield Trial("window as full attention", cause, change=full)
+
+
+def _blocks(subject: Subject) -> Iterator[Trial]:
+    """Whether a drafted row sees the rows after it in its block."""
+    layers = _attention(subject)
+    if not layers or not hasattr(subject.config, "block_size"):
+        return
+    for causal, name, cause in (
+        (True, "block causal", "each row saw only those before it in training (JetSpec's head)"),
+        (False, "block seen whole", "each row saw its whole block in training"),
+    ):
+        wrong = [layer for layer in layers if layer.shape.causal != causal]
+
+        @contextmanager
+        def change(wrong: list[Attention] = wrong, causal: bool = causal) -> Iterator[None]:
+            with ExitStack() as stack:
+                for layer in wrong:
+                    made = replace(layer.shape, causal=causal)
+                    stack.enter_context(patched(layer, "shape", made))
+                yield
+
+        if wrong:
+            yield Trial(name, f"the config's causal switch is wrong: {cause}", change=change)
 
 
 @contextmanager
@@ -475,6 +551,7 @@ MISTAKES = (
     Mistake("norms", _norms),
     Mistake("switches of norms", _switches),
     Mistake("window", _windows),
+    Mistake("causal block", _blocks),
     Mistake("mask embedding", _masks),
     Mistake("draft vocabulary", _draft_vocabulary),
     Mistake("shifted rows", _rows),

@@ -25,6 +25,10 @@ from core.methods.dart.drafter import DartDrafter
 from core.methods.dart.model import DartModel, Head
 from core.methods.dflash.drafter import DFlashDrafter
 from core.methods.dflash.model import DFlashModel
+from core.methods.dflash2.drafter import DFlash2Drafter
+from core.methods.dflash2.model import DFlash2Model
+from core.methods.dspark.drafter import DSparkDrafter
+from core.methods.dspark.model import DSparkModel
 from core.methods.eagle3 import EagleOptions
 from core.methods.eagle3.drafter import EagleDrafter
 from core.methods.eagle3.model import EagleModel
@@ -49,26 +53,27 @@ def language() -> Language:
 
 
 @cache
-def passages(bare: bool = False):
-    """What the probe reads; ``bare``: after the prompts alone."""
+def passages(frame: str = ""):
+    """What the probe reads; ``frame``: after the prompts as the trial of this name has them."""
+    trials = {trial.name: trial for trial in _frames(Subject(toys.RandomDrafter(), language(), 0))}
+    framed = trials[frame].frame if frame else language().encode_chat
     texts = _texts(language(), PROMPTS, PLAN, DEPTH, lambda done, what: None)
-    return [
-        passage_of(language(), toys.tokenizer()(prompt).input_ids if bare else frame, answer)
-        for prompt, frame, answer in texts
-    ]
+    return [passage_of(language(), framed(prompt), answer) for prompt, _, answer in texts]
 
 
-def learn(network: nn.Module, logits, layers, targets=0, bare=False, steps=STEPS) -> nn.Module:
+def learn(network: nn.Module, logits, layers, targets=0, frame="", steps=STEPS) -> nn.Module:
     """The network after it learnt p along both texts; ``logits(features, tokens, anchors)`` gives
     [A, L, V]. ``layers`` None: features before the final norm. ``targets``: labels so many tokens
-    further. ``bare``: prompts without the chat template."""
+    further. ``frame``: of the prompts, as ``passages`` takes it."""
     torch.manual_seed(0)
     for parameter in network.parameters():
         if parameter.ndim == 2:
             parameter.data = torch.randn(parameter.shape) * parameter.shape[1] ** -0.5
         parameter.requires_grad_(True)
     adam = torch.optim.Adam(network.parameters(), 6e-3)
-    given = [(p, (p.before if layers is None else p.after(layers)).clone()) for p in passages(bare)]
+    given = [
+        (p, (p.before if layers is None else p.after(layers)).clone()) for p in passages(frame)
+    ]
     for _ in range(steps):
         loss = torch.zeros(())
         for passage, features in given:
@@ -157,7 +162,56 @@ def hydra() -> HydraDrafter:
     return HydraDrafter(network, language().embedding, head, (3,))
 
 
-HEALTHY = {"dflash": dflash, "dart": dart, "eagle3": eagle3, "medusa": medusa, "hydra": hydra}
+@cache
+def jetspec() -> DFlashDrafter:
+    """A block whose rows see only those before them."""
+    return block_drafter(DFlashModel, toys.dflash_config, DFlashDrafter, causal=True)
+
+
+@cache
+def dspark() -> DSparkDrafter:
+    return block_drafter(DSparkModel, spark_config, DSparkDrafter, lambda n, t: n.markov_head(t))
+
+
+@cache
+def dflash2() -> DFlash2Drafter:
+    """With a window, convolutions and a selector that says nothing."""
+    made = block_drafter(DFlash2Model, flash2_config, DFlash2Drafter, window=16)
+    for parameter in made.model.candidate_selector.parameters():
+        parameter.data.zero_()
+    return made
+
+
+def spark_config(**changes):
+    return toys.dspark_model(**changes).config
+
+
+def flash2_config(**changes):
+    return toys.dflash2_model(selector_top_k=16, **changes).config
+
+
+def block_drafter(network, config, drafter, bias=None, **changes):
+    """A trained drafter of a kind that drafts in blocks; ``bias``: after the tokens before."""
+    size = {"mask_token_id": 258, "target_layer_ids": toys.LAYERS}
+    first = config().first_row
+    made = network(config(**shapes(**size), block_size=DEPTH + first, **changes))
+    head = language().head
+
+    def logits(features, tokens, anchors):
+        found = head(made.norm(made.rows_at(embed, tokens, features, anchors)))
+        if bias is not None:
+            before = tokens[anchors[:, None] + torch.arange(DEPTH)]
+            found = found + bias(made, before.flatten()).view(found.shape)
+        return found
+
+    learn(made, logits, toys.LAYERS)
+    return drafter(made, language().embedding, head)
+
+
+HEALTHY = {
+    "dflash": dflash, "dart": dart, "eagle3": eagle3, "medusa": medusa, "hydra": hydra,
+    "jetspec": jetspec, "dspark": dspark, "dflash2": dflash2,
+}  # fmt: skip
 
 
 def run(drafter, **more):
@@ -290,6 +344,32 @@ def noisy_past(size):
     return made
 
 
+def shaped(kind, **config):
+    """A copy whose layers are made for another config, as a checkpoint is read by it."""
+    made = copy.copy(kind())
+    made.model = type(made.model)(replace(made.model.config, **config))
+    made.model.load_state_dict(kind().model.state_dict())
+    made.model.eval().requires_grad_(False)
+    return made
+
+
+def junk_ahead(causal):
+    """It was trained with rows that see so much of their block: any other view is junk to it."""
+    made = shaped(jetspec if causal else dflash, causal=not causal)
+    for layer in made.model.layers:
+        plain = layer.self_attn.attend
+
+        def attend(queries, context, near, visible, hidden=None, plain=plain):
+            found = plain(queries, context, near, visible, hidden)
+            if (hidden is not None) == causal:
+                return found
+            noise = torch.Generator().manual_seed(0)
+            return found + 2 * torch.randn(found.shape[1:], generator=noise)
+
+        object.__setattr__(layer.self_attn, "attend", attend)
+    return made
+
+
 def wrong_map():
     ids = torch.randperm(toys.LANGUAGE_SIZE, generator=torch.Generator().manual_seed(0))
     made = other(dart())
@@ -340,6 +420,9 @@ PLANTED = {
     "norm_before_residual=false": lambda: other(eagle3(), norm_before_residual=True),
     "norm_output=false": lambda: other(eagle3(), norm_output=True),
     "context in a window of 16": lambda: noisy_past(16),
+    "window as full attention": lambda: shaped(dflash, sliding=(True,) * 2, window=5, causal=False),
+    "block causal": lambda: junk_ahead(causal=True),
+    "block seen whole": lambda: junk_ahead(causal=False),
     "d2t ignored": wrong_map,
     "d2t as token ids": absolute_map,
     "anchor first": anchor_first,
@@ -356,12 +439,33 @@ def test_a_planted_mistake_is_named(name):
     assert found.faults[0].startswith(f"{name} accepts")
 
 
-def test_a_drafter_trained_without_the_template_is_told_so():
+@pytest.mark.parametrize("frame", ["no chat template", "chat template of Vicuna"])
+def test_a_drafter_trained_in_another_frame_is_told_so(frame):
     made = MedusaModel(MedusaConfig(DEPTH, 32, 2))
     head = language().head
-    learn(made, lambda f, t, at: head(made(f[at - 1])), (3,), bare=True, steps=400)
+    learn(made, lambda f, t, at: head(made(f[at - 1])), (3,), frame=frame, steps=400)
     found = run(MedusaDrafter(made, head, (3,), torch.float32))
-    assert found.nearest.trial.name == "no chat template"
+    assert found.nearest.trial.name == frame
+
+
+def test_templates_are_tried_whose_marks_the_tokenizer_has():
+    tokenizer = copy.deepcopy(toys.tokenizer())
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
+    own = Language("toy", language().model, tokenizer, None)
+    names = {trial.name: trial for trial in _frames(Subject(medusa(), own, 100))}
+    assert names.keys() == {
+        "no chat template", "chat template of ChatML", "chat template of Vicuna",
+    }  # fmt: skip
+    ids = names["chat template of ChatML"].frame("a <|im_end|>")
+    text = tokenizer.decode(ids, skip_special_tokens=False)
+    assert text == "<|im_start|>user\na <|im_end|><|im_end|>\n<|im_start|>assistant\n"
+    assert ids.count(tokenizer.convert_tokens_to_ids("<|im_end|>")) == 1  # the user's are words
+    tokenizer.chat_template = (
+        "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
+        "{% endfor %}{{ '<|im_start|>assistant\n' }}"
+    )
+    own = Language("toy", language().model, tokenizer, None)
+    assert "chat template of ChatML" not in {t.name for t in _frames(Subject(medusa(), own, 100))}
 
 
 @pytest.mark.parametrize("kind", ["dflash", "dart"])
@@ -386,7 +490,9 @@ def test_thinking_is_turned_over_where_the_template_has_it():
     tokenizer.chat_template = toys.TEMPLATE + "{% if enable_thinking is not false %}hm{% endif %}"
     own = Language("toy", language().model, tokenizer, None)
     names = {trial.name: trial for trial in _frames(Subject(medusa(), own, 100))}
-    assert names.keys() == {"no chat template", "enable_thinking=false"}
+    assert names.keys() == {
+        "no chat template", "chat template of Vicuna", "enable_thinking=false",
+    }  # fmt: skip
     assert own.text(names["enable_thinking=false"].frame("hi")) == "user\nhi\nassistant\n"
     assert own.text(own.encode_chat("hi")).endswith("hm")
 

@@ -140,8 +140,7 @@ def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
 def encode_chat(tokenizer: PreTrainedTokenizerBase, prompt: str, **options: Any) -> list[int]:
     """Ids of one user turn in the chat template, or of the bare text without a template.
 
-    The turn is encoded apart from the template around it: special tokens typed by a user stay
-    text. ``options`` are the template's own variables (``enable_thinking=False``).
+    ``options`` are the template's own variables (``enable_thinking=False``).
     """
     if not tokenizer.chat_template:
         return tokenizer(prompt, split_special_tokens=True).input_ids
@@ -150,6 +149,14 @@ def encode_chat(tokenizer: PreTrainedTokenizerBase, prompt: str, **options: Any)
         [{"role": "user", "content": marker}], add_generation_prompt=True, tokenize=False, **options
     )
     before, _, after = str(frame).partition(marker)
+    return encode_between(tokenizer, before, prompt, after)
+
+
+def encode_between(
+    tokenizer: PreTrainedTokenizerBase, before: str, prompt: str, after: str
+) -> list[int]:
+    """Ids of a user's turn between what a template puts around it. The turn is encoded apart from
+    the template: special tokens typed by a user stay text."""
     return [
         *tokenizer(before, add_special_tokens=False).input_ids,
         *tokenizer(prompt, add_special_tokens=False, split_special_tokens=True).input_ids,
