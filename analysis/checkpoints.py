@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -147,7 +148,7 @@ def stretches(
     return pd.DataFrame(rows)
 
 
-def _between(tables: Tables, alive: str, dead: str) -> Iterator[dict[str, object]]:
+def _between(tables: Tables, alive: str, dead: str) -> Iterator[dict[str, Any]]:
     """All stretches of the first run of each text that both labels have."""
     runs = whole_runs(tables)
     runs = runs.assign(run=runs["run"].astype(object))

@@ -29,7 +29,7 @@ from analysis.checkpoints import common_length
 from analysis.probe import observe
 from core.decoding.decode import Scene, with_observation
 from core.errors import UserError
-from core.rounds.draft import NOT_ASKED, Candidates, Proposal
+from core.rounds.draft import NOT_ASKED, Candidates, Draft, Proposal
 from core.rounds.round import Round, Times
 from core.traces.record import Recorder
 
@@ -157,7 +157,7 @@ class _Listener:
         session = None if self.logits is None else _Told(self.logits.float().log_softmax(-1))
         rule = SimpleNamespace(sampler=_Unknown() if self.config.do_sample else _Greedy())
         scene = Scene(
-            record.draft, record.verdict, scores, cast(Any, session), cast(Any, rule), 0
+            cast(Draft, record.draft), record.verdict, scores, cast(Any, session), cast(Any, rule), 0
         )  # fmt: skip
         seen, draft = observe(scene), record.draft
         if session is not None:
@@ -175,7 +175,8 @@ class _Listener:
         rule = {"temperature": 0.0}
         if config.do_sample:
             rule = {n: getattr(config, n) for n in ("temperature", "top_k", "top_p")}
-        decode = None if self.tokenizer is None else lambda token: self.tokenizer.decode([token])
+        tokenizer = self.tokenizer
+        decode = None if tokenizer is None else lambda token: tokenizer.decode([token])
         assistant = getattr(self.generator, "assistant_model", None)
         known = {
             "settings": {
@@ -185,7 +186,7 @@ class _Listener:
             },
             "model": {"name": _name(self.model)},
             "drafter": {"kind": kind} | ({"checkpoint": _name(assistant)} if assistant else {}),
-            "prompt_text": "" if decode is None else self.tokenizer.decode(text),
+            "prompt_text": "" if tokenizer is None else tokenizer.decode(text),
             "dtype": str(self.model.dtype).removeprefix("torch."),
             "device": str(self.model.device),
         }

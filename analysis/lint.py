@@ -15,7 +15,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from analysis.mistakes import target_theta
+from analysis.computed_mistakes import target_theta
 from core.models import checkpoint
 from core.models.language import Language
 from core.rounds.draft import Array

@@ -26,7 +26,6 @@ from core.traces.schema import ENDINGS, FORMAT, Trace
 NEAR = 0.1  # nats between the two best tokens: lower precision may swap them
 BEFORE = 12  # tokens that are shown before the difference
 CHARACTERS = 60  # of a text, where tokens are not known
-END = None  # the token of a text that has ended
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,13 +192,13 @@ def _by_character(one: str, other: str) -> Difference | None:
 
 
 def _in_prompt(side: Written, at: int) -> Side:
-    token = side.prompt[at] if side.prompt and at < len(side.prompt) else END
+    token = side.prompt[at] if side.prompt and at < len(side.prompt) else None
     return Side(token, _piece(side, side, token))
 
 
 def _side(mine: Written, theirs: Written, at: int, both: tuple[Written, Written]) -> Side:
     tokens, others = mine.tokens or (), theirs.tokens or ()
-    token, other = (t[at] if at < len(t) else END for t in (tokens, others))
+    token, other = (t[at] if at < len(t) else None for t in (tokens, others))
     text = _piece(both[0], both[1], token)
     found = decided(mine.rounds, len(mine.prompt or ()) + at)
     if found is None:
@@ -226,7 +225,7 @@ def _p(record: Round, row: int, token: int) -> float | None:
 
 def _piece(one: Written, other: Written, token: int | None) -> str:
     """A token's text, if a round of either trace mentions it."""
-    if token is END:
+    if token is None:
         return "the end"
     for record in (*one.rounds, *other.rounds):
         if token in record.texts:

@@ -18,8 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from analysis.mistakes import MISTAKES, Passage, Subject, Trial, final_norm
+from analysis.mistakes import MISTAKES, final_norm
 from analysis.probe import tvd
+from analysis.trials import Passage, Subject, Trial
 from core.decoding.decode import Decoder, decode
 from core.decoding.request import Settings
 from core.drafting.session import BatchDrafter, Drafter, DraftSession

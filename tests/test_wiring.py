@@ -16,7 +16,8 @@ import pytest
 import torch
 from torch import nn
 
-from analysis.mistakes import MISTAKES, Subject, _frames, patched
+from analysis.mistakes import MISTAKES, _frames
+from analysis.trials import Subject, patched
 from analysis.wiring import CONFIGURED, Plan, _texts, measure, passage_of, probe, to_json
 from app.cli import main
 from core.drafting.session import FactorisedSession

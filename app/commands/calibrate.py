@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from analysis.numbers import interval, number
+from analysis.numbers import interval, number, signed
 from app.commands import arguments, common
 from app.commands.prompts import prompts_of
-from app.terminal import ProgressBar, console, say, table
+from app.terminal import ProgressBar, console, one_line, say, table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,8 +52,41 @@ def main(args: argparse.Namespace) -> int:
     with ProgressBar("calibrating") as progress:
         found = calibrate(source, ids, args.folder, plan, progress.at)
     _show(curves(found))
+    _show_texts(found)
     say(f"{args.folder}: calibration and curves (.parquet, .csv), tvd.html and coverage.html")
     return 0
+
+
+def _show_texts(found: pd.DataFrame) -> None:
+    """The same across texts, if there are several."""
+    from analysis.many_texts import calibration_texts
+
+    texts: Any = calibration_texts(found)
+    if texts.empty or int(texts["texts"].max()) < 2:
+        return
+    rows = [
+        (
+            row["series"], str(row["depth"]), str(row["texts"]), number(row["tvd"], 3),
+            interval(row["low"], row["high"], 3), signed(row["difference"], 3),
+            interval(row["difference_low"], row["difference_high"], 3, sign=True),
+            f"{row['apart']}: {number(row['apart_tvd'], 3)}, others {number(row['others_tvd'], 3)}",
+        )
+        for row in texts.to_dict("records")
+    ]  # fmt: skip
+    out = console()
+    against = one_line(str(texts["against"].iloc[0]), 60)
+    out.print(f"\nAcross texts; differences in TVD from {against}, paired by text", style="bold")
+    columns = (
+        "",
+        "depth",
+        "texts",
+        "TVD",
+        "95 %",
+        "difference",
+        "95 %",
+        "prompt that departs most",
+    )
+    out.print(table(columns, rows, left=("", columns[-1])))
 
 
 def _show(curves: pd.DataFrame) -> None:

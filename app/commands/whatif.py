@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.numbers import tau
+from analysis.numbers import interval, signed, tau
 from app.commands import arguments
-from app.terminal import bar, console, say, table
+from app.terminal import bar, console, one_line, say, table
 from core.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,9 +24,15 @@ COLUMNS = ("method", "budget", "τ", "rounds", "", "exact")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Simulate methods and budgets over a collected text (collect FILE): the rounds a real run\n"
-        "would take, without the model. What is not exact says so."
+        "would take, without the model. What is not exact says so. Over several texts (a folder,\n"
+        "or --more) it shows the mean of each setting with an interval across texts, the\n"
+        "difference from the best, paired by text, and the text that departs most."
     )
-    parser.add_argument("file", type=Path, metavar="FILE", help="a collected text")
+    about = "a collected text, or a folder of them"
+    parser.add_argument("file", type=Path, metavar="FILE", help=about)
+    parser.add_argument(
+        "--more", type=Path, nargs="+", default=[], metavar="FILE", help="other collected texts"
+    )
     arguments.add_method_options(parser, several=True)
     arguments.add_numbers(parser, "--budget", (8, 16, 32, 64, 128, 256, 1024))
     arguments.add_number(parser, "--max-new-tokens", None, "default: the whole text")
@@ -36,17 +42,71 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     from analysis.collection import Collection
 
-    collection = Collection.load(args.file)
-    methods = [*args.methods, *args.named] or list(collection.methods)
+    collections = [Collection.load(file) for file in _files([args.file, *args.more])]
+    collection, *others = collections
+    held = [name for name in collection.methods if all(name in c.methods for c in others)]
+    methods = [*args.methods, *args.named] or held
     if not methods:
         raise UserError(f"{args.file} holds no listed drafter: name a method")
-    simulations = _simulations(collection, methods, arguments.option_values(args))
-    runs = [run for s in simulations for run in s.curve(args.budget, args.max_new_tokens)]
+    if others:
+        return _several(collections, methods, args)
+    runs = _runs(collection, methods, args)
     if args.json:
         for run in runs:
             print(json.dumps(_facts(run)))
     else:
         _show(collection, runs)
+    return 0
+
+
+def _files(paths: Sequence[Path]) -> list[Path]:
+    """The collected texts at these paths, each once."""
+    found: list[Path] = []
+    for path in paths:
+        inside = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
+        if not inside:
+            raise UserError(f"the folder {path} holds no collected text (.safetensors)")
+        found += inside
+    return list(dict.fromkeys(found))
+
+
+def _runs(
+    collection: Collection, methods: Sequence[str], args: argparse.Namespace
+) -> list[SimulatedRun]:
+    simulations = _simulations(collection, methods, arguments.option_values(args))
+    return [run for s in simulations for run in s.curve(args.budget, args.max_new_tokens)]
+
+
+def _several(
+    collections: Sequence[Collection], methods: Sequence[str], args: argparse.Namespace
+) -> int:
+    """The same settings over several texts."""
+    from analysis.frames import plain_rows
+    from analysis.many_texts import whatif_texts
+
+    if len({c.header.name for c in collections}) > 1:
+        raise UserError("these texts are of several targets: simulate those of one at a time")
+    found = whatif_texts({str(c.path): _runs(c, methods, args) for c in collections})
+    if args.json:
+        print(json.dumps(plain_rows(found)))
+        return 0
+    rows = [
+        (
+            row["method"], str(row["budget"]), tau(row["tau"]), interval(row["low"], row["high"]),
+            signed(row["difference"]),
+            interval(row["difference_low"], row["difference_high"], sign=True),
+            f"{one_line(Path(row['apart']).name, 40)}: {tau(row['apart_tau'])}, "
+            f"others {tau(row['others_tau'])}",
+            "yes" if row["exact"] else "no",
+        )
+        for row in found.to_dict("records")
+    ]  # fmt: skip
+    out = console()
+    count = sum(c.end - c.answer for c in collections)
+    name = one_line(collections[0].header.name, 60)
+    out.print(f"{name} · {len(collections)} texts, {count} new tokens", soft_wrap=True)
+    columns = ("method", "budget", "τ", "95 %", "from the best", "95 %", "departs most", "exact")
+    out.print(table(columns, rows, left=("method", "departs most")))
     return 0
 
 

@@ -1,0 +1,124 @@
+"""What-if and calibration over several texts: intervals across texts, and the one that departs."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.many_texts import calibration_texts, departs, whatif_texts
+from analysis.whatif import SimulatedRun
+from app import cli
+from core.decoding.engine import Engine
+from core.decoding.request import RunRequest
+from tests.test_cli import is_one_sentence
+from tests.toys_on_disk import save_toys
+
+
+def run(lengths, method="ddtree", budget=8, exact=True) -> SimulatedRun:
+    return SimulatedRun(method, budget, {}, tuple(lengths), (), sum(lengths), exact, "")
+
+
+def made():
+    rng = np.random.default_rng(0)
+    return {
+        f"text {n}": [
+            run(rng.integers(1, 4, 20 + n)), run(rng.integers(2, 6, 15 + n), budget=64),
+        ]
+        for n in range(5)
+    }  # fmt: skip
+
+
+def test_every_number_over_texts_is_that_of_a_slow_reading():
+    runs = made()
+    found = whatif_texts(runs).set_index("budget")
+    small, large = ([some[k].lengths for some in runs.values()] for k in (0, 1))
+    rng = np.random.default_rng(0)
+    picks = rng.integers(0, 5, (2000, 5))
+
+    def tau(lengths, chosen=range(5)):
+        return sum(sum(lengths[i]) for i in chosen) / sum(len(lengths[i]) for i in chosen)
+
+    drawn = [[tau(lengths, row) for row in picks] for lengths in (small, large)]
+    assert found.loc[8, "tau"] == pytest.approx(tau(small))
+    low, high = np.quantile(drawn[0], [0.025, 0.975])
+    assert (found.loc[8, "low"], found.loc[8, "high"]) == pytest.approx((low, high))
+    assert found.loc[8, "difference"] == pytest.approx(tau(small) - tau(large))
+    low, high = np.quantile(np.subtract(*drawn), [0.025, 0.975])
+    assert (found.loc[8, "difference_low"], found.loc[8, "difference_high"]) == pytest.approx(
+        (low, high)
+    )
+    assert found.loc[64, "difference"] == found.loc[64, "difference_high"] == 0
+    far = [abs(tau(small, [i]) - tau(small, [j for j in range(5) if j != i])) for i in range(5)]
+    assert found.loc[8, "apart"] == f"text {int(np.argmax(far))}"
+
+
+def test_one_text_has_no_interval_and_the_odd_one_is_named():
+    found = whatif_texts({"a": [run([1, 2])]}).iloc[0]
+    assert found["texts"] == 1 and np.isnan(found["low"]) and np.isnan(found["others_tau"])
+    runs = {f"t{n}": [run([2, 2, 2])] for n in range(4)} | {"odd": [run([1, 1, 1], exact=False)]}
+    found = whatif_texts(runs).iloc[0]
+    assert (found["apart"], found["apart_tau"], found["others_tau"]) == ("odd", 1.0, 2.0)
+    assert not found["exact"]
+
+
+def test_calibration_is_paired_by_prompt():
+    rng = np.random.default_rng(1)
+    rows = [
+        {"series": name, "depth": depth, "prompt": prompt, "tvd": base + prompt * 0.01 + noise}
+        for prompt in range(4)
+        for anchor in range(5)
+        for depth in (1, 2)
+        for noise in [rng.uniform(0, 0.1)]
+        for name, base in (("marginal", 0.1), ("dflash@a", 0.3), ("dflash@b", 0.35))
+    ]
+    table = pd.DataFrame(rows)
+    found = calibration_texts(table).set_index(["series", "depth"])
+    row = found.loc[("dflash@b", 1)]
+    # noise is shared: the paired difference is sharp although each series is not
+    assert row["against"] == "dflash@a" and row["texts"] == 4
+    assert row["difference"] == pytest.approx(0.05) and row["difference_low"] == pytest.approx(0.05)
+    assert row["high"] - row["low"] > 0.001
+    some = table[(table["series"] == "dflash@b") & (table["depth"] == 1)]
+    assert row["tvd"] == pytest.approx(some["tvd"].mean())
+    means = some.groupby("prompt")["tvd"].mean()
+    others = [some[some["prompt"] != p]["tvd"].mean() for p in range(4)]
+    assert row["apart"] == 1 + int(np.abs(means.to_numpy() - others).argmax())
+    assert calibration_texts(table.drop(columns="prompt")).empty
+
+
+def test_a_text_without_rounds_departs_from_nothing():
+    frame = pd.DataFrame({"sum": [0, 4], "count": [0, 2]}, index=["none", "some"])
+    assert departs(frame)[0] in ("none", "some")
+
+
+def test_the_command_over_a_folder_of_texts(tmp_path, capsys):
+    save_toys(tmp_path)
+    place = ["--model", str(tmp_path / "target"), "--drafter", str(tmp_path / "drafter")]
+    (tmp_path / "texts").mkdir()
+    prompts = ("one", "two")
+    for prompt in prompts:
+        words = ["collect", str(tmp_path / "texts" / f"{prompt}.safetensors"), "--prompt", prompt]
+        words += ["--max-new-tokens", "12", "--methods", "ddtree", "--device", "cpu", *place]
+        assert cli.main(words) == 0
+    capsys.readouterr()
+    words = ["whatif", str(tmp_path / "texts"), "ddtree", "--budget", "4", "9"]
+    assert cli.main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    engine = Engine(str(tmp_path / "target"), "cpu", str(tmp_path / "drafter"))
+    lengths = [
+        r.accepted + 1
+        for prompt in prompts
+        for r in engine.start(RunRequest(prompt, method="ddtree", budget=9, max_new_tokens=12))
+    ]
+    assert found[1]["budget"] == 9 and found[1]["texts"] == 2
+    assert found[1]["tau"] == pytest.approx(sum(lengths) / len(lengths))
+    assert cli.main(words) == 0
+    assert "departs most" in capsys.readouterr().out
+    one, other = (str(tmp_path / "texts" / f"{prompt}.safetensors") for prompt in prompts)
+    assert cli.main(["whatif", one, "--more", other]) == 0
+    (tmp_path / "empty").mkdir()
+    assert cli.main(["whatif", str(tmp_path / "empty")]) == 2
+    assert is_one_sentence(capsys.readouterr().err)
