@@ -156,10 +156,9 @@ class _Listener:
         """The round with the drafter's lists, p, TVD and coverage."""
         session = None if self.logits is None else _Told(self.logits.float().log_softmax(-1))
         rule = SimpleNamespace(sampler=_Unknown() if self.config.do_sample else _Greedy())
-        scene = Scene(
-            cast(Draft, record.draft), record.verdict, scores, cast(Any, session), cast(Any, rule), 0
-        )  # fmt: skip
-        seen, draft = observe(scene), record.draft
+        draft = cast(Draft, record.draft)
+        parts = (cast(Any, session), cast(Any, rule))
+        seen = observe(Scene(draft, record.verdict, scores, *parts, position=record.position))
         if session is not None:
             best = session.rows.topk(min(LISTED, session.rows.shape[1]))
             lists = Candidates(best.indices.cpu().numpy(), best.values.cpu().numpy())
