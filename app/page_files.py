@@ -14,7 +14,7 @@ from pathlib import Path
 from analysis.palette import variables
 
 WEB = Path(__file__).resolve().parent / "web"
-STYLES = ("studio.css", "compare/compare.css", "plots.css", "save.css")
+STYLES = ("studio.css", "compare/compare.css", "plots.css", "save.css", "phone.css")
 LEARN_STYLES = tuple(f"learn/{name}.css" for name in ("view", "companions", "tables", "sizes"))
 TAB_STYLES = (
     "lab.css", "results/view.css", *LEARN_STYLES,
