@@ -23,6 +23,7 @@ STATES = {
     "compare": "#view=compare&trace=maths-ddtree-16,maths-dart&round=2&node=1",
     "calibration": "#view=calibration",
     "whatif": "#view=whatif",
+    "results": "#view=results",
     "denoise": "#view=denoise",
     "learn": "#learn=3.2",
 }
@@ -32,6 +33,7 @@ SEEN = {
     "compare": "#ds-c-scope .ds-beside table",
     "calibration": ".ds-findings li",
     "whatif": "#ds-w-scope .ds-node, .ds-whatif-tree .ds-node",
+    "results": "#ds-results .ds-scope",
     "denoise": ".dn-empty .ds-example",
     "learn": ".ds-learn h2",
 }

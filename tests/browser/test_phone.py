@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("gradio")
 from playwright.sync_api import Page, expect
 
+from app.studio.tabs import TABS
 from tests.browser.steps import Open
 
 pytestmark = pytest.mark.browser
@@ -28,7 +29,7 @@ def fits(page: Page) -> bool:
 def test_it_opens_on_an_example_with_the_form_closed(phone: Page):
     expect(phone.locator("#ds-scope .ds-band").first).to_be_visible()
     expect(phone.locator("#ds-settings")).to_be_hidden()
-    for name in ("run", "compare", "calibration", "whatif", "denoise", "learn"):
+    for name in (each.name for each in TABS):
         at = phone.locator(f"#ds-views [role=tab][data-tab-id={name}]").locator("visible=true")
         box = at.bounding_box()
         assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= WIDTH + 1, name
