@@ -106,6 +106,6 @@ function mountStudio(page, setting) {
 /** On a phone there is something to look at from the start: the first example. */
 async function showFirst(studio, server) {
   const { first } = await answered(server.examples({}));
-  const idle = !studio.panes[0].feed.ticket && studio.banner.hidden;
+  const idle = !studio.panes[0].feed.ticket && !studio.status.complaint;
   if (first && idle) studio.link.apply({ trace: first });
 }
