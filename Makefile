@@ -22,7 +22,8 @@ lint: setup
 types: setup
 	$(BIN)/pyright
 
-# Format, lint and unit tests of app/web. Node comes with requirements.txt, Biome from npm's registry.
+# Format, lint and unit tests of app/web. Node comes with requirements.txt; Biome, and axe-core for the
+# browser tests, from npm's registry.
 web: node_modules/.ready
 	PATH="$(CURDIR)/$(BIN):$$PATH" npm run --silent lint
 	PATH="$(CURDIR)/$(BIN):$$PATH" npm run --silent test

@@ -14,7 +14,14 @@ from pathlib import Path
 from analysis.palette import variables
 
 WEB = Path(__file__).resolve().parent / "web"
-STYLES = ("studio.css", "compare/compare.css", "plots.css", "save.css")
+STYLES = tuple(
+    f"{name}.css"
+    for name in (
+        "theme", "frame", "cards", "text", "stage", "tree", "legend", "inspector", "explanation",
+        "gallery", "table", "measures", "sizes", "form", "fill", "compare/compare", "plots", "save",
+        "phone",
+    )
+)  # fmt: skip
 LEARN_STYLES = tuple(f"learn/{name}.css" for name in ("view", "companions", "tables", "sizes"))
 TAB_STYLES = (
     "lab.css", "results/view.css", *LEARN_STYLES,

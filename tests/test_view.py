@@ -175,3 +175,13 @@ def test_the_header_is_text_only():
     hostile = "<script>${1}\ud800\x00"
     view = header_view(make_header(hostile, hostile, sampling={hostile: [hostile]}))
     assert "\x00" not in plain_json(view)
+
+
+def test_the_target_s_token_has_the_q_that_the_inspector_says():
+    found = 0
+    for record in make_run(12, seed=3):
+        view = round_view(record)
+        if "ghost" in view:
+            assert view["ghost"]["q"] == node_view(record, GHOST)["q"]
+            found += view["ghost"]["q"] is not None
+    assert found

@@ -100,6 +100,7 @@ def round_view(record: Round, explainer: Explainer = PLAIN, first: bool = False)
             "label": label,
             "short": fitting(label, CELLS - 1),
             "p": target_probability(record, verdict.path[-1], verdict.bonus),
+            "q": drafter_probability(record, verdict.path[-1], verdict.bonus),
             "why": record.stop_reason,
         }
     return view
@@ -242,7 +243,7 @@ def _ghost_view(record: Round) -> dict[str, Any]:
     draft, probs, probe = record.draft, record.target_probs, record.probe
     path, depth = draft.path(end), int(draft.depths[end])
     view, p = _place_view(record, path, bonus), target_probability(record, end, bonus)
-    q = next((c["odds"] for c in _drafter_list(record, end, bonus, None) if c["own"]), None)
+    q = drafter_probability(record, end, bonus)
     above_q = _product(draft.log_q[list(path[1:])])
     above_p = probs and _product(probs.log_p[list(path[1:])])
     return view | {
@@ -295,12 +296,10 @@ def _at(values: Array | None, at: int) -> float | None:
     return None if values is None or at >= len(values) else finite(float(values[at]))
 
 
-def _drafter_list(
-    record: Round, parent: int, own: int, limit: int | None = TOP
-) -> list[dict[str, Any]]:
+def _drafter_list(record: Round, parent: int, own: int) -> list[dict[str, Any]]:
     """The drafter's best tokens after a row."""
     listed = record.candidates_after(parent)
-    return [] if listed is None else _token_list(record, listed.ids[:limit], listed.log_q, own)
+    return [] if listed is None else _token_list(record, listed.ids[:TOP], listed.log_q, own)
 
 
 def _token_list(
@@ -318,6 +317,13 @@ def target_probability(record: Round, row: int, token: int) -> float | None:
     """p of a token after a row, where the record has it."""
     log_p = record.log_p_after(row, token)
     return None if log_p is None else probability(log_p)
+
+
+def drafter_probability(record: Round, row: int, token: int) -> float | None:
+    """q of a token after a row, where the drafter listed it."""
+    listed = record.candidates_after(row)
+    ids = [] if listed is None else listed.ids.tolist()
+    return probability(float(listed.log_q[ids.index(token)])) if listed and token in ids else None
 
 
 def _product(logs: Array) -> float | None:

@@ -129,7 +129,7 @@ export function twin(mine, row, theirs) {
   return at;
 }
 
-const BACK = 64; // rounds that are looked through
+const LOOKED_THROUGH = 64; // rounds that are looked through
 
 /**
  * Where another run drafted after the same text as a row's parent: {at, row}, its round and row, the
@@ -142,7 +142,7 @@ export function standing(mine, row, theirs) {
   const place = rootPlace(mine.rounds, mine.at) + pathIds(round, parent).length;
   let at = theirs.rounds.length - 1;
   while (at > 0 && rootPlace(theirs.rounds, at) > place) at -= 1;
-  for (const last = Math.max(0, at - BACK); at >= last; at--) {
+  for (const last = Math.max(0, at - LOOKED_THROUGH); at >= last; at--) {
     const there = theirs.rounds[at] ? twin(mine, parent, { ...theirs, at }) : null;
     if (there !== null && there >= 0) return { at, row: there };
   }

@@ -59,7 +59,7 @@ export class LengthChart {
 
 export class StageBar {
   constructor() {
-    this.bar = h("div", { class: "ds-stages", role: "img" });
+    this.bar = h("div", { class: "ds-stages", role: "img", "aria-label": "no round" });
     this.key = h("div", { class: "ds-stage-key", "aria-hidden": "true" });
     this.element = h(
       "div",

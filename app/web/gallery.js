@@ -186,7 +186,7 @@ export class Gallery {
   }
 
   _card(title, words, label, act) {
-    return button("", { class: "ds-example", "aria-label": label, title: label }, act)
+    return button("", { class: "ds-example", title: label }, act)
       .appendChild(h("b", {}, title))
       .parentNode.appendChild(h("span", {}, words)).parentNode;
   }

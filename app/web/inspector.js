@@ -5,7 +5,12 @@ import { explanationSection, noteText } from "./explanation.js";
 
 export class Inspector {
   constructor(onClose) {
-    this.body = h("div", { class: "ds-inspector-body", tabindex: 0 });
+    this.body = h("div", {
+      class: "ds-inspector-body",
+      tabindex: 0,
+      role: "region",
+      "aria-label": "Numbers of the node",
+    });
     this.element = h(
       "aside",
       { class: "ds-inspector", hidden: true, "aria-label": "Node inspector", tabindex: -1 },

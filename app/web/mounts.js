@@ -14,14 +14,18 @@ import { Learn } from "./learn/view.js";
 import { recall } from "./memory.js";
 import { News } from "./news.js";
 import { Results } from "./results/view.js";
+import { addSkip } from "./skip.js";
 import { Studio } from "./studio.js";
 import { restoreTheme } from "./theme.js";
 import { WhatIf } from "./whatif/view.js";
+
+const PHONE = "(max-width: 600px)";
 
 export const MOUNTS = {
   /** The tab Run is there from the start, so it also opens the other tabs when somebody asks for one. */
   run(page) {
     restoreTheme();
+    addSkip();
     formAbove("ds");
     mountStudio(page, { view: "run", places: 1, stop: "ds" });
     onGoTo(page.element, ({ view }) => openTab(view));
@@ -87,11 +91,21 @@ function mountStudio(page, setting) {
     studio = new Studio(page.element, source, (name, asked) => page[name](asked), setting),
     filling = recall(setting.stop);
   if (filling) page.refill({ filling });
-  studio.link.listen().then((opened) => opened || studio.restore());
+  studio.link.listen().then((opened) => {
+    if (!opened) studio.restore();
+    if (setting.view === "run" && window.matchMedia(PHONE).matches) showFirst(studio, page.server);
+  });
   page.watch("value", () => {
     const value = page.props.value || {};
     if (value.error) studio.complain(value.error);
     else if (value.tickets) studio.open(...value.tickets);
     else if (value.added) value.added.forEach((ticket) => studio.beside(ticket));
   });
+}
+
+/** On a phone there is something to look at from the start: the first example. */
+async function showFirst(studio, server) {
+  const { first } = await answered(server.examples({}));
+  const idle = !studio.panes[0].feed.ticket && !studio.status.complaint;
+  if (first && idle) studio.link.apply({ trace: first });
 }

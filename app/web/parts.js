@@ -20,7 +20,7 @@ export function sign(letter) {
 export function sheet(label, heads, rows) {
   const head = (each) => {
     const [words, title] = [each].flat();
-    return h("th", { title: title || null }, words);
+    return h(words ? "th" : "td", { title: title || null }, words);
   };
   const line = ([name, ...cells]) =>
     h(

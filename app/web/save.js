@@ -200,7 +200,7 @@ export function savers(title, records, source) {
   const made = (words, label, save) =>
     saveButton(
       words,
-      { class: "ds-small", "aria-label": `${label}: ${title}`, title: label },
+      { class: "ds-small", "aria-label": `${label}: ${title}, ${words}`, title: label },
       save,
     );
   const csv = made("CSV", "Save the numbers", () => saveRecords(records(), name));

@@ -10,6 +10,15 @@ const CAME_WORDS = {
   b: "bonus: the target's token where the walk stopped",
 };
 
+const UNSEEN = { " ": "space", "\n": "line break", "\t": "tab" };
+
+/** What to call a token that has nothing to see; null for one whose text says it. */
+export function unseenName(text) {
+  if (text.trim()) return null;
+  const parts = [...text].map((each) => UNSEEN[each] ?? "blank");
+  return parts.join(" ") || "no text";
+}
+
 let pointedAt = 0; // options so far: their ids stay apart
 
 /** Tell screen readers which option of a list is the current one, if any is. */
@@ -57,6 +66,7 @@ export class Strip {
         "data-round": at,
         "data-row": row,
         "aria-selected": "false",
+        "aria-label": unseenName(text),
         title: `round ${at + 1}: ${CAME_WORDS[came]}`,
       });
       text.split("\n").forEach((line, i) => {

@@ -83,7 +83,7 @@ export class NodeTable {
         ? `${MARK[round.status[row]]} ${status}`
         : "● root";
     const depth = ghost ? round.depths[round.ghost.parent] + 1 : round.depths[row];
-    const q = ghost || !row ? null : round.q[row],
+    const q = ghost ? round.ghost.q : row ? round.q[row] : null,
       p = ghost ? round.ghost.p : row && round.p ? round.p[row] : null;
     const line = h(
       "tr",

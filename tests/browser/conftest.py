@@ -60,7 +60,7 @@ def visit(browser: Browser, address: str) -> Iterator[Open]:
         page.set_default_navigation_timeout(LOADING)
         own = (url.partition("#")[0], "data:", "blob:")
         watch(page, faults, lambda asked: asked.startswith(own)).goto(url)
-        expect(page.locator(".ds-scope")).to_be_visible()
+        expect(page.locator(".ds-scope").first).to_be_attached()
         pages.append(page)
         return page
 

@@ -469,7 +469,7 @@ def test_the_runs_numbers_can_be_taken_away(visit: Open):
     ).click()  # measured when in sight
     for name in ("Runs on one text", "The runs"):
         with page.expect_download() as saved:
-            page.get_by_role("button", name=f"Save the numbers: {name}", exact=True).click()
+            page.get_by_role("button", name=f"Save the numbers: {name}, CSV", exact=True).click()
         with Path(saved.value.path()).open(newline="") as file:
             rows = list(csv.DictReader(file))
         assert [row["method"][:4] for row in rows] == ["ddtr", "dart"]

@@ -201,12 +201,12 @@ def test_the_calibrated_graph_and_a_call_s_and_the_grids_are_files(page: Page):
 
 def test_the_ranking_is_a_table_to_take_away(page: Page):
     example(page)
-    made = taken(page, named(page, "Save the numbers: Ranking"))
+    made = taken(page, named(page, "Save the numbers: Ranking, CSV"))
     rows = pd.read_csv(made.path())
     assert set(rows["step"]) == {1} and set(rows["position_rank"]) >= {0}
     assert bool(rows["p"].between(0, 1).all())
     assert sum(rows["unmasked"]) == max(rows["token_rank"])
-    made = taken(page, named(page, "Save the numbers as Parquet: Ranking"))
+    made = taken(page, named(page, "Save the numbers as Parquet: Ranking, Parquet"))
     assert len(pd.read_parquet(io.BytesIO(Path(made.path()).read_bytes()))) == len(rows)
 
 

@@ -85,7 +85,7 @@ export class Beside {
     const table = h(
       "table",
       { "aria-label": "Tokens after the same text" },
-      h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { title: "of the target" }, "p"), head)),
+      h("thead", {}, h("tr", {}, h("td", {}), h("th", { title: "of the target" }, "p"), head)),
       h("tbody", {}, rows),
     );
     const notes = there.map((each, at) => this._note(panes[at], each, listed[at]));

@@ -76,7 +76,9 @@ export class Card {
   }
 
   _table() {
-    const heads = HEADS.map(([name, title]) => h("th", { title: title || null }, name));
+    const heads = HEADS.map(([name, title]) =>
+      h(name ? "th" : "td", { title: title || null }, name),
+    );
     return h(
       "div",
       { class: "ds-table" },

@@ -3,7 +3,7 @@
 import { roundAt } from "../align.js";
 import { clear, h } from "../dom.js";
 import { slot } from "../parts.js";
-import { CAME, pointAt } from "../strip.js";
+import { CAME, pointAt, unseenName } from "../strip.js";
 
 export class BandStrip {
   constructor(count, onPick) {
@@ -45,6 +45,7 @@ export class BandStrip {
       role: "option",
       "data-place": place,
       "aria-selected": "false",
+      "aria-label": unseenName(token.text),
     });
     const text = token.text.split("\n");
     box.append(

@@ -27,7 +27,7 @@ export class StatusLine {
         takeAnswer(source.save({ ticket: run.feed.ticket }), "application/gzip"),
       ),
     );
-    this.emptyTitle = h("p", { class: "ds-empty-title" }, EMPTY);
+    this.emptyTitle = h("h2", { class: "ds-empty-title" }, EMPTY);
     this.gallery = shelf(onOpen);
     this.gallery.draw();
     this.shelf = shelf((tickets) => {

@@ -94,7 +94,7 @@ export function cache(side, link) {
     h(
       "div",
       { class: "ds-cache" },
-      h("h4", {}, side.after.length ? "after the pass" : "cache"),
+      h("h3", {}, side.after.length ? "after the pass" : "cache"),
       h("div", { class: "ds-cells" }, prompt(), side.cells.map(cell)),
     ),
     ...(moved.length
@@ -105,7 +105,7 @@ export function cache(side, link) {
           h(
             "div",
             { class: "ds-cache" },
-            h("h4", {}, "what stays"),
+            h("h3", {}, "what stays"),
             h("div", { class: "ds-cells" }, prompt(), side.after.map(cell)),
           ),
         ]

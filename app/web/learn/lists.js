@@ -16,7 +16,7 @@ export function columnsOf(side) {
     h(
       "section",
       { class: "ds-list" },
-      h("h4", {}, list.title),
+      h("h3", {}, list.title),
       h(
         "ol",
         {},
@@ -61,13 +61,13 @@ export function queue(side, link) {
     return row;
   };
   return [
-    h("h4", {}, "taken now"),
+    h("h3", {}, "taken now"),
     h(
       "ol",
       { class: "ds-queue taken" },
       side.popped ? entry(side.popped, "popped") : h("li", { class: "ds-soft" }, "nothing"),
     ),
-    h("h4", {}, `waiting, best first (${side.items.length})`),
+    h("h3", {}, `waiting, best first (${side.items.length})`),
     h(
       "ol",
       { class: "ds-queue" },

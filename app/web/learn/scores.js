@@ -79,7 +79,7 @@ export function terms(side, link) {
     (name) => (name !== "above" || side.above) && (name !== "ngram" || side.ngram),
   );
   return [
-    h("h4", {}, "score: shorter is better"),
+    h("h3", {}, "score: shorter is better"),
     h("ol", { class: "ds-terms" }, rows),
     h(
       "p",

@@ -1,5 +1,7 @@
 // The keys of Run and Compare, and whether a key is somebody's typing.
 
+const SCROLLS = new Set(["ArrowUp", "ArrowDown", "Home", "End", " "]);
+
 /** What each key does: acts by the key's name, for a Studio. */
 export function actsOf(studio, shift) {
   const { active, guide, panes } = studio,
@@ -38,6 +40,7 @@ export function actsOf(studio, shift) {
 /** Whether an element takes the key itself. */
 export function takesKey({ target, key, ctrlKey, metaKey, altKey }) {
   if (ctrlKey || metaKey || altKey) return true;
+  if (target.matches(".ds-inspector-body") && SCROLLS.has(key)) return true;
   const tag = target.tagName;
   if (tag === "INPUT" && target.type === "range")
     return key.startsWith("Arrow") || key === "Home" || key === "End";

@@ -3,7 +3,7 @@
 import { button, h } from "../dom.js";
 import { card, menu } from "../parts.js";
 import { fileName, pictureButtons, saveButton, takeAnswer, wholeTree } from "../save.js";
-import { pointAt } from "../strip.js";
+import { pointAt, unseenName } from "../strip.js";
 import { NodeTable } from "../table.js";
 import { TreeView } from "../tree.js";
 
@@ -89,7 +89,13 @@ export class DraftCard {
     this.tokens = text.map((words, place) =>
       h(
         "span",
-        { class: "ds-token", role: "option", "data-place": place, "aria-selected": "false" },
+        {
+          class: "ds-token",
+          role: "option",
+          "data-place": place,
+          "aria-selected": "false",
+          "aria-label": unseenName(words),
+        },
         words.replace(/\n/g, "⏎") || "∅",
       ),
     );

@@ -1,0 +1,35 @@
+"""Stylesheets: short, all of them loaded, and no rule for what is no longer there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from app.page_files import STYLES, TAB_STYLES, WEB
+
+LONGEST = 325  # lines
+SHEETS = sorted(WEB.rglob("*.css"))
+OFFLINE = "offline.css"  # of the offline file alone
+
+
+def own_code() -> str:
+    files = [*WEB.rglob("*.js"), *WEB.parent.rglob("*.py")]
+    return "\n".join(file.read_text("utf-8") for file in files)
+
+
+def test_every_stylesheet_is_loaded_once():
+    loaded = [*STYLES, *TAB_STYLES, OFFLINE]
+    assert sorted(loaded) == sorted(str(sheet.relative_to(WEB)) for sheet in SHEETS)
+
+
+@pytest.mark.parametrize("sheet", SHEETS, ids=lambda sheet: str(sheet.relative_to(WEB)))
+def test_it_is_short_and_names_only_what_is_there(sheet: Path):
+    text = re.sub(r"/\*.*?\*/", "", sheet.read_text("utf-8"), flags=re.DOTALL)
+    assert text.count("\n") <= LONGEST
+    code = own_code()
+    made = tuple(set(re.findall(r"\b(d[sn]-[\w-]*-)\$?\{", code)))  # names that end in a number
+    for name in set(re.findall(r"[.#](d[sn]-[\w-]+)", text)):
+        written = re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", code)
+        assert written or name.startswith(made), f"nothing is called {name}"
