@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,11 @@ import pandas as pd
 from analysis.frames import COVERAGE
 from core.errors import UserError
 from core.stats import Z
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from analysis.figures import Style
 
 MARGINAL = "marginal"
 _COLUMNS = ("seed", "series", "depth", "continuations", "tvd", *COVERAGE)
@@ -59,19 +64,31 @@ def curves(table: pd.DataFrame) -> pd.DataFrame:
     return found[columns].reset_index()
 
 
+def figures(drawn: pd.DataFrame, style: Style) -> dict[str, go.Figure]:
+    """Both figures of ``curves``, by their names in the catalogue."""
+    from analysis.figures import coverage_by_depth, tvd_by_depth
+
+    far = (
+        "½ Σ |q − p| along the target's own continuations: mean over anchors and its 95 % interval."
+    )
+    held = "How much of p the K best tokens hold, along the target's own continuations."
+    return {
+        "tvd-by-depth": tvd_by_depth(drawn, style, says=far, band=True),
+        "coverage-by-depth": coverage_by_depth(drawn, style, says=held),
+    }
+
+
 def write_tables(table: pd.DataFrame, folder: Path) -> None:
     """The table and its curves as Parquet and CSV; both figures as pages that need no net."""
-    from analysis import figures
+    from analysis.figures import Style
 
     drawn = curves(table)
     for name, frame in ((TABLE, table), (CURVES, drawn)):
         frame.to_parquet(folder / f"{name}.parquet", index=False)
         frame.to_csv(folder / f"{name}.csv", index=False)
-    for name, figure in (
-        ("tvd", figures.tvd_by_depth(drawn, "light")),
-        ("coverage", figures.coverage_by_depth(drawn, "light")),
-    ):
-        figure.write_html(folder / f"{name}.html", include_plotlyjs=True)
+    for name, figure in figures(drawn, Style("light")).items():
+        short = name.partition("-")[0]
+        figure.write_html(folder / f"{short}.html", include_plotlyjs=True)
 
 
 def read_table(path: Path) -> pd.DataFrame:

@@ -1,22 +1,24 @@
-"""Figures of the tables, for reports and the studio. Never imports torch.
+"""The catalogue of statistical figures: the page, reports and notebooks draw these. Never torch.
 
-Each function makes a plotly figure of one table. A method has one colour (``analysis.palette``)
-and, as a second sign, its own marker and dash; causes of death have a hatch. Names come from traces
-and are escaped: plotly would read markup in them.
+Each function makes a Plotly figure of one table with ``analysis.charts``. ``FIGURES`` lists those
+of runs, by the names that the page and reports know them by.
 """
 
 from __future__ import annotations
 
-import html
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
 from analysis import acceptance, causes, reliability
-from analysis.frames import Frame
-from analysis.palette import SERIES
+from analysis.chart_colours import Theme
+from analysis.chart_parts import About, Axis, Point, Series
+from analysis.charts import chart
+from analysis.frames import COVERAGE, By, Frame
+from analysis.numbers import plural
 from analysis.tables import FATES, Tables
 from core.rounds.round import (
     ACCEPTED,
@@ -29,273 +31,387 @@ from core.rounds.round import (
     UNREACHED,
 )
 
-Theme = Literal["auto", "light", "dark"]
+if TYPE_CHECKING:
+    from analysis.whatif import SimulatedRun
 
-_MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "star")
-_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-_FATES = {
-    ACCEPTED: ("#009E73", ""),
-    OUTRANKED: ("#E69F00", "/"),
-    PRUNED: ("#0072B2", "x"),
-    OUTSIDE: ("#D55E00", "\\"),
-    BEYOND: ("#CC79A7", "-"),
-    NO_DRAFT: ("#56B4E9", "|"),
-    REFUSED: ("#7a5195", "+"),
-    UNREACHED: ("#9a9a9a", "."),
+USUAL_K, FEW_K = 8, (1, 4, 16)  # of coverage: shown first for several runs, and for one
+_POWERS = (1, 2, 4, 8, 16)
+_SHARE = (0.0, 1.0)
+
+# cause → its colour, its hatch, what it is called where a walk ended, and of a drafted node
+_CAUSES = {
+    ACCEPTED: ("cause-accepted", "", "accepted", "accepted"),
+    OUTRANKED: ("cause-outranked", "/", "outranked", "outranked by a sibling"),
+    PRUNED: ("cause-pruned", "", "pruned by budget", "rejected (budget)"),
+    OUTSIDE: ("cause-outside", "\\", "outside the candidates", "rejected (candidates)"),
+    BEYOND: ("cause-beyond", "", "beyond the last depth", "rejected (last depth)"),
+    NO_DRAFT: ("cause-nothing", "", "nothing drafted", "rejected (no draft)"),
+    REFUSED: ("cause-refused", "x", "refused by sampling", "rejected (refused)"),
+    UNREACHED: ("cause-unreached", "", "unreached", "unreached"),
 }
 
 
 @dataclass(frozen=True)
-class _Ink:
-    """What lines and words are drawn with. ``paper`` may be see-through."""
+class Style:
+    """How figures are drawn.
 
-    words: str
-    grid: str
-    paper: str
-
-
-_INKS: Mapping[str, _Ink] = {
-    # a grey that can be read on white and on black alike (4.5 : 1)
-    "auto": _Ink("#767676", "rgba(128,128,128,0.25)", "rgba(0,0,0,0)"),
-    "light": _Ink("#1f2328", "#e3e6ea", "#ffffff"),
-    "dark": _Ink("#e6e6e6", "#3a3f47", "#14171c"),
-}
-
-
-# ── the figures ──────────────────────────────────────────────────────────────────────────────────
-
-
-def tvd_by_depth(per_depth: Frame, theme: Theme = "auto") -> go.Figure:
-    """TVD against depth with its 95 % intervals."""
-    return _by_depth(per_depth, "tvd", "TVD, ½ Σ|q − p|", "TVD by depth", theme)
-
-
-def acceptance_by_depth(per_depth: Frame, theme: Theme = "auto") -> go.Figure:
-    """Conditional acceptance against depth with Wilson's 95 % intervals."""
-    title = "Acceptance by depth, of observed"
-    return _by_depth(per_depth, "acceptance", "accepted ÷ observed", title, theme)
-
-
-def coverage_by_depth(
-    per_depth: Frame, theme: Theme = "auto", k: Sequence[int] = (1, 4, 16)
-) -> go.Figure:
-    """Top-K coverage against depth: a line per method and K, the marker's size shows K."""
-    figure = _figure("Top-K coverage by depth", theme)
-    for look, name, part in _series(per_depth):
-        for size, best in enumerate(k):
-            column = f"coverage_{best}"
-            known = part[part[column].notna()]
-            if len(known):
-                marker = {"symbol": look.marker, "size": 5 + 3 * size}
-                figure.add_scatter(
-                    x=known["depth"], y=known[column], mode="lines+markers", marker=marker,
-                    name=f"{name}, K = {best}", line=look.line,
-                    hovertemplate="depth %{x}: %{y:.3f}",
-                )  # fmt: skip
-    return _framed(figure, "depth", "coverage C_K", share=True)
-
-
-def lengths(acceptance_histogram: Frame, theme: Theme = "auto") -> go.Figure:
-    """Histogram of tokens per round (accepted + 1)."""
-    figure = _figure("How long the accepted paths were", theme)
-    for look, name, part in _series(acceptance_histogram):
-        figure.add_bar(
-            x=part["length"], y=part["share"], name=name, customdata=part["rounds"],
-            marker={"color": look.colour, "pattern": _hatched(look.hatch)},
-            hovertemplate="%{x} tokens: %{y:.1%} (%{customdata} rounds)",
-        )  # fmt: skip
-    figure.update_layout(barmode="group")
-    return _framed(figure, "tokens per round, accepted + 1", "share of rounds")
-
-
-def reliability_curve(curve: Frame, theme: Theme = "auto") -> go.Figure:
-    """Accepted share against the mean probability, with Wilson's 95 % intervals."""
-    event = "".join(curve["event"].head(1))
-    titles = {"path": "Reliability of path probabilities", "step": "Reliability of q at each step"}
-    figure = _figure(titles.get(event, "Reliability"), theme)
-    end = 1.05 * max([0.0, *curve["mean_q"], *curve["share"]])
-    _diagonal(figure, end)
-    for look, name, part in _series(curve):
-        figure.add_scatter(
-            x=part["mean_q"], y=part["share"], name=name, mode="lines+markers", line=look.line,
-            marker={"symbol": look.marker, "size": 8}, error_y=_bars(part, "share"),
-            customdata=part["nodes"],
-            hovertemplate="q %{x:.3f}: %{y:.3f} accepted (%{customdata} nodes)",
-        )  # fmt: skip
-    figure = _framed(figure, "mean probability in the bin", "share accepted")
-    figure.update_yaxes(range=[-0.01 * end, end])
-    return figure
-
-
-def cause_bars(causes: Frame, theme: Theme = "auto", observed: bool = True) -> go.Figure:
-    """Shares of the causes, stacked, by depth or sort of token; a group of bars per method.
-
-    ``observed`` leaves out the unreached nodes, whose outcome is not known.
+    by     a series for every method, or for every run
+    names  what methods or runs are called; their order gives each its colour, in all figures
     """
-    ends = not {ACCEPTED, OUTRANKED}.intersection(causes["cause"])
-    nodes = "What became of observed nodes" if observed else "What became of drafted nodes"
-    figure = _figure("Why the walks ended" if ends else nodes, theme)
-    by, over = causes.columns[0], causes.columns[1]
-    several, column = causes[by].nunique() > 1, "observed_share" if observed else "share"
-    for cause in FATES:
-        part = causes[(causes["cause"] == cause) & causes[column].notna()]
-        if len(part):
-            colour, hatch = _FATES[cause]
-            names = [[_name(v) for v in part[by]], part[over].astype(str).tolist()]
-            figure.add_bar(
-                x=names if several else names[1], y=part[column], name=cause,
-                marker={"color": colour, "pattern": _hatched(hatch)},
-                customdata=part[["count", "total"]],
-                hovertemplate="%{y:.1%} (%{customdata[0]} of %{customdata[1]})",
-            )  # fmt: skip
-    if several:
-        figure.update_xaxes(type="multicategory")
+
+    theme: Theme = "auto"
+    by: By = "method"
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def parts(self, table: Frame) -> Iterator[tuple[str, Frame]]:
+        """Each method or run of a table, in its order: what it is called, and its lines."""
+        by = table.columns[0]
+        for name in dict.fromkeys(table[by]):
+            yield self.names.get(name, str(name)), table[table[by] == name]
+
+    def chart(self, about: About, series: Sequence[Series]) -> go.Figure:
+        return chart(about, series, self.theme, tuple(self.names.values()))
+
+
+AUTO, PAGE = Style(), Style("page")
+
+
+# ── by depth ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def tvd_by_depth(
+    per_depth: Frame, style: Style = AUTO, *, says: str = "", band: bool = False
+) -> go.Figure:
+    """TVD by depth with its 95 % intervals; a ring is for the round that a page shows."""
+    says = says or (
+        "How far the drafter's q is from the target's p, ½ Σ |q − p|: 0 is the same distribution, "
+        "1 has nothing in common. Mean ± 1.96 standard errors."
+    )
+    counted = "probed" if "probed" in per_depth else "observed"
+    lines = [
+        Series(name, points(part, "depth", "tvd", "tvd", counted), band=band)
+        for name, part in style.parts(per_depth)
+    ]
+    about = About("TVD by depth", says, _depths(per_depth), Axis("TVD", _SHARE))
+    return style.chart(about, [*lines, Series("this round", (), live=True)])
+
+
+def acceptance_by_depth(per_depth: Frame, style: Style = AUTO) -> go.Figure:
+    """Conditional acceptance by depth with Wilson's 95 % intervals; of one method also how often
+    its best token was right, and how many rounds came so far."""
+    parts = list(style.parts(per_depth))
+    lines = [
+        Series(name, points(part, "depth", "acceptance", "acceptance", "observed"))
+        for name, part in parts
+    ]
+    says = (
+        "How often the target's token was drafted, given that everything before it was accepted. "
+        "Wilson's 95 % interval."
+    )
+    if len(parts) == 1:
+        part = parts[0][1]
+        best = points(part, "depth", "top1", "top1", "observed")
+        whole = points(part, "depth", "marginal", "marginal", "rounds")
+        lines = [
+            Series("given its parent", lines[0].points),
+            Series("best token right", best),
+            Series("from the root on", whole),
+        ]
+        says += " Below it the drafter's first choice alone, and the share of all rounds."
+    about = About("Acceptance by depth", says, _depths(per_depth), Axis("accepted", _SHARE))
+    return style.chart(about, lines)
+
+
+def coverage_by_depth(per_depth: Frame, style: Style = AUTO, says: str = "") -> go.Figure:
+    """Top-K coverage by depth: of one method a few K at once, of several a list of K."""
+    parts = list(style.parts(per_depth))
+    counted = "probed" if "probed" in per_depth else "observed"
+
+    def line(name: str, part: Frame, k: int, choice: str = "") -> Series:
+        of = points(part, "depth", COVERAGE[k - 1], n=counted)
+        return Series(name, of, choice=choice)
+
+    if len(parts) == 1:
+        lines = [line(f"K = {k}", parts[0][1], k) for k in FEW_K]
     else:
-        places = list(dict.fromkeys(causes.sort_values(over)[over].astype(str)))
-        figure.update_xaxes(type="category", categoryarray=places)
-    figure.update_layout(barmode="stack", legend_traceorder="normal")
-    return _framed(figure, "depth" if over == "depth" else "sort of token", "share", share=True)
+        lines = [line(name, part, k, f"K = {k}") for k in _POWERS for name, part in parts]
+    says = says or (
+        "How much of the target's p the drafter's K best tokens hold: at temperature 1, how often "
+        "its token is among them. Means over observed positions, fewer at every depth."
+    )
+    about = About(
+        "Top-K coverage by depth", says, _depths(per_depth), Axis("coverage", _SHARE),
+        chosen=f"K = {USUAL_K}",
+    )  # fmt: skip
+    return style.chart(about, lines)
 
 
-def _hatched(shape: str) -> dict[str, Any]:
-    """A hatch drawn over the bar's colour."""
-    return {"shape": shape, "fillmode": "overlay", "fgcolor": "rgba(0,0,0,0.45)", "size": 7}
+def coverage_by_width(per_depth: Frame, style: Style = AUTO) -> go.Figure:
+    """Top-K coverage by K: of one method its first depths, of several a list of depths."""
+    parts = list(style.parts(per_depth))
+    depths = sorted({int(depth) for depth in per_depth["depth"]})
+
+    def line(name: str, part: Frame, depth: int, choice: str = "") -> Series:
+        rows = part[part["depth"] == depth].to_dict("records")
+        of = (
+            Point(k, row[column], n=int(row["probed"]))
+            for row in rows
+            for k, column in enumerate(COVERAGE, 1)
+            if known(row[column]) is not None
+        )
+        return Series(name, tuple(of), choice=choice)
+
+    if len(parts) == 1:
+        lines = [line(f"depth {depth}", parts[0][1], depth) for depth in depths[:4]]
+    else:
+        lines = [line(name, part, d, f"depth {d}") for d in depths for name, part in parts]
+    about = About(
+        "Top-K coverage by K",
+        "What one more candidate at a depth is worth: where the curve is flat, a wider tree buys "
+        "little.",
+        Axis("K", (1, _POWERS[-1]), log=True, ticks=_POWERS), Axis("coverage", _SHARE),
+    )  # fmt: skip
+    return style.chart(about, lines)
 
 
-def expected_against_accepted(surrogate_curve: Frame, theme: Theme = "auto") -> go.Figure:
+def _depths(table: Frame) -> Axis:
+    deepest = int(max([2, *table["depth"]])) if len(table) else 2
+    return Axis("depth", (1, deepest), ticks=range(1, deepest + 1))
+
+
+# ── by round ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def lengths(acceptance_histogram: Frame, style: Style = AUTO) -> go.Figure:
+    """Histogram of tokens per round (accepted + 1), from ``acceptance.acceptance_histogram``."""
+    return _lengths({
+        name: dict(zip(part["length"], part["rounds"], strict=True))
+        for name, part in style.parts(acceptance_histogram)
+    }, style)  # fmt: skip
+
+
+def lengths_of(name: str, run: Sequence[int], style: Style = AUTO) -> go.Figure:
+    """The same of one run's acceptance lengths (accepted + 1, round by round)."""
+    return _lengths({name: Counter(run)}, style)
+
+
+def _lengths(counts: Mapping[str, Mapping[int, int]], style: Style) -> go.Figure:
+    """Rounds by length, of each method or run."""
+    longest = max([2, *(int(length) for own in counts.values() for length in own)])
+    bars = [
+        Series(name, tuple(
+            Point(int(length) - 1, float(rounds / total), words=plural(int(rounds), "round"))
+            for length, rounds in sorted(own.items())
+        ), "bars")
+        for name, own in counts.items()
+        for total in [sum(own.values())]
+    ]  # fmt: skip
+    about = About(
+        "Acceptance lengths",
+        "How many tokens a round was good for: accepted nodes + 1. Their mean is τ.",
+        Axis("accepted + 1", places=range(1, longest + 1)), Axis("share of rounds"),
+    )  # fmt: skip
+    return style.chart(about, bars)
+
+
+def expected_against_accepted(surrogate_curve: Frame, style: Style = AUTO) -> go.Figure:
     """Mean accepted nodes against Σq, what q expected; the diagonal is a calibrated drafter."""
-    figure = _figure("Σq against what was accepted", theme)
-    known = surrogate_curve["expected"].tolist() + surrogate_curve["accepted"].tolist()
-    _diagonal(figure, max([1.0, *known]))
-    for look, name, part in _series(surrogate_curve):
-        figure.add_scatter(
-            x=part["expected"], y=part["accepted"], name=name, mode="lines+markers",
-            line=look.line, marker={"symbol": look.marker, "size": 8}, customdata=part["rounds"],
-            error_y=_bars(part.rename(columns={"low": "accepted_low", "high": "accepted_high"}),
-                          "accepted"),
-            hovertemplate="Σq %{x:.2f}: %{y:.2f} accepted (%{customdata} rounds)",
-        )  # fmt: skip
-    return _framed(figure, "Σq over the round's nodes", "accepted nodes")
+    lines = [
+        Series(name, points(part, "expected", "accepted", "", "rounds"))
+        for name, part in style.parts(surrogate_curve)
+    ]
+    end = max([1.0, *(point.x for line in lines for point in line.points)])
+    about = About(
+        "Σq against accepted nodes",
+        "Rounds by the sum of their nodes' path probabilities, which best-first building "
+        "maximises, against what was accepted. Bins of equal mass; dashed, where both are the "
+        "same.",
+        Axis("Σ q", (0.0, end)), Axis("accepted nodes"), ("diagonal",),
+    )  # fmt: skip
+    return style.chart(about, lines)
 
 
-FIGURES: Mapping[str, Callable[[Tables, Theme], go.Figure]] = {
-    "acceptance-by-depth": lambda t, theme: acceptance_by_depth(acceptance.per_depth(t), theme),
-    "tvd-by-depth": lambda t, theme: tvd_by_depth(acceptance.per_depth(t), theme),
-    "coverage-by-depth": lambda t, theme: coverage_by_depth(acceptance.per_depth(t), theme),
-    "lengths": lambda t, theme: lengths(acceptance.acceptance_histogram(t), theme),
-    "causes-by-depth": lambda t, theme: cause_bars(causes.cause_shares(t), theme),
-    "stops-by-token": lambda t, theme: cause_bars(
-        causes.cause_shares(t, "stops", "token_class"), theme
+# ── by probability ───────────────────────────────────────────────────────────────────────────────
+
+
+def reliability_of_paths(curve: Frame, style: Style = AUTO) -> go.Figure:
+    """Accepted share against the path probability, which goes by its logarithm."""
+    return _reliability(curve, style, log=True, title="Reliability of path probability", says=(
+        "Nodes by the product of q along their path, against the share that was accepted: below "
+        "the dashed curve, where both are the same, the drafter promises too much. Bins of equal "
+        "mass, Wilson's interval."
+    ))  # fmt: skip
+
+
+def reliability_of_steps(curve: Frame, style: Style = AUTO) -> go.Figure:
+    """Accepted share against q of the nodes whose parent was accepted."""
+    return _reliability(curve, style, log=False, title="Reliability of q, parent accepted", says=(
+        "Nodes whose parent was accepted, by their own q, against the share that was accepted: on "
+        "the dashed line q means what it says."
+    ))  # fmt: skip
+
+
+def _reliability(curve: Frame, style: Style, *, log: bool, title: str, says: str) -> go.Figure:
+    lines = [
+        Series(name, points(part, "mean_q", "share", "share", "nodes"))
+        for name, part in (style.parts(curve) if len(curve) else ())
+    ]
+    every = [point for line in lines for point in line.points if point.x > 0 or not log]
+    lines = [
+        Series(each.name, tuple(p for p in each.points if p.x > 0 or not log)) for each in lines
+    ]
+    highest = max([0.1, *(max(p.x, p.high or p.y) for p in every)])
+    least = min([highest / 10, *(p.x for p in every)]) if log else 0.0
+    x = Axis("path probability" if log else "q", (least, highest), log=log)
+    about = About(title, says, x, Axis("accepted", (0.0, highest)), ("diagonal",))
+    return style.chart(about, lines)
+
+
+# ── causes ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def node_fates(shares: Frame, style: Style = AUTO) -> go.Figure:
+    """What became of drafted nodes, by depth."""
+    return _stacked(shares, style, "What became of drafted nodes", (
+        "All nodes by their depth; unreached ones are unobserved, never counted as rejected. Of a "
+        "rejected node the reason says why the wanted token was not there."
+    ), Axis("depth"), "share of nodes")  # fmt: skip
+
+
+def walk_ends(shares: Frame, style: Style = AUTO) -> go.Figure:
+    """Why the walks ended, by depth or by sort of token."""
+    if shares.columns[1] == "depth":
+        says = "One cause a round, by the depth where its walk stopped."
+        axes = Axis("depth"), "share of rounds"
+        return _stacked(shares, style, "Why the walk ended", says, *axes)
+    says = "The same causes, by the sort of the token that the target wanted."
+    axes = Axis("token"), "share of rounds"
+    return _stacked(shares, style, "Why the walk ended, by sort of token", says, *axes)
+
+
+def _stacked(shares: Frame, style: Style, title: str, says: str, x: Axis, y: str) -> go.Figure:
+    """Shares of the causes, stacked; of several methods a list."""
+    over, several = shares.columns[1], shares.iloc[:, 0].nunique() > 1
+    places = shares[over].drop_duplicates().astype(int if over == "depth" else str).tolist()
+    places = sorted(places) if over == "depth" else places
+    parts = [
+        Series(
+            words[1] if title.startswith("What") else words[0],
+            tuple(
+                Point(
+                    places.index(row[over]), row["share"],
+                    words=f"{row['count']} of {row['total']}",
+                )
+                for row in part[part["cause"] == cause].to_dict("records")
+            ),
+            "stack", paint=(colour, hatch), choice=name if several else "", key=cause,
+        )
+        for name, part in style.parts(shares)
+        for cause in FATES
+        for colour, hatch, *words in (_CAUSES[cause],)
+    ]  # fmt: skip
+    about = About(title, says, Axis(x.name, places=places), Axis(y, _SHARE))
+    return style.chart(about, parts)
+
+
+# ── budgets ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def tau_by_budget(
+    curves: Mapping[str, Sequence[SimulatedRun]], style: Style = AUTO, *, ring: bool = False
+) -> go.Figure:
+    """τ by draft budget, a line for each setting by its name. ``ring``: a page marks a budget."""
+    lines = [
+        Series(name, tuple(
+            Point(run.budget, run.tau, words="exact" if run.exact else "not exact") for run in runs
+        ))
+        for name, runs in curves.items()
+    ]  # fmt: skip
+    says = (
+        "Tokens per forward pass of the target over the whole text, simulated: where the curve is "
+        "flat, more nodes buy nothing."
+    )
+    if ring:
+        says += " The ring is this setting."
+        lines.append(Series("this setting", (), live=True))
+    about = About("τ by budget", says, budgets(lines), Axis("τ", (1.0, _highest(lines, 1.5))))
+    return style.chart(about, lines)
+
+
+def speed_by_budget(
+    name: str, speeds: Mapping[int, float], plain: float, says: str, style: Style = AUTO
+) -> go.Figure:
+    """Expected tokens/s by draft budget, and those of plain decoding. ``says``: whose times."""
+    lines = [
+        Series(name, tuple(Point(budget, speed) for budget, speed in speeds.items())),
+        Series("plain decoding", tuple(Point(budget, plain) for budget in speeds)),
+    ]
+    about = About("Expected speed by budget", says, budgets(lines), Axis("tokens/s"))
+    return style.chart(about, lines)
+
+
+def budgets(lines: Sequence[Series]) -> Axis:
+    """Draft budgets by their logarithm."""
+    found = sorted({1, *(int(point.x) for line in lines for point in line.points)})
+    return Axis("draft budget B", (found[0], found[-1]), log=True, ticks=found)
+
+
+def _highest(lines: Sequence[Series], least: float) -> float:
+    return max([least, *(point.y for line in lines for point in line.points)])
+
+
+# ── of runs ──────────────────────────────────────────────────────────────────────────────────────
+
+Draw = Callable[[Tables, Style], go.Figure]
+
+
+def _of_depths(draw: Callable[[Frame, Style], go.Figure]) -> Draw:
+    return lambda tables, style: draw(acceptance.per_depth(tables, by=style.by), style)
+
+
+FIGURES: Mapping[str, Draw] = {
+    "lengths": lambda t, s: lengths(acceptance.acceptance_histogram(t, by=s.by), s),
+    "acceptance-by-depth": _of_depths(acceptance_by_depth),
+    "coverage-by-width": _of_depths(coverage_by_width),
+    "coverage-by-depth": _of_depths(coverage_by_depth),
+    "tvd-by-depth": _of_depths(tvd_by_depth),
+    "reliability-path": lambda t, s: reliability_of_paths(
+        reliability.reliability(t, "path", by=s.by), s
     ),
-    "reliability-path": lambda t, theme: reliability_curve(reliability.reliability(t), theme),
-    "reliability-step": lambda t, theme: reliability_curve(
-        reliability.reliability(t, "step"), theme
+    "reliability-step": lambda t, s: reliability_of_steps(
+        reliability.reliability(t, "step", by=s.by), s
     ),
-    "expected-accepted": lambda t, theme: expected_against_accepted(
-        reliability.surrogate_curve(t), theme
+    "expected-accepted": lambda t, s: expected_against_accepted(
+        reliability.surrogate_curve(t, by=s.by), s
+    ),
+    "stops-by-depth": lambda t, s: walk_ends(causes.cause_shares(t, "stops", by=s.by), s),
+    "causes-by-depth": lambda t, s: node_fates(causes.cause_shares(t, "nodes", by=s.by), s),
+    "stops-by-token": lambda t, s: walk_ends(
+        causes.cause_shares(t, "stops", "token_class", by=s.by), s
     ),
 }
 
 
-# ── what they share ──────────────────────────────────────────────────────────────────────────────
+# ── points of tables ─────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True)
-class _Look:
-    """One method's signs."""
-
-    colour: str
-    marker: str
-    dash: str
-    hatch: str
-
-    @property
-    def line(self) -> dict[str, Any]:
-        return {"color": self.colour, "dash": self.dash, "width": 2}
-
-
-def _series(table: Frame) -> Iterator[tuple[_Look, str, Frame]]:
-    """Look, escaped name and lines of each method (or run), in the table's order."""
-    by = table.columns[0]
-    for n, name in enumerate(dict.fromkeys(table[by])):
-        hatches = ("", "/", "x", "\\", "-", "|")
-        look = _Look(
-            *(signs[n % len(signs)] for signs in (SERIES["auto"], _MARKERS, _DASHES, hatches))
+def points(
+    table: Frame, x: str, y: str, stem: str | None = None, n: str | None = None
+) -> tuple[Point, ...]:
+    """The known values of a column, with the interval in ``stem``_low and ``stem``_high ("low" and
+    "high" for an empty stem) and the number of observations in ``n``."""
+    low, high = ((f"{stem}_low", f"{stem}_high") if stem else ("low", "high"))  # fmt: skip
+    rows = [row for row in table.to_dict("records") if known(row[y]) is not None]
+    return tuple(
+        Point(
+            float(row[x]), float(row[y]),
+            None if stem is None else known(row[low]), None if stem is None else known(row[high]),
+            None if n is None else int(row[n]), str(row.get("words", "")),
         )
-        yield look, _name(name), table[table[by] == name]
+        for row in rows
+    )  # fmt: skip
 
 
-def _name(value: object) -> str:
-    return html.escape(str(value))
-
-
-def _by_depth(per_depth: Frame, column: str, axis: str, title: str, theme: Theme) -> go.Figure:
-    figure = _figure(title, theme)
-    series = list(_series(per_depth))
-    for n, (look, name, part) in enumerate(series):
-        known = part[part[column].notna()]
-        aside = 0.05 * (n - (len(series) - 1) / 2)  # so that no interval hides another
-        if len(known):
-            figure.add_scatter(
-                x=known["depth"] + aside, y=known[column], name=name, mode="lines+markers",
-                line=look.line, marker={"symbol": look.marker, "size": 8},
-                error_y=_bars(known, column), customdata=known[["depth", "observed"]],
-                hovertemplate="depth %{customdata[0]}: %{y:.3f} (%{customdata[1]} observed)",
-            )  # fmt: skip
-    return _framed(figure, "depth", axis, share=True)
-
-
-def _bars(part: Frame, column: str) -> dict[str, Any]:
-    """Error bars from the columns ``…_low`` and ``…_high``."""
-    return {
-        "type": "data", "symmetric": False, "thickness": 1, "width": 3,
-        "array": (part[f"{column}_high"] - part[column]).fillna(0),
-        "arrayminus": (part[column] - part[f"{column}_low"]).fillna(0),
-    }  # fmt: skip
-
-
-def _diagonal(figure: go.Figure, end: float) -> None:
-    line = {"color": "#808080", "dash": "dot", "width": 1}
-    figure.add_scatter(
-        x=[0, end], y=[0, end], mode="lines", line=line, name="calibrated", hoverinfo="skip"
-    )
-
-
-def _figure(title: str, theme: Theme) -> go.Figure:
-    figure = go.Figure(layout={
-        "title": {"text": title, "font": {"size": 15}, "x": 0, "xref": "paper", "y": 0.99,
-                  "yref": "container", "yanchor": "top", "automargin": True, "pad": {"b": 6}},
-        "font": {"family": "system-ui, sans-serif", "size": 13}, "template": "none",
-        "margin": {"l": 60, "r": 16, "t": 64, "b": 48},
-        "legend": {"orientation": "h", "y": 1.0, "x": 0, "yanchor": "bottom"},
-        "showlegend": True, "hovermode": "closest", "autosize": True,
-    })  # fmt: skip
-    figure.update_layout(colours(theme))
-    return figure
-
-
-def colours(theme: Theme) -> dict[str, str]:
-    """A theme's colours in the form that ``update_layout`` and Plotly.relayout take."""
-    ink = _INKS[theme]
-    lines = {f"{a}axis_{n}color": ink.grid for a in "xy" for n in ("grid", "zeroline", "line")}
-    return {
-        "font_color": ink.words, "paper_bgcolor": ink.paper, "plot_bgcolor": ink.paper, **lines
-    }  # fmt: skip
-
-
-def _framed(figure: go.Figure, x: str, y: str, share: bool = False) -> go.Figure:
-    """Axis titles; a figure without data says so."""
-    figure.update_xaxes(title={"text": x}, automargin=True)
-    figure.update_yaxes(title={"text": y}, rangemode="tozero", automargin=True)
-    drawn: tuple[Any, ...] = figure.data  # pyright: ignore[reportAssignmentType]
-    if share:
-        figure.update_yaxes(range=[0, 1.02])
-    if x == "depth":
-        figure.update_xaxes(dtick=1)
-    if not any(trace.name != "calibrated" for trace in drawn):
-        figure.data = ()
-        figure.update_layout(showlegend=False)
-        figure.update_xaxes(visible=False)
-        figure.update_yaxes(visible=False)
-        figure.add_annotation(text="nothing to show", showarrow=False, font={"size": 14})
-    return figure
+def known(value: float | None) -> float | None:
+    """The number, or None where it is NaN."""
+    return None if value is None or value != value else float(value)

@@ -25,6 +25,7 @@ from core.stats import Z, interval, resample, wilson
 Event = Literal["path", "step"]
 Bins = Literal["mass", "width"]
 EVENTS: tuple[Event, ...] = ("path", "step")
+LEAST = 5  # rounds of a bin of the surrogate's curve
 
 
 @documented
@@ -180,6 +181,8 @@ def _drafting(tables: Tables) -> Frame:
 def surrogate_curve(tables: Tables, bins: int = 10, by: By = "method") -> pd.DataFrame:
     """Mean accepted nodes by Σq, rounds in bins of equal mass; calibrated is the diagonal.
 
+    At most ``bins`` bins, fewer where one would hold fewer than ``LEAST`` rounds.
+
     method    the label
     bin       number from 0, by rising Σq
     rounds    rounds in it
@@ -188,7 +191,8 @@ def surrogate_curve(tables: Tables, bins: int = 10, by: By = "method") -> pd.Dat
     """
     rows = []
     for name, part in _drafting(tables).groupby(by, observed=True):
-        edges = np.unique(np.quantile(part["surrogate"], np.linspace(0, 1, bins + 1)))
+        many = max(1, min(bins, len(part) // LEAST))
+        edges = np.unique(np.quantile(part["surrogate"], np.linspace(0, 1, many + 1)))
         place = np.searchsorted(edges[1:-1], part["surrogate"], side="left")
         for number, some in part.groupby(place):
             mean, error = some["accepted"].mean(), Z * some["accepted"].sem()

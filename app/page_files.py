@@ -9,11 +9,14 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
 
 from analysis.palette import variables
 
 WEB = Path(__file__).resolve().parent / "web"
+# plotly.py ships the script that draws its figures
+PLOTLY = Path(str(files("plotly"))) / "package_data" / "plotly.min.js"
 STYLES = tuple(
     f"{name}.css"
     for name in (

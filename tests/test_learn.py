@@ -285,7 +285,8 @@ def test_the_last_chapter_shows_the_reports_numbers(made: dict):
     plain = [row for row in rows if not row["options"] and row["sampling"] == "greedy"]
     tau = {(row["method"], row["source"]): row["tau"] for row in plain}
     budgets, sources = (
-        s["side"]["figures"][0]["series"] for s in made["chapters"][-1]["steps"][:2]
+        [each["meta"] for each in s["side"]["figures"][0]["data"] if "points" in each["meta"]]
+        for s in made["chapters"][-1]["steps"][:2]
     )
     for method, line, group in zip(measured.TREES, budgets, sources, strict=False):
         assert {f"{method} {p['x']}": p["y"] for p in line["points"]} == {

@@ -14,6 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analysis import acceptance
+from analysis.tables import Tables
 from app.export.offline import EACH, Packer, offline_page
 from app.notebook import View, show
 from app.page_files import WEB, modules
@@ -151,11 +153,12 @@ def test_every_module_of_the_view_is_in_the_file():
     assert {"tree.js", "studio.js", "compare/together.js"} <= set(modules("offline.js"))
     assert not {"learn/view.js", "mounts.js"} & set(modules("offline.js"))
     written = {str(file.relative_to(WEB).as_posix()) for file in WEB.rglob("*.js")}
-    assert written == {*modules("offline.js"), *modules("mounts.js")}
+    entries = ("offline.js", "mounts.js", "report.js")
+    assert written == {name for entry in entries for name in modules(entry)}
 
 
 def test_a_module_comes_after_those_it_imports():
-    for entry in ("offline.js", "mounts.js"):
+    for entry in ("offline.js", "mounts.js", "report.js"):
         order = modules(entry)
         for at, name in enumerate(order):
             file = WEB / name
@@ -166,9 +169,26 @@ def test_a_module_comes_after_those_it_imports():
 
 def test_no_two_modules_of_the_joined_script_declare_the_same_name():
     declared = re.compile(r"^(?:export )?(?:async )?(?:function|class|const|let) (\w+)", re.M)
-    texts = [(WEB / name).read_text("utf-8") for name in modules("offline.js")]
-    names = [each for text in texts for each in declared.findall(text)]
-    assert len(names) == len(set(names))
+    for entry in ("offline.js", "report.js"):
+        texts = [(WEB / name).read_text("utf-8") for name in modules(entry)]
+        names = [each for text in texts for each in declared.findall(text)]
+        assert len(names) == len(set(names))
+
+
+def test_statistics_are_tables_of_the_same_numbers_and_no_script_draws_them():
+    traces = [made(12, 16), made(12, 16, hostile=True, method="dart")]
+    text = offline_page(traces)
+    assert "plotly.js v" not in text
+    measured = block(Page(text), "ds-runs")["measured"]
+    depths = acceptance.per_depth(Tables.of(dict(zip("AB", traces, strict=True))), by="run")
+    figure = measured["figures"]["tvd-by-depth"]
+    shown = [trace["meta"] for trace in figure["data"] if "points" in trace["meta"]]
+    assert [each["name"][0] for each in shown] == ["A", "B"]
+    for each in shown:
+        own = depths[(depths["run"] == each["name"][0]) & depths["tvd"].notna()]
+        assert [p["x"] for p in each["points"]] == own["depth"].tolist()
+        assert [p["y"] for p in each["points"]] == pytest.approx(own["tvd"].tolist())
+    assert set(figure["data"][0]) == {"meta"}
 
 
 def test_a_hundred_rounds_of_64_nodes_stay_under_two_megabytes():

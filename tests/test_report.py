@@ -12,6 +12,7 @@ import pytest
 from analysis import metrics
 from analysis.acceptance import tau
 from analysis.engines import engine_metrics
+from analysis.figures import FIGURES
 from analysis.tables import Tables
 from app import cli
 from app.export.report_page import html_page, write_table
@@ -90,7 +91,9 @@ def test_tables_and_page_are_written(call, folder, tmp_path):
         )
     page = (out / "report.html").read_text()
     assert page.count("plotly.js v") == 1 and "<link" not in page
-    assert page.count('class="plotly-graph-div"') == 9
+    block = page.partition('id="ds-report">')[2].partition("</script>")[0]
+    titles = [figure["layout"]["meta"]["title"] for figure in json.loads(block)]
+    assert len(titles) == len(set(titles)) == len(FIGURES)
 
 
 def test_what_lies_beyond_the_end_is_said(call, tmp_path):

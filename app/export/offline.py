@@ -19,9 +19,10 @@ from html import escape
 from typing import Any
 
 from app.page_files import css, joined
-from app.view.comparison import cautions
+from app.view.comparison import LETTERS, cautions
 from app.view.explanation import Explainer
 from app.view.rounds import GHOST, drawable, has_stop, header_view, node_view, round_view, why_view
+from app.view.statistics import depth_records, numbers_only
 from core.errors import UserError
 from core.rounds.round import Round
 from core.traces.schema import Trace
@@ -56,7 +57,7 @@ def offline_page(traces: Sequence[Trace], plain: bool = False) -> str:
         '<meta name="referrer" content="no-referrer">'
         f"<title>{title} · Draftscope</title><style>{style}</style></head>\n"
         '<body><header class="ds-page-head"><h1>Draftscope</h1><p>a recorded run, offline</p>'
-        '<button type="button" id="ds-theme" aria-label="Dark or light">◐</button></header>'
+        '<button type="button" id="ds-theme" aria-label="Dark or light"></button></header>'
         '<main id="ds-offline"></main>'
         "<noscript>This page draws its trees with JavaScript.</noscript>\n"
         + "\n".join(_blocks(traces, plain))
@@ -71,7 +72,8 @@ def _hash(text: str) -> str:
 def _blocks(traces: Sequence[Trace], plain: bool) -> Iterator[str]:
     runs = [_run(trace) for trace in traces]
     differences = cautions(traces[0].header, traces[1].header) if len(traces) == 2 else []
-    yield _block("ds-runs", {"runs": runs, "each": EACH, "cautions": differences}, plain)
+    whole = {"runs": runs, "each": EACH, "cautions": differences, "measured": _measured(traces)}
+    yield _block("ds-runs", whole, plain)
     drafts = [drawable(record).draft for trace in traces for record in trace.rounds]
     if sum(int(draft.depths.sum()) + len(draft) for draft in drafts) > DETAILED:
         return
@@ -91,6 +93,15 @@ def _run(trace: Trace) -> dict[str, Any]:
             for at, r in enumerate(trace.rounds)
         ],
     }
+
+
+def _measured(traces: Sequence[Trace]) -> dict[str, Any]:
+    """What the runs measure. Figures are tables here: the script that draws them is 5 MB."""
+    named = dict(zip(LETTERS, traces, strict=False))
+    names = {at: f"{at} {header_view(trace.header)['method']}" for at, trace in named.items()}
+    found = depth_records(named, names)
+    figures = {name: numbers_only(figure) for name, figure in found["figures"].items()}
+    return found | {"figures": figures}
 
 
 def _details(trace: Trace, rounds: Sequence[Round]) -> dict[str, Any]:

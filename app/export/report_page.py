@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.numbers import number
-from analysis.palette import SERIES, letter, variables
+from analysis.palette import SERIES, letter
+from app.page_files import PLOTLY, css, joined
 from app.terminal import one_line
 
 if TYPE_CHECKING:
@@ -18,74 +19,44 @@ if TYPE_CHECKING:
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Draftscope report</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<style>
-:root {{ color-scheme: light dark; --ink: #1f2328; --paper: #ffffff; --line: #e3e6ea }}
-@media (prefers-color-scheme: dark) {{
-  :root {{ --ink: #e6e6e6; --paper: #14171c; --line: #3a3f47 }} }}
-body {{ font: 15px system-ui, sans-serif; color: var(--ink); background: var(--paper);
-  margin: 1.5rem auto; max-width: 1400px; padding: 0 1rem }}
-.figures {{ display: grid; gap: 1rem;
-  grid-template-columns: repeat(auto-fit, minmax(min(100%, 520px), 1fr)) }}
-.figures > div {{ height: 420px; min-width: 0 }}
-.scroll {{ overflow-x: auto }}
-table {{ border-collapse: collapse; font-variant-numeric: tabular-nums }}
-th, td {{ text-align: right; padding: .2rem .6rem; border-bottom: 1px solid var(--line) }}
-th:first-child, td:first-child {{ text-align: left }}
-:root {{ {light} }}
-@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}
-.sign {{ font: 700 .75em system-ui; padding: .1em .4em; border-radius: .3em; color: var(--paper) }}
-</style></head><body>
-<h1>Draftscope report</h1>
-<div class="scroll">{tau}</div>
+<style>{style}</style></head><body>
+<header class="ds-page-head"><h1>Draftscope</h1><p>report</p>
+<button type="button" id="ds-theme" aria-label="Dark or light"></button></header>
+<main class="ds-scope ds-report">
+<div class="ds-table">{tau}</div>
 {notes}
-<div class="figures">{figures}</div>
-<script>
-const looks = {looks};
-const dark = matchMedia("(prefers-color-scheme: dark)");
-function dress() {{
-  for (const plot of document.querySelectorAll(".plotly-graph-div"))
-    Plotly.relayout(plot, looks[dark.matches ? "dark" : "light"]);
-}}
-dress();
-dark.addEventListener("change", dress);
-</script></body></html>
+<section class="ds-card" aria-label="Figures"><div class="ds-figures"></div></section>
+</main>
+<script type="application/json" id="ds-report">{figures}</script>
+<script>{plotly}</script>
+<script>{code}</script></body></html>
 """
 _COLUMNS = {"method": "", "tau": "τ", "low": "95 % from", "high": "to", "over": "drawn over",
             "texts": "texts", "rounds": "rounds"}  # fmt: skip
 
 
 def html_page(tables: Tables, notes: Iterable[str]) -> str:
-    """All figures in one page; plotly's script is in it once."""
+    """All figures of the catalogue in one page, drawn as the studio draws them."""
     from analysis.acceptance import tau
-    from analysis.figures import FIGURES, colours
+    from analysis.charts import as_json
+    from analysis.figures import FIGURES, Style
 
-    figures = [
-        draw(tables, "light").to_html(
-            full_html=False, include_plotlyjs=n == 0, config={"responsive": True},
-            default_height="420px",
-        )
-        for n, draw in enumerate(FIGURES.values())
-    ]  # fmt: skip
+    rows = tau(tables).to_dict("records")
+    style = Style("page", names={row["method"]: row["method"] for row in rows})
+    figures = json.dumps([as_json(draw(tables, style)) for draw in FIGURES.values()])
     return _PAGE.format(
-        light=variables("light"),
-        dark=variables("dark"),
-        tau=_html_table(tau(tables).to_dict("records")),
+        style=css(("offline.css",)), code=joined("report.js"),
+        plotly=PLOTLY.read_text(encoding="utf-8"),
+        tau=_html_table(rows),
         notes="".join(f"<p>{html.escape(note)}</p>" for note in notes),
-        figures="".join(f"<div>{figure}</div>" for figure in figures),
-        looks=json.dumps({theme: _relayout(colours(theme)) for theme in ("light", "dark")}),
-    )
-
-
-def _relayout(colours: Mapping[str, str]) -> dict[str, str]:
-    """plotly.py joins names by "_", plotly.js by "."."""
-    axes = ("font", "xaxi", "yaxi")
-    return {k.replace("_", ".", 1) if k[:4] in axes else k: v for k, v in colours.items()}
+        figures=figures.replace("<", "\\u003c"),  # no text can end the script element
+    )  # fmt: skip
 
 
 def _html_table(rows: Iterable[Mapping[Any, Any]]) -> str:
     head = "".join(f"<th>{html.escape(title)}</th>" for title in _COLUMNS.values())
     body = "".join(
-        f"<tr><td>{_sign(at)} {html.escape(_cell(row['method']))}</td>"
+        f"<tr><th>{_sign(at)} {html.escape(_cell(row['method']))}</th>"
         + "".join(f"<td>{html.escape(_cell(row[name]))}</td>" for name in [*_COLUMNS][1:])
         + "</tr>"
         for at, row in enumerate(rows)
@@ -96,7 +67,7 @@ def _html_table(rows: Iterable[Mapping[Any, Any]]) -> str:
 def _sign(at: int) -> str:
     """The letter and the colour that the figures give to line ``at``."""
     slot = at % len(SERIES["light"]) + 1
-    return f'<i class="sign" style="background: var(--ds-series-{slot})">{letter(at)}</i>'
+    return f'<i class="ds-letter" style="background: var(--ds-series-{slot})">{letter(at)}</i>'
 
 
 def _cell(value: object) -> str:

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from analysis.chart_parts import About, Axis, Point, Series
+from analysis.charts import as_json, chart
 from app.learn.figures import NAMES
 from app.learn.material import Material
 from app.learn.words import Json, Scene, chapter, scene
@@ -126,19 +128,19 @@ def _budgets(found: Measured) -> Scene:
     chain = found.at("dflash", None)
     lines = [_line(NAMES[m], found.some(m)) for m in TREES]
     lines.append(_line("DART, no n-grams", found.some("dart", plain=True)))
-    budgets = sorted({p["x"] for line in lines for p in line["points"]})
+    budgets = sorted({p.x for line in lines for p in line.points})
     few, *_, many = found.some("ddtree")
-    dot = {**_line("DFlash, a chain of 7", [chain], 7), "only": "points"}
-    ends = {"log": True, "ticks": budgets, "x": [min(7, budgets[0]), budgets[-1]]}
-    figure = _figure(
-        "τ by draft budget", "draft budget B", "τ",
+    dot = replace(_line("DFlash, chain of 7", [chain], 7), kind="points", band=False)
+    ends = (min(7, budgets[0]), budgets[-1])
+    about = About(
+        "τ by draft budget",
         "Tokens per pass of the target, greedy; bands are 95 % bootstrap intervals over prompts.",
-        [*lines, dot], ends,
+        Axis("draft budget B", ends, log=True, ticks=budgets), _tau([*lines, dot]),
     )  # fmt: skip
     tree, nodes = found.at("ddtree"), (many.budget or 1) / (few.budget or 1)
     return _shown(
-        "budgets", figure, chain=chain.tau, tree=tree.tau, budget=tree.budget, few=few.budget,
-        many=many.budget, first=few.tau, last=many.tau, nodes=nodes,
+        "budgets", about, [*lines, dot], chain=chain.tau, tree=tree.tau, budget=tree.budget,
+        few=few.budget, many=many.budget, first=few.tau, last=many.tau, nodes=nodes,
         tokens=many.tau / few.tau, ends=_ends(lines),
     )  # fmt: skip
 
@@ -147,10 +149,9 @@ def _sources(found: Measured) -> Scene:
     each = [_points(NAMES[m], [found.at(m, source=s) for s in SOURCES]) for m in TREES]
     names = list(SOURCES.values())
     math, chat = (found.at("treeflash", source=s).tau for s in ("gsm8k", "mt_bench"))
-    figure = _figure(
-        "τ by source, B = 64", "prompts", "τ", "40 prompts of each, greedy.", each, {"names": names}
-    )
-    return _shown("sources", figure, math=math, chat=chat, each=_words(each, names))
+    says = "40 prompts of each, greedy."
+    about = About("τ by source, B = 64", says, Axis("prompts", places=names), Axis("τ"))
+    return _shown("sources", about, each, math=math, chat=chat, each=_words(each, names))
 
 
 def _samplings(found: Measured) -> Scene:
@@ -161,43 +162,44 @@ def _samplings(found: Measured) -> Scene:
     ]
     names = [NAMES[m] for m, _ in shown]
     cold, hot = (found.at("ddtree", sampling=s).tau for s in ("greedy", "T=1"))
-    figure = _figure(
-        "Greedy and sampled", "method, trees with B = 64", "τ", "120 prompts, the same for both.",
-        each, {"names": names},
-    )  # fmt: skip
-    return _shown("samplings", figure, cold=cold, hot=hot, each=_words(each, names))
+    methods = Axis("method, trees with B = 64", places=names)
+    says = "120 prompts, the same for both."
+    about = About("Greedy and sampled", says, methods, Axis("τ"))
+    return _shown("samplings", about, each, cold=cold, hot=hot, each=_words(each, names))
 
 
 def _lengths(found: Measured) -> Scene:
-    lines = []
+    bars = []
     for method, budget in (("dflash", None), ("ddtree", 64), ("treeflash", 64)):
         lengths = found.at(method, budget).lengths
-        points = [{"x": n, "y": count / sum(lengths)} for n, count in enumerate(lengths, 1)]
-        lines.append({"name": NAMES[method], "points": points})
-    chain, ddtree, treeflash = (line["points"][0]["y"] for line in lines)
-    figure = _figure(
-        "Acceptance lengths", "accepted + 1", "share of rounds", "Greedy, B = 64.", lines, {}
-    )
-    return _shown("lengths", figure, chain=chain, ddtree=ddtree, treeflash=treeflash)
+        points = [Point(n, count / sum(lengths)) for n, count in enumerate(lengths)]
+        bars.append(Series(NAMES[method], points, "bars"))
+    chain, ddtree, treeflash = (bar.points[0].y for bar in bars)
+    places = range(1, 1 + max(len(bar.points) for bar in bars))
+    about = About(
+        "Acceptance lengths", "Greedy, B = 64.", Axis("accepted + 1", places=places),
+        Axis("share of rounds"),
+    )  # fmt: skip
+    return _shown("lengths", about, bars, chain=chain, ddtree=ddtree, treeflash=treeflash)
 
 
 def _distances(found: Measured) -> Scene:
     lines = _by_depth(found, "tvd", "tvd_low", "tvd_high")
     anchors = max(int(row["observed"]) for row in found.curves)
-    figure = _figure(
-        "TVD by depth", "depth", "TVD",
+    about = About(
+        "TVD by depth",
         f"½ Σ |q − p| along the target's own continuations of {anchors} anchors at temperature 1; "
         "bands are 95 % intervals of the means.",
-        lines, {"y": [0, 1]},
+        _depths(lines), Axis("TVD", (0, 1)),
     )  # fmt: skip
-    return _shown("distances", figure, ends=_ends(lines))
+    return _shown("distances", about, lines, ends=_ends(lines))
 
 
 def _coverages(found: Measured) -> Scene:
     lines = _by_depth(found, f"coverage_{K}")
     title = f"Coverage of p by the {K} best tokens"
-    figure = _figure(title, "depth", f"coverage at K = {K}", "", lines, {"y": [0, 1]})
-    return _shown("coverages", figure, k=K, ends=_ends(lines))
+    about = About(title, "", _depths(lines), Axis(f"coverage at K = {K}", (0, 1)))
+    return _shown("coverages", about, lines, k=K, ends=_ends(lines))
 
 
 def _speeds(found: Measured) -> Scene:
@@ -205,90 +207,85 @@ def _speeds(found: Measured) -> Scene:
     each = []
     for budget in sorted({row["budget"] for row in rows}):
         points = [
-            {"x": TREES.index(row["method"]), "y": row["plain_ratio"]}
+            Point(TREES.index(row["method"]), row["plain_ratio"])
             for row in rows
             if row["budget"] == budget
         ]
-        each.append({"name": f"B = {budget}", "points": points, "only": "points"})
+        each.append(Series(f"B = {budget}", points, "points"))
     best = max(rows, key=lambda row: row["plain_ratio"])
-    figure = _figure(
-        "Speed against plain decoding", "method", "× plain",
+    about = About(
+        "Speed against plain decoding",
         "The line is plain decoding; every text is the same.",
-        each, {"names": [NAMES[m] for m in TREES]}, extras=[{"y": 1}],
+        Axis("method", places=[NAMES[m] for m in TREES]), Axis("× plain"), (1,),
     )  # fmt: skip
-    return _shown("speeds", figure, threads=found.bench["threads"], name=NAMES[best["method"]],
+    return _shown("speeds", about, each, threads=found.bench["threads"], name=NAMES[best["method"]],
                   budget=best["budget"], ratio=best["plain_ratio"])  # fmt: skip
 
 
 def _calls(found: Measured) -> Scene:
     cells, lines = found.spiffy["cells"], []
     for pace, name in PACES.items():
-        points = [{"x": c["drafts"], "y": c["nfe_speedup"]} for c in cells if c["pace"] == pace]
-        lines.append({"name": name, "points": points})
+        points = [Point(c["drafts"], c["nfe_speedup"]) for c in cells if c["pace"] == pace]
+        lines.append(Series(name, points))
     one, two = (max(c["nfe_speedup"] for c in cells if c["pace"] == pace) for pace in ("k1", "k2"))
-    figure = _figure(
-        "Spiffy: calls saved", "drafts D", "NFE speedup", "Blocks of 32, 128 tokens.",
-        lines, {"ticks": sorted({c["drafts"] for c in cells})}, extras=[{"y": 1}],
-    )  # fmt: skip
+    drafts = Axis("drafts D", ticks=sorted({c["drafts"] for c in cells}))
+    says = "Blocks of 32, 128 tokens."
+    about = About("Spiffy: calls saved", says, drafts, Axis("NFE speedup"), (1,))
     best = max(c["nfe_speedup"] for c in cells)
-    return _shown("calls", figure, saved=1 - 1 / best, one=one, two=two)
+    return _shown("calls", about, lines, saved=1 - 1 / best, one=one, two=two)
 
 
 # ── figures ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def _shown(section: str, figure: Json, **values: object) -> Scene:
+def _shown(section: str, about: About, series: Sequence[Series], **values: object) -> Scene:
+    figure = as_json(chart(about, series, "page"))
     return scene(section, side={"kind": "plots", "figures": [figure]}, **values)
 
 
-def _figure(
-    title: str,
-    x: str,
-    y: str,
-    says: str,
-    series: Sequence[Json],
-    range_: Json,
-    extras: Sequence[Json] = (),
-) -> Json:
-    return {
-        "title": title, "x": x, "y": y, "says": says,
-        "series": list(series), "range": range_, "extras": list(extras),
-    }  # fmt: skip
-
-
-def _line(name: str, rates: Iterable[Rate], chain: int = 0) -> Json:
+def _line(name: str, rates: Iterable[Rate], chain: int = 0) -> Series:
     """τ by budget; ``chain``: where to draw what has none."""
-    points = [{"x": r.budget or chain, "y": r.tau, "low": r.low, "high": r.high} for r in rates]
-    return {"name": name, "points": points, "band": True}
+    return Series(name, [_point(r.budget or chain, r) for r in rates], band=True)
 
 
-def _points(name: str, rates: Iterable[Rate]) -> Json:
-    """One rate for each of the figure's names, in their order."""
-    points = [{"x": at, "y": r.tau, "low": r.low, "high": r.high} for at, r in enumerate(rates)]
-    return {"name": name, "points": points, "only": "points"}
+def _points(name: str, rates: Iterable[Rate]) -> Series:
+    """One rate for each of the axis' places, in their order."""
+    return Series(name, [_point(at, r) for at, r in enumerate(rates)], "points")
 
 
-def _by_depth(found: Measured, y: str, low: str = "", high: str = "") -> list[Json]:
-    lines = []
-    for series, name in SERIES.items():
-        rows = [row for row in found.curves if row["series"] == series]
-        points = [{"x": int(r["depth"]), "y": float(r[y])} for r in rows]
-        if low:
-            bounds = ({"low": float(r[low]), "high": float(r[high])} for r in rows)
-            points = [{**p, **b} for p, b in zip(points, bounds, strict=True)]
-        lines.append({"name": name, "points": points, "band": bool(low)})
-    return lines
+def _point(x: float, rate: Rate) -> Point:
+    return Point(x, rate.tau, rate.low, rate.high)
 
 
-def _ends(lines: Sequence[Json]) -> str:
+def _tau(lines: Sequence[Series]) -> Axis:
+    """τ is at least 1."""
+    return Axis("τ", (1.0, max(p.high or p.y for line in lines for p in line.points)))
+
+
+def _depths(lines: Sequence[Series]) -> Axis:
+    return Axis("depth", ticks=sorted({p.x for line in lines for p in line.points}))
+
+
+def _by_depth(found: Measured, y: str, low: str = "", high: str = "") -> list[Series]:
+    def of(row: Mapping[str, str]) -> Point:
+        bounds = (float(row[low]), float(row[high])) if low else (None, None)
+        return Point(int(row["depth"]), float(row[y]), *bounds)
+
+    return [
+        Series(name, [of(row) for row in found.curves if row["series"] == series], band=bool(low))
+        for series, name in SERIES.items()
+    ]
+
+
+def _ends(lines: Sequence[Series]) -> str:
     """Each line's first and last value, in words."""
-    ends = ((line["name"], line["points"][0]["y"], line["points"][-1]["y"]) for line in lines)
+    ends = ((line.name, line.points[0].y, line.points[-1].y) for line in lines)
     return ", ".join(f"{name} {first:.2f} to {last:.2f}" for name, first, last in ends)
 
 
-def _words(groups: Sequence[Json], names: Sequence[str]) -> str:
+def _words(groups: Sequence[Series], names: Sequence[str]) -> str:
     """Every group's values, in words."""
     return "; ".join(
-        f"{group['name']} " + ", ".join(f"{names[p['x']]} {p['y']:.2f}" for p in group["points"])
+        f"{group.name} " + ", ".join(f"{names[int(p.x)]} {p.y:.2f}" for p in group.points)
         for group in groups
     )

@@ -5,57 +5,37 @@ Nothing is computed here: every share, mean and interval comes from ``analysis``
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from app.studio.files import FileJson, plain_name
+from app.view.statistics import Records, figures_json, records
 from core.errors import UserError
 from core.traces.schema import Trace
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MAX_EXAMPLES = 40  # of one cause
 MAX_CELLS = 200_000  # of a table that a page sends to have it as a file
 
-Records = list[dict[str, Any]]
 
-
-def depth_records(traces: Mapping[str, Trace]) -> dict[str, Records]:
-    """τ and everything per depth, of each run by its letter."""
-    from analysis import acceptance
-    from analysis.tables import Tables
-
-    tables = Tables.of(dict(traces))
-    return {
-        "tau": records(acceptance.tau(tables, by="run", draws=500)),
-        "depths": records(acceptance.per_depth(tables, by="run")),
-    }
-
-
-def calibration_records(traces: Mapping[str, Trace]) -> dict[str, Records]:
-    """What the calibration view draws, of each run by its letter."""
+def calibration_records(traces: Mapping[str, Trace], names: Mapping[str, str]) -> dict[str, Any]:
+    """What the calibration view shows, of each run by its letter: every figure of the catalogue."""
     from analysis import acceptance, causes, reliability
+    from analysis.figures import FIGURES
     from analysis.findings import findings
     from analysis.tables import Tables
 
     tables = Tables.of(dict(traces))
-    return depth_records(traces) | {
+    return {
+        "names": dict(names),
         "findings": [asdict(finding) for finding in findings(tables, by="run")],
-        "lengths": records(acceptance.acceptance_histogram(tables, by="run")),
-        "path": records(reliability.reliability(tables, "path", by="run")),
-        "step": records(reliability.reliability(tables, "step", by="run")),
+        "tau": records(acceptance.tau(tables, by="run", draws=500)),
+        "depths": records(acceptance.per_depth(tables, by="run")),
         "errors": records(reliability.calibration_error(tables, by="run")),
         "surrogate": records(reliability.surrogate(tables, by="run")),
-        "surrogate_curve": records(reliability.surrogate_curve(tables, by="run")),
-        "causes": records(causes.cause_shares(tables, "nodes", by="run")),
-        "stops": records(causes.cause_shares(tables, "stops", by="run")),
-        "sorts": records(causes.cause_shares(tables, "stops", "token_class", by="run")),
-        "mismatches": records(causes.first_mismatches(tables, by="run")),
         "siblings": records(causes.after_sibling(tables, by="run")),
+        "figures": figures_json(tables, names, FIGURES),
     }
 
 
@@ -76,8 +56,10 @@ def cause_examples(trace: Trace, cause: object, unit: object, where: Mapping[str
 
 
 def calibrate_result(file: Path) -> dict[str, Any]:
-    """The curves of a result of ``calibrate``. Raises UserError for any other file."""
+    """The figures of a result of ``calibrate``. Raises UserError for any other file."""
     from analysis import calibration
+    from analysis.charts import as_json
+    from analysis.figures import PAGE
 
     try:
         table = calibration.read_table(file)
@@ -85,23 +67,8 @@ def calibrate_result(file: Path) -> dict[str, Any]:
         raise UserError(str(error).replace(str(file), "this file")) from None
     anchors = int(table.groupby(["seed", "number"]).ngroups) if "number" in table else len(table)
     about = f"{anchors} anchors, seeds {', '.join(map(str, sorted(set(table['seed']))[:8]))}"
-    return {"curves": records(calibration.curves(table)), "about": about}
-
-
-def records(frame: pd.DataFrame) -> Records:
-    """A table as JSON: what is not finite is null."""
-    columns = [str(name) for name in frame.columns]
-    rows = zip(*(frame[name].tolist() for name in frame.columns), strict=True)
-    return [dict(zip(columns, map(_plain, row), strict=True)) for row in rows]
-
-
-def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, float):
-        return round(value, 6) if math.isfinite(value) else None
-    item = getattr(value, "item", None)
-    return _plain(item()) if item else None  # pandas' own missing value
+    drawn = calibration.figures(calibration.curves(table), PAGE)
+    return {"figures": {name: as_json(figure) for name, figure in drawn.items()}, "about": about}
 
 
 def parquet_file(name: object, rows: object) -> FileJson:

@@ -15,11 +15,12 @@ from analysis.palette import LETTERS
 from app.studio import shipped
 from app.studio.examples import Examples, budget_of
 from app.studio.files import GRAPHS, graph_file, run_file, trace_file, tree_file
-from app.studio.records import calibration_records, cause_examples, depth_records, parquet_file
+from app.studio.records import calibration_records, cause_examples, parquet_file
 from app.studio.runs import Run, Runs
 from app.view.beside import Place, beside_view
 from app.view.comparison import differences, same_tokens, shared_prompts
 from app.view.rounds import fold_view, method_name, node_view, why_view
+from app.view.statistics import depth_records
 from app.view.text import flowing, visible
 from core.errors import UserError
 from core.rounds.round import Round
@@ -57,13 +58,13 @@ class Routes:
             },
             "example": lambda q: {"ticket": self._runs.open(self._examples.open(get(q, "name")))},
             "runs": self._list,
-            "measure": lambda q: depth_records(self._traces(q)),
+            "measure": lambda q: depth_records(self._traces(q), self._names(q)),
             "parquet": parquet,
         }
 
     def of_calibration(self) -> dict[str, Route]:
         return self.of_runs() | {
-            "calibrate": lambda q: calibration_records(self._traces(q)),
+            "calibrate": lambda q: calibration_records(self._traces(q), self._names(q)),
             "find": self._find,
         }
 
@@ -135,6 +136,11 @@ class Routes:
         """By letter. Raises UserError where a run is gone or has no round yet."""
         return dict(zip(LETTERS, (run.trace() for run in self._several(question)), strict=False))
 
+    def _names(self, question: Question) -> dict[str, str]:
+        """By letter, what figures call the runs."""
+        return {letter: f"{letter} {setting(run)}"
+                for letter, run in zip(LETTERS, self._several(question), strict=False)}  # fmt: skip
+
     def _compare(self, question: Question) -> Any:
         """What the headers of the runs do not share."""
         headers = [run.header for run in self._several(question) if run.header is not None]
@@ -180,6 +186,13 @@ def run_line(ticket: object, run: Run) -> dict[str, Any]:
         "budget": budget_of(run.method, run.header.settings) if run.header else None,
         "prompt": flowing(run.header.prompt_text if run.header else "", 120),
     }
+
+
+def setting(run: Run) -> str:
+    """A run's method and budget: ddtree B 64."""
+    method = visible(method_name(run.method), 40)
+    budget = budget_of(run.method, run.header.settings) if run.header else None
+    return f"{method} B {budget}" if budget else method
 
 
 def named(name: str, route: Route) -> Route:

@@ -12,11 +12,12 @@ from typing import Any
 import gradio as gr
 from gradio import themes
 from starlette.middleware import Middleware
-from starlette.responses import Response
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from app.page_files import WEB
+from app.page_files import PLOTLY, WEB
 from app.studio.components import Studio, head
 from app.studio.engine import LiveEngine, ModelChoice
 from app.studio.events import Events
@@ -97,6 +98,7 @@ def launch(
             app_kwargs={
                 "middleware": [Middleware(Guard, access=access or Access.of(host))],
                 "routes": [
+                    Route(f"/web/{PLOTLY.name}", plotly_script),
                     Mount("/web", PageFiles(directory=WEB)),
                     Route("/events", Events(runs, {"rounds": runs.updates, "calls": calls}).answer),
                 ],
@@ -106,6 +108,11 @@ def launch(
         why = first_line(error)
         raise UserError(f"the studio cannot listen on {host}:{port}: {why}") from None
     return page
+
+
+async def plotly_script(_: Request) -> Response:
+    """Plotly's own script, as its package has it. A page asks for it when it draws a figure."""
+    return FileResponse(PLOTLY, headers={"Cache-Control": "no-cache"})
 
 
 class PageFiles(StaticFiles):

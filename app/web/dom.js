@@ -94,3 +94,18 @@ export function milliseconds(seconds) {
   const ms = seconds * 1000;
   return `${ms < 9.95 ? ms.toFixed(1) : Math.round(ms)} ms`;
 }
+
+/** A number for a table. */
+export function shortNumber(value) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  if (Number.isInteger(value)) return String(value);
+  const size = Math.abs(value);
+  if (size >= 10) return value.toFixed(size >= 100 ? 0 : 1);
+  if (size >= 0.1) return value.toFixed(2);
+  return size >= 0.0005 ? String(Number(value.toFixed(3))) : value.toExponential(0);
+}
+
+export function withInterval({ y, low, high }) {
+  const known = typeof low === "number" && typeof high === "number";
+  return shortNumber(y) + (known ? ` [${shortNumber(low)}, ${shortNumber(high)}]` : "");
+}

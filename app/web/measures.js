@@ -3,47 +3,20 @@
 // And the stage times of every round.
 
 import { STAGES } from "./charts.js";
-import { h, milliseconds, s } from "./dom.js";
+import { h, milliseconds, s, withInterval } from "./dom.js";
 import { answered } from "./feed.js";
+import { Figures } from "./figure.js";
 import { LETTERS, sign } from "./parts.js";
-import { column, Figure, withInterval } from "./plots.js";
 import { savers } from "./save.js";
 
+const SHOWN = ["tvd-by-depth", "acceptance-by-depth", "coverage-by-depth"]; // of the catalogue
 const DEEPEST = 6; // depths of the table of numbers
 const MEASURE_EVERY = 2500; // milliseconds between two looks at a run that is being decoded
 
 export class Measures {
   constructor(panes, source) {
     Object.assign(this, { panes, source });
-    this.tvd = new Figure({
-      title: "TVD by depth",
-      help: "½ Σ |q − p| at observed depths: mean ± 1.96 standard errors",
-      x: "depth",
-      y: "TVD",
-      source,
-    });
-    this.accept = new Figure({
-      title: "Acceptance by depth",
-      help: "accepted ÷ observed positions: a position whose parent was not accepted is unobserved. Wilson's 95 % interval",
-      x: "depth",
-      y: "accepted",
-      source,
-    });
-    this.cover = new Figure({
-      title: "Coverage by depth",
-      help: "C_K: p of the drafter's K best tokens, mean over observed positions",
-      x: "depth",
-      y: "coverage",
-      source,
-    });
-    this.widths = h(
-      "select",
-      { "aria-label": "K of coverage" },
-      [1, 2, 4, 8, 16].map((k) => h("option", { value: k }, `K = ${k}`)),
-    );
-    this.widths.value = "8";
-    this.widths.addEventListener("change", () => this._draw());
-    this.cover.tools.prepend(panes.length > 1 ? this.widths : "");
+    this.figures = new Figures(SHOWN, source);
     this.said = h("p", { class: "ds-soft", role: "status" });
     this.summary = h("div", { class: "ds-table" });
     this.element = h(
@@ -51,7 +24,7 @@ export class Measures {
       { class: "ds-card ds-measures", "aria-label": "Measures of the runs" },
       h("header", {}, h("h2", {}, panes.length > 1 ? "The runs" : "The run"), this.said),
       this.summary,
-      h("div", { class: "ds-figures" }, this.tvd.element, this.accept.element, this.cover.element),
+      this.figures.element,
     );
     this.element.hidden = !source.measure;
     this.asked = 0;
@@ -72,7 +45,11 @@ export class Measures {
 
   /** Another round is shown: its own TVD is drawn beside the run's. */
   at() {
-    if (this.found && this.panes.length === 1) this._drawTvd();
+    const [pane] = this.panes,
+      tvd = pane.rounds[pane.at]?.tvd ?? [],
+      points = tvd.map((y, i) => ({ x: i + 1, y }));
+    if (this.found && this.measured.length === 1)
+      this.figures.all["tvd-by-depth"].ring(points, "The rings are the round on view.");
   }
 
   async _look() {
@@ -111,67 +88,15 @@ export class Measures {
   }
 
   _draw() {
-    if (!this.found) return;
-    const depths = this._rows("depths"),
-      alone = this.measured.length === 1;
-    this.deepest = Math.max(2, ...this.found.depths.map((row) => row.depth));
-    const range = {
-      x: [1, this.deepest],
-      y: [0, 1],
-      ticks: Array.from({ length: this.deepest }, (_, i) => i + 1),
-    };
-    this.range = range;
-    this._drawTvd();
-    const part = (name, rows, stem) => ({
-      name,
-      points: column(rows, "depth", stem, `${stem}_low`, `${stem}_high`),
-    });
-    this.accept.lines(
-      alone
-        ? [
-            part("given its parent", depths[0][1], "acceptance"),
-            part("drafter's best token right", depths[0][1], "top1"),
-            part("from the root on", depths[0][1], "marginal"),
-          ]
-        : depths.map(([pane, rows]) => part(this._name(pane), rows, "acceptance")),
-      range,
-    );
-    const k = this.widths.value,
-      cover = (name, rows, width) => ({ name, points: column(rows, "depth", `coverage_${width}`) });
-    this.cover.lines(
-      alone
-        ? [1, 4, 16].map((width) => cover(`C${width}`, depths[0][1], width))
-        : depths.map(([pane, rows]) => cover(`${this._name(pane)}, C${k}`, rows, k)),
-      range,
-    );
-    this._summarise(depths);
-  }
-
-  _drawTvd() {
-    const series = this._rows("depths").map(([pane, rows]) => ({
-      name: this.measured.length === 1 ? "mean of the run" : this._name(pane),
-      points: column(rows, "depth", "tvd", "tvd_low", "tvd_high"),
-    }));
-    const pane = this.panes[0],
-      round = pane.rounds[pane.at];
-    if (this.measured.length === 1 && round && round.tvd.length) {
-      series.push({
-        name: "this round",
-        only: "points",
-        style: 3,
-        points: round.tvd.map((y, i) => ({ x: i + 1, y })),
-      });
-    }
-    this.tvd.lines(series, this.range);
-  }
-
-  _name(pane) {
-    return `${pane.letter} ${pane.title}`;
+    this.figures.draw(this.found.figures);
+    this.at();
+    this._summarise(this._rows("depths"));
   }
 
   /** τ with its interval and TVD per depth, as one table. */
   _summarise(depths) {
-    const shown = Array.from({ length: Math.min(DEEPEST, this.deepest) }, (_, i) => i + 1),
+    const deepest = Math.max(2, ...this.found.depths.map((row) => row.depth));
+    const shown = Array.from({ length: Math.min(DEEPEST, deepest) }, (_, i) => i + 1),
       tau = this._rows("tau");
     const lines = depths.map(([pane, rows], at) => {
       const own = tau[at][1][0],

@@ -45,7 +45,7 @@ export const MOUNTS = {
     onShown(element, () => visit({ view: "calibration" }));
     watch("value", () => {
       const value = props.value || {};
-      if (value.curves || value.error) view.result(value);
+      if (value.figures || value.error) view.result(value);
     });
   },
 

@@ -36,6 +36,7 @@ function unfold(packed, place) {
 class FileSource {
   constructor(file) {
     this.file = file;
+    this.tablesOnly = true; // Plotly is not in the file
     this.blocks = new Map();
   }
 
@@ -77,6 +78,10 @@ class FileSource {
 
   async compare() {
     return { cautions: this.file.cautions };
+  }
+
+  async measure() {
+    return this.file.measured;
   }
 
   stop() {

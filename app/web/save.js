@@ -161,13 +161,14 @@ export async function takeAnswer(asked, type) {
   download(answer.name, answer.data, type || answer.type);
 }
 
-/** Both buttons for a picture: draw() makes it, name() calls it, `what` says it: "this grid". */
+/** Both buttons for a picture: draw() makes it, at once or later, name() calls it, `what` says it:
+ *  "this grid". */
 export function pictureButtons(what, draw, name, look = "ds-button") {
   const made = (form, save) =>
     saveButton(
       form,
       { class: look, title: `Save ${what} as ${form}`, "aria-label": `Save ${what} as ${form}` },
-      () => save(draw(), name()),
+      async () => save(await draw(), name()),
     );
   return [made("SVG", saveSvg), made("PNG", savePng)];
 }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from playwright.sync_api import Dialog, Locator, Page, Request, Route, expect
 
-from app.page_files import WEB
+from app.page_files import PLOTLY, WEB
 
 if TYPE_CHECKING:
     from gradio import Blocks
@@ -32,7 +32,8 @@ def with_modules(page: Page, at: str = "", style: str = "") -> Page:
 
     def answer(route: Route) -> None:
         name = route.request.url.partition("/web/")[2]
-        body = (WEB / name).read_text("utf-8") if name else f"<style>{style}</style><main></main>"
+        file = PLOTLY if name == PLOTLY.name else WEB / name
+        body = file.read_text("utf-8") if name else f"<style>{style}</style><main></main>"
         kind = "text/javascript" if name else "text/html; charset=utf-8"
         route.fulfill(body=body, content_type=kind)
 

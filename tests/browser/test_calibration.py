@@ -13,8 +13,9 @@ pytest.importorskip("playwright")
 pytest.importorskip("pandas")
 
 import pandas as pd
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
+from analysis.palette import SERIES
 from analysis.tables import COVERAGE
 from app.studio.runs import Runs
 from core import ASSETS
@@ -23,6 +24,17 @@ from tests.browser.steps import Open, at_round, from_menu, open_file, serving, t
 from tests.fakes import FakeEngine
 
 SCOPE = "#ds-k-scope"
+
+
+# Texts and marks of figures that stand outside their pictures.
+INSIDE = """() => [...document.querySelectorAll(".ds-plot .main-svg")].flatMap((svg) => {
+  const box = svg.getBoundingClientRect();
+  return [...svg.querySelectorAll("text, .points path, .errorbar path")].filter((each) => {
+    const own = each.getBoundingClientRect();
+    return own.width && (own.left < box.left - 1 || own.right > box.right + 1 ||
+      own.top < box.top - 1 || own.bottom > box.bottom + 1);
+  }).map((each) => each.textContent || each.getAttribute("d"));
+})"""
 
 
 def begin(page: Page) -> None:
@@ -34,8 +46,16 @@ def runs(page: Page):
     return page.get_by_role("table", name="The runs in numbers").locator("tbody tr")
 
 
-def figure(page: Page, name: str):
-    return page.locator(f"{SCOPE} figure", has=page.get_by_role("img", name=name, exact=True))
+def figure(page: Page, name: str) -> Locator:
+    """A figure of the runs; those of an opened result stand before them."""
+    made = page.locator(f"{SCOPE} .ds-below figure", has=page.get_by_role("img", name=name))
+    made.scroll_into_view_if_needed()
+    return made
+
+
+def marks(made: Locator) -> Locator:
+    """The points of whole series; faint ones are series of their own."""
+    return made.locator(".scatterlayer .trace:not([style*='opacity: 0.3']) .points path")
 
 
 def choose_four(page: Page) -> None:
@@ -51,9 +71,9 @@ def test_it_opens_with_an_example_s_numbers(visit: Open):
     assert footer is not None
     expect(runs(page)).to_contain_text("ddtree B 64")
     expect(runs(page)).to_contain_text(f"{footer['tau']:.2f} [")
-    expect(figure(page, "TVD by depth").locator(".mark")).to_have_count(8)  # and one in the legend
-    wide = figure(page, "Top-K coverage by K")
-    expect(wide.locator(".ds-plot .mark")).to_have_count(16)
+    expect(marks(figure(page, "TVD by depth"))).to_have_count(5)
+    expect(figure(page, "TVD by depth").locator("tbody tr")).to_have_count(7)  # two are faint
+    expect(marks(figure(page, "Top-K coverage by K"))).to_have_count(4 * 16)  # four depths
     findings = page.locator(f"{SCOPE} .ds-findings li")
     expect(findings.first).to_contain_text("21 of 26 walks ended by budget")
     assert all(re.search(r"\d", words) for words in findings.all_inner_texts())
@@ -66,7 +86,10 @@ def test_other_runs_take_the_example_s_place(visit: Open):
     begin(page)
     choose_four(page)
     expect(runs(page)).to_have_count(4)
-    expect(figure(page, "TVD by depth").locator(".ds-plot .ds-series")).to_have_count(4)
+    labels = figure(page, "TVD by depth").locator(".annotation-text")
+    expect(labels).to_have_count(4)
+    assert sorted(each[0] for each in labels.all_text_contents()) == ["A", "B", "C", "D"]
+    assert page.evaluate(INSIDE) == []
     page.get_by_role("button", name="Leave D out").click()
     expect(runs(page)).to_have_count(3)
 
@@ -138,12 +161,20 @@ def test_what_could_not_be_saved_is_said_beside_its_button(visit: Open):
 def test_a_cause_of_death_leads_to_its_round(visit: Open):
     page = visit()
     begin(page)
-    page.locator(f"{SCOPE} .ds-part[role=button]").first.press("Enter")
+    ended = page.locator(f"{SCOPE} figure", has_text="Why the walk ended").first
+    ended.scroll_into_view_if_needed()
     # a group: an image's parts would be hidden from screen readers
     expect(page.get_by_role("group", name="Why the walk ended", exact=True)).to_be_visible()
+    box = ended.locator(".barlayer .point").first.bounding_box()
+    assert box
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    expect(page.locator(f"{SCOPE} .ds-sub")).to_contain_text("pruned by budget, depth 1")
     drafted = page.locator(f"{SCOPE} figure", has_text="What became of drafted nodes")
-    expect(drafted.locator(".ds-plot-key")).to_contain_text("rejected: the wanted token was pruned")
-    expect(drafted.locator(".ds-plot-key")).not_to_contain_text("not drafted")
+    expect(drafted.locator(".legendtext", has_text="rejected (budget)")).to_have_count(1)
+    expect(drafted.locator(".legendtext", has_text="not drafted")).to_have_count(0)
+    from_menu(drafted, "As a table").click()
+    drafted.get_by_role("button", name="accepted, depth 1").press("Enter")  # by the keyboard
+    expect(page.locator(f"{SCOPE} .ds-sub")).to_contain_text("accepted, depth 1")
     example = page.locator(f"{SCOPE} .ds-finds button").first
     number = int(example.inner_text().split()[1])
     example.press("Enter")
@@ -189,9 +220,11 @@ def test_a_result_of_calibrate_is_drawn_with_its_bands(visit: Open, tmp_path: Pa
     page = visit()
     begin(page)
     open_file(page, file, f"{SCOPE} .ds-opens")
-    made = figure(page, "Calibrate: TVD by depth")
-    expect(made.locator(".band")).to_have_count(2)
-    expect(made).to_contain_text("<b>x")
+    opened = page.get_by_role("region", name="A calibrate result")
+    made = opened.locator("figure", has=page.get_by_role("img", name="TVD by depth"))
+    expect(made.locator(".scatterlayer .js-fill")).to_have_count(2)
+    expect(made.locator(".annotation-text", has_text="<b>x")).to_have_count(1)
+    expect(opened).to_contain_text("6 anchors, seeds 0, 1")
     file.write_text("a,b\n1,2\n")
     open_file(page, file, f"{SCOPE} .ds-opens")
     expect(page.locator(f"{SCOPE} [role=alert]")).to_contain_text("no calibration table")
@@ -202,3 +235,25 @@ def test_calibration_is_no_wider_than_the_window(visit: Open, width: int):
     page = visit(viewport={"width": width, "height": 800})
     begin(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_script_that_draws_comes_with_the_first_figure_and_follows_the_theme(visit: Open):
+    asked: list[str] = []
+    page = visit(color_scheme="light")
+    page.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
+    page.reload()
+    expect(page.locator(".ds-scope").first).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    assert "plotly.min.js" not in asked
+    begin(page)
+    plot = figure(page, "Acceptance lengths").locator(".ds-plot")
+    expect(plot.locator(".barlayer .point")).not_to_have_count(0)
+    assert asked.count("plotly.min.js") == 1
+    ground = plot.locator("svg.main-svg").first
+    before = ground.evaluate("(svg) => svg.style.background")
+    page.locator("#ds-theme").click()
+    expect(ground).not_to_have_attribute("style", re.compile(re.escape(before)))
+    fill = plot.locator(".barlayer .point path").first
+    code = SERIES["dark"][0]
+    red, green, blue = (int(code[at : at + 2], 16) for at in (1, 3, 5))
+    expect(fill).to_have_css("fill", f"rgb({red}, {green}, {blue})")

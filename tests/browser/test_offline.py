@@ -106,6 +106,15 @@ def test_two_runs_side_by_side(put: Put):
     expect(inspector(page).nth(1)).to_contain_text("position")
 
 
+def test_statistics_are_tables(put: Put):
+    page = put(offline_page([trace(), trace(method="dart")]))
+    page.get_by_role("button", name="Stats", exact=True).click()
+    table = page.get_by_role("table", name="Acceptance by depth")
+    expect(table.locator("th").nth(1)).to_have_text("A ddtree")
+    expect(table.locator("tbody tr").first.locator("td").first).to_contain_text("[")
+    expect(page.locator(".ds-measures .ds-plot:visible")).to_have_count(0)
+
+
 def test_hostile_text_stays_text(put: Put):
     page = put(offline_page([trace(3, 64, hostile=True)]))
     expect(page.locator(f"{NODE}.root")).to_have_count(1)

@@ -13,6 +13,7 @@ pytest.importorskip("playwright")
 
 from playwright.sync_api import Browser, Page, Route, expect
 
+from app.studio.whatif_answers import curve_figures, lengths_figure
 from app.view.rounds import round_view
 from tests.browser.steps import NODE, Open, from_menu, open_file, run, tab, with_modules
 from tests.fakes import make_round
@@ -75,12 +76,16 @@ def test_each_method_has_its_own_knobs_and_curves_can_be_kept(shown: Page):
     expect(scope.locator(".ds-knob")).to_have_count(3)
     scope.get_by_label("Method").select_option("dart")
     expect(shown.get_by_role("slider", name="n-gram weight")).to_be_visible()
-    lines = scope.get_by_role("img", name="τ by budget").locator(".ds-series:not(.only)")
-    drawn = scope.locator(".ds-plot-key .entry", has_text="DART, B = 16")
-    expect(drawn).to_be_visible()  # its answer moves the buttons
+    tau = scope.locator("figure", has=shown.get_by_role("img", name="τ by budget"))
+    lines = tau.locator(".scatterlayer .lines .js-line")
+    expect(tau.locator("thead")).to_contain_text("DART")  # its answer moves the buttons
     expect(lines).to_have_count(1)
     scope.get_by_role("button", name="All methods").click()
     expect(lines).to_have_count(5)  # DFlash, DDTree, CaDDTree, TreeFlash, DART
+    labels = tau.locator(".annotation-text").all_text_contents()
+    assert sorted(labels) == ["CaDDTree", "DART", "DDTree", "DFlash", "TreeFlash"]
+    ring = tau.locator(".scatterlayer .trace").last.locator(".points path")
+    expect(ring).to_have_count(1)
     scope.get_by_role("button", name="Forget kept curves").click()
     expect(lines).to_have_count(1)
 
@@ -91,10 +96,12 @@ def test_a_number_takes_the_whole_range_and_no_answer_leaves_nothing_behind(show
     decay, slider = (shown.get_by_label(f"decay of the q term{end}", exact=True)
                      for end in (", as a number", ""))  # fmt: skip
     expect(slider).to_have_attribute("step", "0.05")
+    knob = scope.locator(".ds-knob", has=slider)
+    expect(knob.locator(".ds-bounds")).to_have_text("0 to 100, by 0.05")
     decay.fill("50")
     decay.press("Enter")
-    drawn = scope.locator(".ds-plot-key .entry", has_text="logit_decay 50")
-    expect(drawn.first).to_be_visible()
+    taus = scope.locator("figure", has=shown.get_by_role("img", name="τ by budget"))
+    expect(taus.locator("thead")).to_contain_text("logit_decay 50")
     expect(scope.locator(".ds-exact")).to_contain_text("✓ exact")
     decay.fill("101")
     decay.press("Enter")
@@ -188,28 +195,34 @@ def test_what_comes_later_moves_no_button(visit: Open):
     assert saves.bounding_box() == before
 
 
-FAKE = """async (round) => {
+FAKE = """async ({ round, figures }) => {
   const texts = { one: "the first text", two: "the second text" }, held = (window.held = []);
   const methods = [{ name: "ddtree", title: "DDTree", budget: 16, knobs: [] }];
-  const told = (budget) => ({ budget, tau: 2, rounds: 2, lengths: [2, 2], tokens: 5, exact: true, note: "" });
+  const told = (budget) => ({ budget, tau: 2, rounds: 2, lengths: [2, 2], tokens: 5, exact: true, note: "", figures });
   const late = (name, answer) => (window.late === name ? new Promise((done) => held.push(() => done(answer))) : answer);
   (await import("/web/mounts.js")).MOUNTS.whatif({
     element: document.querySelector("main"), props: {}, watch: () => {},
     server: {
       files: async () => ({ files: Object.keys(texts).map((name) => ({ name, title: name })) }),
-      about: async ({ file }) => late(file, { model: "fake", prompt: texts[file], text: ["a", "b", "c", "d", "e"], methods }),
+      about: async ({ file }) => late(file, { model: "fake", prompt: texts[file], text: ["a", "b", "c", "d", "e"], methods, figures }),
       simulate: async ({ budget }) => late("simulate", { ...told(budget), round, starts: [0, 2] }),
-      curve: async () => ({ points: [told(1), told(16)], cost: null }),
+      curve: async () => ({ figures, cost: null }),
     },
   });
 }"""  # noqa: E501
 
 
+ANSWERS = {
+    "round": round_view(make_round(), first=True),
+    "figures": curve_figures({}, None) | {"lengths": lengths_figure("DDTree, B = 16", (2, 2))},
+}
+
+
 def test_an_opened_text_takes_the_other_s_curves_away(browser: Browser):
     page = with_modules(browser.new_page())
-    page.evaluate(FAKE, round_view(make_round(), first=True))
+    page.evaluate(FAKE, ANSWERS)
     forget = page.get_by_role("button", name="Forget kept curves")
-    page.get_by_role("button", name="All methods").click()
+    page.get_by_role("button", name="Keep this curve").click()
     expect(forget).to_be_visible()
     files = page.get_by_label("Collected text", exact=True).and_(page.locator("select"))
     files.select_option("two")
@@ -227,7 +240,7 @@ def test_an_opened_text_takes_the_other_s_curves_away(browser: Browser):
 
 def test_an_old_answer_is_dim_until_the_new_one_is_there(browser: Browser):
     page = with_modules(browser.new_page())
-    page.evaluate(FAKE, round_view(make_round(), first=True))
+    page.evaluate(FAKE, ANSWERS)
     body, stale = page.locator(".ds-below"), re.compile("ds-stale")
     expect(page.locator(".ds-exact")).to_contain_text("✓ exact")
     expect(body).not_to_have_class(stale)

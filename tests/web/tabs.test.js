@@ -4,7 +4,6 @@ import { Player } from "../../app/web/denoise/player.js";
 import { blockOf, callEdge, stepsOf, stepsPart, textAt } from "../../app/web/denoise/steps.js";
 import { actOf, isTyping } from "../../app/web/learn/keys.js";
 import { gigabytes } from "../../app/web/learn/lanes.js";
-import { countsOf } from "../../app/web/whatif/curves.js";
 import { cameOf, roundAt } from "../../app/web/whatif/draft.js";
 
 const step = (position, token) => ({
@@ -97,11 +96,6 @@ test("a player stays within what there is, and goes on only while more may come"
 
 test("the lengths of rounds say how each token came", () => {
   assert.deepEqual(cameOf([3, 1]), ["prefill", "accepted", "accepted", "bonus", "bonus"]);
-  assert.deepEqual(countsOf([3, 1, 3]), [
-    { x: 1, y: 1 },
-    { x: 2, y: 0 },
-    { x: 3, y: 2 },
-  ]);
   assert.deepEqual(roundAt([0, 3, 4], 3), [3, 4]);
   assert.deepEqual(roundAt([0, 3, 4], 9), [4, Infinity]);
   assert.deepEqual(roundAt([], 2), [0, Infinity]);

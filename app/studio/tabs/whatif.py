@@ -10,34 +10,34 @@ import math
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-import numpy as np
-
-from app.studio import shipped
 from app.studio.collecting import Collecting
 from app.studio.components import Studio, connect_upload, hidden_upload, view
 from app.studio.examples import Examples
 from app.studio.files import graph_file
 from app.studio.methods import form_options
 from app.studio.routes import Question, Route, get, parquet, whole
+from app.studio.whatif_answers import (
+    costs_of,
+    curve_figures,
+    example_cost,
+    lengths_figure,
+    read_cost,
+    speeds,
+)
 from app.view.explanation import Explainer
 from app.view.rounds import round_view
 from app.view.text import flowing, visible
 from core import ASSETS
 from core.errors import UserError
-from core.json_input import read_json
-from core.methods.method import Method, Option, Range
+from core.methods.method import Option, Range
 from core.methods.names import BUILDERS, DEFAULT, METHODS
-from core.methods.registry import built_in, find, split
+from core.methods.registry import find, split
 from core.models.presets import Value
 from core.rounds.round import Round
-from core.traces.reader import read_trace
 from core.traces.schema import Header
 
 if TYPE_CHECKING:
@@ -47,10 +47,8 @@ if TYPE_CHECKING:
 
 SHIPPED = ASSETS / "collected"
 OPEN_FILES, OPEN_SIMULATIONS = 12, 24
+KEPT = 6  # curves beside a setting's own
 BUDGETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-MAX_COST_FILE = 4 << 20  # bytes
-PARTS = ("draft", "build", "commit")  # of a round, beside its verification
-PLACES = 6  # positions whose drafts are counted for the rows of a budget
 SLIDER_STEPS = 128  # a slider of a longer range takes its beginning
 
 T = TypeVar("T")
@@ -129,7 +127,7 @@ class Simulations:
         with self._lock:
             name = secrets.token_urlsafe(12)
             self._costs.put(name, cost)
-        return {"cost": name, "of": f"{find(cost.method).title} on {visible(cost.model, 120)}"}
+        return {"cost": name, "of": costs_of(cost)}
 
     def _shipped(self) -> dict[str, Path]:
         return {file.stem: file for file in sorted(self._folder.glob("*.safetensors"))}
@@ -169,6 +167,7 @@ class Simulations:
             "text": [flowing(file.piece(token), 400) for token in tokens],
             "methods": [_method(name, file.limits(name)) for name in _methods(file)],
             "method": DEFAULT,
+            "figures": curve_figures({}, None) | {"lengths": lengths_figure("", ())},
         }
 
     # ── what would have been ─────────────────────────────────────────────────────────────────────
@@ -199,7 +198,11 @@ class Simulations:
         first = simulation.collection.answer
         explainer = Explainer.of(_header(simulation))
         drawn = round_view(record, explainer, first=record.position == first)
-        return _run_json(run) | {"round": drawn, "starts": [s - first for s in run.starts]}
+        name = f"{_called(question)}, B = {run.budget}"
+        return _run_json(run) | {
+            "round": drawn, "starts": [s - first for s in run.starts],
+            "figures": {"lengths": lengths_figure(name, run.lengths)},
+        }  # fmt: skip
 
     def _export(self, question: Question) -> Any:
         """The draft that is shown, as DOT or GraphML."""
@@ -207,12 +210,24 @@ class Simulations:
         return graph_file(record, get(question, "form"), simulation.method)
 
     def _curve(self, question: Question) -> Any:
-        """τ of every budget, and the speed that may be expected of it."""
+        """τ of every budget of this setting and of those kept, and the speed that may be expected
+        of this one."""
         simulation, cost = self._simulation(question), self._cost(get(question, "cost"))
+        kept = get(question, "kept")
+        others = [each for each in kept if isinstance(each, dict)] if isinstance(kept, list) else []
+        runs = self._runs(simulation)
+        curves = {_called(question): runs}
+        for each in others[:KEPT]:
+            if _called(each) not in curves:
+                curves[_called(each)] = self._runs(self._simulation(question | each))
         with self._lock:
-            runs = simulation.curve(BUDGETS)
-            found = speeds(simulation, runs, cost or _example_cost(self._examples, simulation))
-        return {"points": [_run_json(run) for run in runs], "cost": found}
+            found = speeds(simulation, runs, cost or example_cost(self._examples, simulation))
+        drawn = curve_figures(curves, found, costs_of(cost) if cost else None)
+        return {"figures": drawn, "cost": found}
+
+    def _runs(self, simulation: Simulation) -> list[SimulatedRun]:
+        with self._lock:
+            return simulation.curve(BUDGETS)
 
 
 def _start(simulation: Simulation, run: SimulatedRun, place: int) -> int:
@@ -227,6 +242,12 @@ def _run_json(run: SimulatedRun) -> dict[str, Any]:
         "lengths": list(run.lengths), "tokens": run.new_tokens, "exact": run.exact,
         "note": flowing(run.note, 600),
     }  # fmt: skip
+
+
+def _called(question: object) -> str:
+    """What the page calls a setting."""
+    name = get(question, "name")
+    return visible(name, 80) if isinstance(name, str) else "this setting"
 
 
 def _header(simulation: Simulation) -> Header:
@@ -303,92 +324,3 @@ def _options(method: str, sent: object) -> dict[str, Value]:
         for option in form_options(find(method))
         if isinstance(values.get(option.name), (bool, int, float))
     }
-
-
-# ── what it would cost ───────────────────────────────────────────────────────────────────────────
-
-
-def read_cost(path: Path) -> Cost:
-    """An uploaded result of ``cost --json``, of a method that comes with Draftscope.
-
-    Raises UserError for anything else.
-    """
-    from analysis.cost import cost_from_json
-
-    if path.is_file() and path.stat().st_size > MAX_COST_FILE:
-        raise UserError("this file is too large for a result of `cost`")
-    try:
-        cost = cost_from_json(read_json(path))
-    except (UserError, ValueError):
-        raise UserError("this is no result of `cost --json`") from None
-    if built_in(cost.method) is None:
-        raise UserError("this result is of a method that does not come with Draftscope")
-    return cost
-
-
-def speeds(
-    simulation: Simulation, runs: Sequence[SimulatedRun], cost: Cost | None
-) -> dict[str, Any] | None:
-    """Expected tokens/s of each run as far as rows were timed, the best budget, plain decoding's.
-
-    None where the drafter was not timed.
-    """
-    from analysis.cost import best, estimate
-
-    if cost is None or find(cost.method).drafter != find(simulation.method).drafter:
-        return None
-    timed = [run for run in runs if run.budget <= cost.most]
-    stages = [cost.stage(run.budget, _rows(simulation, run.budget)) for run in timed]
-    found = estimate(cost.verify, stages, timed)
-    if not found:
-        return None
-    points = [{"budget": e.budget, "speed": e.tokens_per_second} for e in found]
-    plain = 1 / cost.verify.seconds(1)
-    return {"points": points, "best": best(found).budget, "plain": plain}
-
-
-def _rows(simulation: Simulation, budget: int) -> float:
-    """Mean rows of the drafts, root included."""
-    places = simulation.collection.positions
-    some = places[:: max(1, len(places) // PLACES)]
-    return 1 + sum(simulation.draft(at, budget).nodes for at in some) / len(some)
-
-
-def _example_cost(examples: Examples, simulation: Simulation) -> Cost | None:
-    """An estimate from the example runs that ship: their times are of the machine that made them.
-
-    None where no example drafts a tree with this drafter.
-    """
-    from analysis.cost import Cost, Stage
-
-    drafter = find(simulation.method).drafter
-    stages = []
-    for method, rounds in _timed(examples):
-        if method.drafter == drafter and method.builder != "chain":
-            nodes, times = rounds[0].draft.nodes, [record.times for record in rounds]
-            parts = (median(getattr(each, part) for each in times) for part in PARTS)
-            stages.append(Stage(nodes, *parts, rows=nodes + 1))
-    stages.sort(key=lambda stage: stage.budget)
-    return Cost("", simulation.method, _verify_cost(examples), tuple(stages)) if stages else None
-
-
-@cache
-def _timed(examples: Examples) -> list[tuple[Method, tuple[Round, ...]]]:
-    """The examples that are timed: each one's method and rounds."""
-    return [
-        (method, read_trace(examples.path(run.name)).rounds)
-        for run in examples.runs
-        if run.topic == shipped.TIMED and (method := built_in(run.method)) is not None
-    ]
-
-
-@cache
-def _verify_cost(examples: Examples) -> Any:
-    """Verify seconds by rows. Each median with the middle half of the rounds."""
-    from analysis.cost import Point, fit
-
-    seconds: dict[int, list[float]] = {}
-    for _, rounds in _timed(examples):
-        seconds.setdefault(len(rounds[0].draft), []).extend(r.times.verify for r in rounds)
-    quartiles = {rows: np.quantile(s, [0.25, 0.5, 0.75]).tolist() for rows, s in seconds.items()}
-    return fit([Point(rows, q[1], q[0], q[2]) for rows, q in sorted(quartiles.items())])

@@ -1,71 +1,31 @@
 // Causes of death: why walks ended and what became of drafted nodes, each part one click from its
 // rounds.
 
-import { button, h, percent, plural } from "../dom.js";
+import { button, h, percent, plural, shortNumber, withInterval } from "../dom.js";
 import { answered } from "../feed.js";
+import { Figure } from "../figure.js";
 import { goTo } from "../goto.js";
 import { card, choice, optionsOf, sheet } from "../parts.js";
-import { shortNumber } from "../plot-axes.js";
-import { withInterval } from "../plots.js";
 import { savers } from "../save.js";
-import { figuresOf } from "./figures.js";
 import { describe } from "./summaries.js";
 
-/** [cause, its look, what it is called of a node: at a rejected node the wanted token was another] */
-const PARTS = [
-  ["accepted", "accepted", "accepted"],
-  ["outranked", "outranked", "outranked: a sibling was the target's token"],
-  ["not drafted: pruned by budget", "pruned", "rejected: the wanted token was pruned by budget"],
-  [
-    "not drafted: outside the candidates",
-    "outside",
-    "rejected: the wanted token was outside the candidates",
-  ],
-  ["not drafted: beyond the last depth", "beyond", "rejected: at the last depth"],
-  ["not drafted: this round drafted nothing", "nodraft", "rejected"],
-  ["refused by speculative sampling", "refused", "rejected: refused by speculative sampling"],
-  ["unreached", "unreached", "unreached"],
-];
-const ABOUT = [
-  [
-    "stops",
-    "Why the walk ended",
-    "One cause a round, by the depth where its walk stopped. Each part opens its rounds.",
-    "depth",
-    "share of rounds",
-  ],
-  [
-    "causes",
-    "What became of drafted nodes",
-    "All nodes by their depth; unreached ones are unobserved, never counted as rejected.",
-    "depth",
-    "share of nodes",
-  ],
-  [
-    "sorts",
-    "Why the walk ended, by sort of token",
-    "The same causes, by the sort of the token that the target wanted.",
-    "token",
-    "share of rounds",
-  ],
-];
 /** figure → [what its x is, what is counted] */
 const COUNTED = {
-  stops: ["depth", "stops"],
-  causes: ["depth", "nodes"],
-  sorts: ["token_class", "stops"],
+  "stops-by-depth": ["depth", "stops"],
+  "causes-by-depth": ["depth", "nodes"],
+  "stops-by-token": ["token_class", "stops"],
 };
 const MOST = 40; // examples that the server names
 
 export class CausesCard {
   constructor(source, complain) {
     Object.assign(this, { source, complain });
-    this.figures = figuresOf(ABOUT, source);
+    this.figures = Object.keys(COUNTED).map((name) => this._figure(name));
     this.who = choice("Run whose causes are shown", [], () => this._draw());
     this.examples = h("div", { class: "ds-found-box", "aria-live": "polite" });
     this.siblings = h("div", { class: "ds-table" });
-    const shown = Object.values(this.figures).map((figure) => figure.element),
-      hint = h("span", { class: "ds-soft" }, "click a bar for its examples");
+    const shown = this.figures.map(({ figure }) => figure.element),
+      hint = h("span", { class: "ds-soft" }, "press a bar, or a cell of its table, for examples");
     this.element = card(
       "Causes of death",
       [h("h2", {}, "Causes of death"), this.who, hint],
@@ -82,41 +42,30 @@ export class CausesCard {
       ...optionsOf(runs.map((run) => [run.letter, `${run.letter} ${run.title}`])),
     );
     if (runs.some((run) => run.letter === was)) this.who.value = was;
+    for (const { name, figure } of this.figures) figure.draw(found.figures[name]);
     this._draw();
   }
 
   _draw() {
-    const run = this.runs.find((each) => each.letter === this.who.value);
+    const run = this._run;
     if (!run) return;
     this.finding = null;
     this.examples.replaceChildren();
-    for (const name of Object.keys(COUNTED)) this._stack(run, name);
+    for (const { figure } of this.figures) figure.choose(this.found.names[run.letter]);
     this._siblings(run);
   }
 
-  _own(table, run) {
-    return this.found[table].filter((row) => row.run === run.letter);
+  _figure(name) {
+    const [over, unit] = COUNTED[name];
+    const onPick = ({ key, name: words, x }) => {
+      const where = over === "depth" ? `depth ${x}` : x;
+      this._find(this._run, { cause: key, unit, [over]: x }, `${words}, ${where}`);
+    };
+    return { name, figure: new Figure(this.source, { onPick, listed: false }) };
   }
 
-  _stack(run, name) {
-    const [over, unit] = COUNTED[name],
-      rows = this._own(name, run),
-      xs = [...new Set(rows.map((row) => row[over]))];
-    if (over === "depth") xs.sort((a, b) => a - b);
-    const parts = PARTS.map(([cause, style, ofNode]) => ({
-      name: unit === "nodes" ? ofNode : cause,
-      cause,
-      style,
-      values: new Map(rows.filter((row) => row.cause === cause).map((row) => [row[over], row])),
-    })).filter((part) => part.values.size);
-    const causes = new Map(parts.map((part) => [part.name, part.cause]));
-    this.figures[name].stacks(parts, xs, (words, x) =>
-      this._find(
-        run,
-        { cause: causes.get(words), unit, [over]: x },
-        `${words}, ${over === "depth" ? `depth ${x}` : x}`,
-      ),
-    );
+  get _run() {
+    return this.runs.find((each) => each.letter === this.who.value);
   }
 
   /** Examples of one part, each opens in Run. */
@@ -150,7 +99,8 @@ export class CausesCard {
   /** How the draft goes on behind a sibling. */
   _siblings(run) {
     const title = "After a sibling",
-      rows = this._own("siblings", run).filter((row) => row.observed);
+      own = this.found.siblings.filter((row) => row.run === run.letter),
+      rows = own.filter((row) => row.observed);
     const heads = ["depth 2 and deeper", "observed", "accepted", "drafter's best right", "TVD"];
     const lines = rows.map((row) => [
       row.context,

@@ -1,9 +1,7 @@
 // What the runs come to: findings in sentences, and two tables of numbers.
 
-import { h } from "../dom.js";
+import { h, shortNumber, withInterval } from "../dom.js";
 import { sheet, sign } from "../parts.js";
-import { shortNumber } from "../plot-axes.js";
-import { withInterval } from "../plots.js";
 import { savers } from "../save.js";
 
 const NUMBERS = [

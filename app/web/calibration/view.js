@@ -3,17 +3,27 @@
 
 import { clear, h } from "../dom.js";
 import { answered } from "../feed.js";
+import { Figures } from "../figure.js";
 import { onGoTo, taken } from "../goto.js";
 import { card, opener } from "../parts.js";
 import { CausesCard } from "./causes.js";
 import { RunChooser } from "./chooser.js";
-import { CalibrationFigures } from "./figures.js";
-import { ResultCard } from "./result.js";
 import { errorsOf, findingsOf, numbersOf } from "./summaries.js";
 
 const OBSERVED =
   "Observed positions only: a depth is observed when everything before it was accepted. " +
   "Faint points are of fewer than five.";
+
+/** The figures shown, by their names in analysis' catalogue. */
+const ALONG = [
+  "lengths",
+  "acceptance-by-depth",
+  "coverage-by-width",
+  "coverage-by-depth",
+  "tvd-by-depth",
+];
+const RELIABILITY = ["reliability-path", "reliability-step", "expected-accepted"];
+const RESULT = ["tvd-by-depth", "coverage-by-depth"];
 
 export class Calibration {
   constructor(element, source) {
@@ -24,9 +34,9 @@ export class Calibration {
       chosen: (runs, missing) => this._look(runs, missing),
       complain,
     });
-    this.figures = new CalibrationFigures(source);
+    this.along = new Figures(ALONG, source);
+    this.reliability = new Figures(RELIABILITY, source);
     this.causes = new CausesCard(source, complain);
-    this.file = new ResultCard(source);
     this._build(element);
     onGoTo(this.scope, () => this.refresh());
     new IntersectionObserver(
@@ -55,13 +65,13 @@ export class Calibration {
         "Per depth",
         h("h2", {}, "Along the accepted text"),
         h("p", { class: "ds-soft ds-tell" }, OBSERVED),
-        h("div", { class: "ds-figures" }, this.figures.alongText),
+        this.along.element,
       ),
       card(
         "Reliability",
         h("h2", {}, "Does q mean what it says?"),
         this.errors,
-        h("div", { class: "ds-figures" }, this.figures.reliability),
+        this.reliability.element,
       ),
       this.causes.element,
     );
@@ -70,10 +80,20 @@ export class Calibration {
       "div",
       { class: "ds-scope" },
       card("Runs", [h("h2", {}, "Runs"), list, this.reading, spring, open], empty, this.said, fold),
-      this.file.element,
+      this._result(),
       this.body,
     );
     clear(element).append(this.scope);
+  }
+
+  /** A result file of the command calibrate, once one is opened. */
+  _result() {
+    this.measured = new Figures(RESULT, this.source);
+    this.about = h("span", { class: "ds-soft" });
+    const head = [h("h2", {}, "A result of calibrate"), this.about];
+    this.file = card("A calibrate result", head, this.measured.element);
+    this.file.hidden = true;
+    return this.file;
   }
 
   /** What another tab asked for, or something to begin with. */
@@ -112,13 +132,18 @@ export class Calibration {
     this.findings.replaceChildren(...findingsOf(runs, found));
     this.numbers.replaceChildren(...numbersOf(runs, found, source));
     this.errors.replaceChildren(...errorsOf(runs, found, source));
-    this.figures.draw(runs, found);
+    this.along.draw(found.figures);
+    this.reliability.draw(found.figures);
     this.causes.draw(runs, found);
   }
 
   /** A result file of the calibrate command, opened. */
   result(value) {
     this.complain(value.error);
-    if (!value.error) this.file.show(value);
+    if (value.error) return;
+    this.measured.draw(value.figures);
+    this.about.textContent = value.about;
+    this.file.hidden = false;
+    this.file.scrollIntoView({ block: "nearest" });
   }
 }

@@ -1,7 +1,7 @@
 // What stands beside the tree, or below it, by its kind.
 
 import { h } from "../dom.js";
-import { Figure } from "../plots.js";
+import { Figure } from "../figure.js";
 import { cache, lanes, race } from "./lanes.js";
 import { block, columnsOf, queue } from "./lists.js";
 import { matrix } from "./mask.js";
@@ -27,11 +27,11 @@ export function companion(side, link) {
   return h("div", { class: `ds-side-figure ${side.kind}` }, made);
 }
 
-/** Figures of measurements, which can be read as tables and saved. */
+/** Figures of measurements. */
 function plots(side) {
   return side.figures.map((each) => {
-    const figure = new Figure(each);
-    figure.lines(each.series, each.range, each.extras);
+    const figure = new Figure();
+    figure.draw(each);
     return figure.element;
   });
 }

@@ -24,12 +24,13 @@ export class Knobs {
     );
   }
 
-  /** The method with what differs from its usual options. */
-  get name() {
+  /** The method with its options, and what it is called: with those that are not as usual. */
+  get setting() {
     const changed = this.method.knobs
       .filter(({ name, value }) => this.values[name] !== value)
       .map(({ name }) => `${name} ${this.values[name]}`);
-    return [this.method.title, ...changed].join(", ");
+    const name = [this.method.title, ...changed].join(", ");
+    return { name, method: this.method.name, options: { ...this.values } };
   }
 
   _set(name, value) {
@@ -47,7 +48,8 @@ export class Knobs {
       output.textContent = String(this.budget);
       this.onTurn(false);
     });
-    return h("label", { class: "ds-knob" }, h("span", {}, label, output), input);
+    const ends = h("small", { class: "ds-bounds" }, `${BUDGETS[0]} to ${BUDGETS.at(-1)}`);
+    return h("label", { class: "ds-knob" }, h("span", {}, label, output), input, ends);
   }
 
   /** A slider over the part of a range where people turn, and a number that takes all of it. */
@@ -89,10 +91,11 @@ export class Knobs {
   }
 }
 
-/** The ends of an option's range in words: what the number takes. */
-function bounds({ min, max }) {
-  const words = max === null ? `${min} or more` : `${min} to ${max}`;
-  return h("small", { class: "ds-bounds" }, words);
+/** An option's range and step in words: what the number takes. */
+function bounds({ min, max, step, log }) {
+  const range = max === null ? `${min} or more` : `${min} to ${max}`,
+    by = log ? "by powers of ten" : `by ${step}`;
+  return h("small", { class: "ds-bounds" }, `${range}, ${by}`);
 }
 
 function slider(label, [min, max, step], value, shown, turned) {

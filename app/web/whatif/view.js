@@ -7,7 +7,7 @@ import { answered } from "../feed.js";
 import { onGoTo, taken } from "../goto.js";
 import { card, choice, opener, optionsOf, tile } from "../parts.js";
 import { Collecting } from "./collecting.js";
-import { Curves, pointsOf } from "./curves.js";
+import { Curves } from "./curves.js";
 import { DraftCard } from "./draft.js";
 import { Knobs } from "./knobs.js";
 
@@ -22,7 +22,7 @@ export class WhatIf {
     this.source = source;
     this.place = 0;
     this.knobs = new Knobs((curve) => this._turned(curve));
-    this.curves = new Curves(source, () => this._all());
+    this.curves = new Curves(source, () => this.found && this._curve());
     this.draft = new DraftCard(source, {
       go: (place) => this.go(place),
       asked: () => this.asked,
@@ -125,7 +125,7 @@ export class WhatIf {
     this.prompt.textContent = `${about.model}: ${about.prompt}`;
     this.method.replaceChildren(...optionsOf(about.methods.map((each) => [each.name, each.title])));
     this.draft.read(about.text);
-    this.curves.clear();
+    this.curves.clear(usualOf(about.methods), about.figures);
     const find = (method) => about.methods.find((each) => each.name === method),
       wanted = find(setting.method) || find(about.method) || about.methods[0];
     this.knobs.budget = Math.min(setting.budget || this.knobs.budget, MOST);
@@ -139,9 +139,8 @@ export class WhatIf {
   }
 
   get asked() {
-    const { method, budget, values } = this.knobs,
-      { file, place, cost } = this;
-    return { file, method: method.name, budget, options: { ...values }, place, cost };
+    const { file, place, cost, knobs } = this;
+    return { ...knobs.setting, file, budget: knobs.budget, place, cost };
   }
 
   // ── asking ─────────────────────────────────────────────────────────────────────────────────
@@ -167,7 +166,7 @@ export class WhatIf {
       const asked = this.asked,
         found = await this._ask("simulate", asked);
       if (asked.file !== this.file || asked.method !== this.knobs.method.name) continue;
-      if (found) this._draw(found, asked.budget);
+      if (found) this._draw(found, asked);
       else this._blank();
     } while (this.again);
     this.busy = false;
@@ -187,30 +186,16 @@ export class WhatIf {
 
   async _curve() {
     this.fresh = false;
-    const asked = this.asked,
-      { name } = this.knobs;
+    const asked = { ...this.asked, kept: this.curves.kept };
     this.curving = asked;
     const answer = await this._ask("curve", asked);
-    if (answer && !this.fresh && this.curving === asked) this.curves.show(name, answer, this.of);
-  }
-
-  /** Every listed method's curve, with its options as they come. */
-  async _all() {
-    const { file, about } = this,
-      found = [];
-    for (const { name, title } of about.methods.filter((each) => !each.name.includes("+"))) {
-      const answer = await this._ask("curve", { file, method: name, options: {} });
-      if (!answer || this.file !== file) return;
-      found.push({ name: title, points: pointsOf(answer) });
-    }
-    this.curves.keep(found.slice(0, 4));
+    if (answer && !this.fresh && this.curving === asked) this.curves.show(answer, this.of);
   }
 
   /** A result of the command cost was opened: its times in place of the estimate's. */
   measured({ cost, of }) {
     this.complain("");
     Object.assign(this, { cost, of });
-    this.curves.measured(of);
     this._turned(true);
   }
 
@@ -221,7 +206,7 @@ export class WhatIf {
 
   // ── drawing ────────────────────────────────────────────────────────────────────────────────
 
-  _draw(found, budget) {
+  _draw(found, { name, method, options, budget }) {
     this.found = found;
     this._visit();
     const drafted = found.round.y.length - 1;
@@ -236,7 +221,14 @@ export class WhatIf {
       h("b", {}, found.exact ? "✓ exact" : "≈ not exact"),
       h("span", {}, found.note),
     );
-    this.curves.at(this.knobs.name, budget, found);
+    this.curves.at({ name, method, options }, budget, found);
     this.draft.show(found, this.place);
   }
+}
+
+/** The listed methods with their usual options, as settings. */
+function usualOf(methods) {
+  return methods
+    .filter(({ name }) => !name.includes("+"))
+    .map(({ name, title }) => ({ name: title, method: name, options: {} }));
 }

@@ -1,0 +1,65 @@
+"""What runs measure, as JSON for the page: tables and figures of ``analysis``.
+
+Nothing is computed here. pandas loads on first use.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from core.traces.schema import Trace
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.tables import Tables
+
+DEPTHS = ("tvd-by-depth", "acceptance-by-depth", "coverage-by-depth")  # of the view Stats
+
+Records = list[dict[str, Any]]
+
+
+def depth_records(traces: Mapping[str, Trace], names: Mapping[str, str]) -> dict[str, Any]:
+    """τ and everything per depth, of each run by its letter; ``names``: what figures call each."""
+    from analysis import acceptance
+    from analysis.tables import Tables
+
+    tables = Tables.of(dict(traces))
+    return {
+        "tau": records(acceptance.tau(tables, by="run", draws=500)),
+        "depths": records(acceptance.per_depth(tables, by="run")),
+        "figures": figures_json(tables, names, DEPTHS),
+    }
+
+
+def figures_json(tables: Tables, names: Mapping[str, str], shown: Iterable[str]) -> dict[str, Any]:
+    """Figures of the catalogue as the page draws them, a series for every run."""
+    from analysis.charts import as_json
+    from analysis.figures import FIGURES, Style
+
+    style = Style("page", "run", names)
+    return {name: as_json(FIGURES[name](tables, style)) for name in shown}
+
+
+def numbers_only(figure: dict[str, Any]) -> dict[str, Any]:
+    """As much of a figure as its table needs, for a page that has no script that draws."""
+    data = [{"meta": trace["meta"]} for trace in figure["data"] if "meta" in trace]
+    return {"data": data, "layout": {"meta": figure["layout"]["meta"]}}
+
+
+def records(frame: pd.DataFrame) -> Records:
+    """A table as JSON: what is not finite is null."""
+    columns = [str(name) for name in frame.columns]
+    rows = zip(*(frame[name].tolist() for name in frame.columns), strict=True)
+    return [dict(zip(columns, map(_plain, row), strict=True)) for row in rows]
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return round(value, 6) if math.isfinite(value) else None
+    item = getattr(value, "item", None)
+    return _plain(item()) if item else None  # pandas' own missing value

@@ -1,0 +1,288 @@
+// A statistical figure as `analysis` describes it, drawn by Plotly, with its table, pictures and
+// numbers behind "⋯". Plotly's script is loaded when the first figure comes into sight. Colours are
+// names of the stylesheet, `var(--ds-…)`, until they are drawn.
+
+import { button, h, shortNumber, withInterval } from "./dom.js";
+import { choice, menu, optionsOf, sheet } from "./parts.js";
+import { fileName, pictureButtons, savers } from "./save.js";
+
+const SCRIPT = "web/plotly.min.js";
+const CONFIG = { displayModeBar: false, doubleClick: false, showTips: false };
+const SCALE = 1.6; // a picture that is saved: its width by its height
+const CLOSE = { rootMargin: "300px" }; // how far out of sight a figure is drawn
+
+let script = null;
+/** Plotly, fetched once from this server. */
+function plotly() {
+  if (window.Plotly) return Promise.resolve(window.Plotly);
+  script ??= new Promise((done, fail) => {
+    const made = document.createElement("script");
+    made.src = new URL(SCRIPT, document.baseURI).href;
+    made.addEventListener("load", () => done(window.Plotly));
+    made.addEventListener("error", () => {
+      script = null;
+      fail(new Error("the figure cannot be drawn: its script did not come"));
+    });
+    document.head.append(made);
+  });
+  return script;
+}
+
+const drawn = new Set();
+let theme = null;
+/** Figures take the colours of the theme that somebody changes to. */
+function followTheme(figure) {
+  drawn.add(figure);
+  if (theme) return;
+  theme = new MutationObserver(() => {
+    for (const each of drawn) {
+      if (each.element.isConnected) each.again();
+      else drawn.delete(each);
+    }
+  });
+  theme.observe(document.body, { attributes: true, attributeFilter: ["class"] });
+}
+
+/** A description with the colours that the stylesheet's names have. */
+export function painted(value, colourOf) {
+  if (Array.isArray(value)) return value.map((each) => painted(each, colourOf));
+  if (value && typeof value === "object")
+    return Object.fromEntries(
+      Object.entries(value).map(([name, each]) => [
+        name,
+        name === "meta" ? each : painted(each, colourOf),
+      ]),
+    );
+  const name = typeof value === "string" && /^var\((--ds-[a-z0-9-]+)\)$/.exec(value);
+  return name ? colourOf(name[1]) : value;
+}
+
+/** The series that are shown: those of the choice, with their points. */
+export function seriesOf({ data }, chosen) {
+  return data
+    .map(({ meta }) => meta)
+    .filter((meta) => meta?.points?.length && (!meta.choice || meta.choice === chosen));
+}
+
+/** The numbers as records, a line each. */
+export function recordsOf(series, { x, y, places }) {
+  return series.flatMap(({ name, points }) =>
+    points.map(({ x: at, y: value, ...rest }) => ({
+      series: name,
+      [x]: places.length ? places[at] : at,
+      [y]: value,
+      ...rest,
+    })),
+  );
+}
+
+export class Figure {
+  /** source: the server's functions where it can make a Parquet file; `tablesOnly`: it has no
+   *  script that draws. onPick({key, name, x}) when a bar is pressed. listed: whether what can be
+   *  chosen is a list beside the title. lazy: drawn when it comes into sight. */
+  constructor(source, { onPick, listed = true, lazy = true } = {}) {
+    Object.assign(this, { source, onPick, live: [], near: !lazy });
+    this.title = h("h3", {});
+    this.says = h("p", { class: "ds-says" });
+    this.box = h("div", { class: "ds-plot", role: onPick ? "group" : "img" });
+    this.tableBox = h("div", { class: "ds-table", hidden: true });
+    this.note = h("p", { class: "ds-soft ds-plot-note", hidden: true });
+    this.list = choice("What is shown", [], (value) => this.choose(value));
+    this.list.hidden = true;
+    this.listed = listed;
+    this.tools = h("span", { class: "ds-plot-tools" }, this.list);
+    this.element = h(
+      "figure",
+      { class: "ds-figure" },
+      h("figcaption", {}, this.title, h("span", { class: "ds-spring" }), this.tools),
+      this.says,
+      this.box,
+      this.tableBox,
+      this.note,
+    );
+    new ResizeObserver(() => this.again()).observe(this.box);
+    if (lazy) new IntersectionObserver((all) => this._sight(all.at(-1)), CLOSE).observe(this.box);
+  }
+
+  /** Show a figure as the server describes it, {data, layout}. */
+  draw(json) {
+    const { meta } = json.layout,
+      { title, says, choices = [] } = meta;
+    if (this.json?.layout.meta.title !== title) this._name(title);
+    this.json = json;
+    this.says.textContent = says;
+    this.says.hidden = !says;
+    this.list.hidden = !this.listed || choices.length < 2;
+    this.list.replaceChildren(...optionsOf(choices.map((each) => [each, each])));
+    this.choose(choices.includes(this.chosen) ? this.chosen : meta.chosen);
+  }
+
+  _name(title) {
+    const seen = {
+      class: "ds-small",
+      "aria-pressed": "false",
+      "aria-label": `As a table: ${title}`,
+    };
+    this.title.textContent = title;
+    this.box.setAttribute("aria-label", title);
+    this.list.setAttribute("aria-label", `What is shown: ${title}`);
+    this.switch = button("table", seen, () => this._flip());
+    this.menu?.remove();
+    this.menu = menu(`Table and files: ${title}`, [
+      this.source?.tablesOnly ? [] : this.switch,
+      this.source?.tablesOnly
+        ? []
+        : pictureButtons(
+            `the figure ${title}`,
+            () => this._picture(),
+            () => fileName(title),
+            "ds-small",
+          ),
+      savers(title, () => this.records, this.source),
+    ]);
+    this.tools.append(this.menu);
+    if (this.source?.tablesOnly !== this.tableBox.hidden) return;
+    this._flip();
+  }
+
+  /** Show one entry of the list. */
+  choose(entry) {
+    this.chosen = entry;
+    if (!this.json) return;
+    if (entry) this.list.value = entry;
+    const { meta } = this.json.layout;
+    this.series = seriesOf(this.json, entry);
+    this.records = recordsOf(this.series, meta);
+    this._tabulate(meta);
+    this.again();
+  }
+
+  /** Put the ring at some points [{x, y}]; `words` say what it is, where the figure does not. */
+  ring(points, words) {
+    this.live = points;
+    if (words) this.say(points.length ? words : "");
+    this.again();
+  }
+
+  say(words) {
+    this.note.hidden = !words;
+    this.note.textContent = words || "";
+  }
+
+  _flip() {
+    const on = this.tableBox.hidden;
+    this.menu?.removeAttribute("open");
+    this.tableBox.hidden = !on;
+    this.box.hidden = on;
+    this.switch.textContent = on ? "figure" : "table";
+    this.switch.setAttribute("aria-pressed", String(on));
+  }
+
+  _tabulate({ title, x, places }) {
+    const all = [...new Set(this.series.flatMap(({ points }) => points.map((p) => p.x)))];
+    const cell = (meta, at) => {
+      const point = meta.points.find((p) => p.x === at),
+        words = point ? withInterval(point) : "–";
+      if (!point || !this.onPick) return words;
+      return button(
+        words,
+        { class: "ds-small", "aria-label": `${meta.name}, ${x} ${places[at]}: ${words}` },
+        () => this._pick(meta, at),
+      );
+    };
+    const rows = all
+      .sort((a, b) => a - b)
+      .map((at) => [
+        places.length ? places[at] : shortNumber(at),
+        ...this.series.map((meta) => cell(meta, at)),
+      ]);
+    const heads = [x, ...this.series.map(({ name }) => name)];
+    this.tableBox.replaceChildren(sheet(title, heads, rows));
+  }
+
+  _pick({ key, name }, at) {
+    this.onPick({ key, name, x: this.json.layout.meta.places[at] });
+  }
+
+  _sight({ isIntersecting }) {
+    this.near = isIntersecting;
+    this.again();
+  }
+
+  // ── drawing ────────────────────────────────────────────────────────────────────────────────
+
+  /** Draw what is described, once, as soon as it is in sight. */
+  again() {
+    this.due = true;
+    if (this.frame || !this.near) return;
+    this.frame = requestAnimationFrame(() => {
+      this.frame = null;
+      if (this.due && this.json && this.box.clientWidth) this._draw();
+    });
+  }
+
+  async _draw() {
+    if (this.source?.tablesOnly) return;
+    this.due = false;
+    try {
+      const { react } = await plotly(),
+        { data, layout } = this._described(),
+        size = { width: this.box.clientWidth, height: this.box.clientHeight };
+      if (!size.width) return;
+      const { title, updatemenus, ...rest } = layout;
+      await react(this.box, data, { ...rest, ...size, dragmode: false }, CONFIG);
+    } catch (error) {
+      return this.say(error.message);
+    }
+    if (!drawn.has(this) && this.onPick)
+      this.box.on("plotly_click", ({ points: [{ data, pointIndex }] }) =>
+        this._pick(data.meta, data.meta.points[pointIndex].x),
+      );
+    followTheme(this);
+  }
+
+  /** The description with what is chosen, the ring's place and the theme's colours. */
+  _described() {
+    const { data, layout } = this.json,
+      look = getComputedStyle(this.element),
+      at = (layout.meta.choices || []).indexOf(this.chosen);
+    const labels = at < 0 ? {} : layout.updatemenus[0].buttons[at].args[1];
+    const traces = data.map((trace) => ({
+      ...trace,
+      visible: !trace.meta?.choice || trace.meta.choice === this.chosen,
+      ...(trace.meta?.live && { x: this.live.map((p) => p.x), y: this.live.map((p) => p.y) }),
+    }));
+    return painted({ data: traces, layout: { ...layout, ...labels } }, (name) =>
+      look.getPropertyValue(name).trim(),
+    );
+  }
+
+  /** The figure with its title, as SVG: {text, width, height}. */
+  async _picture() {
+    const { toImage } = await plotly(),
+      { data, layout } = this._described(),
+      { updatemenus, ...rest } = layout;
+    const width = Math.max(480, this.box.clientWidth),
+      size = { width, height: Math.round(width / SCALE) };
+    const figure = { data, layout: { ...rest, ...size } };
+    const text = await toImage(figure, { format: "svg", imageDataOnly: true, ...size });
+    return { text, ...size };
+  }
+}
+
+/** Figures by their names in the catalogue, with the element that holds them. */
+export class Figures {
+  constructor(names, source, options) {
+    this.all = Object.fromEntries(names.map((name) => [name, new Figure(source, options)]));
+    const shown = Object.values(this.all).map((figure) => figure.element);
+    this.element = h("div", { class: "ds-figures" }, shown);
+  }
+
+  draw(found) {
+    for (const [name, figure] of Object.entries(this.all)) figure.draw(found[name]);
+  }
+
+  choose(entry) {
+    for (const figure of Object.values(this.all)) figure.choose(entry);
+  }
+}

@@ -1,0 +1,18 @@
+// What a report runs: the figures of its data block, as the studio draws them. Plotly's script is in
+// the page.
+
+import { Figure } from "./figure.js";
+import { followSystem, toggleTheme } from "./theme.js";
+
+function openReport() {
+  followSystem();
+  document.getElementById("ds-theme").addEventListener("click", toggleTheme);
+  const box = document.querySelector(".ds-figures");
+  for (const each of JSON.parse(document.getElementById("ds-report").textContent)) {
+    const figure = new Figure(null, { lazy: false }); // all of them, for paper too
+    box.append(figure.element);
+    figure.draw(each);
+  }
+}
+
+openReport();

@@ -1,0 +1,211 @@
+"""Figures: what they draw against the tables, what they may never draw, and that nothing leaves the
+plot."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice, pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis import acceptance, causes, figures
+from analysis.chart_colours import PALETTES
+from analysis.chart_parts import About, Axis, Point, Series
+from analysis.charts import _apart, as_json, chart
+from analysis.figures import FIGURES, PAGE, Style
+from analysis.tables import Tables
+from app.page_files import WEB
+from core.traces.schema import Trace
+from tests import fakes
+
+EVIL = "<img src=x onerror=alert(1)> %{x} var(--ds-ink) @ink"
+ABOUT = About("a title", "what it means", Axis("x"), Axis("y"))
+
+
+def run(method: str, seed: int = 0, rounds: int = 30) -> Trace:
+    found = tuple(islice(fakes.rounds_of(24, False, seed, "ddtree"), rounds))
+    return Trace(fakes.make_header("why?", method, budget=24), found, {})
+
+
+TRACES = {"A": run("ddtree"), "B": run("dart", 3), "C": run("treeflash", 5, 6), "D": run(EVIL, 7)}
+
+
+@pytest.fixture(scope="module")
+def tables() -> Tables:
+    return Tables.of(TRACES)
+
+
+def drawn_texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """All texts of a figure that Plotly may draw, with the attribute each is of."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            if key != "meta":
+                yield from drawn_texts(each, key)
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from drawn_texts(each, name)
+    elif isinstance(value, str):
+        yield name, value
+
+
+@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("theme", PALETTES)
+def test_no_name_becomes_markup_or_a_colour(tables: Tables, name: str, theme: Any):
+    for style in (Style(theme), Style(theme, "run", {"D": EVIL})):
+        drawn = as_json(FIGURES[name](tables, style))
+        assert drawn["data"], "nothing was drawn"
+        for key, text in drawn_texts(drawn):
+            assert "<" not in text.replace("<br>", ""), text
+            if key.endswith(("color", "fgcolor")):
+                assert text in PALETTES[theme].values(), key
+
+
+@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("runs", ["A", "ABCD", "C"])
+def test_nothing_leaves_the_plot(name: str, runs: str):
+    drawn = as_json(FIGURES[name](Tables.of({r: TRACES[r] for r in runs}), Style("page", "run")))
+    layout = drawn["layout"]
+    (left, right), (low, high) = layout["xaxis"]["range"], layout["yaxis"]["range"]
+    log = layout["xaxis"].get("type") == "log"
+    points = 0
+    stacks: dict[tuple[Any, float], float] = {}
+    for trace in drawn["data"]:
+        known = [at for at, y in enumerate(trace["y"]) if y is not None]
+        bars = trace.get("error_y", {"array": [0] * len(trace["y"])})
+        for at in known:
+            x, y = trace["x"][at], trace["y"][at]
+            assert left <= (math.log10(x) if log else x) <= right
+            assert low <= y - bars.get("arrayminus", bars["array"])[at]
+            assert y + bars["array"][at] <= high
+            points += 1
+            if layout["barmode"] == "stack":
+                where = trace["meta"].get("choice"), x
+                stacks[where] = stacks.get(where, 0) + y
+    assert points
+    assert all(total == pytest.approx(1) for total in stacks.values())
+    for label in layout.get("annotations", ()):
+        assert low <= label["y"] <= high
+
+
+def test_points_are_the_table_s(tables: Tables):
+    depths = acceptance.per_depth(tables, by="run")
+    drawn = as_json(figures.acceptance_by_depth(depths, Style("page", "run")))
+    for trace in (each for each in drawn["data"] if (each["meta"] or {}).get("points")):
+        own = depths[(depths["run"] == trace["meta"]["name"]) & depths["acceptance"].notna()]
+        points = trace["meta"]["points"]
+        columns = {"y": "acceptance", "low": "acceptance_low", "high": "acceptance_high",
+                   "n": "observed", "x": "depth"}  # fmt: skip
+        for key, column in columns.items():
+            assert [p[key] for p in points] == pytest.approx(own[column].tolist())
+        shown = [y for y in trace["y"] if y is not None]
+        assert shown == pytest.approx(own.loc[own["observed"] >= 5, "acceptance"].tolist())
+
+
+def test_causes_are_pressed_by_their_own_names(tables: Tables):
+    shares = causes.cause_shares(tables, "nodes", by="run")
+    drawn = as_json(figures.node_fates(shares, Style("page", "run")))
+    places = drawn["layout"]["meta"]["places"]
+    found = {
+        (each["meta"]["choice"], each["meta"]["key"], places[p["x"]]): p["y"]
+        for each in drawn["data"] for p in each["meta"]["points"]
+    }  # fmt: skip
+    wanted = zip(shares["run"], shares["cause"], shares["depth"], strict=True)
+    assert found == pytest.approx(dict(zip(wanted, shares["share"], strict=True)))
+    assert not any(each["name"].startswith("not drafted") for each in drawn["data"])
+
+
+def test_a_run_has_its_colour_in_figures_without_the_others(tables: Tables):
+    names = {letter: f"{letter} run" for letter in TRACES}
+    drawn = as_json(FIGURES["tvd-by-depth"](Tables.of({"C": TRACES["C"], "B": TRACES["B"]}),
+                                            Style("page", "run", names)))  # fmt: skip
+    colours = {trace["meta"]["name"]: trace["marker"]["color"] for trace in drawn["data"]}
+    assert colours["C run"] == "var(--ds-series-3)" and colours["B run"] == "var(--ds-series-2)"
+
+
+def test_points_of_few_observations_are_faint():
+    points = [Point(x, x / 10, n=n) for x, n in enumerate((9, 7, 4, 6, 1))]
+    whole, faint = as_json(chart(ABOUT, [Series("one", points)]))["data"]
+    assert [y for y in whole["y"] if y is not None] == [0.0, 0.1, 0.3]
+    at = whole["y"].index(0.3)
+    assert whole["y"][at - 1] is None  # no whole line leads to it
+    assert faint["opacity"] < 0.5
+    marked = zip(faint["y"], faint["marker"]["size"], strict=True)
+    assert {y for y, size in marked if y is not None and size} == {0.2, 0.4}
+
+
+def test_a_list_shows_one_entry_at_a_time():
+    series = [
+        Series(name, [Point(1, at), Point(2, at)], choice=choice)
+        for choice in ("K = 1", "K = 8") for at, name in enumerate(("one", "two"))
+    ]  # fmt: skip
+    drawn = as_json(chart(replace(ABOUT, chosen="K = 8"), series))
+    (menu,) = drawn["layout"]["updatemenus"]
+    assert [trace["visible"] for trace in drawn["data"]] == [False, False, True, True]
+    assert menu["active"] == 1 and [each["label"] for each in menu["buttons"]] == ["K = 1", "K = 8"]
+    for button in menu["buttons"]:
+        shown = zip(drawn["data"], button["args"][0]["visible"], strict=True)
+        assert {t["meta"]["choice"] for t, on in shown if on} == {button["label"]}
+        assert [each["text"] for each in button["args"][1]["annotations"]] == ["one", "two"]
+    colours = [trace["marker"]["color"] for trace in drawn["data"]]
+    assert colours[:2] == colours[2:] and colours[0] != colours[1]
+
+
+@pytest.mark.parametrize(
+    ("names", "labelled"),
+    [(["a", "b"], True), (list("abcdefg"), False), (["a", "w" * 40], False), (["alone"], False)],
+)
+def test_a_few_lines_carry_their_names(names: list[str], labelled: bool):
+    lines = [Series(name, [Point(0, at), Point(1, at)]) for at, name in enumerate(names)]
+    layout = as_json(chart(ABOUT, lines))["layout"]
+    assert bool(layout.get("annotations")) == labelled
+    assert layout["showlegend"] == (not labelled and len(names) > 1)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.sampled_from((0.07, 0.14))), max_size=6))
+def test_names_at_the_ends_never_overlap(some: list[tuple[float, float]]):
+    ends, heights = [end for end, _ in some], [height for _, height in some]
+    centres = _apart(ends, heights, 0.0, 1.0)
+    spans = sorted((c - h / 2, c + h / 2) for c, h in zip(centres, heights, strict=True))
+    assert all(a[1] <= b[0] + 1e-9 for a, b in pairwise(spans))
+    assert all(low >= -1e-9 and high <= 1 + 1e-9 for low, high in spans)
+    if all(b - a > 0.2 for a, b in pairwise(sorted(ends))):
+        inside = [(e, c) for e, c in zip(ends, centres, strict=True) if 0.1 < e < 0.9]
+        assert all(end == centre for end, centre in inside)  # nothing is moved without need
+
+
+def test_where_both_are_the_same_is_a_curve_on_an_axis_of_logarithms():
+    about = replace(ABOUT, x=Axis("x", (0.001, 1), log=True), guides=("diagonal",))
+    guide, _ = as_json(chart(about, [Series("one", [Point(0.01, 0.5)])]))["data"]
+    assert guide["x"] == guide["y"] and np.all(np.diff(np.log(guide["x"])) > 0)
+    ticks = as_json(chart(about, [Series("one", [Point(0.01, 0.5)])]))["layout"]["xaxis"]
+    assert list(ticks["ticktext"]) == ["0.001", "0.01", "0.1", "1"]
+
+
+def test_no_point_is_said_so():
+    drawn = as_json(chart(ABOUT, [Series("one", ())], "page"))
+    assert not drawn["data"] and drawn["layout"]["annotations"][0]["text"] == "nothing to show"
+
+
+def test_the_stylesheet_and_the_palettes_have_the_same_colours():
+    style = (WEB / "theme.css").read_text("utf-8")
+    blocks = {
+        "light": style.partition("}")[0],
+        "dark": style.partition("\n.dark,")[2].partition("}")[0],
+    }
+    for theme, text in blocks.items():
+        stated = dict(re.findall(r"--ds-([a-z0-9-]+): (#[0-9a-f]{6});", text))
+        wanted = {k: v for k, v in PALETTES[theme].items() if not k.startswith("series-")}
+        assert wanted.items() <= stated.items(), theme
+
+
+def test_the_page_s_figures_are_plain_json(tables: Tables):
+    for draw in FIGURES.values():
+        assert json.dumps(as_json(draw(tables, PAGE)), allow_nan=False)

@@ -1,0 +1,54 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { shortNumber, withInterval } from "../../app/web/dom.js";
+import { painted, recordsOf, seriesOf } from "../../app/web/figure.js";
+
+test("numbers are as short as their size allows", () => {
+  const said = [null, undefined, Number.NaN, 3, 1234.5, 12.34, 0.123, 0.0046, 1e-7].map(
+    shortNumber,
+  );
+  assert.deepEqual(said, ["–", "–", "–", "3", "1235", "12.3", "0.12", "0.005", "1e-7"]);
+  assert.equal(withInterval({ y: 0.5, low: 0.4, high: 0.625 }), "0.50 [0.40, 0.63]");
+  assert.equal(withInterval({ y: 2 }), "2");
+});
+
+test("names of colours become the theme's colours, and nothing else is touched", () => {
+  const asked = [];
+  const colourOf = (name) => {
+    asked.push(name);
+    return "#123456";
+  };
+  const given = {
+    line: { color: "var(--ds-ink)", width: 2 },
+    x: [1, null, "var(--ds-ink) and more"],
+    meta: { name: "var(--ds-ink)" },
+  };
+  assert.deepEqual(painted(given, colourOf), { ...given, line: { color: "#123456", width: 2 } });
+  assert.deepEqual(asked, ["--ds-ink"]);
+});
+
+const POINTS = [
+  { x: 0, y: 0.5, low: 0.4, high: 0.6, n: 3 },
+  { x: 1, y: 0.25 },
+];
+const DATA = [
+  {}, // a thin line for the eye
+  { meta: { name: "a", choice: "K = 1", points: POINTS } },
+  { meta: { name: "a", choice: "K = 8", points: [POINTS[1]] } },
+  { meta: { name: "a", choice: "K = 1" } }, // its faint part
+  { meta: { name: "this round", live: true } },
+];
+
+test("a table and a file have the numbers of what is chosen", () => {
+  const chosen = seriesOf({ data: DATA }, "K = 1");
+  assert.deepEqual(
+    chosen.map((each) => each.points.length),
+    [2],
+  );
+  assert.deepEqual(recordsOf(chosen, { x: "depth", y: "TVD", places: [] }), [
+    { series: "a", depth: 0, TVD: 0.5, low: 0.4, high: 0.6, n: 3 },
+    { series: "a", depth: 1, TVD: 0.25 },
+  ]);
+  const [first] = recordsOf(chosen, { x: "prompts", y: "τ", places: ["math", "code"] });
+  assert.equal(first.prompts, "math");
+});
