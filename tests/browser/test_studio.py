@@ -177,6 +177,14 @@ def test_the_form_opens_when_somebody_writes_and_closes_on_start(visit: Open):
     expect(settings).to_be_hidden()
 
 
+def test_the_tree_has_most_of_the_window(visit: Open):
+    page = visit(viewport={"width": 1440, "height": 900})
+    run(page, "hello")
+    page.keyboard.press("Home")
+    box = page.locator(".ds-picture:visible").bounding_box()
+    assert box is not None and box["height"] >= 0.6 * 900 and box["width"] >= 0.95 * 1440
+
+
 def test_the_theme_is_remembered(visit: Open):
     page = visit(color_scheme="light")
     expect(page.locator("body.dark")).to_have_count(0)
