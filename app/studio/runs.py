@@ -26,6 +26,7 @@ from app.view.explanation import Explainer
 from app.view.rounds import header_view, round_view
 from app.view.text import flowing
 from core.errors import UserError
+from core.memory import release
 from core.progress import Progress
 from core.rounds.round import Round
 from core.traces.reader import TraceReader
@@ -351,8 +352,10 @@ class Runs:
             self.model = ModelState("failed", f"loading failed: {type(error).__name__}")
         else:
             self.model = ModelState("ready", "ready", 1.0)
+        release()
         while (run := self._next()) is not None:
             self._decode(run)
+            release()
 
     def _report(self, progress: Progress) -> None:
         self.model = ModelState("loading", progress.stage, progress.fraction)

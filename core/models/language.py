@@ -24,6 +24,7 @@ from transformers import (
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from core.errors import UserError, first_line
+from core.memory import release
 from core.models import embedded, presets
 from core.models.cache import ATTENTION, device_map
 from core.models.fast_layers import use_fast_layers
@@ -286,6 +287,7 @@ def load_language(
         model = model.to(where)
         if fast:
             use_fast_layers(model, dtype, where)
+            release()  # the weights as they were
     model.eval().requires_grad_(False)
     variables = {**presets.find(name).template, **(template or {})}
     return Language(name, model, tokenizer, source.folder, template=variables)
