@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 # ── what the page offers ─────────────────────────────────────────────────────────────────────────
 
 PROMPTS = (
-    ("Math", "Tom has 3 boxes with 12 pencils each. He gives away 9 pencils. How many are left?"),
-    ("Code", "Write a Python function that returns the n-th Fibonacci number."),
+    ("Definition", "What is photosynthesis? Explain it in two sentences."),
+    ("List", "Name the seven days of the week."),
+    ("Code", "Write a Python function that returns the sum of two numbers."),
+    ("Story", "Write a short story about a cat and a boat."),
     ("Chat", "Explain to a child why the sky is blue."),
-    ("List", "List the planets of the solar system, one per line."),
-    ("Rewrite", "Say this more politely: Send me the report now."),
-)  # short enough for a laptop, different enough to show different trees
+)  # what a 135M model does well: its sums are wrong
 COMPARED = (("ddtree", 16), ("treeflash", 16))  # the first slots of Compare: method, draft budget
 COLLECTED = ("ddtree", "treeflash", "dart")  # whose drafters answer for a run's text in What-if
 FIRST = "maths-ddtree-64"  # the run that Calibration opens with
