@@ -360,16 +360,19 @@ def _lengths(tables: Tables) -> Body:
 def _causes(tables: Tables) -> Body:
     from analysis.causes import cause_shares
 
-    by_depth, by_token = cause_shares(tables), cause_shares(tables, "stops", "token_class")
-    if by_depth.empty:
+    nodes, ends = cause_shares(tables), cause_shares(tables, "stops")
+    if nodes.empty and ends.empty:
         return []
     return [
-        "Drafted nodes whose parent was accepted; the others are unreached. Where the walk ended, "
-        "the target's token was not drafted: pruned by budget, outside the candidates, or beyond.",
-        _shares(by_depth, "depth"),
+        "What became of drafted nodes whose parent was accepted; the others are unreached. "
+        "Of a rejected node the reason says why the wanted token was not there.",
+        _shares(nodes, "depth"),
+        "",
+        "Why the walks ended, by the depth of the target's token, which was not drafted there.",
+        _shares(ends, "depth"),
         "",
         "Why the walks ended, by the sort of token that the target wanted there.",
-        _shares(by_token, "token_class"),
+        _shares(cause_shares(tables, "stops", "token_class"), "token_class"),
     ]
 
 

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 
 from app.page_files import WEB
 from tests import needs
-from tests.browser.steps import Open
+from tests.browser.steps import Open, open_form
 
 pytestmark = pytest.mark.browser
 
@@ -82,6 +82,26 @@ def opened(visit: Open, address: str, name: str, theme: str = "light") -> Page:
 def test_axe_finds_no_fault(visit: Open, address: str, axe: Path, name: str, theme: str):
     page = opened(visit, address, name, theme)
     expect(page.locator("body.dark")).to_have_count(int(theme == "dark"))
+    assert faults(page, axe) == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("view, prefix", [("run", "ds"), ("compare", "ds-c"), ("denoise", "ds-d")])
+def test_axe_finds_no_fault_in_an_open_form(
+    visit: Open, address: str, axe: Path, view: str, prefix: str, theme: str
+):
+    page = visit(f"{address}/#view={view}", color_scheme=theme, bypass_csp=True)
+    open_form(page, prefix)
+    bounds = page.locator(".min_value, .max_value").locator("visible=true")
+    expect(bounds.first).to_be_visible()  # the small numbers beside a slider
+    assert faults(page, axe) == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_no_fault_in_the_help(visit: Open, address: str, axe: Path, theme: str):
+    page = opened(visit, address, "run", theme)
+    page.locator("#ds-scope .ds-tree").press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
     assert faults(page, axe) == []
 
 

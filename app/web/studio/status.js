@@ -61,8 +61,9 @@ export class StatusLine {
   }
 
   model(model) {
-    const words = model.state === "ready" ? "model ready" : `model: ${model.message}`;
-    setChip(this.modelChip, model.state, words);
+    const words = model.state === "ready" ? "model ready" : `model: ${model.message}`,
+      absent = model.state === "absent"; // a file has no model
+    setChip(this.modelChip, model.state, absent ? "" : words);
     const known = model.state === "loading" && typeof model.fraction === "number";
     this.modelBar.hidden = !known;
     if (known) this.modelBar.firstChild.style.width = `${Math.round(100 * model.fraction)}%`;
