@@ -75,7 +75,7 @@ def test_the_file_replays_steps_and_explains(put: Put, plain: bool):
     expect(title(page)).to_have_text(at_round(1))
     expect(page.locator(".ds-chip").first).to_be_hidden()  # there is no model here
     expect(state(page)).to_have_text("trace")
-    expect(page.locator(".ds-about")).to_contain_text("“why?”")
+    expect(page.locator(".ds-about")).to_contain_text("why?")
     expect(page.locator(".ds-about")).to_contain_text("ddtree · fake · B 64")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
