@@ -8,6 +8,7 @@ seed give the same text by every method; "treeflash" and "dart" explain their no
 from __future__ import annotations
 
 import heapq
+import json
 import shutil
 import threading
 import time
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from app.studio.engine import CollectRequest
+from app.studio.engine import CollectRequest, DiagnoseRequest
 from core import ASSETS
 from core.decoding.request import RunRequest
 from core.errors import UserError
@@ -297,6 +298,19 @@ class FakeRun:
         return self._rounds
 
 
+def diagnosis(method: str) -> dict[str, Any]:
+    """What ``diagnose --json`` might print."""
+    own = {"mistake": "", "name": "as configured", "tau": 1.5, "right": [0.4, 0.1],
+           "acceptance": [0.4, None], "tvd": [0.6, 0.8], "better": False,
+           "unchanged": False}  # fmt: skip
+    off = own | {"mistake": "layers", "name": "layers + 1", "tau": 2.5, "tvd": [0.25, None],
+                 "better": True}  # fmt: skip
+    wiring = {"places": 80, "nearest": "layers + 1", "configured": own, "mistakes": [off],
+              "faults": ["layers + 1 accepts 3.0× as much"]}  # fmt: skip
+    lint = [{"wrong": True, "text": HOSTILE[0]}, {"wrong": False, "text": "its head is tied"}]
+    return {"method": method, "wiring": wiring, "checkpoint": lint}
+
+
 ENDLESS = 10_000  # tokens
 
 
@@ -322,6 +336,8 @@ class FakeEngine:
             return FakeRun(
                 make_header(request.prompt, request.method), self._collect(request, report)
             )
+        if isinstance(request, DiagnoseRequest):
+            return FakeRun(make_header("", request.method), self._diagnose(request, report))
         sampling = {"temperature": request.temperature, "seed": request.seed}
         options = find(request.method).resolve(dict(request.options))
         own = {"budget": request.settings().budget, "sampling": sampling, "options": options}
@@ -333,6 +349,14 @@ class FakeEngine:
             report(Progress("dflash", step / 3))
             time.sleep(0.3 if "patient" in request.prompt else 0)
         shutil.copy(ASSETS / "collected" / "walk-in-the-rain.safetensors", request.path)
+        yield from ()
+
+    def _diagnose(self, request: DiagnoseRequest, report: Report) -> Generator[Round, None, None]:
+        """A drafter whose layers are off by one, in a checkpoint that speaks in attacks."""
+        for step in range(5):
+            report(Progress("layers + 1", step / 5))
+            time.sleep(0.2)
+        request.path.write_text(json.dumps(diagnosis(request.method)))
         yield from ()
 
     def _rounds(self, request: RunRequest) -> Generator[Round, None, None]:

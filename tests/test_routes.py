@@ -12,6 +12,7 @@ pytest.importorskip("gradio")
 
 from app.studio import files
 from app.studio.collecting import Collecting
+from app.studio.diagnosing import Diagnosing
 from app.studio.engine import CollectRequest
 from app.studio.examples import Examples
 from app.studio.files import remove_leftovers
@@ -23,7 +24,7 @@ from app.studio.tabs.whatif import Recent, Simulations
 from core.errors import UserError
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
-from tests.fakes import FakeEngine, make_header, make_run
+from tests.fakes import FakeEngine, diagnosis, make_header, make_run
 
 Asks = dict[str, Route]
 
@@ -221,3 +222,21 @@ def test_a_method_whose_drafter_cannot_be_listed_leaves_the_others(runs: Runs):
         run = runs.get(answer["ticket"])
         assert run is not None and isinstance(run.request, CollectRequest)
         assert run.request.methods == ("ddtree", "treeflash", "dart")
+
+
+def test_a_drafter_is_diagnosed_and_only_one_that_is_offered(runs: Runs):
+    routes = Routes(runs, Examples()).of_calibration() | Diagnosing(runs, Methods.of()).routes()
+    ask = {name: named(name, route) for name, route in routes.items()}
+    offered = [name for name, _ in ask["drafters"]({})["methods"]]
+    assert "ddtree" in offered and "eagle3" in offered
+    assert not {"ar", "pld", "lookahead"} & set(offered)  # no network, or no drafter
+    for bad in ("ar", "/home/ada/mine.py", None, ["ddtree"]):
+        assert "does not offer" in ask["diagnose"]({"method": bad})["error"]
+    ticket = ask["diagnose"]({"method": "dart"})["ticket"]
+    for early in (ticket, "nobody", None, runs.open(trace())):
+        assert "not there" in ask["diagnosed"]({"ticket": early})["error"]
+    runs.start()
+    while ask["updates"]({"ticket": ticket, "since": 0})["run"]["state"] != "done":
+        time.sleep(0.01)
+    assert ask["diagnosed"]({"ticket": ticket}) == diagnosis("dart")
+    runs.close()

@@ -17,8 +17,6 @@ from core.methods.registry import find
 if TYPE_CHECKING:
     from analysis.lint import Remark
     from analysis.wiring import Signature, Wiring
-    from core.decoding.engine import Engine
-    from core.methods.method import DrafterInfo
 
 SHOWN = 4  # depths in the terminal
 
@@ -42,44 +40,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     from analysis.prompts import PROMPTS
 
-    info = find(args.method).drafter_info
-    if info is None:
+    if find(args.method).drafter_info is None:
         raise UserError(f"{args.method} has no drafter")
     prompts = prompts_of(args, PROMPTS)
     engine = common.load_engine(args)
-    from analysis.lint import covered, head_ids
-    from analysis.wiring import Plan, probe, to_json
+    from analysis.diagnosis import diagnose
+    from analysis.wiring import Plan
 
     plan = Plan(args.max_new_tokens, args.stride)
-    plan.check()
-    remarks = _linted(engine, info)
-    if not args.json:  # before a checkpoint that cannot be loaded ends it
-        _list(remarks)
-    engine.check(args.method)
-    drafter = engine.drafter(args.method, arguments.option_values(args))
-    assert drafter is not None  # it has info
+    hear = _list if not args.json else lambda remarks: None
+    options = arguments.option_values(args)
     with ProgressBar("probing the wiring") as progress:
-        found = probe(engine.prepare(), drafter, prompts, plan, progress.at)
-    seen = covered(head_ids(drafter), found.mean_p, found.used)
-    wrong = bool(found.faults) or any(remark.wrong for remark in (*remarks, *seen))
+        found = diagnose(
+            engine, args.method, prompts, plan, progress.at, options=options, hear=hear
+        )
     if args.json:
-        lint = [{"wrong": remark.wrong, "text": remark.text} for remark in (*remarks, *seen)]
-        print(json.dumps({"method": args.method, "wiring": to_json(found), "checkpoint": lint}))
+        print(json.dumps(found.to_json()))
     else:
-        _list(seen)
-        _show(found)
-    return 1 if wrong else 0
-
-
-def _linted(engine: Engine, info: DrafterInfo) -> list[Remark]:
-    """Remarks on the drafter's checkpoint, if it has one."""
-    from analysis.lint import lint
-    from core.methods.loading import form
-
-    source = engine.checkpoint(info)
-    if source is None:
-        return []
-    return lint(form(info), source.full_folder(), engine.prepare())
+        _list(found.seen)
+        _show(found.wiring)
+    return 1 if found.wrong else 0
 
 
 def _list(remarks: Sequence[Remark]) -> None:

@@ -7,17 +7,17 @@ stopped when the page is gone. A second question about the same prompt finds the
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 from app.studio import shipped
+from app.studio.background import Background
 from app.studio.engine import CollectRequest
 from app.studio.methods import Methods
-from app.studio.routes import GONE, Question, Route, get, whole
-from app.studio.runs import DONE, Runs
+from app.studio.routes import GONE, Question, Route, get
+from app.studio.runs import Runs
 from app.view.text import flowing
 from core.errors import UserError
 from core.rounds.round import Sampling
@@ -32,23 +32,18 @@ class Collecting:
 
     def __init__(self, runs: Runs, methods: Methods, add: Callable[[Path], str]):
         self._runs, self._methods, self._add = runs, methods, add
-        self._folder = tempfile.TemporaryDirectory(prefix="draftscope-collected-")
+        self._work = Background(runs, "collected")
         self._names: dict[Path, str] = {}  # of files that are open
 
     def routes(self) -> dict[str, Route]:
-        return {
-            "collect": self._collect,
-            "collected": self._collected,
-            "updates": lambda q: self._runs.updates(get(q, "ticket"), whole(get(q, "since")) or 0),
-            "stop": self._stop,
-        }
+        return self._work.routes() | {"collect": self._collect, "collected": self._collected}
 
     def _collect(self, question: Question) -> Any:
         """Begin, for the run of a ticket: another ticket, of the work, and the run's setting."""
         run = self._runs.get(get(question, "ticket"))
         if run is None or run.header is None:
             return GONE
-        (ticket,) = self._runs.submit(self._request(run.header))
+        ticket = self._work.begin(self._request(run.header))
         setting = {"method": run.header.method, "budget": run.header.settings.get("budget")}
         return {"ticket": ticket, "setting": setting}
 
@@ -59,22 +54,17 @@ class Collecting:
         methods = tuple(_listable([header.method, *shipped.COLLECTED], self._methods))
         key = repr((header.prompt_text, astuple(sampling), tokens, methods))
         name = hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:20]
-        path = Path(self._folder.name) / f"{name}.safetensors"
+        path = self._work.folder / f"{name}.safetensors"
         return CollectRequest(header.prompt_text, path, methods, tokens, sampling)
 
     def _collected(self, question: Question) -> Any:
         """What finished work made: the file's name in What-if, and a title."""
-        run = self._runs.get(get(question, "ticket"))
-        if run is None or not isinstance(run.request, CollectRequest) or run.state != DONE:
-            raise UserError("this text is not collected: ask for it again")
-        path = run.request.path
+        otherwise = "this text is not collected: ask for it again"
+        request = self._work.finished(question, CollectRequest, otherwise)
+        path = request.path
         if path not in self._names:
             self._names[path] = self._add(path)
-        return {"file": self._names[path], "title": flowing(run.request.prompt, MAX_TITLE)}
-
-    def _stop(self, question: Question) -> Any:
-        self._runs.stop(get(question, "ticket"))
-        return {}
+        return {"file": self._names[path], "title": flowing(request.prompt, MAX_TITLE)}
 
 
 def _listable(names: Iterable[str], methods: Methods) -> Iterable[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+import json
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -36,7 +38,16 @@ class CollectRequest:
     method: ClassVar[str] = "collect"
 
 
-Request = RunRequest | DenoiseRequest | CollectRequest
+@dataclass(frozen=True)
+class DiagnoseRequest:
+    """What is wrong with a method's drafter, written to ``path`` as JSON."""
+
+    method: str
+    path: Path
+    prompt: ClassVar[str] = ""
+
+
+Request = RunRequest | DenoiseRequest | CollectRequest | DiagnoseRequest
 
 
 class Started(Protocol):
@@ -115,7 +126,9 @@ class LiveEngine:
         if self._engine is None:
             raise UserError(f"{self._choice.model} is a diffusion model: it runs in Denoise")
         if isinstance(request, CollectRequest):
-            return _Collection(self._engine, request, report)
+            return _work(self._engine, request, partial(_collect, self._engine, request, report))
+        if isinstance(request, DiagnoseRequest):
+            return _work(self._engine, request, partial(_diagnose, self._engine, request, report))
         return _LiveRun(self._engine.start(request, observe, report))
 
     def _loaded_denoiser(self, report: Report = silent) -> DiffusionLanguage:
@@ -139,23 +152,42 @@ class _LiveRun:
                 yield self._run.with_texts(record)
 
 
-class _Collection:
-    """A collection as a run without rounds: when it has ended, its file is there."""
+@dataclass(frozen=True)
+class _Work:
+    """A run without rounds: when it has ended, its file is there."""
 
-    def __init__(self, engine: Engine, request: CollectRequest, report: Report):
-        self._engine, self._request, self._report = engine, request, report
-        self.header = Header("collect", {}, {"name": engine.model}, request.prompt, ())
+    header: Header
+    work: Callable[[], None]
 
     def __iter__(self) -> Generator[Round, None, None]:
-        from analysis.collect import Plan, collect, source_of, widest
-
-        asked = self._request
-        source = source_of(self._engine, asked.methods, widest(asked.methods))
-        ids = self._engine.prepare().encode_chat(asked.prompt)
-        plan = Plan(asked.new_tokens, sampling=asked.sampling)
-
-        def report(done: float, what: str) -> None:
-            self._report(Progress(what, done))
-
-        collect(source, ids, asked.path, plan, asked.prompt, report)
+        self.work()
         yield from ()
+
+
+def _work(
+    engine: Engine, request: CollectRequest | DiagnoseRequest, work: Callable[[], None]
+) -> _Work:
+    return _Work(Header(request.method, {}, {"name": engine.model}, request.prompt, ()), work)
+
+
+def _collect(engine: Engine, asked: CollectRequest, report: Report) -> None:
+    from analysis.collect import Plan, collect, source_of, widest
+
+    source = source_of(engine, asked.methods, widest(asked.methods))
+    ids = engine.prepare().encode_chat(asked.prompt)
+    plan = Plan(asked.new_tokens, sampling=asked.sampling)
+    collect(source, ids, asked.path, plan, asked.prompt, _by_share(report))
+
+
+def _diagnose(engine: Engine, asked: DiagnoseRequest, report: Report) -> None:
+    from analysis.diagnosis import diagnose
+    from analysis.prompts import PROMPTS
+    from analysis.wiring import Plan
+
+    texts = [prompt.text for prompt in PROMPTS]
+    found = diagnose(engine, asked.method, texts, Plan(), _by_share(report))
+    asked.path.write_text(json.dumps(found.to_json()), encoding="utf-8")
+
+
+def _by_share(report: Report) -> Callable[[float, str], None]:
+    return lambda done, what: report(Progress(what, done))

@@ -41,7 +41,7 @@ export const MOUNTS = {
 
   /** Its value is a result file that somebody opened. */
   calibration({ element, props, server, watch }) {
-    const view = new Calibration(element, server);
+    const view = new Calibration(element, { ...server, news: new News("rounds") });
     onShown(element, () => visit({ view: "calibration" }));
     watch("value", () => {
       const value = props.value || {};

@@ -257,3 +257,24 @@ def test_the_script_that_draws_comes_with_the_first_figure_and_follows_the_theme
     code = SERIES["dark"][0]
     red, green, blue = (int(code[at : at + 2], 16) for at in (1, 3, 5))
     expect(fill).to_have_css("fill", f"rgb({red}, {green}, {blue})")
+
+
+def test_a_drafter_is_diagnosed_or_stopped(visit: Open):
+    page = visit()
+    begin(page)
+    made = page.get_by_role("region", name="Diagnosis", exact=True)
+    start, status = made.get_by_role("button", name="Diagnose"), made.get_by_role("status")
+    made.get_by_label("Drafter to diagnose").select_option("dart")
+    start.click()
+    expect(status).to_contain_text("Diagnosing the drafter: layers + 1")
+    made.get_by_role("button", name="Stop").click()
+    expect(made.get_by_role("alert")).to_contain_text("stopped")
+    start.click()
+    rows = made.get_by_role("table", name="Signatures of mistakes").locator("tbody tr")
+    expect(rows).to_have_count(2, timeout=30_000)
+    expect(made.get_by_role("alert")).to_be_hidden()
+    expect(rows.nth(1)).to_contain_text("layers + 1")
+    cells = rows.nth(1).locator("td").all_inner_texts()
+    assert cells == ["2.50", "3×", "0.25", "–", "fits better"]
+    expect(made.get_by_role("listitem").nth(1)).to_contain_text("<img src=x onerror")
+    assert page.evaluate("window.__pwned") is None

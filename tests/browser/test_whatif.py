@@ -67,7 +67,7 @@ def test_a_run_on_view_is_asked_about(visit: Open):
     expect(page.get_by_role("slider", name="draft budget B")).to_have_attribute(
         "aria-valuetext", "16"
     )
-    expect(scope.locator(".ds-collecting")).to_be_hidden()
+    expect(scope.locator(".ds-background")).to_be_hidden()
 
 
 def test_each_method_has_its_own_knobs_and_curves_can_be_kept(shown: Page):

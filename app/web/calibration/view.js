@@ -8,6 +8,7 @@ import { onGoTo, taken } from "../goto.js";
 import { card, opener } from "../parts.js";
 import { CausesCard } from "./causes.js";
 import { RunChooser } from "./chooser.js";
+import { DiagnosisCard } from "./diagnosing.js";
 import { errorsOf, findingsOf, numbersOf } from "./summaries.js";
 
 const OBSERVED =
@@ -82,6 +83,7 @@ export class Calibration {
       card("Runs", [h("h2", {}, "Runs"), list, this.reading, spring, open], empty, this.said, fold),
       this._result(),
       this.body,
+      new DiagnosisCard(this.source).element,
     );
     clear(element).append(this.scope);
   }
