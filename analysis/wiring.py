@@ -314,6 +314,8 @@ def to_json(wiring: Wiring) -> dict[str, Any]:
             "name": each.trial.name,
             "tau": each.tau,
             "acceptance": _known(each.acceptance),
+            "ratio": _finite(wiring.ratio(each)),
+            "gain": _finite(float(wiring.gain(each).mean())),
             "right": each.right.mean(0).tolist(),
             "tvd": _known(each.tvd.mean(0)),
             "better": each is not wiring.configured and wiring.better(each),
@@ -330,4 +332,8 @@ def to_json(wiring: Wiring) -> dict[str, Any]:
 
 
 def _known(values: Array) -> list[float | None]:
-    return [float(value) if np.isfinite(value) else None for value in values]
+    return [_finite(float(value)) for value in values]
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None

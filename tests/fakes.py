@@ -301,10 +301,10 @@ class FakeRun:
 def diagnosis(method: str) -> dict[str, Any]:
     """What ``diagnose --json`` might print."""
     own = {"mistake": "", "name": "as configured", "tau": 1.5, "right": [0.4, 0.1],
-           "acceptance": [0.4, None], "tvd": [0.6, 0.8], "better": False,
-           "unchanged": False}  # fmt: skip
+           "acceptance": [0.4, None], "tvd": [0.6, 0.8], "ratio": 1.0, "gain": 0.0,
+           "better": False, "unchanged": False}  # fmt: skip
     off = own | {"mistake": "layers", "name": "layers + 1", "tau": 2.5, "tvd": [0.25, None],
-                 "better": True}  # fmt: skip
+                 "ratio": 3.0, "gain": 0.4, "better": True}  # fmt: skip
     wiring = {"places": 80, "nearest": "layers + 1", "configured": own, "mistakes": [off],
               "faults": ["layers + 1 accepts 3.0× as much"]}  # fmt: skip
     lint = [{"wrong": True, "text": HOSTILE[0]}, {"wrong": False, "text": "its head is tied"}]

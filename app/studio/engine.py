@@ -184,8 +184,7 @@ def _diagnose(engine: Engine, asked: DiagnoseRequest, report: Report) -> None:
     from analysis.prompts import PROMPTS
     from analysis.wiring import Plan
 
-    texts = [prompt.text for prompt in PROMPTS]
-    found = diagnose(engine, asked.method, texts, Plan(), _by_share(report))
+    found = diagnose(engine, asked.method, PROMPTS, Plan(), _by_share(report))
     asked.path.write_text(json.dumps(found.to_json()), encoding="utf-8")
 
 

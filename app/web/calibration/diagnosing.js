@@ -54,10 +54,10 @@ function diagnosisOf({ method, wiring, checkpoint }) {
   const { faults, places } = wiring,
     none = `No named mistake fits better than the configuration (${plural(places, "place")}).`;
   return [
-    section(`Verdict on ${method}: “Why is my drafter bad?”`, faults.length ? faults : [none]),
+    section(`Verdict on ${method}`, faults.length ? faults : [none]),
     h("div", { class: "ds-table" }, signatures(wiring)),
     section(
-      "The checkpoint: “The checkpoint”",
+      "Its checkpoint",
       checkpoint.map(({ wrong, text }) => (wrong ? `wrong: ${text}` : text)),
     ),
   ];
@@ -67,7 +67,7 @@ function section(title, sentences) {
   return h(
     "section",
     { class: "ds-findings" },
-    h("h3", { title: "a chapter of docs/wiring.md" }, title),
+    h("h3", { title: "docs/wiring.md explains it" }, title),
     h("ul", {}, sentences.length ? sentences.map((each) => h("li", {}, each)) : null),
   );
 }
@@ -75,17 +75,15 @@ function section(title, sentences) {
 /** The configuration first, then the mistakes from the best to the worst. */
 function signatures({ configured, mistakes }) {
   const depths = configured.tvd.slice(0, SHOWN).map((_, at) => `TVD ${at + 1}`),
-    ordered = [...mistakes].sort((one, other) => other.tau - one.tau);
+    ordered = [...mistakes].sort((one, other) => other.gain - one.gain);
   const line = (each) => [
     each.name,
     shortNumber(each.tau),
-    each === configured || configured.tau <= 1
-      ? "–"
-      : `${shortNumber((each.tau - 1) / (configured.tau - 1))}×`,
+    each === configured || each.ratio === null ? "–" : `${shortNumber(each.ratio)}×`,
     ...depths.map((_, at) => shortNumber(each.tvd[at])),
     each.better ? "fits better" : each.unchanged ? "changes nothing" : "",
   ];
   const accepted = ["accepted", "accepted tokens, as a multiple of the configuration's"];
-  const heads = ["The mistakes", ["τ", "of the chain of best tokens"], accepted, ...depths, ""];
+  const heads = ["Wired", ["τ", "of the chain of best tokens"], accepted, ...depths, ""];
   return sheet("Signatures of mistakes", heads, [configured, ...ordered].map(line));
 }
