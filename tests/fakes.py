@@ -352,10 +352,11 @@ class FakeEngine:
         yield from ()
 
     def _diagnose(self, request: DiagnoseRequest, report: Report) -> Generator[Round, None, None]:
-        """A drafter whose layers are off by one, in a checkpoint that speaks in attacks."""
-        for step in range(5):
-            report(Progress("layers + 1", step / 5))
-            time.sleep(0.2)
+        """A drafter whose layers are off by one, in a checkpoint that speaks in attacks. With
+        "treeflash" it goes on until it is stopped."""
+        for step in range(ENDLESS if request.method == "treeflash" else 5):
+            report(Progress("layers + 1", min(step / 5, 1)))
+            time.sleep(0.05)
         request.path.write_text(json.dumps(diagnosis(request.method)))
         yield from ()
 
