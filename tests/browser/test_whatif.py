@@ -30,11 +30,7 @@ def shown(visit: Open) -> Page:
 
 
 def begin(page: Page) -> None:
-    if page.locator("#ds-views [role=tab][data-tab-id=whatif]").is_visible():
-        tab(page, "whatif")
-    else:  # a narrow window keeps the last tabs in a menu
-        page.locator("#ds-views .overflow-menu > button").click()
-        page.locator(".overflow-dropdown button", has_text="What-if").click()
+    tab(page, "whatif")
     expect(page.locator(f"{SCOPE} .ds-tile b").first).to_be_visible(timeout=60_000)
 
 
