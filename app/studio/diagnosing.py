@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from typing import Any
 
@@ -12,6 +11,7 @@ from app.studio.methods import Methods
 from app.studio.routes import Question, Route, get
 from app.studio.runs import Runs
 from core.errors import UserError
+from core.json_input import read_json
 from core.methods.registry import find
 
 
@@ -43,4 +43,4 @@ class Diagnosing:
         """What ``diagnose --json`` prints."""
         otherwise = "this diagnosis is not there: ask for it again"
         request = self._work.finished(question, DiagnoseRequest, otherwise)
-        return json.loads(request.path.read_text(encoding="utf-8"))
+        return read_json(request.path)
