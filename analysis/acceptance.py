@@ -53,9 +53,10 @@ def per_depth(tables: Tables, by: By = "method", text_only: bool = False) -> pd.
     share_columns(frame, "acceptance", frame["accepted"], frame["observed"])
     share_columns(frame, "tested", frame["accepted"], frame["tested"], "tested_acceptance")
     share_columns(frame, "marginal", frame["accepted"], frame["rounds"])
-    known = positions[positions["rank"].notna()].groupby([by, "depth"], observed=True)["rank"]
-    best = known.agg(lambda ranks: int((ranks == 1).sum())).reindex(frame.index, fill_value=0)
-    share_columns(frame, "top1", best, known.size().reindex(frame.index, fill_value=0))
+    known = positions[positions["rank"].notna()]
+    best = (known["rank"] == 1).groupby([known[by], known["depth"]], observed=True)
+    best = best.agg(["sum", "size"]).reindex(frame.index, fill_value=0)
+    share_columns(frame, "top1", best["sum"], best["size"])
     nodes = tables.nodes.groupby([by, "depth"], observed=True).size()
     frame["nodes"] = nodes.reindex(frame.index, fill_value=0) / frame["rounds"]
     tvd_columns(frame, grouped)

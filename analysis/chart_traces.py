@@ -82,9 +82,11 @@ class Placed:
         whole: list[bool] = []
         for (one, few), (other, also) in pairwise([*zip(points, faint, strict=True), (None, True)]):
             if other is None:
-                drawn, whole = [*drawn, one], [*whole, not few]
+                drawn += [one]
+                whole += [not few]
             elif few or also:
-                drawn, whole = [*drawn, one, other, None], [*whole, not few, not also, True]
+                drawn += [one, other, None]
+                whole += [not few, not also, True]
         bare = [p and (replace(p, low=None) if w else p) for p, w in zip(drawn, whole, strict=True)]
         made = self._scatter(about, bare)
         made["marker"]["size"] = [0 if w else made["marker"]["size"] for w in whole]

@@ -363,10 +363,17 @@ def _highest(lines: Sequence[Series], least: float) -> float:
 # ── of runs ──────────────────────────────────────────────────────────────────────────────────────
 
 Draw = Callable[[Tables, Style], go.Figure]
+DEEPEST = 256  # depths on view: no drafter comes near, but a file may hold a chain of any length
+
+
+def shown_depths(tables: Tables, by: By = "method") -> Frame:
+    """``acceptance.per_depth`` as far down as anybody looks at it."""
+    table: Frame = acceptance.per_depth(tables, by=by)
+    return table[table["depth"] <= DEEPEST]
 
 
 def _of_depths(draw: Callable[[Frame, Style], go.Figure]) -> Draw:
-    return lambda tables, style: draw(acceptance.per_depth(tables, by=style.by), style)
+    return lambda tables, style: draw(shown_depths(tables, style.by), style)
 
 
 FIGURES: Mapping[str, Draw] = {

@@ -174,8 +174,10 @@ def _left_out(draft: Draft, proposal: Proposal, sums: Array, score: float) -> in
     count = 0
     for row, children in enumerate(draft.children):
         listed = proposal.candidates(row)
-        if listed is not None:
-            better = listed.ids[listed.log_q.astype(np.float64) + sums[row] > score]
+        if listed is None:
+            continue
+        better = listed.ids[listed.log_q.astype(np.float64) + sums[row] > score]
+        if len(better):
             count += len(set(better.tolist()) - set(draft.tokens[list(children)].tolist()))
     return count
 

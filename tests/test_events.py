@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import pytest
 
@@ -21,6 +23,7 @@ from core.decoding.request import RunRequest
 from core.traces.schema import Trace
 from tests.fakes import FakeEngine, make_header, make_run
 
+T = TypeVar("T")
 Messages = list[dict[str, Any]]
 
 
@@ -29,10 +32,25 @@ def _fast(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(events, "LOOK_EVERY", 0.005)
 
 
-def ask(runs: Runs, query: str) -> Any:
+def complete(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine, from a thread of its own: after a browser test this thread has a
+    loop already."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
+
+
+async def ask(runs: Runs, query: str) -> Any:
     scope = {"type": "http", "method": "GET", "headers": [], "query_string": query.encode()}
-    found = Events(runs, {"rounds": runs.updates})
-    return asyncio.run(found.answer(Request(scope)))
+    return await Events(runs, {"rounds": runs.updates}).answer(Request(scope))
+
+
+def listen(runs: Runs, query: str) -> Messages:
+    """All messages of the stream that answers a question."""
+
+    async def whole() -> Messages:
+        return await heard(await ask(runs, query))
+
+    return complete(whole())
 
 
 async def heard(response: StreamingResponse, most: int | None = None) -> Messages:
@@ -55,7 +73,7 @@ def test_messages_add_up_to_what_was_decoded():
     runs = Runs(FakeEngine())
     runs.start()
     first, second = runs.submit(RunRequest("patient"), RunRequest("hello"))
-    found = asyncio.run(heard(ask(runs, f"of=rounds&run={first}.0&run={second}.1")))
+    found = listen(runs, f"of=rounds&run={first}.0&run={second}.1")
     for ticket, since in ((first, 0), (second, 1)):
         own = [m["news"]["run"] for m in found if m["ticket"] == ticket]
         views = [view for news in own for view in news["rounds"]]
@@ -74,30 +92,24 @@ def test_a_closed_stream_is_a_page_that_is_gone(monkeypatch: pytest.MonkeyPatch)
     run = runs._runs[ticket]
 
     async def look() -> None:
-        response = ask_within(runs, ticket)
+        response = await ask(runs, f"of=rounds&run={ticket}.0")
         monkeypatch.setattr(module, "ABANDONED_AFTER", 0.2)
-        await heard(await response, most=4)
+        await heard(response, most=4)
         assert run.state != STOPPED
         for _ in range(2000):
             if run.state == STOPPED:
                 return
             await asyncio.sleep(0.01)
 
-    asyncio.run(look())
+    complete(look())
     assert run.state == STOPPED and run.watchers == 0
     runs.close()
-
-
-async def ask_within(runs: Runs, ticket: str) -> Any:
-    query = f"of=rounds&run={ticket}.0".encode()
-    scope = {"type": "http", "method": "GET", "headers": [], "query_string": query}
-    return await Events(runs, {"rounds": runs.updates}).answer(Request(scope))
 
 
 def test_an_ended_run_and_one_that_is_gone_end_the_stream():
     runs = Runs(FakeEngine())
     ticket = runs.open(Trace(make_header(), tuple(make_run(3)), {}))
-    found = asyncio.run(heard(ask(runs, f"of=rounds&run={ticket}.2&run=nobody.0")))
+    found = listen(runs, f"of=rounds&run={ticket}.2&run=nobody.0")
     assert [m["ticket"] for m in found] == [ticket, "nobody"]
     assert len(found[0]["news"]["run"]["rounds"]) == 1 and found[1]["news"]["run"] is None
 
@@ -105,9 +117,9 @@ def test_an_ended_run_and_one_that_is_gone_end_the_stream():
 def test_a_server_that_closes_ends_its_streams():
     runs = Runs(FakeEngine())
     (ticket,) = runs.submit(RunRequest("hello"))  # the worker is not started: it waits for ever
-    response = ask(runs, f"of=rounds&run={ticket}.0")
+    response = complete(ask(runs, f"of=rounds&run={ticket}.0"))
     runs.close()
-    assert asyncio.run(heard(response)) == []
+    assert complete(heard(response)) == []
 
 
 @pytest.mark.parametrize(
@@ -116,4 +128,4 @@ def test_a_server_that_closes_ends_its_streams():
      "of=rounds&run=a.²", "of=rounds&run=a.99999999", "of=secrets&run=a.1", "run=a.1"],
 )  # fmt: skip
 def test_other_questions_are_refused(query: str):
-    assert ask(Runs(FakeEngine()), query).status_code == 400
+    assert complete(ask(Runs(FakeEngine()), query)).status_code == 400

@@ -88,13 +88,13 @@ SHAPES = {
 def test_a_huge_tree_is_read_shown_exported_and_measured_in_time(shape: str, rows: int):
     parents, path = list(SHAPES[shape](rows)), (0,)
     for _ in range(2):  # nothing accepted, and a longest path
-        data, began = huge(parents, path), time.process_time()
+        data, began = huge(parents, path), time.thread_time()
         trace = opened(data)
         assert trace is not None
         read_through(trace)
         everything(trace)
         measured(trace)
-        assert time.process_time() - began < 10
+        assert time.thread_time() - began < 10
         path = trace.rounds[0].draft.path(rows - 1)
 
 

@@ -22,7 +22,7 @@ MAX_CELLS = 200_000  # of a table that a page sends to have it as a file
 def calibration_records(traces: Mapping[str, Trace], names: Mapping[str, str]) -> dict[str, Any]:
     """What the calibration view shows, of each run by its letter: every figure of the catalogue."""
     from analysis import acceptance, causes, reliability
-    from analysis.figures import FIGURES
+    from analysis.figures import FIGURES, shown_depths
     from analysis.findings import findings
     from analysis.tables import Tables
 
@@ -31,7 +31,7 @@ def calibration_records(traces: Mapping[str, Trace], names: Mapping[str, str]) -
         "names": dict(names),
         "findings": [asdict(finding) for finding in findings(tables, by="run")],
         "tau": records(acceptance.tau(tables, by="run", draws=500)),
-        "depths": records(acceptance.per_depth(tables, by="run")),
+        "depths": records(shown_depths(tables, "run")),
         "errors": records(reliability.calibration_error(tables, by="run")),
         "surrogate": records(reliability.surrogate(tables, by="run")),
         "siblings": records(causes.after_sibling(tables, by="run")),

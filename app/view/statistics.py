@@ -24,12 +24,13 @@ Records = list[dict[str, Any]]
 def depth_records(traces: Mapping[str, Trace], names: Mapping[str, str]) -> dict[str, Any]:
     """τ and everything per depth, of each run by its letter; ``names``: what figures call each."""
     from analysis import acceptance
+    from analysis.figures import shown_depths
     from analysis.tables import Tables
 
     tables = Tables.of(dict(traces))
     return {
         "tau": records(acceptance.tau(tables, by="run", draws=500)),
-        "depths": records(acceptance.per_depth(tables, by="run")),
+        "depths": records(shown_depths(tables, "run")),
         "figures": figures_json(tables, names, DEPTHS),
     }
 

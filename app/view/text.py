@@ -43,6 +43,8 @@ def fitting(label: str, cells: int) -> str:
 
 
 def _shown(text: str, glyph: Callable[[str], str]) -> str:
+    if text.isascii() and text.isprintable():
+        return text
     shown = "".join(c if c == " " else glyph(c) for c in text)
     alone = bool(text) and unicodedata.category(text[0]).startswith("M")
     return "◌" + shown if alone else shown  # a combining mark needs something to sit on
