@@ -20,6 +20,9 @@ const LINKED = {
 };
 const WHOLE = ["round", "node", "budget"];
 const BACK = "draftscope-back";
+const ARRIVAL = { every: 50, most: 10000 }; // milliseconds
+
+let awaited = null; // the tab that the address names and that is not on view yet
 
 /** "#trace=ddtree&round=3&node=17" → {trace, round, node}: known names with sound values only. */
 export function readLink(hash) {
@@ -49,8 +52,10 @@ export function readAddress() {
   return readLink(window.location.hash);
 }
 
-/** Say what is on view, and the tickets of its runs, which stay out of the address. */
+/** Say what is on view, and the tickets of its runs, which stay out of the address. Nothing else is
+ *  written over the name of a tab that is still on its way. */
 export function visit(state, runs = []) {
+  if (awaited && awaited !== viewOf(state)) return;
   const { pathname, search, hash } = window.location,
     next = writeLink(state),
     entry = { view: viewOf(state), runs },
@@ -66,11 +71,19 @@ export function visit(state, runs = []) {
   }
 }
 
-/** Follow the browser's Back and Forward: `open` shows a tab. */
+/** Open a tab: `open` says whether it is on view, and is asked again while the page is being made. */
+export function arrive(view, open, left = ARRIVAL.most) {
+  awaited = open(view) || left <= 0 ? null : view;
+  const again = () => awaited === view && arrive(view, open, left - ARRIVAL.every);
+  if (awaited) setTimeout(again, ARRIVAL.every);
+}
+
+/** Follow the page's address, and the browser's Back and Forward: `open` shows a tab. */
 export function followHistory(open) {
+  arrive(viewOf(readAddress()), open);
   window.addEventListener("popstate", ({ state }) => {
     const entry = state?.draftscope ?? { view: viewOf(readAddress()), runs: [] };
-    open(entry.view);
+    arrive(entry.view, open);
     window.dispatchEvent(new CustomEvent(BACK, { detail: entry }));
   });
 }

@@ -2,7 +2,7 @@
 // {element, props, server, watch}, and {running, settled, refill}, which tell Python that it works, rests,
 // or wants its form filled again.
 
-import { followHistory, onShown, readAddress, viewOf, visit } from "./address.js";
+import { followHistory, onShown, visit } from "./address.js";
 import { Calibration } from "./calibration/view.js";
 import { DenoiseView } from "./denoise/view.js";
 import { h } from "./dom.js";
@@ -30,8 +30,6 @@ export const MOUNTS = {
     mountStudio(page, { view: "run", places: 1, stop: "ds" });
     onGoTo(page.element, ({ view }) => openTab(view));
     followHistory(openTab);
-    const linked = viewOf(readAddress());
-    if (linked !== "run") setTimeout(() => openTab(linked), 60);
   },
 
   compare(page) {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
-import { beforeEach, test } from "node:test";
-import { readLink, viewOf, visit, writeLink } from "../../app/web/address.js";
+import { beforeEach, mock, test } from "node:test";
+import { arrive, readLink, viewOf, visit, writeLink } from "../../app/web/address.js";
 
 /** A window whose history is a list of entries, of which the last is on view. */
 let entries;
@@ -65,4 +65,27 @@ test("without an address of its own a frame stays where it is", () => {
   };
   visit({ round: 2 }, ["t1"]);
   assert.equal(entries.length, 1);
+});
+
+test("nothing is written over a tab that the page still has to make", () => {
+  mock.timers.enable({ apis: ["setTimeout"] });
+  entries = [{ state: null, hash: "#learn=3.2" }];
+  let isThere = false;
+  arrive("learn", () => isThere);
+  visit({ trace: "a", round: 1 }, ["t1"]);
+  assert.equal(entries.at(-1).hash, "#learn=3.2");
+  isThere = true;
+  mock.timers.tick(60);
+  visit({ learn: "3.3" });
+  visit({ trace: "a", round: 1 }, ["t1"]);
+  assert.deepEqual(
+    entries.map((each) => each.hash),
+    ["#learn=3.3", "#trace=a&round=1"],
+  );
+
+  arrive("nowhere", () => false); // a link may name a tab that there is not: it is given up
+  for (let waited = 0; waited <= 200; waited++) mock.timers.tick(50);
+  visit({ learn: "1.1" });
+  assert.equal(entries.at(-1).hash, "#learn=1.1");
+  mock.timers.reset();
 });
