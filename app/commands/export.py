@@ -36,7 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("file", type=Path, nargs="+", metavar="TRACE", help=".jsonl or .jsonl.gz")
     parser.add_argument("--to", required=True, choices=tuple(FORMS), help="what to write")
-    rounds = "the round, from 1, of a tree or graph (default 1), or the only one of a nodes table"
+    rounds = (
+        "the round, from 1, of a tree or graph, or that the html opens at (default 1); or the only "
+        "one of a nodes table"
+    )
     arguments.add_number(parser, "--round", None, rounds)
     parser.add_argument(
         "--table", choices=TABLES, default="rounds", help="for csv and parquet (default rounds)"
@@ -92,7 +95,8 @@ def _beside(path: Path, form: Form, args: argparse.Namespace) -> Path:
 def _html(traces: list[Trace], args: argparse.Namespace) -> bytes:
     from app.export.offline import offline_page
 
-    return offline_page(traces, plain=args.plain).encode()
+    opens = traces[0].rounds.index(pick(traces[0], args.round))
+    return offline_page(traces, args.plain, opens).encode()
 
 
 def _svg(traces: list[Trace], args: argparse.Namespace) -> bytes:

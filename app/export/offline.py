@@ -34,8 +34,9 @@ DETAILED = 1_500_000
 INTERRUPTED = "this trace was interrupted: it has no footer"
 
 
-def offline_page(traces: Sequence[Trace], plain: bool = False) -> str:
-    """The file's text. ``plain``: no compression, three to six times larger.
+def offline_page(traces: Sequence[Trace], plain: bool = False, opens: int = 0) -> str:
+    """The file's text. ``plain``: no compression, three to six times larger. ``opens``: the round
+    it opens at, from 0.
 
     Raises UserError for no trace, more than two, or one without rounds.
     """
@@ -60,7 +61,7 @@ def offline_page(traces: Sequence[Trace], plain: bool = False) -> str:
         '<button type="button" id="ds-theme" aria-label="Dark or light"></button></header>'
         '<main id="ds-offline"></main>'
         "<noscript>This page draws its trees with JavaScript.</noscript>\n"
-        + "\n".join(_blocks(traces, plain))
+        + "\n".join(_blocks(traces, plain, opens))
         + f"\n<script>{code}</script></body></html>\n"
     )
 
@@ -69,10 +70,13 @@ def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
 
 
-def _blocks(traces: Sequence[Trace], plain: bool) -> Iterator[str]:
+def _blocks(traces: Sequence[Trace], plain: bool, opens: int) -> Iterator[str]:
     runs = [_run(trace) for trace in traces]
     differences = cautions(traces[0].header, traces[1].header) if len(traces) == 2 else []
-    whole = {"runs": runs, "each": EACH, "cautions": differences, "measured": _measured(traces)}
+    whole = {
+        "runs": runs, "each": EACH, "opens": opens,
+        "cautions": differences, "measured": _measured(traces),
+    }  # fmt: skip
     yield _block("ds-runs", whole, plain)
     drafts = [drawable(record).draft for trace in traces for record in trace.rounds]
     if sum(int(draft.depths.sum()) + len(draft) for draft in drafts) > DETAILED:

@@ -103,15 +103,20 @@ def graph_file(record: Round, form: object, method: str) -> FileJson:
     return _file(method, f"round-{record.number}.{form}", kind, data)
 
 
-def run_file(run: Run, form: object) -> FileJson:
-    """A run as a page, a timeline or a table. Raises UserError for another form, or a huge run."""
+def run_file(run: Run, form: object, opens: int = 0) -> FileJson:
+    """A run as a page that opens at a round, as a timeline or a table.
+
+    Raises UserError for another form, or a huge run.
+    """
     if run.nodes > MAX_NODES:
         raise UserError(TOO_LARGE)
     trace = run.trace()
     if form == "html":
         from app.export.offline import offline_page
 
-        return _file(run.method, "run.html", "text/html", offline_page([trace]).encode())
+        return _file(
+            run.method, "run.html", "text/html", offline_page([trace], opens=opens).encode()
+        )
     if form == "perfetto":
         from app.export.timeline import perfetto
 

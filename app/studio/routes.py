@@ -119,7 +119,9 @@ class Routes:
         form = get(question, "form")
         if form == "trace":
             return trace_file(run.trace())
-        return graph_file(record, form, run.method) if form in GRAPHS else run_file(run, form)
+        if form in GRAPHS:
+            return graph_file(record, form, run.method)
+        return run_file(run, form, opens=whole(get(question, "round")) or 0)
 
     # ── several ──────────────────────────────────────────────────────────────────────────────────
 

@@ -98,6 +98,7 @@ async function openFile() {
       studio = new Studio(root, new FileSource(file), () => {});
     studio.open("0", file.runs.length > 1 ? "1" : undefined);
     studio.link.listen();
+    if (file.opens && !studio.link.place) studio.link.seek({ round: file.opens + 1 });
   } catch (error) {
     root.replaceChildren(h("p", { class: "ds-banner", role: "alert" }, error.message));
   }

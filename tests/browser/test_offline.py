@@ -232,10 +232,11 @@ def test_pictures_of_the_whole_tree_and_of_the_view(put: Put):
         assert name.endswith(".png") and data[:8] == b"\x89PNG\r\n\x1a\n" and len(data) > 5000
 
 
-def test_every_file_of_a_studio_s_run(visit: Open):
+def test_every_file_of_a_studio_s_run(visit: Open, put: Put):
     page = visit()
     run(page, "hello")
     page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
     page.locator(".ds-tree").first.focus()
     page.keyboard.press("s")
     assert b"digraph" in saved(page, "This round's draft", "DOT")[1]
@@ -246,6 +247,10 @@ def test_every_file_of_a_studio_s_run(visit: Open):
     assert json.loads(saved(page, "The run", "Perfetto timeline")[1])["traceEvents"]
     name, data = saved(page, "The run", "One HTML file")
     assert name == "draftscope-ddtree-run.html" and data.startswith(b"<!doctype html>")
+    shown = put(data.decode())  # at the round that was on view
+    expect(title(shown)).to_have_text(at_round(2))
+    expect(shown.locator(".ds-about")).to_contain_text("hello")
+    expect(shown.locator("#ds-theme")).to_be_visible()
 
 
 def test_a_shared_run_can_be_watched_and_not_stopped(visit: Open):

@@ -280,6 +280,10 @@ def test_1024_nodes_stay_fluid(visit: Open):
     page.keyboard.press("u")
     page.keyboard.press("f")
     expect(page.locator(".ds-tree.blocks")).to_be_visible()
+    tree, scene = (page.locator(at).first.bounding_box() for at in (".ds-tree", ".ds-tree > g"))
+    assert tree and scene and tree["height"] > 400
+    assert tree["y"] <= scene["y"] and scene["y"] + scene["height"] <= tree["y"] + tree["height"]
+    assert tree["x"] <= scene["x"] and scene["x"] + scene["width"] <= tree["x"] + tree["width"]
     expect(drawn).to_have_count(0)  # far out one path per status stands for all
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
