@@ -10,7 +10,6 @@ in the page from the key press to the painted frame. Exit code 1 when a limit is
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import resource
@@ -47,15 +46,10 @@ UPDATES = """() => { window.updates = 0; new MutationObserver(() => window.updat
   .observe(document.querySelector("#ds-scope .ds-scope"), { childList: true, subtree: true }); }"""
 
 
-# What a page does while a run is on, without drawing: ask when the next round may be there.
-ASKER = """
-import json, sys, time, urllib.request
-url, body, kind = sys.argv[1], json.loads(sys.argv[2]), {"Content-Type": "application/json"}
-while True:
-    order = urllib.request.Request(url, json.dumps(body).encode(), kind)
-    rounds = json.load(urllib.request.urlopen(order))["run"]["rounds"]
-    body["data"]["since"] += len(rounds)
-    time.sleep(max(0.11, sum(rounds[-1]["times"].values()) if rounds else 0))
+# What a page does while a run is on, without drawing: it reads the stream of its news.
+LISTENER = """
+import sys, urllib.request
+for line in urllib.request.urlopen(sys.argv[1]): pass
 """
 TALE, PAIRS = "Explain how a rainbow is made.", 5
 STARTS = 5
@@ -82,8 +76,9 @@ def opened(browser: Browser, address: str) -> Page:
 
 def starting(browser: Browser) -> Iterator[Measure]:
     """Seconds from the command to its address, to the first tree's place on the page that is opened
-    then, and to a model that is ready, of the whole program in processes of their own."""
-    took: list[tuple[float, float, float]] = []
+    then, and to a model that is ready, and those of the page opened once more; of the whole
+    program, in processes of their own."""
+    took: list[tuple[float, ...]] = []
     for _ in range(STARTS):
         start, port = time.monotonic(), free_port()
         order = [sys.executable, "-m", "app", "studio", "--port", str(port)]
@@ -96,20 +91,24 @@ def starting(browser: Browser) -> Iterator[Measure]:
                 drawn = time.monotonic() - start
                 chip = page.locator(".ds-chip").first
                 expect(chip).to_have_text("model ready", timeout=240_000)
-                took.append((address, drawn, time.monotonic() - start))
+                ready, again = time.monotonic() - start, time.monotonic()
+                page.reload()
+                page.locator(".ds-scope").first.wait_for()
+                took.append((address, drawn, ready, time.monotonic() - again))
                 page.close()
             finally:
                 program.terminate()
-    address, drawn, ready = (statistics.median(column) for column in zip(*took, strict=True))
+    address, drawn, ready, again = (statistics.median(column) for column in zip(*took, strict=True))
     yield Measure("from the command to its address", address, math.inf, "s")
     yield Measure("from the command to the page drawn", drawn, 5, "s")
     yield Measure("from the command to the model ready", ready, math.inf, "s")
+    yield Measure("the page once more", again, 1.5, "s")
 
 
 def stepping(browser: Browser, folder: Path) -> Iterator[Measure]:
     """Trees of 1,024 nodes, and of 64, in the offline file: the view is the studio's."""
-    for budget, limit, name in ((1024, 300, "1,024-node tree after its round is chosen"),
-                                (64, 100, "one step at 64 nodes")):  # fmt: skip
+    for budget, limit, name in ((1024, 100, "1,024-node tree after its round is chosen"),
+                                (64, 40, "one step at 64 nodes")):  # fmt: skip
         rounds = tuple(make_run(6, budget))
         path = folder / f"{budget}.html"
         path.write_text(offline_page([Trace(make_header(), rounds, {})]), encoding="utf-8")
@@ -169,25 +168,22 @@ def cost_of_watching(browser: Browser) -> Iterator[Measure]:
     """Decoding seconds of a run of the embedded model that is watched, beside the same run with
     nobody looking; turn about, so that what else the machine does falls on both.
 
-    The limit is for the streaming: somebody asks as a page does, and the server answers. The page
-    that draws is another program, and where it draws on the cores that decode, it costs more.
+    The limit is for the streaming: somebody reads the news as a page does. The page that draws is
+    another program, and where it draws on the cores that decode, it costs more.
     """
     runs = Runs(LiveEngine(ModelChoice(device="cpu")))
     with serving(runs) as address:
         page = opened(browser, address)
         expect(page.locator(".ds-chip").first).to_have_text("model ready", timeout=240_000)
-        with page.expect_request(lambda asked: '"news"' in (asked.post_data or "")) as question:
-            run(page, TALE)
+        run(page, TALE)
         page.close()
 
-        def asked() -> float:
+        def heard() -> float:
             (ticket,) = runs.submit(RunRequest(TALE, max_new_tokens=64))
-            body = json.loads(question.value.post_data or "")
-            body["data"].update(ticket=ticket, since=0)
-            order = [sys.executable, "-c", ASKER, question.value.url, json.dumps(body)]
-            with subprocess.Popen(order) as asker:
+            stream = f"{address}/events?of=rounds&run={ticket}.0"
+            with subprocess.Popen([sys.executable, "-c", LISTENER, stream]) as listener:
                 took = _decoding(runs, ticket)
-                asker.kill()
+                assert listener.wait(20) == 0, "the stream of a run ends with it"
             return took
 
         def drawn() -> float:
@@ -199,7 +195,7 @@ def cost_of_watching(browser: Browser) -> Iterator[Measure]:
             return took
 
         for name, watched, limit in (
-            ("streaming a run", asked, 5),
+            ("streaming a run", heard, 2),
             ("a page drawing it on the same cores", drawn, math.inf),
         ):
             ratios = []
