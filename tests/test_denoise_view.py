@@ -278,7 +278,7 @@ def test_the_examples_keep_denoising_runs_apart():
     examples = Examples()
     groups = {which: examples.groups(denoising=which) for which in (False, True)}
     usual, denoised = ([r["name"] for group in groups[w] for r in group["runs"]] for w in groups)
-    assert denoised == ["maths-denoise", "maths-spiffy-10", "code-denoise", "code-spiffy-10"]
+    assert denoised == ["code-denoise", "code-spiffy-10", "maths-denoise", "maths-spiffy-10"]
     assert usual and not set(usual) & set(denoised)
     for group in groups[True]:
         plain, spiffy = (read_trace(examples.path(run["name"])) for run in group["runs"])

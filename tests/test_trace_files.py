@@ -169,14 +169,14 @@ def test_only_listed_files_open_by_their_names(folder: Path):
     found = find([folder / "good.jsonl.gz", folder / "cut.jsonl"])
     runs, ask = asked(found)
     topics = [group["topic"] for group in ask["examples"]({})["prompts"]]
-    assert topics[:2] == ["From the command line", "maths"]
+    assert topics[:2] == ["From the command line", "chat"]
     assert [
         group["topic"] for group in asked(TraceFiles())[1]["examples"]({})["prompts"]
     ] == topics[1:]
     for file in found.files:
         run = runs.get(ask["example"]({"name": file.name})["ticket"])
         assert run is not None and len(run.rounds) == 3
-    assert "ticket" in ask["example"]({"name": "maths-ar"})
+    assert "ticket" in ask["example"]({"name": "chat-ar"})
     other = find([folder / "later.jsonl"]).files[0].name
     paths = [str(folder / "good.jsonl.gz"), "good.jsonl.gz", "../good", str(found.files[0].path)]
     for name in (*paths, other, "", 0, 1, None, [], {"a": 1}, "file-0"):

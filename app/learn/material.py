@@ -1,16 +1,17 @@
-"""What the course is made of: four recorded runs of one prompt.
+"""What the course is made of: four recorded runs of one prompt, and two of another.
 
 Every number and every token in the chapters is read from ``assets/learn`` and ``assets/measured``.
+``app.recording`` makes the runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from app.learn.steps import Search, no_verdict, queue_tree, search
+from app.learn.steps import Search, nesting_faults, no_verdict, queue_tree, search, tree_of
 from app.learn.words import Json, Wording
 from app.view.explanation import Explainer
 from app.view.rounds import round_view
@@ -25,21 +26,30 @@ MAIN = "ddtree"  # the method that most chapters look at
 WHOLE_PATH = "eagle3"
 RACED = (MAIN, "treeflash", "dart")
 METHODS = (*RACED, WHOLE_PATH)
+PAIR = (MAIN, "treeflash")  # whose trees chapter 7 compares, at another text too
+
+PROMPT = "Write one sentence about the night sky."
+OTHER_PROMPT = "Write one sentence about a mountain."
+BUDGET, TOKENS = 10, 24
+OTHER = "other-"  # begins the names of the other prompt's runs and trees
+RECORDED = {name: (PROMPT, name) for name in METHODS} | {
+    OTHER + name: (OTHER_PROMPT, name) for name in PAIR
+}  # file name → prompt, method
 
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """The runs a course is made of: one prompt, one seed, one budget, four methods."""
+    """The runs a course is made of, by the names of ``RECORDED``: one seed, one budget."""
 
     traces: Mapping[str, Trace]
 
     @staticmethod
     def shipped(folder: Path = FOLDER) -> Material:
         """Raises UserError when a trace is missing or broken."""
-        return Material({name: read_trace(folder / f"{name}.jsonl.gz") for name in METHODS})
+        return Material({name: read_trace(folder / f"{name}.jsonl.gz") for name in RECORDED})
 
     def first(self, method: str) -> Round:
-        """A method's first round: all begin at the same place, with the same root."""
+        """A run's first round: all of a prompt begin at the same place, with the same root."""
         return self.traces[method].rounds[0]
 
     @property
@@ -71,16 +81,40 @@ class Material:
         """Everything best-first ever had in its queue, as one tree."""
         return queue_tree(self.found, self.lists(), int(self.record.draft.tokens[0]))
 
+    @cached_property
+    def elsewhere(self) -> Mapping[str, Round]:
+        """Both rounds, by method, at the first place of the other text where the target takes what
+        is not nested in TreeFlash's tree, and two nodes more than of DDTree's."""
+        one, two = ({r.position: r for r in self.traces[OTHER + name].rounds} for name in PAIR)
+        for position in sorted(one.keys() & two.keys()):
+            if self._gains(one[position], two[position]):
+                return {MAIN: one[position], "treeflash": two[position]}
+        raise ValueError("the two runs of the other text differ nowhere as chapter 7 says")
+
+    @staticmethod
+    def _gains(nested: Round, other: Round) -> bool:
+        faults = nesting_faults(tree_of(other))
+        return other.accepted >= nested.accepted + 2 and bool(on_path(other, faults))
+
     def trees(self) -> Json:
         """Every tree that a figure shows, by name; "…?" is one before the target's answer."""
+        shown = {name: self.first(name) for name in METHODS}
+        shown |= {OTHER + name: record for name, record in self.elsewhere.items()}
         made: Json = {}
-        for method in METHODS:
-            record, explainer = self.first(method), Explainer.of(self.traces[method].header)
-            made[method] = round_view(record, explainer)
-            made[method + "?"] = before(record, explainer)
+        for name, record in shown.items():
+            explainer = Explainer.of(self.traces[name].header)
+            made[name] = round_view(record, explainer)
+            made[name + "?"] = before(record, explainer)
         made["next"] = round_view(self.traces[MAIN].rounds[1])
         made["queue"] = before(replace(self.record, draft=self.queued))
         return made
+
+
+def on_path(record: Round, faults: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The pairs whose worse sibling was accepted with something after it."""
+    path = set(record.verdict.path)
+    taken = {int(record.draft.parents[row]) for row in path}
+    return [pair for pair in faults if pair[1] in path & taken]
 
 
 def before(record: Round, explainer: Explainer | None = None) -> Json:

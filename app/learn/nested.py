@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable
 
 from app.learn.figures import CHOSEN, NAMES, bars, columns, marks_of, pairs, tree
-from app.learn.material import MAIN, Material
+from app.learn.material import MAIN, OTHER, PAIR, Material, on_path
 from app.learn.steps import nesting_faults, tree_of
-from app.learn.words import Json, Wording, chapter, scene
+from app.learn.words import Json, Scene, Wording, chapter, scene
 from core.methods.treeflash import MARGINAL
 from core.rounds.round import Round
 
@@ -38,6 +38,7 @@ def nested(m: Material) -> Json:
         scene("gain", {**_tree("treeflash"), "select": gained}, side=_versus(two, gained)),
         scene("unnested", pair, side=_orders(two, [better, worse])),
         scene("accepted", *(tree(name, title=NAMES[name]) for name in (MAIN, "treeflash"))),
+        *_elsewhere(m),
         scene("price", tree("treeflash", title=NAMES["treeflash"])),
     ]  # fmt: skip
     return chapter(
@@ -51,6 +52,27 @@ def nested(m: Material) -> Json:
         rounds=len(m.traces[MAIN].rounds), rounds2=len(m.traces["treeflash"].rounds),
         width=m.traces["treeflash"].header.settings["options"]["candidates"],
     )  # fmt: skip
+
+
+def _elsewhere(m: Material) -> list[Scene]:
+    """The same at another text, where the two trees differ clearly."""
+    one, two = (m.elsewhere[name] for name in PAIR)
+    words, titles = Wording.of(two), [NAMES[name] for name in PAIR]
+    faults = nesting_faults(tree_of(two))
+    better, worse = on_path(two, faults)[0]
+    below = two.draft.children
+    marks = marks_of(hot=[better, *below[better]], new=[worse, *below[worse]])
+    drafts = [OTHER + name + "?" for name in PAIR]
+    return [
+        scene("other", tree(drafts[0], title=titles[0]),
+              tree(drafts[1], marks=marks, title=titles[1]),
+              prompt=m.traces[OTHER + MAIN].header.prompt_text,
+              faults=len(faults),
+              better2=words.path(better), worse2=words.path(worse),
+              children=words.nodes(below[worse], " and ")),
+        scene("other-accepted", *(tree(OTHER + n, title=NAMES[n]) for n in PAIR),
+              three=one.accepted, four=two.accepted, path2=words.text(two.verdict.path[1:])),
+    ]  # fmt: skip
 
 
 def _tree(method: str, **marks: Iterable[int]) -> Json:

@@ -77,7 +77,8 @@ class ExampleRun:
     def order(self) -> tuple[Any, ...]:
         """Prompts as they were recorded, methods as they are listed, smaller budgets first."""
         budget = self.ends.header.settings.get("budget") or 0
-        return _place(self.topic, shipped.RECORDED), _place(self.method, METHODS), budget
+        topics = (*shipped.RECORDED, *shipped.DENOISED)
+        return _place(self.topic, topics), _place(self.method, METHODS), budget
 
     def to_json(self) -> dict[str, Any]:
         header, footer = self.ends.header, self.ends.footer or {}

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.browser
 AXE = WEB.parents[1] / "node_modules" / "axe-core" / "axe.min.js"
 STATES = {
     "empty": "",
-    "run": "#trace=maths-ddtree-64&round=3&node=1",
-    "compare": "#view=compare&trace=maths-ddtree-16,maths-dart&round=2&node=1",
+    "run": "#trace=chat-ddtree-64&round=3&node=1",
+    "compare": "#view=compare&trace=chat-ddtree-16,chat-dart&round=2&node=1",
     "calibration": "#view=calibration",
     "whatif": "#view=whatif",
     "results": "#view=results",

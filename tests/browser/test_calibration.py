@@ -15,15 +15,19 @@ pytest.importorskip("pandas")
 import pandas as pd
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
+from analysis.acceptance import per_depth
+from analysis.chart_parts import FEW
 from analysis.palette import SERIES
-from analysis.tables import COVERAGE
+from analysis.tables import COVERAGE, Tables
 from app.studio.runs import Runs
+from app.studio.shipped import FIRST
 from core import ASSETS
 from core.traces.reader import read_trace
 from tests.browser.steps import Open, at_round, from_menu, open_file, serving, tab, title
 from tests.fakes import FakeEngine
 
 SCOPE = "#ds-k-scope"
+CAUSE = re.compile(r"^pruned by budget, depth [1-9]: [1-9]")
 
 
 # Texts and marks of figures that stand outside their pictures.
@@ -67,15 +71,19 @@ def choose_four(page: Page) -> None:
 def test_it_opens_with_an_example_s_numbers(visit: Open):
     page = visit()
     begin(page)
-    footer = read_trace(ASSETS / "traces" / "maths-ddtree-64.jsonl.gz").footer
-    assert footer is not None
+    trace = read_trace(ASSETS / "traces" / f"{FIRST}.jsonl.gz")
+    depths = per_depth(Tables.of({"A": trace}), by="run")
+    many = depths[depths["probed"] >= FEW]
+    assert trace.footer is not None and 1 < len(many) < len(depths)
     expect(runs(page)).to_contain_text("ddtree B 64")
-    expect(runs(page)).to_contain_text(f"{footer['tau']:.2f} [")
-    expect(marks(figure(page, "TVD by depth"))).to_have_count(5)
-    expect(figure(page, "TVD by depth").locator("tbody tr")).to_have_count(7)  # two are faint
-    expect(marks(figure(page, "Top-K coverage by K"))).to_have_count(4 * 16)  # four depths
+    expect(runs(page)).to_contain_text(f"{trace.footer['tau']:.2f} [")
+    expect(marks(figure(page, "TVD by depth"))).to_have_count(len(many))  # the others are faint
+    expect(figure(page, "TVD by depth").locator("tbody tr")).to_have_count(len(depths))
+    expect(marks(figure(page, "Top-K coverage by K"))).to_have_count(len(many) * len(COVERAGE))
     findings = page.locator(f"{SCOPE} .ds-findings li")
-    expect(findings.first).to_contain_text("21 of 26 walks ended by budget")
+    ends = [record.stop_reason for record in trace.rounds]
+    budget = sum("pruned by budget" in reason for reason in ends)
+    expect(findings.first).to_contain_text(f"{budget} of {len(ends)} walks ended by budget")
     assert all(re.search(r"\d", words) for words in findings.all_inner_texts())
     for made in page.locator(f"{SCOPE} .ds-below figure").all():
         expect(made.locator(".ds-says")).not_to_be_empty()
@@ -168,7 +176,7 @@ def test_a_cause_of_death_leads_to_its_round(visit: Open):
     box = ended.locator(".barlayer .point").first.bounding_box()
     assert box
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    expect(page.locator(f"{SCOPE} .ds-sub")).to_contain_text("pruned by budget, depth 1")
+    expect(page.locator(f"{SCOPE} .ds-sub")).to_contain_text(CAUSE)
     drafted = page.locator(f"{SCOPE} figure", has_text="What became of drafted nodes")
     expect(drafted.locator(".legendtext", has_text="rejected (budget)")).to_have_count(1)
     expect(drafted.locator(".legendtext", has_text="not drafted")).to_have_count(0)

@@ -88,7 +88,7 @@ def test_arrows_step_through_chapters_and_the_address_follows(learn: Open):
     assert page.url.endswith("#learn=8.2")
     page.keyboard.press("PageUp")
     page.keyboard.press("PageUp")
-    assert page.url.endswith("#learn=7.9")
+    assert page.url.endswith("#learn=7.11")
 
 
 def test_a_link_opens_its_step_and_a_broken_one_the_first(learn: Open):

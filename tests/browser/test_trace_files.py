@@ -16,6 +16,7 @@ from playwright.sync_api import Page, expect
 
 from app.trace_files import TraceFiles, find
 from core import ASSETS
+from core.traces.reader import read_trace
 from tests.browser.steps import Open, served, state, tab
 from tests.fakes import FakeEngine
 
@@ -28,10 +29,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> TraceFiles:
     """A sweep's folder with two traces, one of them under a hostile name, and two broken files."""
     folder = tmp_path_factory.mktemp("sweep")
     (folder / "traces").mkdir()
-    for name, to in (("maths-ar", HOSTILE), ("maths-dart", "dart.jsonl.gz")):
+    for name, to in (("chat-ar", HOSTILE), ("chat-dart", "dart.jsonl.gz")):
         shutil.copy(ASSETS / "traces" / f"{name}.jsonl.gz", folder / "traces" / to)
     (folder / "prompts.jsonl").write_text('{"prompt": "x"}\n')
-    with gzip.open(ASSETS / "traces" / "maths-ar.jsonl.gz") as whole:
+    with gzip.open(ASSETS / "traces" / "chat-ar.jsonl.gz") as whole:
         (folder / "broken.jsonl").write_bytes(whole.readline() + b'{"kind":"round"}\n')
     return find([folder])
 
@@ -54,7 +55,9 @@ def test_one_opens_and_two_are_compared(visit: Open, files: TraceFiles):
     expect(broken).to_contain_text("Plain · interrupted")
     broken.click()
     expect(broken).to_contain_text("broken.jsonl, line 2")  # and the shelf stays
-    expect(group).to_contain_text("DART, B = 16 · τ 2.68")  # τ comes when the file is read
+    footer = read_trace(ASSETS / "traces" / "chat-dart.jsonl.gz").footer or {}
+    tau = f"τ {footer['tau']:.2f}"  # it comes when the file is read
+    expect(group).to_contain_text(f"DART, B = 16 · {tau}")
     group.get_by_role("button", name="onerror").click()
     expect(state(page)).to_have_text("trace")
     expect(page.locator(".ds-about:visible")).to_contain_text("ar")

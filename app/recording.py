@@ -1,0 +1,124 @@
+"""Make the traces that ship anew: real runs of the embedded model with the shipped drafters.
+
+    python -m app.recording [NAME …]
+
+writes those of ``assets/traces`` and ``assets/learn``, or only the named ones. Every method writes
+the same text to the same prompt, so any of them can be compared. About five minutes on two idle CPU
+cores; the seconds in the files are of the machine that made them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.learn import material
+from app.studio import examples, shipped
+from core.decoding.request import RunRequest
+from core.diffusion.request import DenoiseRequest
+from core.models.embedded import NAME
+from core.traces.schema import Trace
+from core.traces.writer import write_trace
+
+if TYPE_CHECKING:
+    from core.decoding.engine import Run
+
+Request = RunRequest | DenoiseRequest
+
+RUNS = {
+    "ar": ("ar", None),
+    "dflash": ("dflash", 16),
+    "ddtree-16": ("ddtree", 16),
+    "ddtree-64": ("ddtree", 64),
+    "treeflash": ("treeflash", 16),
+    "dart": ("dart", 16),
+    "eagle3": ("eagle3", 16),
+    "hydra": ("hydra", 16),
+    "medusa": ("medusa", 16),
+    "sps": ("sps", 5),
+    "lookahead": ("lookahead", 16),
+    "pld": ("pld", 10),
+    "caddtree": ("caddtree", 64),
+}  # file name → method, draft budget
+ONCE = ("ddtree-64", *[*RUNS][-7:])  # for their size: on the first prompt alone
+TOKENS = 80
+DRAFTS = {"denoise": None, "spiffy-10": 10}  # file name → nodes of the draft graph
+LENGTH = 64
+DIGITS = 3  # decimals of the log-probabilities in lists of candidates: 0.05 % of each
+
+
+def recordings() -> dict[Path, Request]:
+    """What each file is a run of."""
+    found: dict[Path, Request] = {}
+    for at, (topic, prompt) in enumerate(shipped.RECORDED.items()):
+        for run, (method, budget) in RUNS.items():
+            if at == 0 or run not in ONCE:
+                request = RunRequest(prompt, method, budget, max_new_tokens=TOKENS)
+                found[examples.TRACES / f"{topic}-{run}.jsonl.gz"] = request
+    for topic, prompt in shipped.DENOISED.items():
+        for run, nodes in DRAFTS.items():
+            path = examples.TRACES / f"{topic}-{run}.jsonl.gz"
+            found[path] = DenoiseRequest(prompt, length=LENGTH, nodes=nodes)
+    for file, (prompt, method) in material.RECORDED.items():
+        found[material.FOLDER / f"{file}.jsonl.gz"] = RunRequest(
+            prompt, method, material.BUDGET, max_new_tokens=material.TOKENS
+        )
+    return found
+
+
+def started(requests: Mapping[Path, Request]) -> Iterator[tuple[Path, Run]]:
+    """The runs, one after the other; each model is loaded where the first run needs it."""
+    from analysis.probe import observe
+    from core.decoding.engine import Engine
+    from core.diffusion.models import load_diffusion
+    from core.diffusion.run import start
+
+    engine = language = None
+    for path, request in requests.items():
+        if isinstance(request, RunRequest):
+            engine = engine or Engine()
+            yield path, engine.start(request, observe)
+        else:
+            language = language or load_diffusion(NAME, "cpu")
+            yield path, start(language, request)
+
+
+def smaller(raw: bytes) -> bytes:
+    """A gzipped trace with its longest lists rounded, and packed in one piece: half the size."""
+    lines = []
+    for line in gzip.decompress(raw).splitlines():
+        record = json.loads(line)
+        for part in ("candidates", "target_top", "offers"):
+            for name in {"log_q", "log_p"} & set(record.get(part) or {}):
+                record[part][name] = _rounded(record[part][name])
+        lines.append(json.dumps(record, separators=(",", ":")) + "\n")
+    return gzip.compress("".join(lines).encode(), 9, mtime=0)
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_rounded(each) for each in value]
+    return round(value, DIGITS) if isinstance(value, float) else value
+
+
+def main(names: list[str]) -> int:
+    found = recordings()
+    known = {path.name.partition(".")[0]: path for path in found}
+    if unknown := sorted(set(names) - set(known)):
+        print(f"there is no recording {unknown[0]}; there are {', '.join(known)}", file=sys.stderr)
+        return 2
+    chosen = {path: found[path] for name, path in known.items() if not names or name in names}
+    for path, run in started(chosen):
+        trace = Trace(run.header, tuple(run), {})
+        write_trace(path, trace)
+        path.write_bytes(smaller(path.read_bytes()))
+        print(f"{path}: {len(trace.rounds)} rounds, {path.stat().st_size:,} bytes", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

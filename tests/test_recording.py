@@ -1,0 +1,37 @@
+"""The traces that ship are the recordings that the command would make, and no others."""
+
+from __future__ import annotations
+
+import pytest
+
+from app import recording
+from app.learn.material import FOLDER
+from app.studio.examples import TRACES
+from core.decoding.request import RunRequest
+from core.traces.reader import read_trace
+
+REQUESTS = recording.recordings()
+
+
+def test_every_trace_that_ships_is_one_of_them():
+    shipped = {path for folder in (TRACES, FOLDER) for path in folder.iterdir()}
+    assert shipped == set(REQUESTS)
+
+
+@pytest.mark.parametrize("path", REQUESTS, ids=lambda path: path.name.partition(".")[0])
+def test_a_trace_is_of_its_request(path):
+    request, header = REQUESTS[path], read_trace(path).header
+    assert header.prompt_text == request.prompt
+    if isinstance(request, RunRequest):
+        assert header.method == request.method
+        assert request.budget in (None, header.settings["budget"])
+        assert header.settings["max_new_tokens"] == request.max_new_tokens
+    else:
+        graph = header.settings["graph"]
+        assert header.settings["length"] == request.length
+        assert (graph and len(graph["formulas"])) == request.nodes
+
+
+def test_a_name_that_is_none_of_them_is_a_sentence(capsys: pytest.CaptureFixture):
+    assert recording.main(["nonsense"]) == 2
+    assert capsys.readouterr().err.startswith("there is no recording nonsense; there are ")
