@@ -78,7 +78,7 @@ def _p(record: Round, row: int) -> float | None:
 
 # ── SVG ──────────────────────────────────────────────────────────────────────────────────────────
 
-# The browser draws the same boxes: app/web/tree-boxes.js.
+# The browser draws the same boxes: app/web/tree/boxes.js.
 BOX_W, BOX_H, STEP_X, STEP_Y, MARGIN = 128, 40, 168, 46, 20
 Point = tuple[float, float]
 BAR = 50  # width of a bar for probability 1

@@ -2,12 +2,28 @@
 // execute: there is no innerHTML, no style or event attribute and no link in the whole view.
 
 export const SVG_NS = "http://www.w3.org/2000/svg";
-const SAFE =
-  /^(class|id|role|type|min|max|step|value|title|tabindex|hidden|disabled|for|name|placeholder|autocomplete|spellcheck|maxlength|open|dir|aria-[a-z]+|data-[a-z-]+|d|x|y|x1|x2|y1|y2|cx|cy|r|rx|width|height|viewBox|transform|preserveAspectRatio|text-anchor|pathLength)$/;
+/** Those of a drawing. */
+export const SVG_ATTRIBUTES = new Set(
+  (
+    "d x y x1 x2 y1 y2 cx cy r rx width height viewBox transform preserveAspectRatio " +
+    "text-anchor pathLength"
+  ).split(" "),
+);
+const HTML_ATTRIBUTES = new Set(
+  (
+    "class id role type min max step value title tabindex hidden disabled for name placeholder " +
+    "autocomplete spellcheck maxlength open dir"
+  ).split(" "),
+);
+const FREE = /^(aria-[a-z]+|data-[a-z-]+)$/;
+
+function isSafe(name) {
+  return HTML_ATTRIBUTES.has(name) || SVG_ATTRIBUTES.has(name) || FREE.test(name);
+}
 
 export function fill(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes || {})) {
-    if (!SAFE.test(name)) throw new Error(`attribute not allowed: ${name}`);
+    if (!isSafe(name)) throw new Error(`attribute not allowed: ${name}`);
     if (value !== null && value !== undefined && value !== false) {
       node.setAttribute(name, value === true ? "" : String(value));
     }

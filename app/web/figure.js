@@ -4,7 +4,8 @@
 
 import { button, h, shortNumber, withInterval } from "./dom.js";
 import { choice, menu, optionsOf, sheet } from "./parts.js";
-import { fileName, pictureButtons, savers } from "./save.js";
+import { pictureButtons, savers } from "./save/buttons.js";
+import { fileName } from "./save/files.js";
 
 const SCRIPT = "web/plotly.min.js";
 const CONFIG = { displayModeBar: false, doubleClick: false, showTips: false };

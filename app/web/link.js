@@ -28,7 +28,7 @@ export class Permalink {
   listen() {
     this.onHash = () => {
       if (!this.button.isConnected) return window.removeEventListener("hashchange", this.onHash);
-      if (!isOwnEntry()) this.apply(readAddress()); // the others: see studio.js, onBack
+      if (!isOwnEntry()) this.apply(readAddress()); // the others: see studio/page.js, onBack
     };
     window.addEventListener("hashchange", this.onHash);
     this.listening = true;
@@ -159,7 +159,7 @@ export class Permalink {
 
   _say(words) {
     this.button.textContent = words;
-    this.studio.announce.textContent = `link ${words}`;
+    this.studio.say(`link ${words}`);
     setTimeout(() => (this.button.textContent = "Link"), 1500);
   }
 }

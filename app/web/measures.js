@@ -7,7 +7,7 @@ import { h, milliseconds, s, withInterval } from "./dom.js";
 import { answered } from "./feed.js";
 import { Figures } from "./figure.js";
 import { LETTERS, sign } from "./parts.js";
-import { savers } from "./save.js";
+import { savers } from "./save/buttons.js";
 
 const SHOWN = ["tvd-by-depth", "acceptance-by-depth", "coverage-by-depth"]; // of the catalogue
 const DEEPEST = 6; // depths of the table of numbers

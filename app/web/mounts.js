@@ -15,6 +15,7 @@ import { recall } from "./memory.js";
 import { News } from "./news.js";
 import { Results } from "./results/view.js";
 import { addSkip } from "./skip.js";
+import { restore } from "./studio/page.js";
 import { Studio } from "./studio.js";
 import { restoreTheme } from "./theme.js";
 import { WhatIf } from "./whatif/view.js";
@@ -90,7 +91,7 @@ function mountStudio(page, setting) {
     filling = recall(setting.stop);
   if (filling) page.refill({ filling });
   studio.link.listen().then((opened) => {
-    if (!opened) studio.restore();
+    if (!opened) restore(studio);
     if (setting.view === "run" && window.matchMedia(PHONE).matches) showFirst(studio, page.server);
   });
   page.watch("value", () => {

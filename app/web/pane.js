@@ -5,10 +5,11 @@ import { button, h, plural } from "./dom.js";
 import { answered, Feed } from "./feed.js";
 import { Inspector } from "./inspector.js";
 import { sign, slot } from "./parts.js";
-import { SaveMenu, takeAnswer, whyNot } from "./save.js";
+import { takeAnswer, whyNot } from "./save/files.js";
+import { SaveMenu } from "./save/menu.js";
 import { NodeTable } from "./table.js";
+import { GHOST } from "./tree/boxes.js";
 import { TreeView } from "./tree.js";
-import { GHOST } from "./tree-boxes.js";
 
 export class Pane {
   /** name: of its tree, the only one on the page.
@@ -257,7 +258,7 @@ export class Pane {
         round: this.at,
         dark,
         whole: !this.tree.folded,
-        open: [...(this.tree.opened || [])],
+        open: [...this.tree.opened],
       }),
       "image/svg+xml",
     );

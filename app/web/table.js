@@ -2,7 +2,7 @@
 // and for whoever prefers to read numbers. It selects the same rows the tree does.
 
 import { h, percent } from "./dom.js";
-import { MARK, STATUS } from "./tree-boxes.js";
+import { MARK, STATUS } from "./tree/boxes.js";
 
 export class NodeTable {
   constructor(onSelect) {

@@ -106,7 +106,7 @@ GATHER = """() => learn.course.chapters.map((chapter, at) => chapter.steps.map((
   learn.go(at, step);
   const texts = (where) => [...document.querySelectorAll(where)].map((node) => node.textContent);
   return {
-    rows: learn.trees.filter((tree) => !tree.frameBox.hidden).map((tree) => tree.rows),
+    rows: learn.trees.filter((tree) => !tree.frameBox.hidden).map((tree) => tree.round.y.length),
     said: learn.said.textContent, sides: texts(".ds-side-figure").length,
     waiting: texts(".ds-queue:not(.taken) .label"), taken: texts(".ds-queue.taken .label"),
     marked: chapter.steps[step].trees.flatMap((spec, i) => {

@@ -4,8 +4,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { laid, standing } from "../../app/web/align.js";
-import { columned, fittedColumns, following } from "../../app/web/camera.js";
 import { columnsOf } from "../../app/web/compare/columns.js";
+import { columned, fittedColumns, following } from "../../app/web/tree/camera.js";
 
 const made = (parents, tokens, ghost, text) => ({
   parents,

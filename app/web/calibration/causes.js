@@ -6,7 +6,7 @@ import { answered } from "../feed.js";
 import { Figure } from "../figure.js";
 import { goTo } from "../goto.js";
 import { card, choice, optionsOf, sheet } from "../parts.js";
-import { savers } from "../save.js";
+import { savers } from "../save/buttons.js";
 import { describe } from "./summaries.js";
 
 /** figure → [what its x is, what is counted] */

@@ -2,7 +2,7 @@
 
 import { h, shortNumber, withInterval } from "../dom.js";
 import { sheet, sign } from "../parts.js";
-import { savers } from "../save.js";
+import { savers } from "../save/buttons.js";
 
 const NUMBERS = [
   "",

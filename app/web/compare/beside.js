@@ -5,7 +5,7 @@ import { h, percent } from "../dom.js";
 import { answered } from "../feed.js";
 import { Inspector } from "../inspector.js";
 import { sign, slot } from "../parts.js";
-import { GHOST, MARK } from "../tree-boxes.js";
+import { GHOST, MARK } from "../tree/boxes.js";
 import { standings } from "./links.js";
 
 const SAME = 0.005; // between two runs' p of one token, more than rounding of half precision

@@ -3,7 +3,7 @@
 import { PACE, summarise } from "../charts.js";
 import { button, h, percent, plural } from "../dom.js";
 import { sign, slot } from "../parts.js";
-import { savers } from "../save.js";
+import { savers } from "../save/buttons.js";
 import { CAME } from "../strip.js";
 
 const SIGN = { a: "✓ ", b: "◇ ", p: "● " };

@@ -177,7 +177,7 @@ export class Together {
       pane.shown ? { rounds: pane.rounds, at: pane.at } : null,
     );
     const columns = columnsOf(shown, this.sides, this.place);
-    const tall = Math.max(...this.panes.map((pane) => (pane.shown ? pane.tree.height : 0)));
+    const tall = Math.max(...this.panes.map((pane) => (pane.shown ? pane.tree.plan.height : 0)));
     this.panes.forEach((pane, at) => {
       if (columns[at]) pane.tree.stand({ ...columns[at], tall });
     });

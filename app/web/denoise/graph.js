@@ -3,7 +3,9 @@
 import { button, h, plural } from "../dom.js";
 import { answered } from "../feed.js";
 import { menu } from "../parts.js";
-import { handOut, pictureButtons, saveButton, takeAnswer, wholeTree } from "../save.js";
+import { pictureButtons, saveButton } from "../save/buttons.js";
+import { handOut, takeAnswer } from "../save/files.js";
+import { wholeTree } from "../tree/whole.js";
 import { TreeView } from "../tree.js";
 
 const NO_DRAFTS = "The first call of a block drafts nothing: no ranking of it is known yet.";

@@ -2,7 +2,8 @@
 
 import { h, percent, plural, s } from "../dom.js";
 import { menu } from "../parts.js";
-import { picture, pictureButtons } from "../save.js";
+import { pictureButtons } from "../save/buttons.js";
+import { picture } from "../save/picture.js";
 import { blockOf } from "./steps.js";
 import { saidOf } from "./words.js";
 

@@ -1,7 +1,7 @@
 // The ranking of masked positions behind a step, or before its call.
 
 import { button, h } from "../dom.js";
-import { savers } from "../save.js";
+import { savers } from "../save/buttons.js";
 
 export class RankingTable {
   constructor(source) {

@@ -2,7 +2,8 @@
 // on view.
 
 import { button, h } from "../dom.js";
-import { saveButton, takeAnswer } from "../save.js";
+import { saveButton } from "../save/buttons.js";
+import { takeAnswer } from "../save/files.js";
 import { DenoiseShelf } from "./shelf.js";
 import { wordList } from "./words.js";
 

@@ -5,7 +5,7 @@
 import { clear, h } from "../dom.js";
 import { answered } from "../feed.js";
 import { onGoTo, taken } from "../goto.js";
-import { GHOST } from "../tree-boxes.js";
+import { GHOST } from "../tree/boxes.js";
 import { DraftCard } from "./draft.js";
 import { GraphCard } from "./graph.js";
 import { BlockGrid } from "./grid.js";

@@ -1,7 +1,9 @@
 // The attention mask as a grid; a row pointed at is shown in the tree.
 
 import { h, s } from "../dom.js";
-import { fileName, picture, pictureButtons } from "../save.js";
+import { pictureButtons } from "../save/buttons.js";
+import { fileName } from "../save/files.js";
+import { picture } from "../save/picture.js";
 
 /** The mask as a grid; a row pointed at is shown in the tree. */
 export function matrix(side, link) {

@@ -1,9 +1,12 @@
 // The tree in a lesson: some rows of a round, at the places they have in the whole tree.
 
 import { h, percent, s } from "../dom.js";
-import { fileName, picture, pictureButtons } from "../save.js";
+import { pictureButtons } from "../save/buttons.js";
+import { fileName } from "../save/files.js";
+import { picture } from "../save/picture.js";
+import { GHOST } from "../tree/boxes.js";
+import { TreePlan } from "../tree/plan.js";
 import { TreeView } from "../tree.js";
-import { BOX_H, BOX_W, GHOST, STEP_X, STEP_Y } from "../tree-boxes.js";
 
 const READABLE = 0.62,
   LARGEST = 1.9; // how small and how large a tree is drawn
@@ -44,11 +47,35 @@ function subtree(full, spec) {
   };
 }
 
+/** The rows of a lesson, in as much room as the whole tree takes. */
+class LessonPlan extends TreePlan {
+  extent() {
+    const { depths, ghost, y } = this.round.whole;
+    const deepest = Math.max(...depths, ghost ? depths[ghost.parent] + 1 : 0);
+    const lowest = Math.max(...y, ghost ? ghost.y : 0);
+    return {
+      width: deepest * this.stepX + this.boxW,
+      height: lowest * this.stepY + this.boxH,
+    };
+  }
+
+  /** Of all pathways of a graph those that were taken, if a walk is shown. */
+  ways(row) {
+    const { marks, sources } = this.round;
+    const all = super.ways(row);
+    const taken = sources ? all.filter((edge) => edge.every((at) => marks[at] === "chosen")) : [];
+    return taken.length ? taken : all;
+  }
+}
+
 export class LessonTree extends TreeView {
   /** hear: {picked(row), pointed(row or null)}, rows of the whole tree. */
   constructor(name, hear) {
-    super(name, (row) => hear.picked(this.own(row)));
-    this.hear = hear;
+    super(
+      name,
+      (row) => hear.picked(this.own(row)),
+      (row) => hear.pointed(row === null ? null : this.own(row)),
+    );
     this.title = h("p", { class: "ds-lesson-name" });
     this.tools = h(
       "span",
@@ -61,7 +88,6 @@ export class LessonTree extends TreeView {
       ),
     );
     this.frameBox = h("div", { class: "ds-lesson-tree" }, this.element, this.title, this.tools);
-    this.svg.addEventListener("pointerleave", () => hear.pointed(null));
     new ResizeObserver(() => this.round && this.settle()).observe(this.svg);
   }
 
@@ -89,54 +115,40 @@ export class LessonTree extends TreeView {
     if (this.has(row)) this.select(row);
   }
 
+  planned(round, fold) {
+    return new LessonPlan(round, fold);
+  }
+
   /** The whole of it when that can be read, larger than life where there is room. */
   frame() {
-    const [w, hgt] = this._size(),
-      pad = 22;
-    const whole = Math.min((w - 2 * pad) / this.width, (hgt - 2 * pad - 8) / this.height);
+    const { width, height } = this.plan;
+    const [w, hgt] = this.window.size;
+    const pad = 22;
+    const whole = Math.min((w - 2 * pad) / width, (hgt - 2 * pad - 8) / height);
     if (whole < READABLE) return super.frame(false);
     const k = Math.min(whole, LARGEST);
-    this.view = { k, kx: k, x: (w - this.width * k) / 2, y: 10 + (hgt - this.height * k) / 2 };
-    this._apply();
+    this.window.show({ k, kx: k, x: (w - width * k) / 2, y: 10 + (hgt - height * k) / 2 });
   }
 
-  _measure() {
-    const whole = this.round.whole,
-      right = whole.ghost ? whole.depths[whole.ghost.parent] + 1 : 0;
-    this.width = Math.max(...whole.depths, right) * STEP_X + BOX_W;
-    this.height = Math.max(...whole.y, whole.ghost ? whole.ghost.y : 0) * STEP_Y + BOX_H;
+  box(row) {
+    const box = super.box(row);
+    const { notes, marks } = this.round;
+    if (row !== GHOST) this._untell(box, row);
+    if (row !== GHOST && notes) this._note(box, notes[row]);
+    if (marks[row]) box.classList.add(`mark-${marks[row]}`);
+    return box;
   }
 
-  _node(row) {
-    const node = super._node(row),
-      { untold, notes, marks } = this.round;
-    if (untold) {
-      if (row) node.classList.replace("unreached", "drafted");
-      const text = node.querySelector(".token"),
-        words = this.round.short[this.round.tokens[row]] || this.label(row);
-      if (row) {
-        text.textContent = words;
-        text.setAttribute("data-words", words); // which it is drawn from at another zoom
-      }
-      node.setAttribute("aria-label", this.words(row));
-    }
-    if (notes) this._note(node, notes[row]);
-    if (marks[row]) node.classList.add(`mark-${marks[row]}`);
-    return node;
-  }
-
-  _ghostNode() {
-    const node = super._ghostNode();
-    if (this.round.marks[GHOST]) node.classList.add(`mark-${this.round.marks[GHOST]}`);
-    return node;
-  }
-
-  /** Of all pathways of a graph those that were taken, if a walk is shown. */
-  _ways(row) {
-    const { marks, sources } = this.round,
-      all = super._ways(row);
-    const taken = sources ? all.filter((edge) => edge.every((at) => marks[at] === "chosen")) : [];
-    return taken.length ? taken : all;
+  /** Before the target has spoken a box says nothing of what became of it. */
+  _untell(box, row) {
+    if (!this.round.untold) return;
+    box.setAttribute("aria-label", this.words(row));
+    if (!row) return;
+    box.classList.replace("unreached", "drafted");
+    const text = box.querySelector(".token");
+    const words = this.round.short[this.round.tokens[row]] || this.label(row);
+    text.textContent = words;
+    text.setAttribute("data-words", words); // which it is drawn from at another zoom
   }
 
   /** Words in place of numbers and bars. */
@@ -154,11 +166,7 @@ export class LessonTree extends TreeView {
     return row ? `${label}, drafted, q ${percent(q[row])}` : `${label}, root`;
   }
 
-  hover(event) {
-    super.hover(event);
-    const row = this._rowAt(event);
-    if (row !== null && row >= 0 && this.round.untold)
-      this.tip.replaceChildren(h("b", {}, this.label(row)), h("span", {}, this.words(row)));
-    this.hear.pointed(row === null ? null : this.own(row));
+  told(row) {
+    return this.round.untold && row >= 0 ? [this.label(row), this.words(row)] : super.told(row);
   }
 }

@@ -7,7 +7,7 @@ export function actsOf(studio, shift) {
   const { active, guide, panes } = studio,
     { tree } = active,
     node = (by) => tree.round && studio.select(tree.neighbour(by)),
-    trees = (act) => () => studio.trees(act);
+    trees = (act) => () => studio.look.trees(act);
   return {
     ArrowLeft: () => (shift ? node("parent") : studio.step(-1)),
     ArrowRight: () => (shift ? node("child") : studio.step(1)),
@@ -18,7 +18,7 @@ export function actsOf(studio, shift) {
     Enter: () => tree.round && active.inspect(active.row ?? tree.neighbour("here")),
     " ": () => studio.player.toggle(),
     f: trees((each) => each.fit()),
-    u: () => studio.unfold(),
+    u: () => studio.look.unfold(),
     a: trees((each) => each.frame(false)),
     "+": trees((each) => each.zoomBy(1.3)),
     "=": trees((each) => each.zoomBy(1.3)),
@@ -26,7 +26,7 @@ export function actsOf(studio, shift) {
     d: () => studio.comparing && guide.stepContrast(1),
     D: () => studio.comparing && guide.stepContrast(-1),
     o: () => studio.other(),
-    t: () => studio.toggleTable(),
+    t: () => studio.look.toggleTable(),
     e: () => studio.shelf?.open(),
     s: () => active.menu.button.disabled || active.menu.open(),
     "/": () => studio.search.box.focus(),

@@ -9,46 +9,49 @@ const PARTS = [
 ];
 
 export class Toolbar {
-  /** does: {step(by), play, live, fold, table, help, trees(act), show(part)}; `search`: a Search,
-   *  `link`: its button. */
-  constructor(does, search, link) {
+  /** studio: whose trees these are the tools of. */
+  constructor(studio) {
     this.titles = h("div", { class: "ds-titles" });
     this.drawings = h("span", { class: "ds-drawings" });
     this.element = h(
       "header",
       { class: "ds-toolbar" },
-      this._transport(does),
+      this._transport(studio),
       this.titles,
       h("span", { class: "ds-spring" }),
-      this._tools(does, search, link),
-      this._switch(does),
+      this._tools(studio),
+      this._switch(studio),
     );
   }
 
-  _transport(does) {
+  _transport(studio) {
     const step = (sign, label, keys, by) =>
-      button(sign, { "aria-label": label, title: `${label} (${keys})` }, () => does.step(by));
+      button(sign, { "aria-label": label, title: `${label} (${keys})` }, () => studio.step(by));
     this.previous = step("‹", "Round before", "←", -1);
     this.next = step("›", "Round after", "→", 1);
-    this.play = button("▶", { "aria-label": "Play", title: "Play (space)" }, does.play);
+    this.play = button("▶", { "aria-label": "Play", title: "Play (space)" }, () =>
+      studio.player.toggle(),
+    );
     const live = { class: "ds-live", "aria-pressed": "true", title: "Follow the run" };
-    this.live = button("Live", live, does.live);
+    this.live = button("Live", live, () => studio.goLive());
     const label = { class: "ds-transport", role: "group", "aria-label": "Step through rounds" };
     return h("div", label, this.previous, this.play, this.next, this.live);
   }
 
-  _tools(does, search, link) {
+  _tools(studio) {
     const tool = (sign, label, act) => button(sign, { "aria-label": label, title: label }, act),
       toggle = (words, title, act) =>
         button(words, { class: "ds-button", "aria-pressed": "false", title }, act),
-      trees = (act) => () => does.trees(act);
-    this.fold = toggle("All nodes", "Draw every node, or fold again (u)", does.fold);
-    this.table = toggle("Table", "Nodes as a table (t)", does.table);
+      trees = (act) => () => studio.look.trees(act);
+    this.fold = toggle("All nodes", "Draw every node, or fold again (u)", () =>
+      studio.look.toggleFold(),
+    );
+    this.table = toggle("Table", "Nodes as a table (t)", () => studio.look.toggleTable());
     return h(
       "span",
       { class: "ds-tools" },
-      search.found,
-      search.box,
+      studio.search.found,
+      studio.search.box,
       tool(
         "−",
         "Zoom out (−)",
@@ -67,17 +70,17 @@ export class Toolbar {
       this.fold,
       this.table,
       this.drawings,
-      link,
-      tool("?", "Keys and marks (?)", does.help),
+      studio.link.button,
+      tool("?", "Keys and marks (?)", () => studio.help.showModal()),
     );
   }
 
   /** What the stage shows: the tree, the stage times of all rounds, or what the run measures. */
-  _switch(does) {
+  _switch(studio) {
     this.parts = new Map(
       PARTS.map(([name, label, title]) => [
         name,
-        button(label, { title, "aria-pressed": "false" }, () => does.show(name)),
+        button(label, { title, "aria-pressed": "false" }, () => studio.look.showPart(name)),
       ]),
     );
     const about = { class: "ds-switch", role: "group", "aria-label": "Show" };

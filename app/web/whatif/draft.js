@@ -2,9 +2,11 @@
 
 import { button, h } from "../dom.js";
 import { card, menu } from "../parts.js";
-import { fileName, pictureButtons, saveButton, takeAnswer, wholeTree } from "../save.js";
+import { pictureButtons, saveButton } from "../save/buttons.js";
+import { fileName, takeAnswer } from "../save/files.js";
 import { pointAt, unseenName } from "../strip.js";
 import { NodeTable } from "../table.js";
+import { wholeTree } from "../tree/whole.js";
 import { TreeView } from "../tree.js";
 
 const READ = "Click a node, or step through them with ↑ ↓, to read its numbers.";

@@ -1,7 +1,7 @@
 // The boxes, edges and chips of a draft tree as SVG. Positions come from Python (app/view); app/view/
 // tree.py draws the same boxes into a file.
 
-import { fill, percent, plural, s, tiny } from "./dom.js";
+import { fill, percent, plural, s, tiny } from "../dom.js";
 
 export const BOX_W = 128;
 export const BOX_H = 40;

@@ -2,9 +2,9 @@
 
 const STEADY = 4; // pixels a press may move and still pick
 
-/** `tree` hears panBy, zoomBy, fit, press(event), hover(event) and leave(). */
+/** `tree` hears panBy, zoomBy and fit; its `pointing` press, hover and leave. */
 export function listenToHands(tree) {
-  const { svg } = tree;
+  const { svg, pointing } = tree;
   const fingers = new Map();
   let moved = 0;
   const local = (event) => {
@@ -20,7 +20,7 @@ export function listenToHands(tree) {
       event.preventDefault();
       const most = 60;
       const turned = event.deltaY * (event.deltaMode === 1 ? 30 : 1);
-      tree.zoomBy(Math.exp(-0.008 * Math.max(-most, Math.min(most, turned))), ...local(event));
+      tree.zoomBy(Math.exp(-0.008 * Math.max(-most, Math.min(most, turned))), local(event));
     },
     { passive: false },
   );
@@ -31,14 +31,14 @@ export function listenToHands(tree) {
   });
   svg.addEventListener("pointermove", (event) => {
     const last = fingers.get(event.pointerId);
-    if (!last) return tree.hover(event);
+    if (!last) return pointing.hover(event);
     const other = [...fingers].find(([id]) => id !== event.pointerId)?.[1];
     const now = [event.clientX, event.clientY];
     moved += Math.abs(now[0] - last[0]) + Math.abs(now[1] - last[1]);
     if (moved > STEADY) {
       svg.setPointerCapture(event.pointerId);
       svg.classList.add("dragging");
-      tree.tip.hidden = true;
+      pointing.hide();
     }
     if (other) pinch(tree, other, last, now);
     else if (moved > STEADY) tree.panBy(now[0] - last[0], now[1] - last[1]);
@@ -50,8 +50,8 @@ export function listenToHands(tree) {
   };
   svg.addEventListener("pointerup", lift);
   svg.addEventListener("pointercancel", lift);
-  svg.addEventListener("pointerleave", () => tree.leave());
-  svg.addEventListener("click", (event) => moved <= STEADY && tree.press(event));
+  svg.addEventListener("pointerleave", () => pointing.leave());
+  svg.addEventListener("click", (event) => moved <= STEADY && pointing.press(event));
   svg.addEventListener("dblclick", () => tree.fit());
 }
 
@@ -59,5 +59,5 @@ function pinch(tree, other, last, now) {
   const box = tree.svg.getBoundingClientRect();
   const far = (a) => Math.hypot(a[0] - other[0], a[1] - other[1]) || 1;
   const middle = [(now[0] + other[0]) / 2 - box.left, (now[1] + other[1]) / 2 - box.top];
-  tree.zoomBy(far(now) / far(last), ...middle);
+  tree.zoomBy(far(now) / far(last), middle);
 }

@@ -1,6 +1,6 @@
 // The small map of a tree in its corner: all boxes, and a frame around what is in sight.
 
-import { s } from "./dom.js";
+import { s } from "../dom.js";
 
 const AROUND = 40;
 const ROOM = 520; // pixels: in a narrower window it would hide too much

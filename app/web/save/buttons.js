@@ -1,0 +1,59 @@
+// Buttons that save a picture, or numbers.
+
+import { button, h } from "../dom.js";
+import { csvOf } from "./csv.js";
+import { fileName, handOut, takeAnswer, whyNot } from "./files.js";
+import { savePng, saveSvg } from "./picture.js";
+
+/** A button that saves something. When it cannot, the reason stands beside it until the next try. */
+export function saveButton(words, attributes, save) {
+  const said = h("span", { class: "ds-soft", role: "alert" });
+  const made = button(words, attributes, async () => {
+    said.remove();
+    try {
+      await save();
+    } catch (error) {
+      said.textContent = whyNot(error);
+      made.after(said);
+    }
+  });
+  return made;
+}
+
+/** Both buttons for a picture: draw() makes it, at once or later, name() calls it, `what` says it:
+ * "this grid". */
+export function pictureButtons(what, draw, name, look = "ds-button") {
+  const made = (form, save) =>
+    saveButton(
+      form,
+      { class: look, title: `Save ${what} as ${form}`, "aria-label": `Save ${what} as ${form}` },
+      async () => save(await draw(), name()),
+    );
+  return [made("SVG", saveSvg), made("PNG", savePng)];
+}
+
+/** Buttons that save numbers as files, in a row. records() gives the numbers; `source` is the
+ * server's functions and may not be able to make Parquet. */
+export function savers(title, records, source) {
+  const name = fileName(title);
+  const made = (words, label, save) =>
+    saveButton(
+      words,
+      { class: "ds-small", "aria-label": `${label}: ${title}, ${words}`, title: label },
+      save,
+    );
+  const csv = made("CSV", "Save the numbers", () =>
+    handOut(`${name}.csv`, new Blob([csvOf(records())], { type: "text/csv" })),
+  );
+  const able = source?.parquet;
+  return h(
+    "span",
+    { class: "ds-plot-tools" },
+    csv,
+    able
+      ? made("Parquet", "Save the numbers as Parquet", () =>
+          takeAnswer(source.parquet({ name, records: records() })),
+        )
+      : "",
+  );
+}

@@ -1,0 +1,126 @@
+// The menu of a pane: its tree as a picture, tables, and the run.
+
+import { button, h } from "../dom.js";
+import { wholeTree } from "../tree/whole.js";
+import { takeAnswer, whyNot } from "./files.js";
+import { picture, savePng, saveSvg } from "./picture.js";
+
+const FILES = [
+  [
+    "This round's draft",
+    [
+      ["dot", "DOT"],
+      ["graphml", "GraphML"],
+    ],
+  ],
+  [
+    "Table of rounds",
+    [
+      ["rounds.csv", "CSV"],
+      ["rounds.parquet", "Parquet"],
+    ],
+  ],
+  [
+    "Table of nodes",
+    [
+      ["nodes.csv", "CSV"],
+      ["nodes.parquet", "Parquet"],
+    ],
+  ],
+  [
+    "The run",
+    [
+      ["trace", "Trace"],
+      ["html", "One HTML file"],
+      ["perfetto", "Perfetto timeline"],
+    ],
+  ],
+];
+
+export class SaveMenu {
+  constructor(pane) {
+    this.pane = pane;
+    this.button = button(
+      "Save…",
+      {
+        class: "ds-button",
+        disabled: true,
+        "aria-haspopup": "dialog",
+        "aria-label": "Save or export",
+        title: "Save a picture, a table or the run (s)",
+      },
+      () => this.open(),
+    );
+    this.said = h("p", { class: "ds-soft", role: "status" });
+    this.panel = h(
+      "dialog",
+      { class: "ds-help ds-save", "aria-label": "Save or export" },
+      h("h3", {}, "Take it with you"),
+      this._line(
+        "Whole tree",
+        this._pictures(() => wholeTree(pane.tree), "tree"),
+      ),
+      this._line(
+        "Tree as shown",
+        this._pictures(() => picture(pane.tree.svg), "view"),
+      ),
+      ...(pane.source.export
+        ? FILES.map(([words, forms]) =>
+            this._line(
+              words,
+              forms.map((form) => this._file(...form)),
+            ),
+          )
+        : []),
+      this.said,
+      button("Close", { class: "ds-button" }, () => this.panel.close()),
+    );
+    this.panel.addEventListener("keydown", (event) => event.stopPropagation());
+    this.panel.addEventListener(
+      "click",
+      (event) => event.target === this.panel && this.panel.close(),
+    );
+  }
+
+  open() {
+    this.said.textContent = "";
+    this.panel.showModal();
+  }
+
+  _line(words, buttons) {
+    return h(
+      "div",
+      { class: "ds-save-line", role: "group", "aria-label": words },
+      h("span", {}, words),
+      buttons,
+    );
+  }
+
+  _pictures(draw, what) {
+    const name = () => `draftscope-round-${this.pane.at + 1}-${what}`;
+    return [
+      this._act("SVG", () => saveSvg(draw(), name())),
+      this._act("PNG", () => savePng(draw(), name())),
+    ];
+  }
+
+  _file(form, words) {
+    return this._act(words, () => {
+      const { feed, at } = this.pane,
+        dark = document.body.classList.contains("dark");
+      return takeAnswer(this.pane.source.export({ ticket: feed.ticket, round: at, form, dark }));
+    });
+  }
+
+  _act(words, act) {
+    return button(words, { class: "ds-button" }, async () => {
+      this.said.textContent = "…";
+      try {
+        await act();
+        this.said.textContent = `${words} saved`;
+      } catch (error) {
+        this.said.textContent = whyNot(error);
+      }
+    });
+  }
+}

@@ -1,0 +1,100 @@
+// Pictures of what is on the page: a copy of an SVG element with every computed style written into
+// it, so it looks the same wherever it is opened and needs no stylesheet.
+
+import { SVG_ATTRIBUTES, SVG_NS, s } from "../dom.js";
+import { handOut } from "./files.js";
+
+const PAINT = [
+  "fill",
+  "fill-opacity",
+  "stroke",
+  "stroke-width",
+  "stroke-dasharray",
+  "stroke-opacity",
+  "opacity",
+  "font-family",
+  "font-size",
+  "font-weight",
+  "text-anchor",
+  "vector-effect",
+  "paint-order",
+];
+const FINE = 2; // pixels of a PNG for one of the page
+const SIDE = 16000; // pixels a canvas is sure to have, and below those of its area
+const AREA = 1.2e8;
+
+/** An SVG element as it looks: {text, width, height}. */
+export function picture(svg) {
+  const box = svg.getBoundingClientRect(),
+    width = Math.ceil(box.width),
+    height = Math.ceil(box.height);
+  const copy = styledCopy(svg);
+  if (!svg.hasAttribute("viewBox")) copy.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  copy.setAttribute("width", width);
+  copy.setAttribute("height", height);
+  const view = copy.getAttribute("viewBox").split(" ");
+  const ground = s("rect", { x: view[0], y: view[1], width: view[2], height: view[3] });
+  ground.setAttribute("fill", groundOf(svg));
+  copy.prepend(ground);
+  return { text: new XMLSerializer().serializeToString(copy), width, height };
+}
+
+/** A copy with the look of each element as attributes; what is not displayed is left out. */
+function styledCopy(element) {
+  const look = getComputedStyle(element),
+    copy = document.createElementNS(SVG_NS, element.localName);
+  for (const { name, value } of element.attributes)
+    if (SVG_ATTRIBUTES.has(name)) copy.setAttribute(name, value);
+  for (const name of PAINT) {
+    const value = look.getPropertyValue(name);
+    if (value) copy.setAttribute(name, value.replaceAll('"', "'"));
+  }
+  if (element.localName === "text")
+    copy.setAttributeNS("http://www.w3.org/XML/1998/namespace", "xml:space", "preserve");
+  for (const child of element.childNodes) {
+    if (child.nodeType === Node.TEXT_NODE) copy.append(child.data);
+    else if (child.nodeType === Node.ELEMENT_NODE && getComputedStyle(child).display !== "none")
+      copy.append(styledCopy(child));
+  }
+  return copy;
+}
+
+/** The colour an element stands on. */
+function groundOf(element) {
+  for (let at = element; at; at = at.parentElement) {
+    const colour = getComputedStyle(at).backgroundColor;
+    if (colour && colour !== "transparent" && !/, 0\)$/.test(colour)) return colour;
+  }
+  return "#fff";
+}
+
+/** A picture as the bytes of a PNG. */
+async function rastered({ text, width, height }) {
+  const scale = Math.min(FINE, SIDE / Math.max(width, height), Math.sqrt(AREA / (width * height)));
+  const image = new Image(),
+    canvas = document.createElement("canvas");
+  image.src = `data:image/svg+xml;base64,${base64(new TextEncoder().encode(text))}`;
+  await image.decode();
+  canvas.width = Math.max(1, Math.round(width * scale));
+  canvas.height = Math.max(1, Math.round(height * scale));
+  canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+  return new Promise((done, fail) =>
+    canvas.toBlob((blob) => (blob ? done(blob) : fail(new Error("no picture"))), "image/png"),
+  );
+}
+
+function base64(bytes) {
+  let text = "";
+  for (let at = 0; at < bytes.length; at += 32768)
+    text += String.fromCharCode(...bytes.subarray(at, at + 32768));
+  return btoa(text);
+}
+
+/** Save a picture {text, width, height} as a file of either form. */
+export function saveSvg({ text }, name) {
+  handOut(`${name}.svg`, new Blob([text], { type: "image/svg+xml" }));
+}
+
+export async function savePng(drawn, name) {
+  handOut(`${name}.png`, await rastered(drawn));
+}

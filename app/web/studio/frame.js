@@ -1,0 +1,74 @@
+// Where the parts of Run and Compare stand on the page, for one run and for several.
+
+import { button, h } from "../dom.js";
+
+export class Frame {
+  /** parts: {status, toolbar, legend, help dialog, shelf or null}. */
+  constructor({ status, toolbar, legend, help, shelf }) {
+    Object.assign(this, { status, toolbar });
+    this.announce = h("div", { class: "ds-unseen", "aria-live": "polite" });
+    this.stage = h("div", { class: "ds-panes" });
+    this.around = h("div", { class: "ds-around" });
+    this.below = h("div", { class: "ds-below" });
+    const card = { class: "ds-card ds-stage", "aria-label": "Draft tree" };
+    const staged = [this.stage, this.below, legend.element, toolbar.element];
+    const parts = [status.element, this.around, h("section", card, staged)];
+    this.scope = h(
+      "div",
+      { class: "ds-scope" },
+      h("div", { class: "ds-fill" }, parts),
+      help,
+      shelf ? shelf.element : "",
+      this.announce,
+    );
+    this.show("tree");
+  }
+
+  /** Which part the stage shows. */
+  show(name) {
+    this.scope.setAttribute("data-show", name);
+    this.toolbar.showing(name);
+  }
+
+  say(words) {
+    this.announce.textContent = words;
+  }
+
+  /** Put the parts where these runs want them; part(pane) takes one out of a comparison. */
+  arrange(panes, guide, part) {
+    const pair = panes.length > 1;
+    const { toolbar, stage } = this;
+    const { element, below, titles, aside } = guide;
+    this.scope.classList.toggle("comparing", pair);
+    this.scope.setAttribute("data-runs", panes.length);
+    this.around.replaceChildren(element);
+    this.below.replaceChildren(below);
+    toolbar.parts.get("stages").hidden = pair;
+    toolbar.titles.replaceChildren(...titles);
+    toolbar.drawings.replaceChildren(...(pair ? [] : [panes[0].svgButton, panes[0].menu.button]));
+    for (const pane of panes) pane.head.replaceChildren(...(pair ? headOf(pane, part) : []));
+    stage.replaceChildren(...panes.map((pane) => pane.element), ...(aside ? [aside] : []));
+    this.status.chips.replaceChildren(...panes.map((pane) => pane.chip));
+  }
+}
+
+/** What stands above a tree of a comparison. */
+function headOf(pane, part) {
+  const small = (words, label, title, act) =>
+    button(words, { class: "ds-button", "aria-label": label, title }, act);
+  const { letter } = pane;
+  const kept = "Download this run as .jsonl.gz";
+  const save = small("Trace", `Save trace ${letter}`, kept, () => pane.saveTrace());
+  const out = `Take run ${letter} out of the comparison`;
+  return [
+    pane.sign,
+    pane.name,
+    pane.heading,
+    pane.shared,
+    h("span", { class: "ds-spring" }),
+    pane.svgButton,
+    pane.menu.button,
+    ...(pane.source.save ? [save] : []),
+    small("×", out, "Take this run out", () => part(pane)),
+  ];
+}

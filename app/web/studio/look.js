@@ -1,0 +1,42 @@
+// What is drawn of every run on view: the tree or a table, folded or whole, or another part.
+
+export class Look {
+  constructor(studio) {
+    this.studio = studio;
+    this.tabular = false;
+  }
+
+  /** The tree, the stage times of all rounds, or what the runs measure. */
+  showPart(name) {
+    const { frame, panes, guide } = this.studio;
+    frame.show(name);
+    if (name === "tree") for (const pane of panes) if (pane.shown) pane.tree.frame(true);
+    guide.measures?.stale();
+  }
+
+  /** Draw every node of the trees, or fold them again. */
+  toggleFold() {
+    const { panes, toolbar } = this.studio;
+    const folded = !panes[0].tree.folded;
+    for (const pane of panes) pane.tree.setFolded(folded);
+    toolbar.folding(panes);
+  }
+
+  /** Open what is folded below the node in hand, or everything. */
+  unfold() {
+    const { active, panes, toolbar } = this.studio;
+    active.tree.unfold(active.row);
+    toolbar.folding(panes);
+  }
+
+  toggleTable() {
+    this.tabular = !this.tabular;
+    this.studio.toolbar.tabular(this.tabular);
+    for (const pane of this.studio.panes) pane.tabulate(this.tabular);
+  }
+
+  /** act(tree) for every tree that is drawn. */
+  trees(act) {
+    for (const pane of this.studio.panes) if (pane.tree.round) act(pane.tree);
+  }
+}

@@ -1,0 +1,55 @@
+// What stands above a tree: a label for each depth, or for each column that it shares with others.
+
+import { s } from "../dom.js";
+
+const ROOM = 64; // pixels a label needs
+const BRIEF = 120; // pixels: in a narrower column the TVD goes
+
+export class TreeAxis {
+  constructor() {
+    this.band = s("rect", { class: "ds-column-here", y: 0, height: "100%", hidden: true });
+    this.labels = s("g", { class: "ds-axis", "aria-hidden": "true" });
+    this.ground = s("rect", { class: "ds-axis-ground", width: "100%", height: 21 });
+  }
+
+  clear() {
+    this.labels.replaceChildren();
+    this.band.toggleAttribute("hidden", true);
+  }
+
+  /** columns: {lead, here, labels, …} of compare/columns.js, or null. */
+  draw({ round, width, boxW, stepX }, columns) {
+    const lead = columns?.lead ?? 0;
+    const deepest = Math.round((width - boxW) / stepX);
+    const own = (depth) =>
+      depth ? `${round.word || "depth"} ${depth}` : round.lines ? "" : "root";
+    const count = columns ? columns.labels.length : deepest + 1;
+    const labels = Array.from({ length: count }, (_, at) => {
+      const tvd = round.tvd[at - lead - 1];
+      const words = columns ? columns.labels[at] : own(at);
+      const label = s("text", { y: 15, class: columns?.here === at ? "here" : "" }, words);
+      if (typeof tvd === "number")
+        label.append(s("tspan", { class: "tvd" }, `  TVD ${tvd.toFixed(2)}`));
+      return label;
+    });
+    this.labels.replaceChildren(...labels);
+  }
+
+  /** Put the labels above their columns; those that would overlap go. */
+  place({ stepX }, { kx, x }, columns) {
+    const { lead, here } = columns ?? { lead: 0, here: 0 };
+    const step = stepX * kx;
+    const every = Math.ceil(ROOM / step);
+    const from = (column) => (x + ((column - lead) * stepX + 2) * kx).toFixed(1);
+    this.band.toggleAttribute("hidden", !columns);
+    if (columns) {
+      this.band.setAttribute("x", from(here - 0.08));
+      this.band.setAttribute("width", (step * 0.92).toFixed(1));
+    }
+    [...this.labels.children].forEach((label, at) => {
+      label.setAttribute("x", from(at));
+      label.classList.toggle("gone", (at - here) % every !== 0);
+      label.classList.toggle("brief", step < BRIEF);
+    });
+  }
+}

@@ -1,0 +1,167 @@
+// Where the parts of a draft tree stand and how they hang together: a function of a round and of
+// what is folded. Nothing here touches the page.
+
+import { curve, GHOST, sizes } from "./boxes.js";
+
+export class TreePlan {
+  /** fold: {rows, y, ghost, chips} of app/view/fold.py; null: every node is drawn. */
+  constructor(round, fold) {
+    Object.assign(this, { round, fold }, sizes(round.lines));
+    this._place();
+    Object.assign(this, this.extent());
+  }
+
+  /** Where each drawn row and each chip stands: rows that are folded away have no place. */
+  _place() {
+    const { round, fold } = this;
+    const rows = fold ? fold.rows : round.y.map((_, row) => row);
+    const ys = fold ? fold.y : round.y;
+    const at = (row, y) => [round.depths[row] * this.stepX, y * this.stepY];
+    this.place = new Map(rows.map((row, i) => [row, at(row, ys[i])]));
+    const beyond = (row, y) => [(round.depths[row] + 1) * this.stepX, y * this.stepY];
+    this.chipPlace = new Map((fold?.chips || []).map((c) => [c.parent, beyond(c.parent, c.y)]));
+    const ghostY = fold ? fold.ghost : round.ghost?.y;
+    if (round.ghost) this.place.set(GHOST, beyond(round.ghost.parent, ghostY));
+  }
+
+  /** {width, height} of what is drawn. */
+  extent() {
+    const places = [...this.place.values(), ...this.chipPlace.values()];
+    return {
+      width: Math.max(...places.map(([x]) => x)) + this.boxW,
+      height: Math.max(...places.map(([, y]) => y)) + this.boxH,
+    };
+  }
+
+  /** Whether the round has this row, drawn or folded away. */
+  has(row) {
+    const { y, ghost } = this.round;
+    return (row >= 0 && row < y.length) || (row === GHOST && !!ghost);
+  }
+
+  at(row) {
+    return this.place.get(row);
+  }
+
+  chip(parent) {
+    return this.fold.chips.find((each) => each.parent === parent);
+  }
+
+  label(row) {
+    const { ghost, labels, tokens } = this.round;
+    return row === GHOST ? ghost.label : labels[tokens[row]];
+  }
+
+  // ── who hangs on whom ──────────────────────────────────────────────────────────────────────
+
+  parent(row) {
+    return row === GHOST ? this.round.ghost.parent : this.round.parents[row];
+  }
+
+  /** All parents of a row: several in a draft graph, the first of them is `parent`. */
+  parents(row) {
+    if (row === GHOST) return [this.round.ghost.parent];
+    if (this.round.sources) return this.round.sources[row];
+    return row === 0 ? [] : [this.round.parents[row]];
+  }
+
+  /** Every edge [parent, row] of every pathway from the root to a row. */
+  ways(row) {
+    const seen = new Set([row]);
+    const edges = [];
+    for (const at of seen)
+      for (const parent of this.parents(at)) {
+        edges.push([parent, at]);
+        seen.add(parent);
+      }
+    return edges;
+  }
+
+  /** The drawn children of a row. */
+  _kids(row) {
+    const rows = [...this.place.keys()].filter(
+      (child) => child && this.parents(child).includes(row),
+    );
+    return rows.sort((a, b) => (a === GHOST) - (b === GHOST) || a - b);
+  }
+
+  _depth(row) {
+    const { depths, ghost } = this.round;
+    return row === GHOST ? depths[ghost.parent] + 1 : depths[row];
+  }
+
+  /** The drawn rows of a depth, from top to bottom. */
+  _column(depth) {
+    const rows = [...this.place.keys()].filter((row) => this._depth(row) === depth);
+    return rows.sort((a, b) => this.at(a)[1] - this.at(b)[1]);
+  }
+
+  /** Where an arrow leads from a row (null: none): by = "up" | "down" | "parent" | "child". */
+  neighbour(row, by) {
+    const { path, status } = this.round;
+    if (row === null) return path[path.length - 1];
+    if (by === "parent") return row === 0 ? 0 : this.parent(row);
+    if (by === "child") {
+      const kids = this._kids(row);
+      return kids.find((kid) => status[kid] === "a") ?? kids[0] ?? row;
+    }
+    const column = this._column(this._depth(row));
+    const at = column.indexOf(row) + (by === "up" ? -1 : 1);
+    return column[Math.max(0, Math.min(column.length - 1, at))];
+  }
+
+  /** The rows whose token holds a text in small letters: those drawn from top to bottom, column by
+   * column, and then those that are folded away. */
+  holding(text) {
+    const rows = this.round.y.map((_, row) => row);
+    if (this.round.ghost) rows.unshift(GHOST);
+    const hits = rows.filter((row) => text && this.label(row).toLowerCase().includes(text));
+    const place = (row) => this.at(row) || [Number.MAX_VALUE, row];
+    return hits.sort((a, b) => place(a)[0] - place(b)[0] || place(a)[1] - place(b)[1]);
+  }
+
+  // ── what is drawn ──────────────────────────────────────────────────────────────────────────
+
+  /** Edges of nodes and chips: {from, to, kind: a letter of the status, d}. */
+  curves() {
+    const { round } = this;
+    const path = new Set(round.path);
+    // A node of a graph has several parents; only the pathway that was taken is drawn as accepted.
+    const kind = (parent, row) => (path.has(parent) ? round.status[row] : "u");
+    const line = (from, to, of) => ({ from, to, kind: of, d: curve(this, from, to) });
+    const nodes = [...this.place.keys()]
+      .filter((row) => row !== GHOST)
+      .flatMap((row) =>
+        this.parents(row).map((from) => line(this.at(from), this.at(row), kind(from, row))),
+      );
+    const chips = (this.fold?.chips || []).map((chip) =>
+      line(this.at(chip.parent), this.chipPlace.get(chip.parent), chip.status),
+    );
+    return [...nodes, ...chips];
+  }
+
+  /** The way to the ghost, or null. */
+  ghostCurve() {
+    const { ghost } = this.round;
+    return ghost ? curve(this, this.at(ghost.parent), this.at(GHOST)) : null;
+  }
+
+  /** [status letter, x, y] of every drawn node. */
+  statuses() {
+    const rows = [...this.place].filter(([row]) => row !== GHOST);
+    return rows.map(([row, [x, y]]) => [this.round.status[row], x, y]);
+  }
+
+  /** Whether a box crosses a part {left, right, top, bottom} of the plane. */
+  crosses([x, y], { left, right, top, bottom }) {
+    return x < right && x + this.boxW > left && y < bottom && y + this.boxH > top;
+  }
+
+  /** [row, chip's parent] at a point, null each. */
+  under([px, py]) {
+    const hit = ([, [left, top]]) =>
+      px >= left && px <= left + this.boxW && py >= top && py <= top + this.boxH;
+    const row = [...this.place].find(hit)?.[0] ?? null;
+    return [row, row === null ? ([...this.chipPlace].find(hit)?.[0] ?? null) : null];
+  }
+}

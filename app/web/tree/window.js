@@ -1,0 +1,109 @@
+// The window onto a tree: which part of it is in sight, and how a person moves it. What a view looks
+// like at a size is a pure function: camera.js.
+
+import {
+  centred,
+  columned,
+  fitted,
+  fittedColumns,
+  following,
+  intoSight,
+  pathScale,
+  wholeScale,
+  zoomed,
+} from "./camera.js";
+
+const READABLE = 0.6; // a tree that is not smaller than this is shown as a whole
+
+export class TreeWindow {
+  /** changed(): another part is in sight; moved(): a person's hands did it. */
+  constructor(svg, changed, moved) {
+    Object.assign(this, { svg, changed, moved });
+    this.plan = null;
+    this.columns = null; // those that the tree shares with other trees
+    this.zoom = 0.95; // what a person last chose
+    this.view = { k: 1, kx: 1, x: 0, y: 0 };
+  }
+
+  get size() {
+    const box = this.svg.getBoundingClientRect();
+    return [box.width || 800, box.height || 500];
+  }
+
+  /** Whether the whole tree can be read at once. */
+  get holdsAll() {
+    return wholeScale(this.size, this.plan.width, this.plan.height) >= READABLE;
+  }
+
+  show(view) {
+    this.view = view;
+    this.changed();
+  }
+
+  /** The whole tree when it can be read, else the accepted path, which runs straight; keep: at the
+   * scale it has. */
+  frame(keep) {
+    const { plan, size, columns, zoom } = this;
+    const [, above] = plan.at(0);
+    const half = plan.boxH / 2;
+    if (columns)
+      return this.show(columned(size, columns, plan.stepX, zoom, above, plan.height, half));
+    if (!keep && this.holdsAll) return this.fit();
+    const steps = plan.round.path.length + (plan.round.ghost ? 1 : 0);
+    const k = keep ? this.view.k : pathScale(size, steps * plan.stepX, zoom);
+    this.show(centred(size, k, above, plan.height, half));
+  }
+
+  /** Show all of it. */
+  fit() {
+    const { plan, size, columns } = this;
+    this.show(
+      columns
+        ? fittedColumns(size, columns, plan.stepX, plan.height)
+        : fitted(size, plan.width, plan.height),
+    );
+  }
+
+  /** The window of another tree of the same columns was moved: show the same ones. */
+  follow(other) {
+    if (!this.columns || !other.columns) return;
+    const shift = (this.columns.lead - other.columns.lead) * this.plan.stepX;
+    this.show(following(this.view, other.view, this.size, shift));
+  }
+
+  /** Zoom about a point of the window; without one about its middle. */
+  zoomBy(factor, point) {
+    const [w, hgt] = this.size;
+    const view = zoomed(this.view, factor, point ?? [w / 2, hgt / 2]);
+    this.zoom = view.k;
+    this.show(view);
+    if (point) this.moved();
+  }
+
+  panBy(dx, dy) {
+    const { view } = this;
+    this.show({ ...view, x: view.x + dx, y: view.y + dy });
+    this.moved();
+  }
+
+  /** Bring a node inside the picture when it is not. */
+  reveal(row) {
+    const { plan } = this;
+    const move = intoSight(this.view, this.size, plan.at(row), [plan.boxW, plan.boxH]);
+    if (move.some(Boolean)) this.panBy(...move);
+  }
+
+  /** Bring a point of the plane to the middle. */
+  jump(x, y) {
+    const [w, hgt] = this.size;
+    const { k, kx } = this.view;
+    this.show({ k, kx, x: w / 2 - x * kx, y: hgt / 2 - y * k });
+  }
+
+  /** The point of the plane under the pointer. */
+  point({ clientX, clientY }) {
+    const box = this.svg.getBoundingClientRect();
+    const { k, kx, x, y } = this.view;
+    return [(clientX - box.left - x) / kx, (clientY - box.top - y) / k];
+  }
+}
