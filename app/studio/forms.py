@@ -179,10 +179,13 @@ def run_form(methods: Methods, places: FormPlaces) -> RunForm:
     """One method."""
     prompt, settings, start, stop = bar("ds", places)
     with places.more:
-        method = gr.Radio(methods.titles, value=DEFAULT, label="Method", elem_id="ds-method")
+        method = gr.Radio(
+            methods.titles, value=DEFAULT, label="Method", elem_id="ds-method",
+            elem_classes="ds-choices",
+        )  # fmt: skip
         budget = gr.Radio(
             list(BUDGETS), value=methods.budget(DEFAULT, 64), label="Draft budget B",
-            elem_id="ds-budget",
+            elem_id="ds-budget", elem_classes="ds-choices",
         )  # fmt: skip
         shared = _shared("ds")
         inputs = _inputs(methods, method, budget, "ds", DEFAULT)

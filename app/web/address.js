@@ -71,7 +71,7 @@ export function visit(state, runs = []) {
   }
 }
 
-/** Open a tab: `open` says whether it is on view, and is asked again while the page is being made. */
+/** Open a tab: `open` says whether it is on view, and is asked again until the page is made. */
 export function arrive(view, open, left = ARRIVAL.most) {
   awaited = open(view) || left <= 0 ? null : view;
   const again = () => awaited === view && arrive(view, open, left - ARRIVAL.every);

@@ -22,7 +22,7 @@ export function roundAt(tokens, place) {
   return place >= 0 && place < tokens.length ? tokens[place].round : -1;
 }
 
-/** The first place where two of the runs have a token and not the same one; null: the text is shared. */
+/** The first place where two of the runs have different tokens; null: the text is shared. */
 export function partsAt(...sides) {
   const end = Math.max(0, ...sides.map((tokens) => tokens.length));
   for (let place = 0; place < end; place++) {
@@ -62,7 +62,7 @@ export function contrasts(sides, end) {
   return places;
 }
 
-/** The next of some ordered places after `from` (by = 1) or before it (by = −1); null: there is none. */
+/** The next of some ordered places after `from` (by = 1) or before it (by = −1); null: none. */
 export function nextOf(places, from, by) {
   if (by > 0) return places.find((place) => place > from) ?? null;
   return places.filter((place) => place < from).pop() ?? null;
@@ -132,8 +132,8 @@ export function twin(mine, row, theirs) {
 const LOOKED_THROUGH = 64; // rounds that are looked through
 
 /**
- * Where another run drafted after the same text as a row's parent: {at, row}, its round and row, the
- * latest there is; null: none of its trees has that text. Sides as for `twin`.
+ * Where another run drafted after the same text as a row's parent: {at, row}, its round and row,
+ * the latest there is; null: none of its trees has that text. Sides as for `twin`.
  */
 export function standing(mine, row, theirs) {
   const round = mine.rounds[mine.at];

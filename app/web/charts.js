@@ -97,8 +97,8 @@ export class StageBar {
   }
 }
 
-/** τ, tokens per second and acceptance of the rounds that added text, as core.trace.summary has them.
- *  The prompt's own pass is timed nowhere here, so its token is none of those per second. */
+/** τ, tokens per second and acceptance of the rounds that added text, as core.trace.summary has
+ * them. The prompt's own pass is timed nowhere here, so its token is none of those per second. */
 export function summarise(rounds) {
   const sum = (values) => values.reduce((all, value) => all + value, 0),
     committed = (round) => round.text.filter(([, came]) => came !== "p").length;
@@ -117,7 +117,8 @@ export function summarise(rounds) {
 }
 
 export const PACE =
-  "tokens of the rounds by the seconds of their stages; the prompt's own pass with its token, observing and drawing stand outside";
+  "tokens of the rounds by the seconds of their stages; the prompt's own pass with its token, " +
+  "observing and drawing stand outside";
 
 export class Tiles {
   constructor() {

@@ -1,5 +1,6 @@
-// "Why it was drafted": one section of the inspector. What it says is data of app/view/explanation.py,
-// which reads the method's own declaration; here are its layouts: path, versus, terms.
+// "Why it was drafted": one section of the inspector. What it says is data of
+// app/view/explanation.py, which reads the method's own declaration; here are its layouts: path,
+// versus, terms.
 
 import { h, percent, plural, tiny } from "./dom.js";
 

@@ -1,5 +1,5 @@
-// The form above a view: one bar with the prompt and Start, and all settings below it while somebody
-// writes or chooses. Gradio draws the inputs; here the form only opens and closes.
+// The form above a view: one bar with the prompt and Start, and all settings below it while
+// somebody writes or chooses. Gradio draws the inputs; here the form only opens and closes.
 
 const OPEN = "open";
 

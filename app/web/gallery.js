@@ -1,5 +1,5 @@
-// The shelf: files given on the command line, the example traces that ship, and the runs this browser
-// tab has seen. One click opens.
+// The shelf: files given on the command line, the example traces that ship, and the runs this
+// browser tab has seen. One click opens.
 
 import { button, h, plural } from "./dom.js";
 
@@ -100,7 +100,7 @@ export class Gallery {
     return this._section(topic[0].toUpperCase() + topic.slice(1), prompt, cards);
   }
 
-  /** Files given on the command line: a click opens one, and those that are ticked open together. */
+  /** Files given on the command line: a click opens one; those that are ticked open together. */
   _given({ topic, note, files }) {
     const cards = files.map((file) => this._file(file)),
       list = h(

@@ -1,9 +1,9 @@
-// What the page does with Gradio's own elements, since Gradio has no call for it: opening a tab, and
-// choosing files for an upload button that is not displayed. Everything else is ours, or goes through
-// events and server functions. When Gradio changes its elements, this file follows.
+// What the page does with Gradio's own elements, since Gradio has no call for it: opening a tab,
+// and choosing files for an upload button that is not displayed. Everything else is ours, or goes
+// through events and server functions. When Gradio changes its elements, this file follows.
 
-/** Open a tab by its name, and say whether it is on view now. Those that a narrow window has no room
- *  for are entries of a menu, which are known by their words only. */
+/** Open a tab by its name, and say whether it is on view now. Those that a narrow window has no
+ * room for are entries of a menu, which are known by their words only. */
 export function openTab(view) {
   const onView = () => !!document.getElementById(`ds-view-${view}`)?.getClientRects().length;
   if (onView()) return true;

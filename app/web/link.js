@@ -128,8 +128,9 @@ export class Permalink {
       elsewhere = viewOf(readAddress()) !== this.view;
     if (!scope.getClientRects().length) return;
     if (!tickets.length && panes[0].at < 0 && !elsewhere) return; // what a link named may come yet
-    const following = guide.follow && panes[0].feed.active, // where a run is now is no place to link to
-      moving = following ? { round: undefined, node: undefined } : {};
+    // Where a run is now is no place to link to.
+    const following = guide.follow && panes[0].feed.active;
+    const moving = following ? { round: undefined, node: undefined } : {};
     visit({ ...this.state, ...moving }, tickets);
   }
 

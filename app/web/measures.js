@@ -204,13 +204,12 @@ export class Timeline {
       const wide = this.slots > 160 ? 1 : 0.8,
         paths = Object.fromEntries(STAGES.map((name) => [name, []]));
       rounds.forEach((round, at) => {
+        const left = (at + (1 - wide) / 2).toFixed(2);
         let y = H;
         for (const name of STAGES) {
           const tall = (round.times[name] / most) * (H - 2);
-          if (tall > 0.05)
-            paths[name].push(
-              `M${(at + (1 - wide) / 2).toFixed(2)} ${y.toFixed(2)}v${(-tall).toFixed(2)}h${wide}v${tall.toFixed(2)}z`,
-            );
+          const sides = `v${(-tall).toFixed(2)}h${wide}v${tall.toFixed(2)}z`;
+          if (tall > 0.05) paths[name].push(`M${left} ${y.toFixed(2)}${sides}`);
           y -= tall;
         }
       });

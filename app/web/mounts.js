@@ -1,6 +1,6 @@
 // What is run when a component of the page is there, by its name. `page` is what Gradio gives it:
-// {element, props, server, watch}, and {running, settled, refill}, which tell Python that it works, rests,
-// or wants its form filled again.
+// {element, props, server, watch}, and {running, settled, refill}, which tell Python that it works,
+// rests, or wants its form filled again.
 
 import { followHistory, onShown, visit } from "./address.js";
 import { Calibration } from "./calibration/view.js";
@@ -23,7 +23,7 @@ import { WhatIf } from "./whatif/view.js";
 const PHONE = "(max-width: 600px)";
 
 export const MOUNTS = {
-  /** The tab Run is there from the start, so it also opens the other tabs when somebody asks for one. */
+  /** The tab Run is there from the start, so it also opens the other tabs. */
   run(page) {
     restoreTheme();
     addSkip();

@@ -1,5 +1,5 @@
 // What the offline file runs instead of mount.js: the same view, fed from data blocks of the page.
-// A block is JSON, or gzipped JSON in base64. Details of nodes are unpacked when they are asked for.
+// A block is JSON, or gzipped JSON in base64. Details of nodes are unpacked when asked for.
 
 import { h } from "./dom.js";
 import { Studio } from "./studio.js";

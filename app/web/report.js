@@ -1,5 +1,5 @@
-// What a report runs: the figures of its data block, as the studio draws them. Plotly's script is in
-// the page.
+// What a report runs: the figures of its data block, as the studio draws them. Plotly's script is
+// in the page.
 
 import { Figure } from "./figure.js";
 import { followSystem, toggleTheme } from "./theme.js";

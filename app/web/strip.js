@@ -1,5 +1,5 @@
-// The text as a strip of tokens, one band per round. How a token came has a colour and an underline:
-// drafted and accepted (solid), bonus (dashed), the prompt's own first token (double).
+// The text as a strip of tokens, one band per round. How a token came has a colour and an
+// underline: drafted and accepted (solid), bonus (dashed), the prompt's own first token (double).
 
 import { h } from "./dom.js";
 
@@ -28,26 +28,42 @@ export function pointAt(list, option) {
   list.setAttribute("aria-activedescendant", option.id);
 }
 
+/** A text as a list of tokens, each with a number as its data-NAME. about: further attributes;
+ * onPick(number, token) when one is clicked. */
+export function tokenList(about, name, onPick) {
+  const made = h("div", {
+    class: "ds-strip",
+    role: "listbox",
+    tabindex: 0,
+    "aria-label": "The text, token by token",
+    ...about,
+  });
+  made.addEventListener("click", (event) => {
+    const token = event.target.closest(`[data-${name}]`);
+    if (token) onPick(Number(token.getAttribute(`data-${name}`)), token);
+  });
+  return made;
+}
+
+/** Scroll a list just so far that a part of it is in sight. */
+export function keepInSight(list, part) {
+  const top = part.offsetTop;
+  const bottom = top + part.offsetHeight;
+  if (top < list.scrollTop) list.scrollTop = top - 8;
+  if (bottom > list.scrollTop + list.clientHeight) list.scrollTop = bottom - list.clientHeight + 8;
+}
+
 export class Strip {
   /** onPick(roundNumber, row) when a token is clicked. */
   constructor(onPick) {
     this.bands = [];
-    this.element = h("div", {
-      class: "ds-strip",
-      role: "listbox",
-      tabindex: 0,
-      "aria-multiselectable": "true",
-      "aria-label": "The text, token by token",
-    });
-    this.element.addEventListener("click", (event) => {
-      const token = event.target.closest(".ds-token");
-      if (token)
-        onPick(Number(token.getAttribute("data-round")), Number(token.getAttribute("data-row")));
-    });
+    this.element = tokenList({ "aria-multiselectable": "true" }, "round", (round, token) =>
+      onPick(round, Number(token.getAttribute("data-row"))),
+    );
   }
 
-  /** Add the tokens of rounds, the first of them number `first`. The page is measured once: for each
-   *  round anew, a long run would be laid out thousands of times. */
+  /** Add the tokens of rounds, the first of them number `first`. The page is measured once: for
+   * each round anew, a long run would be laid out thousands of times. */
   append(rounds, first) {
     const atEnd =
       this.element.scrollHeight - this.element.scrollTop - this.element.clientHeight < 60;
@@ -89,11 +105,6 @@ export class Strip {
     if (!this.current) return;
     this.current.classList.add("current");
     for (const token of this.current.children) token.setAttribute("aria-selected", "true");
-    const top = this.current.offsetTop,
-      view = this.element;
-    if (top < view.scrollTop) view.scrollTop = top - 8;
-    const bottom = top + this.current.offsetHeight;
-    if (bottom > view.scrollTop + view.clientHeight)
-      view.scrollTop = bottom - view.clientHeight + 8;
+    keepInSight(this.element, this.current);
   }
 }

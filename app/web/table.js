@@ -85,17 +85,18 @@ export class NodeTable {
     const depth = ghost ? round.depths[round.ghost.parent] + 1 : round.depths[row];
     const q = ghost ? round.ghost.q : row ? round.q[row] : null,
       p = ghost ? round.ghost.p : row && round.p ? round.p[row] : null;
+    const token = h("th", {}, label);
+    token.style.paddingLeft = `${8 + 10 * depth}px`;
     const line = h(
       "tr",
       { class: status, "data-row": row, tabindex: -1, "aria-selected": "false" },
       h("td", {}, String(depth)),
-      h("th", {}, label),
+      token,
       h("td", {}, fate),
       h("td", {}, percent(p)),
       h("td", {}, percent(q)),
       h("td", { class: "behind" }, behind(round, row)),
     );
-    line.lastChild.previousSibling.previousSibling.previousSibling.previousSibling.style.paddingLeft = `${8 + 10 * depth}px`;
     this.lines.set(row, line);
     return line;
   }

@@ -198,7 +198,7 @@ export class TreeView {
     if (this.plan) this.window.panBy(dx, dy);
   }
 
-  /** Every box at full size at once, for a picture of the whole; the element must be large enough. */
+  /** Every box at full size at once, for a picture; the element must be large enough. */
   expand(margin) {
     this.window.show({ k: 1, kx: 1, x: margin, y: margin });
     this._settle();

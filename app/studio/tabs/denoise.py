@@ -82,7 +82,10 @@ def build(studio: Studio) -> None:
 def _inputs(settings: gr.Button) -> dict[str, Component]:
     """All inputs but the prompt; ``settings`` says what they are set to."""
     inputs: dict[str, Component] = {}
-    pace = gr.Radio([FIXED, THRESHOLD], value=FIXED, label="A step unmasks", elem_id="ds-d-pace")
+    pace = gr.Radio(
+        [FIXED, THRESHOLD], value=FIXED, label="A step unmasks", elem_id="ds-d-pace",
+        elem_classes="ds-choices",
+    )  # fmt: skip
     tokens = gr.Slider(1, 8, 1, step=1, label="Tokens per step (k)", elem_id="ds-d-tokens")
     threshold = gr.Slider(
         0.05, 1, 0.9, step=0.01, label="Sure: p at least (t)", visible=False,
@@ -90,7 +93,7 @@ def _inputs(settings: gr.Button) -> dict[str, Component]:
     )  # fmt: skip
     inputs["graph"] = gr.Radio(
         [("none", NO_GRAPH), *((str(size), size) for size in BUDGETS)], value=BUDGETS[-1],
-        label="Draft graph: drafts per call (D)", elem_id="ds-d-graph",
+        label="Draft graph: drafts per call (D)", elem_id="ds-d-graph", elem_classes="ds-choices",
     )  # fmt: skip
     inputs["length"] = gr.Slider(16, 512, 64, step=16, label="Length", elem_id="ds-d-length")
     with gr.Accordion(

@@ -9,7 +9,8 @@ const MOST = 4;
 const CHOOSE = "Examples that ship, and runs of this browser tab: one click adds them, up to four";
 
 export class RunChooser {
-  /** hear: {chosen(runs, missing sentence), complain(sentence)}; a run is {ticket, letter, title, prompt}. */
+  /** hear: {chosen(runs, missing sentence), complain(sentence)}.
+   * A run is {ticket, letter, title, prompt}. */
   constructor(source, hear) {
     Object.assign(this, { source, hear, runs: [] });
     this.list = h("span", { class: "ds-chosen" });

@@ -1,5 +1,5 @@
-// Calibration: what the runs on view say about their drafters. Findings first, then the figures they
-// rest on, then every cause of death with its examples. Numbers come from analysis only.
+// Calibration: what the runs on view say about their drafters. Findings first, then the figures
+// they rest on, then every cause of death with its examples. Numbers come from analysis only.
 
 import { clear, h } from "../dom.js";
 import { answered } from "../feed.js";

@@ -126,10 +126,10 @@ export class Beside {
 
   /** Which round and depth a run's q is of, or why it has none. */
   _note(pane, { at, row, why }, listed) {
-    const words = why
-      ? `≠ ${why}: not to be compared`
-      : `round ${at + 1}, depth ${pane.rounds[at].depths[row] + 1}${listed ? "" : ": its drafter listed nothing here"}`;
-    return h("li", {}, sign(pane.letter), `${pane.title}, ${words}`);
+    const said = (words) => h("li", {}, sign(pane.letter), `${pane.title}, ${words}`);
+    if (why) return said(`≠ ${why}: not to be compared`);
+    const place = `round ${at + 1}, depth ${pane.rounds[at].depths[row] + 1}`;
+    return said(listed ? place : `${place}: its drafter listed nothing here`);
   }
 
   /** Runs whose target says something else after the same text. */

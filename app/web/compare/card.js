@@ -17,7 +17,8 @@ const HEADS = [
 ];
 
 export class Card {
-  /** together: {panes, sides, place, strip, lanes, scrub, source}; onDiffer(): to the next contrast. */
+  /** together: {panes, sides, place, strip, lanes, scrub, source}.
+   * onDiffer(): to the next contrast. */
   constructor(together, onDiffer) {
     this.together = together;
     this.differ = button(

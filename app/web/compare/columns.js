@@ -1,5 +1,5 @@
-// The columns that trees side by side share: one for each place in the text, the same in all of them.
-// Pure functions.
+// The columns that trees side by side share: one for each place in the text, the same in all of
+// them. Pure functions.
 
 import { rootPlace } from "../align.js";
 

@@ -3,22 +3,17 @@
 import { roundAt } from "../align.js";
 import { clear, h } from "../dom.js";
 import { slot } from "../parts.js";
-import { CAME, pointAt, unseenName } from "../strip.js";
+import { CAME, keepInSight, pointAt, tokenList, unseenName } from "../strip.js";
 
 export class BandStrip {
   constructor(count, onPick) {
     this.count = count;
-    this.element = h("div", {
+    const about = {
       class: "ds-strip ds-pair-strip",
-      role: "listbox",
-      tabindex: 0,
       "aria-label": "The shared text, token by token",
-    });
+    };
+    this.element = tokenList(about, "place", (place) => onPick(place));
     this.tokens = [];
-    this.element.addEventListener("click", (event) => {
-      const token = event.target.closest("[data-place]");
-      if (token) onPick(Number(token.getAttribute("data-place")));
-    });
   }
 
   draw(sides, parts, panes) {
@@ -89,12 +84,6 @@ export class BandStrip {
     });
     const here = this.tokens[place];
     pointAt(this.element, here?.box);
-    if (!here) return;
-    const top = here.box.offsetTop,
-      view = this.element;
-    if (top < view.scrollTop) view.scrollTop = top - 8;
-    const bottom = top + here.box.offsetHeight;
-    if (bottom > view.scrollTop + view.clientHeight)
-      view.scrollTop = bottom - view.clientHeight + 8;
+    if (here) keepInSight(this.element, here.box);
   }
 }

@@ -1,6 +1,6 @@
 // Two to four runs side by side, stepping by the place in their text: the shared text with a line
-// for every run's rounds, a scrubber over places, and the runs' numbers. Which rounds are shown is a
-// function of (rounds, place): see align.js.
+// for every run's rounds, a scrubber over places, and the runs' numbers. Which rounds are shown is
+// a function of (rounds, place): see align.js.
 
 import { beginnings, contrasts, extent, laid, nextOf, partsAt, roundAt } from "../align.js";
 import { h, scrubber } from "../dom.js";

@@ -125,6 +125,7 @@ export class BlockGrid {
       const y = top + (at - this.first) * this.height,
         tall = count * this.height;
       const words = count > 1 && wide ? s("tspan", { class: "saves" }, ` ✓${count - 1}`) : null;
+      const saved = `${count} steps, ${plural(count - 1, "call")} saved`;
       made.push(
         s(
           "g",
@@ -141,11 +142,7 @@ export class BlockGrid {
             String(step.at + 1),
             words,
           ),
-          s(
-            "title",
-            {},
-            `call ${step.at + 1}: ${count > 1 ? `${count} steps, ${plural(count - 1, "call")} saved` : "one step"}`,
-          ),
+          s("title", {}, `call ${step.at + 1}: ${count > 1 ? saved : "one step"}`),
         ),
       );
     }
@@ -210,6 +207,7 @@ export class BlockGrid {
   /** The tokens that a step unmasks; wider than their column where there is room. */
   _chips(step, y) {
     const picks = [...step.picks].sort((a, b) => a[0] - b[0]);
+    const by = step.free ? "by an accepted draft" : "the call's own step";
     return picks.map(([position, label, , p], i) => {
       const x = this._x(position);
       const low = i ? (this._x(picks[i - 1][0]) + x) / 2 + 0.5 : this.left,
@@ -232,11 +230,7 @@ export class BlockGrid {
           height: 2,
         }),
         s("text", { x: (width / 2).toFixed(1), y: tall / 2 + 2, "text-anchor": "middle" }, text),
-        s(
-          "title",
-          {},
-          `position ${position}: ${label}, p ${percent(p)}, ${step.free ? "by an accepted draft" : "the call's own step"}`,
-        ),
+        s("title", {}, `position ${position}: ${label}, p ${percent(p)}, ${by}`),
       );
     });
   }

@@ -59,7 +59,7 @@ export class Guide {
     );
   }
 
-  /** The runs over the whole text, and whether they are the same so far; `parts`: where they part. */
+  /** The runs over the whole text, and whether they agree so far; `parts`: where they part. */
   draw(runs, reach, parts, unlike) {
     this.lanes.draw(runs, reach);
     const same =

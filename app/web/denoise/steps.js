@@ -1,6 +1,6 @@
 // From the calls of a run to its steps, and where in them a place is. Pure functions.
 
-/** All steps of a run in order, each with the call that decided it; `free`: by an accepted draft. */
+/** All steps of a run, each with the call that decided it; `free`: by an accepted draft. */
 export function stepsOf(calls) {
   return calls.flatMap((call, at) =>
     call.steps.map((step, k) => ({
@@ -32,7 +32,8 @@ export function stepsPart(one, other) {
   return null;
 }
 
-/** The text after step `place`, block by block: per position {text, label, step} or null where masked. */
+/** The text after step `place`, block by block: {text, label, step} of each position, or null where
+ * it is masked. */
 export function textAt(calls, steps, place) {
   const blocks = [];
   let block = null,

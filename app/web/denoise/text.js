@@ -1,23 +1,18 @@
 // The text as it stands after a step: masks where nothing is set yet.
 
 import { h } from "../dom.js";
-import { pointAt } from "../strip.js";
+import { pointAt, tokenList } from "../strip.js";
 import { textAt } from "./steps.js";
 
 export class TextSoFar {
   /** onPick(step) when a token is clicked. */
   constructor(onPick) {
-    this.strip = h("div", {
+    const about = {
       class: "ds-strip dn-strip",
-      role: "listbox",
-      tabindex: 0,
       "aria-multiselectable": "true",
       "aria-label": "The text so far",
-    });
-    this.strip.addEventListener("click", (event) => {
-      const token = event.target.closest("[data-step]");
-      if (token) onPick(Number(token.getAttribute("data-step")));
-    });
+    };
+    this.strip = tokenList(about, "step", (step) => onPick(step));
     this.asked = h("span", { class: "dn-asked ds-soft" });
     this.element = h(
       "section",

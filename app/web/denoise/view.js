@@ -1,6 +1,6 @@
-// Denoising, seen: the block as a grid of positions over steps, for Spiffy and for plain denoising at
-// the same step, the draft graph of the call that decided it, and the ranking behind it. What is
-// shown is a function of (calls, place); the place is a denoising step, counted over the whole text.
+// Denoising, seen: the block as a grid of positions over steps, for Spiffy and for plain denoising
+// at the same step, the draft graph of the call that decided it, and the ranking behind it. What is
+// shown is a function of (calls, place); the place is a denoising step of the whole text.
 
 import { clear, h } from "../dom.js";
 import { answered } from "../feed.js";

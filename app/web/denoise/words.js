@@ -6,11 +6,13 @@ const DN_WORDS = [
   ["Position", "one place of the block: masked until a step sets its token, then it stays."],
   [
     "Step",
-    "the surest masked positions are set, by the ranking of what is masked then. Plain denoising makes a model call for every step.",
+    "the surest masked positions are set, by the ranking of what is masked then. Plain denoising " +
+      "makes a model call for every step.",
   ],
   [
     "Draft",
-    "a state that the block may be in a few steps from now. Spiffy guesses some from the ranking before, and runs them in the same model call.",
+    "a state that the block may be in a few steps from now. Spiffy guesses some from the ranking " +
+      "before, and runs them in the same model call.",
   ],
   ["Level", "how many steps ahead of the block a draft is."],
   [
@@ -19,7 +21,8 @@ const DN_WORDS = [
   ],
   [
     "Saved call",
-    "the target's own steps led to a draft: what it says of that state is there already, so the next step needs no call.",
+    "the target's own steps led to a draft: what it says of that state is there already, so the " +
+      "next step needs no call.",
   ],
 ];
 
@@ -48,7 +51,10 @@ export function toldOf(run, step) {
     .map(([position, label, , p]) => `position ${position} to “${label}” (${percent(p)} sure)`)
     .join(", ");
   if (step.free)
-    return `No call: the state before this step was one of call ${step.at + 1}'s drafts, so the model's answer to it is already there. It sets ${what}. One call saved.`;
+    return (
+      `No call: the state before this step was one of call ${step.at + 1}'s drafts, so the ` +
+      `model's answer to it is already there. It sets ${what}. One call saved.`
+    );
   const sure =
     call.steps[0].picks.length === 1
       ? "the masked position the model is surest of"
@@ -62,13 +68,15 @@ export function toldOf(run, step) {
         ? "It carried no drafts."
         : "The first call of a block carries no drafts: no ranking of it is known yet.")
     );
-  if (call.accepted)
-    return (
-      words +
-      `Of the ${plural(call.drafted, "draft")} in the same call, ${call.accepted === 1 ? "one was the state" : `${call.accepted} were the states`} it led to: the next ${call.accepted === 1 ? "step needs" : `${call.accepted} steps need`} no call.`
-    );
-  return (
-    words +
-    `None of the ${plural(call.drafted, "draft")} in the same call was the state it led to: the next step needs a new call.`
-  );
+  return words + draftsOf(call);
+}
+
+/** What became of a call's drafts. */
+function draftsOf({ drafted, accepted }) {
+  const drafts = `the ${plural(drafted, "draft")} in the same call`;
+  if (!accepted)
+    return `None of ${drafts} was the state it led to: the next step needs a new call.`;
+  const were = accepted === 1 ? "one was the state" : `${accepted} were the states`;
+  const need = accepted === 1 ? "step needs" : `${accepted} steps need`;
+  return `Of ${drafts}, ${were} it led to: the next ${need} no call.`;
 }

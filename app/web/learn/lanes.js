@@ -24,8 +24,8 @@ function lane(name, groups, words) {
   );
 }
 
-/** Plain decoding as it goes: pass after pass one box, and all weights loaded once more. Somebody who
- *  wants less motion sees the end of it. */
+/** Plain decoding as it goes: pass after pass one box, and all weights loaded once more. Somebody
+ * who wants less motion sees the end of it. */
 function passByPass(made, weights) {
   const boxes = [...made.querySelectorAll(".ds-pass")],
     count = made.lastChild;

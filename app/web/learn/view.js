@@ -1,5 +1,5 @@
-// Learn: a guided course. Every tree in it is drawn by the one tree component (tree.js); what a step
-// shows comes as plain data from app/learn. A step is a function of (chapter, step): nothing else.
+// Learn: a guided course. Every tree in it is drawn by the one tree component (tree.js); what a
+// step shows comes as plain data from app/learn. A step is a function of (chapter, step).
 
 import { onShown, readAddress, visit } from "../address.js";
 import { clear, h } from "../dom.js";
@@ -145,7 +145,8 @@ export class Learn {
     this._drawNav();
     this._figure(shown);
     this.said.textContent = shown.alt;
-    const where = `Chapter ${this.chapter + 1}, step ${this.step + 1} of ${this.length(this.chapter)}.`;
+    const steps = this.length(this.chapter);
+    const where = `Chapter ${this.chapter + 1}, step ${this.step + 1} of ${steps}.`;
     this.announce.textContent = `${where} ${this.words.textContent} Figure: ${shown.alt}`;
   }
 

@@ -5,7 +5,7 @@ import { csvOf } from "./csv.js";
 import { fileName, handOut, takeAnswer, whyNot } from "./files.js";
 import { savePng, saveSvg } from "./picture.js";
 
-/** A button that saves something. When it cannot, the reason stands beside it until the next try. */
+/** A button that saves something; when it cannot, it says why until the next try. */
 export function saveButton(words, attributes, save) {
   const said = h("span", { class: "ds-soft", role: "alert" });
   const made = button(words, attributes, async () => {

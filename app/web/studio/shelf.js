@@ -1,5 +1,5 @@
-// What there is to open: at once on the empty view, and later as a dialog over the page. The tickets
-// on view survive a reload of this tab, and nothing else does.
+// What there is to open: at once on the empty view, and later as a dialog over the page. The
+// tickets on view survive a reload of this tab, and nothing else does.
 
 import { h } from "../dom.js";
 import { Gallery } from "../gallery.js";

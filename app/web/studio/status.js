@@ -1,4 +1,4 @@
-// The line above the view: the model, the runs' states, what is on view, and what can be done with it.
+// The line above the view: the model, the runs' states, what is on view, and what to do with it.
 
 import { button, h, plural } from "../dom.js";
 import { goTo } from "../goto.js";

@@ -2,7 +2,7 @@
 
 import { s } from "../dom.js";
 
-const ROOM = 64; // pixels a label needs
+const LABEL = 64; // pixels a label needs
 const BRIEF = 120; // pixels: in a narrower column the TVD goes
 
 export class TreeAxis {
@@ -39,7 +39,7 @@ export class TreeAxis {
   place({ stepX }, { kx, x }, columns) {
     const { lead, here } = columns ?? { lead: 0, here: 0 };
     const step = stepX * kx;
-    const every = Math.ceil(ROOM / step);
+    const every = Math.ceil(LABEL / step);
     const from = (column) => (x + ((column - lead) * stepX + 2) * kx).toFixed(1);
     this.band.toggleAttribute("hidden", !columns);
     if (columns) {

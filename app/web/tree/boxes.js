@@ -1,4 +1,4 @@
-// The boxes, edges and chips of a draft tree as SVG. Positions come from Python (app/view); app/view/
+// The boxes, edges and chips of a draft tree as SVG. Positions come from Python: app/view, where
 // tree.py draws the same boxes into a file.
 
 import { fill, percent, plural, s, tiny } from "../dom.js";

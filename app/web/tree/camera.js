@@ -64,7 +64,7 @@ export function columned(size, columns, step, zoom, above, height, half) {
   return { ...centred(size, k, above, height, half), x: PAD + lead * step * k - over };
 }
 
-/** As `fitted`, all trees at one scale; all: columns of all trees, tall: the tallest one's height. */
+/** As `fitted`, all trees at one scale. all: columns of all trees; tall: the tallest one. */
 export function fittedColumns(size, { lead, all, tall }, step, height) {
   const view = fitted(size, all * step, tall);
   return { ...view, x: view.x + lead * step * view.kx, y: AXIS + (size[1] - height * view.k) / 2 };

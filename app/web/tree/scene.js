@@ -6,7 +6,7 @@ import { blocks, chipBox, curve, edgePaths, GHOST } from "./boxes.js";
 import { FAR, FARTHER, TOKEN } from "./camera.js";
 
 const CHAR = 6.7; // pixels of the screen, of a character of TOKEN pixels
-const AROUND = 40; // pixels around the window where boxes are made too
+const NEARBY = 40; // pixels around the window where boxes are made too
 const FEW = 60; // boxes that are drawn one by one however small they are
 
 export class TreeScene {
@@ -117,10 +117,10 @@ export class TreeScene {
   _sight([w, hgt]) {
     const { k, kx, x, y } = this.view;
     return {
-      left: (-AROUND - x) / kx,
-      right: (w + AROUND - x) / kx,
-      top: (-AROUND - y) / k,
-      bottom: (hgt + AROUND - y) / k,
+      left: (-NEARBY - x) / kx,
+      right: (w + NEARBY - x) / kx,
+      top: (-NEARBY - y) / k,
+      bottom: (hgt + NEARBY - y) / k,
     };
   }
 

@@ -1,5 +1,5 @@
-// The window onto a tree: which part of it is in sight, and how a person moves it. What a view looks
-// like at a size is a pure function: camera.js.
+// The window onto a tree: which part of it is in sight, and how a person moves it. What a view
+// looks like at a size is a pure function: camera.js.
 
 import {
   centred,

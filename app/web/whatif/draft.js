@@ -4,7 +4,7 @@ import { button, h } from "../dom.js";
 import { card, menu } from "../parts.js";
 import { pictureButtons, saveButton } from "../save/buttons.js";
 import { fileName, takeAnswer } from "../save/files.js";
-import { pointAt, unseenName } from "../strip.js";
+import { pointAt, tokenList, unseenName } from "../strip.js";
 import { NodeTable } from "../table.js";
 import { wholeTree } from "../tree/whole.js";
 import { TreeView } from "../tree.js";
@@ -33,17 +33,8 @@ export class DraftCard {
     this.nodes = new NodeTable((row) => this._select(row));
     this.node = h("p", { class: "ds-tell", role: "status" }, READ);
     this.heading = h("h2", {}, "Round");
-    this.strip = h("div", {
-      class: "ds-strip",
-      role: "listbox",
-      tabindex: 0,
-      "aria-multiselectable": "true",
-      "aria-label": "The text, token by token",
-    });
-    this.strip.addEventListener("click", (event) => {
-      const token = event.target.closest("[data-place]");
-      if (token) hear.go(Number(token.getAttribute("data-place")));
-    });
+    const several = { "aria-multiselectable": "true" };
+    this.strip = tokenList(several, "place", (place) => hear.go(place));
     this.strip.addEventListener("keydown", (event) => this._key(event));
     const head = [
       this.heading,

@@ -1,5 +1,5 @@
-// What-if: one collected text, and what any method, budget or option would have drafted on it. Every
-// turn of a knob is simulated on the server from the file; no model runs.
+// What-if: one collected text, and what any method, budget or option would have drafted on it.
+// Every turn of a knob is simulated on the server from the file; no model runs.
 
 import { onShown, readAddress, visit } from "../address.js";
 import { clear, h } from "../dom.js";
