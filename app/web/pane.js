@@ -5,6 +5,7 @@ import { button, h, plural } from "./dom.js";
 import { answered, Feed } from "./feed.js";
 import { Inspector } from "./inspector.js";
 import { sign, slot } from "./parts.js";
+import { toolbar } from "./roving.js";
 import { takeAnswer, whyNot } from "./save/files.js";
 import { SaveMenu } from "./save/menu.js";
 import { NodeTable } from "./table.js";
@@ -50,7 +51,7 @@ export class Pane {
     this.svgButton.hidden = !source.draw;
     this.chip = h("span", { class: "ds-chip run", role: "status", hidden: true });
     this.away = h("p", { class: "ds-away", hidden: true });
-    this.head = h("header", { class: "ds-pane-head" });
+    this.head = toolbar(`Run ${letter}`, h("div", { class: "ds-pane-head" }));
     this.picture = h(
       "div",
       { class: "ds-picture" },
@@ -99,6 +100,7 @@ export class Pane {
   rename(letter) {
     this.letter = this.sign.textContent = letter;
     this.sign.className = `ds-letter ${slot(letter)}`;
+    this.head.setAttribute("aria-label", `Run ${letter}`);
     this.element.setAttribute("aria-label", `Draft tree ${letter}`);
   }
 

@@ -1,6 +1,7 @@
 // The bar of a text's steps: where we are, what happens there, and what it cost so far.
 
 import { button, h, scrubber } from "../dom.js";
+import { toolbar } from "../roving.js";
 import { CallLanes } from "./lanes.js";
 import { toldOf } from "./words.js";
 
@@ -31,7 +32,7 @@ export class Guide {
     this.told = h("p", { class: "dn-told" });
     const back = act("‹", "Step before", "←", () => player.step(-1));
     const on = act("›", "Step after", "→", () => player.step(1));
-    const moves = { class: "ds-transport", role: "group", "aria-label": "Step through" };
+    const moves = h("div", { class: "ds-transport" }, back, this.playButton, on, this.liveButton);
     const key = (name, words) =>
       h("span", { class: "entry" }, h("i", { class: `dn-key ${name}` }), words);
     this.element = h(
@@ -40,7 +41,7 @@ export class Guide {
       h(
         "div",
         { class: "dn-bar" },
-        h("div", moves, back, this.playButton, on, this.liveButton),
+        toolbar("Step through", moves),
         this.heading,
         h("span", { class: "ds-spring" }),
         this.tiles,

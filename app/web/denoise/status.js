@@ -2,6 +2,7 @@
 // on view.
 
 import { button, h } from "../dom.js";
+import { toolbar } from "../roving.js";
 import { saveButton } from "../save/buttons.js";
 import { takeAnswer } from "../save/files.js";
 import { DenoiseShelf } from "./shelf.js";
@@ -49,7 +50,7 @@ export class StatusLine {
       this.modelChip,
       this.runs.map((run) => run.chip),
       h("span", { class: "ds-spring" }),
-      h("span", { class: "dn-takes" }, examples, this.saves),
+      toolbar("The runs on view", h("span", { class: "dn-takes" }, examples, this.saves)),
       this.about,
     );
   }

@@ -242,8 +242,8 @@ export class DenoiseView {
   _listen() {
     this.onKey = (event) => {
       if (!this.scope.isConnected) return document.removeEventListener("keydown", this.onKey);
-      if (!this.scope.getClientRects().length || event.ctrlKey || event.metaKey || event.altKey)
-        return;
+      if (!this.scope.getClientRects().length || event.defaultPrevented) return;
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
       const target = event.target;
       if (target.closest("input:not(.ds-scrub), textarea, select, [contenteditable], dialog[open]"))
         return;

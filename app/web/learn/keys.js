@@ -13,6 +13,7 @@ const KEYS = [
   ["f", "fit the tree"],
   ["a b c", "answer the question at a chapter's end"],
   ["Esc", "stop presenting"],
+  ["Tab", "from one row of tools to the next; there ← → Home End go along it"],
   ["?", "this help"],
 ];
 const SWIPE = 60; // pixels

@@ -1,21 +1,19 @@
 // Where the course stands: the chapters, the steps of one as dots, and the buttons between them.
 
 import { button, h } from "../dom.js";
+import { toolbar } from "../roving.js";
 
 export class CourseNav {
   /** hear: {go(chapter, step), move(by), play(), present(), help()}. */
   constructor(course, hear) {
     this.course = course;
     this.hear = hear;
-    this.list = h(
-      "ol",
-      { class: "ds-chapters" },
-      course.chapters.map((chapter, at) => {
-        const entry = button("", { class: "ds-chapter" }, () => hear.go(at, 0));
-        entry.append(h("i", {}, String(at + 1)), h("span", {}, chapter.name));
-        return h("li", {}, entry);
-      }),
-    );
+    const chapters = course.chapters.map((chapter, at) => {
+      const entry = button("", { class: "ds-chapter" }, () => hear.go(at, 0));
+      entry.append(h("i", {}, String(at + 1)), h("span", {}, chapter.name));
+      return h("li", { role: "none" }, entry);
+    });
+    this.list = toolbar("Chapters", h("ol", { class: "ds-chapters" }, chapters));
     const act = (sign, label, key, to) =>
       button(sign, { "aria-label": label, title: `${label} (${key})` }, to);
     this.back = act("‹", "Step before", "←", () => hear.move(-1));
@@ -29,10 +27,8 @@ export class CourseNav {
     this.count = h("span", { class: "ds-soft ds-count" });
     const large = { "aria-pressed": "false", title: "Large type, the whole window (p)" };
     this.large = button("Present", large, () => hear.present());
-    this.element = h("nav", { class: "ds-card ds-learn-nav", "aria-label": "Chapters" }, this.list);
-    this.controls = h(
-      "div",
-      { class: "ds-lesson-controls" },
+    this.element = h("nav", { class: "ds-card ds-learn-nav", "aria-label": "Course" }, this.list);
+    const parts = [
       this.dots,
       this.back,
       this.play,
@@ -41,7 +37,8 @@ export class CourseNav {
       h("span", { class: "ds-spring" }),
       this.large,
       act("?", "Keys", "?", () => hear.help()),
-    );
+    ];
+    this.controls = toolbar("Steps", h("div", { class: "ds-lesson-controls" }, parts));
   }
 
   playing(on) {
@@ -52,17 +49,8 @@ export class CourseNav {
   /** lengths: steps of each chapter; seen(chapter, step): whether somebody was there. */
   draw(chapter, step, lengths, seen) {
     const count = lengths[chapter];
-    const dot = (_, at) => {
-      const last = at === count - 1,
-        look = ["ds-dot", last && "question", seen(chapter, at) && "seen"];
-      const about = {
-        class: look.filter(Boolean).join(" "),
-        "aria-label": last ? "Question" : `Step ${at + 1}`,
-        "aria-current": at === step ? "step" : null,
-      };
-      return button("", about, () => this.hear.go(chapter, at));
-    };
-    this.dots.replaceChildren(...Array.from({ length: count }, dot));
+    this.chapter = chapter;
+    this._dots(count, step, (at) => seen(chapter, at));
     this.count.textContent = `${step + 1} / ${count}`;
     lengths.forEach((total, at) => this._chapter(at, at === chapter, total, seen));
     const current = this.list.children[chapter];
@@ -72,6 +60,22 @@ export class CourseNav {
     );
     this.back.disabled = chapter === 0 && step === 0;
     this.next.disabled = chapter === lengths.length - 1 && step === count - 1;
+  }
+
+  /** A dot for each step. Those that are there stay: one of them may have the focus. */
+  _dots(count, step, seen) {
+    const { children } = this.dots;
+    while (children.length > count) this.dots.lastChild.remove();
+    while (children.length < count) {
+      const at = children.length;
+      this.dots.append(button("", {}, () => this.hear.go(this.chapter, at)));
+    }
+    [...children].forEach((dot, at) => {
+      const last = at === count - 1;
+      dot.className = `ds-dot${last ? " question" : ""}${seen(at) ? " seen" : ""}`;
+      dot.setAttribute("aria-label", last ? "Question" : `Step ${at + 1}`);
+      dot.setAttribute("aria-current", at === step ? "step" : "false");
+    });
   }
 
   _chapter(at, current, total, seen) {

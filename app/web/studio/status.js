@@ -2,6 +2,7 @@
 
 import { button, h, plural } from "../dom.js";
 import { goTo } from "../goto.js";
+import { toolbar } from "../roving.js";
 
 const RUN_WORDS = { done: "done", stopped: "stopped", failed: "failed" };
 const FILE_WORDS = {
@@ -50,7 +51,7 @@ export class StatusLine {
       h("span", { class: "ds-spring" }),
     ];
     const actions = [this.examples, this.again, this.compare, this.whatIf, this.save];
-    const line = h("div", { class: "ds-status" }, parts, actions);
+    const line = toolbar("The run on view", h("div", { class: "ds-status" }, parts, actions));
     return h("div", { class: "ds-top-line" }, line, this.banner);
   }
 

@@ -1,6 +1,7 @@
 // The tools below the view: stepping, what is shown, zoom, folding, table.
 
 import { button, h } from "../dom.js";
+import { toolbar } from "../roving.js";
 
 const PARTS = [
   ["tree", "Tree", "The draft tree"],
@@ -13,15 +14,14 @@ export class Toolbar {
   constructor(studio) {
     this.titles = h("div", { class: "ds-titles" });
     this.drawings = h("span", { class: "ds-drawings" });
-    this.element = h(
-      "header",
-      { class: "ds-toolbar" },
+    const parts = [
       this._transport(studio),
       this.titles,
       h("span", { class: "ds-spring" }),
       this._tools(studio),
       this._switch(studio),
-    );
+    ];
+    this.element = toolbar("Steps and tools", h("div", { class: "ds-toolbar" }, parts));
   }
 
   _transport(studio) {
