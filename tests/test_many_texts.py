@@ -11,6 +11,7 @@ import pytest
 from analysis import calibration
 from analysis.budget_figures import tau_over_texts
 from analysis.charts import as_json
+from analysis.collection import Collection
 from analysis.figures import PAGE
 from analysis.frames import COVERAGE
 from analysis.many_texts import calibration_texts, departs, whatif_texts
@@ -148,6 +149,41 @@ def test_the_band_of_a_calibration_is_over_texts_where_there_are_several(monkeyp
 def test_a_text_without_rounds_departs_from_nothing():
     frame = pd.DataFrame({"sum": [0, 4], "count": [0, 2]}, index=["none", "some"])
     assert departs(frame)[0] in ("none", "some")
+
+
+def test_several_prompts_fill_a_folder_and_finished_texts_stay(tmp_path, capsys):
+    save_toys(tmp_path)
+    place = ["--model", str(tmp_path / "target"), "--drafter", str(tmp_path / "drafter")]
+    rest = ["--max-new-tokens", "12", "--methods", "ddtree", "--device", "cpu", *place]
+    folder, prompts = tmp_path / "texts", tmp_path / "prompts.jsonl"
+
+    def collected(*texts: str) -> int:
+        prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in texts))
+        return cli.main(["collect", str(folder), "--prompts", str(prompts), *rest])
+
+    assert collected("one", "two") == 0
+    assert "2 texts, 24 new tokens" in capsys.readouterr().err
+    files = sorted(folder.iterdir())
+    held = [Collection.load(file).header.prompt_text for file in files]
+    assert held == ["one", "two"]
+    single = tmp_path / "one.safetensors"
+    assert cli.main(["collect", str(single), "--prompt", "one", *rest]) == 0
+    one, same = Collection.load(files[0]), Collection.load(single)
+    assert one.arrays.keys() == same.arrays.keys()
+    for name, values in same.arrays.items():
+        np.testing.assert_array_equal(one.arrays[name], values)
+    before = [file.stat().st_mtime_ns for file in files]
+    files[1].unlink()
+    assert collected("one", "two", "three") == 0  # only what is missing
+    now = sorted(folder.iterdir())
+    assert [file.name for file in now] == [f"000{n}.safetensors" for n in (1, 2, 3)]
+    assert now[0].stat().st_mtime_ns == before[0]
+    capsys.readouterr()
+    assert collected("two", "one") == 2
+    assert "another prompt" in capsys.readouterr().err
+    folder = single
+    assert collected("one", "two") == 2
+    assert is_one_sentence(capsys.readouterr().err)
 
 
 def test_the_command_over_a_folder_of_texts(tmp_path, capsys):
