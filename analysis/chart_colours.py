@@ -36,16 +36,18 @@ _AUTO = {
 }  # fmt: skip
 
 
-def _palette(theme: str, on_dark: bool = False, **others: str) -> dict[str, str]:
+def _palette(theme: str, others: Mapping[str, str] | None = None) -> dict[str, str]:
     """``others``: names whose colours the theme has of its own."""
-    own = {name: codes[on_dark] for name, codes in _NAMED.items()}
-    return own | others | {f"series-{n}": code for n, code in enumerate(SERIES[theme], 1)}
+    own = {name: codes[theme == "dark"] for name, codes in _NAMED.items()}
+    return (
+        own | dict(others or {}) | {f"series-{n}": code for n, code in enumerate(SERIES[theme], 1)}
+    )
 
 
 PALETTES: Mapping[Theme, Mapping[str, str]] = {
-    "auto": _palette("auto", **_AUTO),
+    "auto": _palette("auto", _AUTO),
     "light": _palette("light"),
-    "dark": _palette("dark", on_dark=True),
+    "dark": _palette("dark"),
     "page": {name: f"var(--ds-{name})" for name in _palette("light")},
 }
 

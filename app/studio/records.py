@@ -69,7 +69,7 @@ def calibrate_result(file: Path) -> dict[str, Any]:
     anchors = int(table.groupby(["seed", "number"]).ngroups) if "number" in table else len(table)
     about = f"{anchors} anchors, seeds {', '.join(map(str, sorted(set(table['seed']))[:8]))}"
     if "prompt" in table:
-        about += f", {plural(table['prompt'].nunique(), 'text')}"
+        about += f", {plural(len(set(table['prompt'])), 'text')}"
     drawn = calibration.figures(table, PAGE)
     return {"figures": {name: as_json(figure) for name, figure in drawn.items()}, "about": about}
 
