@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.frames import COVERAGE
+from analysis.many_texts import departing, several_texts
 from core.errors import UserError
 from core.stats import Z
 
@@ -35,6 +36,7 @@ _WHOLE = ("seed", "depth", "continuations", *_OPTIONAL)
 MAX_ROWS = 1 << 20  # 4,096 anchors at 64 depths of a few series are some 1,000,000
 MAX_CSV = 256 << 20  # bytes
 MAX_SERIES = 64
+MAX_DRAWN = 1 << 15  # texts × depths × series whose band is over texts: a file may hold a million
 TABLE, CURVES = "calibration", "curves"
 
 
@@ -64,16 +66,25 @@ def curves(table: pd.DataFrame) -> pd.DataFrame:
     return found[columns].reset_index()
 
 
-def figures(drawn: pd.DataFrame, style: Style) -> dict[str, go.Figure]:
-    """Both figures of ``curves``, by their names in the catalogue."""
+def figures(table: pd.DataFrame, style: Style) -> dict[str, go.Figure]:
+    """Both figures of a table, by their names in the catalogue. The band of TVD is over texts where
+    there are several, else over anchors."""
     from analysis.figures import coverage_by_depth, tvd_by_depth
 
+    drawn = curves(table)
     far = (
-        "½ Σ |q − p| along the target's own continuations: mean over anchors and its 95 % interval."
+        "½ Σ |q − p| along the target's own continuations: mean over anchors and its 95 % interval"
     )
+    few = "prompt" in table and table.groupby(["series", "depth", "prompt"]).ngroups <= MAX_DRAWN
+    texts, bands = several_texts(table) if few else None, drawn
+    if texts is not None:
+        far += f" across {texts['texts'].max()} texts"
+        bands = texts.rename(columns={"low": "tvd_low", "high": "tvd_high"})
+        bands = bands.merge(drawn[["series", "depth", "observed"]])
+        bands["words"] = departing(texts, "tvd")
     held = "How much of p the K best tokens hold, along the target's own continuations."
     return {
-        "tvd-by-depth": tvd_by_depth(drawn, style, says=far, band=True),
+        "tvd-by-depth": tvd_by_depth(bands, style, says=f"{far}.", band=True),
         "coverage-by-depth": coverage_by_depth(drawn, style, says=held),
     }
 
@@ -82,11 +93,10 @@ def write_tables(table: pd.DataFrame, folder: Path) -> None:
     """The table and its curves as Parquet and CSV; both figures as pages that need no net."""
     from analysis.figures import Style
 
-    drawn = curves(table)
-    for name, frame in ((TABLE, table), (CURVES, drawn)):
+    for name, frame in ((TABLE, table), (CURVES, curves(table))):
         frame.to_parquet(folder / f"{name}.parquet", index=False)
         frame.to_csv(folder / f"{name}.csv", index=False)
-    for name, figure in figures(drawn, Style("light")).items():
+    for name, figure in figures(table, Style("light")).items():
         short = name.partition("-")[0]
         figure.write_html(folder / f"{short}.html", include_plotlyjs=True)
 

@@ -13,35 +13,42 @@ from analysis.palette import SERIES
 
 Theme = Literal["auto", "light", "dark", "page"]
 
-# What a theme calls its colours, and the studio's stylesheet too, after "--ds-".
-_LIGHT = {
-    "ink": "#1b2230", "soft": "#5d6675", "line": "#e2dfd5", "faint": "#a6adb9", "card": "#fffefb",
-    "cause-accepted": "#0b67a5", "cause-outranked": "#ad4d12", "cause-pruned": "#a36ca1",
-    "cause-outside": "#d0b4cd", "cause-beyond": "#72767d", "cause-nothing": "#1b2230",
-    "cause-refused": "#daae92", "cause-unreached": "#e9e5d8",
-}  # fmt: skip
-_DARK = {
-    "ink": "#e6e9ef", "soft": "#9aa4b4", "line": "#2b313c", "faint": "#5f6978", "card": "#1a1e26",
-    "cause-accepted": "#62b5f0", "cause-outranked": "#f0a063", "cause-pruned": "#ac7aaa",
-    "cause-outside": "#644c69", "cause-beyond": "#989ca3", "cause-nothing": "#e6e9ef",
-    "cause-refused": "#7a5941", "cause-unreached": "#2e3644",
-}  # fmt: skip
+# What a theme calls its colours, and the studio's stylesheet too, after "--ds-": on light, on dark.
+_NAMED = {
+    "ink": ("#1b2230", "#e6e9ef"),
+    "soft": ("#5d6675", "#9aa4b4"),
+    "line": ("#e2dfd5", "#2b313c"),
+    "faint": ("#a6adb9", "#5f6978"),
+    "card": ("#fffefb", "#1a1e26"),
+    "cause-accepted": ("#0b67a5", "#62b5f0"),
+    "cause-outranked": ("#ad4d12", "#f0a063"),
+    "cause-pruned": ("#a36ca1", "#ac7aaa"),
+    "cause-outside": ("#d0b4cd", "#644c69"),
+    "cause-beyond": ("#72767d", "#989ca3"),
+    "cause-nothing": ("#1b2230", "#e6e9ef"),
+    "cause-refused": ("#daae92", "#7a5941"),
+    "cause-unreached": ("#e9e5d8", "#2e3644"),
+}
 # greys and colours that can be read on white and on black alike; the paper is see-through
-_AUTO = _LIGHT | {
+_AUTO = {
     "ink": "#767676", "soft": "#767676", "line": "rgba(128,128,128,0.25)", "faint": "#8a8a8a",
     "card": "rgba(0,0,0,0)",
 }  # fmt: skip
 
 
-def _with_series(theme: str, others: Mapping[str, str]) -> dict[str, str]:
-    return {**others, **{f"series-{n}": code for n, code in enumerate(SERIES[theme], 1)}}
+def _palette(theme: str, others: Mapping[str, str] | None = None) -> dict[str, str]:
+    """``others``: names whose colours the theme has of its own."""
+    own = {name: codes[theme == "dark"] for name, codes in _NAMED.items()}
+    return (
+        own | dict(others or {}) | {f"series-{n}": code for n, code in enumerate(SERIES[theme], 1)}
+    )
 
 
 PALETTES: Mapping[Theme, Mapping[str, str]] = {
-    "auto": _with_series("auto", _AUTO),
-    "light": _with_series("light", _LIGHT),
-    "dark": _with_series("dark", _DARK),
-    "page": {name: f"var(--ds-{name})" for name in _with_series("light", _LIGHT)},
+    "auto": _palette("auto", _AUTO),
+    "light": _palette("light"),
+    "dark": _palette("dark"),
+    "page": {name: f"var(--ds-{name})" for name in _palette("light")},
 }
 
 _WORDS = ("meta", "text", "name", "hovertext", "ticktext", "label", "legendgroup")

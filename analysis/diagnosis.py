@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.lint import Remark, covered, head_ids, lint
-from analysis.wiring import Plan, Report, Wiring, probe, to_json
+from analysis.measuring import Report
+from analysis.wiring import Plan, Wiring, probe, to_json
 from core.decoding.engine import Engine
 from core.errors import UserError
 from core.methods.loading import form

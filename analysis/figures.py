@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
@@ -30,9 +29,6 @@ from core.rounds.round import (
     REFUSED,
     UNREACHED,
 )
-
-if TYPE_CHECKING:
-    from analysis.whatif import SimulatedRun
 
 USUAL_K, FEW_K = 8, (1, 4, 16)  # of coverage: shown first for several runs, and for one
 _POWERS = (1, 2, 4, 8, 16)
@@ -312,52 +308,6 @@ def _stacked(shares: Frame, style: Style, title: str, says: str, x: Axis, y: str
     ]  # fmt: skip
     about = About(title, says, Axis(x.name, places=places), Axis(y, _SHARE))
     return style.chart(about, parts)
-
-
-# ── budgets ──────────────────────────────────────────────────────────────────────────────────────
-
-
-def tau_by_budget(
-    curves: Mapping[str, Sequence[SimulatedRun]], style: Style = AUTO, *, ring: bool = False
-) -> go.Figure:
-    """τ by draft budget, a line for each setting by its name. ``ring``: a page marks a budget."""
-    lines = [
-        Series(name, tuple(
-            Point(run.budget, run.tau, words="exact" if run.exact else "not exact") for run in runs
-        ))
-        for name, runs in curves.items()
-    ]  # fmt: skip
-    says = (
-        "Tokens per forward pass of the target over the whole text, simulated: where the curve is "
-        "flat, more nodes buy nothing."
-    )
-    if ring:
-        says += " The ring is this setting."
-        lines.append(Series("this setting", (), live=True))
-    about = About("τ by budget", says, budgets(lines), Axis("τ", (1.0, _highest(lines, 1.5))))
-    return style.chart(about, lines)
-
-
-def speed_by_budget(
-    name: str, speeds: Mapping[int, float], plain: float, says: str, style: Style = AUTO
-) -> go.Figure:
-    """Expected tokens/s by draft budget, and those of plain decoding. ``says``: whose times."""
-    lines = [
-        Series(name, tuple(Point(budget, speed) for budget, speed in speeds.items())),
-        Series("plain decoding", tuple(Point(budget, plain) for budget in speeds)),
-    ]
-    about = About("Expected speed by budget", says, budgets(lines), Axis("tokens/s"))
-    return style.chart(about, lines)
-
-
-def budgets(lines: Sequence[Series]) -> Axis:
-    """Draft budgets by their logarithm."""
-    found = sorted({1, *(int(point.x) for line in lines for point in line.points)})
-    return Axis("draft budget B", (found[0], found[-1]), log=True, ticks=found)
-
-
-def _highest(lines: Sequence[Series], least: float) -> float:
-    return max([least, *(point.y for line in lines for point in line.points)])
 
 
 # ── of runs ──────────────────────────────────────────────────────────────────────────────────────

@@ -14,6 +14,7 @@ import pandas as pd
 
 from analysis.comparison import paired
 from analysis.frames import Frame, documented
+from analysis.numbers import number
 from analysis.whatif import SimulatedRun
 from core.rounds.draft import Array
 from core.stats import interval, resample
@@ -91,6 +92,24 @@ def calibration_texts(table: pd.DataFrame) -> pd.DataFrame:
             row |= {"difference_low": found["low"], "difference_high": found["high"]}
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+def several_texts(table: pd.DataFrame) -> pd.DataFrame | None:
+    """``calibration_texts``, or None where the table is of one text."""
+    found: Frame = calibration_texts(table)
+    return found if len(found) and found["texts"].max() > 1 else None
+
+
+def departing(table: Frame, value: str) -> list[str]:
+    """Of each line of a table with ``apart``, ``apart_VALUE`` and ``others_VALUE``: the text that
+    departs most, in words; "" where there is one text only."""
+    return [
+        f"{name if isinstance(name, str) else f'prompt {name}'} departs most: {number(own)}, "
+        f"others {number(others)}" if others == others else ""
+        for name, own, others in zip(
+            table["apart"], table[f"apart_{value}"], table[f"others_{value}"], strict=True
+        )
+    ]  # fmt: skip
 
 
 def across(texts: Frame) -> tuple[float, float, float]:

@@ -12,17 +12,17 @@ limit) cut off is marked ``in_text`` False, to be left out by ``positions[positi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from analysis import labels
 from analysis.frames import COVERAGE, WIDEST, Frame, documented
+from analysis.observed import Observed, Rows, ints, joined
 from analysis.tokens import CLASSES, script, token_class
 from core.rounds.draft import Array, Draft
 from core.rounds.round import (
@@ -34,7 +34,6 @@ from core.rounds.round import (
     PRUNED,
     REFUSED,
     UNREACHED,
-    Probe,
     Round,
     Times,
 )
@@ -44,49 +43,6 @@ FATES = (ACCEPTED, OUTRANKED, PRUNED, OUTSIDE, BEYOND, NO_DRAFT, REFUSED, UNREAC
 STAGES = tuple(f.name for f in fields(Times))
 STOPPED, LIMITED, INTERRUPTED = "stop token", "token limit", "interrupted"
 _PROMPT = 80  # characters of a prompt's beginning
-
-
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    """The rows of all rounds' drafts, one after the other.
-
-    start     int [R]   each round's root among the rows
-    owner     int [N]   the round of each row
-    parent    int [N]   row of the parent; the root's is itself
-    drafted   bool [N]  neither a root nor a row that is never accepted
-    accepted  bool [N]
-    path      int [P]   rows of all accepted paths, roots included; ``walker``: the round of each
-    """
-
-    start: Array
-    owner: Array
-    parent: Array
-    drafted: Array
-    accepted: Array
-    path: Array
-    walker: Array
-
-    @staticmethod
-    def of(rounds: Sequence[Round]) -> _Rows:
-        drafts = [_draft(record) for record in rounds]
-        sizes = np.array([len(draft) for draft in drafts], np.int64)
-        start = np.cumsum(sizes) - sizes
-        owner = np.repeat(np.arange(len(drafts)), sizes)
-        parent = _joined([d.parents for d in drafts], np.int64) + start[owner]
-        parent[start] = start
-        paths = [np.array(r.verdict.path, np.int64) for r in rounds]
-        walker = np.repeat(np.arange(len(paths)), np.array([len(p) for p in paths], np.int64))
-        path = _joined(paths, np.int64) + start[walker]
-        drafted, accepted = np.ones(len(owner), bool), np.zeros(len(owner), bool)
-        drafted[start], accepted[path] = False, True
-        for at, draft in zip(start.tolist(), drafts, strict=True):
-            drafted[[at + row for row in draft.side]] = False
-        return _Rows(start, owner, parent, drafted, accepted, path, walker)
-
-
-def _draft(record: Round) -> Draft:
-    assert isinstance(record.draft, Draft), "denoising rounds are left out"
-    return record.draft
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,8 +99,8 @@ class Tables:
         return np.array([number for number, _ in self._numbered], np.int64)
 
     @cached_property
-    def _rows(self) -> _Rows:
-        return _Rows.of(self._records)
+    def _rows(self) -> Rows:
+        return Rows.of(self._records)
 
     def _frame(self, owner: Array | None = None) -> Frame:
         """A table with the columns run and method, for lines that belong to these rounds."""
@@ -261,19 +217,19 @@ def _rounds(tables: Tables) -> pd.DataFrame:
     """
     records, rows = tables._records, tables._rows
     frame = tables._frame()
-    frame["round"] = _ints(r.number for r in records)
-    frame["position"] = _ints(r.position for r in records)
+    frame["round"] = ints(r.number for r in records)
+    frame["position"] = ints(r.position for r in records)
     frame["nodes"] = np.bincount(rows.owner, rows.drafted, len(records)).astype(np.int64)
-    frame["depths"] = _ints(_depths(r) for r in records)
-    frame["accepted"] = _ints(r.accepted for r in records)
-    frame["committed"] = _ints(len(r.committed) for r in records)
+    frame["depths"] = ints(_depths(r) for r in records)
+    frame["accepted"] = ints(r.accepted for r in records)
+    frame["committed"] = ints(len(r.committed) for r in records)
     frame["cut"] = frame["accepted"] + 1 - frame["committed"]
     chances = np.where(rows.drafted, np.exp(np.minimum(_path_log_q(tables), 0.0)), 0.0)
     frame["surrogate"] = np.bincount(rows.owner, chances, len(records))
     stops = [r.stop_reason for r in records]
     frame["stop"] = pd.Categorical(stops, pd.Index(FATES, dtype=object))
-    frame["stop_row"] = _ints(r.verdict.path[-1] for r in records)
-    bonus = _ints(r.verdict.bonus for r in records)
+    frame["stop_row"] = ints(r.verdict.path[-1] for r in records)
+    bonus = ints(r.verdict.bonus for r in records)
     frame["token_class"] = _classes(tables, bonus, np.arange(len(records)))
     for stage in STAGES:
         frame[stage] = np.array([getattr(r.times, stage) for r in records], float)
@@ -310,76 +266,32 @@ def _positions(tables: Tables) -> pd.DataFrame:
     script        its script (see analysis.tokens); "" for a token without letters
     coverage_K    C_K, p of the drafter's K best tokens; NaN without probe
     """
-    records, rows, rounds = tables._records, tables._rows, tables.rounds
-    accepted = rounds["accepted"].to_numpy()
-    seen = np.minimum(accepted + 1, rounds["depths"].to_numpy())
-    first = np.cumsum(accepted + 1) - accepted - 1  # each round's root among the paths' rows
-    depth = np.arange(len(rows.path)) - first[rows.walker] + 1  # of the place after each row
-    there = depth <= seen[rows.walker]
-    owner, depth, above = rows.walker[there], depth[there], rows.path[there]
-    frame = tables._frame(owner)
-    frame["round"] = rounds["round"].to_numpy()[owner]
-    frame["depth"] = depth
-    parents = np.zeros(len(rows.owner), bool)
-    parents[rows.parent[rows.drafted]] = True
-    frame["tested"] = parents[above]
-    frame["accepted"] = depth <= accepted[owner]
-    frame["in_text"] = depth <= rounds["committed"].to_numpy()[owner]
-    ranks = _joined([r.draft.ranks for r in records], np.int64)[rows.path]
-    wanted, outside = _wanted(records)
-    drafted = np.append(ranks[1:], 0)[there]
-    frame["rank"] = np.where(frame["accepted"], drafted, wanted[owner])
-    frame["outside"] = ~frame["accepted"] & outside[owner]
-    ranks[first] = 1
-    left = np.cumsum(ranks != 1)  # siblings on the path so far; the root is none
-    frame["parent_rank"] = ranks[there]
-    frame["spine"] = (left - left[first][rows.walker])[there] == 0
-    frame["tvd"] = _probed(records, seen, lambda probe: probe.tvd)
-    frame["entropy_q"] = _probed(records, seen, lambda probe: probe.entropy_q)
-    tokens = _joined([r.draft.tokens for r in records], np.int64)[rows.path]
-    bonus = rounds["accepted"].to_numpy()[owner] < depth
-    wanted_tokens = np.where(
-        bonus, _ints(r.verdict.bonus for r in records)[owner], np.append(tokens[1:], -1)[there]
-    )
-    frame["token_class"] = _classes(tables, wanted_tokens, owner)
-    known = [
-        records[at].texts.get(token, "")
-        for at, token in zip(owner.tolist(), wanted_tokens.tolist(), strict=True)
-    ]
-    scripts = {text: script(text) for text in set(known)}
-    frame["script"] = _text([scripts[text] for text in known])
-    covered = _probed(records, seen, lambda probe: probe.coverage[:, :WIDEST], WIDEST)
+    at = Observed.of(tables._rows, tables.rounds["depths"].to_numpy())
+    tokens = at.target_tokens
+    frame = tables._frame(at.owner)
+    frame["round"] = tables.rounds["round"].to_numpy()[at.owner]
+    frame["depth"] = at.depth
+    frame["tested"] = tables._rows.has_children[at.above]
+    frame["accepted"] = at.accepted
+    frame["in_text"] = at.depth <= tables.rounds["committed"].to_numpy()[at.owner]
+    frame["rank"], frame["outside"] = at.target_ranks
+    frame["parent_rank"], frame["spine"] = at.ranks_above
+    frame["tvd"] = at.probed(lambda probe: probe.tvd)
+    frame["entropy_q"] = at.probed(lambda probe: probe.entropy_q)
+    frame["token_class"] = _classes(tables, tokens, at.owner)
+    frame["script"] = _scripts(tables, tokens, at.owner)
+    covered = at.probed(lambda probe: probe.coverage[:, :WIDEST], WIDEST)
     return pd.concat([frame, pd.DataFrame(covered, columns=list(COVERAGE))], axis=1)
 
 
-def _wanted(records: Sequence[Round]) -> tuple[Array, Array]:
-    """Of the target's token where each round's walk ended: its rank, NaN if it is not recorded, and
-    whether it was none of the tokens listed there."""
-    rank, outside = np.full(len(records), np.nan), np.zeros(len(records), bool)
-    for at, record in enumerate(records):
-        listed = record.candidates_after(record.verdict.path[-1])
-        ids = np.empty(0) if listed is None else listed.ids
-        found = np.flatnonzero(ids == record.verdict.bonus)
-        outside[at] = listed is not None and not len(found)
-        if len(found):
-            rank[at] = found[0] + 1
-        elif record.probe is not None and len(record.probe.rank_q) > record.accepted:
-            rank[at] = record.probe.rank_q[record.accepted]
-    return rank, outside
-
-
-def _probed(
-    records: Sequence[Round], seen: Array, read: Callable[[Probe], Array], width: int = 0
-) -> Array:
-    """A probe's numbers at the observed positions [P] or [P, width]; NaN where there are none."""
-    found = np.full((int(seen.sum()), width) if width else int(seen.sum()), np.nan)
-    at = 0
-    for record, count in zip(records, seen.tolist(), strict=True):
-        if record.probe is not None:
-            values = read(record.probe)[:count]
-            found[(slice(at, at + len(values)), *(slice(n) for n in values.shape[1:]))] = values
-        at += count
-    return found
+def _scripts(tables: Tables, tokens: Array, owner: Array) -> pd.Series:
+    """The script of every token, by its text in the round that mentions it."""
+    texts = [
+        tables._records[record].texts.get(token, "")
+        for record, token in zip(owner.tolist(), tokens.tolist(), strict=True)
+    ]
+    scripts = {text: script(text) for text in set(texts)}
+    return _text([scripts[text] for text in texts])
 
 
 @documented
@@ -405,7 +317,7 @@ def _nodes(tables: Tables) -> pd.DataFrame:
 
     def of(name: str, dtype: type) -> Array:
         """A number of every drafted node."""
-        return _joined([getattr(r.draft, name) for r in records], dtype)[drafted]
+        return joined([getattr(r.draft, name) for r in records], dtype)[drafted]
 
     frame = tables._frame(owner)
     frame["round"] = tables.rounds["round"].to_numpy()[owner]
@@ -416,7 +328,7 @@ def _nodes(tables: Tables) -> pd.DataFrame:
     frame["path_q"] = np.exp(np.minimum(_path_log_q(tables), 0.0))[drafted]
     unknown = np.full(max((len(r.draft) for r in records), default=0), np.nan)
     log_p = [r.target_probs.log_p if r.target_probs else unknown[: len(r.draft)] for r in records]
-    frame["p"] = np.exp(_joined(log_p, float)[drafted])
+    frame["p"] = np.exp(joined(log_p, float)[drafted])
     frame["reached"] = rows.accepted[rows.parent][drafted]
     frame["accepted"] = rows.accepted[drafted]
     frame["fate"] = _fates(tables)[drafted]
@@ -438,10 +350,10 @@ def _fates(tables: Tables) -> pd.Categorical:
 def _path_log_q(tables: Tables) -> Array:
     """Σ log q from the root to every row, level by level; NaN where one is not a finite number."""
     rows, records = tables._rows, tables._records
-    log_q = _joined([r.draft.log_q for r in records], float)
+    log_q = joined([r.draft.log_q for r in records], float)
     log_q[~np.isfinite(log_q)] = np.nan
     log_q[rows.start] = 0.0
-    depths = _joined([r.draft.depths for r in records], np.int64)
+    depths = joined([r.draft.depths for r in records], np.int64)
     order = np.argsort(depths, kind="stable")
     levels = np.flatnonzero(np.diff(depths[order], append=-1)) + 1
     for low, high in pairwise(levels.tolist()):
@@ -460,14 +372,6 @@ def _classes(tables: Tables, tokens: Array, owner: Array) -> pd.Categorical:
     texts = [tables._records[owner[i]].texts.get(int(tokens[i])) for i in first]
     codes = np.array([CLASSES.index(token_class(text)) for text in texts])
     return pd.Categorical.from_codes(codes[place], names)
-
-
-def _joined(parts: Sequence[Array], dtype: Any) -> Array:
-    return np.concatenate(parts).astype(dtype) if parts else np.empty(0, dtype)
-
-
-def _ints(values: Any) -> Array:
-    return np.fromiter(values, np.int64)
 
 
 def _text(values: list[str]) -> pd.Series:

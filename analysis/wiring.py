@@ -4,42 +4,38 @@ At places of a text that the target wrote, q of every depth is compared with p a
 before. A mistake that does better than the configuration, by more than chance, is what is wrong.
 What is drafted is the chain of the drafter's best tokens, so no builder plays a part.
 
-Shapes: P places, L drafted depths, T tokens, V vocabulary.
+Every trial runs at some of the places first. Those that may still be named run at all places.
+
+Shapes: P places, L drafted depths, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from analysis.mistakes import MISTAKES, final_norm
-from analysis.probe import tvd
+from analysis.measuring import Bench, Measured, Report, silent, texts_of
+from analysis.mistakes import MISTAKES
 from analysis.trials import Passage, Subject, Trial
-from core.decoding.decode import Decoder, decode
-from core.decoding.request import Settings
-from core.drafting.session import BatchDrafter, Drafter, DraftSession
+from core.drafting.session import Drafter
 from core.errors import UserError
-from core.methods.names import PLAIN
 from core.models.language import Language
-from core.models.target import Target
-from core.rounds.draft import Array, Draft
-from core.rounds.round import GREEDY, new_tokens
+from core.rounds.draft import Array
 from core.stats import resample
 
-AT_ONCE = 16  # places that share a pass of a drafter
 UNIT = 8  # tokens of text that are resampled together
 LEAST = 8  # such stretches, or the text is too short for a verdict
 SURE = 4.0  # standard errors: some forty trials may each look better by chance
 WORTH = 1.05  # times the overlap of q and p (1 − TVD) and the accepted tokens, to deserve a name
 LIVES = 0.1  # accepted tokens a place, or nothing says that it would work so
 UNCHANGED = 1e-3  # mean change of TVD
-Report = Callable[[float, str], None]
+FIRST, FEWEST = 4, 24  # the first pass has every fourth place, but not fewer
+RULED_OUT = 3.0  # standard errors below what deserves a name, or below the best one
+# about how much of the time has passed when the texts are there, and the first pass is done
+TEXTS_DONE, FIRST_DONE = 0.35, 0.85
 
 
 @dataclass(frozen=True)
@@ -59,18 +55,23 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Signature:
-    """What a trial measured.
-
-    mistake  the name of its mistake; "" for the configuration
-    right    bool [P, L]: the drafter's best token at that depth is the target's; as configured that
-             is the text's, in another frame it need not be
-    tvd      float32 [P, L]: ½ Σ_v |q − p|; NaN at a depth that the trial leaves without a row
-    """
+    """What a trial measured. ``mistake``: the name of its mistake; "" for the configuration."""
 
     mistake: str
     trial: Trial
-    right: Array
-    tvd: Array
+    found: Measured
+
+    @property
+    def at(self) -> Array:
+        return self.found.at
+
+    @property
+    def right(self) -> Array:
+        return self.found.right
+
+    @property
+    def tvd(self) -> Array:
+        return self.found.tvd
 
     @property
     def accepted(self) -> Array:
@@ -95,7 +96,8 @@ class Signature:
 class Wiring:
     """The configuration's signature and those of all mistakes that apply.
 
-    units   int [P]: the stretch of text that each place lies in
+    units   int [P]: the stretch of text that each place lies in. A mistake's signature has those of
+            the first pass only where these rule it out
     mean_p  [V]: the mean of p over the texts' places; ``used`` [V]: how often each token is in them
     """
 
@@ -106,31 +108,62 @@ class Wiring:
     used: Array
 
     def ratio(self, other: Signature) -> float:
-        """How many times as much it accepts as the configuration."""
-        own = self.configured.accepted.mean()
+        """How many times as much it accepts as the configuration at the same places."""
+        own = self.configured.accepted[self._places(other)].mean()
         return float(other.accepted.mean() / own) if own else float("inf")
 
     def gain(self, other: Signature) -> Array:
-        """How much nearer in TVD it is at each place, [P], over the depths that it speaks of."""
-        return np.nanmean(self.configured.tvd - other.tvd, axis=1)
+        """How much nearer in TVD it is at each of its places, over the depths that it speaks of."""
+        return np.nanmean(self.configured.tvd[self._places(other)] - other.tvd, axis=1)
 
     def better(self, other: Signature) -> bool:
         """Whether it fits the target better: nearer in TVD beyond chance, and more accepted."""
-        gain, spoken = self.gain(other), np.isfinite(other.tvd).all(0)
-        overlap = 1 - self.configured.tvd[:, spoken].mean()
-        worth = overlap + gain.mean() >= WORTH * overlap
-        lives = other.accepted.mean() >= LIVES and self.ratio(other) >= WORTH
-        return bool(worth and lives and self._sure(gain))
+        gain = self.gain(other)
+        mean, error = self._mean(gain, other.at)
+        worth = gain.mean() >= self._deserving(other)
+        return bool(worth and self._lives(other) and mean > SURE * error)
+
+    def near(self) -> tuple[Signature, ...]:
+        """The mistakes that more places could make the one that is named. All have the same."""
+        alive = [each for each in self.mistakes if self._lives(each)]
+        best = max(alive, key=lambda each: self.gain(each).mean(), default=None)
+        return tuple(each for each in self.mistakes if not self._ruled_out(each, best))
+
+    def _ruled_out(self, other: Signature, best: Signature | None) -> bool:
+        """Whether its gain is too small beyond chance: for a name, or beside the best one's."""
+        gain = self.gain(other)
+        mean, error = self._mean(gain, other.at)
+        if mean + RULED_OUT * error < self._deserving(other):
+            return True
+        if best is None:
+            return False
+        behind, error = self._mean(self.gain(best) - gain, other.at)
+        return behind > RULED_OUT * error
 
     def unchanged(self, other: Signature) -> bool:
         """Whether the trial made no difference to q."""
-        return bool(np.nanmean(np.abs(self.configured.tvd - other.tvd)) < UNCHANGED)
+        change = np.abs(self.configured.tvd[self._places(other)] - other.tvd)
+        return bool(np.nanmean(change) < UNCHANGED)
 
-    def _sure(self, gain: Array) -> bool:
-        """Whether a mean over the places is above zero beyond chance."""
-        sums, counts = np.bincount(self.units, gain), np.bincount(self.units)
-        draws, few = resample(sums, counts), (len(sums) / (len(sums) - 1)) ** 0.5
-        return bool(draws.mean() > SURE * max(draws.std() * few, 1e-9))
+    def _places(self, other: Signature) -> Array:
+        """The configuration's rows at the places of another."""
+        return np.searchsorted(self.configured.at, other.at)
+
+    def _lives(self, other: Signature) -> bool:
+        """Whether enough is accepted for a name."""
+        return bool(other.accepted.mean() >= LIVES and self.ratio(other) >= WORTH)
+
+    def _deserving(self, other: Signature) -> float:
+        """The mean gain from which on it is worth a name."""
+        spoken = np.isfinite(other.tvd).all(0)
+        return float((WORTH - 1) * (1 - self.configured.tvd[self._places(other)][:, spoken].mean()))
+
+    def _mean(self, values: Array, at: Array) -> tuple[float, float]:
+        """The mean of values at places and its standard error, by drawing stretches anew."""
+        units = np.unique(self.units[at], return_inverse=True)[1]
+        sums, counts = np.bincount(units, values), np.bincount(units)
+        draws, few = resample(sums, counts), (len(sums) / max(1, len(sums) - 1)) ** 0.5
+        return float(draws.mean()), float(max(draws.std() * few, 1e-9))
 
     @property
     def nearest(self) -> Signature | None:
@@ -170,7 +203,7 @@ def probe(
     drafter: Drafter,
     prompts: Sequence[str],
     plan: Plan = Plan(),
-    report: Report = lambda done, what: None,
+    report: Report = silent,
 ) -> Wiring:
     """Run the drafter under every mistake that applies, on the target's answers to the prompts.
 
@@ -178,32 +211,53 @@ def probe(
     does not tell q.
     """
     plan.check()
-    texts = list(_texts(language, prompts, plan, drafter.max_depth, report))
+    depth, writing = drafter.max_depth, _part(report, 0.0, TEXTS_DONE)
+    texts = texts_of(language, prompts, plan.new_tokens, depth, writing)
     if not texts:
-        raise UserError(f"every answer is shorter than {drafter.max_depth + 2} tokens")
-    places = [np.arange(1, len(text) - drafter.max_depth, plan.stride) for *_, text in texts]
+        raise UserError(f"every answer is shorter than {depth + 2} tokens")
+    places = [np.arange(1, len(text.answer) - depth, plan.stride) for text in texts]
     units = _stretches(places)
-    longest = max(len(prompt) + len(answer) for _, prompt, answer in texts)
+    longest = max(len(text.frame) + len(text.answer) for text in texts)
     subject = Subject(drafter, language, longest)
     trials = [("", CONFIGURED)]
     trials += [(mistake.name, trial) for mistake in MISTAKES for trial in mistake.trials(subject)]
-    parts: list[list[tuple[Array, Array]]] = [[] for _ in trials]
-    mean_p = np.zeros(language.vocabulary)
-    for at, (prompt, frame, answer) in enumerate(texts):
-        plain = passage_of(language, frame, answer)
-        mean_p += plain.p.mean(0).cpu().numpy() / len(texts)
-        for number, (_, trial) in enumerate(trials):
-            report((at + number / len(trials)) / len(texts), trial.name)
-            passage = plain
-            if trial.frame is not None:
-                passage = passage_of(language, trial.frame(prompt), answer)
-            parts[number].append(measure(drafter, passage, trial, places[at]))
-    found = []
-    for (mistake, trial), some in zip(trials, parts, strict=True):
-        right, far = (np.concatenate(each) for each in zip(*some, strict=True))
-        found.append(Signature(mistake, trial, right, far))
-    used = np.bincount([t for *_, answer in texts for t in answer], minlength=language.vocabulary)
-    return Wiring(found[0], tuple(found[1:]), units, mean_p, used)
+    means = list[Array]()
+
+    def hear(passage: Passage) -> None:
+        means.append(passage.p.mean(0).cpu().numpy())
+
+    bench, first = Bench(language, drafter, texts, places), _first_pass(len(units))
+    passing = _part(report, TEXTS_DONE, FIRST_DONE)
+    measured = bench.run([trial for _, trial in trials], first, passing, hear)
+    found = [Signature(*trial, some) for trial, some in zip(trials, measured, strict=True)]
+    used = [token for text in texts for token in text.answer]
+    counts = np.bincount(used, minlength=language.vocabulary)
+    early = Wiring(found[0], tuple(found[1:]), units, np.mean(means, axis=0), counts)
+    return early if first.all() else _finished(bench, early, ~first, report)
+
+
+def _part(report: Report, low: float, high: float) -> Report:
+    """The report of a part of the work."""
+    return lambda done, what: report(low + (high - low) * done, what)
+
+
+def _first_pass(places: int) -> Array:
+    """Which of so many places the first pass has, bool, evenly spread."""
+    chosen = np.zeros(places, bool)
+    chosen[:: max(1, min(FIRST, places // FEWEST))] = True
+    return chosen
+
+
+def _finished(bench: Bench, early: Wiring, rest: Array, report: Report) -> Wiring:
+    """The second pass, at the other places: the configuration, and what may still be named."""
+    near = [early.configured, *early.near()]
+    trials, passing = [each.trial for each in near], _part(report, FIRST_DONE, 1.0)
+    whole = {
+        each.trial: replace(each, found=Measured.joined([each.found, more]))
+        for each, more in zip(near, bench.run(trials, rest, passing), strict=True)
+    }
+    mistakes = tuple(whole.get(each.trial, each) for each in early.mistakes)
+    return replace(early, configured=whole[early.configured.trial], mistakes=mistakes)
 
 
 def _stretches(places: Sequence[Array]) -> Array:
@@ -221,89 +275,6 @@ def _stretches(places: Sequence[Array]) -> Array:
     return found
 
 
-def _texts(
-    language: Language, prompts: Sequence[str], plan: Plan, depth: int, report: Report
-) -> Iterator[tuple[str, list[int], list[int]]]:
-    """Each prompt, its token ids and the target's own greedy answer, if that is long enough."""
-    target, settings = Target(language.model), Settings(1, plan.new_tokens, GREEDY, timed=False)
-    for number, prompt in enumerate(prompts, 1):
-        report(0.0, f"the target's text {number} of {len(prompts)}")
-        ids = language.encode_chat(prompt)
-        answer = new_tokens(list(decode(target, Decoder(PLAIN), ids, settings)))
-        if len(answer) > depth + 1:
-            yield prompt, ids, answer
-
-
-@torch.inference_mode()
-def passage_of(language: Language, frame: Sequence[int], answer: Sequence[int]) -> Passage:
-    """The target on a prompt's ids and an answer after them."""
-    layers = tuple(range(-1, language.model.config.get_text_config().num_hidden_layers))
-    target = Target(language.model, layers, padded=False)
-    with _recorded(final_norm(language)) as entered:
-        before = target.prefill(list(frame), len(answer) + 1)
-        scores = target.score(Draft.chain(answer))
-    states = torch.cat([before.features, scores.features]).unflatten(-1, (len(layers), -1))
-    tokens = torch.tensor([*frame, *answer], device=language.device)
-    raw = torch.cat(entered) if entered else None
-    return Passage(tokens, len(frame), states, raw, scores.logits.float().softmax(-1))
-
-
-@contextmanager
-def _recorded(module: torch.nn.Module | None) -> Iterator[list[Tensor]]:
-    """What enters a module, [N, h] of every call."""
-    found = list[Tensor]()
-    if module is None:
-        yield found
-        return
-    hook = module.register_forward_pre_hook(lambda _, given: found.append(given[0][0]))
-    try:
-        yield found
-    finally:
-        hook.remove()
-
-
-@torch.inference_mode()
-def measure(drafter: Drafter, passage: Passage, trial: Trial, places: Array) -> tuple[Array, Array]:
-    """Whether the best token is right, bool [P, L], and TVD [P, L], with roots at the answer's
-    tokens ``places``."""
-    features = trial.features or (lambda passage: passage.after(tuple(drafter.layers)))
-    given, depths = features(passage), drafter.max_depth
-    right = np.zeros((len(places), depths), bool)
-    far = np.full((len(places), depths), np.nan, np.float32)
-    late, skipped = max(0, trial.reach), max(0, -trial.reach)
-    with trial.change():
-        sessions = _sessions(drafter, passage, given, places + passage.answer - late)
-        for n, (place, session) in enumerate(zip(places.tolist(), sessions, strict=True)):
-            root = place + passage.answer
-            path = passage.tokens[root - late : root - late + depths].tolist()
-            log_q = session.log_q(path)
-            if log_q is None:
-                raise UserError("this drafter does not tell q: its wiring cannot be probed")
-            log_q = log_q[skipped:]
-            count = len(log_q)
-            p = passage.p[place : place + count].to(log_q.device)
-            right[n, :count] = (log_q.argmax(-1) == p.argmax(-1)).cpu().numpy()
-            # some mistakes let numbers overflow: nothing is proposed then
-            far[n, :count] = tvd(log_q.exp(), p).nan_to_num(1.0).cpu().numpy()
-    return right, far
-
-
-def _sessions(
-    drafter: Drafter, passage: Passage, features: Tensor, roots: Array
-) -> Iterator[DraftSession]:
-    """A session at each root, ascending."""
-    if isinstance(drafter, BatchDrafter):
-        for some in torch.from_numpy(roots).to(passage.tokens.device).split(AT_ONCE):
-            yield from drafter.begin_each(passage.tokens, features, some, 1)
-        return
-    tokens, known = passage.tokens.tolist(), 0
-    drafter.reset(len(tokens) + 1)
-    for root in roots.tolist():
-        drafter.extend(tokens[known:root], features[known:root])
-        known = root
-        yield drafter.begin(tokens[root], 1)
-
-
 def to_json(wiring: Wiring) -> dict[str, Any]:
     """The signatures and the verdict as plain lists and numbers, for a CI."""
     nearest = wiring.nearest
@@ -311,6 +282,7 @@ def to_json(wiring: Wiring) -> dict[str, Any]:
     def signature(each: Signature) -> dict[str, Any]:
         return {
             "mistake": each.mistake,
+            "places": len(each.at),
             "name": each.trial.name,
             "tau": each.tau,
             "acceptance": _known(each.acceptance),

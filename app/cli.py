@@ -107,6 +107,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "collect": command(
             "run the drafters at every token of one text, for whatif",
             'collect sky.safetensors --prompt "Why is the sky blue?"',
+            "collect texts --prompts questions.jsonl",
         ),
         "whatif": command(
             "simulate methods, budgets and options on a collected text, without the model",

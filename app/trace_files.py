@@ -1,21 +1,22 @@
-"""Trace files that the command line names: found, labelled, counted. Never torch or Gradio."""
+"""Trace files that the command line names: found, labelled, counted, read. No torch, no Gradio."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
 from core.errors import UserError
-from core.traces.reader import TraceReader
-from core.traces.schema import ENDINGS, Header
+from core.traces.reader import TraceReader, read_trace
+from core.traces.schema import ENDINGS, Header, Trace
 
 MAX_FILES = 500  # that are listed
+Report = Callable[[float, str], None]  # (done of 1, the file)
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,27 @@ def find(paths: Sequence[Path]) -> TraceFiles:
     files = [TraceFile(path, label) for path, label in _distinct(labels).items()]
     files.sort(key=lambda file: _by_name(file.label))
     return TraceFiles(tuple(files[:MAX_FILES]), len(files))
+
+
+def read_all(paths: Sequence[Path], report: Report) -> dict[str, Trace]:
+    """The traces by name: the file's, or its whole path where two files share one.
+
+    Raises UserError for a path that is no trace, or a folder without any.
+    """
+    files: list[Path] = []
+    for path in paths:
+        found = [file for ending in ENDINGS for file in path.glob(f"*{ending}")]
+        if path.is_dir() and not found:
+            raise UserError(f"the folder {path} holds no trace (.jsonl or .jsonl.gz)")
+        files += sorted(found) or [path]
+    files = list(dict.fromkeys(files))
+    names = [file.name for file in files]
+    traces = {}
+    for done, file in enumerate(files):
+        if done:  # a single file is read before the bar is seen
+            report(done / len(files), file.name)
+        traces[file.name if names.count(file.name) == 1 else str(file)] = read_trace(file)
+    return traces
 
 
 def _at(path: Path) -> list[Path]:

@@ -300,12 +300,15 @@ class FakeRun:
 
 def diagnosis(method: str) -> dict[str, Any]:
     """What ``diagnose --json`` might print."""
-    own = {"mistake": "", "name": "as configured", "tau": 1.5, "right": [0.4, 0.1],
+    own = {"mistake": "", "name": "as configured", "places": 80, "tau": 1.5, "right": [0.4, 0.1],
            "acceptance": [0.4, None], "tvd": [0.6, 0.8], "ratio": 1.0, "gain": 0.0,
            "better": False, "unchanged": False}  # fmt: skip
     off = own | {"mistake": "layers", "name": "layers + 1", "tau": 2.5, "tvd": [0.25, None],
                  "ratio": 3.0, "gain": 0.4, "better": True}  # fmt: skip
-    wiring = {"places": 80, "nearest": "layers + 1", "configured": own, "mistakes": [off],
+    worse = [
+        off | {"name": f"rope {n}", "places": 20, "gain": -n, "better": False} for n in range(9)
+    ]
+    wiring = {"places": 80, "nearest": "layers + 1", "configured": own, "mistakes": [off, *worse],
               "faults": ["layers + 1 accepts 3.0× as much"]}  # fmt: skip
     lint = [{"wrong": True, "text": HOSTILE[0]}, {"wrong": False, "text": "its head is tied"}]
     return {"method": method, "wiring": wiring, "checkpoint": lint}

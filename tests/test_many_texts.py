@@ -8,6 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from analysis import calibration
+from analysis.budget_figures import tau_over_texts
+from analysis.charts import as_json
+from analysis.collection import Collection
+from analysis.figures import PAGE
+from analysis.frames import COVERAGE
 from analysis.many_texts import calibration_texts, departs, whatif_texts
 from analysis.whatif import SimulatedRun
 from app import cli
@@ -89,9 +95,95 @@ def test_calibration_is_paired_by_prompt():
     assert calibration_texts(table.drop(columns="prompt")).empty
 
 
+def bands(figure):
+    """Of each band, (x, low, high) from the left."""
+    for trace in as_json(figure)["data"]:
+        if trace.get("fill") == "toself":
+            half = len(trace["x"]) // 2
+            x, high, low = trace["x"][:half], trace["y"][:half], trace["y"][half:][::-1]
+            yield np.array([x, low, high]).T
+
+
+def test_the_curve_over_texts_has_a_band_across_them_and_names_who_departs():
+    table = whatif_texts(made())
+    figure = tau_over_texts({"one": table, "other": table}, PAGE, ring=True)
+    for band in bands(figure):
+        np.testing.assert_allclose(band, table[["budget", "low", "high"]].to_numpy())
+    assert len(list(bands(figure))) == 2
+    line = next(trace for trace in as_json(figure)["data"] if "hovertext" in trace)
+    for said, apart in zip(line["hovertext"], table["apart"], strict=True):
+        assert f"{apart} departs most" in said
+    alone = tau_over_texts({"one": whatif_texts({"a": [run([1, 2])]})})
+    assert "departs" not in json.dumps(as_json(alone)["data"])
+
+
+def calibrated(prompts):
+    rng = np.random.default_rng(2)
+    return pd.DataFrame([
+        {"number": anchor, "seed": 0, "prompt": prompt, "position": anchor, "series": name,
+         "depth": depth, "continuations": 4, "tvd": rng.uniform(0.1, 0.2 + prompt / 9)}
+        | dict.fromkeys(COVERAGE, 0.5)
+        for prompt in range(prompts) for anchor in range(6) for name in ("a", "b")
+        for depth in (1, 2)
+    ])  # fmt: skip
+
+
+def check(figure, table, columns):
+    for band, (_, part) in zip(bands(figure), table.groupby("series"), strict=True):
+        np.testing.assert_allclose(band, part[columns].to_numpy())
+
+
+def test_the_band_of_a_calibration_is_over_texts_where_there_are_several(monkeypatch):
+    table = calibrated(prompts=5)
+    over = calibration_texts(table)
+    figure = calibration.figures(table, PAGE)["tvd-by-depth"]
+    check(figure, over, ["depth", "low", "high"])
+    assert "across 5 texts" in json.dumps(as_json(figure)["layout"])
+    one, large = calibrated(prompts=1), table
+    for some, most in ((one, calibration.MAX_DRAWN), (large, 19)):  # 20 groups are too many
+        monkeypatch.setattr(calibration, "MAX_DRAWN", most)
+        figure = calibration.figures(some, PAGE)["tvd-by-depth"]
+        check(figure, calibration.curves(some), ["depth", "tvd_low", "tvd_high"])
+
+
 def test_a_text_without_rounds_departs_from_nothing():
     frame = pd.DataFrame({"sum": [0, 4], "count": [0, 2]}, index=["none", "some"])
     assert departs(frame)[0] in ("none", "some")
+
+
+def test_several_prompts_fill_a_folder_and_finished_texts_stay(tmp_path, capsys):
+    save_toys(tmp_path)
+    place = ["--model", str(tmp_path / "target"), "--drafter", str(tmp_path / "drafter")]
+    rest = ["--max-new-tokens", "12", "--methods", "ddtree", "--device", "cpu", *place]
+    folder, prompts = tmp_path / "texts", tmp_path / "prompts.jsonl"
+
+    def collected(*texts: str) -> int:
+        prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in texts))
+        return cli.main(["collect", str(folder), "--prompts", str(prompts), *rest])
+
+    assert collected("one", "two") == 0
+    assert "2 texts, 24 new tokens" in capsys.readouterr().err
+    files = sorted(folder.iterdir())
+    held = [Collection.load(file).header.prompt_text for file in files]
+    assert held == ["one", "two"]
+    single = tmp_path / "one.safetensors"
+    assert cli.main(["collect", str(single), "--prompt", "one", *rest]) == 0
+    one, same = Collection.load(files[0]), Collection.load(single)
+    assert one.arrays.keys() == same.arrays.keys()
+    for name, values in same.arrays.items():
+        np.testing.assert_array_equal(one.arrays[name], values)
+    before = [file.stat().st_mtime_ns for file in files]
+    files[1].unlink()
+    assert collected("one", "two", "three") == 0  # only what is missing
+    now = sorted(folder.iterdir())
+    assert [file.name for file in now] == [f"000{n}.safetensors" for n in (1, 2, 3)]
+    assert now[0].stat().st_mtime_ns == before[0]
+    capsys.readouterr()
+    assert collected("two", "one") == 2
+    assert "another prompt" in capsys.readouterr().err
+    folder = single
+    assert collected("one", "two") == 2
+    assert is_one_sentence(capsys.readouterr().err)
 
 
 def test_the_command_over_a_folder_of_texts(tmp_path, capsys):

@@ -154,6 +154,34 @@ def test_the_estimate_never_takes_the_place_of_a_result_that_is_gone(simulate: A
             simulate["curve"](question | {"cost": name})
 
 
+def test_a_curve_over_several_texts_is_that_of_each_text_together(simulate: Asks):
+    question = {"file": "fibonacci", "method": "ddtree", "options": {}}
+    own = {}
+    for name in ("fibonacci", "train-journey"):
+        found = [simulate["simulate"](question | {"file": name, "budget": b}) for b in (1, 64)]
+        own[name] = {run["budget"]: run for run in found}
+    more = ["train-journey", "fibonacci", "train-journey"]  # each counts once
+    figure = simulate["curve"](question | {"more": more})["figures"]["tau"]
+    line = next(trace for trace in figure["data"] if "hovertext" in trace)
+    taus = dict(zip(line["x"], line["y"], strict=True))
+    for budget in (1, 64):
+        runs = [own[name][budget] for name in own]
+        expected = sum(sum(r["lengths"]) for r in runs) / sum(r["rounds"] for r in runs)
+        assert taus[budget] == pytest.approx(expected)
+    assert sum(trace.get("fill") == "toself" for trace in figure["data"]) == 1
+    for alone in (None, [], ["fibonacci"], "train-journey"):
+        figure = simulate["curve"](question | {"more": alone})["figures"]["tau"]
+        assert not any(trace.get("fill") for trace in figure["data"])
+    for bad in (["gone"], [7], [None]):
+        with pytest.raises(UserError, match="collected text"):
+            simulate["curve"](question | {"more": bad})
+    held = {each["name"] for each in simulate["about"]({"file": "train-journey"})["methods"]}
+    every = {each["name"] for each in simulate["about"](question)["methods"]}
+    for method in sorted(every - held)[:1]:
+        with pytest.raises(UserError, match=r"train journey.*not collected"):
+            simulate["curve"](question | {"method": method, "more": ["train-journey"]})
+
+
 def test_every_drafter_of_the_examples_has_an_estimate_and_every_method_its_knobs(simulate: Asks):
     about = simulate["about"]({"file": "fibonacci"})
     for method in about["methods"]:

@@ -16,9 +16,11 @@ import pytest
 import torch
 from torch import nn
 
+from analysis import wiring
+from analysis.measuring import measure, passage_of, silent, texts_of
 from analysis.mistakes import MISTAKES, _frames
 from analysis.trials import Subject, patched
-from analysis.wiring import CONFIGURED, Plan, _texts, measure, passage_of, probe, to_json
+from analysis.wiring import CONFIGURED, Plan, probe, to_json
 from app.cli import main
 from core.drafting.session import FactorisedSession
 from core.errors import UserError
@@ -58,8 +60,8 @@ def passages(frame: str = ""):
     """What the probe reads; ``frame``: after the prompts as the trial of this name has them."""
     trials = {trial.name: trial for trial in _frames(Subject(toys.RandomDrafter(), language(), 0))}
     framed = trials[frame].frame if frame else language().encode_chat
-    texts = _texts(language(), PROMPTS, PLAN, DEPTH, lambda done, what: None)
-    return [passage_of(language(), framed(prompt), answer) for prompt, _, answer in texts]
+    texts = texts_of(language(), PROMPTS, PLAN.new_tokens, DEPTH, silent)
+    return [passage_of(language(), framed(text.prompt), text.answer) for text in texts]
 
 
 def learn(network: nn.Module, logits, layers, targets=0, frame="", steps=STEPS) -> nn.Module:
@@ -536,6 +538,59 @@ def test_no_trial_leaves_a_trace():
                 with ExitStack() as stack:
                     stack.enter_context(trial.change())
         assert run(drafter).configured.tau == before.configured.tau
+
+
+@pytest.mark.parametrize("make", [dflash, lambda: at_layers((1, 3))])
+def test_what_a_few_places_rule_out_stays_at_them(make, monkeypatch):
+    """All else rests on all places and has the numbers of a probe that has one pass only."""
+    found = run(make())
+    monkeypatch.setattr(wiring, "FIRST", 1)
+    whole = run(make())
+    assert whole.faults == found.faults
+    everywhere = np.arange(len(found.units))
+    np.testing.assert_array_equal(found.configured.at, everywhere)
+    np.testing.assert_allclose(found.configured.tvd, whole.configured.tvd, atol=1e-4)
+    early = 0
+    for some, all_ in zip(found.mistakes, whole.mistakes, strict=True):
+        assert some.trial.name == all_.trial.name
+        np.testing.assert_allclose(some.tvd, all_.tvd[some.at], atol=1e-4)
+        np.testing.assert_array_equal(some.right, all_.right[some.at])
+        if len(some.at) < len(everywhere):
+            early += 1
+            assert all_ is not whole.nearest
+    assert early > len(found.mistakes) / 2  # or it would save nothing
+
+
+class Halt(Exception):
+    pass
+
+
+def halt_after(count):
+    left = iter(range(count))
+
+    def report(done, what):
+        if next(left, None) is None:
+            raise Halt
+
+    return report
+
+
+def test_a_probe_can_be_stopped_anywhere_and_leaves_the_drafter_as_it_was():
+    """It reports before every token of a text and every place of a trial, ever further on."""
+    drafter, heard = eagle3(), list[tuple[float, str]]()
+    before = run(drafter, report=lambda *news: heard.append(news))
+    shares = [done for done, _ in heard]
+    assert shares == sorted(shares) and shares[0] >= 0 and shares[-1] <= 1
+    tokens = sum(what.startswith("the target's text") for _, what in heard)
+    assert tokens >= sum(len(passage.tokens) - passage.answer for passage in passages()) - 2
+    for name in {each.trial.name: 0 for each in before.mistakes}:
+        places = sum(len(m.at) for m in before.mistakes if m.trial.name == name)
+        assert sum(what == name for _, what in heard) == places
+
+    for at in range(0, len(heard), len(heard) // 12):
+        with pytest.raises(Halt):
+            run(drafter, report=halt_after(at))
+    np.testing.assert_array_equal(run(drafter).configured.tvd, before.configured.tvd)
 
 
 def test_json_holds_the_verdict():

@@ -59,10 +59,10 @@ def main(args: argparse.Namespace) -> int:
 
 def _show_texts(found: pd.DataFrame) -> None:
     """The same across texts, if there are several."""
-    from analysis.many_texts import calibration_texts
+    from analysis.many_texts import several_texts
 
-    texts: Any = calibration_texts(found)
-    if texts.empty or int(texts["texts"].max()) < 2:
+    texts: Any = several_texts(found)
+    if texts is None:
         return
     rows = [
         (

@@ -1,9 +1,9 @@
-"""``collect``: run the drafters once at every token of one text, for what-if without the model."""
+"""``collect``: run the drafters once at every token of a text, for what-if without the model."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from analysis.collection import Collection, check_listable, drafter_key
@@ -21,9 +21,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Write the target's text on one prompt, and what the drafters say at every token of it,\n"
         "into one file. Any builder, budget and option is then simulated without the model:\n"
-        "whatif FILE. An interrupted collection continues."
+        "whatif FILE. Several prompts fill a folder, a file each. What was interrupted continues."
     )
-    parser.add_argument("file", type=Path, metavar="FILE", help="such as sky.safetensors")
+    parser.add_argument(
+        "file",
+        type=Path,
+        metavar="FILE",
+        help="such as sky.safetensors; of several prompts a folder",
+    )
     arguments.add_drafter_options(
         parser, listable=True,
         set_help="an option of a drafter (default: the largest lists that can be simulated)",
@@ -45,34 +50,64 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    prompts = prompts_of(args)
-    if len(prompts) != 1:
-        raise UserError(f"a collected file holds one text, not {len(prompts)}")
+    texts = _texts(args.file, prompts_of(args))
     for method in args.methods:
         check_listable(method)
     sampling = Sampling(args.temperature, args.top_k, args.top_p, args.seed)
     from analysis.collect import Plan, collect, source_of, widest
 
     values = widest(args.methods) | arguments.option_values(args)
-    older = _older(args.file)
-    if older and (other := next(_differences(older, args, prompts[0], sampling, values), None)):
-        raise _finished(args.file, other)
+    older = {file: found for file in texts if (found := _older(file)) is not None}
+    for file, found in older.items():
+        if other := next(_differences(found, args, texts[file], sampling, values), None):
+            raise _finished(file, other)
     plan = Plan(args.max_new_tokens, args.width, sampling, not args.no_marginals)
     plan.check()
     common.check_weights(args.methods)
     engine = common.load_engine(args)
     source = source_of(engine, args.methods, values)
-    if older and older.header.name != source.facts.name:
-        raise _finished(args.file, f"target, {older.header.name}")
-    ids = engine.prepare().encode_chat(prompts[0])
-    with ProgressBar("collecting") as progress:
-        made = collect(source, ids, args.file, plan, prompts[0], progress.at)
-    size = args.file.stat().st_size / 1e6
-    say(
-        f"{args.file}: {made.end - made.answer} new tokens, {', '.join(made.drafters)}, "
-        f"{size:.1f} MB; whatif {args.file} shows what methods and budgets would do"
-    )
+    for file, found in older.items():
+        if found.header.name != source.facts.name:
+            raise _finished(file, f"target, {found.header.name}")
+    left = {f: prompt for f, prompt in texts.items() if len(texts) == 1 or f not in older}
+    with ProgressBar("collecting", len(left)) as progress:
+        for number, (file, prompt) in enumerate(left.items()):
+            ids = engine.prepare().encode_chat(prompt)
+            collect(source, ids, file, plan, prompt, _part(progress, number, len(left)))
+    _tell(args.file, list(texts))
     return 0
+
+
+def _texts(path: Path, prompts: Sequence[str]) -> dict[Path, str]:
+    """The prompt of each file. Several go into a folder, numbered, so that the same command finds
+    what is finished. Raises UserError for a folder that cannot be made."""
+    if len(prompts) == 1:
+        return {path: prompts[0]}
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"{len(prompts)} texts need a folder, and {path} cannot be one: {error.strerror}"
+        ) from None
+    return {path / f"{n:04d}.safetensors": prompt for n, prompt in enumerate(prompts, 1)}
+
+
+def _part(progress: ProgressBar, number: int, count: int) -> Callable[[float, str], None]:
+    """The report of one of several texts."""
+    name = f"text {number + 1} of {count}, " if count > 1 else ""
+    return lambda done, what: progress.at(number + done, name + what)
+
+
+def _tell(path: Path, files: Sequence[Path]) -> None:
+    """What is there now."""
+    made = [Collection.load(file) for file in files]
+    tokens = sum(each.end - each.answer for each in made)
+    size = sum(file.stat().st_size for file in files) / 1e6
+    texts = f"{len(made)} texts, " if len(made) > 1 else ""
+    say(
+        f"{path}: {texts}{tokens} new tokens, {', '.join(made[0].drafters)}, {size:.1f} MB; "
+        f"whatif {path} shows what methods and budgets would do"
+    )
 
 
 def _older(path: Path) -> Collection | None:

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.commands import arguments, common, report, sweep
-from app.terminal import ProgressBar, console, one_line
+from app.commands import arguments, common, sweep
+from app.report.columns import show
+from app.report.pairs import checkpoint_sections, paired_table
+from app.terminal import ProgressBar, console
 from core.errors import UserError
 from core.methods.registry import find, split
 
@@ -105,11 +107,6 @@ def to_json(tables: Tables, chosen: Sequence[tuple[str, str]]) -> dict[str, Any]
 def _show(tables: Tables, chosen: Sequence[tuple[str, str]]) -> None:
     from analysis.comparison import compare
 
-    out = console()
-    taus = report.paired_table(compare(tables, chosen))
-    sections = [("τ on the same texts", [taus]), *report.checkpoint_sections(tables, chosen)]
-    for title, body in sections:
-        out.print(title, style="bold", soft_wrap=True)
-        for part in body:
-            out.print(one_line(part, 400) if isinstance(part, str) else part, soft_wrap=True)
-        out.print()
+    taus = paired_table(compare(tables, chosen))
+    parts = [("τ on the same texts", [taus]), *checkpoint_sections(tables, chosen)]
+    show(console(), parts)

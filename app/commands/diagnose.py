@@ -74,7 +74,7 @@ def _show(found: Wiring) -> None:
     by_fit = sorted(found.mistakes, key=lambda each: -found.gain(each).mean())
     rows = [_row(found, each) for each in (found.configured, *by_fit)]
     depths = range(1, 1 + min(SHOWN, found.configured.tvd.shape[1]))
-    columns = ["", "τ", "accepted", *(f"TVD {d}" for d in depths), " "]
+    columns = ["", "τ", "accepted", *(f"TVD {d}" for d in depths), "places", " "]
     healthy = f"No named mistake fits better than the configuration ({len(found.units)} places)."
     out = console()
     out.print(table(columns, rows, left=("", " ")))
@@ -87,6 +87,6 @@ def _row(found: Wiring, each: Signature) -> list[str]:
     mark = "" if own or not found.better(each) else "fits better"
     if not own and found.unchanged(each):
         mark = "changes nothing"
-    far = each.tvd.mean(0)[:SHOWN]
     ratio = "" if own else f"{number(found.ratio(each), 2)}×"
-    return [each.trial.name, number(each.tau, 2), ratio, *(number(x, 3) for x in far), mark]
+    far = [number(x, 3) for x in each.tvd.mean(0)[:SHOWN]]
+    return [each.trial.name, number(each.tau, 2), ratio, *far, str(len(each.at)), mark]

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis.numbers import interval, number
-from app.commands.report import read_all
 from app.terminal import ProgressBar, console, one_line, table
+from app.trace_files import read_all
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +37,7 @@ def main(args: argparse.Namespace) -> int:
 
     curves = read_accuracy(args.file)
     with ProgressBar("reading traces") as progress:
-        tables = Tables.of(read_all(args.traces, progress))
+        tables = Tables.of(read_all(args.traces, progress.at))
     found = trained_and_served(curves, tables)
     said = sentences(found)
     if args.json:

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from analysis.numbers import plural
 from app.studio.files import FileJson, plain_name
 from app.view.statistics import Records, figures_json, records
 from core.errors import UserError
@@ -67,7 +68,9 @@ def calibrate_result(file: Path) -> dict[str, Any]:
         raise UserError(str(error).replace(str(file), "this file")) from None
     anchors = int(table.groupby(["seed", "number"]).ngroups) if "number" in table else len(table)
     about = f"{anchors} anchors, seeds {', '.join(map(str, sorted(set(table['seed']))[:8]))}"
-    drawn = calibration.figures(calibration.curves(table), PAGE)
+    if "prompt" in table:
+        about += f", {plural(len(set(table['prompt'])), 'text')}"
+    drawn = calibration.figures(table, PAGE)
     return {"figures": {name: as_json(figure) for name, figure in drawn.items()}, "about": about}
 
 

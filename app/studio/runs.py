@@ -27,7 +27,7 @@ from app.view.rounds import header_view, round_view
 from app.view.text import flowing
 from core.errors import UserError
 from core.memory import release
-from core.progress import Progress
+from core.progress import Progress, told
 from core.rounds.round import Round
 from core.traces.reader import TraceReader
 from core.traces.schema import Header, Trace
@@ -378,10 +378,10 @@ class Runs:
             run.state = STOPPED
             return
         assert run.request is not None
-        run.state = RUNNING
+        run.state, began = RUNNING, time.monotonic()
 
         def report(progress: Progress) -> None:
-            run.reading = f"{progress.stage}: {progress.fraction or 0:.0%}"
+            run.reading = told(progress, time.monotonic() - began)
             if self._must_stop(run):
                 raise _Interrupted
 

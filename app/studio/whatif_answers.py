@@ -22,6 +22,7 @@ from core.traces.reader import read_trace
 
 if TYPE_CHECKING:
     from analysis.cost import Cost
+    from analysis.frames import Frame
     from analysis.whatif import SimulatedRun, Simulation
 
 MAX_COST_FILE = 4 << 20  # bytes
@@ -37,21 +38,26 @@ def curve_figures(
     curves: Mapping[str, Sequence[SimulatedRun]],
     found: Mapping[str, Any] | None,
     of: str | None = None,
+    over: Mapping[str, Frame] | None = None,
 ) -> dict[str, Any]:
     """τ by budget of some settings, and the first one's expected speed where it is known.
 
-    ``of``: whose times were opened; None: the estimate's.
+    ``of``: whose times were opened; None: the estimate's. ``over``: the settings over several
+    texts, in place of the shown one's τ.
     """
-    from analysis import figures
+    from analysis import budget_figures as figures
     from analysis.charts import as_json
+    from analysis.figures import PAGE
 
     expected = {p["budget"]: p["speed"] for p in found["points"]} if found else {}
     plain, name = found["plain"] if found else 0.0, next(iter(curves), "")
     says = ESTIMATE if of is None else f"τ here with the times that cost measured: {of}."
-    drawn = {
-        "tau": figures.tau_by_budget(curves, figures.PAGE, ring=True),
-        "speed": figures.speed_by_budget(name, expected, plain, says, figures.PAGE),
-    }
+    if over is None:
+        taus = figures.tau_by_budget(curves, PAGE, ring=True)
+    else:
+        taus = figures.tau_over_texts(over, PAGE, ring=True)
+    speed = figures.speed_by_budget(name, expected, plain, says, PAGE)
+    drawn = {"tau": taus, "speed": speed}
     return {name: as_json(figure) for name, figure in drawn.items()}
 
 

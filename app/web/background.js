@@ -50,7 +50,7 @@ export class Background {
   }
 
   _state(run, ended) {
-    const [, percent] = /(\d+)%$/.exec(run.reading) ?? [];
+    const [, percent] = /: (\d+)%/.exec(run.reading) ?? [];
     if (run.state === "waiting") this._say(`${plural(run.ahead, "run")} ahead`);
     else if (!ended) this._say(run.reading || "beginning", Number(percent ?? 0));
     if (run.state === "failed") this.end(run.message);

@@ -218,7 +218,7 @@ def test_the_numbers_can_be_taken_away(visit: Open):
 
 def test_a_result_of_calibrate_is_drawn_with_its_bands(visit: Open, tmp_path: Path):
     lines = [
-        {"number": n, "seed": seed, "prompt": 0, "position": n, "series": series, "depth": depth,
+        {"number": n, "seed": seed, "prompt": n, "position": n, "series": series, "depth": depth,
          "continuations": 4, "tvd": 0.1 * depth + 0.01 * n + 0.02 * seed}
         | dict.fromkeys(COVERAGE, 0.5)
         for n in range(3) for seed in (0, 1) for series in ("dflash", "<b>x") for depth in (1, 2, 3)
@@ -232,7 +232,8 @@ def test_a_result_of_calibrate_is_drawn_with_its_bands(visit: Open, tmp_path: Pa
     made = opened.locator("figure", has=page.get_by_role("img", name="TVD by depth"))
     expect(made.locator(".scatterlayer .js-fill")).to_have_count(2)
     expect(made.locator(".annotation-text", has_text="<b>x")).to_have_count(1)
-    expect(opened).to_contain_text("6 anchors, seeds 0, 1")
+    expect(opened).to_contain_text("6 anchors, seeds 0, 1, 3 texts")
+    expect(made).to_contain_text("across 3 texts")
     file.write_text("a,b\n1,2\n")
     open_file(page, file, f"{SCOPE} .ds-opens")
     said = page.locator(f"{SCOPE} [role=alert]:visible")
@@ -282,10 +283,13 @@ def test_a_drafter_is_diagnosed_or_stopped(visit: Open):
     drafter.select_option("dart")
     start.click()
     rows = made.get_by_role("table", name="Signatures of mistakes").locator("tbody tr")
-    expect(rows).to_have_count(2, timeout=30_000)
+    expect(rows).to_have_count(9, timeout=30_000)
     expect(made.get_by_role("alert")).to_be_hidden()
     expect(rows.nth(1)).to_contain_text("layers + 1")
     cells = rows.nth(1).locator("td").all_inner_texts()
-    assert cells == ["2.50", "3×", "0.25", "–", "fits better"]
+    assert cells == ["2.50", "3.00×", "0.25", "–", "80", "fits better"]
+    made.get_by_role("button", name="All 10 mistakes").click()
+    expect(rows).to_have_count(11)
+    assert rows.last.locator("th").inner_text() == "rope 8"
     expect(made.get_by_role("listitem").nth(1)).to_contain_text("<img src=x onerror")
     assert page.evaluate("window.__pwned") is None

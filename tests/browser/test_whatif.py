@@ -86,6 +86,33 @@ def test_each_method_has_its_own_knobs_and_curves_can_be_kept(shown: Page):
     expect(lines).to_have_count(1)
 
 
+def test_a_curve_can_be_drawn_over_several_texts_with_its_band(shown: Page):
+    scope = shown.locator(SCOPE)
+    tau = scope.locator("figure", has=shown.get_by_role("img", name="τ by budget"))
+    bands = tau.locator(".scatterlayer .js-fill")
+    expect(tau.locator(".scatterlayer .lines .js-line")).to_have_count(1)
+    expect(bands).to_have_count(0)
+    scope.get_by_text("Curve of τ over more texts…").click()
+    scope.get_by_label("train journey").check()
+    expect(bands).to_have_count(1)
+    expect(tau).to_contain_text("over 2 texts")
+    scope.get_by_label("walk in the rain").check()
+    expect(tau).to_contain_text("over 3 texts")
+    expect(tau).to_contain_text("95 % interval across texts")
+    scope.get_by_role("button", name="All methods").click()
+    expect(bands).to_have_count(5)
+    assert from_menu(tau, "CSV")  # its numbers are there as those of any figure
+    # the text on view is always among them, so it is not in the list
+    files = scope.get_by_label("Collected text", exact=True).and_(shown.locator("select"))
+    files.select_option("train-journey")
+    expect(scope.get_by_label("fibonacci")).to_be_visible()
+    expect(scope.get_by_label("train journey")).to_have_count(0)
+    expect(tau).to_contain_text("over 2 texts")
+    scope.get_by_label("walk in the rain").uncheck()
+    expect(bands).to_have_count(0)
+    expect(scope.get_by_text("Curve of τ over more texts…")).to_be_visible()
+
+
 def test_a_number_takes_the_whole_range_and_no_answer_leaves_nothing_behind(shown: Page):
     scope = shown.locator(SCOPE)
     scope.get_by_label("Method").select_option("dart")

@@ -10,6 +10,7 @@ import math
 import secrets
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -43,11 +44,13 @@ from core.traces.schema import Header
 if TYPE_CHECKING:
     from analysis.collection import Collection, Limits
     from analysis.cost import Cost
+    from analysis.frames import Frame
     from analysis.whatif import SimulatedRun, Simulation
 
 SHIPPED = ASSETS / "collected"
 OPEN_FILES, OPEN_SIMULATIONS = 12, 24
 KEPT = 6  # curves beside a setting's own
+TEXTS = 8  # that a curve is drawn over
 BUDGETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 SLIDER_STEPS = 128  # a slider of a longer range takes its beginning
 
@@ -133,7 +136,7 @@ class Simulations:
         return {file.stem: file for file in sorted(self._folder.glob("*.safetensors"))}
 
     def _list(self) -> list[dict[str, str]]:
-        return [{"name": name, "title": name.replace("-", " ")} for name in self._shipped()]
+        return [{"name": name, "title": _titled(name)} for name in self._shipped()]
 
     def _file(self, name: object) -> Collection:
         from analysis.collection import Collection
@@ -215,19 +218,53 @@ class Simulations:
         simulation, cost = self._simulation(question), self._cost(get(question, "cost"))
         kept = get(question, "kept")
         others = [each for each in kept if isinstance(each, dict)] if isinstance(kept, list) else []
-        runs = self._runs(simulation)
-        curves = {_called(question): runs}
+        settings = {_called(question): question}
         for each in others[:KEPT]:
-            if _called(each) not in curves:
-                curves[_called(each)] = self._runs(self._simulation(question | each))
+            settings.setdefault(_called(each), question | each)
+        curves = {name: self._runs(self._simulation(each)) for name, each in settings.items()}
+        runs, texts = curves[_called(question)], self._texts(question)
+        over = {name: self._over(each, texts) for name, each in settings.items()} if texts else None
         with self._lock:
             found = speeds(simulation, runs, cost or example_cost(self._examples, simulation))
-        drawn = curve_figures(curves, found, costs_of(cost) if cost else None)
+        drawn = curve_figures(curves, found, costs_of(cost) if cost else None, over)
         return {"figures": drawn, "cost": found}
 
     def _runs(self, simulation: Simulation) -> list[SimulatedRun]:
         with self._lock:
             return simulation.curve(BUDGETS)
+
+    def _texts(self, question: Question) -> dict[str, str]:
+        """The text that is shown and those chosen beside it: what each is called, and its file.
+        Empty where none is chosen. Raises UserError for texts of several targets."""
+        more = get(question, "more")
+        asked = [get(question, "file"), *(more if isinstance(more, list) else [])]
+        files = {str(name): self._file(name) for name in asked[:TEXTS]}
+        if len(files) < 2:
+            return {}
+        if len({file.header.name for file in files.values()}) > 1:
+            raise UserError("these texts are of several targets: choose those of one")
+        found: dict[str, str] = {}
+        for name, file in files.items():
+            prompt = visible(file.header.prompt_text, 40)
+            title = _titled(name) if name in self._shipped() else prompt
+            found[title if title not in found else f"{title} ({len(found) + 1})"] = name
+        return found
+
+    def _over(self, question: Question, texts: Mapping[str, str]) -> Frame:
+        """A setting's curve over several texts. Raises UserError where one does not hold it."""
+        from analysis.many_texts import whatif_texts
+
+        runs = {}
+        for title, name in texts.items():
+            if get(question, "method") not in _methods(self._file(name)):
+                raise UserError(f"the text “{title}” was not collected for this method")
+            runs[title] = self._runs(self._simulation(question | {"file": name}))
+        return whatif_texts(runs)
+
+
+def _titled(name: str) -> str:
+    """What the page calls a text that ships."""
+    return name.replace("-", " ")
 
 
 def _start(simulation: Simulation, run: SimulatedRun, place: int) -> int:

@@ -9,6 +9,7 @@ const ABOUT =
   "Runs the drafter on the target's own text as configured, and under every named mistake of " +
   "wiring. Explained in docs/wiring.md, as the command diagnose.";
 const SHOWN = 4; // depths
+const NEAREST = 8; // mistakes on view before all are asked for
 
 export class DiagnosisCard {
   constructor(source) {
@@ -19,7 +20,7 @@ export class DiagnosisCard {
     });
     this.method = choice("Drafter to diagnose", [], () => {});
     this.said = h("p", { class: "ds-banner", role: "alert", hidden: true });
-    this.found = h("div", { class: "ds-findings-box", "aria-live": "polite" });
+    this.found = h("div", { class: "ds-below", "aria-live": "polite" });
     const start = button("Diagnose", { class: "ds-button" }, () => this._begin()),
       head = [h("h2", {}, "Diagnose a drafter"), this.method, start],
       about = h("p", { class: "ds-soft ds-tell" }, ABOUT);
@@ -52,14 +53,12 @@ export class DiagnosisCard {
 
 function diagnosisOf({ method, wiring, checkpoint }) {
   const { faults, places } = wiring,
-    none = `No named mistake fits better than the configuration (${plural(places, "place")}).`;
+    none = `No named mistake fits better than the configuration (${plural(places, "place")}).`,
+    said = checkpoint.map(({ wrong, text }) => (wrong ? `wrong: ${text}` : text)),
+    verdict = section(`Verdict on ${method}`, faults.length ? faults : [none]);
   return [
-    section(`Verdict on ${method}`, faults.length ? faults : [none]),
-    h("div", { class: "ds-table" }, signatures(wiring)),
-    section(
-      "Its checkpoint",
-      checkpoint.map(({ wrong, text }) => (wrong ? `wrong: ${text}` : text)),
-    ),
+    h("div", { class: "ds-findings-box" }, verdict, section("Its checkpoint", said)),
+    signatures(wiring),
   ];
 }
 
@@ -72,18 +71,32 @@ function section(title, sentences) {
   );
 }
 
-/** The configuration first, then the mistakes from the best to the worst. */
+/** The configuration first, then the mistakes from the best to the worst: the nearest, or all. */
 function signatures({ configured, mistakes }) {
-  const depths = configured.tvd.slice(0, SHOWN).map((_, at) => `TVD ${at + 1}`),
-    ordered = [...mistakes].sort((one, other) => other.gain - one.gain);
+  const ordered = [...mistakes].sort((one, other) => other.gain - one.gain),
+    place = h("div", { class: "ds-table" }),
+    draw = (some) => place.replaceChildren(sheetOf(configured, some)),
+    all = button(`All ${ordered.length} mistakes`, { class: "ds-button" }, () => {
+      draw(ordered);
+      all.remove();
+    }),
+    few = ordered.filter((each, at) => at < NEAREST || each.better || each.unchanged);
+  draw(few);
+  return h("div", { class: "ds-signatures" }, place, few.length < ordered.length && all);
+}
+
+function sheetOf(configured, mistakes) {
+  const depths = configured.tvd.slice(0, SHOWN).map((_, at) => `TVD ${at + 1}`);
   const line = (each) => [
     each.name,
-    shortNumber(each.tau),
-    each === configured || each.ratio === null ? "–" : `${shortNumber(each.ratio)}×`,
+    each.tau.toFixed(2),
+    each === configured || each.ratio === null ? "–" : `${each.ratio.toFixed(2)}×`,
     ...depths.map((_, at) => shortNumber(each.tvd[at])),
+    each.places,
     each.better ? "fits better" : each.unchanged ? "changes nothing" : "",
   ];
-  const accepted = ["accepted", "accepted tokens, as a multiple of the configuration's"];
-  const heads = ["Wired", ["τ", "of the chain of best tokens"], accepted, ...depths, ""];
-  return sheet("Signatures of mistakes", heads, [configured, ...ordered].map(line));
+  const accepted = ["accepted", "accepted tokens, as a multiple of the configuration's"],
+    places = ["places", "a mistake that cannot be named any more stays at a quarter of them"],
+    heads = ["Wired", ["τ", "of the chain of best tokens"], accepted, ...depths, places, ""];
+  return sheet("Signatures of mistakes", heads, [configured, ...mistakes].map(line));
 }

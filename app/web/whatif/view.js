@@ -10,6 +10,7 @@ import { Collecting } from "./collecting.js";
 import { Curves } from "./curves.js";
 import { DraftCard } from "./draft.js";
 import { Knobs } from "./knobs.js";
+import { MoreTexts } from "./texts.js";
 
 const EMPTY =
   "A collected text holds what every drafter said at every position of one greedy text. Open " +
@@ -28,6 +29,7 @@ export class WhatIf {
       asked: () => this.asked,
       name: () => `${this.knobs.method.name} ${this.knobs.budget}`,
     });
+    this.more = new MoreTexts(() => this.found && this._curve());
     this.collecting = new Collecting(source, {
       collected: (file, title, setting) => this.open(file, title, setting),
       complain: (sentence) => this.complain(sentence),
@@ -72,7 +74,7 @@ export class WhatIf {
     );
     this.body.hidden = true;
     const head = [h("h2", {}, "Collected text"), this.files, spring(), open],
-      parts = [this.collecting.element, this.prompt, this.empty, this.said],
+      parts = [this.collecting.element, this.prompt, this.empty, this.said, this.more.element],
       file = card("Collected text", head, ...parts);
     this.scope = h("div", { class: "ds-scope" }, file, this.body);
     clear(element).append(this.scope);
@@ -120,6 +122,8 @@ export class WhatIf {
     this.files.hidden = false;
     this.files.value = name;
     Object.assign(this, { file: name, about, place: 0, found: null });
+    const texts = [...this.files.options].map((each) => [each.value, each.text]);
+    this.more.show(texts, name);
     this.body.hidden = false;
     this.empty.hidden = true;
     this.prompt.textContent = `${about.model}: ${about.prompt}`;
@@ -186,7 +190,7 @@ export class WhatIf {
 
   async _curve() {
     this.fresh = false;
-    const asked = { ...this.asked, kept: this.curves.kept };
+    const asked = { ...this.asked, kept: this.curves.kept, more: this.more.chosen };
     this.curving = asked;
     const answer = await this._ask("curve", asked);
     if (answer && !this.fresh && this.curving === asked) this.curves.show(answer, this.of);
