@@ -6,12 +6,12 @@ export const FARTHER = 0.32; // below: no boxes one by one
 export const TOKEN = 11; // pixels of the screen, the smallest text
 const CLOSEST = 2.5;
 const FARTHEST = 0.02;
-const PAD = 26; // around the tree
-const AXIS = 8; // more of it above, for the labels of the depths
+const PAD = 26; // around the tree: the key stands below it
+const AXIS = 8; // all is so much lower, for the labels of the depths
 
 /** The scale at which all of a tree is in sight. */
 export function wholeScale([w, hgt], width, height) {
-  return Math.min((w - 2 * PAD) / width, (hgt - 2 * PAD - AXIS) / height);
+  return Math.min((w - 2 * PAD) / width, (hgt - 2 * (PAD + AXIS)) / height);
 }
 
 /** All of a tree; a tall one is widened until its depths can be told apart. */
