@@ -16,8 +16,8 @@ COMMON = {
     "sampled-chain",
 }  # builders that belong to no method
 NAMES = (METHODS.keys() | DRAFTERS.keys() | BUILDERS.keys()) - COMMON
-# The list itself, the shipped examples (a document), and the course (text).
-ELSEWHERE = ("core/methods/", "app/studio/shipped.py", "app/learn/")
+# The list itself, the shipped examples (documents) and their recording, and the course (text).
+ELSEWHERE = ("core/methods/", "app/studio/shipped.py", "app/recording.py", "app/learn/")
 BUILDS_ON = {"eagle2": "eagle3"}  # others on the one that most do
 SPIFFYS = ("draft_graph_search", "find_graph")  # where it is how far Spiffy looks ahead
 FILES = [

@@ -80,7 +80,7 @@ export class StatusLine {
       several = panes.length > 1;
     this.about.replaceChildren(
       ...(header ? [h("q", { title: header.prompt }, header.prompt)] : []),
-      h("span", {}, several ? "" : aboutRun(header)),
+      h("span", { title: lengthOf(header) }, several ? "" : aboutRun(header)),
     );
     for (const pane of panes) {
       pane.name.textContent = pane.feed.header ? pane.title : "";
@@ -122,17 +122,17 @@ export function setChip(chip, state, words) {
   if (chip.textContent !== words) chip.textContent = words;
 }
 
-/** A run's method, model and settings on one line. */
+/** A run's method, model and settings on one line; the seed where it matters. */
 function aboutRun(header) {
   if (!header) return "";
   const pick = new Map(header.settings),
     parts = [header.method, header.model];
-  for (const [name, sign] of [
-    ["budget", "B "],
-    ["temperature", "T "],
-    ["seed", "seed "],
-  ])
-    if (pick.has(name)) parts.push(sign + pick.get(name));
-  parts.push(plural(header.prompt_tokens, "prompt token"));
+  if (pick.has("budget")) parts.push(`B ${pick.get("budget")}`);
+  if (pick.has("temperature")) parts.push(`T ${Number(pick.get("temperature"))}`);
+  if (pick.has("seed") && Number(pick.get("temperature"))) parts.push(`seed ${pick.get("seed")}`);
   return parts.filter(Boolean).join(" · ");
+}
+
+function lengthOf(header) {
+  return header ? plural(header.prompt_tokens, "prompt token") : "";
 }
