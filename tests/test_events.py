@@ -15,10 +15,11 @@ pytest.importorskip("gradio")
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from app.studio import events
-from app.studio import runs as module
-from app.studio.events import Events
-from app.studio.runs import DONE, STOPPED, Runs
+from app.studio import routes
+from app.studio import run as module
+from app.studio.routes import Events
+from app.studio.run import DONE, STOPPED
+from app.studio.runs import Runs
 from core.decoding.request import RunRequest
 from core.traces.schema import Trace
 from tests.fakes import FakeEngine, make_header, make_run
@@ -29,7 +30,7 @@ Messages = list[dict[str, Any]]
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(events, "LOOK_EVERY", 0.005)
+    monkeypatch.setattr(routes, "LOOK_EVERY", 0.005)
 
 
 def complete(work: Coroutine[Any, Any, T]) -> T:

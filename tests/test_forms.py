@@ -11,8 +11,8 @@ pytest.importorskip("gradio")
 
 import gradio as gr
 
-from app.studio.forms import MAX_PROMPT, NONE, MethodChoice, MethodInputs, requests
-from app.studio.methods import OWN, Methods
+from app.studio.forms import MethodInputs
+from app.studio.methods import MAX_PROMPT, NONE, OWN, MethodChoice, Methods, requests
 from app.studio.tabs import denoise
 from app.studio.tabs.whatif import knob
 from core.decoding.request import RunRequest

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from app.studio.components import form_above_view
 from app.studio.forms import RunForm, compare_form, run_form
 from app.studio.methods import Methods
-from app.studio.refill import of_runs, updates
+from app.studio.tabs.run import of_runs, updates
 from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.methods.registry import find

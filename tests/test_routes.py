@@ -11,8 +11,7 @@ import pytest
 pytest.importorskip("gradio")
 
 from app.studio import files
-from app.studio.collecting import Collecting
-from app.studio.diagnosing import Diagnosing
+from app.studio.background import Collecting, Diagnosing
 from app.studio.engine import CollectRequest
 from app.studio.examples import Examples
 from app.studio.files import remove_leftovers
@@ -20,6 +19,7 @@ from app.studio.methods import Methods
 from app.studio.routes import GONE, Route, Routes, named
 from app.studio.runs import Runs
 from app.studio.server import build
+from app.studio.tabs import calibration
 from app.studio.tabs.whatif import Recent, Simulations
 from core.errors import UserError
 from core.traces.schema import Trace
@@ -253,7 +253,7 @@ def test_a_method_whose_drafter_cannot_be_listed_leaves_the_others(runs: Runs):
 
 
 def test_a_drafter_is_diagnosed_and_only_one_that_is_offered(runs: Runs):
-    routes = Routes(runs, Examples()).of_calibration() | Diagnosing(runs, Methods.of()).routes()
+    routes = calibration.routes(Routes(runs, Examples())) | Diagnosing(runs, Methods.of()).routes()
     ask = {name: named(name, route) for name, route in routes.items()}
     offered = [name for name, _ in ask["drafters"]({})["methods"]]
     assert "ddtree" in offered and "eagle3" in offered

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from app.studio import run as run_module
 from app.studio import runs as module
-from app.studio.runs import DONE, FAILED, RUNNING, STOPPED, Runs, size_of
+from app.studio.run import DONE, FAILED, RUNNING, STOPPED, size_of
+from app.studio.runs import Runs
 from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.progress import Progress, silent
@@ -171,7 +173,7 @@ def test_a_run_whose_page_is_gone_stops_and_says_why(monkeypatch: pytest.MonkeyP
     runs.start()
     running, waiting = runs.submit(RunRequest("slow"), RunRequest("hello"))
     until(lambda: bool(runs._runs[running].rounds))  # unlike runs.get, no question
-    monkeypatch.setattr(module, "ABANDONED_AFTER", -1.0)
+    monkeypatch.setattr(run_module, "ABANDONED_AFTER", -1.0)
     for ticket in (running, waiting):
         until(lambda: runs._runs[ticket].state == STOPPED)  # noqa: B023 (called at once)
         assert "page that showed this run is gone" in runs.updates(ticket, 0)["run"]["message"]
@@ -180,7 +182,7 @@ def test_a_run_whose_page_is_gone_stops_and_says_why(monkeypatch: pytest.MonkeyP
 
 def test_a_run_that_is_watched_goes_on_until_nobody_watches(monkeypatch: pytest.MonkeyPatch):
     runs = Runs(FakeEngine())
-    monkeypatch.setattr(module, "ABANDONED_AFTER", 0.3)
+    monkeypatch.setattr(run_module, "ABANDONED_AFTER", 0.3)
     (ticket,) = runs.submit(RunRequest("slow"))
     run = runs._runs[ticket]
     with runs.watching([ticket, "gone"]), runs.watching([ticket]):

@@ -1,12 +1,13 @@
 """The studio: a Gradio page around one tree view.
 
-server      the page with its tabs, and the server around it
-tabs        a module per tab: its form, its view, what it may ask
-forms       the forms of Run and Compare; methods: the methods and options they offer
-routes      what a page may ask; records and files: tables and files as answers
-runs        the worker, the queue and the runs on view; engine: the model it decodes with
-examples    what there is to open; shipped: the documents of the example runs
-components  Gradio parts that the tabs are made of
+server      the page with its tabs, and the server around it; guard: who may talk to it
+tabs        a module per tab: its form, its view, what it alone may ask
+components  Gradio parts that the tabs are made of; forms: the inputs of Run and Compare
+methods     the methods and options that a page offers, and the requests made from them
+routes      what a page may ask, and the events by which it hears of runs; files: files in and out
+runs        the worker, the queue and the runs on view; run: one of them
+engine      the model that the worker decodes with; background: its work that has no rounds
+examples    what there is to open; shipped: prompts and example runs, by the methods' names
 
 Importing this never imports torch: the model loads in the background, after the page is there.
 """

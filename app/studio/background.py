@@ -1,18 +1,35 @@
-"""Work of the studio's worker that has no rounds: begun by a ticket, followed and stopped by it.
+"""Work of the studio's worker that has no rounds: collecting a text for What-if, and diagnosing.
 
-What it makes lies in a file in a folder of the server's, at the request's ``path``.
+The worker does it as it decodes runs: one after the other, with progress, and stopped when the page
+is gone. A page begins it, follows it and stops it by a ticket. What it makes lies in a file in a
+folder of the server's, at the request's ``path``.
 """
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, TypeVar
 
-from app.studio.engine import Request
-from app.studio.routes import Question, Route, get, whole
-from app.studio.runs import DONE, Runs
+from app.studio import shipped
+from app.studio.engine import CollectRequest, DiagnoseRequest, Request
+from app.studio.methods import Methods
+from app.studio.routes import GONE, Question, Route, get, whole
+from app.studio.run import DONE
+from app.studio.runs import Runs
+from app.view.text import flowing
 from core.errors import UserError
+from core.json_input import read_json
+from core.methods.registry import find
+from core.rounds.round import Sampling
+from core.traces.schema import Header
+
+MOST_TOKENS = 64  # of the collected text: a minute on two cores
+MAX_TITLE = 40  # characters
 
 T = TypeVar("T")
 
@@ -46,3 +63,94 @@ class Background:
     def _stop(self, question: Question) -> Any:
         self.runs.stop(get(question, "ticket"))
         return {}
+
+
+class Collecting:
+    """Collect the prompt of a run on view for What-if. A second question about it finds the file.
+
+    ``add`` opens a finished file and returns the name by which What-if knows it.
+    """
+
+    def __init__(self, runs: Runs, methods: Methods, add: Callable[[Path], str]):
+        self._runs, self._methods, self._add = runs, methods, add
+        self._work = Background(runs, "collected")
+        self._names: dict[Path, str] = {}  # of files that are open
+
+    def routes(self) -> dict[str, Route]:
+        return self._work.routes() | {"collect": self._collect, "collected": self._collected}
+
+    def _collect(self, question: Question) -> Any:
+        """Begin, for the run of a ticket: another ticket, of the work, and the run's setting."""
+        run = self._runs.get(get(question, "ticket"))
+        if run is None or run.header is None:
+            return GONE
+        ticket = self._work.begin(self._request(run.header))
+        setting = {"method": run.header.method, "budget": run.header.settings.get("budget")}
+        return {"ticket": ticket, "setting": setting}
+
+    def _request(self, header: Header) -> CollectRequest:
+        settings = header.settings
+        sampling = Sampling(**settings.get("sampling", {}))
+        tokens = min(MOST_TOKENS, max(2, settings.get("max_new_tokens", MOST_TOKENS)))
+        methods = tuple(_listable([header.method, *shipped.COLLECTED], self._methods))
+        key = repr((header.prompt_text, astuple(sampling), tokens, methods))
+        name = hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:20]
+        path = self._work.folder / f"{name}.safetensors"
+        return CollectRequest(header.prompt_text, path, methods, tokens, sampling)
+
+    def _collected(self, question: Question) -> Any:
+        """What finished work made: the file's name in What-if, and a title."""
+        otherwise = "this text is not collected: ask for it again"
+        request = self._work.finished(question, CollectRequest, otherwise)
+        path = request.path
+        if path not in self._names:
+            self._names[path] = self._add(path)
+        return {"file": self._names[path], "title": flowing(request.prompt, MAX_TITLE)}
+
+
+def _listable(names: Iterable[str], methods: Methods) -> Iterable[str]:
+    """Those that the studio offers and a file can hold, one for each drafter."""
+    from analysis.collection import check_listable, drafter_key
+
+    found: dict[str, str] = {}
+    for name in names:
+        try:
+            if methods.choice(name) is not None:
+                check_listable(name)
+                found.setdefault(drafter_key(name), name)
+        except UserError:
+            continue
+    return found.values()
+
+
+class Diagnosing:
+    """Diagnose a drafter, as the command ``diagnose`` does."""
+
+    def __init__(self, runs: Runs, methods: Methods):
+        self._work, self._methods = Background(runs, "diagnosed"), methods
+
+    def routes(self) -> dict[str, Route]:
+        """Without those that every view of runs has."""
+        return {
+            "drafters": lambda _: {"methods": self._drafters()},
+            "diagnose": self._diagnose,
+            "diagnosed": self._diagnosed,
+        }
+
+    def _drafters(self) -> list[list[str]]:
+        """(name, title) of the methods whose drafter has weights, and so tells q."""
+        infos = [(find(name).drafter_info, title, name) for title, name in self._methods.titles]
+        return [[name, title] for info, title, name in infos if info and info.checkpoint]
+
+    def _diagnose(self, question: Question) -> Any:
+        method = get(question, "method")
+        if method not in [name for name, _ in self._drafters()]:
+            raise UserError("this page does not offer that drafter")
+        path = self._work.folder / f"{secrets.token_hex(8)}.json"
+        return {"ticket": self._work.begin(DiagnoseRequest(str(method), path))}
+
+    def _diagnosed(self, question: Question) -> Any:
+        """What ``diagnose --json`` prints."""
+        otherwise = "this diagnosis is not there: ask for it again"
+        request = self._work.finished(question, DiagnoseRequest, otherwise)
+        return read_json(request.path)

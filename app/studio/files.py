@@ -15,8 +15,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from app.studio.runs import Run
+from app.studio.run import Run
 from app.view.rounds import method_name
 from app.view.tree import svg_tree
 from core.errors import UserError
@@ -29,6 +30,7 @@ MAX_UPLOAD = 64 << 20  # bytes of a file
 MAX_UNPACKED = 512 << 20  # bytes of what a gzip file may unpack to
 UPLOAD_SECONDS = 60  # an upload stays on the disk so long; it is read at once
 MAX_NODES = 200_000  # of a run that is made into one file here; larger ones: the command line
+MAX_CELLS = 200_000  # of a table that a page sends to have it as a file
 TOO_LARGE = "this run is too large for the page: save its trace and use the export command"
 
 GRAPHS = ("dot", "graphml")
@@ -135,6 +137,27 @@ def _table_file(trace: Trace, name: str) -> FileJson:
         raise UserError("there is no such file")
     frame = rounds_table(trace) if table == "rounds" else nodes_table(trace.rounds)
     return _file(trace.header.method, name, TYPES[form], table_bytes(frame, form))
+
+
+def parquet_file(name: object, rows: object) -> FileJson:
+    """A page's own records as a Parquet file. Raises UserError when they are no table."""
+    import pandas as pd
+
+    from app.export.tables import PARQUET, download_table
+
+    table = rows if isinstance(rows, list) and all(isinstance(row, dict) for row in rows) else []
+    if not table or sum(map(len, table)) > MAX_CELLS:
+        raise UserError("this is no table that can be saved")
+    columns = list(dict.fromkeys(str(key) for row in table for key in row))
+    found = {c: pd.Series([_cell(row.get(c)) for row in table]) for c in columns}
+    for column, values in found.items():
+        if values.map(lambda value: isinstance(value, str)).any():
+            found[column] = values.map(lambda value: None if value is None else str(value))
+    return download_table(pd.DataFrame(found), plain_name(str(name)), PARQUET)
+
+
+def _cell(value: object) -> Any:
+    return value if isinstance(value, (bool, int, float, str)) else None
 
 
 def _file(method: object, name: str, kind: str, data: bytes) -> FileJson:

@@ -1,11 +1,10 @@
-"""The forms of Run and Compare: a prompt, one method or up to four, and the requests they state."""
+"""The inputs of Run and Compare: a prompt, one method or up to four, and what they share."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
@@ -14,74 +13,12 @@ from gradio.components import Component
 from analysis.palette import LETTERS
 from app.studio import shipped
 from app.studio.components import QUIET, FormPlaces, start_stop
-from app.studio.methods import BUDGETS, OWN, Key, Methods
+from app.studio.methods import BUDGETS, NONE, OWN, Key, MethodChoice, Methods, requests
 from core.decoding.request import RunRequest
-from core.errors import UserError
 from core.methods.method import Option
 from core.methods.names import BUILDERS, DEFAULT
 
-MAX_PROMPT = 40_000  # characters
-NONE = ""  # no method in this place of a comparison
-SHARED = ("max_new_tokens", "temperature", "top_k", "top_p", "seed")
-WHOLE = frozenset({"max_new_tokens", "top_k", "seed", "budget"})
-
 Values = Mapping[Any, Any]
-
-
-# ── what the inputs state ────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True)
-class MethodChoice:
-    """What one method's inputs state; a browser wrote all of it."""
-
-    method: Any
-    builder: Any = OWN
-    budget: Any = 64
-    options: Mapping[Key, Any] = field(default_factory=dict)
-
-
-def requests(
-    methods: Methods, prompt: Any, shared: Mapping[str, Any], choices: Sequence[MethodChoice]
-) -> list[RunRequest]:
-    """One request for each method. Raises UserError for what no run can have."""
-    prompt = checked_prompt(prompt)
-    numbers = {name: number(shared[name], name in WHOLE) for name in SHARED}
-    chosen = [c for c in choices if c.method not in (NONE, None) or len(choices) == 1]
-    if not chosen:
-        raise UserError("choose a method first")
-    made = [
-        RunRequest(
-            prompt,
-            methods.name(choice.method, choice.builder),
-            budget=number(choice.budget, whole=True),
-            options=methods.changes(choice.method, choice.builder, choice.options),
-            **numbers,
-        )
-        for choice in chosen
-    ]
-    for request in made:
-        request.settings()
-    return made
-
-
-def checked_prompt(prompt: Any) -> str:
-    """Raises UserError for none, and for one that is too long."""
-    if not (isinstance(prompt, str) and prompt.strip()):
-        raise UserError("write a prompt first")
-    if len(prompt) > MAX_PROMPT:
-        raise UserError(f"the prompt is longer than {MAX_PROMPT} characters")
-    return prompt
-
-
-def number(value: Any, whole: bool = False) -> Any:
-    """Raises UserError for what is no finite number."""
-    if not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise UserError("fill in every number of the settings")
-    return int(value) if whole else float(value)
-
-
-# ── the inputs ───────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)

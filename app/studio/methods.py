@@ -1,4 +1,4 @@
-"""The methods that a page offers, their builders and options.
+"""The methods that a page offers, their builders and options, and the requests made from them.
 
 Method files are named on the command line only: whatever a page sends is looked up here, so that
 none of it reaches the registry as a path.
@@ -6,10 +6,12 @@ none of it reaches the registry as a path.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.methods.method import Method, Option
 from core.methods.names import BUILDERS, METHODS
@@ -18,6 +20,10 @@ from core.models.presets import Value
 
 BUDGETS = (1, 4, 16, 64, 256, 1024)
 OWN = "own"  # the method's own builder
+MAX_PROMPT = 40_000  # characters
+NONE = ""  # no method in this place of a comparison
+SHARED = ("max_new_tokens", "temperature", "top_k", "top_p", "seed")
+WHOLE = frozenset({"max_new_tokens", "top_k", "seed", "budget"})
 
 Key = tuple[str, type]  # methods share an input where an option's name and type are the same
 
@@ -115,3 +121,56 @@ class Methods:
 
     def _builders(self, method: str) -> Iterable[str]:
         return (OWN, *BUILDERS) if self.takes_builders(method) else (OWN,)
+
+
+# ── what a form states ────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class MethodChoice:
+    """What one method's inputs state; a browser wrote all of it."""
+
+    method: Any
+    builder: Any = OWN
+    budget: Any = 64
+    options: Mapping[Key, Any] = field(default_factory=dict)
+
+
+def requests(
+    methods: Methods, prompt: Any, shared: Mapping[str, Any], choices: Sequence[MethodChoice]
+) -> list[RunRequest]:
+    """One request for each method. Raises UserError for what no run can have."""
+    prompt = checked_prompt(prompt)
+    numbers = {name: number(shared[name], name in WHOLE) for name in SHARED}
+    chosen = [c for c in choices if c.method not in (NONE, None) or len(choices) == 1]
+    if not chosen:
+        raise UserError("choose a method first")
+    made = [
+        RunRequest(
+            prompt,
+            methods.name(choice.method, choice.builder),
+            budget=number(choice.budget, whole=True),
+            options=methods.changes(choice.method, choice.builder, choice.options),
+            **numbers,
+        )
+        for choice in chosen
+    ]
+    for request in made:
+        request.settings()
+    return made
+
+
+def checked_prompt(prompt: Any) -> str:
+    """Raises UserError for none, and for one that is too long."""
+    if not (isinstance(prompt, str) and prompt.strip()):
+        raise UserError("write a prompt first")
+    if len(prompt) > MAX_PROMPT:
+        raise UserError(f"the prompt is longer than {MAX_PROMPT} characters")
+    return prompt
+
+
+def number(value: Any, whole: bool = False) -> Any:
+    """Raises UserError for what is no finite number."""
+    if not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise UserError("fill in every number of the settings")
+    return int(value) if whole else float(value)

@@ -1,4 +1,4 @@
-"""What a page may ask the server: plain JSON in, plain JSON out.
+"""What a page may ask the server, plain JSON in and out, and the events by which it hears of runs.
 
 Routes only read; no model works in them. A question was written by a browser, so nothing in it is
 believed. A mapping's keys are the names that the page's script calls.
@@ -6,17 +6,23 @@ believed. A mapping's keys are the names that the page's script calls.
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from functools import wraps
 from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 
 from analysis.palette import LETTERS
 from app.studio import shipped
 from app.studio.examples import Examples, budget_of
-from app.studio.files import GRAPHS, graph_file, run_file, trace_file, tree_file
-from app.studio.records import calibration_records, cause_examples, parquet_file
-from app.studio.runs import Run, Runs
+from app.studio.files import GRAPHS, graph_file, parquet_file, run_file, trace_file, tree_file
+from app.studio.run import Run
+from app.studio.runs import Runs
 from app.view.beside import Place, beside_view
 from app.view.comparison import differences, same_tokens, shared_prompts
 from app.view.rounds import fold_view, method_name, node_view, why_view
@@ -28,9 +34,13 @@ from core.traces.schema import Trace
 
 GONE = {"error": "this run is no longer on the server"}
 MAX_LISTED = 24  # runs a page may ask about at once
+LOOK_EVERY = 0.1  # seconds: every message costs the decoding a little
+BEAT_EVERY = 20  # looks without news before a sign of life: proxies close silent connections
+EVENT_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 Question = dict[str, Any]
 Route = Callable[[Question], Any]
+Updates = Callable[[object, int], dict[str, Any]]  # of a ticket, from a round on
 
 
 class Routes:
@@ -43,7 +53,7 @@ class Routes:
         return {
             "updates": lambda q: self._runs.updates(get(q, "ticket"), whole(get(q, "since")) or 0),
             "inspect": self._inspect,
-            "save": lambda q: trace_file(self._run(get(q, "ticket")).trace()),
+            "save": lambda q: trace_file(self.run(q).trace()),
             "fold": self._fold,
             "why": self._why,
             "draw": self._draw,
@@ -58,27 +68,22 @@ class Routes:
             },
             "example": lambda q: {"ticket": self._runs.open(self._examples.open(get(q, "name")))},
             "runs": self._list,
-            "measure": lambda q: depth_records(self._traces(q), self._names(q)),
+            "measure": lambda q: depth_records(self.traces(q), self.names(q)),
             "parquet": parquet,
-        }
-
-    def of_calibration(self) -> dict[str, Route]:
-        return self.of_runs() | {
-            "calibrate": lambda q: calibration_records(self._traces(q), self._names(q)),
-            "find": self._find,
         }
 
     # ── one run ──────────────────────────────────────────────────────────────────────────────────
 
-    def _run(self, ticket: object) -> Run:
-        run = self._runs.get(ticket)
+    def run(self, question: Question) -> Run:
+        """The run of the question's ticket. Raises UserError where it is gone."""
+        run = self._runs.get(get(question, "ticket"))
         if run is None:
             raise UserError(GONE["error"])
         return run
 
     def _round(self, question: Question) -> tuple[Run, Round]:
         """A run and one of its rounds. Raises UserError where either is gone."""
-        run, at = self._run(get(question, "ticket")), whole(get(question, "round"))
+        run, at = self.run(question), whole(get(question, "round"))
         if at is None or not 0 <= at < len(run.rounds):
             raise UserError(GONE["error"])
         return run, run.rounds[at]
@@ -132,13 +137,13 @@ class Routes:
 
     def _several(self, question: Question) -> list[Run]:
         """Raises UserError where one is gone: the others would move to its letter."""
-        return [self._run(ticket) for ticket in _tickets(question, len(LETTERS))]
+        return [self.run({"ticket": ticket}) for ticket in _tickets(question, len(LETTERS))]
 
-    def _traces(self, question: Question) -> dict[str, Trace]:
+    def traces(self, question: Question) -> dict[str, Trace]:
         """By letter. Raises UserError where a run is gone or has no round yet."""
         return dict(zip(LETTERS, (run.trace() for run in self._several(question)), strict=False))
 
-    def _names(self, question: Question) -> dict[str, str]:
+    def names(self, question: Question) -> dict[str, str]:
         """By letter, what figures call the runs."""
         return {letter: f"{letter} {setting(run)}"
                 for letter, run in zip(LETTERS, self._several(question), strict=False)}  # fmt: skip
@@ -168,14 +173,6 @@ class Routes:
         if row is None or not 0 <= row < len(record.draft):
             raise UserError("there is no such node")
         return record, row
-
-    def _find(self, question: Question) -> Any:
-        """Examples of one cause in one run."""
-        cause, unit = get(question, "cause"), get(question, "unit")
-        where = {name: get(question, name) for name in ("depth", "token_class")}
-        where = {name: value for name, value in where.items() if type(value) in (int, str)}
-        trace = self._run(get(question, "ticket")).trace()
-        return {"examples": cause_examples(trace, cause, unit, where)}
 
 
 def run_line(ticket: object, run: Run) -> dict[str, Any]:
@@ -239,3 +236,73 @@ def _rows(question: Question) -> list[int]:
 def _tickets(question: Question, most: int) -> list[object]:
     tickets = get(question, "tickets")
     return tickets[:most] if isinstance(tickets, list) else []
+
+
+# ── news as server-sent events ────────────────────────────────────────────────────────────────────
+
+
+class Events:
+    """``GET /events?of=rounds&run=TICKET.SINCE&run=…``: one stream for all runs that a view shows.
+
+    It has a message for each run whenever there is something new: {"ticket", "news"}, the news
+    being what the route ``updates`` answers from round SINCE on. A run whose stream is open is
+    watched; when the page is closed, that ends at once.
+
+    kinds  what a stream may be of: rounds, or the calls of denoising runs
+    """
+
+    def __init__(self, runs: Runs, kinds: Mapping[str, Updates]):
+        self._runs, self._kinds = runs, kinds
+
+    async def answer(self, request: Request) -> Response:
+        updates = self._kinds.get(request.query_params.get("of", ""))
+        since = _asked(request.query_params.getlist("run"))
+        if updates is None or since is None:
+            return Response("there are no such news\n", 400)
+        return StreamingResponse(
+            self._stream(updates, since), media_type="text/event-stream", headers=EVENT_HEADERS
+        )
+
+    async def _stream(self, updates: Updates, since: dict[str, int]) -> AsyncGenerator[bytes, None]:
+        """Messages until every run has ended. ``since``: the next round of each."""
+        seen: dict[str, object] = {}
+        silent = 0
+        with self._runs.watching(list(since)):
+            yield b": open\n\n"
+            while since and not self._runs.closed:
+                marks = {ticket: self._runs.mark(ticket) for ticket in since}
+                fresh = [ticket for ticket in since if marks[ticket] != seen.get(ticket)]
+                seen |= marks
+                for ticket in fresh:
+                    news = await run_in_threadpool(updates, ticket, since[ticket])
+                    yield _message(ticket, news)
+                    since = _after(since, ticket, news["run"])
+                silent = 0 if fresh else silent + 1
+                if silent and silent % BEAT_EVERY == 0:
+                    yield b": beat\n\n"
+                await asyncio.sleep(LOOK_EVERY)
+
+
+def _after(since: dict[str, int], ticket: str, run: dict[str, Any] | None) -> dict[str, int]:
+    """What is to be asked next; an ended run leaves, and one with more rounds than an answer holds
+    is asked for by the page itself."""
+    rest = {other: at for other, at in since.items() if other != ticket}
+    if run is None or run["more"] or run["state"] not in ("waiting", "running"):
+        return rest
+    return rest | {ticket: since[ticket] + len(run["rounds"])}
+
+
+def _message(ticket: str, news: dict[str, Any]) -> bytes:
+    text = json.dumps({"ticket": ticket, "news": news}, allow_nan=False, separators=(",", ":"))
+    return f"data: {text}\n\n".encode()
+
+
+def _asked(runs: list[str]) -> dict[str, int] | None:
+    """TICKET.SINCE of each run; None for anything else."""
+    found = {}
+    for each in runs[:MAX_LISTED]:
+        ticket, _, since = each.rpartition(".")
+        if not ticket or not (since.isascii() and since.isdigit() and len(since) < 8):
+            return None
+        found[ticket] = int(since)
+    return found or None

@@ -20,11 +20,11 @@ from starlette.staticfiles import StaticFiles
 from app.page_files import PLOTLY, WEB
 from app.studio.components import Studio, head
 from app.studio.engine import LiveEngine, ModelChoice
-from app.studio.events import Events
 from app.studio.examples import Examples, TraceList, address_end
 from app.studio.files import MAX_UPLOAD, UPLOAD_SECONDS
 from app.studio.guard import Access, Guard
 from app.studio.methods import Methods
+from app.studio.routes import Events
 from app.studio.runs import Runs
 from app.studio.tabs import TABS
 from app.studio.tabs.denoise import call_updates

@@ -26,7 +26,8 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from app.export.offline import offline_page
 from app.studio.engine import LiveEngine, ModelChoice
-from app.studio.runs import DONE, ENDED, Runs
+from app.studio.run import DONE, ENDED
+from app.studio.runs import Runs
 from core.decoding.request import RunRequest
 from core.traces.reader import read_trace
 from core.traces.schema import Trace

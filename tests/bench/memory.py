@@ -15,7 +15,8 @@ import time
 from collections.abc import Sequence
 
 from app.studio.engine import LiveEngine, ModelChoice
-from app.studio.runs import ENDED, Runs
+from app.studio.run import ENDED
+from app.studio.runs import Runs
 from core.decoding.request import RunRequest
 from core.memory import resident
 from core.methods.names import METHODS

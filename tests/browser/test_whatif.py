@@ -13,7 +13,7 @@ pytest.importorskip("playwright")
 
 from playwright.sync_api import Browser, Page, Route, expect
 
-from app.studio.whatif_answers import curve_figures, lengths_figure
+from app.studio.tabs.whatif_answers import curve_figures, lengths_figure
 from app.view.rounds import round_view
 from tests.browser.steps import NODE, Open, from_menu, open_file, run, tab, with_modules
 from tests.fakes import make_round

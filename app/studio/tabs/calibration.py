@@ -1,15 +1,99 @@
-"""Calibration: TVD, coverage, reliability and causes of runs on view, with examples."""
+"""Calibration: TVD, coverage, reliability and causes of runs on view, with examples.
+
+Nothing is computed here: every share, mean and interval comes from ``analysis``, as JSON for the
+page. pandas loads on first use.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from analysis.numbers import plural
+from app.studio.background import Diagnosing
 from app.studio.components import Studio, connect_upload, hidden_upload, view
-from app.studio.diagnosing import Diagnosing
-from app.studio.records import calibrate_result
+from app.studio.routes import Question, Route, Routes, get
+from app.view.statistics import Records, figures_json, records
+from core.errors import UserError
+from core.traces.schema import Trace
+
+MAX_EXAMPLES = 40  # of one cause
 
 
 def build(studio: Studio) -> None:
     upload = hidden_upload("Open a calibrate result…", "ds-k-open")
     diagnosing = Diagnosing(studio.runs, studio.methods)
-    routes = studio.routes.of_calibration() | diagnosing.routes()
-    shown = view("calibration", "ds-k-scope", routes)
+    shown = view("calibration", "ds-k-scope", routes(studio.routes) | diagnosing.routes())
     connect_upload(upload, shown, lambda files: calibrate_result(files[0]))
+
+
+def routes(of: Routes) -> dict[str, Route]:
+    """The common ones, with the figures of runs and examples of causes."""
+
+    def examples(question: Question) -> Any:
+        cause, unit = get(question, "cause"), get(question, "unit")
+        where = {name: get(question, name) for name in ("depth", "token_class")}
+        where = {name: value for name, value in where.items() if type(value) in (int, str)}
+        trace = of.run(question).trace()
+        return {"examples": cause_examples(trace, cause, unit, where)}
+
+    return of.of_runs() | {
+        "calibrate": lambda q: calibration_records(of.traces(q), of.names(q)),
+        "find": examples,
+    }
+
+
+def calibration_records(traces: Mapping[str, Trace], names: Mapping[str, str]) -> dict[str, Any]:
+    """What the calibration view shows, of each run by its letter: every figure of the catalogue."""
+    from analysis import acceptance, causes, reliability
+    from analysis.figures import FIGURES, shown_depths
+    from analysis.findings import findings
+    from analysis.tables import Tables
+
+    tables = Tables.of(dict(traces))
+    return {
+        "names": dict(names),
+        "findings": [asdict(finding) for finding in findings(tables, by="run")],
+        "tau": records(acceptance.tau(tables, by="run", draws=500)),
+        "depths": records(shown_depths(tables, "run")),
+        "errors": records(reliability.calibration_error(tables, by="run")),
+        "surrogate": records(reliability.surrogate(tables, by="run")),
+        "siblings": records(causes.after_sibling(tables, by="run")),
+        "figures": figures_json(tables, names, FIGURES),
+    }
+
+
+def cause_examples(trace: Trace, cause: object, unit: object, where: Mapping[str, Any]) -> Records:
+    """Where one cause can be looked at. Raises UserError for what there is none of."""
+    from analysis import causes
+    from analysis.tables import Tables
+
+    if not isinstance(cause, str) or unit not in ("nodes", "stops"):
+        raise UserError("there is no such cause")
+    try:
+        tables = Tables.of({"A": trace})
+        found = causes.examples(tables, cause, unit, MAX_EXAMPLES, **where)
+    except ValueError:
+        raise UserError("there is no such cause") from None
+    found = found.assign(index=found["round"] - 1)
+    return records(found.filter(["round", "index", "row", "depth", "token_class"]))
+
+
+def calibrate_result(file: Path) -> dict[str, Any]:
+    """The figures of a result of ``calibrate``. Raises UserError for any other file."""
+    from analysis import calibration
+    from analysis.charts import as_json
+    from analysis.figures import PAGE
+
+    try:
+        table = calibration.read_table(file)
+    except UserError as error:
+        raise UserError(str(error).replace(str(file), "this file")) from None
+    anchors = int(table.groupby(["seed", "number"]).ngroups) if "number" in table else len(table)
+    about = f"{anchors} anchors, seeds {', '.join(map(str, sorted(set(table['seed']))[:8]))}"
+    if "prompt" in table:
+        about += f", {plural(len(set(table['prompt'])), 'text')}"
+    drawn = calibration.figures(table, PAGE)
+    return {"figures": {name: as_json(figure) for name, figure in drawn.items()}, "about": about}

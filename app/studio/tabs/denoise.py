@@ -20,9 +20,11 @@ from app.studio.components import (
     view,
 )
 from app.studio.files import open_upload
-from app.studio.forms import bar, checked_prompt, number
+from app.studio.forms import bar
+from app.studio.methods import checked_prompt, number
 from app.studio.routes import Question, Route, get, whole
-from app.studio.runs import Run, Runs
+from app.studio.run import Run
+from app.studio.runs import Runs
 from app.view.denoise import (
     DENOISER,
     call_view,

@@ -3,7 +3,8 @@ the place in the text. Both are a form in a bar and the same view below it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gradio as gr
@@ -16,14 +17,19 @@ from app.studio.components import (
     connect_upload,
     form_above_view,
     open_traces,
+    remember,
     value_or_sentence,
     view,
 )
-from app.studio.forms import RunForm, compare_form, run_form
-from app.studio.methods import Methods
-from app.studio.refill import connect_refill
+from app.studio.forms import MethodInputs, RunForm, compare_form, run_form
+from app.studio.methods import BUDGETS, MAX_PROMPT, NONE, OWN, SHARED, Methods
+from core.errors import UserError
+from core.methods.method import Option
+from core.traces.schema import Header
 
 MakeForm = Callable[[Methods, FormPlaces], RunForm]
+Filling = Mapping[str, Any]  # what is in a form, by the names of ``RunForm.named``
+MOST_BUDGET = 1024  # what a form offers at most
 
 
 def build(studio: Studio) -> None:
@@ -38,7 +44,7 @@ def _build(
     studio: Studio,
     name: str,
     prefix: str,
-    make_form: Callable[[Methods, FormPlaces], RunForm],
+    make_form: MakeForm,
     *,
     shows: str,
 ) -> None:
@@ -59,3 +65,101 @@ def _build(
     gr.on(pressed, submit, form.components, shown, **QUIET)
     connect_upload(form.upload, shown, lambda files: {shows: open_traces(studio.runs, files)})
     connect_stop(shown, form.stop, prefix)
+
+
+# ── filling the form again ────────────────────────────────────────────────────────────────────────
+# With what was in it when the page was left, or with the settings of a run. A browser keeps and
+# sends the former, so nothing in it is believed.
+
+
+def connect_refill(studio: Studio, form: RunForm, view: gr.HTML, prefix: str) -> None:
+    """Let the browser keep what is in the form, and the view ask for it or for a run's settings.
+
+    The view asks with {"filling": …} as it was kept, or {"tickets": […]} of runs on view.
+    """
+
+    def refill(asked: gr.EventData) -> dict[Any, Any]:
+        filling = getattr(asked, "filling", None)
+        if filling is None:
+            tickets = getattr(asked, "tickets", ())[: len(form.methods)]
+            runs = [studio.runs.get(ticket) for ticket in tickets]
+            headers = [run.header for run in runs if run is not None and run.header is not None]
+            filling = of_runs(studio.methods, headers) if headers else {}
+        return updates(form, studio.methods, filling)
+
+    parts: list[Any] = [*form.components, *(inputs.box for inputs in form.methods)]
+    view.refill(refill, None, parts, **QUIET)
+    remember(prefix, form.named, [form.start.click])
+
+
+def of_runs(methods: Methods, headers: Sequence[Header]) -> dict[str, Any]:
+    """The filling that would start these runs again. Raises UserError for a method that this page
+    does not offer."""
+    first = headers[0].settings
+    found: dict[str, Any] = {"prompt": headers[0].prompt_text, **first.get("sampling", {})}
+    found["max_new_tokens"] = first.get("max_new_tokens")
+    for at, header in enumerate(headers):
+        if (choice := methods.choice(header.method)) is None:
+            raise UserError("this page does not offer the run's method")
+        own = {"method": choice[0], "builder": choice[1], "budget": header.settings.get("budget")}
+        values = header.settings.get("options", {})
+        for name, kind in methods.options(*choice):
+            if name in values:
+                own[f"{name}:{kind.__name__}"] = values[name]
+        found |= {f"{at}.{name}": value for name, value in own.items()}
+    return found
+
+
+def updates(form: RunForm, methods: Methods, filling: object) -> dict[Any, Any]:
+    """Updates of the form's components; what cannot be in them stays as it is."""
+    if not isinstance(filling, dict):
+        return {}
+    found: dict[Any, Any] = {}
+    prompt = filling.get("prompt")
+    if isinstance(prompt, str) and len(prompt) <= MAX_PROMPT:
+        found[form.prompt] = prompt
+    for name in SHARED:
+        value, part = filling.get(name), form.shared[name]
+        if _is_number(value) and _within(value, part):
+            found[part] = value
+    for at, inputs in enumerate(form.methods):
+        own = {k.removeprefix(f"{at}."): v for k, v in filling.items() if k.startswith(f"{at}.")}
+        found |= _method(inputs, methods, own, optional=len(form.methods) > 1)
+    return found
+
+
+def _method(inputs: MethodInputs, methods: Methods, own: Filling, optional: bool) -> dict[Any, Any]:
+    """Updates of one method's inputs; ``optional``: it may be none."""
+    name, builder = own.get("method"), own.get("builder", OWN)
+    if optional and (name == NONE or not own):
+        return {inputs.method: NONE, **inputs.show(methods, NONE, OWN)}
+    try:
+        options = methods.options(name, builder)
+    except UserError:
+        return {}
+    values = {key: _value(option, own) for key, option in options.items()}
+    values = {key: value for key, value in values.items() if value is not None}
+    found = {inputs.method: name, **inputs.show(methods, str(name), str(builder), values)}
+    budget = own.get("budget")
+    if type(budget) is int and 1 <= budget <= MOST_BUDGET:
+        choices = sorted({*BUDGETS, budget})
+        found[inputs.budget] = gr.update(choices=choices, value=budget)
+    return found
+
+
+def _value(option: Option, own: Filling) -> Any:
+    """The option's value in a filling, None where there is none that it may have."""
+    value: Any = own.get(f"{option.name}:{option.type.__name__}")
+    try:
+        return option.read(value) if isinstance(value, bool) or _is_number(value) else None
+    except UserError:
+        return None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _within(value: Any, part: Any) -> bool:
+    low, high = getattr(part, "minimum", None), getattr(part, "maximum", None)
+    return (low is None or value >= low) and (high is None or value <= high)

@@ -15,13 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from app.studio.collecting import Collecting
+from app.studio.background import Collecting
 from app.studio.components import Studio, connect_upload, hidden_upload, view
 from app.studio.examples import Examples
 from app.studio.files import graph_file
 from app.studio.methods import form_options
 from app.studio.routes import Question, Route, get, parquet, whole
-from app.studio.whatif_answers import (
+from app.studio.tabs.whatif_answers import (
     costs_of,
     curve_figures,
     example_cost,

@@ -1,0 +1,160 @@
+"""One run on view, live or opened from a file: its state, its rounds and how a page draws them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from app.studio.engine import Request
+from app.view.explanation import Explainer
+from app.view.rounds import header_view, round_view
+from app.view.text import flowing
+from core.errors import UserError
+from core.rounds.round import Round
+from core.traces.reader import TraceReader
+from core.traces.schema import Header, Trace
+
+WAITING, RUNNING, DONE, STOPPED, FAILED = "waiting", "running", "done", "stopped", "failed"
+ENDED = (DONE, STOPPED, FAILED)
+
+ABANDONED_AFTER = 10.0  # seconds without a page: time enough to load it again
+ROUND_BYTES, NODE_BYTES = 8_000, 250  # estimates: a round's objects, a node as it is drawn
+MAX_MESSAGE = 1000  # characters
+ANSWER_SIZE = 1_500_000  # about this many characters of rounds in one answer
+FIRST_ANSWER_SIZE = 150_000  # in a run's first answer, so that something shows soon
+
+
+@dataclass(eq=False)
+class Run:
+    """Rounds are only ever appended.
+
+    footer  what a file holds beside its header and rounds
+    reading what is done before the first round, in words; empty when there is nothing to wait for
+    seen    when a page last asked for it or watched it
+    watchers  pages that watch it now
+    link    a second ticket, for looking only; None until the run is shared
+    weight  about its bytes in memory
+    """
+
+    ticket: str
+    request: Request | None = None
+    header: Header | None = None
+    footer: Mapping[str, Any] = field(default_factory=dict)
+    rounds: list[Round] = field(default_factory=list)
+    state: str = WAITING
+    message: str = ""
+    reading: str = ""
+    seen: float = field(default_factory=time.monotonic)
+    watchers: int = 0
+    stop: threading.Event = field(default_factory=threading.Event)
+    source: str = "live"
+    link: str | None = None
+    weight: int = 0
+    _views: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    def add(self, record: Round) -> None:
+        self.rounds.append(record)
+        self.weight += size_of(record) + ROUND_BYTES + NODE_BYTES * len(record.draft)
+
+    @property
+    def method(self) -> str:
+        if self.header is not None:
+            return self.header.method
+        return self.request.method if self.request is not None else ""
+
+    @cached_property
+    def explainer(self) -> Explainer:
+        """How its nodes are explained; for views, which come after the header."""
+        return Explainer.of(self.header) if self.header is not None else Explainer()
+
+    def end(self, state: str, message: str = "") -> None:
+        """The message first: whoever sees the state may read it."""
+        self.message, self.state = message, state
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether its page is gone."""
+        return not self.watchers and time.monotonic() - self.seen > ABANDONED_AFTER
+
+    @property
+    def nodes(self) -> int:
+        return sum(len(record.draft) for record in list(self.rounds))
+
+    def view(self, at: int) -> dict[str, Any]:
+        """Round ``at`` as the page draws it. Made when first asked for: decoding does not wait for
+        it, and a long trace opens at its beginning."""
+        if at not in self._views:
+            self._views[at] = round_view(self.rounds[at], self.explainer, first=at == 0)
+        return self._views[at]
+
+    def trace(self) -> Trace:
+        """What can be saved of it now. Raises UserError before the first round."""
+        rounds = tuple(self.rounds)
+        if self.header is None or not rounds:
+            raise UserError("there is nothing to save yet")
+        return Trace(self.header, rounds, self.footer if self.state == DONE else None)
+
+    def views_from(self, start: int) -> tuple[list[dict[str, Any]], bool]:
+        """Views from ``start`` on, as many as one answer should hold; whether there are more."""
+        views: list[dict[str, Any]] = []
+        size, end = 0, len(self.rounds)
+        for at in range(start, end):
+            view = self.view(at)
+            views.append(view)
+            size += 400 + 40 * len(view["tokens"]) + sum(map(len, view["labels"].values()))
+            if size > (ANSWER_SIZE if start else FIRST_ANSWER_SIZE):
+                break
+        return views, start + len(views) < end
+
+    def read(self, trace: Trace | TraceReader, rounds: Iterator[Round], rows: float) -> bool:
+        """Append about so many draft rows of a file; whether it is at its end."""
+        for record in rounds:
+            self.add(record)
+            rows -= len(record.draft)
+            if rows < 0 or self.stop.is_set():
+                return False
+        self.footer = trace.footer or {}
+        if trace.footer is None:
+            self.end(STOPPED, "this trace was interrupted: it has no footer")
+        else:
+            self.end(DONE)
+        return True
+
+    def news(self, since: int) -> dict[str, Any]:
+        """What a page draws, with the rounds from number ``since`` on."""
+        since = max(0, since)
+        state = self.state  # read before the rounds: an ended run's last rounds are then complete
+        views, more = self.views_from(since)
+        return {
+            "state": state,
+            "message": flowing(self.message, MAX_MESSAGE),
+            "reading": self.reading,
+            "header": header_view(self.header) if self.header is not None and not since else None,
+            "started": self.header is not None,
+            "source": self.source,
+            "first": since,
+            "rounds": views,
+            "more": more,
+        }
+
+
+def size_of(value: object, counted: set[int] | None = None) -> int:
+    """About how many bytes the arrays and texts of a record take; a shared array counts once."""
+    counted = set() if counted is None else counted
+    if isinstance(value, np.ndarray):
+        new = id(value) not in counted
+        counted.add(id(value))
+        return value.nbytes if new else 0
+    if isinstance(value, str):
+        return len(value)
+    if is_dataclass(value):
+        value = [getattr(value, each.name) for each in fields(value)]
+    elif isinstance(value, Mapping):
+        value = list(value.values())
+    return sum(size_of(v, counted) for v in value) if isinstance(value, (tuple, list)) else 0
