@@ -22,23 +22,18 @@ STYLES = tuple(
     for name in (
         "theme", "frame", "cards", "text", "stage", "tree", "legend", "inspector", "explanation",
         "gallery", "table", "measures", "sizes", "form", "fill", "compare/compare", "plots", "save",
-        "phone",
+        "phone", "lab",
     )
-)  # fmt: skip
-LEARN_STYLES = tuple(f"learn/{name}.css" for name in ("view", "companions", "tables", "sizes"))
-TAB_STYLES = (
-    "lab.css", "results/view.css", *LEARN_STYLES,
-    *(f"denoise/{name}.css" for name in ("view", "grid", "graph")),
 )  # fmt: skip
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "(\.\.?/[a-z/-]+\.js)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const|let)\b)", re.MULTILINE)
 
 
-def modules(entry: str) -> list[str]:
-    """A module and all that it imports, each after those it imports itself, by path below WEB."""
+def modules(*entries: str) -> list[str]:
+    """Modules and all that they import, each after those it imports itself, by path below WEB."""
     found: list[str] = []
-    waiting = [(entry, False)]
+    waiting = [(entry, False) for entry in reversed(entries)]
     seen: set[str] = set()
     while waiting:
         name, imported = waiting.pop()

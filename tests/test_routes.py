@@ -12,6 +12,7 @@ pytest.importorskip("gradio")
 
 from app.studio import files
 from app.studio.background import Collecting, Diagnosing
+from app.studio.components import for_upload
 from app.studio.engine import CollectRequest
 from app.studio.examples import Examples
 from app.studio.files import remove_leftovers
@@ -121,6 +122,23 @@ def test_two_tabs_may_upload_the_same_file_at_once(runs: Runs, tmp_path: Path):
     assert len(several.fn([str(path)] * 2)["added"]) == 2
     assert "cannot be read" in one.fn(str(tmp_path / "gone"))["error"]
     assert page.delete_cache == (files.UPLOAD_SECONDS,) * 2  # Gradio takes it away
+
+
+def test_a_view_opens_its_uploads_and_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    sent, other = tmp_path / "uploads" / "sha" / "t.txt", tmp_path / "other.txt"
+    sent.parent.mkdir(parents=True)
+    for file in (sent, other):
+        file.write_text(file.name)
+    link = sent.with_name("link.txt")
+    link.symlink_to(other)
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "uploads"))
+    opens = named("open", for_upload(Path.read_text))
+    assert opens({"path": str(sent)}) == "t.txt"
+    outside = [str(other), str(link), f"{sent.parent}/../../other.txt", str(sent.parent)]
+    for place in [*outside, "", None, ["x"], "a\0b", "x" * 9000]:
+        assert "no longer on the server" in opens({"path": place})["error"]
 
 
 def test_what_uploads_leave_is_tidied(tmp_path: Path):

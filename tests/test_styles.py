@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app.page_files import STYLES, TAB_STYLES, WEB
+from app.page_files import STYLES, WEB
+from app.studio.tabs import TABS
 
 LONGEST = 325  # lines
 SHEETS = sorted(WEB.rglob("*.css"))
@@ -20,7 +21,7 @@ def own_code() -> str:
 
 
 def test_every_stylesheet_is_loaded_once():
-    loaded = [*STYLES, *TAB_STYLES, OFFLINE]
+    loaded = [*STYLES, *(sheet for tab in TABS for sheet in tab.sheets), OFFLINE]
     assert sorted(loaded) == sorted(str(sheet.relative_to(WEB)) for sheet in SHEETS)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,26 +17,28 @@ from typing import Any
 
 import gradio as gr
 from gradio.components import Component
+from gradio.utils import get_upload_folder
 
-from app.page_files import STYLES, TAB_STYLES, modules, palette
+from app.page_files import STYLES, modules, palette
 from app.studio.examples import Examples
-from app.studio.files import open_upload, remove_leftovers
+from app.studio.files import open_upload, remove_leftovers, uploaded
 from app.studio.methods import Methods
-from app.studio.routes import Route, Routes, named
+from app.studio.routes import Question, Route, Routes, get, named
 from app.studio.runs import Runs
 from app.view.text import flowing
 from core.errors import UserError
 
 QUIET: dict[str, Any] = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}
 
-ENTRY = "mounts.js"
 # Constant, but for the name. Gradio knows a component's events by these calls of `trigger`.
 MOUNT_JS = """const page = {{
-  element, props, server, watch,
+  element, props, server, upload, watch,
   running: () => trigger('running'), settled: () => trigger('settled'),
-  refill: (asked) => trigger('refill', asked),
+  refill: (asked) => trigger('refill', asked), tab: () => trigger('tab'),
 }};
-import(new URL('web/mounts.js', document.baseURI)).then(({{MOUNTS}}) => MOUNTS.{name}(page));"""
+import(new URL('web/{name}/view.js', document.baseURI)).then(({{mount}}) => mount(page));"""
+TAB_JS = """() => import(new URL('web/goto.js', document.baseURI))
+  .then((goto) => ({__type__: 'update', selected: goto.wantedTab()}))"""
 REMEMBER_JS = """(...values) => import(new URL('web/memory.js', document.baseURI))
   .then((memory) => {{ memory.remember({prefix}, {names}, values); }});"""
 STOP_JS = "() => {{ window.dispatchEvent(new CustomEvent('draftscope-stop', {{detail: '{0}'}})); }}"
@@ -48,6 +50,7 @@ class Studio:
 
     runs: Runs
     methods: Methods
+    tabs: gr.Tabs
     examples: Examples = field(default_factory=Examples)
 
     @property
@@ -55,20 +58,45 @@ class Studio:
         return Routes(self.runs, self.examples)
 
 
-def head() -> str:
+@dataclass(frozen=True)
+class Tab:
+    """One tab.
+
+    name    what addresses know it by, and its folder in app/web, whose view.js draws it
+    build   adds its components
+    styles  its own stylesheets, in that folder
+    """
+
+    name: str
+    title: str
+    build: Callable[[Studio], None]
+    styles: tuple[str, ...] = ()
+
+    @property
+    def script(self) -> str:
+        return f"{self.name}/view.js"
+
+    @property
+    def sheets(self) -> tuple[str, ...]:
+        return tuple(f"{self.name}/{sheet}" for sheet in self.styles)
+
+
+def head(tabs: Iterable[Tab]) -> str:
     """Links to the views' stylesheets and scripts, which are loaded all at once.
 
     Not by Gradio's ``css``: it rewrites what passes through, and loses container queries.
     """
-    styles = [f'<link rel="stylesheet" href="web/{name}">' for name in (*STYLES, *TAB_STYLES)]
-    scripts = [f'<link rel="modulepreload" href="web/{name}">' for name in modules(ENTRY)]
+    sheets = [*STYLES, *(sheet for tab in tabs for sheet in tab.sheets)]
+    styles = [f'<link rel="stylesheet" href="web/{name}">' for name in sheets]
+    needed = modules(*(tab.script for tab in tabs))
+    scripts = [f'<link rel="modulepreload" href="web/{name}">' for name in needed]
     return "".join([*styles, f"<style>{palette()}</style>", *scripts])
 
 
 def view(name: str, elem_id: str, routes: Mapping[str, Route]) -> gr.HTML:
-    """The view that app/web/mounts.js has under this name, with the routes it may call.
+    """The view that ``mount`` of app/web/NAME/view.js makes, with the routes it may call.
 
-    ``value`` of the tabs with runs: {"tickets": […]} to show them, {"added": […]} to put some
+    ``value`` of the tabs with a form: {"tickets": […]} to show runs, {"added": […]} to put some
     beside what is shown, {"error": …} to say a sentence.
 
     Not a subclass: Gradio writes a .pyi file beside the source of every component class.
@@ -128,11 +156,20 @@ def remember(prefix: str, inputs: Mapping[str, Component], also: Sequence[Any] =
     gr.on([*changes, *also], None, parts, None, js=words, **QUIET)
 
 
-def hidden_upload(label: str, elem_id: str) -> gr.UploadButton:
-    """Not displayed: a button inside the view presses it."""
-    return gr.UploadButton(
-        label, elem_id=elem_id, elem_classes="ds-file", size="sm", file_count="single"
-    )
+def opens_tabs(view: gr.HTML, tabs: gr.Tabs) -> None:
+    """Let a view open a tab: its script names it (``wantTab`` of goto.js) and triggers ``tab``."""
+    view.tab(None, None, tabs, js=TAB_JS, **QUIET)
+
+
+def for_upload(answer: Callable[[Path], Any]) -> Route:
+    """The route for a file that a view sent (``sent`` of feed.js)."""
+
+    def route(question: Question) -> Any:
+        folder = Path(get_upload_folder())
+        remove_leftovers(folder)
+        return answer(uploaded(get(question, "path"), folder))
+
+    return route
 
 
 def connect_upload(

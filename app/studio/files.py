@@ -1,6 +1,6 @@
 """Files in and out of the page: an upload is only ever parsed, a download is made in memory.
 
-No path comes from a page or goes there. Gradio names an upload's folder by what the file holds, so
+A page names no file but its own uploads. Gradio names an upload's folder by what the file holds, so
 two tabs with one file share it, and neither may remove it: Gradio itself removes uploads after a
 minute.
 """
@@ -53,6 +53,18 @@ def _empty(folder: Path, before: float) -> Iterator[Path]:
             about = path.stat()
             if about.st_mtime < before and (path.is_dir() or not about.st_size):
                 yield path
+
+
+def uploaded(place: object, folder: Path) -> Path:
+    """The file at a place that a page names, if that is in the folder of uploads.
+
+    Raises UserError for any other place.
+    """
+    with suppress(OSError, ValueError):
+        path = Path(str(place)).resolve()
+        if path.is_relative_to(folder.resolve()) and path.is_file():
+            return path
+    raise UserError("this file is no longer on the server: open it again")
 
 
 def open_upload(path: Path) -> TraceReader:

@@ -1,8 +1,8 @@
 """Runs: the worker that decodes them one after the other, the queue before it, those on view.
 
 A run is known by an unguessable ticket and by nothing else. The page asks for what is new by
-ticket, or watches it (``app.studio.events``); viewing, stepping and saving never wait for the
-worker. A run that no page watches or asks for is stopped after some seconds: its page is gone.
+ticket, or watches it (``routes.Events``); viewing, stepping and saving never wait for the worker. A
+run that no page watches or asks for is stopped after some seconds: its page is gone.
 """
 
 from __future__ import annotations

@@ -47,7 +47,6 @@ BRAND = """<div class="ds-brand"><svg viewBox="0 0 34 34" aria-hidden="true">
 
 def build(runs: Runs, methods: Methods, files: TraceFiles | None = None) -> gr.Blocks:
     """The page around the runs. Nothing is loaded here, and the listed files are not read."""
-    studio = Studio(runs, methods, Examples(files=TraceList(files)))
     cache = (UPLOAD_SECONDS, UPLOAD_SECONDS)
     with gr.Blocks(
         title="Draftscope", fill_width=True, analytics_enabled=False, delete_cache=cache
@@ -56,7 +55,8 @@ def build(runs: Runs, methods: Methods, files: TraceFiles | None = None) -> gr.B
             gr.HTML(BRAND, apply_default_css=False)
             theme = gr.Button("Dark or light", elem_id="ds-theme", size="sm", min_width=36, scale=0)
             theme.click(None, js=THEME_JS)
-        with gr.Tabs(elem_id="ds-views"):
+        with gr.Tabs(elem_id="ds-views") as tabs:
+            studio = Studio(runs, methods, tabs, Examples(files=TraceList(files)))
             for tab in TABS:
                 with gr.Tab(tab.title, id=tab.name, elem_id=f"ds-view-{tab.name}"):
                     tab.build(studio)
@@ -84,7 +84,7 @@ def launch(
             server_port=_port(host, port),
             prevent_thread_lock=True,
             theme=_theme(),
-            head=head(),
+            head=head(TABS),
             quiet=True,
             share=False,
             allowed_paths=[],

@@ -7,6 +7,12 @@ export async function answered(asked) {
   return (await asked.catch(() => null)) || { error: "the server did not answer" };
 }
 
+/** What a route answers to a file: Gradio sends the file, the route is told where it lies. */
+export async function sent({ upload, server }, route, file) {
+  const place = upload(file).then(({ path }) => server[route]({ path }));
+  return (await place.catch(() => null)) || { error: "the file could not be sent" };
+}
+
 export class Feed {
   /** source: {updates, stop}, and news (see News) where runs go on.
    *  hear: {model(model), rounds(feed, first), state(feed, ended), lost(feed), silent()}. */

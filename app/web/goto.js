@@ -2,6 +2,7 @@
 // is opened for the first time is made only then, so nobody may be listening yet.
 
 let wanted = null;
+let tab = null; // the name of the tab that Gradio is asked to open
 const GONE_TO = "draftscope-goto";
 
 /** Go to a view, and there to a run, a round (from 0) and a node. */
@@ -30,4 +31,18 @@ export function onGoTo(element, hear) {
     else window.removeEventListener(GONE_TO, listen);
   };
   window.addEventListener(GONE_TO, listen);
+}
+
+/** Whether a tab is on view. */
+export function isOnView(name) {
+  return !!document.getElementById(`ds-view-${name}`)?.getClientRects().length;
+}
+
+/** Name the tab that Gradio's event `tab` opens (see app/studio/components.py). */
+export function wantTab(name) {
+  tab = name;
+}
+
+export function wantedTab() {
+  return tab;
 }

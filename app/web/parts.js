@@ -1,7 +1,6 @@
 // Parts that the tabs share: a table, a choice, a menu, a tile, a card.
 
 import { button, h } from "./dom.js";
-import { chooseFiles } from "./gradio.js";
 
 export const LETTERS = "ABCD"; // of the runs on view; the same as analysis.palette
 
@@ -86,7 +85,13 @@ export function card(label, head, ...body) {
   );
 }
 
-/** A button for files, which one of Gradio's upload buttons sends. */
-export function opener(words, id, attributes) {
-  return button(words, attributes, () => chooseFiles(id));
+/** A button that lets somebody choose a file, and hands it to `take`. */
+export function opener(words, attributes, take) {
+  const input = h("input", { type: "file" });
+  input.addEventListener("change", () => {
+    const [file] = input.files;
+    input.value = ""; // the same file may be chosen again
+    if (file) take(file);
+  });
+  return button(words, attributes, () => input.click());
 }

@@ -15,7 +15,8 @@ pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Page, expect
 
 from app.learn.course import course
-from app.page_files import LEARN_STYLES, css
+from app.page_files import css
+from app.studio.tabs import learn as tab
 from tests.browser.steps import MODULES, Open, from_menu, watch, with_modules
 
 pytestmark = pytest.mark.browser
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.browser
 OWN = (MODULES, "data:", "blob:")
 START = """async (course) => {
   const given = { element: document.querySelector("main"), server: { course: async () => course } };
-  window.learn = await (await import("/web/mounts.js")).MOUNTS.learn(given);
+  window.learn = await (await import("/web/learn/view.js")).mount(given);
 }"""
 
 
@@ -37,7 +38,7 @@ def learn(browser: Browser, lessons: dict[str, Any]) -> Iterator[Open]:
     """Opens the course on a page of its own; afterwards nothing may have gone wrong in it."""
     faults: list[str] = []
     contexts = []
-    style = css(LEARN_STYLES)
+    style = css(tab.TAB.sheets)
 
     def open_course(hash_: str = "", own: dict[str, Any] | None = None, **options: Any) -> Page:
         options.setdefault("viewport", {"width": 1400, "height": 900})

@@ -223,7 +223,7 @@ FAKE = """async ({ round, figures }) => {
   const methods = [{ name: "ddtree", title: "DDTree", budget: 16, knobs: [] }];
   const told = (budget) => ({ budget, tau: 2, rounds: 2, lengths: [2, 2], tokens: 5, exact: true, note: "", figures });
   const late = (name, answer) => (window.late === name ? new Promise((done) => held.push(() => done(answer))) : answer);
-  (await import("/web/mounts.js")).MOUNTS.whatif({
+  (await import("/web/whatif/view.js")).mount({
     element: document.querySelector("main"), props: {}, watch: () => {},
     server: {
       files: async () => ({ files: Object.keys(texts).map((name) => ({ name, title: name })) }),

@@ -13,7 +13,7 @@ from typing import Any
 
 from analysis.numbers import plural
 from app.studio.background import Diagnosing
-from app.studio.components import Studio, connect_upload, hidden_upload, view
+from app.studio.components import Studio, Tab, for_upload, view
 from app.studio.routes import Question, Route, Routes, get
 from app.view.statistics import Records, figures_json, records
 from core.errors import UserError
@@ -23,10 +23,12 @@ MAX_EXAMPLES = 40  # of one cause
 
 
 def build(studio: Studio) -> None:
-    upload = hidden_upload("Open a calibrate result…", "ds-k-open")
     diagnosing = Diagnosing(studio.runs, studio.methods)
-    shown = view("calibration", "ds-k-scope", routes(studio.routes) | diagnosing.routes())
-    connect_upload(upload, shown, lambda files: calibrate_result(files[0]))
+    opens: dict[str, Route] = {"open": for_upload(calibrate_result)}
+    view("calibration", "ds-k-scope", routes(studio.routes) | diagnosing.routes() | opens)
+
+
+TAB = Tab("calibration", "Calibration", build)
 
 
 def routes(of: Routes) -> dict[str, Route]:

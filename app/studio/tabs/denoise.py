@@ -13,6 +13,7 @@ from gradio.components import Component
 from app.studio.components import (
     QUIET,
     Studio,
+    Tab,
     connect_stop,
     connect_upload,
     form_above_view,
@@ -76,6 +77,9 @@ def build(studio: Studio) -> None:
     gr.on(pressed, submit, set(inputs.values()), shown, **QUIET)
     connect_upload(upload, shown, lambda files: open_traces(runs, files))
     connect_stop(shown, stop, "ds-d")
+
+
+TAB = Tab("denoise", "Denoise", build, ("view.css", "grid.css", "graph.css"))
 
 
 # ── the form ─────────────────────────────────────────────────────────────────────────────────────

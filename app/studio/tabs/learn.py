@@ -5,10 +5,13 @@ from __future__ import annotations
 from functools import cache
 
 from app.learn.course import course
-from app.studio.components import Studio, view
+from app.studio.components import Studio, Tab, view
 
 
 def build(studio: Studio) -> None:
     """The course as one view; it needs neither a model nor the runs."""
     made = cache(course)
     view("learn", "ds-learn", {"course": lambda _: made()})
+
+
+TAB = Tab("learn", "Learn", build, ("view.css", "companions.css", "tables.css", "sizes.css"))

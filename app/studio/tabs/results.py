@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from app.studio.components import Studio, view
+from app.studio.components import Studio, Tab, view
 from core import ASSETS
 from core.json_input import read_json
 from core.methods.registry import built_in
@@ -17,6 +17,9 @@ SHIPPED = ASSETS / "measured" / "table.json"
 def build(studio: Studio) -> None:
     made = cache(table)
     view("results", "ds-results", {"table": lambda _: made()})
+
+
+TAB = Tab("results", "Results", build, ("view.css",))
 
 
 def table(path: Path = SHIPPED) -> dict[str, Any]:

@@ -13,10 +13,12 @@ from app.studio.components import (
     QUIET,
     FormPlaces,
     Studio,
+    Tab,
     connect_stop,
     connect_upload,
     form_above_view,
     open_traces,
+    opens_tabs,
     remember,
     value_or_sentence,
     view,
@@ -33,7 +35,8 @@ MOST_BUDGET = 1024  # what a form offers at most
 
 
 def build(studio: Studio) -> None:
-    _build(studio, "run", "ds", run_form, shows="tickets")
+    """Its view is there from the start, so it also opens the other tabs."""
+    opens_tabs(_build(studio, "run", "ds", run_form, shows="tickets"), studio.tabs)
 
 
 def build_compare(studio: Studio) -> None:
@@ -47,7 +50,7 @@ def _build(
     make_form: MakeForm,
     *,
     shows: str,
-) -> None:
+) -> gr.HTML:
     """``shows``: what uploaded traces are to the view."""
     with form_above_view(prefix) as places:
         form = make_form(studio.methods, places)
@@ -65,6 +68,11 @@ def _build(
     gr.on(pressed, submit, form.components, shown, **QUIET)
     connect_upload(form.upload, shown, lambda files: {shows: open_traces(studio.runs, files)})
     connect_stop(shown, form.stop, prefix)
+    return shown
+
+
+TAB = Tab("run", "Run", build)
+COMPARE = Tab("compare", "Compare", build_compare)
 
 
 # ── filling the form again ────────────────────────────────────────────────────────────────────────

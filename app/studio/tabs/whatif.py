@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from app.studio.background import Collecting
-from app.studio.components import Studio, connect_upload, hidden_upload, view
+from app.studio.components import Studio, Tab, for_upload, view
 from app.studio.examples import Examples
 from app.studio.files import graph_file
 from app.studio.methods import form_options
@@ -59,13 +59,15 @@ T = TypeVar("T")
 
 def build(studio: Studio) -> None:
     simulations = Simulations(studio.examples)
-    collection = hidden_upload("Open a collected text…", "ds-w-open")
-    cost = hidden_upload("Open a result of cost…", "ds-w-cost")
     collecting = Collecting(studio.runs, studio.methods, simulations.add)
-    routes = simulations.routes() | collecting.routes()
-    shown = view("whatif", "ds-w-scope", routes)
-    connect_upload(collection, shown, lambda files: {"file": simulations.add(files[0])})
-    connect_upload(cost, shown, lambda files: simulations.add_cost(files[0]))
+    opens: dict[str, Route] = {
+        "open": for_upload(lambda file: {"file": simulations.add(file)}),
+        "open_cost": for_upload(simulations.add_cost),
+    }
+    view("whatif", "ds-w-scope", simulations.routes() | collecting.routes() | opens)
+
+
+TAB = Tab("whatif", "What-if", build)
 
 
 class Recent(OrderedDict[Any, T], Generic[T]):

@@ -1,10 +1,12 @@
 // Calibration: what the runs on view say about their drafters. Findings first, then the figures
 // they rest on, then every cause of death with its examples. Numbers come from analysis only.
 
+import { onShown, visit } from "../address.js";
 import { clear, h } from "../dom.js";
-import { answered } from "../feed.js";
+import { answered, sent } from "../feed.js";
 import { Figures } from "../figure.js";
 import { onGoTo, taken } from "../goto.js";
+import { News } from "../news.js";
 import { card, opener } from "../parts.js";
 import { CausesCard } from "./causes.js";
 import { RunChooser } from "./chooser.js";
@@ -26,9 +28,17 @@ const ALONG = [
 const RELIABILITY = ["reliability-path", "reliability-step", "expected-accepted"];
 const RESULT = ["tvd-by-depth", "coverage-by-depth"];
 
+export function mount(page) {
+  const source = { ...page.server, news: new News("rounds") };
+  new Calibration(page.element, source, (file) => sent(page, "open", file));
+  onShown(page.element, () => visit({ view: "calibration" }));
+}
+
 export class Calibration {
-  constructor(element, source) {
+  /** send(file): what the server makes of a result of the command calibrate. */
+  constructor(element, source, send) {
     this.source = source;
+    this.send = send;
     this.runs = [];
     const complain = (sentence) => this.complain(sentence);
     this.chooser = new RunChooser(source, {
@@ -46,14 +56,13 @@ export class Calibration {
   }
 
   _build(element) {
-    const open = opener("Open a calibrate result…", "ds-k-open", {
-      class: "ds-button ds-opens",
-      title: "calibration.parquet or .csv, as the command calibrate writes it",
-    });
+    const about = "calibration.parquet or .csv, as the command calibrate writes it",
+      opens = { class: "ds-button ds-opens", title: about },
+      open = opener("Open a calibrate result…", opens, (file) => this._open(file));
     const spring = h("span", { class: "ds-spring" }),
-      about = { class: "ds-soft", role: "status", hidden: true };
+      soft = { class: "ds-soft", role: "status", hidden: true };
     this.said = h("p", { class: "ds-banner", role: "alert", hidden: true });
-    this.reading = h("span", about, "measuring…");
+    this.reading = h("span", soft, "measuring…");
     this.findings = h("div", { class: "ds-findings-box", role: "status" });
     this.numbers = h("div", { class: "ds-table" });
     this.errors = h("div", { class: "ds-table" });
@@ -139,12 +148,12 @@ export class Calibration {
     this.causes.draw(runs, found);
   }
 
-  /** A result file of the calibrate command, opened. */
-  result(value) {
-    this.complain(value.error);
-    if (value.error) return;
-    this.measured.draw(value.figures);
-    this.about.textContent = value.about;
+  async _open(file) {
+    const answer = await this.send(file);
+    this.complain(answer.error);
+    if (answer.error) return;
+    this.measured.draw(answer.figures);
+    this.about.textContent = answer.about;
     this.file.hidden = false;
     this.file.scrollIntoView({ block: "nearest" });
   }

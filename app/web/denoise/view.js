@@ -2,9 +2,12 @@
 // at the same step, the draft graph of the call that decided it, and the ranking behind it. What is
 // shown is a function of (calls, place); the place is a denoising step of the whole text.
 
+import { onShown, visit } from "../address.js";
 import { clear, h } from "../dom.js";
 import { answered } from "../feed.js";
+import { formAbove } from "../form.js";
 import { onGoTo, taken } from "../goto.js";
+import { News } from "../news.js";
 import { GHOST } from "../tree/boxes.js";
 import { DraftCard } from "./draft.js";
 import { GraphCard } from "./graph.js";
@@ -22,6 +25,19 @@ const KEPT = "draftscope-denoise"; // this browser tab's runs
 const KEYS =
   "Space plays · ← → one step · Shift ← → one call · Home End · ↑ ↓ drafts · f fits the graph · " +
   "Esc closes";
+
+export function mount(page) {
+  formAbove("ds-d");
+  const source = { ...page.server, news: new News("calls") },
+    view = new DenoiseView(page.element, source, (name) => page[name]());
+  onShown(page.element, () => visit({ view: "denoise" }));
+  view.restore();
+  page.watch("value", () => {
+    const value = page.props.value || {};
+    if (value.error) view.complain(value.error);
+    else if (value.tickets) view.open(value.tickets);
+  });
+}
 
 export class DenoiseView {
   constructor(element, source, trigger) {

@@ -3,6 +3,7 @@
 
 import { onShown, readAddress, visit } from "../address.js";
 import { clear, h } from "../dom.js";
+import { answered } from "../feed.js";
 import { BESIDE, companion } from "./companions.js";
 import { actOf, isTyping, keyHelp, listenForSwipes } from "./keys.js";
 import { CourseNav } from "./nav.js";
@@ -10,6 +11,13 @@ import { LessonTree } from "./tree.js";
 import { paragraphs, question } from "./words.js";
 
 const READ = { least: 3500, word: 260 }; // milliseconds a step stays when playing
+
+/** The course is fetched once, then it needs no server. */
+export async function mount({ element, server }) {
+  const course = await answered(server.course({}));
+  if (!course.error) return new Learn(element, course);
+  element.replaceChildren(h("p", { class: "ds-banner", role: "alert" }, course.error));
+}
 
 export class Learn {
   constructor(element, course) {

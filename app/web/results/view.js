@@ -66,6 +66,10 @@ function costOf(row) {
   return row.forward_ms ? row.round_ms / row.forward_ms : null;
 }
 
+export function mount({ element, server }) {
+  new Results(element, server);
+}
+
 export class Results {
   constructor(element, source) {
     this.chosen = {};

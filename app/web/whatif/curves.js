@@ -8,8 +8,8 @@ import { card, opener } from "../parts.js";
 const KEPT = 6; // settings kept at most
 
 export class Curves {
-  /** ask(): the curves of the setting and of those kept. */
-  constructor(source, ask) {
+  /** ask(): the curves of the setting and of those kept; open(file): of a result of cost. */
+  constructor(source, ask, open) {
     this.ask = ask;
     this.tau = new Figure(source);
     this.speed = new Figure(source);
@@ -17,11 +17,15 @@ export class Curves {
     this.best = h("p", { class: "ds-tell ds-best", role: "status" });
     this.speed.element.append(this.best);
     this.speed.tools.prepend(
-      opener("Open…", "ds-w-cost", {
-        class: "ds-small ds-opens-cost",
-        "aria-label": "Open a result of cost",
-        title: "What `cost --json` wrote: this machine's own times",
-      }),
+      opener(
+        "Open…",
+        {
+          class: "ds-small ds-opens-cost",
+          "aria-label": "Open a result of cost",
+          title: "What `cost --json` wrote: this machine's own times",
+        },
+        open,
+      ),
     );
     this.tools = this._tools();
     const shown = [this.tau, this.speed, this.lengths].map((each) => each.element);

@@ -3,8 +3,9 @@
 
 import { onShown, readAddress, visit } from "../address.js";
 import { clear, h } from "../dom.js";
-import { answered } from "../feed.js";
+import { answered, sent } from "../feed.js";
 import { onGoTo, taken } from "../goto.js";
+import { News } from "../news.js";
 import { card, choice, opener, optionsOf, tile } from "../parts.js";
 import { Collecting } from "./collecting.js";
 import { Curves } from "./curves.js";
@@ -18,12 +19,23 @@ const EMPTY =
 const MOST = 1024; // nodes of a budget
 const REST = 120; // milliseconds without a turn, after which the curve is asked for
 
+export function mount(page) {
+  const source = { ...page.server, news: new News("rounds") };
+  new WhatIf(page.element, source, (route, file) => sent(page, route, file));
+}
+
 export class WhatIf {
-  constructor(element, source) {
+  /** send(route, file): what a route of the server makes of a file. */
+  constructor(element, source, send) {
     this.source = source;
+    this.send = send;
     this.place = 0;
     this.knobs = new Knobs((curve) => this._turned(curve));
-    this.curves = new Curves(source, () => this.found && this._curve());
+    this.curves = new Curves(
+      source,
+      () => this.found && this._curve(),
+      (file) => this._openCost(file),
+    );
     this.draft = new DraftCard(source, {
       go: (place) => this.go(place),
       asked: () => this.asked,
@@ -49,10 +61,11 @@ export class WhatIf {
 
   _build(element) {
     const spring = () => h("span", { class: "ds-spring" });
-    const open = opener("Open a collected text…", "ds-w-open", {
+    const opens = {
       class: "ds-button ds-opens",
       title: "A .safetensors file of the command collect",
-    });
+    };
+    const open = opener("Open a collected text…", opens, (file) => this._openText(file));
     this.files = choice("Collected text", [], (name) => this.open(name));
     this.method = choice("Method", [], (name) => this._choose(name));
     this.said = h("p", { class: "ds-banner", role: "alert", hidden: true });
@@ -97,6 +110,26 @@ export class WhatIf {
     const answer = await answered(this.source[name](asked));
     this.complain(answer.error);
     return answer.error ? null : answer;
+  }
+
+  /** An uploaded file as an answer, or null with a sentence said. */
+  async _sent(route, file) {
+    const answer = await this.send(route, file);
+    this.complain(answer.error);
+    return answer.error ? null : answer;
+  }
+
+  async _openText(file) {
+    const answer = await this._sent("open", file);
+    if (answer) this.open(answer.file, "the opened file");
+  }
+
+  /** A result of the command cost: its times in place of the estimate's. */
+  async _openCost(file) {
+    const answer = await this._sent("open_cost", file);
+    if (!answer) return;
+    Object.assign(this, answer); // cost: its name on the server; of: whose times these are
+    this._turned(true);
   }
 
   async _list() {
@@ -194,13 +227,6 @@ export class WhatIf {
     this.curving = asked;
     const answer = await this._ask("curve", asked);
     if (answer && !this.fresh && this.curving === asked) this.curves.show(answer, this.of);
-  }
-
-  /** A result of the command cost was opened: its times in place of the estimate's. */
-  measured({ cost, of }) {
-    this.complain("");
-    Object.assign(this, { cost, of });
-    this._turned(true);
   }
 
   go(place) {

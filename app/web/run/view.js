@@ -1,0 +1,21 @@
+// Run: one run. Its tab is there from the start, so it also opens the other tabs.
+
+import { followHistory } from "../address.js";
+import { isOnView, onGoTo, wantTab } from "../goto.js";
+import { addSkip } from "../skip.js";
+import { mountStudio } from "../studio/mount.js";
+import { restoreTheme } from "../theme.js";
+
+export function mount(page) {
+  const openTab = (name) => {
+    if (isOnView(name)) return true;
+    wantTab(name);
+    page.tab();
+    return false;
+  };
+  restoreTheme();
+  addSkip();
+  mountStudio(page, { view: "run", places: 1, stop: "ds" });
+  onGoTo(page.element, ({ view }) => openTab(view));
+  followHistory(openTab);
+}

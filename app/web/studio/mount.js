@@ -1,0 +1,36 @@
+// The view of runs in the page: what the tabs Run and Compare have in common.
+
+import { answered } from "../feed.js";
+import { formAbove } from "../form.js";
+import { recall } from "../memory.js";
+import { News } from "../news.js";
+import { Studio } from "../studio.js";
+import { restore } from "./page.js";
+
+const PHONE = "(max-width: 600px)";
+
+/** The studio of one tab: its name, how many runs it shows, and whose Stop it hears. */
+export function mountStudio(page, setting) {
+  formAbove(setting.stop);
+  const source = { ...page.server, news: new News("rounds") },
+    studio = new Studio(page.element, source, (name, asked) => page[name](asked), setting),
+    filling = recall(setting.stop);
+  if (filling) page.refill({ filling });
+  studio.link.listen().then((opened) => {
+    if (!opened) restore(studio);
+    if (setting.view === "run" && window.matchMedia(PHONE).matches) showFirst(studio, page.server);
+  });
+  page.watch("value", () => {
+    const value = page.props.value || {};
+    if (value.error) studio.complain(value.error);
+    else if (value.tickets) studio.open(...value.tickets);
+    else if (value.added) value.added.forEach((ticket) => studio.beside(ticket));
+  });
+}
+
+/** On a phone there is something to look at from the start: the first example. */
+async function showFirst(studio, server) {
+  const { first } = await answered(server.examples({}));
+  const idle = !studio.panes[0].feed.ticket && !studio.status.complaint;
+  if (first && idle) studio.link.apply({ trace: first });
+}
