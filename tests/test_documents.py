@@ -1,7 +1,9 @@
 """The documents' examples run, and the programs they name exist."""
 
+import argparse
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +12,8 @@ from core.drafting.session import FactorisedSession, PathSession
 from core.methods.method import Method
 from core.methods.registry import find
 from core.rounds.draft import Candidates
+from core.traces.reader import read_trace
+from core.traces.schema import Trace
 from tests import toys
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,22 +34,70 @@ def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 200
 
 
+def block(words: str, kind: str = "python") -> str:
+    """The one code block of extending.md with these words."""
+    (found,) = [b for b in re.findall(rf"```{kind}\n(.*?)```", EXTENDING, re.S) if words in b]
+    return found
+
+
+def run_block(words: str, names: dict[str, Any] | None = None) -> dict[str, Any]:
+    names = {} if names is None else names
+    exec(compile(block(words), "extending.md", "exec"), names)  # noqa: S102 (our own document)
+    return names
+
+
 def test_the_builder_in_extending_md_runs():
-    code = next(b for b in re.findall(r"```python\n(.*?)```", EXTENDING, re.S) if "def comb" in b)
-    names = {"Method": Method}
-    exec(compile(code, "extending.md", "exec"), names)  # noqa: S102 (our own document)
+    names = run_block("def comb")
     ids = np.arange(12).reshape(3, 4)
     session = FactorisedSession(Candidates(ids, -np.ones((3, 4), np.float32)))
     draft = names["comb"](session, [7], 5)
-    assert draft.parents.tolist() == [-1, 0, 0, 1, 1, 3] and draft.depths.tolist() == [
-        0,
-        1,
-        1,
-        2,
-        2,
-        3,
-    ]
+    assert draft.parents.tolist() == [-1, 0, 0, 1, 1, 3]
+    assert draft.depths.tolist() == [0, 1, 1, 2, 2, 3]
     assert isinstance(names["METHOD"], Method)
+
+
+def test_the_drafter_in_extending_md_is_lossless(tmp_path):
+    from core.decoding.decode import Decoder
+    from core.drafting.builders import best_first
+
+    path = tmp_path / "again.py"
+    path.write_text(block("class Again"), "utf-8")
+    info = find(str(path)).drafter_info
+    drafter = info.load(OneLanguage(), None, info.options())
+    found = toys.run(Decoder("m", drafter, best_first), 30, toys.GREEDY, budget=4)
+    assert found.tokens == toys.plain(30, toys.GREEDY)
+
+
+def test_the_chart_in_extending_md_draws_its_table():
+    from analysis import acceptance, figures
+    from analysis.tables import Tables
+    from tests.fakes import make_header, make_run
+
+    runs = {"one": Trace(make_header("why?"), tuple(make_run(4, 16)), {})}
+    table = acceptance.per_depth(Tables.of(runs), by="run")
+    figure = run_block("def nodes_by_depth", dict(vars(figures)))["nodes_by_depth"](table)
+    assert [*figure.data[0].y] == table["nodes"].tolist()
+
+
+def test_the_command_in_extending_md_says_what_it_should(capsys):
+    names, parser = run_block("def add_arguments"), argparse.ArgumentParser()
+    names["add_arguments"](parser)
+    golden = ROOT / "assets" / "traces" / "chat-ddtree-64.jsonl.gz"
+    assert names["main"](parser.parse_args([str(golden)])) == 0
+    assert int(capsys.readouterr().out) == len(read_trace(golden).rounds)
+
+
+def test_the_tab_in_extending_md_names_what_is_there():
+    """The page itself is built and drawn in the browser tests."""
+    pytest.importorskip("gradio")
+    tab = run_block('Tab("shelf"')["TAB"]
+    assert f"`{tab.script}`" in EXTENDING
+    imports = re.findall(r'import \{ (.*?) \} from "\.\./(.*?)";', block("mount", "js"))
+    assert imports
+    for names, module in imports:
+        text = (ROOT / "app" / "web" / module).read_text("utf-8")
+        for name in names.split(", "):
+            assert re.search(rf"^export (async )?(function|const) {name}\b", text, re.M), name
 
 
 @pytest.mark.parametrize("name", ["trigram", "prompt_lookup"])

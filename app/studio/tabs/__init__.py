@@ -6,4 +6,12 @@ light, so what needs torch, pandas or a model is imported inside the functions t
 
 from app.studio.tabs import calibration, denoise, learn, results, run, whatif
 
-TABS = (run.TAB, run.COMPARE, calibration.TAB, whatif.TAB, results.TAB, denoise.TAB, learn.TAB)
+TABS = (
+    run.TAB,
+    run.COMPARE,
+    calibration.TAB,
+    whatif.TAB,
+    results.TAB,
+    denoise.TAB,
+    learn.TAB,
+)
