@@ -44,7 +44,7 @@ TEMPLATES = {
     ),
     "Vicuna": ("USER: ", " ASSISTANT:"),
 }
-SYSTEM = "You are a helpful assistant."
+NO_FEATURES = "features all zero"
 THINKING = re.compile(r"\b(?:enable_)?thinking\b")  # a chat template's own variable
 
 
@@ -98,7 +98,7 @@ def _no_features(subject: Subject) -> Iterator[Trial]:
     layers = tuple(subject.drafter.layers)
     if layers:
         yield Trial(
-            "features all zero",
+            NO_FEATURES,
             "the features are worse than none: they are not what it was trained on",
             "the features do not reach the drafter: they, or the layer that reads them, are zero",
             features=lambda passage: torch.zeros_like(passage.after(layers)),
@@ -143,8 +143,8 @@ def _present(tensor: Tensor | None) -> Tensor:
 
 
 def _frames(subject: Subject) -> Iterator[Trial]:
-    """The same answer after the bare prompt, by another template or system prompt, and with the
-    template's thinking mode turned over."""
+    """The same answer after the bare prompt, by another template, and with the template's thinking
+    mode turned over."""
     language = subject.language
     tokenizer, template = language.tokenizer, str(language.tokenizer.chat_template or "")
     if not template:

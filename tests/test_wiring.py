@@ -17,10 +17,10 @@ import torch
 from torch import nn
 
 from analysis import wiring
-from analysis.measuring import measure, passage_of, silent, texts_of
-from analysis.mistakes import MISTAKES, _frames
-from analysis.trials import Subject, patched
-from analysis.wiring import CONFIGURED, Plan, probe, to_json
+from analysis.measuring import Measured, measure, passage_of, silent, texts_of
+from analysis.mistakes import MISTAKES, NO_FEATURES, _frames
+from analysis.trials import Subject, Trial, patched
+from analysis.wiring import CONFIGURED, Plan, Signature, Wiring, probe, to_json
 from app.cli import main
 from core.drafting.session import FactorisedSession
 from core.errors import UserError
@@ -595,6 +595,31 @@ def test_thinking_is_turned_over_where_the_template_has_it():
     }  # fmt: skip
     assert own.text(names["enable_thinking=false"].frame("hi")) == "user\nhi\nassistant\n"
     assert own.text(own.encode_chat("hi")).endswith("hm")
+
+
+def seen(right, features=None):
+    """A configuration whose best tokens are right [P, L], beside zero features."""
+    right, at = np.array(right, bool), np.arange(len(right))
+    none = np.array(right if features is None else features, bool)
+    parts = [Measured(at, each, 1 - each.astype(np.float32)) for each in (right, none)]
+    trial = Trial(NO_FEATURES, "", "")
+    own, other = Signature("", CONFIGURED, parts[0]), Signature("features unused", trial, parts[1])
+    return Wiring(own, (other,), at // 4, np.zeros(3), np.zeros(3))
+
+
+def test_notes_say_what_no_mistake_explains():
+    rng = np.random.default_rng(0)
+    gentle = rng.random((200, 5)) < (0.8, 0.7, 0.6, 0.5, 0.45)
+    assert seen(gentle, rng.random((200, 5)) < 0.1).notes == ()
+    cliff = rng.random((200, 5)) < (0.8, 0.7, 0.6, 0.02, 0.02)
+    (note,) = seen(cliff, np.zeros((200, 5))).notes
+    assert note.startswith("a cliff at depth 4") and "depth 3" in note
+    steep = rng.random((200, 4)) < (0.8, 0.2, 0.05, 0.01)  # as heads are
+    assert seen(steep, np.zeros((200, 4))).notes == ()
+    (note,) = seen(gentle, np.roll(gentle, 1, 0)).notes
+    assert note.startswith("the features help little") and "1.00×" in note
+    (note,) = seen(np.zeros((200, 3), bool)).notes
+    assert note.startswith("q hardly follows p")
 
 
 # ── the numbers ──────────────────────────────────────────────────────────────────────────────────
