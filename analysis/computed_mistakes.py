@@ -21,6 +21,7 @@ from core.models.language import Language
 from core.models.layers import Attention, RMSNorm, Rope
 
 WINDOWS = (16, 64, 256, 1024, 4096)  # tokens of context
+BLOCKS = (4, 8, 16, 32)  # rows
 THETAS = (1e4, 5e5, 1e6, 1e7)  # bases of rotary positions that models use
 
 
@@ -195,6 +196,21 @@ def blocks(subject: Subject) -> Iterator[Trial]:
             yield Trial(name, f"the config's causal switch is wrong: {cause}", change=change)
 
 
+def block_sizes(subject: Subject) -> Iterator[Trial]:
+    """Another number of rows in a block whose rows see each other."""
+    network, config = subject.network, subject.config
+    own = getattr(config, "block_size", 0)
+    if network is None or all(layer.shape.causal for layer in _attention(subject)):
+        return  # a causal block may end anywhere
+    for size in BLOCKS if own else ():
+        made = None if size == own else replace(config, block_size=size)
+        if made is not None and made.max_depth > 0:
+            cause = f"its config says blocks of {own}, and it was trained with {size}"
+            yield Trial(
+                f"block of {size}", cause, change=lambda m=made: patched(network, "config", m)
+            )
+
+
 @contextmanager
 def _windowed(layers: list[Attention], size: int) -> Iterator[None]:
     if not layers:
@@ -231,9 +247,43 @@ def masks(subject: Subject) -> Iterator[Trial]:
             moot,
             change=lambda: patched(embedding, "forward", forward),
         )
+        yield from _other_masks(subject, int(token))
     for name, parameter in network.named_parameters() if network is not None else ():
         if name.endswith("mask_rep"):
             yield Trial("mask embedding zero", cause, moot, change=lambda p=parameter: _zeroed(p))
+
+
+def _other_masks(subject: Subject, own: int) -> Iterator[Trial]:
+    """Tokens that a mask often is."""
+    tokenizer, network, config = subject.language.tokenizer, subject.network, subject.config
+    usual = ("mask", "pad", "unk", "eos", "bos")
+    ids = [getattr(tokenizer, f"{name}_token_id", None) for name in usual]
+    for token in dict.fromkeys(token for token in ids if isinstance(token, int)):
+        if token == own or network is None:
+            continue
+        made, text = replace(config, mask_token_id=token), subject.language.piece(token)
+        yield Trial(
+            f"mask token {token}",
+            f"its config names the mask token {own}, and it was trained with {token} ({text})",
+            change=lambda m=made: patched(network, "config", m),
+        )
+
+
+def embeddings(subject: Subject) -> Iterator[Trial]:
+    """Embeddings times √h, which some models do after the table and others in it."""
+    embedding = _part(subject.drafter, "embedding")
+    if embedding is None:
+        return
+    plain, width = embedding.forward, getattr(subject.config, "hidden_size", 0)
+
+    def forward(ids: Tensor) -> Tensor:
+        return plain(ids) * width**0.5
+
+    if width:
+        cause = "it was trained on embeddings times √h, as Gemma's models use them"
+        yield Trial(
+            "embeddings times √h", cause, change=lambda: patched(embedding, "forward", forward)
+        )
 
 
 def _part(drafter: Drafter, name: str) -> nn.Module | None:

@@ -175,11 +175,12 @@ def measure(
     far = np.full((len(places), depths), np.nan, np.float32)
     late, skipped = max(0, trial.reach), max(0, -trial.reach)
     with trial.change():
+        reach = min(depths, drafter.max_depth)  # the trial may draft fewer, or more
         sessions = _sessions(drafter, passage, given, places + passage.answer - late)
         for n, (place, session) in enumerate(zip(places.tolist(), sessions, strict=True)):
             tick(n / len(places))
             root = place + passage.answer
-            path = passage.tokens[root - late : root - late + depths].tolist()
+            path = passage.tokens[root - late : root - late + reach].tolist()
             log_q = session.log_q(path)
             if log_q is None:
                 raise UserError("this drafter does not tell q: its wiring cannot be probed")

@@ -20,7 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from analysis.computed_mistakes import (
+    block_sizes,
     blocks,
+    embeddings,
     masks,
     norms,
     positions,
@@ -28,6 +30,7 @@ from analysis.computed_mistakes import (
     switches,
     windows,
 )
+from analysis.stored_mistakes import gains, halves, pairs, swapped_gates
 from analysis.trials import Mistake, Passage, Subject, Trial, patched
 from core.drafting.session import Covered
 from core.models.language import Language, encode_between, encode_chat
@@ -41,7 +44,7 @@ TEMPLATES = {
     ),
     "Vicuna": ("USER: ", " ASSISTANT:"),
 }
-SYSTEM = "You are a helpful assistant."
+NO_FEATURES = "features all zero"
 THINKING = re.compile(r"\b(?:enable_)?thinking\b")  # a chat template's own variable
 
 
@@ -49,7 +52,8 @@ THINKING = re.compile(r"\b(?:enable_)?thinking\b")  # a chat template's own vari
 
 
 def _layers(subject: Subject) -> Iterator[Trial]:
-    """All feature layers one off, one of them one off, or all in reverse order."""
+    """All feature layers one off, one of them one off, all in reverse order, or stacked instead of
+    concatenated."""
     layers, last = tuple(subject.drafter.layers), subject.target_layers - 1
     for step, cause in (
         (1, "the checkpoint's layer numbers are one too low for this target"),
@@ -65,6 +69,12 @@ def _layers(subject: Subject) -> Iterator[Trial]:
     if len(layers) > 1:
         cause = "the features are concatenated in the opposite order"
         yield _read("layers in reverse order", cause, layers[::-1])
+
+        def stacked(passage: Passage) -> Tensor:
+            return passage.after(layers).unflatten(-1, (len(layers), -1)).mT.flatten(1)
+
+        cause = "in training the features were stacked: one number of each layer, then the next"
+        yield Trial("features stacked", cause, features=stacked)
 
 
 def _read(name: str, cause: str, layers: tuple[int, ...]) -> Trial:
@@ -88,7 +98,7 @@ def _no_features(subject: Subject) -> Iterator[Trial]:
     layers = tuple(subject.drafter.layers)
     if layers:
         yield Trial(
-            "features all zero",
+            NO_FEATURES,
             "the features are worse than none: they are not what it was trained on",
             "the features do not reach the drafter: they, or the layer that reads them, are zero",
             features=lambda passage: torch.zeros_like(passage.after(layers)),
@@ -133,8 +143,8 @@ def _present(tensor: Tensor | None) -> Tensor:
 
 
 def _frames(subject: Subject) -> Iterator[Trial]:
-    """The same answer after the bare prompt, by another template or system prompt, and with the
-    template's thinking mode turned over."""
+    """The same answer after the bare prompt, by another template, and with the template's thinking
+    mode turned over."""
     language = subject.language
     tokenizer, template = language.tokenizer, str(language.tokenizer.chat_template or "")
     if not template:
@@ -183,10 +193,12 @@ def _draft_vocabulary(subject: Subject) -> Iterator[Trial]:
     ids = getattr(holder, "ids", None)
     if not isinstance(ids, Tensor):
         return
-    rows = torch.arange(len(ids), device=ids.device)
+    rows, shifted = torch.arange(len(ids), device=ids.device), "the map d2t is shifted by one row"
     for name, other, cause in (
         ("d2t ignored", rows, "the head's rows are the vocabulary's first tokens, without d2t"),
         ("d2t as token ids", ids - rows, "d2t holds token ids, not what is added to a row"),
+        ("d2t one row up", ids.roll(-1), shifted),
+        ("d2t one row down", ids.roll(1), shifted),
     ):
         if int(other.min()) < 0 or len(other.unique()) < len(other) or torch.equal(other, ids):
             continue
@@ -234,10 +246,16 @@ MISTAKES = (
     Mistake("positions", positions),
     Mistake("rotary base", rope),
     Mistake("norms", norms),
+    Mistake("gains of norms", gains),
     Mistake("switches of norms", switches),
     Mistake("window", windows),
     Mistake("causal block", blocks),
+    Mistake("block size", block_sizes),
     Mistake("mask embedding", masks),
+    Mistake("scale of embeddings", embeddings),
+    Mistake("rotary pairs", pairs),
+    Mistake("gate and up", swapped_gates),
+    Mistake("embedding and feature", halves),
     Mistake("draft vocabulary", _draft_vocabulary),
     Mistake("shifted rows", _rows),
 )

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from analysis.measuring import Bench, Measured, Report, silent, texts_of
-from analysis.mistakes import MISTAKES
+from analysis.mistakes import MISTAKES, NO_FEATURES
+from analysis.numbers import percent
 from analysis.trials import Passage, Subject, Trial
 from core.drafting.session import Drafter
 from core.errors import UserError
@@ -31,6 +32,9 @@ LEAST = 8  # such stretches, or the text is too short for a verdict
 SURE = 4.0  # standard errors: some forty trials may each look better by chance
 WORTH = 1.05  # times the overlap of q and p (1 − TVD) and the accepted tokens, to deserve a name
 LIVES = 0.1  # accepted tokens a place, or nothing says that it would work so
+HARDLY = 0.1  # share of places at depth 1, below which q does not follow p
+GENTLE, CLIFF = 0.6, 0.4  # of what is right one depth before
+LITTLE = 0.9  # of what is accepted, that is left without features
 UNCHANGED = 1e-3  # mean change of TVD
 FIRST, FEWEST = 4, 24  # the first pass has every fourth place, but not fewer
 RULED_OUT = 3.0  # standard errors below what deserves a name, or below the best one
@@ -194,6 +198,53 @@ class Wiring:
             )
         return tuple(found)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the numbers say beside the named mistakes, a sentence each. None is a fault."""
+        found = (self._hardly_follows(), self._cliff(), self._features())
+        return tuple(note for note in found if note)
+
+    def _hardly_follows(self) -> str:
+        own = self.configured
+        right = float(own.right[:, 0].mean())
+        if right >= HARDLY:
+            return ""
+        return (
+            f"q hardly follows p: the best token at depth 1 is right at {percent(right)} of "
+            f"places, TVD {own.tvd[:, 0].mean():.2f}. The weights are untrained, of another "
+            "target, or damaged, or the wiring has a mistake without a name"
+        )
+
+    def _cliff(self) -> str:
+        """The first depth at which far fewer best tokens are right than one depth before, where
+        the fall was gentle until then."""
+        right = self.configured.right
+        shares = right.mean(0)
+        for depth in range(2, len(shares)):
+            first, before, here = shares[depth - 2 : depth + 1].tolist()
+            lost = right[:, depth - 1].astype(float) - right[:, depth]
+            mean, error = self._mean(lost, self.configured.at)
+            if before >= GENTLE * first and here < CLIFF * before and mean > SURE * error:
+                return (
+                    f"a cliff at depth {depth + 1}: after the true tokens the best one is right at "
+                    f"{percent(before)} of places at depth {depth} and at {percent(here)} there. "
+                    "Deeper rows were not trained, or are fed or placed in another way"
+                )
+        return ""
+
+    def _features(self) -> str:
+        none = next((m for m in self.mistakes if m.trial.name == NO_FEATURES), None)
+        if (
+            none is None
+            or self.unchanged(none)
+            or not LITTLE <= (kept := self.ratio(none)) < np.inf
+        ):
+            return ""
+        return (
+            f"the features help little: with all of them zero it accepts {kept:.2f}× as much. It "
+            "was hardly trained on them, or what arrives is not what it was trained on"
+        )
+
 
 CONFIGURED = Trial("as configured", "")
 
@@ -298,6 +349,7 @@ def to_json(wiring: Wiring) -> dict[str, Any]:
         "places": len(wiring.units),
         "nearest": None if nearest is None else nearest.trial.name,
         "faults": list(wiring.faults),
+        "notes": list(wiring.notes),
         "configured": signature(wiring.configured),
         "mistakes": [signature(each) for each in wiring.mistakes],
     }

@@ -17,10 +17,10 @@ import torch
 from torch import nn
 
 from analysis import wiring
-from analysis.measuring import measure, passage_of, silent, texts_of
-from analysis.mistakes import MISTAKES, _frames
-from analysis.trials import Subject, patched
-from analysis.wiring import CONFIGURED, Plan, probe, to_json
+from analysis.measuring import Measured, measure, passage_of, silent, texts_of
+from analysis.mistakes import MISTAKES, NO_FEATURES, _frames
+from analysis.trials import Subject, Trial, patched
+from analysis.wiring import CONFIGURED, Plan, Signature, Wiring, probe, to_json
 from app.cli import main
 from core.drafting.session import FactorisedSession
 from core.errors import UserError
@@ -40,7 +40,7 @@ from core.methods.hydra.model import HydraConfig, HydraModel
 from core.methods.medusa.drafter import MedusaDrafter
 from core.methods.medusa.model import MedusaConfig, MedusaModel
 from core.models.language import Language
-from core.models.layers import Rope
+from core.models.layers import MLP, Attention, RMSNorm, Rope
 from tests import toys
 from tests.toys_on_disk import save_toys
 
@@ -407,7 +407,104 @@ def before_the_norm():
     return MedusaDrafter(network, head, (3,), torch.float32)
 
 
+def turned(kind, change):
+    """A copy whose weights are stored otherwise: ``change(its modules)``."""
+    made = other(kind())
+    for module in made.model.modules():
+        change(module)
+    return made
+
+
+def stacked():
+    """``fc`` reads a number of each layer, then the next of each."""
+    made = other(dart())
+    weight = made.model.fc.weight.data
+    made.model.fc.weight.data = weight.unflatten(1, (3, -1)).mT.flatten(1).contiguous()
+    return made
+
+
+def neighbours(module):
+    """Rows of each head as Meta's files have them: 0, 0', 1, 1', …"""
+    if isinstance(module, Attention):
+        for linear in (module.q_proj, module.k_proj):
+            heads = linear.weight.data.unflatten(0, (-1, 2, module.shape.head_dim // 2))
+            linear.weight.data = heads.transpose(1, 2).flatten(0, 2).contiguous()
+
+
+def gates(module):
+    if isinstance(module, MLP):
+        module.gate_proj, module.up_proj = module.up_proj, module.gate_proj
+
+
+def feature_first(module):
+    if isinstance(module, Attention):
+        for linear in (module.q_proj, module.k_proj, module.v_proj):
+            linear.weight.data = torch.cat([*reversed(linear.weight.data.chunk(2, 1))], 1)
+
+
+def gained(step):
+    def change(module):
+        if isinstance(module, RMSNorm):
+            module.weight.data = module.weight.data + step
+
+    return change
+
+
+def map_off(step):
+    """The map is right, but for a shift by so many rows."""
+    tokens = torch.randperm(toys.LANGUAGE_SIZE, generator=torch.Generator().manual_seed(0))
+    head = nn.Linear(32, toys.LANGUAGE_SIZE, bias=False)
+    head.weight = nn.Parameter(language().head.weight[tokens], requires_grad=False)
+    made = other(dart())
+    made.head = Head(head, tokens.roll(step))
+    return made
+
+
+def embeddings_without_scale():
+    made = other(dflash())
+    made.embedding = copy.deepcopy(made.embedding)
+    made.embedding.weight.data = made.embedding.weight / 32**0.5
+    return made
+
+
+def masked_with_the_end():
+    """It learnt with the text's end as its mask, and its config names another token."""
+    made = other(dflash(), mask_token_id=257)
+    made.embedding = copy.deepcopy(made.embedding)
+    rows = made.embedding.weight.data
+    rows[256], rows[257] = rows[258].clone(), -3 * rows[258]
+    return made
+
+
+def junk_in_blocks_but(size):
+    """It was trained in blocks of so many rows: another number is junk to it."""
+    made = other(dflash(), block_size=2 * size)
+    for layer in made.model.layers:
+        plain = layer.self_attn.attend
+
+        def attend(queries, context, near, visible, hidden=None, plain=plain):
+            found = plain(queries, context, near, visible, hidden)
+            if queries.shape[1] == size:
+                return found
+            noise = torch.Generator().manual_seed(0)
+            return found + 2 * torch.randn(found.shape[1:], generator=noise)
+
+        object.__setattr__(layer.self_attn, "attend", attend)
+    return made
+
+
 PLANTED = {
+    "features stacked": stacked,
+    "gains + 1": lambda: turned(dflash, gained(-1)),
+    "gains − 1": lambda: turned(dflash, gained(1)),
+    "rotary pairs of neighbours": lambda: turned(dflash, neighbours),
+    "gate and up exchanged": lambda: turned(dflash, gates),
+    "embedding and feature exchanged": lambda: turned(eagle3, feature_first),
+    "block of 4": lambda: junk_in_blocks_but(DEPTH + 1),
+    "mask token 256": masked_with_the_end,
+    "embeddings times √h": embeddings_without_scale,
+    "d2t one row up": lambda: map_off(1),
+    "d2t one row down": lambda: map_off(-1),
     "layers [1, 3] − 1": lambda: at_layers((1, 3)),
     "layers [-1, 1] + 1": lambda: at_layers((-1, 1)),
     "layer 2 for 1": lambda: at_layers((0, 1)),
@@ -498,6 +595,31 @@ def test_thinking_is_turned_over_where_the_template_has_it():
     }  # fmt: skip
     assert own.text(names["enable_thinking=false"].frame("hi")) == "user\nhi\nassistant\n"
     assert own.text(own.encode_chat("hi")).endswith("hm")
+
+
+def seen(right, features=None):
+    """A configuration whose best tokens are right [P, L], beside zero features."""
+    right, at = np.array(right, bool), np.arange(len(right))
+    none = np.array(right if features is None else features, bool)
+    parts = [Measured(at, each, 1 - each.astype(np.float32)) for each in (right, none)]
+    trial = Trial(NO_FEATURES, "", "")
+    own, other = Signature("", CONFIGURED, parts[0]), Signature("features unused", trial, parts[1])
+    return Wiring(own, (other,), at // 4, np.zeros(3), np.zeros(3))
+
+
+def test_notes_say_what_no_mistake_explains():
+    rng = np.random.default_rng(0)
+    gentle = rng.random((200, 5)) < (0.8, 0.7, 0.6, 0.5, 0.45)
+    assert seen(gentle, rng.random((200, 5)) < 0.1).notes == ()
+    cliff = rng.random((200, 5)) < (0.8, 0.7, 0.6, 0.02, 0.02)
+    (note,) = seen(cliff, np.zeros((200, 5))).notes
+    assert note.startswith("a cliff at depth 4") and "depth 3" in note
+    steep = rng.random((200, 4)) < (0.8, 0.2, 0.05, 0.01)  # as heads are
+    assert seen(steep, np.zeros((200, 4))).notes == ()
+    (note,) = seen(gentle, np.roll(gentle, 1, 0)).notes
+    assert note.startswith("the features help little") and "1.00×" in note
+    (note,) = seen(np.zeros((200, 3), bool)).notes
+    assert note.startswith("q hardly follows p")
 
 
 # ── the numbers ──────────────────────────────────────────────────────────────────────────────────

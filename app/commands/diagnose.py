@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from analysis.numbers import number
 from app.commands import arguments, common
 from app.commands.prompts import prompts_of
-from app.terminal import ProgressBar, console, one_line, table
+from app.terminal import ProgressBar, console, one_line, say, table
 from core.errors import UserError
 from core.methods.registry import find
 
 if TYPE_CHECKING:
+    from analysis.diagnosis import Diagnosis
     from analysis.lint import Remark
     from analysis.wiring import Signature, Wiring
 
@@ -59,6 +60,7 @@ def main(args: argparse.Namespace) -> int:
     else:
         _list(found.seen)
         _show(found.wiring)
+        _next(found)
     return 1 if found.wrong else 0
 
 
@@ -78,8 +80,17 @@ def _show(found: Wiring) -> None:
     healthy = f"No named mistake fits better than the configuration ({len(found.units)} places)."
     out = console()
     out.print(table(columns, rows, left=("", " ")))
-    for line in found.faults or (healthy,):
+    for line in (*(found.faults or (healthy,)), *found.notes):
         out.print(one_line(line, 400), soft_wrap=True)
+
+
+def _next(found: Diagnosis) -> None:
+    """What to run now."""
+    if found.wrong:
+        say("docs/wiring.md says how each mistake comes about, and how to mend it")
+        return
+    say(f"next: python -m app run {found.method} … --trace run.jsonl.gz, with the same options;")
+    say("then: python -m app report run.jsonl.gz says what the tree loses, and what the drafter")
 
 
 def _row(found: Wiring, each: Signature) -> list[str]:

@@ -52,10 +52,10 @@ export class DiagnosisCard {
 }
 
 function diagnosisOf({ method, wiring, checkpoint }) {
-  const { faults, places } = wiring,
+  const { faults, notes, places } = wiring,
     none = `No named mistake fits better than the configuration (${plural(places, "place")}).`,
     said = checkpoint.map(({ wrong, text }) => (wrong ? `wrong: ${text}` : text)),
-    verdict = section(`Verdict on ${method}`, faults.length ? faults : [none]);
+    verdict = section(`Verdict on ${method}`, [...(faults.length ? faults : [none]), ...notes]);
   return [
     h("div", { class: "ds-findings-box" }, verdict, section("Its checkpoint", said)),
     signatures(wiring),
