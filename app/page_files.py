@@ -21,8 +21,8 @@ STYLES = tuple(
     f"{name}.css"
     for name in (
         "theme", "frame", "cards", "text", "stage", "tree", "legend", "inspector", "explanation",
-        "gallery", "table", "measures", "sizes", "form", "fill", "compare/compare", "plots", "save",
-        "phone",
+        "gallery", "table", "measures", "sizes", "form", "fill", "compare/compare",
+        "compare/card", "plots", "save", "phone",
     )
 )  # fmt: skip
 LEARN_STYLES = tuple(f"learn/{name}.css" for name in ("view", "companions", "tables", "sizes"))

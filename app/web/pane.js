@@ -71,7 +71,12 @@ export class Pane {
       h(
         "div",
         { class: "ds-split" },
-        h("div", { class: "ds-sight" }, this.why, this.picture),
+        h(
+          "div",
+          { class: "ds-sight" },
+          h("div", { class: "ds-why-place" }, this.why),
+          this.picture,
+        ),
         this.own.element,
       ),
       this.menu.panel,
@@ -117,7 +122,7 @@ export class Pane {
     this.table.element.hidden = !on;
     this.tree.element.hidden = on;
     if (on && this.shown) this.table.show(this.rounds[this.at], this.row);
-    if (!on && this.shown) this.tree.frame(true);
+    if (!on && this.shown) this.tree.frame(!this.tree.columns);
   }
 
   /** Show the run of a ticket; the one that is on view goes on. */
@@ -173,7 +178,7 @@ export class Pane {
     if (!this.table.element.hidden) this.table.show(round, null);
     this._explain();
     this.heading.textContent = `Round ${at + 1} `;
-    this.heading.append(h("small", {}, this.kind));
+    this.heading.append(h("small", { title: this.kind }, this.kind));
   }
 
   /** Why the walk ended where it did, in a sentence from the server. */
