@@ -19,7 +19,7 @@ from starlette.responses import Response, StreamingResponse
 from app.studio.routes import MAX_LISTED
 from app.studio.runs import Runs
 
-LOOK_EVERY = 0.1  # seconds: every message costs the decoding a little
+LOOK_EVERY = 0.2  # seconds: a message, and what a page draws of it, costs the decoding a little
 BEAT_EVERY = 20  # looks without news before a sign of life: proxies close silent connections
 HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 

@@ -186,10 +186,22 @@ export class Timeline {
       if (at >= 0 && at < this.count) onPick(at);
     });
     this.slots = 1;
+    new IntersectionObserver((all) => {
+      this.inSight = all.at(-1).isIntersecting;
+      this._draw();
+    }).observe(this.element);
   }
 
+  /** Show these rounds, once it is in sight. */
   draw(rounds, current) {
-    const H = 90;
+    Object.assign(this, { rounds, current });
+    this._draw();
+  }
+
+  _draw() {
+    const { rounds, current } = this,
+      H = 90;
+    if (!this.inSight || !rounds) return;
     if (this.count !== rounds.length || this.first !== rounds[0]) {
       this.count = rounds.length;
       this.first = rounds[0];

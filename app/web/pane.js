@@ -12,6 +12,8 @@ import { NodeTable } from "./table.js";
 import { GHOST } from "./tree/boxes.js";
 import { TreeView } from "./tree.js";
 
+const BRIEFLY = 600; // milliseconds
+
 export class Pane {
   /** name: of its tree, the only one on the page.
    *  hear: {picked(pane), say(words), complain(sentence), …what a Feed says}. */
@@ -187,6 +189,10 @@ export class Pane {
     const ticket = this.feed.ticket;
     this.why.classList.add("stale"); // it keeps its place: the tree below must not jump
     this.why.hidden = !this.source.why;
+    // A run that is followed soon shows another round: its decoding is not held up for a sentence
+    // that nobody can read.
+    if (this.feed.decoding) await new Promise((done) => setTimeout(done, BRIEFLY));
+    if (this.at !== at || this.feed.ticket !== ticket) return;
     const answer = this.source.why
       ? await answered(this.source.why({ ticket, round: at }))
       : { why: "" };

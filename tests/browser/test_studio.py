@@ -57,6 +57,7 @@ def test_a_run_shows_text_tree_and_numbers(visit: Open):
     expect(page.locator(".ds-strip .ds-token.prefill")).to_have_count(1)  # one of them in the key
     assert page.locator(".ds-token.bonus").count() > 10
     assert float(page.locator(".ds-tile b").first.inner_text()) > 1
+    page.get_by_role("button", name="Stages").click()
     expect(page.locator(".ds-stage-key")).to_contain_text("verify 87 ms")
 
 
