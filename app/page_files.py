@@ -21,8 +21,8 @@ STYLES = tuple(
     f"{name}.css"
     for name in (
         "theme", "frame", "cards", "text", "stage", "tree", "legend", "inspector", "explanation",
-        "gallery", "table", "measures", "sizes", "form", "fill", "compare/compare", "plots", "save",
-        "phone", "lab",
+        "gallery", "table", "measures", "sizes", "form", "fill", "compare/compare",
+        "compare/card", "plots", "save", "phone", "lab",
     )
 )  # fmt: skip
 

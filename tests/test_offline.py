@@ -204,7 +204,7 @@ def test_an_interrupted_trace_says_so_and_two_are_compared():
     cut = Trace(make_header("other"), tuple(make_run(2, 4)), None)
     runs = block(Page(offline_page([made(), cut])), "ds-runs")
     assert "interrupted" in runs["runs"][1]["message"] and runs["runs"][0]["message"] == ""
-    assert any("prompts differ" in sentence for sentence in runs["cautions"])
+    assert any("prompts differ" in sentence for sentence in runs["compared"]["cautions"])
 
 
 @pytest.mark.parametrize("traces", [[], [made()] * 3, [Trace(make_header(), (), {})]])

@@ -19,7 +19,7 @@ from html import escape
 from typing import Any
 
 from app.page_files import css, joined
-from app.view.comparison import LETTERS, cautions
+from app.view.comparison import LETTERS, comparison_view
 from app.view.explanation import Explainer
 from app.view.rounds import GHOST, drawable, has_stop, header_view, node_view, round_view, why_view
 from app.view.statistics import depth_records, numbers_only
@@ -72,10 +72,10 @@ def _hash(text: str) -> str:
 
 def _blocks(traces: Sequence[Trace], plain: bool, opens: int) -> Iterator[str]:
     runs = [_run(trace) for trace in traces]
-    differences = cautions(traces[0].header, traces[1].header) if len(traces) == 2 else []
     whole = {
         "runs": runs, "each": EACH, "opens": opens,
-        "cautions": differences, "measured": _measured(traces),
+        "compared": comparison_view([trace.header for trace in traces]),
+        "measured": _measured(traces),
     }  # fmt: skip
     yield _block("ds-runs", whole, plain)
     drafts = [drawable(record).draft for trace in traces for record in trace.rounds]

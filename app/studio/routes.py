@@ -24,7 +24,7 @@ from app.studio.files import GRAPHS, graph_file, parquet_file, run_file, trace_f
 from app.studio.run import Run
 from app.studio.runs import Runs
 from app.view.beside import Place, beside_view
-from app.view.comparison import differences, same_tokens, shared_prompts
+from app.view.comparison import comparison_view
 from app.view.rounds import fold_view, method_name, node_view, why_view
 from app.view.statistics import depth_records
 from app.view.text import flowing, visible
@@ -34,7 +34,7 @@ from core.traces.schema import Trace
 
 GONE = {"error": "this run is no longer on the server"}
 MAX_LISTED = 24  # runs a page may ask about at once
-LOOK_EVERY = 0.1  # seconds: every message costs the decoding a little
+LOOK_EVERY = 0.2  # seconds: a message, and what a page draws of it, costs the decoding a little
 BEAT_EVERY = 20  # looks without news before a sign of life: proxies close silent connections
 EVENT_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
@@ -141,23 +141,28 @@ class Routes:
 
     def traces(self, question: Question) -> dict[str, Trace]:
         """By letter. Raises UserError where a run is gone or has no round yet."""
-        return dict(zip(LETTERS, (run.trace() for run in self._several(question)), strict=False))
+        return {letter: run.trace() for letter, run in self._lettered(question).items()}
 
     def names(self, question: Question) -> dict[str, str]:
-        """By letter, what figures call the runs."""
-        return {letter: f"{letter} {setting(run)}"
-                for letter, run in zip(LETTERS, self._several(question), strict=False)}  # fmt: skip
+        """By letter, what figures call the runs; "" where none has a letter before the last, since
+        the places here give the colours."""
+        runs = self._lettered(question)
+        names = {letter: f"{letter} {setting(run)}" for letter, run in runs.items()}
+        last = max(map(LETTERS.index, runs), default=-1)
+        return {letter: names.get(letter, "") for letter in LETTERS[: last + 1]}
+
+    def _lettered(self, question: Question) -> dict[str, Run]:
+        """The runs by the letters that the question gives them, else by A, B and so on."""
+        runs, asked = self._several(question), get(question, "letters")
+        letters = asked if isinstance(asked, str) else ""
+        if len(set(letters) & set(LETTERS)) != len(letters) or len(letters) != len(runs):
+            letters = LETTERS
+        return dict(zip(letters, runs, strict=False))
 
     def _compare(self, question: Question) -> Any:
         """What the headers of the runs do not share."""
-        headers = [run.header for run in self._several(question) if run.header is not None]
-        if len(headers) < 2:
-            return {"cautions": [], "linkable": False, "prompts": []}
-        return {
-            "cautions": differences(headers),
-            "linkable": same_tokens(headers),
-            "prompts": shared_prompts(headers),
-        }
+        runs = self._several(question)
+        return comparison_view([run.header for run in runs if run.header is not None])
 
     def _beside(self, question: Question) -> Any:
         """A token at a place of several runs; ``places`` has null where a run's prefix differs."""

@@ -13,6 +13,18 @@ from analysis.palette import LETTERS
 from core.traces.schema import Header
 
 
+def comparison_view(headers: Sequence[Header]) -> dict[str, Any]:
+    """What the page knows of runs side by side: what they do not share, whether their nodes can be
+    linked, and which of them begin with one text."""
+    if len(headers) < 2:
+        return {"cautions": [], "linkable": False, "prompts": []}
+    return {
+        "cautions": differences(headers),
+        "linkable": same_tokens(headers),
+        "prompts": shared_prompts(headers),
+    }
+
+
 def differences(headers: Sequence[Header]) -> list[str]:
     """What the runs do not share with the first of them; of several, each with letters."""
     if len(headers) < 3:

@@ -1,8 +1,8 @@
 // One run: its text as a strip, its rounds as bars and a scrubber, its numbers. What is shown is a
 // function of (rounds, at); the tree itself is the pane's.
 
-import { LengthChart, StageBar, summarise, Tiles } from "./charts.js";
-import { h, scrubber } from "./dom.js";
+import { LengthChart, STAGES, summarise, Tiles } from "./charts.js";
+import { h, milliseconds, scrubber } from "./dom.js";
 import { Measures, Timeline } from "./measures.js";
 import { Strip } from "./strip.js";
 
@@ -20,19 +20,12 @@ export class Alone {
     this.drawn = 0;
     this.strip = new Strip((at, row) => this.go(at, row));
     this.lengths = new LengthChart((at) => this.go(at));
-    this.stages = new StageBar();
     this.tiles = new Tiles();
-    this.element = h(
-      "div",
-      { class: "ds-guide" },
-      h(
-        "section",
-        { class: "ds-card ds-text", "aria-label": "Generated text" },
-        this.strip.element,
-        this.tiles.element,
-      ),
-      this._roundCard(),
-    );
+    this.took = h("span", {
+      class: "ds-soft",
+      title: "seconds of its stages, one by one in Stages",
+    });
+    this.element = h("div", { class: "ds-guide" }, this._card());
   }
 
   /** Begin with what the pane already holds. */
@@ -44,36 +37,23 @@ export class Alone {
     else this._draw();
   }
 
-  _roundCard() {
+  /** The text, its rounds as bars, and the run's numbers. */
+  _card() {
     this.scrub = scrubber("Round", (to) => this.go(to));
-    return h(
-      "section",
-      { class: "ds-card ds-rounds", "aria-label": "Rounds" },
-      h(
-        "div",
-        { class: "ds-chart" },
-        h(
-          "header",
-          {},
-          h("h2", {}, "Accepted per round"),
-          h(
-            "span",
-            { class: "ds-key" },
-            h("span", { class: "entry" }, h("i", { class: "swatch accepted" }), "accepted"),
-            h("span", { class: "entry" }, h("i", { class: "swatch bonus" }), "+ 1 bonus"),
-          ),
-        ),
-        this.lengths.element,
-        this.scrub,
-      ),
-      this.stages.element,
-    );
+    const title = "accepted nodes of each round, and the bonus token";
+    const chart = h("div", { class: "ds-chart", title }, this.lengths.element, this.scrub);
+    const about = { class: "ds-card ds-text", "aria-label": "Text and rounds" };
+    return h("section", about, this.strip.element, chart, this.tiles.element);
   }
 
   // ── where we are ───────────────────────────────────────────────────────────────────────────
 
   get titles() {
-    return [this.pane.heading];
+    return [this.pane.heading, this.took];
+  }
+
+  get key() {
+    return [];
   }
 
   get words() {
@@ -163,7 +143,7 @@ export class Alone {
     this.pane.show(at);
     this.drawn = performance.now();
     this.strip.mark(at);
-    this.stages.draw(round.times);
+    this.took.textContent = milliseconds(STAGES.reduce((sum, name) => sum + round.times[name], 0));
     this.measures.at();
     this._draw();
   }

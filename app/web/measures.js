@@ -2,7 +2,7 @@
 // intervals, from the server's own tables (analysis), so that no number has a second definition.
 // And the stage times of every round.
 
-import { STAGES } from "./charts.js";
+import { STAGES, StageBar } from "./charts.js";
 import { h, milliseconds, s, withInterval } from "./dom.js";
 import { answered } from "./feed.js";
 import { Figures } from "./figure.js";
@@ -162,6 +162,7 @@ export class Timeline {
       preserveAspectRatio: "none",
     });
     this.top = h("span", { class: "ds-timeline-top" });
+    this.stages = new StageBar();
     this.element = h(
       "section",
       { class: "ds-card ds-timeline-card", "aria-label": "Timeline of stage times" },
@@ -169,13 +170,6 @@ export class Timeline {
         "header",
         {},
         h("h2", {}, "Stage times by round"),
-        h(
-          "span",
-          { class: "ds-key" },
-          STAGES.map((name) =>
-            h("span", { class: "entry" }, h("i", { class: `stage ${name}` }), name),
-          ),
-        ),
         h("span", { class: "ds-spring" }),
         h(
           "span",
@@ -184,6 +178,7 @@ export class Timeline {
         ),
       ),
       h("div", { class: "ds-timeline-box" }, this.svg, this.top),
+      this.stages.element,
     );
     this.svg.addEventListener("click", (event) => {
       const box = this.svg.getBoundingClientRect(),
@@ -191,10 +186,22 @@ export class Timeline {
       if (at >= 0 && at < this.count) onPick(at);
     });
     this.slots = 1;
+    new IntersectionObserver((all) => {
+      this.inSight = all.at(-1).isIntersecting;
+      this._draw();
+    }).observe(this.element);
   }
 
+  /** Show these rounds, once it is in sight. */
   draw(rounds, current) {
-    const H = 90;
+    Object.assign(this, { rounds, current });
+    this._draw();
+  }
+
+  _draw() {
+    const { rounds, current } = this,
+      H = 90;
+    if (!this.inSight || !rounds) return;
     if (this.count !== rounds.length || this.first !== rounds[0]) {
       this.count = rounds.length;
       this.first = rounds[0];
@@ -222,5 +229,6 @@ export class Timeline {
       this.top.textContent = rounds.length ? milliseconds(most) : "";
     }
     if (this.here) this.here.setAttribute("x", String(Math.max(0, current)));
+    if (rounds[current]) this.stages.draw(rounds[current].times);
   }
 }

@@ -1,6 +1,7 @@
 // What the offline file runs instead of mount.js: the same view, fed from data blocks of the page.
 // A block is JSON, or gzipped JSON in base64. Details of nodes are unpacked when asked for.
 
+import { besideOf } from "./compare/offline.js";
 import { h } from "./dom.js";
 import { Studio } from "./studio.js";
 import { followSystem, toggleTheme } from "./theme.js";
@@ -76,8 +77,12 @@ class FileSource {
     return { why: this.file.runs[ticket].rounds[round].why };
   }
 
+  beside(question) {
+    return besideOf(this.file, (asked) => this.inspect(asked), question);
+  }
+
   async compare() {
-    return { cautions: this.file.cautions };
+    return this.file.compared;
   }
 
   async measure() {

@@ -12,6 +12,8 @@ import { NodeTable } from "./table.js";
 import { GHOST } from "./tree/boxes.js";
 import { TreeView } from "./tree.js";
 
+const BRIEFLY = 600; // milliseconds
+
 export class Pane {
   /** name: of its tree, the only one on the page.
    *  hear: {picked(pane), say(words), complain(sentence), …what a Feed says}. */
@@ -71,7 +73,12 @@ export class Pane {
       h(
         "div",
         { class: "ds-split" },
-        h("div", { class: "ds-sight" }, this.why, this.picture),
+        h(
+          "div",
+          { class: "ds-sight" },
+          h("div", { class: "ds-why-place" }, this.why),
+          this.picture,
+        ),
         this.own.element,
       ),
       this.menu.panel,
@@ -117,7 +124,7 @@ export class Pane {
     this.table.element.hidden = !on;
     this.tree.element.hidden = on;
     if (on && this.shown) this.table.show(this.rounds[this.at], this.row);
-    if (!on && this.shown) this.tree.frame(true);
+    if (!on && this.shown) this.tree.frame(!this.tree.columns);
   }
 
   /** Show the run of a ticket; the one that is on view goes on. */
@@ -173,7 +180,7 @@ export class Pane {
     if (!this.table.element.hidden) this.table.show(round, null);
     this._explain();
     this.heading.textContent = `Round ${at + 1} `;
-    this.heading.append(h("small", {}, this.kind));
+    this.heading.append(h("small", { title: this.kind }, this.kind));
   }
 
   /** Why the walk ended where it did, in a sentence from the server. */
@@ -182,6 +189,10 @@ export class Pane {
     const ticket = this.feed.ticket;
     this.why.classList.add("stale"); // it keeps its place: the tree below must not jump
     this.why.hidden = !this.source.why;
+    // A run that is followed soon shows another round: its decoding is not held up for a sentence
+    // that nobody can read.
+    if (this.feed.decoding) await new Promise((done) => setTimeout(done, BRIEFLY));
+    if (this.at !== at || this.feed.ticket !== ticket) return;
     const answer = this.source.why
       ? await answered(this.source.why({ ticket, round: at }))
       : { why: "" };

@@ -45,12 +45,12 @@ export function tokenList(about, name, onPick) {
   return made;
 }
 
-/** Scroll a list just so far that a part of it is in sight. */
+/** Scroll a list by whole lines until a part of it is in sight, with what comes after it. */
 export function keepInSight(list, part) {
-  const top = part.offsetTop;
-  const bottom = top + part.offsetHeight;
-  if (top < list.scrollTop) list.scrollTop = top - 8;
-  if (bottom > list.scrollTop + list.clientHeight) list.scrollTop = bottom - list.clientHeight + 8;
+  const line = part.offsetTop - list.firstElementChild.offsetTop;
+  const above = part.offsetTop < list.scrollTop;
+  const below = part.offsetTop + part.offsetHeight > list.scrollTop + list.clientHeight;
+  if (above || below) list.scrollTop = line;
 }
 
 export class Strip {

@@ -66,8 +66,8 @@ export class Studio {
       chosen = (tickets, names) => this._chosen(tickets, names);
     this.shelf = source.examples ? new Shelf(source, many, chosen) : null;
     this.empty = emptyView(source, many, chosen);
-    this.help = helpDialog();
     this.legend = new Legend();
+    this.help = helpDialog(this.legend);
     this.link = new Permalink(this);
     this.search = new Search({
       panes: () => this.panes,

@@ -173,7 +173,7 @@ export class TreeView {
     this.window.columns = columns;
     if (!this.plan) return;
     this.axis.draw(this.plan, columns);
-    this.frame(true);
+    this.frame(false);
   }
 
   /** Another tree of the same columns was moved: show the same ones. */

@@ -23,6 +23,7 @@ from tests.browser.steps import (
     Open,
     at_round,
     compare,
+    from_menu,
     open_file,
     run,
     serving,
@@ -380,7 +381,7 @@ def test_four_methods_with_linked_nodes(visit: Open):
     expect(names).to_have_text(["ddtree B 16", "dart B 16", "ar"])
     shared = page.locator("#ds-c-scope .ds-shared")
     expect(shared.first).to_have_text(re.compile(r"^of its nodes \d+ in B, \d+ in C$"))
-    expect(page.locator("#ds-c-scope .ds-cue-key")).not_to_contain_text("q′")
+    expect(page.locator("#ds-c-scope .ds-legend")).not_to_contain_text("q′")
 
 
 # ── traces ───────────────────────────────────────────────────────────────────────────────────────
@@ -402,9 +403,8 @@ def test_traces_are_put_beside_what_is_shown(visit: Open, tmp_path: Path):
     assert place(page) == 1
     expect(page.locator("#ds-c-scope .ds-cautions")).to_be_hidden()
     expect(page.locator(".ds-parted")).to_have_count(0)
-    expect(page.locator(".ds-compare > header > .ds-soft")).to_have_text(
-        "acceptance differs at 0 tokens"
-    )
+    told = page.locator("#ds-c-scope .ds-titles > .ds-soft")
+    expect(told).to_have_text("acceptance differs at 0 tokens")
 
 
 def test_what_cannot_be_compared_is_said(visit: Open, tmp_path: Path):
@@ -446,6 +446,39 @@ def test_a_hostile_trace_beside_another_stays_text(visit: Open, tmp_path: Path):
 # ── sizes ────────────────────────────────────────────────────────────────────────────────────────
 
 
+TREES = """() => [...document.querySelectorAll("#ds-c-scope .ds-picture")].map((each) => {
+  const box = each.getBoundingClientRect();
+  const roots = [...each.querySelectorAll(".ds-node.root")].map((r) => r.getBoundingClientRect());
+  return {
+    top: box.top, bottom: box.bottom, height: box.height,
+    rooted: roots.every((root) => root.top > box.top && root.bottom < box.bottom),
+  };
+})"""
+HEADS = """() => [...document.querySelectorAll("#ds-c-scope .ds-pane-head")].map((each) =>
+  [each.scrollWidth <= each.clientWidth, each.getBoundingClientRect().height])"""
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize("size", [(1280, 720), (1440, 900), (1920, 1080)])
+def test_the_trees_of_a_comparison_have_most_of_the_window(
+    visit: Open, size: tuple[int, int], count: int
+):
+    page = visit(viewport={"width": size[0], "height": size[1]})
+    compare(page, "hello", *("DDTree", "TreeFlash", "DART", "Plain")[:count])
+    trees(page).first.focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    found = page.evaluate(TREES)
+    assert len(found) == count and all(each["rooted"] for each in found)
+    heads = page.locator("#ds-c-scope .ds-panes").bounding_box()
+    assert heads is not None and heads["height"] >= 0.55 * size[1]
+    crowded = count == 4 and size[1] == 720  # two rows of trees: the page scrolls a little
+    rest = page.evaluate("document.documentElement.scrollHeight") - size[1]
+    assert rest <= (140 if crowded else 0)
+    assert all(each["height"] >= 185 for each in found)
+    assert all(fits and height < 40 for fits, height in page.evaluate(HEADS))
+
+
 @pytest.mark.parametrize("size", [(360, 740), (820, 1100), (3840, 2160)])
 def test_a_comparison_is_no_wider_than_the_window(visit: Open, size: tuple[int, int]):
     page = visit(viewport={"width": size[0], "height": size[1]})
@@ -467,6 +500,7 @@ def test_the_runs_numbers_can_be_taken_away(visit: Open):
     page.locator("#ds-c-scope").get_by_role(
         "button", name="Stats"
     ).click()  # measured when in sight
+    from_menu(page.locator(".ds-sums"), "Save the numbers: Runs on one text, CSV")
     for name in ("Runs on one text", "The runs"):
         with page.expect_download() as saved:
             page.get_by_role("button", name=f"Save the numbers: {name}, CSV", exact=True).click()

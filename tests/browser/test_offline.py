@@ -16,8 +16,10 @@ import pytest
 pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from analysis.numbers import percent
 from app.export.offline import offline_page
 from app.notebook import View
+from app.view.beside import beside_view
 from core.traces.schema import Trace
 from tests.browser.steps import NODE, Open, at_round, run, state, title, watch
 from tests.fakes import make_header, make_run
@@ -106,6 +108,33 @@ def test_two_runs_side_by_side(put: Put):
     expect(page.locator(".ds-cautions")).to_contain_text("the prompts differ")
     page.locator(".ds-pane").nth(1).locator(NODE).first.click()
     expect(page.locator(".ds-stage aside:visible")).to_contain_text("position")
+
+
+SHOWN = """() => [...document.querySelectorAll(".ds-beside tbody tr")].map((line) =>
+  [...line.children].map((cell) => [...cell.childNodes].map((part) => part.textContent)))"""
+
+
+def test_one_inspector_shows_p_beside_every_q(put: Put):
+    """As the studio's server answers, where a list of ten holds the token."""
+    one, other = trace(), trace(method="dart")
+    page = put(offline_page([one, other]))
+    page.locator(".ds-pane").first.locator(f"{NODE}.ghost").click()
+    expect(page.locator(".ds-stage aside:visible")).to_have_count(1)
+    expect(page.locator(".ds-beside-notes li")).to_have_count(2)
+    record = one.rounds[0]
+    end, token = record.verdict.path[-1], record.verdict.bonus
+    told = beside_view([(record, end), (other.rounds[0], end)], token)
+    wanted = {line["label"]: line for line in told["tokens"]}
+    rows = page.evaluate(SHOWN)
+    assert rows
+    for name, p, *odds in rows:
+        line = wanted[name[-1]]
+        assert p[0] == percent(line["p"][0])
+        kept = zip(odds, line["q"], line["rank"], line["drafted"], strict=True)
+        for shown, q, rank, drafted in kept:
+            held = line["own"] or drafted or rank is None or rank <= 10
+            assert shown[0] == (percent(q) if held else "–")
+    assert {row[0][-1] for row in rows} == set(wanted)
 
 
 def test_statistics_are_tables(put: Put):

@@ -57,6 +57,7 @@ def test_a_run_shows_text_tree_and_numbers(visit: Open):
     expect(page.locator(".ds-strip .ds-token.prefill")).to_have_count(1)  # one of them in the key
     assert page.locator(".ds-token.bonus").count() > 10
     assert float(page.locator(".ds-tile b").first.inner_text()) > 1
+    page.get_by_role("button", name="Stages").click()
     expect(page.locator(".ds-stage-key")).to_contain_text("verify 87 ms")
 
 
@@ -177,12 +178,20 @@ def test_the_form_opens_when_somebody_writes_and_closes_on_start(visit: Open):
     expect(settings).to_be_hidden()
 
 
-def test_the_tree_has_most_of_the_window(visit: Open):
-    page = visit(viewport={"width": 1440, "height": 900})
+@pytest.mark.parametrize("size", [(1280, 720), (1440, 900), (1920, 1080)])
+def test_the_tree_has_most_of_the_window(visit: Open, size: tuple[int, int]):
+    wide, tall = size
+    page = visit(viewport={"width": wide, "height": tall})
     run(page, "hello")
     page.keyboard.press("Home")
-    box = page.locator(".ds-picture:visible").bounding_box()
-    assert box is not None and box["height"] >= 0.6 * 900 and box["width"] >= 0.95 * 1440
+    picture = page.locator(".ds-picture:visible")
+    box = picture.bounding_box()
+    assert box is not None and box["height"] >= 0.6 * tall and box["width"] >= 0.95 * wide
+    page.locator(f"{NODE}.ghost").click()
+    expect(page.locator(".ds-inspector:visible .ds-numbers")).to_be_visible()
+    box = picture.bounding_box()
+    assert box is not None and box["height"] >= 0.6 * tall and box["width"] >= 0.7 * wide
+    assert page.evaluate("document.documentElement.scrollHeight") <= tall
 
 
 def test_the_theme_is_remembered(visit: Open):

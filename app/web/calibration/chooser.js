@@ -3,7 +3,8 @@
 import { button, h } from "../dom.js";
 import { answered } from "../feed.js";
 import { Gallery, shelve, shelved } from "../gallery.js";
-import { LETTERS, sign } from "../parts.js";
+import { sign } from "../parts.js";
+import { lettersFor } from "../studio/shelf.js";
 
 const MOST = 4;
 const CHOOSE = "Examples that ship, and runs of this browser tab: one click adds them, up to four";
@@ -71,12 +72,14 @@ export class RunChooser {
   /** `example` is the ticket of one that nobody chose, `missing` says what is not there. */
   _take(runs, example, missing) {
     this.example = example;
+    const letters = lettersFor(runs.map((run) => run.ticket));
     this.runs = runs.map((run, at) => ({
       ticket: run.ticket,
       title: run.method + (run.budget ? ` B ${run.budget}` : ""),
-      letter: LETTERS[at],
+      letter: letters[at],
       prompt: run.prompt,
     }));
+    this.runs.sort((one, other) => (one.letter < other.letter ? -1 : 1));
     this.list.replaceChildren(...this.runs.map((run) => this._entry(run)));
     const shown = `An example that ships: ${runs[0]?.method} on “${runs[0]?.prompt}”.`;
     this.empty.textContent = example ? `${shown} Choose others below.` : "Choose runs below.";

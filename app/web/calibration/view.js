@@ -115,10 +115,11 @@ export class Calibration {
   }
 
   async _look(runs, missing) {
-    const tickets = runs.map((run) => run.ticket);
+    const tickets = runs.map((run) => run.ticket),
+      letters = runs.map((run) => run.letter).join("");
     this.runs = runs;
     this._working(runs.length > 0);
-    const answer = runs.length ? await answered(this.source.calibrate({ tickets })) : null;
+    const answer = runs.length ? await answered(this.source.calibrate({ tickets, letters })) : null;
     if (this.runs !== runs) return; // others were chosen meanwhile
     this._working(false);
     this.complain(answer?.error || missing);

@@ -129,6 +129,7 @@ export class Beside {
     const said = (words) => h("li", {}, sign(pane.letter), `${pane.title}, ${words}`);
     if (why) return said(`≠ ${why}: not to be compared`);
     const place = `round ${at + 1}, depth ${pane.rounds[at].depths[row] + 1}`;
+    if (listed === null) return said(`${place}: this file holds nothing after it`);
     return said(listed ? place : `${place}: its drafter listed nothing here`);
   }
 

@@ -2,7 +2,7 @@
 
 import { PACE, summarise } from "../charts.js";
 import { button, h, percent, plural } from "../dom.js";
-import { sign, slot } from "../parts.js";
+import { menu, sign, slot } from "../parts.js";
 import { savers } from "../save/buttons.js";
 import { CAME } from "../strip.js";
 
@@ -34,57 +34,42 @@ export class Card {
     this.notes = h("ul", { class: "ds-cautions", role: "status", hidden: true });
     this.rows = h("tbody", {});
     const { strip, lanes, scrub } = together;
+    const lanesBox = h("div", { class: "ds-lanes-box" }, scrub, lanes.element);
     this.element = h(
       "section",
       { class: "ds-card ds-compare", "aria-label": "Runs on one text" },
-      this._header(),
       this.notes,
-      strip.element,
-      h(
-        "div",
-        { class: "ds-pair" },
-        h("div", { class: "ds-lanes-box" }, lanes.element, scrub),
-        this._table(),
-      ),
+      h("div", { class: "ds-pair" }, strip.element, lanesBox, this._table()),
     );
+    this.key = this._key();
   }
 
-  _header() {
-    const { panes } = this.together;
-    const line = (look, words) =>
+  /** What the lines below the tokens mean. */
+  _key() {
+    const entry = (look, words) =>
       h("span", { class: "entry" }, h("i", { class: `ds-line ${look}` }), words);
-    return h(
-      "header",
-      {},
-      h("h2", {}, "Text"),
-      h(
-        "span",
-        { class: "ds-key" },
-        h(
-          "span",
-          { class: "entry" },
-          "below each token: ",
-          panes.map((pane) => sign(pane.letter)),
-        ),
-        line("solid", "accepted"),
-        line("dashed", "bonus"),
-        h("span", { class: "entry" }, h("i", { class: "ds-line tick" }), "a round begins"),
-      ),
-      h("span", { class: "ds-spring" }),
-      this.count,
-      this.differ,
-    );
+    const lines = [
+      ["tick", "a round begins"],
+      ["solid", "accepted"],
+      ["dashed", "bonus"],
+    ];
+    return [h("span", {}, "in the text:"), ...lines.map((each) => entry(...each))];
   }
 
   _table() {
     const heads = HEADS.map(([name, title]) =>
       h(name ? "th" : "td", { title: title || null }, name),
     );
+    const name = "Runs on one text";
     return h(
       "div",
-      { class: "ds-table" },
-      h("table", {}, h("thead", {}, h("tr", {}, heads)), this.rows),
-      savers("Runs on one text", () => this.records(), this.together.source),
+      { class: "ds-sums" },
+      menu(`Files: ${name}`, [savers(name, () => this.records(), this.together.source)]),
+      h(
+        "div",
+        { class: "ds-table" },
+        h("table", {}, h("thead", {}, h("tr", {}, heads)), this.rows),
+      ),
     );
   }
 

@@ -50,7 +50,12 @@ export class Together {
   // ── where we are ───────────────────────────────────────────────────────────────────────────
 
   get titles() {
-    return [this.heading];
+    return [this.heading, this.card.differ, this.card.count];
+  }
+
+  /** What the legend says of the text. */
+  get key() {
+    return this.card.key;
   }
 
   get words() {
@@ -160,7 +165,7 @@ export class Together {
       moved = moved || other;
     });
     if (moved) sayShared(this);
-    this._stand();
+    this._stand(moved);
     this._draw();
     if (asked?.shown) this._inspect(asked);
   }
@@ -171,12 +176,16 @@ export class Together {
     pane.select(rowAt(this.sides[this.panes.indexOf(pane)], this.place));
   }
 
-  /** All trees in the same columns, with this place in sight. */
-  _stand() {
+  /** All trees in the same columns, with this place in sight. While nothing is another, they stay
+   *  where somebody moved them. */
+  _stand(moved) {
     const shown = this.panes.map((pane) =>
       pane.shown ? { rounds: pane.rounds, at: pane.at } : null,
     );
     const columns = columnsOf(shown, this.sides, this.place);
+    const said = JSON.stringify(columns);
+    if (!moved && said === this.standing) return;
+    this.standing = said;
     const tall = Math.max(...this.panes.map((pane) => (pane.shown ? pane.tree.plan.height : 0)));
     this.panes.forEach((pane, at) => {
       if (columns[at]) pane.tree.stand({ ...columns[at], tall });

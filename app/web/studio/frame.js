@@ -1,11 +1,12 @@
 // Where the parts of Run and Compare stand on the page, for one run and for several.
 
 import { button, h } from "../dom.js";
+import { menu } from "../parts.js";
 
 export class Frame {
   /** parts: {status, toolbar, legend, help dialog, shelf or null}. */
   constructor({ status, toolbar, legend, help, shelf }) {
-    Object.assign(this, { status, toolbar });
+    Object.assign(this, { status, toolbar, legend });
     this.announce = h("div", { class: "ds-unseen", "aria-live": "polite" });
     this.stage = h("div", { class: "ds-panes" });
     this.around = h("div", { class: "ds-around" });
@@ -45,6 +46,7 @@ export class Frame {
     this.below.replaceChildren(below);
     toolbar.parts.get("stages").hidden = pair;
     toolbar.titles.replaceChildren(...titles);
+    this.legend.key(guide.key);
     toolbar.drawings.replaceChildren(...(pair ? [] : [panes[0].svgButton, panes[0].menu.button]));
     for (const pane of panes) pane.head.replaceChildren(...(pair ? headOf(pane, part) : []));
     stage.replaceChildren(...panes.map((pane) => pane.element), ...(aside ? [aside] : []));
@@ -59,6 +61,7 @@ function headOf(pane, part) {
   const { letter } = pane;
   const kept = "Download this run as .jsonl.gz";
   const save = small("Trace", `Save trace ${letter}`, kept, () => pane.saveTrace());
+  const files = [pane.svgButton, pane.menu.button, ...(pane.source.save ? [save] : [])];
   const out = `Take run ${letter} out of the comparison`;
   return [
     pane.sign,
@@ -66,9 +69,7 @@ function headOf(pane, part) {
     pane.heading,
     pane.shared,
     h("span", { class: "ds-spring" }),
-    pane.svgButton,
-    pane.menu.button,
-    ...(pane.source.save ? [save] : []),
+    menu(`Files of run ${letter}`, files),
     small("×", out, "Take this run out", () => part(pane)),
   ];
 }

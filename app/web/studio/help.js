@@ -32,7 +32,7 @@ export function dialog(label, extra, ...parts) {
   return made;
 }
 
-export function helpDialog() {
+export function helpDialog(legend) {
   const keys = (words) => words.split(" ").map((key) => h("kbd", {}, key)),
     rows = HELP.map(([key, what]) => h("div", {}, h("dt", {}, keys(key)), h("dd", {}, what)));
   return dialog(
@@ -40,6 +40,7 @@ export function helpDialog() {
     "",
     h("h3", {}, "Text"),
     h("p", { class: "ds-key" }, textKey()),
+    legend.marks,
     h("h3", {}, "Keys"),
     h("dl", {}, rows),
   );
@@ -64,7 +65,9 @@ export class Legend {
       h("span", { class: "entry" }, h("i", { class: `box ${name}` }, sign), words);
     const bar = (name, words) => h("span", { class: "entry" }, h("i", { class: name }), words);
     this.cues = h("span", { class: "ds-cue-key", hidden: true });
-    this.element = h(
+    this.lines = h("span", { class: "ds-cue-key", hidden: true });
+    this.marks = h("p", { class: "ds-key ds-cue-key", hidden: true }); // again, for the help
+    const entries = h(
       "footer",
       { class: "ds-legend" },
       box("accepted", "✓", "accepted"),
@@ -73,17 +76,26 @@ export class Legend {
       box("ghost", "◇", "target's token, not drafted"),
       bar("mini q", "q drafter"),
       bar("mini p", "p target"),
+      this.lines,
       this.cues,
     );
+    this.element = h("div", { class: "ds-legend-place" }, entries);
+  }
+
+  /** What is said of the text's lines beside it; nothing for one run. */
+  key(entries) {
+    this.lines.replaceChildren(...entries);
+    this.lines.hidden = !entries.length;
   }
 
   /** What the marks in the boxes of these rounds mean, if their drafters have any. */
   explain(rounds) {
     const words = Object.assign({}, ...rounds.map((round) => round.sign_help || {}));
-    const entries = Object.keys(words)
-      .sort()
-      .map((mark) => h("span", { class: "entry" }, h("b", {}, mark), words[mark]));
-    this.cues.replaceChildren(...entries);
-    this.cues.hidden = !entries.length;
+    const marks = Object.keys(words).sort();
+    for (const place of [this.cues, this.marks]) {
+      const entry = (mark) => h("span", { class: "entry" }, h("b", {}, mark), words[mark]);
+      place.replaceChildren(...marks.map(entry));
+      place.hidden = !marks.length;
+    }
   }
 }

@@ -10,7 +10,8 @@ export class Look {
   showPart(name) {
     const { frame, panes, guide } = this.studio;
     frame.show(name);
-    if (name === "tree") for (const pane of panes) if (pane.shown) pane.tree.frame(true);
+    if (name === "tree")
+      for (const pane of panes) if (pane.shown) pane.tree.frame(!pane.tree.columns);
     guide.measures?.stale();
   }
 

@@ -3,6 +3,7 @@
 
 import { h } from "../dom.js";
 import { Gallery } from "../gallery.js";
+import { LETTERS } from "../parts.js";
 import { dialog } from "./help.js";
 
 const EMPTY = {
@@ -56,6 +57,14 @@ export function keepTickets(view, tickets) {
   } catch {
     // storage may be forbidden; then a reload starts afresh
   }
+}
+
+/** A letter for each run: the one that it has in Compare, else the first free. */
+export function lettersFor(tickets) {
+  const there = keptTickets("compare");
+  const own = tickets.map((ticket) => LETTERS[there.indexOf(ticket)]);
+  const free = [...LETTERS].filter((letter) => !own.includes(letter));
+  return own.map((letter) => letter ?? free.shift());
 }
 
 export function keptTickets(view) {

@@ -119,7 +119,7 @@ function stateOf(run) {
 export function setChip(chip, state, words) {
   chip.hidden = !words;
   if (chip.getAttribute("data-state") !== state) chip.setAttribute("data-state", state);
-  if (chip.textContent !== words) chip.textContent = words;
+  if (chip.textContent !== words) chip.textContent = chip.title = words;
 }
 
 /** A run's method, model and settings on one line; the seed where it matters. */

@@ -3,6 +3,7 @@
 
 export const FAR = 0.85; // below: no numbers, and tokens at TOKEN pixels of the screen
 export const FARTHER = 0.32; // below: no boxes one by one
+export const BESIDE = 0.5; // the smallest scale of trees beside each other that nobody zoomed
 export const TOKEN = 11; // pixels of the screen, the smallest text
 const CLOSEST = 2.5;
 const FARTHEST = 0.02;
@@ -23,17 +24,21 @@ export function fitted(size, width, height) {
   return { k, kx, x: (w - width * kx) / 2, y: AXIS + (hgt - height * k) / 2 };
 }
 
-/** A scale k with the line `above` in the middle, unless one side has nothing to show there. */
+/** A scale k with all of the tree in the middle, or the line `above` where it is too tall, unless
+ * one side has nothing to show there. */
 export function centred([, hgt], k, above, height, half) {
   const below = height - above;
+  const room = hgt - height * k - AXIS;
+  if (room >= 2 * PAD) return { k, kx: k, x: PAD, y: AXIS + room / 2 };
   let y = Math.min(Math.max(hgt / 2, hgt - below * k - PAD), above * k + PAD + AXIS);
   if (above * k + PAD + AXIS > hgt / 2 && below * k + PAD > hgt / 2) y = hgt / 2 - half * k;
   return { k, kx: k, x: PAD, y: y - above * k };
 }
 
-/** The scale at which so wide a path is in sight and its tokens can be read. */
-export function pathScale([w], wide, wanted) {
-  return Math.max(FAR + 0.02, Math.min(wanted, (w - 2 * PAD) / wide));
+/** The scale at which so wide a path is in sight and its boxes can be read: with their numbers, or
+ * `least`, where several trees share the window. */
+export function pathScale([w], wide, wanted, least = FAR + 0.02) {
+  return Math.max(least, Math.min(wanted, (w - 2 * PAD) / wide));
 }
 
 /** Zoom by a factor about a point of the window. */
@@ -59,7 +64,7 @@ export function intoSight({ k, kx, x, y }, [w, hgt], [left, top], [boxW, boxH]) 
  */
 export function columned(size, columns, step, zoom, above, height, half) {
   const { lead, wide, here } = columns;
-  const k = pathScale(size, wide * step, zoom);
+  const k = pathScale(size, wide * step, zoom, BESIDE);
   const over = Math.max(0, 2 * PAD + (here + 1) * step * k - size[0]);
   return { ...centred(size, k, above, height, half), x: PAD + lead * step * k - over };
 }

@@ -2,6 +2,7 @@
 // looks like at a size is a pure function: camera.js.
 
 import {
+  BESIDE,
   centred,
   columned,
   fitted,
@@ -32,7 +33,9 @@ export class TreeWindow {
 
   /** Whether the whole tree can be read at once. */
   get holdsAll() {
-    return wholeScale(this.size, this.plan.width, this.plan.height) >= READABLE;
+    const { plan, size, columns } = this;
+    if (!columns) return wholeScale(size, plan.width, plan.height) >= READABLE;
+    return wholeScale(size, columns.all * plan.stepX, columns.tall) >= BESIDE;
   }
 
   show(view) {
@@ -46,9 +49,9 @@ export class TreeWindow {
     const { plan, size, columns, zoom } = this;
     const [, above] = plan.at(0);
     const half = plan.boxH / 2;
+    if (!keep && this.holdsAll) return this.fit();
     if (columns)
       return this.show(columned(size, columns, plan.stepX, zoom, above, plan.height, half));
-    if (!keep && this.holdsAll) return this.fit();
     const steps = plan.round.path.length + (plan.round.ghost ? 1 : 0);
     const k = keep ? this.view.k : pathScale(size, steps * plan.stepX, zoom);
     this.show(centred(size, k, above, plan.height, half));
