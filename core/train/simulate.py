@@ -25,6 +25,7 @@ from core.drafting.session import (
     DraftSession,
     LearnsFromTimes,
     LearnsFromVerdicts,
+    at_once,
     reads,
     width_for,
 )
@@ -206,6 +207,10 @@ class SharedSession:
     @property
     def factorised(self) -> bool:
         return self._session.factorised
+
+    @property
+    def at_once(self) -> int | None:
+        return at_once(self._session)
 
     def expand(self, states: Array) -> Children:
         """Every state known by then, these among them."""
