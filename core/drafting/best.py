@@ -30,6 +30,6 @@ def scaled(logits: Tensor, temperature: float) -> Tensor:
     return logits if temperature == 1 else logits / temperature
 
 
-def worth_a_batch(like: Tensor) -> int | None:
-    """``DraftSession.at_once`` on a tensor's device: what a CPU takes grows with the rows."""
-    return 16 if like.device.type == "cpu" else None
+def worth_a_batch(device: torch.device) -> int | None:
+    """``DraftSession.at_once`` on a device: what a CPU takes grows with the rows."""
+    return 16 if device.type == "cpu" else None

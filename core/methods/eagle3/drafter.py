@@ -172,7 +172,7 @@ class EagleSession(PathSession):
         super().__init__(root, drafter.max_depth, max(width, MIN_LISTED), drafter.covered)
         self._drafter, self._rows = drafter, context
         self._prefix = context.rows
-        self.at_once = worth_a_batch(last)
+        self.at_once = worth_a_batch(last.device)
         self._fed = last  # the feature that was made after each node, [1 + nodes, h]
         self._paths: list[list[int]] = []  # every node's ancestors and itself
 

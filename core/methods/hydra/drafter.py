@@ -81,7 +81,7 @@ class HydraSession(PathSession):
         """``last``: the hidden state [1, h] of the token before the root."""
         super().__init__(root, drafter.max_depth, max(width, MIN_LISTED))
         self._drafter, self._last = drafter, last
-        self.at_once = worth_a_batch(last)
+        self.at_once = worth_a_batch(last.device)
         self._paths: list[list[int]] = []  # the tokens from the root to every node
 
     @torch.inference_mode()

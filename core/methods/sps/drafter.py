@@ -124,7 +124,7 @@ class LmSession(PathSession):
     def __init__(self, drafter: LmDrafter, root: int, width: int):
         super().__init__(root, drafter.max_depth, width)
         self._drafter, self.start = drafter, drafter.cache.length
-        self.at_once = worth_a_batch(drafter.model.get_input_embeddings().weight)
+        self.at_once = worth_a_batch(input_device(drafter.model))
         self._paths: list[list[int]] = []  # numbers of every node's ancestors and its own
 
     def score(self, tokens: list[int], parents: list[int]) -> Tensor:
