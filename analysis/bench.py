@@ -2,9 +2,10 @@
 
 Compared are plain decoding with our engine, Hugging Face's ``generate`` on the same weights (with
 its own SDPA attention, cache and layers) without and with prompt lookup, and every method × budget.
-On every prompt and repeat each decodes once, in an order that changes every time,
-so that a slow minute of the machine hits all of them. Timers never wait for the device between
-stages. Between turns the machine's own limits are measured, for the roofline beside the figures.
+On every prompt and repeat each decodes once, in an order that changes every time, so that a slow
+minute of the machine hits all of them. Timers wait for the device between stages only where the
+plan's request is ``timed``. Between turns the machine's own limits are measured, for the roofline
+beside the figures.
 
 Seconds run from the prompt's ids to the last new token, prefill included.
 """
@@ -61,7 +62,7 @@ class Timing:
 
     lengths  accepted + 1 of every round; None for generate, whose rounds are not known
     passes   its forwards; None where they are not known (prompt lookup)
-    rounds   seconds of its rounds, without prefill; None where they are not known
+    stages   seconds of each stage over all rounds; None where they are not known
     """
 
     variant: Variant
@@ -70,7 +71,12 @@ class Timing:
     tokens: tuple[int, ...]
     lengths: tuple[int, ...] | None
     passes: Passes | None = None
-    rounds: float | None = None
+    stages: Mapping[str, float] | None = None
+
+    @property
+    def rounds(self) -> float | None:
+        """Seconds of its rounds, without prefill."""
+        return sum(self.stages.values()) if self.stages is not None else None
 
 
 @dataclass(frozen=True)
@@ -156,21 +162,37 @@ def bench(
     engine: Engine, plan: Plan, variants: Sequence[Variant], report: Report = lambda *_: None
 ) -> Result:
     """All timings, in the order they were taken. The first decoding of each is not counted."""
+    language, found = engine.prepare(), list[Timing]()
+    gauge = Gauge(language.device, language.model.dtype)
+    for timing in timings(engine, plan, variants, report):
+        if len(found) % len(variants) == 0:
+            gauge.sample()
+        found.append(timing)
+    return Result(found, gauge.machine)
+
+
+def timings(
+    engine: Engine,
+    plan: Plan,
+    variants: Sequence[Variant],
+    report: Report = lambda *_: None,
+    done: Callable[[int, Variant], bool] = lambda prompt, variant: False,
+) -> Iterator[Timing]:
+    """Timings as they are taken, in an order that changes from prompt to prompt. What is ``done``
+    (the prompt's number, the variant) is left out."""
+    remaining = [turn for turn in _schedule(plan, variants) if not done(*turn)]
+    if not remaining:
+        return
     forward = Forward.of(engine.prepare().model)
     decoders = _Decoders(engine, as_transformers_runs_it(engine), forward)
-    for variant in variants:
+    for variant in dict.fromkeys(variant for _, variant in remaining):
         report(0, f"warming up {variant.name}")
         short = replace(plan.request, prompt=plan.prompts[0], max_new_tokens=4)
         _decode(decoders, variant, short)
-    language = engine.prepare()
-    gauge, timings = Gauge(language.device, language.model.dtype), []
-    for turn, (prompt, variant) in enumerate(_schedule(plan, variants)):
+    for turn, (prompt, variant) in enumerate(remaining):
         report(turn, variant.name)
-        if turn % len(variants) == 0:
-            gauge.sample()
         request = replace(plan.request, prompt=plan.prompts[prompt])
-        timings.append(replace(_decode(decoders, variant, request), prompt=prompt))
-    return Result(timings, gauge.machine)
+        yield replace(_decode(decoders, variant, request), prompt=prompt)
 
 
 def _schedule(plan: Plan, variants: Sequence[Variant]) -> Iterator[tuple[int, Variant]]:
@@ -192,21 +214,20 @@ def _decode(decoders: _Decoders, variant: Variant, request: RunRequest) -> Timin
         method=variant.method,
         budget=variant.budget,
         options=variant.options,
-        timed=False,
     )
     run = decoders.engine.start(own)
     start = time.perf_counter()
     rounds = list(run.rounds)
-    seconds = time.perf_counter() - start
+    seconds, numbers = time.perf_counter() - start, summary(rounds)
     drafting = Drafting.of(decoders.engine.drafter(variant.method, dict(variant.options)))
     return Timing(
         variant,
         0,
         seconds,
         tokens=tuple(new_tokens(rounds)),
-        lengths=tuple(summary(rounds)["acceptance_lengths"]),
+        lengths=tuple(numbers["acceptance_lengths"]),
         passes=passes_of(decoders.forward, drafting, len(run.header.prompt_ids), rounds),
-        rounds=sum(r.times.total for r in rounds),
+        stages=numbers["seconds"],
     )
 
 

@@ -212,18 +212,28 @@ class EndlessTarget(Target):
 
 
 def _text(source: Source, prompt: Sequence[int], plan: Plan) -> dict[str, Array]:
-    """Plain decoding: tokens, some more after the end, and the target's best along them."""
-    shared, tail = source.target(None), 1 + source.max_depth
-    room = shared.context_limit - len(prompt) - plan.new_tokens
-    settings = Settings(1, plan.new_tokens + max(0, min(tail, room)), plan.sampling, timed=False)
-    tokens, end, best = list(prompt), len(prompt) + plan.new_tokens, []
-    for record in decode(EndlessTarget(shared.model), Decoder(PLAIN), prompt, settings, observe):
+    target, tail = source.target(None), 1 + source.max_depth
+    return text_with_tail(target, prompt, plan.new_tokens, plan.sampling, tail)
+
+
+def text_with_tail(
+    target: Target, prompt: Sequence[int], new_tokens: int, sampling: Sampling, tail: int
+) -> dict[str, Array]:
+    """Plain decoding: tokens, ``tail`` more after the end, and the target's best along them.
+
+    tokens  int32 [T] with the prompt's; ``end``: the length of the text without its tail
+    target.ids, target.log_p  after each new token
+    """
+    room = target.context_limit - len(prompt) - new_tokens
+    settings = Settings(1, new_tokens + max(0, min(tail, room)), sampling, timed=False)
+    tokens, end, best = list(prompt), len(prompt) + new_tokens, []
+    for record in decode(EndlessTarget(target.model), Decoder(PLAIN), prompt, settings, observe):
         if len(tokens) == len(prompt):
             tokens.append(int(record.draft.tokens[0]))
         assert record.target_probs is not None
         best.append((record.target_probs.top_ids[0], record.target_probs.top_log_p[0]))
         tokens += record.committed
-        stops = [i for i, t in enumerate(tokens[len(prompt) :]) if t in source.facts.stop_ids]
+        stops = [i for i, t in enumerate(tokens[len(prompt) :]) if t in target.stop_ids]
         if stops:
             end = min(end, len(prompt) + stops[0] + 1)
         if len(tokens) >= end + tail:

@@ -7,11 +7,15 @@ calibration of a drafter does not depend on the temperature somebody samples at.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from core.decoding.decode import Observation, Scene
+from core.drafting.session import DraftSession
+from core.rounds.draft import Array
 from core.rounds.round import Probe, TargetProbs
 
 COVERAGE = 16  # K = 1 … 16
@@ -56,22 +60,32 @@ def _target_probs(scene: Scene) -> TargetProbs:
 
 
 def _probe(scene: Scene) -> Probe | None:
-    """Depth d compares q_d, given the accepted path above it, with p after that path's row."""
     session, draft = scene.session, scene.draft
     if session is None:
         return None
     rows = list(scene.verdict.path[: session.max_depth])
-    log_q = session.log_q(draft.tokens[rows].tolist())
+    wanted = scene.verdict.target_tokens[rows]
+    return probe_along(session, draft.tokens[rows].tolist(), scene.logits[rows], wanted)
+
+
+def probe_along(
+    session: DraftSession, path: Sequence[int], logits: Tensor, wanted: Array
+) -> Probe | None:
+    """Depth d compares q_d, given the accepted path above it, with p after that path.
+
+    path    [d] tokens from the root on; ``logits`` [d, V] of the target after each of them
+    wanted  [d] the target's own token after each
+    """
+    log_q = session.log_q(path)
     if log_q is None:
         return None
     count = int((log_q > -torch.inf).any(-1).int().cumprod(0).sum())  # depths with a proposal
     if not count:
         return None
-    rows, log_q = rows[:count], log_q[:count]
-    p = scene.logits[rows].float().softmax(-1)
+    log_q, p = log_q[:count], logits[:count].float().softmax(-1)
     log_q = log_q.to(p.device)
     q = log_q.exp()
-    own = torch.from_numpy(scene.verdict.target_tokens[rows]).to(p.device)[:, None]
+    own = torch.from_numpy(wanted[:count]).to(p.device)[:, None]
     return Probe(
         tvd=_array(tvd(q, p)),
         coverage=coverage(log_q, p),

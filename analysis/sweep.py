@@ -119,7 +119,7 @@ class Plan:
 
 
 def grid(
-    methods: Sequence[str], budgets: Sequence[int], options: Sequence[tuple[str, Value]]
+    methods: Sequence[str], budgets: Sequence[int | None], options: Sequence[tuple[str, Value]]
 ) -> tuple[Variant, ...]:
     """``variants_of`` for every combination of the options' values: one named twice has two.
 

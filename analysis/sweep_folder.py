@@ -140,9 +140,7 @@ def open_folder(path: Path, plan: Plan) -> Iterator[Folder]:
         there = {entry.name for entry in path.iterdir()}
         if PLAN not in there and there - {LOCK, f"{PLAN}.tmp"}:
             raise UserError(f"{path} holds other things than a sweep: name a new or empty folder")
-        lock = (path / LOCK).open("ab")
-    with lock:
-        _hold(lock, path)
+    with alone(path / LOCK, "sweep"):
         _agree(path / PLAN, plan)
         with _writing(path):
             (path / TRACES).mkdir(exist_ok=True)
@@ -154,9 +152,19 @@ def open_folder(path: Path, plan: Plan) -> Iterator[Folder]:
             shutil.rmtree(path / UNFINISHED, ignore_errors=True)
 
 
-def _hold(lock: IO[bytes], path: Path) -> None:
+@contextmanager
+def alone(path: Path, what: str) -> Iterator[None]:
+    """Hold the lock file ``path`` of a folder that is there. Raises UserError where another process
+    holds it: ``what`` is at work."""
+    with _writing(path.parent):
+        lock = path.open("ab")
+    with lock:
+        _hold(lock, UserError(f"another {what} is at work in {path.parent}"))
+        yield
+
+
+def _hold(lock: IO[bytes], busy: UserError) -> None:
     """The lock goes with the process, however that ends; a file system without locks has none."""
-    busy = UserError(f"another sweep is at work in {path}")
     if sys.platform == "win32":
         import msvcrt
 

@@ -22,10 +22,12 @@ class Variant:
 
 
 def variants_of(
-    methods: Sequence[str], budgets: Sequence[int], options: Mapping[str, Value] | None = None
+    methods: Sequence[str],
+    budgets: Sequence[int | None],
+    options: Mapping[str, Value] | None = None,
 ) -> tuple[Variant, ...]:
-    """Every method with every budget, each once, in this order. A method that cannot use a budget
-    (a chain, plain decoding) runs once, at its own.
+    """Every method with every budget, each once, in this order; None is the method's own budget. A
+    method that cannot use a budget (a chain, plain decoding) runs once, at its own.
 
     Each method takes its own of the options. Raises UserError for an unknown method, or an option
     that no method has.
@@ -43,7 +45,8 @@ def variants_of(
             continue
         title = file_name(name) if name.endswith(".py") else name
         one_size = method.builder_info is not None and method.builder_info.chain
-        for size in (method.budget,) if one_size else budgets:
+        for size in (None,) if one_size else budgets:
+            size = method.budget if size is None else size
             made.append(Variant(f"{title} B={size}", name, size, options=pairs))
     if unused:
         raise UserError(f"none of these methods has an option {sorted(unused)[0]!r}")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from analysis.drafted import Scored, Text, observed
 from analysis.wiring import Plan, probe
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
@@ -16,6 +17,7 @@ from core.methods.loading import shipped
 from core.methods.registry import find
 from core.models import embedded
 from core.rounds.round import Sampling, new_tokens
+from core.train.simulate import Setup
 from core.verification.sampling import TargetSampler
 from tests import needs
 
@@ -25,6 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 COUNT = 136
 PROMPT = "Explain in detail, step by step, how bread is made and why the dough has to rest."
 TEMPERATURES = (0.0, 1.0)
+ON_TEXTS = ("dflash", "treeflash", "dart", "eagle3", "hydra", "medusa", "caddtree")
 WIRING_PROMPTS = (PROMPT, "Write a Python function that sorts a list, with a docstring.")
 
 
@@ -48,6 +51,25 @@ def decoded(engine, method, budget, temperature):
     request = RunRequest(PROMPT, method, budget, COUNT, temperature, seed=3)
     rounds = list(engine.start(request))
     return rounds, new_tokens(rounds)
+
+
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+def test_what_follows_from_a_text_is_what_real_runs_do(engine, temperature):
+    """Lengths, TVD and coverage of the one table, without the target and with it."""
+    language, tokens, sampling = engine.prepare(), 20, Sampling(temperature)
+    decoders = {name: engine.method(name) for name in ON_TEXTS}
+    walks = [
+        (each.drafter, [Setup(name, each.builder_for(sampling), 16)])
+        for name, each in decoders.items()
+    ]
+    tail = 1 + max(drafter.max_depth for drafter, _ in walks)
+    text = Text.written(language, language.encode_chat(PROMPT), tokens, sampling, tail)
+    layers = tuple(sorted({layer for drafter, _ in walks for layer in drafter.layers}))
+    for name, found in Scored.of(language, text, layers).accepted(walks):
+        real = observed(engine, RunRequest(PROMPT, name, 16, tokens, temperature))
+        assert found.lengths == real.lengths and found.probed == real.probed, name
+        assert found.tvd == pytest.approx(real.tvd, abs=1e-3), name
+        assert found.coverage == pytest.approx(real.coverage, abs=1e-3), name
 
 
 @pytest.mark.parametrize("temperature", TEMPERATURES)

@@ -1,78 +1,103 @@
-"""The one table: every number again from the runs' own traces, in another way."""
+"""The one table: every number again, from real runs and from its own lines, in another way."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from analysis import bench, drafted
+from analysis.family import Accepted, Cell, Measured, Timed, entries
+from analysis.kept import Kept
+from analysis.probe import observe
+from analysis.prompts import Prompt
+from analysis.variants import Variant
 from app import cli
+from core.decoding.engine import Engine
+from core.decoding.request import RunRequest
+from core.errors import UserError
 from core.rounds.round import Round
-from core.traces.reader import read_trace
 from tests.toys_on_disk import save_toys
+
+PROMPTS = (("one", "chat"), ("two", "code"), ("3", "chat"))
+METHODS = ("dflash", "ddtree", "eagle3", "treeflash", "hydra", "lookahead", "sps", "pld")
+TOKENS = 20
+
+
+def words(folder: Path, *more: object) -> list[str]:
+    named = [f"{m}@{folder / m}" for m in ("eagle3", "treeflash", "hydra", "sps")]
+    drafter = str(folder / "drafter")
+    found = ["table", folder / "out", f"dflash@{drafter}", f"ddtree@{drafter}", *named, "pld",
+             "lookahead", "--budget", 5, "--max-new-tokens", TOKENS, "--prompts",
+             folder / "p.jsonl", "--model", folder / "target", "--device", "cpu",
+             "--time-every", 2, *more]  # fmt: skip
+    return [str(word) for word in found]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The table of plain decoding, a chain and a tree on three prompts of two sources."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Toys, with the table of all on three prompts of two sources."""
     folder = tmp_path_factory.mktemp("table")
     save_toys(folder)
-    lines = [
-        {"prompt": p, "source": s} for p, s in (("one", "chat"), ("two", "code"), ("3", "chat"))
-    ]
-    (folder / "p.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    words = ["table", folder / "out", "ar", "dflash", "ddtree", "--budget", 5, "--max-new-tokens",
-             20, "--prompts", folder / "p.jsonl", "--model", folder / "target", "--drafter",
-             folder / "drafter", "--device", "cpu"]  # fmt: skip
-    assert cli.main([str(word) for word in words]) == 0
-    assert cli.main([str(word) for word in words]) == 0  # nothing is run again
-    return folder / "out"
+    lines = [json.dumps({"prompt": p, "source": s}) + "\n" for p, s in PROMPTS]
+    (folder / "p.jsonl").write_text("".join(lines))
+    assert cli.main(words(folder)) == 0
+    return folder
 
 
-def rows(made: Path) -> list[dict[str, Any]]:
-    return json.loads((made / "table.json").read_text())["rows"]
+def table(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "out" / "table.json").read_text())
 
 
-def test_there_is_a_row_for_every_variant_temperature_and_source(made: Path):
-    found = {(r["method"], r["budget"], r["temperature"], r["source"]) for r in rows(made)}
-    variants = (("ar", 1), ("dflash", 64), ("ddtree", 5))
+def rows(folder: Path, **wanted: Any) -> list[dict[str, Any]]:
+    found = table(folder)["rows"]
+    return [r for r in found if all(r[name] == value for name, value in wanted.items())]
+
+
+def test_there_is_a_row_for_every_variant_temperature_and_source(folder: Path):
+    found = {
+        (r["method"].partition("@")[0], r["budget"], r["temperature"], r["source"])
+        for r in rows(folder)
+    }
+    own = {"eagle3": 59, "hydra": 63, "lookahead": 28, "ddtree": 64, "treeflash": 64}
+    variants = {("ar", 1), ("dflash", 64), ("sps", 5), ("pld", 10)}
+    variants |= {(m, b) for m, size in own.items() for b in (5, size)}
     sources = ("all", "chat", "code")
     assert found == {(*v, t, s) for v in variants for t in (0.0, 1.0) for s in sources}
-    assert all(r["texts"] == {"all": 3, "chat": 2, "code": 1}[r["source"]] for r in rows(made))
-    assert all(r["same"] == r["judged"] == r["texts"] for r in rows(made))
+    for row in rows(folder):
+        assert row["texts"] == {"all": 3, "chat": 2, "code": 1}[row["source"]]
+        assert row["timed"] == row["same"] == {"all": 2, "chat": 2, "code": 0}[row["source"]]
+        assert row["ran"] == row["method"].startswith("lookahead")
+        assert row["agree"] == (None if row["ran"] else row["timed"])
+        assert row["own"] == (row["budget"] != 5 or row["method"].startswith("sps"))
+    assert table(folder)["ran"] == {"lookahead": "learns from its own run"}
 
 
-@pytest.mark.parametrize("temperature", [0, 1])
-def test_numbers_are_those_of_the_traces(made: Path, temperature: int):
-    traces = [read_trace(p) for p in (made / f"T{temperature}" / "traces").iterdir()]
-    own = [t for t in traces if t.header.method == "ddtree"]
-    plain = {t.header.prompt_text: t for t in traces if t.header.method == "ar"}
-    row = next(r for r in rows(made) if (r["method"], r["temperature"], r["source"]) ==
-               ("ddtree", temperature, "all"))  # fmt: skip
-    all_rounds = [record for trace in own for record in trace.rounds]
-    lengths = [record.accepted + 1 for record in all_rounds]
-    assert row["tau"] == pytest.approx(np.mean(lengths), rel=1e-3)
-    assert row["low"] <= row["tau"] <= row["high"]
-    times = [record.times for record in all_rounds]
-    assert row["draft_ms"] == pytest.approx(
-        1e3 * np.mean([t.draft + t.build for t in times]), rel=1e-3
-    )
-    assert row["round_ms"] == pytest.approx(1e3 * np.mean([t.total for t in times]), rel=1e-3)
-    paces = [pace(trace) / pace(plain[trace.header.prompt_text]) for trace in own]
-    assert row["speed"] == pytest.approx(np.median(paces), rel=1e-3)
-    for depth in range(1, len(row["tvd"]) + 1):
-        seen = [probed(record, depth) for record in all_rounds]
-        seen = [each for each in seen if each is not None]
-        assert row["tvd"][depth - 1] == pytest.approx(np.mean([s[0] for s in seen]), rel=1e-3)
-        assert row["coverage"][depth - 1] == pytest.approx(np.mean([s[1] for s in seen]), rel=1e-3)
-    assert row["tvd"]
-
-
-def pace(trace: Any) -> float:
-    return len(trace.footer["token_ids"]) / trace.footer["wall_seconds"]
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("name", METHODS)
+def test_accepted_tvd_and_coverage_are_those_of_real_runs(
+    folder: Path, name: str, temperature: float
+):
+    method = name
+    if name not in ("pld", "lookahead"):
+        method += f"@{folder / ('drafter' if name in ('dflash', 'ddtree') else name)}"
+    engine = Engine(str(folder / "target"), "cpu")
+    for row in rows(folder, method=method, temperature=temperature, source="all"):
+        real = list[Round]()
+        for prompt, _ in PROMPTS:
+            request = RunRequest(prompt, method, row["budget"], TOKENS, temperature)
+            real += [r for r in engine.start(request, observe).rounds if r.committed]
+        assert row["tau"] == pytest.approx(np.mean([r.accepted + 1 for r in real]), rel=1e-3)
+        for depth in range(1, len(row["tvd"]) + 1):
+            seen = [each for r in real if (each := probed(r, depth)) is not None]
+            tvd, coverage = np.mean(seen, 0)
+            assert row["tvd"][depth - 1] == pytest.approx(tvd, rel=2e-3, abs=1e-5)
+            assert row["coverage"][depth - 1] == pytest.approx(coverage, rel=2e-3, abs=1e-5)
+        assert not any(probed(r, len(row["tvd"]) + 1) for r in real)
 
 
 def probed(record: Round, depth: int) -> tuple[float, float] | None:
@@ -81,3 +106,75 @@ def probed(record: Round, depth: int) -> tuple[float, float] | None:
     if probe is None or depth > len(probe.tvd) or depth > record.accepted + 1:
         return None
     return float(probe.tvd[depth - 1]), float(probe.coverage[depth - 1][15])
+
+
+def test_times_are_ratios_on_the_same_prompt():
+    """Two timed prompts of three, by hand."""
+
+    def timed(seconds: float, tokens: int, rounds: int, draft: float) -> Timed:
+        stages = {"draft": draft, "build": 0.1, "verify": 0.6, "commit": 0.1}
+        return Timed(seconds, list(range(tokens)), [tokens] * rounds, stages)
+
+    plain, tree = Variant("plain", "ar"), Variant("ddtree B=8", "ddtree", 8)
+    prompts = [Prompt("a"), Prompt("b"), Prompt("c")]
+    lengths = [[2, 1], [3], [1, 1, 1]]
+    cells = {
+        plain: {n: Cell(Accepted([1]), timed(10.0, 10, 10, 0.2) if n < 2 else None)
+                for n in range(3)},
+        tree: {0: Cell(Accepted(lengths[0], [2], [1.0], [0.5]), timed(2.0, 10, 2, 0.4)),
+               1: Cell(Accepted(lengths[1], [1], [0.1], [0.9]), timed(5.0, 10, 3, 1.4)),
+               2: Cell(Accepted(lengths[2], [1, 1], [0.3, 0.7], [0.2, 0.1]))},
+    }  # fmt: skip
+    generate = {0: timed(4.0, 10, 1, 0), 1: timed(10.0, 10, 1, 0)}
+    _, row = entries(Measured(0.0, prompts, cells, generate))
+    assert (row.texts, row.timed, row.same, row.agree) == (3, 2, 2, 0)
+    assert row.tau == pytest.approx(9 / 6)
+    assert row.tvd == pytest.approx([1.4 / 4, 0.7]) and row.coverage == pytest.approx([0.4, 0.1])
+    assert row.draft_ms == pytest.approx(1e3 * (0.4 + 1.4 + 0.2) / 5)
+    assert row.round_ms == pytest.approx(1e3 * (1.2 + 2.2) / 5)
+    assert row.forward_ms == pytest.approx(1e3 * 2.0 / 20)
+    assert row.speed == pytest.approx((5 + 2) / 2) and row.generate == pytest.approx((2 + 2) / 2)
+
+
+def test_what_is_done_is_not_done_again(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    def never(*_: object) -> None:
+        raise AssertionError("this was done already")
+
+    before = table(folder)
+    for module, name in ((drafted.Text, "written"), (drafted.Scored, "of"), (bench, "_decode")):
+        monkeypatch.setattr(module, name, never)
+    assert cli.main(words(folder)) == 0
+    assert table(folder) == before
+
+
+def test_a_line_that_was_cut_short_and_new_weights_are_made_anew(folder: Path, tmp_path: Path):
+    shutil.copytree(folder, tmp_path / "copy")
+    copy = tmp_path / "copy"
+    shutil.rmtree(copy / "out")
+    assert cli.main(words(copy, "--temperatures", 0, "--time-every", 0)) == 0
+    kept = copy / "out" / "accepted.jsonl"
+    lines = kept.read_bytes().split(b"\n")[:-1]
+    kept.write_bytes(b"\n".join(lines[:-1]) + b"\n" + lines[-1][:40])
+    assert cli.main(words(copy, "--temperatures", 0, "--time-every", 0)) == 0
+    assert sorted(kept.read_bytes().split(b"\n")[:-1]) == sorted(lines)
+    weights = copy / "hydra" / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1  # the last weight's sign or exponent
+    weights.write_bytes(data)
+    assert cli.main(words(copy, "--temperatures", 0, "--time-every", 0)) == 0
+    again = kept.read_bytes().split(b"\n")[:-1]
+    assert len(again) == len(lines) + 2 * len(PROMPTS)  # Hydra's two budgets
+    assert rows(copy, method=f"hydra@{copy / 'hydra'}", source="all")[0]["texts"] == 3
+
+
+def test_a_file_of_other_lines_is_refused(tmp_path: Path):
+    (tmp_path / "x.jsonl").write_text('{"prompt": "no key"}\n')
+    with pytest.raises(UserError, match="line 1 holds no key"):
+        Kept(tmp_path / "x.jsonl")
+
+
+@pytest.mark.parametrize(
+    "option", [("--every", "0"), ("--time-every", "-1"), ("--temperatures", "-1")]
+)
+def test_bad_numbers_are_refused(folder: Path, option: tuple[str, str]):
+    assert cli.main([*words(folder), *option]) == 2

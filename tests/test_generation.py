@@ -14,6 +14,8 @@ from analysis.acceptance import per_depth, tau
 from analysis.generation import recorded
 from analysis.tables import Tables
 from app import cli
+from core.decoding.decode import Decoder
+from core.drafting.builders import Chain, SampledChain
 from core.errors import UserError
 from core.traces.reader import read_trace
 from tests import toys
@@ -96,6 +98,50 @@ def test_every_step_is_as_transformers_counts_it(kind, sampled, tmp_path, counts
             REPEATS, attention_mask=torch.ones_like(REPEATS), max_new_tokens=24, do_sample=False
         )
         assert text == plain[0].tolist()
+
+
+def draft_model():
+    """The toys' draft model on transformers' own attention, 5 tokens a step."""
+    made = toys._make("llama", 0, toys.VOCABULARY, "eager").double()
+    made.load_state_dict(toys.draft_model().state_dict())
+    made.generation_config.num_assistant_tokens = 5
+    made.generation_config.num_assistant_tokens_schedule = "constant"
+    made.generation_config.assistant_confidence_threshold = 0.0
+    return made
+
+
+OURS = {
+    "assisted": (lambda: toys.sps_drafter(), SampledChain(coupled=True), 5),
+    "lookup": (lambda: toys.pld_drafter(longest=2, copied=4, whole=False), Chain(), 4),
+}
+
+
+@pytest.mark.parametrize("kind", OURS)
+def test_our_method_takes_the_rounds_that_transformers_takes(kind, tmp_path, monkeypatch):
+    """Tokens and acceptance lengths, on the same weights and prompts that nobody chose."""
+    found = [_rounds_of_both(kind, seed, tmp_path, monkeypatch) for seed in range(4)]
+    assert len({accepted for some in found for accepted in some}) > 1, "or the test says nothing"
+
+
+def _rounds_of_both(kind, seed, tmp_path, monkeypatch):
+    """What rounds accept, the same in both."""
+    monkeypatch.setitem(KINDS, "assisted", {"assistant_model": draft_model})
+    some = np.random.default_rng(seed).integers(2, toys.VOCABULARY, 9).tolist()
+    prompt = tuple(some * 2)
+    make, builder, budget = OURS[kind]
+    found = toys.run(Decoder("m", make(), builder), 25, budget=budget, prompt=prompt)
+    begun = [*prompt, found.tokens[0]]  # ours has the first token from prefill
+    text = generate(tmp_path / "a.jsonl", kind, torch.tensor([begun]))
+    assert text[len(prompt) :] == list(found.tokens)
+    ours, theirs = (
+        {r.position: (r.draft.tokens.tolist(), r.accepted) for r in rounds}
+        for rounds in (found.rounds, read_trace(tmp_path / "a.jsonl").rounds)
+    )
+    first, end = min(theirs), len(text) - 1 - budget  # the last drafts are cut otherwise
+    ours = {at: each for at, each in ours.items() if first <= at < end}
+    assert {at: each for at, each in theirs.items() if at < end} == ours
+    assert len(ours) > 2 and first - len(prompt) < 2
+    return [accepted for _, accepted in ours.values()]
 
 
 def test_p_q_and_their_distance_are_those_of_plain_forwards(tmp_path):

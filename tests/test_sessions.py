@@ -97,6 +97,35 @@ def test_best_first_over_paths_is_brute_force(seed, depth, vocabulary, budget, t
         np.testing.assert_array_equal(getattr(draft, name), getattr(whole, name))
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 40), st.integers(1, 9), st.booleans()
+)
+def test_small_batches_make_the_same_draft(seed, depth, budget, most, ties):
+    after = path_function(seed, 4, ties)
+    session = FunctionSession(after, ROOT, depth, 4)
+    session.at_once, sizes, expand = most, [], session.expand
+    session.expand = lambda states: sizes.append(len(states)) or expand(states)
+    draft = best_first(session, [ROOT], budget)
+    whole = best_first(AllAtOnce(FunctionSession(after, ROOT, depth, 4)), [ROOT], budget)
+    for name in ("tokens", "parents", "ranks", "scores"):
+        np.testing.assert_array_equal(getattr(draft, name), getattr(whole, name))
+    assert max(sizes) <= max(most, budget // 4)
+
+
+def test_small_batches_ask_for_less():
+    """A tree that goes deep drops most of the root's children again."""
+
+    def asked(most):
+        session = FunctionSession(path_function(4, 30, False), ROOT, 8, 30)
+        session.at_once, sizes, expand = most, [], session.expand
+        session.expand = lambda states: sizes.append(len(states)) or expand(states)
+        best_first(session, [ROOT], 60)
+        return sum(sizes)
+
+    assert asked(8) < asked(None)
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 30), st.booleans())
 def test_opt_tree_over_paths_finds_what_best_first_finds(seed, depth, budget, ties):

@@ -2,6 +2,7 @@
 
 import json
 import math
+from operator import mul
 
 import numpy as np
 import pytest
@@ -42,10 +43,17 @@ class Slow:
         return (self.logits[depth] / self.temperature).log_softmax(-1)
 
     def dspark(self, depth, before):
-        bias = [
-            self.w["markov_head.markov_w1.weight"][before] @ row
-            for row in self.w["markov_head.markov_w2.weight"]
-        ]
+        known = self.w["markov_head.markov_w1.weight"][before]
+        if self.config.markov_head_type == "gated":
+            weight, own = (self.w[f"markov_head.gate_proj.{n}"] for n in ("weight", "bias"))
+            x = [*self.rows[depth], *known]
+            known = torch.stack(
+                [
+                    k / (1 + (-sum(map(mul, row, x)) - c).exp())
+                    for k, row, c in zip(known, weight, own, strict=True)
+                ]
+            )
+        bias = [known @ row for row in self.w["markov_head.markov_w2.weight"]]
         return ((self.logits[depth] + torch.stack(bias)) / self.temperature).log_softmax(-1)
 
     def confidence(self, depth, before):
@@ -71,6 +79,7 @@ CHANGES = [
     ("dspark", {}),
     ("dspark", {"sample_from_anchor": False, "confidence_head_with_markov": False}),
     ("dspark", {"sliding": (True, False), "window": 5}),
+    ("dspark", {"markov_head_type": "gated"}),
     ("dflash2", {}),
     ("dflash2", {"temperature": 0.5, "conv_kernel_size": 3, "conv_group_size": 16}),
     ("dflash2", {"sliding": (False, True), "window": 2048, "causal": None, "selector_top_k": 48}),
@@ -248,9 +257,23 @@ def test_the_published_layout_is_read(tmp_path, kind):
     assert FORMS[kind].load_config(tmp_path / "again") == model.config
 
 
+def test_the_published_layout_of_a_gated_head_is_read(tmp_path):
+    model = toys.dspark_model(dtype=torch.float32, markov_head_type="gated")
+    state = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+    assert state["markov_head.gate_proj.weight"].shape == (6, 32 + 6)
+    assert state["markov_head.gate_proj.bias"].shape == (6,)
+    fields = PUBLISHED["dspark"] | {"markov_head_type": "gated"}
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    save_file(state, tmp_path / "model.safetensors")
+    found = DSPARK.load_model(tmp_path, torch.float32, "cpu")
+    assert found.config == model.config
+    assert all(torch.equal(found.state_dict()[name], state[name]) for name in state)
+
+
 @pytest.mark.parametrize(
     ("kind", "fields", "words"),
     [
+        ("dspark", {"markov_head_type": "gated"}, "gate_proj"),
         ("dspark", {"markov_head_type": "rnn"}, "rnn Markov head"),
         ("dspark", {"markov_rank": 0}, "rank 0"),
         ("dspark", {"enable_confidence_head": False}, "confidence_head"),

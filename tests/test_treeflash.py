@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from analysis.probe import observe
+from core.drafting.best import top
 from core.drafting.builders import best_first
 from core.drafting.session import ListableSession
 from core.methods.treeflash import BEHIND, TreeFlashOptions
-from core.methods.treeflash.drafter import Conditioner, TreeFlashDrafter, TreeFlashSession, top
+from core.methods.treeflash.drafter import Conditioner, TreeFlashDrafter, TreeFlashSession
 from core.methods.treeflash.model import ArApproximation, PairLinear, initial_model
 from core.rounds.draft import MARGINAL
 from tests import toys

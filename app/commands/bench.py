@@ -79,7 +79,8 @@ def _plan(args: argparse.Namespace) -> Plan:
         raise UserError(f"the repeats must be at least 1, not {args.repeats}")
     for budget in args.budget:
         check_budget(budget)
-    request = replace(common.request_of(args, PLAIN), options=())  # each variant has its own
+    # each variant has its own options; whole decodings are compared, not their stages
+    request = replace(common.request_of(args, PLAIN), options=(), timed=False)
     request.settings()
     return Plan(tuple(prompts_of(args, PROMPTS)), request, args.repeats)
 

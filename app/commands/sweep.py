@@ -71,15 +71,6 @@ def add_grid_arguments(parser: argparse.ArgumentParser, budgets: Sequence[int]) 
     arguments.add_model_options(parser)
 
 
-def finished(args: argparse.Namespace) -> Folder:
-    """The folder of a sweep that has run, as it stands."""
-    from analysis.sweep_folder import open_folder
-
-    with open_folder(args.out, _plan(args)) as folder:
-        folder.read()
-        return folder
-
-
 def main(args: argparse.Namespace) -> int:
     return carry_out(args, _conclude)
 
@@ -89,7 +80,7 @@ def carry_out(args: argparse.Namespace, conclude: Callable[[Folder], int]) -> in
     from analysis.sweep_folder import open_folder
 
     _check_place(args)
-    plan = _plan(args)
+    plan = plan_of(args)
     with open_folder(args.out, plan) as folder:
         with ProgressBar("reading what is there") as progress:
             folder.read(lambda done: progress.at(done) if done else None)
@@ -120,13 +111,17 @@ def _check_place(args: argparse.Namespace) -> None:
 # ── the plan ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _plan(args: argparse.Namespace) -> Plan:
-    """Raises UserError for a setting out of range, before anything is loaded."""
+def plan_of(args: argparse.Namespace, own_budgets: bool = False) -> Plan:
+    """What is run; with ``own_budgets`` every method also at its own.
+
+    Raises UserError for a setting out of range, before anything is loaded.
+    """
     from analysis.sweep import Job, Plan, Terms, grid
     from app.sweep_runner import request_of
 
     methods = [*args.methods, *args.named] or runnable(args.model, args.drafter)
-    variants = grid(methods, args.budget, args.set)
+    budgets = [*args.budget, *([None] if own_budgets else [])]
+    variants = grid(methods, budgets, args.set)
     terms = Terms(
         model=_as_path(args.model),
         drafter=None if args.drafter is None else _as_path(args.drafter),

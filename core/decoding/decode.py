@@ -21,6 +21,7 @@ from core.drafting.session import (
     DrawsTokens,
     LearnsFromTimes,
     LearnsFromVerdicts,
+    at_once,
     width_for,
 )
 from core.errors import UserError
@@ -219,6 +220,10 @@ class TimedSession:
     @property
     def factorised(self) -> bool:
         return self._session.factorised
+
+    @property
+    def at_once(self) -> int | None:
+        return at_once(self._session)
 
     def expand(self, states: Array) -> Children:
         self._clock.lap("build")

@@ -53,7 +53,11 @@ class Children:
 
 
 class DraftSession(Protocol):
-    """One round's drafting. S is the same in every answer of a session."""
+    """One round's drafting. S is the same in every answer of a session.
+
+    A session may have an attribute ``at_once``: how many states are worth a batch, since each costs
+    (default: as many as a search wants). A search that has many asks for its best first.
+    """
 
     @property
     def max_depth(self) -> int:
@@ -204,6 +208,11 @@ class LearnsFromTimes(Protocol):
         ...
 
 
+def at_once(session: object) -> int | None:
+    """How many states of a session are worth a batch; None: as many as a search wants."""
+    return getattr(session, "at_once", None)
+
+
 def reads(builder: object) -> int | None:
     """How many tokens after a state a builder looks at; None: as many as its budget."""
     return getattr(builder, "reads", None)
@@ -234,7 +243,9 @@ class FactorisedSession:
     @staticmethod
     def of(log_q: Tensor, width: int) -> FactorisedSession:
         """From log q [L, V] on the drafter's device: its ``width`` best at each depth."""
-        best = log_q.topk(min(width, log_q.shape[-1]))
+        from core.drafting.best import top
+
+        best = top(log_q, width)
         lists = Candidates(best.indices.cpu().numpy(), best.values.cpu().numpy())
         return FactorisedSession(lists, lambda depths: log_q[:depths])
 
@@ -288,6 +299,7 @@ class PathSession(ABC):
 
     by_depth = None
     factorised = False
+    at_once: int | None = None
 
     def __init__(self, root: int, max_depth: int, width: int, covered: Covered | None = None):
         """``width``: how many tokens are listed after each node, at most. ``covered``: the tokens
@@ -335,10 +347,12 @@ class PathSession(ABC):
 
     def _scored(self, nodes: list[tuple[int, int]]) -> list[int]:
         """The numbers of nodes (their parent's number, their token); new ones are scored."""
+        from core.drafting.best import top
+
         fresh = [node for node in nodes if node not in self._number]
         if fresh:
             log_q = self.score([token for _, token in fresh], [parent for parent, _ in fresh])
-            best = log_q.topk(min(self._width, log_q.shape[-1]))
+            best = top(log_q, self._width)
             ids = best.indices if self._covered is None else self._covered.ids[best.indices]
             self._number |= {node: len(self._ids) + i for i, node in enumerate(fresh)}
             self._ids += list(ids.cpu().numpy())

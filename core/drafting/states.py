@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from core.drafting.session import NO_STATE, ROOT_STATE, Children, DraftSession
+from core.drafting.session import NO_STATE, ROOT_STATE, Children, DraftSession, at_once
 from core.rounds.draft import CHILDLESS, NOT_ASKED, Array, Candidates, Draft, Proposal
 
 
@@ -69,10 +69,19 @@ class StateTable:
         return True
 
     def complete(self, search: Callable[[], Rows]) -> Rows:
-        """What the search finds once the state after every node it chose is known."""
+        """What the search finds once the state after every node it chose is known.
+
+        A session that says how many states are worth a batch (``at_once``) is asked for the first
+        of them, a quarter at least: what the search drops later is then not asked for.
+        """
+        most = at_once(self.session)
         while True:
             rows = search()
-            if not self.expand(self.next_states(rows)):
+            states = self.next_states(rows)
+            unknown = states[(states >= 0) & (self.row_of[np.maximum(states, 0)] < 0)]
+            if most is not None:
+                unknown = unknown[: max(most, len(unknown) // 4)]
+            if not self.expand(unknown):
                 return rows
 
     def next_states(self, rows: Rows) -> Array:

@@ -22,7 +22,6 @@ from core.decoding.engine import Engine
 from core.drafting.session import Drafter
 from core.errors import UserError, as_script
 from core.methods.loading import shipped
-from core.methods.method import BY_RUN
 from core.methods.registry import find, listed
 from core.models import embedded
 from core.models.language import Language
@@ -31,7 +30,7 @@ from core.stats import bootstrap
 from core.train.command_line import whole
 from core.train.evaluation import SAMPLINGS, Text, evaluation_texts
 from core.train.shards import folder_layers, shard_paths
-from core.train.simulate import Score, Setup, score, setups
+from core.train.simulate import Score, Setup, score, setups, why_run
 from core.train.student import TrainingRun, drafter_trainings
 
 BUDGETS = (16, 64)
@@ -82,14 +81,14 @@ def print_rows(found: Iterable[Row]) -> list[Row]:
 
 def load(engine: Engine, methods: Sequence[str], options: Mapping[str, Any]) -> list[Decoder]:
     """The methods, loaded. Raises UserError for one whose rounds do not follow from the text."""
+    found = []
     for name in methods:
-        if (info := find(name).drafter_info) is None:
+        if find(name).drafter_info is None:
             raise UserError(f"{name} has no drafter: its rounds have one token each")
-        if info.states == BY_RUN:
-            raise UserError(f"{name} learns from its own run: its rounds cannot be simulated")
-        if find(name).rule_for(find(name).resolve(options)):
-            raise UserError(f"{name} accepts by a rule of its own: its rounds cannot be simulated")
-    return [engine.method(name, options) for name in methods]
+        found.append(engine.method(name, options))
+        if why := why_run(found[-1]):
+            raise UserError(f"{name} {why}: its rounds cannot be simulated")
+    return found
 
 
 def by_drafter(

@@ -8,7 +8,7 @@ position-keyed sampled) text this gives the acceptance lengths of a real run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
@@ -17,17 +17,30 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from core.drafting.session import Builder, Children, Drafter, DraftSession, reads, width_for
+from core.decoding.decode import Decoder
+from core.drafting.session import (
+    Builder,
+    Children,
+    Drafter,
+    DraftSession,
+    LearnsFromTimes,
+    LearnsFromVerdicts,
+    at_once,
+    reads,
+    width_for,
+)
 from core.drafting.states import StateTable
 from core.methods.method import lazy
 from core.methods.registry import find_builder, find_drafter
 from core.models.language import Language
-from core.rounds.draft import Array, Candidates
+from core.rounds.draft import Array, Candidates, Draft
+from core.rounds.round import Verdict
 from core.stats import difference
 from core.train.command_line import progress_bar
 from core.train.evaluation import NEW_TOKENS, Text
 from core.train.shards import Document
-from core.verification.simulate import accepted
+from core.verification.rules import TargetTokens
+from core.verification.simulate import verdict
 
 _BUCKET = 64  # rows after a text that a drafter's padded shapes may use
 
@@ -104,7 +117,49 @@ def score(
     return Score(runs)
 
 
+@dataclass(frozen=True, eq=False)
+class Simulated:
+    """A round on a finished text.
+
+    root  index of its root in the text; ``session``: what the draft was made of
+    """
+
+    setup: Setup
+    root: int
+    session: DraftSession
+    draft: Draft
+    verdict: Verdict
+
+
 @torch.inference_mode()
+def rounds(
+    drafter: Drafter,
+    tokens: Sequence[int],
+    features: Tensor,
+    span: tuple[int, int],
+    setups: Sequence[Setup],
+) -> Iterator[Simulated]:
+    """The rounds that each setup takes on a text of ``tokens`` [T] with ``features`` [T, F·h].
+
+    A run's first round has its root at the ``span``'s first token; it ends when the next root would
+    be the last one or a later one. The drafter walks once for all setups.
+    """
+    first, last = span
+    width = max(width_for(setup.builder, setup.budget) for setup in setups)
+    roots = {setup.name: first for setup in setups}  # where each run's next round begins
+    drafter.reset(len(tokens) + _BUCKET)
+    known, depth = 0, drafter.max_depth
+    while (root := min(roots.values())) < last:
+        drafter.extend(tokens[known:root], features[known:root])
+        known = root
+        session = SharedSession(drafter.begin(tokens[root], width))
+        for setup in (s for s in setups if roots[s.name] == root):
+            draft = setup.builder(session, tokens[: root + 1], setup.budget)
+            found = verdict(draft, tokens[root + 1 : root + 1 + depth])
+            roots[setup.name] += found.accepted + 1
+            yield Simulated(setup, root, session, draft, found)
+
+
 def simulate(
     language: Language,
     drafter: Drafter,
@@ -120,21 +175,19 @@ def simulate(
     tokens, first = document.tokens.tolist(), document.answer
     features = document.features_after(drafter.layers).to(language.device, language.model.dtype)
     last = first + min(new_tokens - 1, len(tokens) - 1 - first)
-    width = max(width_for(setup.builder, setup.budget) for setup in setups)
-    roots = {setup.name: first for setup in setups}  # where each run's next round begins
     runs: dict[str, list[int]] = {setup.name: [] for setup in setups}
-    drafter.reset(len(tokens) + _BUCKET)
-    known, depth = 0, drafter.max_depth
-    while (root := min(roots.values())) < last:
-        drafter.extend(tokens[known:root], features[known:root])
-        known = root
-        session = SharedSession(drafter.begin(tokens[root], width))
-        for setup in (s for s in setups if roots[s.name] == root):
-            draft = setup.builder(session, tokens[: root + 1], setup.budget)
-            length = accepted(draft, tokens[root + 1 : root + 1 + depth]) + 1
-            runs[setup.name].append(length)
-            roots[setup.name] += length
+    for each in rounds(drafter, tokens, features, (first, last), setups):
+        runs[each.setup.name].append(each.verdict.accepted + 1)
     return {name: tuple(lengths) for name, lengths in runs.items()}
+
+
+def why_run(method: Decoder) -> str:
+    """Why the rounds of a method do not follow from the target's text; "" where they do."""
+    if isinstance(method.drafter, LearnsFromVerdicts):
+        return "learns from its own run"
+    if isinstance(method.builder, LearnsFromTimes):
+        return "measures its own rounds"
+    return "" if method.rule is TargetTokens else "accepts by a rule of its own"
 
 
 class SharedSession:
@@ -154,6 +207,10 @@ class SharedSession:
     @property
     def factorised(self) -> bool:
         return self._session.factorised
+
+    @property
+    def at_once(self) -> int | None:
+        return at_once(self._session)
 
     def expand(self, states: Array) -> Children:
         """Every state known by then, these among them."""

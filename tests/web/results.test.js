@@ -31,6 +31,21 @@ test("methods with a budget of their own are in the table at every budget", () =
   assert.equal(rowsOf(ROWS, { temperature: 1, source: "code", budget: 64 })[0].size, "own");
 });
 
+test("the methods' own budgets are a choice where they are others", () => {
+  const own = { ...row("eagle3", 59), own: true },
+    chain = { ...row("pld", 10), own: true },
+    rows = [...ROWS, row("eagle3", 16), own, chain];
+  assert.deepEqual(choicesOf(rows).budget, [16, 64, "own"]);
+  const found = rowsOf(rows, { temperature: 0, source: "all", budget: "own" });
+  assert.deepEqual(
+    found.map((each) => [each.method, each.budget, each.size]),
+    [
+      ["eagle3", 59, "own"],
+      ["pld", 10, "own"],
+    ],
+  );
+});
+
 test("rows without a number come last, whichever way", () => {
   const rows = [{ n: 2 }, { n: null }, { n: 3 }],
     names = (up) => sorted(rows, (each) => each.n, up).map((each) => each.n);

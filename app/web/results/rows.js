@@ -1,27 +1,35 @@
 // Which rows of the one table are shown, and in which order.
 
-const BUDGETLESS = "own"; // a chain and the like: in the table at every budget
+export const OWN = "own"; // a method's own budget; a chain has no other, at any choice
 
-/** What can be chosen: temperatures, sources, and budgets that several methods have. */
+/** What can be chosen: temperatures, sources, and budgets that several methods have. The methods'
+ * own budgets are a choice where they are others. */
 export function choicesOf(rows) {
   const all = (name) => [...new Set(rows.map((row) => row[name]))],
     methods = (budget) =>
       new Set(rows.filter((r) => r.budget === budget).map((r) => r.method)).size,
-    common = all("budget").filter((budget) => budget > 1 && methods(budget) > 2);
+    common = all("budget").filter((budget) => budget > 1 && methods(budget) > 2),
+    others = rows.some((row) => row.own && !common.includes(row.budget) && several(rows, row));
   return {
     temperature: all("temperature").sort((a, b) => a - b),
     source: all("source"),
-    budget: common.sort((a, b) => a - b),
+    budget: [...common.sort((a, b) => a - b), ...(others ? [OWN] : [])],
   };
+}
+
+/** Whether the row's method is there with another budget too. */
+function several(rows, { method, budget }) {
+  return rows.some((row) => row.method === method && row.budget !== budget);
 }
 
 /** The rows of a temperature, a source and a budget; methods without that budget with their own. */
 export function rowsOf(rows, { temperature, source, budget }) {
-  const some = rows.filter((r) => r.temperature === temperature && r.source === source),
-    having = new Set(some.filter((r) => r.budget === budget).map((r) => r.method));
+  const some = rows.filter((r) => r.temperature === temperature && r.source === source);
+  if (budget === OWN) return some.filter((r) => r.own).map((r) => ({ ...r, size: OWN }));
+  const having = new Set(some.filter((r) => r.budget === budget).map((r) => r.method));
   return some
     .filter((r) => r.budget === budget || !having.has(r.method))
-    .map((r) => ({ ...r, size: r.budget === budget ? budget : BUDGETLESS }));
+    .map((r) => ({ ...r, size: r.budget === budget ? budget : OWN }));
 }
 
 /** Sorted by a number, rows without it last; descending unless `up`. */

@@ -5,13 +5,13 @@ import { onShown, visit } from "../address.js";
 import { button, clear, h } from "../dom.js";
 import { answered } from "../feed.js";
 import { card, choice } from "../parts.js";
-import { choicesOf, rowsOf, sorted } from "./rows.js";
+import { choicesOf, OWN, rowsOf, sorted } from "./rows.js";
 
 const SHOWN_DEPTHS = 5;
 const LABELS = {
   temperature: (value) => (value ? `T = ${value}` : "greedy (T = 0)"),
   source: (value) => (value === "all" ? "all prompts" : value),
-  budget: (value) => `budget ${value}`,
+  budget: (value) => (value === OWN ? "each method's own budget" : `budget ${value}`),
 };
 const COLUMNS = [
   { name: "method", words: "Method" },
@@ -55,15 +55,21 @@ const COLUMNS = [
     key: (r) => r.speed,
   },
   {
+    name: "generate",
+    words: "÷ generate",
+    title: "tokens per second ÷ those of transformers' generate, the median over prompts",
+    key: (r) => r.generate,
+  },
+  {
     name: "same",
     words: "as plain",
-    title: "runs with plain decoding's own tokens",
-    key: (r) => r.judged && r.same / r.judged,
+    title: "timed runs with plain decoding's own tokens",
+    key: (r) => r.timed && r.same / r.timed,
   },
 ];
 
 function costOf(row) {
-  return row.forward_ms ? row.round_ms / row.forward_ms : null;
+  return row.forward_ms && row.round_ms ? row.round_ms / row.forward_ms : null;
 }
 
 export function mount({ element, server }) {
@@ -87,9 +93,14 @@ export class Results {
       return;
     }
     this.rows = answer.rows;
+    this.ran = this.rows.every((row) => row.ran);
+    this.columns = COLUMNS.filter(
+      (c) => c.name !== "generate" || this.rows.some((r) => r.generate),
+    );
     const options = choicesOf(this.rows);
     const pick = ([name, values]) => {
-      this.chosen[name] = values.at(name === "budget" ? -1 : 0);
+      const sizes = values.filter((value) => value !== OWN);
+      this.chosen[name] = name === "budget" ? sizes.at(-1) : values[0];
       const words = values.map((value, at) => [at, LABELS[name](value)]),
         made = choice(name, words, (at) => {
           this.chosen[name] = values[at];
@@ -115,7 +126,7 @@ export class Results {
     const { key, up = false } = this.order,
       rows = sorted(rowsOf(this.rows, this.chosen), key, up),
       most = Math.max(...rows.map((row) => row.high));
-    const head = COLUMNS.map((column) =>
+    const head = this.columns.map((column) =>
       h(
         "th",
         { title: column.title ?? null, "aria-sort": this._sortOf(column) },
@@ -127,7 +138,7 @@ export class Results {
       h(
         "tbody",
         {},
-        rows.map((row) => line(row, most)),
+        rows.map((row) => line(row, most, this)),
       ),
     );
   }
@@ -143,19 +154,22 @@ export class Results {
   }
 }
 
-function line(row, most) {
-  const size = row.size === "own" && row.budget > 1 ? ` B = ${row.budget}` : "",
-    cost = costOf(row);
+function line(row, most, { columns, ran }) {
+  const size = row.size === OWN && row.budget > 1 ? ` B = ${row.budget}` : "",
+    cost = costOf(row),
+    beside = columns.some((column) => column.name === "generate");
   const cells = [
     h("td", {}, tauBar(row, most)),
     h("td", {}, depths(row.tvd)),
     h("td", {}, depths(row.coverage)),
     h("td", {}, row.draft_ms ? row.draft_ms.toFixed(1) : "–"),
     h("td", {}, cost ? `${cost.toFixed(2)}×` : "–"),
-    h("td", {}, row.speed ? `${row.speed.toFixed(2)}×` : "–"),
-    h("td", {}, row.judged ? `${row.same} of ${row.judged}` : "–"),
-  ];
-  const knows = row.knows ? `q depends on the ${row.knows}` : "no drafter";
+    h("td", {}, times(row.speed)),
+    beside && h("td", {}, times(row.generate)),
+    h("td", {}, row.timed ? `${row.same} of ${row.timed}` : "–"),
+  ].filter(Boolean);
+  const states = row.knows ? `q depends on the ${row.knows}` : "no drafter",
+    knows = row.ran && !ran ? `${states}, run on ${row.texts} prompts` : states;
   return h("tr", {}, h("th", {}, row.title, h("small", {}, size, " ", knows)), cells);
 }
 
@@ -185,10 +199,18 @@ function depths(values) {
   );
 }
 
-function aboutOf({ model, max_new_tokens, rows }) {
-  const texts = Math.max(...rows.map((row) => row.texts));
+function times(ratio) {
+  return ratio ? `${ratio.toFixed(2)}×` : "–";
+}
+
+/** Which prompts and machine the numbers are of. */
+function aboutOf({ model, max_new_tokens: tokens, rows, hardware, threads }) {
+  const most = (name) => Math.max(...rows.map((row) => row[name])),
+    how = rows.every((row) => row.ran) ? "in real runs" : "from the target's own texts",
+    where = hardware ? `on one machine (${hardware}, threads: ${threads})` : "on one machine";
   return (
-    `${model}, ${texts} prompts, up to ${max_new_tokens} new tokens each. Times are of the ` +
-    "machine that made the table. Make yours: python -m app table OUT --prompts FILE"
+    `${model}, up to ${tokens} new tokens a prompt. τ, TVD and top 16 are of ` +
+    `${most("texts")} prompts, ${how}; times of ${most("timed")}, ${where}. ` +
+    "Make yours: python -m app table OUT --prompts FILE"
   );
 }

@@ -53,7 +53,7 @@ class DSparkDrafter(DFlashDrafter):
         logits = self.head(normed)
 
         def after(depths: Tensor, before: Tensor) -> Tensor:
-            return self.log_softmax(logits[depths] + model.markov_head(before))
+            return self.log_softmax(logits[depths] + model.markov_head(before, normed[depths]))
 
         def confidence(depths: Tensor, before: Tensor) -> Tensor:
             found = model.confidence(normed[depths], before)

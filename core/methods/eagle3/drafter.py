@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from core.drafting.best import scaled, worth_a_batch
 from core.drafting.session import MIN_LISTED, Covered, PathSession
 from core.drafting.work import DraftWork
 from core.errors import UserError
@@ -171,6 +172,7 @@ class EagleSession(PathSession):
         super().__init__(root, drafter.max_depth, max(width, MIN_LISTED), drafter.covered)
         self._drafter, self._rows = drafter, context
         self._prefix = context.rows
+        self.at_once = worth_a_batch(last.device)
         self._fed = last  # the feature that was made after each node, [1 + nodes, h]
         self._paths: list[list[int]] = []  # every node's ancestors and itself
 
@@ -194,4 +196,4 @@ class EagleSession(PathSession):
         )
         self._paths += [[*nodes, len(self._paths) + i] for i, nodes in enumerate(above)]
         self._fed = torch.cat([self._fed, fed])
-        return (self._drafter.head(out).float() / options.temperature).log_softmax(-1)
+        return scaled(self._drafter.head(out), options.temperature).log_softmax(-1)

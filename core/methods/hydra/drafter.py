@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from core.drafting.best import scaled, worth_a_batch
 from core.drafting.session import MIN_LISTED, PathSession
 from core.methods.hydra import HydraOptions
 from core.methods.hydra.model import FORM, HydraModel
@@ -80,6 +81,7 @@ class HydraSession(PathSession):
         """``last``: the hidden state [1, h] of the token before the root."""
         super().__init__(root, drafter.max_depth, max(width, MIN_LISTED))
         self._drafter, self._last = drafter, last
+        self.at_once = worth_a_batch(last.device)
         self._paths: list[list[int]] = []  # the tokens from the root to every node
 
     @torch.inference_mode()
@@ -96,6 +98,6 @@ class HydraSession(PathSession):
             ids = torch.tensor([paths[row] for row in rows], device=self._last.device)
             path = drafter.embedding(ids)
             hidden = self._last.to(path.dtype).expand(len(rows), -1)
-            found |= zip(rows, drafter.head(drafter.model(hidden, path)), strict=True)
-        logits = torch.stack([found[row] for row in range(len(paths))]).float()
-        return (logits / drafter.temperature).log_softmax(-1)
+            found |= zip(rows, drafter.model(hidden, path), strict=True)
+        logits = drafter.head(torch.stack([found[row] for row in range(len(paths))]))
+        return scaled(logits, drafter.temperature).log_softmax(-1)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from core.drafting.best import worth_a_batch
 from core.drafting.session import MIN_LISTED, PathSession
 from core.errors import UserError
 from core.methods.loading import check_fits, drafter_folder
@@ -123,6 +124,7 @@ class LmSession(PathSession):
     def __init__(self, drafter: LmDrafter, root: int, width: int):
         super().__init__(root, drafter.max_depth, width)
         self._drafter, self.start = drafter, drafter.cache.length
+        self.at_once = worth_a_batch(input_device(drafter.model))
         self._paths: list[list[int]] = []  # numbers of every node's ancestors and its own
 
     def score(self, tokens: list[int], parents: list[int]) -> Tensor:

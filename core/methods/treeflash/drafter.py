@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from core.drafting.best import top
 from core.drafting.session import MIN_LISTED, NO_STATE, ROOT_STATE, Children
 from core.drafting.work import DraftWork
 from core.methods.dflash.drafter import DFlashDrafter
@@ -163,23 +164,6 @@ class TreeFlashSession:
         above = np.concatenate([[0.0], log_q[:-1, 0].cumsum()[:-1]])  # of the best path before
         reach = (above[:, None] + log_q[:-1, : self._candidates.shape[1]]).ravel()
         return 1 + np.argsort(-reach, kind="stable")[: self._width]
-
-
-def top(rows: Tensor, count: int) -> torch.return_types.topk:
-    """The ``count`` largest of each row [R, V], best first: topk, looking at few elements twice.
-
-    The best of a row lie in the chunks with the largest maxima, so only those are sorted.
-    """
-    chunk, size = 64, rows.shape[-1]
-    count = min(count, size)
-    if size % chunk or size // chunk <= count or rows.device.type != "cpu":
-        return rows.topk(count)
-    chunks = rows.unflatten(-1, (-1, chunk))
-    where = chunks.amax(-1).topk(count).indices.sort(-1).values
-    few = chunks.gather(1, where[..., None].expand(-1, -1, chunk)).flatten(1)
-    best = few.topk(count)
-    ids = where.gather(1, best.indices // chunk) * chunk + best.indices % chunk
-    return torch.return_types.topk((best.values, ids))
 
 
 def _array(tensor: Tensor) -> Array:
