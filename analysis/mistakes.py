@@ -41,7 +41,6 @@ TEMPLATES = {
     ),
     "Vicuna": ("USER: ", " ASSISTANT:"),
 }
-SYSTEM = "You are a helpful assistant."
 THINKING = re.compile(r"\b(?:enable_)?thinking\b")  # a chat template's own variable
 
 
