@@ -41,6 +41,7 @@ TEMPLATES = {
     ),
     "Vicuna": ("USER: ", " ASSISTANT:"),
 }
+SYSTEM = "You are a helpful assistant."
 THINKING = re.compile(r"\b(?:enable_)?thinking\b")  # a chat template's own variable
 
 
