@@ -38,7 +38,7 @@ def tau_over_texts(
     curves: Mapping[str, Frame], style: Style = AUTO, *, ring: bool = False
 ) -> go.Figure:
     """The same over several texts: a table of ``many_texts.whatif_texts`` for each setting. A point
-    says which text departs most."""
+    says which text differs most."""
     lines = [
         Series(
             name,

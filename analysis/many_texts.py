@@ -1,5 +1,5 @@
 """What-if and calibration over several texts: means with intervals across texts, and the text that
-departs most. Never torch.
+differs most. Never torch.
 
 A number is a ratio Σ sum ÷ Σ count over texts (tokens ÷ rounds, TVD ÷ anchors). Its 95 % interval
 draws whole texts anew; differences draw the same texts for both sides (``comparison.paired``).
@@ -29,7 +29,7 @@ def whatif_texts(runs: Mapping[str, Sequence[SimulatedRun]]) -> pd.DataFrame:
     tau, low, high  Σ tokens ÷ Σ rounds, and its interval across texts; NaN for one text
     difference, difference_low, difference_high  τ less that of the setting with the highest, paired
         by text
-    apart           the text that departs most: whose τ is furthest from that of all others
+    apart           the text that differs most: whose τ is furthest from that of all others
     apart_tau, others_tau  its τ, and theirs
     exact           whether all runs are those of real ones
     """
@@ -68,7 +68,7 @@ def calibration_texts(table: pd.DataFrame) -> pd.DataFrame:
     tvd, low, high  mean over anchors, and its interval across texts; NaN for one text
     against         the series it is compared with: the first drafter
     difference, difference_low, difference_high  TVD less that series', paired by text
-    apart           the prompt that departs most, from 1
+    apart           the prompt that differs most, from 1
     apart_tvd, others_tvd  its TVD, and that of all others
     """
     if "prompt" not in table:
@@ -102,9 +102,9 @@ def several_texts(table: pd.DataFrame) -> pd.DataFrame | None:
 
 def departing(table: Frame, value: str) -> list[str]:
     """Of each line of a table with ``apart``, ``apart_VALUE`` and ``others_VALUE``: the text that
-    departs most, in words; "" where there is one text only."""
+    differs most, in words; "" where there is one text only."""
     return [
-        f"{name if isinstance(name, str) else f'prompt {name}'} departs most: {number(own)}, "
+        f"{name if isinstance(name, str) else f'prompt {name}'} differs most: {number(own)}, "
         f"others {number(others)}" if others == others else ""
         for name, own, others in zip(
             table["apart"], table[f"apart_{value}"], table[f"others_{value}"], strict=True

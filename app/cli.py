@@ -41,7 +41,7 @@ def command(about: str, *examples: str) -> Command:
 GROUPS: dict[str, dict[str, Command]] = {
     "look": {
         "studio": command(
-            "open the studio in the browser (what no command at all does)",
+            "open the studio in the browser (the default without a command)",
             "studio",
             "studio runs/s",
             "studio --port 7861 --model Qwen/Qwen3-0.6B --device cuda",
@@ -76,7 +76,7 @@ GROUPS: dict[str, dict[str, Command]] = {
     },
     "measure": {
         "report": command(
-            "what traces show: τ, acceptance and TVD by depth, why branches ended, calibration",
+            "say what traces show: τ, acceptance and TVD by depth, causes, calibration",
             "report run.jsonl",
             "report runs/ --out tables --format csv parquet --html",
         ),
@@ -91,16 +91,16 @@ GROUPS: dict[str, dict[str, Command]] = {
             "bench ddtree --budget 8 16 32 --max-new-tokens 128 --repeats 5",
         ),
         "sweep": command(
-            "methods × budgets × prompts × seeds into one table and a trace each (resumable)",
+            "run methods × budgets × prompts × seeds into one table and traces (resumable)",
             "sweep runs/s ar ddtree treeflash --budget 16 64 --prompts questions.jsonl",
             "sweep runs/s ddtree --budget 8 16 --temperature 1 --seed 0 1 2 --ray auto",
         ),
         "table": command(
-            "all methods on the same prompts, greedily and at T = 1, in one table (resumable)",
+            "measure methods on the same prompts, greedily and at T = 1 (resumable)",
             "table runs/t ar ddtree treeflash eagle3 --prompts questions.jsonl",
         ),
         "import": command(
-            "what vLLM, SGLang or llama.cpp counted; DDTree's saved trees as a trace",
+            "read counts of vLLM, SGLang or llama.cpp, or DDTree's saved trees as a trace",
             "import responses.jsonl",
             "import trees.json --out trees.jsonl.gz",
         ),
@@ -115,27 +115,27 @@ GROUPS: dict[str, dict[str, Command]] = {
             "whatif sky.safetensors treeflash --budget 16 64 --set candidates=4",
         ),
         "calibrate": command(
-            "TVD and coverage of drafters by depth, against the marginal",
+            "measure TVD and coverage of drafters by depth, against the marginal",
             "calibrate runs/calibration",
             "calibrate runs/c --anchors 192 --continuations 64",
         ),
         "diagnose": command(
-            "why is my drafter bad? its wiring tried out, mistake by mistake",
+            "why is my drafter bad? try its wiring under every named mistake",
             "diagnose ddtree --model qwen3-8b --drafter my-drafter",
             "diagnose ddtree --prompts questions.jsonl --json > wiring.json",
         ),
         "compare-texts": command(
-            "the same text by two engines, and the first token that differs",
+            "compare one text by two engines: the first token that differs",
             "compare-texts run.jsonl.gz vllm-response.json",
             "compare-texts ours.jsonl.gz theirs.jsonl.gz --json",
         ),
         "trained": command(
-            "a trainer's accuracy by depth beside what traces show of its drafter",
+            "compare a trainer's accuracy by depth with what traces show",
             "trained runs/one/dflash/accuracy.json runs/s/traces",
             "trained specforge-log.jsonl run.jsonl.gz --json",
         ),
         "compare-drafters": command(
-            "checkpoints of one drafter, before and after a training, paired by text",
+            "compare checkpoints of one drafter on the same texts",
             "compare-drafters runs/c ddtree runs/before runs/after --prompts questions.jsonl",
             "compare-drafters runs/c ddtree default runs/mine/dflash/checkpoint --json",
         ),

@@ -112,9 +112,9 @@ def test_the_curve_over_texts_has_a_band_across_them_and_names_who_departs():
     assert len(list(bands(figure))) == 2
     line = next(trace for trace in as_json(figure)["data"] if "hovertext" in trace)
     for said, apart in zip(line["hovertext"], table["apart"], strict=True):
-        assert f"{apart} departs most" in said
+        assert f"{apart} differs most" in said
     alone = tau_over_texts({"one": whatif_texts({"a": [run([1, 2])]})})
-    assert "departs" not in json.dumps(as_json(alone)["data"])
+    assert "differs most" not in json.dumps(as_json(alone)["data"])
 
 
 def calibrated(prompts):
@@ -208,7 +208,7 @@ def test_the_command_over_a_folder_of_texts(tmp_path, capsys):
     assert found[1]["budget"] == 9 and found[1]["texts"] == 2
     assert found[1]["tau"] == pytest.approx(sum(lengths) / len(lengths))
     assert cli.main(words) == 0
-    assert "departs most" in capsys.readouterr().out
+    assert "differs most" in capsys.readouterr().out
     one, other = (str(tmp_path / "texts" / f"{prompt}.safetensors") for prompt in prompts)
     assert cli.main(["whatif", one, "--more", other]) == 0
     (tmp_path / "empty").mkdir()

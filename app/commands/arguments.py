@@ -109,7 +109,7 @@ def add_method_options(parser: argparse.ArgumentParser, several: bool = False) -
         action="append",
         default=[],
         metavar="METHOD",
-        help="the same as an option",
+        help="the method, given as an option",
     )
     add_set(parser, "an option of the method, such as temperature=0.8 (doctor lists them)")
 

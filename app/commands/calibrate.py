@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Measure how far drafters are from the target at every depth: N continuations from each\n"
-        "anchor at temperature 1, each drafter's q after the true tokens before, as far as it\n"
-        "reads them, and as the reference the marginal: the mean of p over the continuations, all\n"
-        "that could be known at the anchor (the best in KL and coverage; in TVD a sharper q may\n"
-        "come nearer). Writes Parquet, CSV and figures; an interrupted measurement continues."
+        "Measure how far drafters are from the target at every depth. From each anchor the target\n"
+        "writes N continuations at temperature 1. Along them q is compared with p. The reference\n"
+        "is the marginal, the mean of p over the continuations: no q that knows only the context\n"
+        "has a smaller KL divergence or a larger coverage (in TVD a sharper q may be nearer).\n"
+        "Writes Parquet, CSV and figures. Repeat the command to continue an interrupted one."
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="where to write")
     arguments.add_drafter_options(parser)
     arguments.add_prompt_options(parser, required=False)
     group = parser.add_argument_group("how much")
-    arguments.add_number(group, "--anchors", 64, "in all")
-    arguments.add_number(group, "--continuations", 16, "of each anchor")
-    arguments.add_number(group, "--seeds", 3, "the anchors are spread over")
+    arguments.add_number(group, "--anchors", 64, "places in the texts, in all")
+    arguments.add_number(group, "--continuations", 16, "texts written from each anchor")
+    arguments.add_number(group, "--seeds", 3, "random seeds, which share the anchors")
     arguments.add_number(group, "--max-new-tokens", 128, "of the texts that the anchors lie in")
     arguments.add_number(group, "--depths", None, "default: the deepest drafter's", "L")
     arguments.add_model_options(parser)
@@ -84,7 +84,7 @@ def _show_texts(found: pd.DataFrame) -> None:
         "95 %",
         "difference",
         "95 %",
-        "prompt that departs most",
+        "prompt that differs most",
     )
     out.print(table(columns, rows, left=("", columns[-1])))
 

@@ -21,7 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Write the target's text on one prompt, and what the drafters say at every token of it,\n"
         "into one file. Any builder, budget and option is then simulated without the model:\n"
-        "whatif FILE. Several prompts fill a folder, a file each. What was interrupted continues."
+        "whatif FILE. Several prompts fill a folder, a file each. An interrupted\n"
+        "command goes on when it is repeated."
     )
     parser.add_argument(
         "file",

@@ -1,4 +1,4 @@
-"""``diagnose``: why a drafter is bad – its wiring tried out, its checkpoint looked through."""
+"""``diagnose``: why a drafter is bad – its wiring tried out, its checkpoint checked."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Run a method's drafter on the target's own text as configured, and again under every\n"
         "named mistake of wiring that applies to it: other layers, positions, norms, template, …\n"
-        "Its checkpoint is looked through before. Exit code 1 if a mistake fits better than the\n"
+        "Its checkpoint is checked before. Exit code 1 if a mistake fits better than the\n"
         "configuration, or something in the file is wrong. docs/wiring.md explains each."
     )
-    parser.add_argument("method", type=arguments.method, help="whose drafter")
+    parser.add_argument("method", type=arguments.method, help="whose drafter is examined")
     arguments.add_set(parser, "an option of the drafter, such as depth=5")
     arguments.add_prompt_options(parser, required=False)
     arguments.add_number(parser, "--max-new-tokens", 96, "of each text")

@@ -24,9 +24,9 @@ COLUMNS = ("method", "budget", "τ", "rounds", "", "exact")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Simulate methods and budgets over a collected text (collect FILE): the rounds a real run\n"
-        "would take, without the model. What is not exact says so. Over several texts (a folder,\n"
-        "or --more) it shows the mean of each setting with an interval across texts, the\n"
-        "difference from the best, paired by text, and the text that departs most."
+        "would take, without the model. What is not exact is marked. Over several texts (a\n"
+        "folder, or --more) it shows the mean of each setting with an interval across texts, the\n"
+        "difference from the best, paired by text, and the text that differs most."
     )
     about = "a collected text, or a folder of them"
     parser.add_argument("file", type=Path, metavar="FILE", help=about)
@@ -105,8 +105,8 @@ def _several(
     count = sum(c.end - c.answer for c in collections)
     name = one_line(collections[0].header.name, 60)
     out.print(f"{name} · {len(collections)} texts, {count} new tokens", soft_wrap=True)
-    columns = ("method", "budget", "τ", "95 %", "from the best", "95 %", "departs most", "exact")
-    out.print(table(columns, rows, left=("method", "departs most")))
+    columns = ("method", "budget", "τ", "95 %", "from the best", "95 %", "differs most", "exact")
+    out.print(table(columns, rows, left=("method", "differs most")))
     return 0
 
 

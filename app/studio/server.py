@@ -14,7 +14,7 @@ from gradio import themes
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from app.page_files import PLOTLY, WEB
@@ -76,7 +76,6 @@ def launch(
     Raises UserError when the address cannot be had.
     """
     page = build(runs, methods or Methods.of(), files)
-    calls = partial(call_updates, runs)
     page.queue(default_concurrency_limit=8, max_size=64, api_open=False)
     try:
         page.launch(
@@ -97,17 +96,23 @@ def launch(
             mcp_server=False,
             app_kwargs={
                 "middleware": [Middleware(Guard, access=access or Access.of(host))],
-                "routes": [
-                    Route(f"/web/{PLOTLY.name}", plotly_script),
-                    Mount("/web", PageFiles(directory=WEB)),
-                    Route("/events", Events(runs, {"rounds": runs.updates, "calls": calls}).answer),
-                ],
+                "routes": own_routes(runs),
             },
         )
     except OSError as error:
         why = first_line(error)
         raise UserError(f"the studio cannot listen on {host}:{port}: {why}") from None
     return page
+
+
+def own_routes(runs: Runs) -> list[BaseRoute]:
+    """What the server answers beside Gradio: the page's files, and news of runs."""
+    calls = partial(call_updates, runs)
+    return [
+        Route(f"/web/{PLOTLY.name}", plotly_script),
+        Mount("/web", PageFiles(directory=WEB)),
+        Route("/events", Events(runs, {"rounds": runs.updates, "calls": calls}).answer),
+    ]
 
 
 async def plotly_script(_: Request) -> Response:

@@ -60,6 +60,26 @@ class Shape:
         )
 
 
+def layer_fields(raw: Mapping[str, Any], positions: int) -> dict[str, Any]:
+    """The fields of a published config that every drafter's layers have, for its config class.
+
+    positions  ``max_position_embeddings`` where the config does not say. Raises KeyError for a
+    needed field that is missing.
+    """
+    heads, hidden = raw["num_attention_heads"], raw["hidden_size"]
+    return {
+        "hidden_size": hidden,
+        "intermediate_size": raw["intermediate_size"],
+        "num_attention_heads": heads,
+        "num_key_value_heads": raw.get("num_key_value_heads") or heads,
+        "head_dim": raw.get("head_dim") or hidden // heads,
+        "vocab_size": raw["vocab_size"],
+        "rms_norm_eps": raw.get("rms_norm_eps", 1e-6),
+        "rope": Rope.of(raw),
+        "max_position_embeddings": raw.get("max_position_embeddings", positions),
+    }
+
+
 class RMSNorm(nn.Module):
     def __init__(self, width: int, eps: float):
         super().__init__()
@@ -107,6 +127,12 @@ class Rope:
     def to_json(self) -> dict[str, Any]:
         """Hugging Face's rope parameters, in the newer spelling."""
         return {"rope_type": "default", "rope_theta": self.theta} | dict(self.scaling)
+
+    def to_older_json(self) -> dict[str, Any]:
+        """The fields ``rope_theta`` and, where it is scaled, ``rope_scaling``."""
+        return {"rope_theta": self.theta} | (
+            {"rope_scaling": dict(self.scaling)} if self.scaling else {}
+        )
 
     def frequencies(self, width: int, device: torch.device) -> tuple[Tensor, float]:
         """Angle per position [width / 2], and the factor of cos and sin."""

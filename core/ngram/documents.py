@@ -29,7 +29,6 @@ BytesRead = Callable[[int], None]  # how many more bytes have been read
 
 TEXT_FIELDS = (*QUESTION_FIELDS, *ANSWER_FIELDS, "text", "content")
 ID_FIELDS = ("tokens", "ids", "input_ids")
-TOKEN_FILES = (".npy", ".safetensors")
 _PIECE = 1 << 18  # characters of a text tokenised at once; more is slower
 _BATCH = 256  # short texts tokenised together
 

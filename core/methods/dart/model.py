@@ -29,6 +29,7 @@ from core.models.layers import (
     Rope,
     Rotary,
     Shape,
+    layer_fields,
 )
 
 # What a published file holds beside the network: a head and its token maps, and the target's
@@ -78,20 +79,11 @@ class DartConfig:
     def from_json(raw: dict[str, Any]) -> DartConfig:
         """Read a published config. Raises UserError when a needed field is missing or unknown."""
         try:
-            heads, hidden = raw["num_attention_heads"], raw["hidden_size"]
             return DartConfig(
-                hidden_size=hidden,
-                intermediate_size=raw["intermediate_size"],
-                num_attention_heads=heads,
-                num_key_value_heads=raw.get("num_key_value_heads") or heads,
-                head_dim=raw.get("head_dim") or hidden // heads,
-                vocab_size=raw["vocab_size"],
+                **layer_fields(raw, positions=2048),
                 draft_vocab_size=raw.get("draft_vocab_size") or raw["vocab_size"],
                 draft_length=int(raw["draft_length"]),
-                target_hidden_size=raw.get("target_hidden_size") or hidden,
-                rms_norm_eps=raw.get("rms_norm_eps", 1e-6),
-                rope=Rope.of(raw),
-                max_position_embeddings=raw.get("max_position_embeddings", 2048),
+                target_hidden_size=raw.get("target_hidden_size") or raw["hidden_size"],
             )
         except KeyError as missing:
             raise UserError(f"the DART config has no field {missing}") from None
@@ -109,8 +101,7 @@ class DartConfig:
             "pretraining_tp": 1,
             "tie_word_embeddings": False,
             "dtype": "bfloat16",
-            "rope_theta": self.rope.theta,
-            **({"rope_scaling": dict(self.rope.scaling)} if self.rope.scaling else {}),
+            **self.rope.to_older_json(),
             **plain,
         }
 

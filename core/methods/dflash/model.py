@@ -29,6 +29,7 @@ from core.models.layers import (
     Rope,
     Rotary,
     Shape,
+    layer_fields,
 )
 
 FULL, SLIDING = "full_attention", "sliding_attention"  # kinds of layers
@@ -111,16 +112,10 @@ class DFlashConfig:
             if inner.get(name) not in (None, plain):
                 raise UserError(f"a DFlash drafter with {name} is not supported")
         try:
-            heads, layers = raw["num_attention_heads"], raw["num_hidden_layers"]
-            of_target = raw["num_target_layers"]
+            layers, of_target = raw["num_hidden_layers"], raw["num_target_layers"]
             return DFlashConfig(
-                hidden_size=raw["hidden_size"],
-                intermediate_size=raw["intermediate_size"],
+                **layer_fields(raw, positions=40960),
                 num_hidden_layers=layers,
-                num_attention_heads=heads,
-                num_key_value_heads=raw.get("num_key_value_heads") or heads,
-                head_dim=raw.get("head_dim") or raw["hidden_size"] // heads,
-                vocab_size=raw["vocab_size"],
                 block_size=inner["block_size"],
                 num_target_layers=of_target,
                 target_layer_ids=tuple(
@@ -128,10 +123,7 @@ class DFlashConfig:
                 ),
                 mask_token_id=inner["mask_token_id"],
                 **_attention(inner, layers),
-                rms_norm_eps=raw.get("rms_norm_eps", 1e-6),
-                rope=Rope.of(raw),
                 attention_bias=raw.get("attention_bias", False),
-                max_position_embeddings=raw.get("max_position_embeddings", 40960),
             )
         except KeyError as missing:
             raise UserError(f"the DFlash config has no field {missing}") from None

@@ -32,6 +32,7 @@ from core.models.layers import (
     Rope,
     Rotary,
     Shape,
+    layer_fields,
 )
 
 # What a file may hold beside the network: a head, its token maps, and parts of the target.
@@ -99,24 +100,16 @@ class EagleConfig:
         ids = raw.get(_IDS) or (raw.get("eagle_config") or {}).get(_IDS) or ()
         if any(i < 1 for i in ids):
             raise UserError("an EAGLE drafter that reads the target's embeddings as a feature")
+        switches: dict[str, Any] = {name: bool(raw.get(name, False)) for name in _SWITCHES}
         try:
-            heads, hidden = layer["num_attention_heads"], layer["hidden_size"]
             return EagleConfig(
-                hidden_size=hidden,
-                intermediate_size=layer["intermediate_size"],
-                num_attention_heads=heads,
-                num_key_value_heads=layer.get("num_key_value_heads") or heads,
-                head_dim=layer.get("head_dim") or hidden // heads,
-                vocab_size=layer["vocab_size"],
+                **layer_fields(layer, positions=2048),
                 draft_vocab_size=raw.get("draft_vocab_size") or layer["vocab_size"],
-                target_hidden_size=raw.get("target_hidden_size") or hidden,
-                rms_norm_eps=layer.get("rms_norm_eps", 1e-6),
-                rope=Rope.of(layer),
-                max_position_embeddings=layer.get("max_position_embeddings", 2048),
+                target_hidden_size=raw.get("target_hidden_size") or layer["hidden_size"],
                 attention_bias=bool(layer.get("attention_bias", False)),
                 qk_norm=layer.get("model_type") == "qwen3",
                 layers=tuple(i - 1 for i in ids),  # theirs count states that enter a layer
-                **{name: bool(raw.get(name, False)) for name in _SWITCHES},
+                **switches,
             )
         except KeyError as missing:
             raise UserError(f"the EAGLE config has no field {missing}") from None
@@ -133,8 +126,7 @@ class EagleConfig:
             "hidden_act": "silu",
             "tie_word_embeddings": False,
             "dtype": "bfloat16",
-            "rope_theta": self.rope.theta,
-            **({"rope_scaling": dict(self.rope.scaling)} if self.rope.scaling else {}),
+            **self.rope.to_older_json(),
             **({_IDS: [i + 1 for i in layers]} if layers else {}),
             **plain,
         }
