@@ -264,7 +264,7 @@ def _other_masks(subject: Subject, own: int) -> Iterator[Trial]:
         made, text = replace(config, mask_token_id=token), subject.language.piece(token)
         yield Trial(
             f"mask token {token}",
-            f"its config names the mask token {own}, and it was trained with {token} ({text})",
+            f"the mask token is not {own}, as its config says, but one like {token} ({text})",
             change=lambda m=made: patched(network, "config", m),
         )
 

@@ -58,18 +58,23 @@ def lint(form: Any, folder: Path, language: Language) -> list[Remark]:
 def _keys(made: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Remark]:
     if missing := sorted(made.keys() - found.keys()):
         yield Remark(
-            True, f"{_names(missing)} missing: other engines may fill them with random numbers"
+            True, f"{_are(missing)} missing: other engines may fill them with random numbers"
         )
     if unread := sorted(found.keys() - made.keys()):
-        yield Remark(True, f"{_names(unread)} read by nothing: the drafter runs without that part")
+        yield Remark(True, f"{_are(unread)} read by nothing: the drafter runs without that part")
     for name in sorted(made.keys() & found.keys()):
         if made[name] != found[name]:
             yield Remark(True, f"{name} has shape {found[name]}, its config says {made[name]}")
 
 
-def _names(names: list[str]) -> str:
+def _named(names: list[str]) -> str:
+    """The first of them."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more + (" is" if len(names) == 1 else " are")
+    return ", ".join(names[:SHOWN]) + more
+
+
+def _are(names: list[str]) -> str:
+    return f"{_named(names)} {'is' if len(names) == 1 else 'are'}"
 
 
 def _precision(folder: Path) -> Iterator[Remark]:
@@ -90,6 +95,7 @@ def _precision(folder: Path) -> Iterator[Remark]:
 
 def _values(state: Mapping[str, Tensor]) -> Iterator[Remark]:
     """Numbers that no training leaves behind."""
+    norms = dict[str, Tensor]()
     for name, tensor in sorted(state.items()):
         if not tensor.is_floating_point():
             continue
@@ -101,7 +107,8 @@ def _values(state: Mapping[str, Tensor]) -> Iterator[Remark]:
         elif values.ndim == 2:
             yield from _rows(name, values)
         elif values.ndim == 1 and "norm" in name:
-            yield from _gains(name, values)
+            norms[name] = values
+    yield from _gains(norms)
 
 
 def _rows(name: str, matrix: Tensor) -> Iterator[Remark]:
@@ -117,20 +124,23 @@ def _rows(name: str, matrix: Tensor) -> Iterator[Remark]:
         yield Remark(True, f"{none} of {len(lengths)} rows of {name} are near zero: {effect}")
 
 
-def _gains(name: str, gains: Tensor) -> Iterator[Remark]:
-    size = gains.abs()
-    if torch.equal(gains, torch.ones_like(gains)):
-        yield Remark(False, f"all gains of {name} are 1: it was not trained, or not saved")
-    elif size.max() > ODD * size.median():
-        yield Remark(
-            False,
-            f"a gain of {name} is {float(size.max() / size.median()):.0f} times the median: "
-            "low precision costs most there",
-        )
-    elif float((gains < 0).float().mean()) > 0.2:
-        yield Remark(
-            True, f"many gains of {name} are negative: it may hold gain − 1, as Gemma's do"
-        )
+def _gains(norms: Mapping[str, Tensor]) -> Iterator[Remark]:
+    """One remark on all norms of a kind: what was done to one was often done to all."""
+    plain = [name for name, gains in norms.items() if torch.equal(gains, torch.ones_like(gains))]
+    negative = [name for name, gains in norms.items() if (gains < 0).float().mean() > 0.2]
+    if plain:
+        yield Remark(False, f"all gains of {_named(plain)} are 1: not trained, or not saved")
+    if negative:
+        text = f"many gains of {_named(negative)} are negative: it may hold gain − 1, as Gemma's do"
+        yield Remark(True, text)
+    for name, gains in norms.items():
+        size = gains.abs()
+        if name not in negative and size.max() > ODD * size.median():
+            yield Remark(
+                False,
+                f"a gain of {name} is {float(size.max() / size.median()):.0f} times the median: "
+                "low precision costs most there",
+            )
 
 
 def _shared(state: Mapping[str, Tensor], language: Language) -> Iterator[Remark]:

@@ -1,12 +1,7 @@
-"""Where in a text and on which sort of token drafts fail: by place, token class, script and tag.
-
-What stands out is told as sentences (``findings``): a cliff, a slope, a sort of token that is much
-worse than the rest. Each must be larger than chance, and large enough to matter.
-"""
+"""Where in a text and on which sort of token drafts fail: by place, token class, script and tag."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,7 +10,6 @@ import pandas as pd
 
 from analysis.acceptance import share_columns, tvd_columns
 from analysis.frames import By, Frame, documented
-from analysis.numbers import number
 from analysis.tables import Tables
 from core.rounds.draft import Array
 from core.stats import interval, resample
@@ -23,7 +17,6 @@ from core.traces.schema import Trace
 
 Over = Literal["token_class", "script", "tag"]
 KINDS: tuple[Over, ...] = ("token_class", "script", "tag")
-WORDS = {"token_class": "tokens of the sort", "script": "tokens in", "tag": "prompts tagged"}
 BINS = (0, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 1 << 31)
 SURE = 4.5  # standard errors: a cliff is looked for at every place
 LEAST = 30  # rounds on each side of a cliff, positions of a sort of token
@@ -47,7 +40,7 @@ def by_place(tables: Tables, by: By = "method") -> pd.DataFrame:
     probed  observed positions with a probe
     tvd, tvd_low, tvd_high  mean ½ Σ_v |q − p|
     """
-    rounds, positions = _drafting(tables), _placed(tables)
+    rounds, positions = drafting(tables), placed(tables)
     if rounds.empty:
         return pd.DataFrame()
 
@@ -78,7 +71,7 @@ def by_kind(tables: Tables, over: Over = "token_class", by: By = "method") -> pd
     probed       observed positions with a probe
     tvd, tvd_low, tvd_high  mean ½ Σ_v |q − p|
     """
-    positions = _placed(tables)
+    positions = placed(tables)
     if over == "script":
         positions = positions[positions["script"] != ""]
     return _shares(positions, [by, over]).reset_index()
@@ -94,13 +87,14 @@ def _shares(positions: Frame, keys: list[Frame]) -> Frame:
     return frame
 
 
-def _drafting(tables: Tables) -> Frame:
+def drafting(tables: Tables) -> Frame:
+    """The rounds that drafted something."""
     return tables.rounds[tables.rounds["nodes"] > 0]
 
 
-def _placed(tables: Tables) -> Frame:
+def placed(tables: Tables) -> Frame:
     """Observed positions of rounds that drafted, with their root's place and the prompt's tag."""
-    roots = _drafting(tables)[["run", "round", "position"]].rename(columns={"position": "root"})
+    roots = drafting(tables)[["run", "round", "position"]].rename(columns={"position": "root"})
     found = tables.positions.merge(roots, on=["run", "round"])
     tags = {run: _tag(trace) for run, trace in tables.traces.items()}
     return found.assign(tag=found["run"].astype(object).map(tags))
@@ -152,61 +146,3 @@ def step(places: Array, lengths: Array) -> Step | None:
     slope = np.polyval(np.polyfit(x, y, 1), x)
     line = float(((y - slope) ** 2).sum())
     return Step(int(x[n[at]]), float(before[at]), float(after[at]), bool(inside[at] < line))
-
-
-@documented
-def findings(tables: Tables) -> pd.DataFrame:
-    """What stands out, a sentence each.
-
-    method    the label
-    finding   cliff, slope, token_class, script or tag
-    sentence  with its numbers
-    run       a run in which to look; ``round``: one of its rounds, from 1
-    round     see run
-    """
-    rows = [*_by_place(tables)]
-    for over in KINDS:
-        rows += _outstanding(tables, over)
-    return pd.DataFrame(rows)
-
-
-def _by_place(tables: Tables) -> Iterator[dict[str, object]]:
-    for method, part in _drafting(tables).groupby("method", observed=True):
-        lengths = (part["accepted"] + 1).to_numpy()
-        found = step(part["position"].to_numpy(), lengths)
-        if found is None:
-            continue
-        first = part[part["position"] >= found.place].iloc[0]
-        where = f"token {found.place}"
-        change = f"τ is {number(found.before)} before {where} and {number(found.after)} from there"
-        word = "falls" if found.after < found.before else "rises"
-        shape = f"a cliff at {where}" if found.cliff else "slowly"
-        yield {
-            "method": method, "finding": "cliff" if found.cliff else "slope",
-            "sentence": f"acceptance {word} with the place in the text, {shape}: {change}",
-            "run": first["run"], "round": first["round"],
-        }  # fmt: skip
-
-
-def _outstanding(tables: Tables, over: Over) -> Iterator[dict[str, object]]:
-    """The kinds that are accepted much less than the method's other positions."""
-    frame: Frame = by_kind(tables, over)
-    placed = _placed(tables)
-    for method, part in frame.groupby("method", observed=True):
-        total, hits = part["observed"].sum(), (part["observed"] * part["acceptance"]).sum()
-        for row in part.to_dict("records"):
-            others = total - row["observed"]
-            if min(row["observed"], others) < LEAST:
-                continue
-            rest = (hits - row["observed"] * row["acceptance"]) / others
-            if row["acceptance_high"] >= (1 - MATTERS) * rest:
-                continue
-            same = (placed["method"] == method) & (placed[over] == row[over])
-            first = placed[same & ~placed["accepted"]].iloc[0]
-            yield {
-                "method": method, "finding": over,
-                "sentence": f"{WORDS[over]} {row[over]} are accepted at "
-                f"{number(row['acceptance'])} of {row['observed']} positions, all others at "
-                f"{number(rest)}",
-                "run": first["run"], "round": first["round"],
-            }  # fmt: skip

@@ -138,7 +138,9 @@ def _sglang(raw: Fields, response: Fields) -> Served:
         raw.integer("spec_verify_ct"),
         first("spec_num_proposed_drafts", "spec_proposed_drafts", "spec_draft_token_num"),
         accepted,
-        raw.optional("completion_tokens"),
+        (raw if "completion_tokens" in raw else response.object("usage")).optional(
+            "completion_tokens"
+        ),
         histogram,
     )
 
@@ -186,12 +188,24 @@ def _vllm_part(response: Fields) -> Fields:
 
 
 def _sglang_part(response: Fields) -> Fields:
-    part = response.object("meta_info")
+    part = response.object("meta_info") or _spec_details(response)
     if not part and "choices" in response:
         choices = response.entries("choices")
         part = Fields(choices[0], "a choice").object("meta_info") if choices else part
     part = part or response
     return part if "spec_verify_ct" in part else Fields(None)
+
+
+def _spec_details(response: Fields) -> Fields:
+    """What newer servers add to an OpenAI response: one choice's, or a list with one a choice."""
+    extension = response.object("sglext")
+    try:
+        return extension.object("spec_tokens_details")
+    except BadField:
+        entries = extension.entries("spec_tokens_details")
+        if len(entries) != 1:
+            raise BadField("sglext counts several choices: ask for one a response") from None
+        return Fields(entries[0], "spec_tokens_details")
 
 
 def _llama_part(response: Fields) -> Fields:
@@ -212,11 +226,12 @@ _READERS: tuple[tuple[Callable[[Fields], Fields], Reader], ...] = (
 
 @dataclass(frozen=True)
 class Depth:
-    """``marginal``: rounds that accepted so far ÷ all rounds; ``conditional``: ÷ those that came to
-    the depth before."""
+    """``tested``: rounds that accepted all before, and drafted there. ``marginal``: accepted ÷ all
+    rounds; ``conditional``: ÷ tested."""
 
     depth: int
     accepted: int
+    tested: int
     marginal: float
     conditional: float
 
@@ -240,7 +255,9 @@ def summary(responses: Sequence[Served]) -> dict[str, Any]:
         accepted = sums["accepted"] = sum(n * count for n, count in enumerate(histogram))
     tau = 1 + accepted / rounds if accepted is not None and rounds else None
     rate = accepted / sums["drafted"] if accepted is not None and sums["drafted"] else None
-    depths = [] if histogram is None else [vars(each) for each in by_depth(histogram)]
+    order = [pair for r in responses for pair in r.order or ()]
+    whole = histogram is not None and len(order) == sum(histogram)
+    depths = [] if histogram is None else by_depth(histogram, order if whole else None)
     return {
         "source": LABEL,
         "engine": ", ".join(dict.fromkeys(r.engine for r in responses)),
@@ -249,19 +266,28 @@ def summary(responses: Sequence[Served]) -> dict[str, Any]:
         "tau": tau,
         "accepted_of_drafted": rate,
         "histogram": histogram,
-        "by_depth": depths,
+        "by_depth": [vars(each) for each in depths],
         "order": [r.order and [list(pair) for pair in r.order] for r in responses],
     }
 
 
-def by_depth(histogram: Sequence[int]) -> list[Depth]:
-    """Acceptance by depth of chains: a round that accepted n tokens accepted depths 1 … n."""
-    alive = [sum(histogram[depth:]) for depth in range(len(histogram))]
-    return [
-        Depth(d, alive[d], alive[d] / alive[0], alive[d] / alive[d - 1])
-        for d in range(1, len(alive))
-        if alive[d - 1]
-    ]
+def by_depth(
+    histogram: Sequence[int], order: Sequence[tuple[int, int]] | None = None
+) -> list[Depth]:
+    """Acceptance by depth of chains: a round that accepted n tokens accepted depths 1 … n.
+
+    ``order``: accepted and drafted tokens of every round, so that a round whose draft ended does
+    not count at the depth after; None: as if every draft were long enough.
+    """
+    alive, found = [sum(histogram[depth:]) for depth in range(len(histogram))], list[Depth]()
+    for depth in range(1, len(alive)):
+        tested = alive[depth - 1]
+        if order is not None:
+            tested = sum(accepted >= depth - 1 and drafted >= depth for accepted, drafted in order)
+        if tested:
+            marginal, share = alive[depth] / alive[0], alive[depth] / tested
+            found.append(Depth(depth, alive[depth], tested, marginal, share))
+    return found
 
 
 def _sum(values: Sequence[int | None]) -> int | None:

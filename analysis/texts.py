@@ -137,6 +137,12 @@ def _of_response(raw: Fields, name: str) -> Written:
         choices = raw.entries("choices")
         choice = Fields(choices[0] if choices else None, "choices")
     tokens = prompt = text = None
+    extension = raw.object("sglext")  # of newer SGLang servers: a list of ids for each choice
+    if "output_ids" in extension:
+        first = extension.entries("output_ids")[:1]
+        tokens = Fields({"output_ids": first[0] if first else None}).whole("output_ids", least=0)
+    if "input_ids" in extension:
+        prompt = extension.whole("input_ids", least=0)
     for holder, key in ((choice, "token_ids"), (raw, "output_ids"), (raw, "tokens")):
         if tokens is None and key in holder:
             tokens = holder.whole(key, least=0)

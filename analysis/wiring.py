@@ -35,6 +35,7 @@ LIVES = 0.1  # accepted tokens a place, or nothing says that it would work so
 HARDLY = 0.1  # share of places at depth 1, below which q does not follow p
 GENTLE, CLIFF = 0.6, 0.4  # of what is right one depth before
 LITTLE = 0.9  # of what is accepted, that is left without features
+SEEN = 0.02  # overlap of q and p from which on a change of q shows
 UNCHANGED = 1e-3  # mean change of TVD
 FIRST, FEWEST = 4, 24  # the first pass has every fourth place, but not fewer
 RULED_OUT = 3.0  # standard errors below what deserves a name, or below the best one
@@ -145,9 +146,10 @@ class Wiring:
         return behind > RULED_OUT * error
 
     def unchanged(self, other: Signature) -> bool:
-        """Whether the trial made no difference to q."""
-        change = np.abs(self.configured.tvd[self._places(other)] - other.tvd)
-        return bool(np.nanmean(change) < UNCHANGED)
+        """Whether the trial made no difference to q. Where q is nowhere near p, TVD cannot tell."""
+        own = self.configured.tvd[self._places(other)]
+        change = np.nanmean(np.abs(own - other.tvd))
+        return bool(change < UNCHANGED and 1 - own.mean() >= SEEN)
 
     def _places(self, other: Signature) -> Array:
         """The configuration's rows at the places of another."""

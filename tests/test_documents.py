@@ -1,13 +1,17 @@
 """The documents' examples run, and the programs they name exist."""
 
 import argparse
+import importlib
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from analysis.mistakes import MISTAKES
+from app.cli import MODULES, command_parser
 from core.drafting.session import FactorisedSession, PathSession
 from core.methods.method import Method
 from core.methods.registry import find
@@ -28,6 +32,21 @@ def test_files_and_links_that_a_document_names_exist(path):
         assert (path.parent / link).exists(), link
     for name in re.findall(r"`((?:core|app|analysis|assets|tests|docs)/[\w./-]+\w)`", text):
         assert "MODULE" in name or (ROOT / name).exists(), name
+
+
+def test_every_command_that_answers_a_question_parses():
+    """Of the table of questions, and a page's part for each mistake."""
+    text = (ROOT / "docs" / "wiring.md").read_text("utf-8")
+    lines = re.findall(r"`python -m app ([^`]+)`", text.split("\n## ")[0])
+    assert len(lines) >= 12
+    for line in lines:
+        name, *words = shlex.split(line)
+        module = MODULES.get(name, f"app.commands.{name.replace('-', '_')}")
+        parser = command_parser(name)
+        importlib.import_module(module).add_arguments(parser)
+        parser.parse_args(words)
+    parts = re.findall(r"^### (.+)$", text, re.M)
+    assert parts == [mistake.name for mistake in MISTAKES]
 
 
 def test_the_readme_is_short():

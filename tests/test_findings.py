@@ -109,6 +109,24 @@ def test_siblings_are_the_first_mismatches(told):
     assert found["sibling"].words.endswith(f"{percent(held)}.")
 
 
+def test_the_round_to_look_at_shows_what_the_sentence_says(told):
+    found, rounds = told
+    numbered = dict(enumerate(rounds, 1))
+    at = {about: numbered[finding.round] for about, finding in found.items()}
+    assert {finding.run for finding in found.values()} == {"A"}
+    most = Counter(map(why, rounds)).most_common(1)[0][0]
+    assert ENDED[why(at["ends"])] in found["ends"].words.split("walks ")[1]
+    assert Counter(map(why, rounds))[why(at["ends"])] == Counter(map(why, rounds))[most]
+    assert len(at["depth"]["path"]) == max(len(r["path"]) for r in rounds)
+    assert raw_numbers.first_mismatch(at["sibling"]) is not None
+
+    def gain(r):
+        seen = range(min(len(r["path"]), len(r["candidates"]["token"])))
+        return max(r["probe"]["coverage"][d][-1] - r["probe"]["coverage"][d][0] for d in seen)
+
+    assert gain(at["width"]) == pytest.approx(max(map(gain, rounds)))
+
+
 @given(st.lists(st.floats(0, 0.2), min_size=1, max_size=16))
 def test_a_curve_is_flat_where_the_rest_adds_little(steps):
     curve = np.minimum(1, np.cumsum(steps))

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.places import BINS, by_kind, by_place, findings, step
+from analysis.findings import OUTSTANDING, table
+from analysis.places import BINS, by_kind, by_place, step
 from analysis.tables import Tables
 from analysis.tokens import script, token_class
 from core.rounds.draft import Draft
@@ -46,6 +47,12 @@ def run(length_at, count=200, seed=0, apart=5, **more):
         at = n * apart
         rounds.append(chain(n, at, int(rng.binomial(3, length_at(at))), 6, **more))
     return trace(rounds)
+
+
+def findings(tables):
+    """What stands out."""
+    found = table(tables)
+    return found[found["finding"].isin(OUTSTANDING)].reset_index(drop=True)
 
 
 def test_a_planted_cliff_is_named_with_its_place():
@@ -121,7 +128,7 @@ def test_a_weak_kind_and_a_weak_tag_are_found():
     bad = [chain(n, n, 0, 4) for n in range(60)]
     traces = {"a": trace(good, "maths"), "b": trace(bad, "chat", "mine")}
     found = findings(Tables.of(traces)).set_index("finding")
-    assert "prompts tagged chat are accepted at 0.00" in found["sentence"]["tag"]
+    assert "Prompts tagged chat are accepted at 0.00" in found["sentence"]["tag"]
     assert found["run"]["tag"] == "b" and found["round"]["tag"] == 1
     assert "cyrillic" in found["sentence"]["script"]
     tags = by_kind(Tables.of(traces), "tag").set_index("tag")["acceptance"].to_dict()

@@ -63,6 +63,37 @@ def test_each_engines_counts(tmp_path, value, engine):
     assert [d["marginal"] for d in found["by_depth"]] == pytest.approx([3 / 4, 1 / 4, 1 / 4])
 
 
+DRAFTS = st.integers(0, 6).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
+
+
+@given(st.lists(DRAFTS, min_size=1, max_size=30))
+def test_a_round_counts_at_the_depths_that_it_drafted(order):
+    """Of drafts of different lengths, by walking every round step by step."""
+    lengths = [accepted for accepted, _ in order]
+    histogram = [lengths.count(n) for n in range(max(lengths) + 1)]
+    for each in by_depth(histogram, order):
+        tested = accepted = 0
+        for taken, drafted in order:
+            for depth in range(1, drafted + 1):
+                if depth == each.depth:
+                    tested, accepted = tested + 1, accepted + (taken >= depth)
+                if taken < depth:
+                    break
+        assert (each.tested, each.accepted) == (tested, accepted)
+        assert each.conditional == accepted / tested
+
+
+def test_vllm_tells_which_depths_were_drafted(tmp_path):
+    inner = VLLM["metrics"]["speculative_decoding"] | {
+        "per_step_accepted": [1, 0, 3, 1], "per_step_drafted": [1, 3, 3, 3],
+        "num_draft_tokens": 10,
+    }  # fmt: skip
+    (tmp_path / "r.json").write_text(json.dumps({"metrics": {"speculative_decoding": inner}}))
+    found = summary(read_served(tmp_path / "r.json"))["by_depth"]
+    # of the three rounds that accepted depth 1, one had drafted no further
+    assert [(d["accepted"], d["tested"]) for d in found] == [(3, 4), (1, 2), (1, 1)]
+
+
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=30))
 def test_the_curve_is_that_of_counting_rounds(lengths):
     histogram = [lengths.count(n) for n in range(max(lengths) + 1)]
@@ -86,6 +117,11 @@ def test_several_responses_and_other_shapes(tmp_path):
     choice = {"choices": [{"meta_info": SGLANG["meta_info"]}]}
     (both,) = read_served(written(tmp_path, [choice]))
     assert both.engine == "SGLang" and both.accepted == 5
+    details = {"spec_tokens_details": [SGLANG["meta_info"]]}
+    openai = {"choices": [{}], "usage": {"completion_tokens": 9}, "sglext": details}
+    assert read_served(written(tmp_path, openai)) == [both]
+    del details["spec_tokens_details"][0]["completion_tokens"]  # the usage tells it there
+    assert read_served(written(tmp_path, openai)) == [both]
     assert strip([[0, 3], [3, 3], [0, 0], [1, 2]]) == "▁█▁▅"
 
 
@@ -101,6 +137,7 @@ WRONG = {
         "meta_info": {"spec_verify_ct": 3, "spec_accept_histogram": [0] * 2000}
     },
     "is no object": {"metrics": [1]},
+    "counts several choices": {"sglext": {"spec_tokens_details": [{}, {}]}},
     "holds no response": [],
 }  # fmt: skip
 

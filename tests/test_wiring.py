@@ -579,6 +579,14 @@ def test_a_mask_that_is_zero_already_is_told(kind):
     assert [each.trial.name for each in run(made).moot] == ["mask embedding zero"]
 
 
+def test_nothing_is_called_moot_where_q_is_nowhere_near_p():
+    """Any change is as far from p as before: that does not show that nothing changed."""
+    far = seen(np.zeros((200, 3), bool))
+    assert not far.unchanged(far.mistakes[0])
+    near = seen(np.random.default_rng(0).random((200, 3)) < 0.5)
+    assert near.unchanged(near.mistakes[0])
+
+
 def test_features_that_never_arrive_are_told():
     made = other(dflash())
     made.model.fc.weight.data.zero_()

@@ -58,11 +58,14 @@ def _show(found: dict[str, Any]) -> None:
     if found["histogram"]:
         _histogram(found["histogram"])
         rows = [
-            (str(d["depth"]), str(d["accepted"]), number(d["conditional"]), number(d["marginal"]))
+            (
+                str(d["depth"]), str(d["tested"]), str(d["accepted"]),
+                number(d["conditional"]), number(d["marginal"]),
+            )
             for d in found["by_depth"]
-        ]
+        ]  # fmt: skip
         out.print("\nBy depth, of chains", style="bold")
-        out.print(table(("depth", "accepted", "acceptance", "of rounds"), rows))
+        out.print(table(("depth", "tested", "accepted", "acceptance", "of rounds"), rows))
     for order in [order for order in found["order"] if order][:1]:
         out.print("\nShare of each round's draft that was accepted, in order", style="bold")
         out.print(one_line(strip(order), STRIP), soft_wrap=True)

@@ -36,12 +36,13 @@ def sections(tables: Tables) -> Iterator[tuple[str, Body]]:
 
     taus = [table_of(tau(tables), TAU)]
     yield "Block efficiency τ, tokens per round, with its 95 % interval", taus
-    yield from if_any("What stands out", _findings(tables))
+    yield from if_any("What stands out", _findings(tables, outstanding=True))
     yield from if_any("The same by other names", _engines(tables))
     yield from if_any("Methods on the same texts", compared(tables))
     yield from checkpoint_sections(tables)
     yield from _depths(tables)
     yield from if_any("Tokens per round, accepted + 1: share of rounds", _lengths(tables))
+    yield from if_any("In words, each with a round to look at", _findings(tables))
     yield from if_any("Why branches ended", causes(tables))
     yield from if_any("By place in the text", _places(tables))
     yield from _kinds(tables)
@@ -85,14 +86,12 @@ def _lengths(tables: Tables) -> Body:
     return [table(("", "tokens", "rounds", "share", " "), rows, left=("", " "))] if rows else []
 
 
-def _findings(tables: Tables) -> Body:
-    """A sentence each, with a round to look at."""
-    from analysis.places import findings
+def _findings(tables: Tables, outstanding: bool = False) -> Body:
+    """Sentences, each with a round to look at."""
+    from analysis.findings import OUTSTANDING, findings
 
-    return [
-        f"{row['method']}: {row['sentence']} ({row['run']}, round {row['round']})."
-        for row in findings(tables).to_dict("records")
-    ]
+    some = [each for each in findings(tables) if (each.about in OUTSTANDING) == outstanding]
+    return [f"{each.label}: {each.words} ({each.run}, round {each.round})" for each in some]
 
 
 def _places(tables: Tables) -> Body:

@@ -1,6 +1,7 @@
 // What the runs come to: findings in sentences, and two tables of numbers.
 
-import { h, shortNumber, withInterval } from "../dom.js";
+import { button, h, shortNumber, withInterval } from "../dom.js";
+import { goTo } from "../goto.js";
 import { sheet, sign } from "../parts.js";
 import { savers } from "../save/buttons.js";
 
@@ -27,7 +28,7 @@ const ERRORS = [
   ["correlation", "of Σq and accepted nodes, over rounds"],
 ];
 
-/** The findings of each run as a list, under its letter. */
+/** The findings of each run as a list, under its letter; each with a round to look at. */
 export function findingsOf(runs, found) {
   return runs.map((run) => {
     const own = found.findings.filter((each) => each.label === run.letter),
@@ -36,9 +37,14 @@ export function findingsOf(runs, found) {
       "section",
       { class: "ds-findings", "aria-label": `Findings of ${run.letter}` },
       h("h3", {}, named(run)),
-      h("ul", {}, own.length ? own.map((each) => h("li", {}, each.words)) : none),
+      h("ul", {}, own.length ? own.map((each) => finding(run, each)) : none),
     );
   });
+}
+
+function finding(run, { words, round }) {
+  const look = () => goTo({ view: "run", ticket: run.ticket, round: round - 1, row: -1 });
+  return h("li", {}, words, " ", button(`round ${round}`, { class: "ds-small" }, look));
 }
 
 export function named(run) {
