@@ -20,7 +20,7 @@ from core.rounds.round import Probe, TargetProbs
 
 COVERAGE = 16  # K = 1 … 16
 TOP = 10  # of the target, after every row
-_SLAB = 128  # rows of [N, V] worked on at a time: bounds the memory at large budgets
+_SLAB = 64  # rows of [N, V] worked on at a time: bounds the memory at large budgets
 
 
 @torch.inference_mode()

@@ -7,21 +7,39 @@ import sys
 from functools import cache
 from typing import Any
 
+# Of glibc's malloc.h. A block above the threshold is handed back when it is freed.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
+LARGE = 16 << 20  # the logits of 80 rows over a vocabulary of 50,000
+
+
+def use_one_heap() -> None:
+    """Have the C library keep all smaller blocks in one heap, and none of the larger ones.
+
+    By default each thread has heaps of its own in pieces of 64 MiB, and blocks of up to 32 MiB are
+    kept for later: a worker that frees and makes logits then holds several times their size.
+    To be called before other threads begin.
+    """
+    if (option := _function("mallopt")) is not None:
+        option(_ARENA_MAX, 1)
+        option(_MMAP_THRESHOLD, LARGE)
+        option(_TRIM_THRESHOLD, 2 * LARGE)  # below it, blocks that come and go are kept
+
 
 def release() -> None:
     """Hand freed memory back to the system, where the C library can: glibc keeps blocks of up to
     32 MB for later, which after a model's weights were converted is hundreds of megabytes."""
-    if (trim := _trim()) is not None:
+    if (trim := _function("malloc_trim")) is not None:
         trim(0)
 
 
 @cache
-def _trim() -> Any:
+def _function(name: str) -> Any:
+    """A function of glibc; None with another C library."""
     if not sys.platform.startswith("linux"):
         return None
     try:
-        return ctypes.CDLL(None).malloc_trim
-    except (OSError, AttributeError):  # another C library
+        return getattr(ctypes.CDLL(None), name)
+    except (OSError, AttributeError):
         return None
 
 

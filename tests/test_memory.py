@@ -28,11 +28,43 @@ def test_freed_blocks_are_handed_back():
     assert int(found.stdout) > 250
 
 
+LOGITS = """
+import threading, torch
+from core.memory import resident, use_one_heap
+USE
+held = []
+def work():
+    before, small = resident(), []
+    for _ in range(3):
+        many = []
+        for _ in range(8):
+            many.append(torch.ones(90, 50_000))  # 17 MiB
+            small.append(torch.ones(3_000))
+        del many
+    held.append((resident() - before) >> 20)
+thread = threading.Thread(target=work)
+thread.start(); thread.join()
+print(held[0])
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc and glibc")
+def test_a_thread_keeps_no_freed_logits():
+    """By default the C library keeps them between small blocks that stay."""
+
+    def held(first: str) -> int:
+        code = [sys.executable, "-c", LOGITS.replace("USE", first)]
+        return int(subprocess.run(code, capture_output=True, text=True, check=True).stdout)
+
+    assert held("use_one_heap()") < 20 < held("")
+
+
 def test_without_glibc_nothing_happens(monkeypatch: pytest.MonkeyPatch):
-    memory._trim.cache_clear()
+    memory._function.cache_clear()
     monkeypatch.setattr(sys, "platform", "darwin")
     memory.release()
-    memory._trim.cache_clear()
+    memory.use_one_heap()
+    memory._function.cache_clear()
 
 
 def test_the_process_has_some_memory():

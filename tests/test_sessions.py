@@ -74,6 +74,26 @@ class AllAtOnce:
         return self.all
 
 
+@pytest.mark.parametrize("at_once", [1, 3, 7])
+def test_many_nodes_are_scored_a_few_at_a_time(monkeypatch, at_once):
+    """The same draft and log q, though only the first nodes' log q is kept."""
+    after = path_function(5, 6, ties=False)
+    expected = best_first(whole := FunctionSession(after, ROOT, 4, 6), [ROOT], 60)
+    monkeypatch.setattr("core.drafting.session.SCORED_AT_ONCE", at_once)
+    parts = FunctionSession(after, ROOT, 4, 6)
+    parts.again = True
+    draft = best_first(parts, [ROOT], 60)
+    assert paths_of(draft) == paths_of(expected)
+    np.testing.assert_array_equal(draft.scores, expected.scores)
+    assert parts.batches > whole.batches
+    deepest = [ROOT, *max(paths_of(draft), key=len)][:4]
+    for path in (deepest, deepest[:2], [ROOT, 5, 5, 5], deepest):
+        assert torch.equal(
+            parts.log_q(path), torch.stack([after(path[: n + 1]) for n in range(len(path))])
+        )
+        assert len(parts._log_q) < 2 * at_once + len(path)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 10**6), st.integers(1, 4), st.integers(2, 4), st.integers(1, 40), st.booleans()

@@ -367,7 +367,9 @@ class TableSession:
 
 class FunctionSession(PathSession):
     """q depends on the whole path: ``after(path)`` is log q [V] after the tokens of a path, the
-    root among them."""
+    root among them. ``again``: whether a node may be scored twice."""
+
+    again = False
 
     def __init__(self, after, root: int, max_depth: int, width: int):
         super().__init__(root, max_depth, width)
@@ -379,7 +381,7 @@ class FunctionSession(PathSession):
             (*(self.paths[parent] if parent >= 0 else ()), token)
             for token, parent in zip(tokens, parents, strict=True)
         ]
-        assert not set(paths) & set(self.paths), "a node is scored once"
+        assert self.again or not set(paths) & set(self.paths), "a node is scored once"
         self.paths += paths
         return torch.stack([self.after(path) for path in paths])
 

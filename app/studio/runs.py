@@ -83,6 +83,12 @@ class Runs:
             self._visited.set()
             self._work.notify_all()
 
+    def wait(self, seconds: float) -> None:
+        """Wait for the worker to end, at most so long: a process that exits while torch computes in
+        a thread is aborted."""
+        if self._worker.is_alive():
+            self._worker.join(seconds)
+
     # ── what people do ───────────────────────────────────────────────────────────────────────────
 
     def submit(self, *requests: Request) -> list[str]:

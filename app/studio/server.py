@@ -34,6 +34,7 @@ from core.methods.names import METHODS
 from core.methods.registry import runnable
 from core.models import presets
 
+LAST_ROUND = 10.0  # seconds that a round may take to end when the studio stops
 PATIENCE = 5.0  # seconds to wait for the first visitor before the model takes every core
 
 THEME_JS = "() => import(new URL('web/theme.js', document.baseURI)).then((m) => m.toggleTheme())"
@@ -164,6 +165,7 @@ def serve(
         page.block_thread()
     finally:
         runs.close()
+        runs.wait(LAST_ROUND)
 
 
 def _port(host: str, port: int) -> int:

@@ -24,7 +24,7 @@ from core.models import embedded, presets
 from core.models.hub import Source
 from core.models.language import Language, load_language, target_config
 from core.models.presets import Value
-from core.models.target import Target
+from core.models.target import Place, Target
 from core.progress import Progress, Report, silent
 from core.rounds.round import Round
 from core.traces.schema import Header
@@ -81,6 +81,7 @@ class Engine:
         self._drafters: Recent[Drafter] = Recent(LOADED)  # by drafter and options
         self._builders: Recent[Builder] = Recent(LOADED)  # by method and options
         self._targets: dict[tuple[int, ...], Target] = {}
+        self._place = Place()  # of the one text of all targets
 
     def prepare(self, report: Report = silent) -> Language:
         """Load the target if it is not loaded yet; safe to call from several threads."""
@@ -164,7 +165,7 @@ class Engine:
         with self._lock:
             if layers not in self._targets:
                 assert self._language is not None
-                self._targets[layers] = Target(self._language.model, layers)
+                self._targets[layers] = Target(self._language.model, layers, place=self._place)
             return self._targets[layers]
 
     def start(

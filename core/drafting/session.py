@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 ROOT_STATE = 0
 NO_STATE = -1  # nothing is drafted after this token
+SCORED_AT_ONCE = 256  # nodes: bounds the memory of log q over the whole vocabulary
 MIN_LISTED = 16  # tokens a list holds at least: what coverage and the inspector show
 
 
@@ -294,7 +295,7 @@ class PathSession(ABC):
     """Base of sessions whose states are nodes: q of a token depends on the whole path before it.
 
     A subclass scores a batch of nodes (``score``). This class numbers the states and sorts the
-    lists.
+    lists. It keeps log q of the first nodes only: a path through later ones is scored again.
     """
 
     by_depth = None
@@ -308,7 +309,7 @@ class PathSession(ABC):
         self._covered = covered
         self._ids: list[Array] = []  # for every scored node: the tokens listed after it [S]
         self._best: list[Array] = []  # their log q [S]
-        self._log_q: list[Tensor] = []  # log q of all covered tokens after it [C]
+        self._log_q: dict[int, Tensor] = {}  # of some: log q of all covered tokens after it [C]
         self._depths: list[int] = []
         self._number: dict[tuple[int, int], int] = {}  # (its parent's number, token) → its number
 
@@ -338,28 +339,40 @@ class PathSession(ABC):
         """log q [d, V] along any path. Nodes that were not scored yet are scored now."""
         import torch
 
-        number, rows = -1, []
+        number, rows, scored = -1, [], len(self._ids)
         for token in path:
-            (number,) = self._scored([(number, token)])
+            (number,) = self._scored([(number, token)], whole=True)
             rows.append(self._log_q[number])
+        for late in range(max(scored, SCORED_AT_ONCE), len(self._ids)):
+            del self._log_q[late]
         log_q = torch.stack(rows)
         return log_q if self._covered is None else self._covered.whole(log_q)
 
-    def _scored(self, nodes: list[tuple[int, int]]) -> list[int]:
-        """The numbers of nodes (their parent's number, their token); new ones are scored."""
+    def _scored(self, nodes: list[tuple[int, int]], whole: bool = False) -> list[int]:
+        """The numbers of nodes (their parent's number, their token); new ones are scored, and with
+        ``whole`` those whose log q was not kept."""
+        fresh = [
+            node
+            for node in nodes
+            if node not in self._number or (whole and self._number[node] not in self._log_q)
+        ]
+        for low in range(0, len(fresh), SCORED_AT_ONCE):
+            self._score(fresh[low : low + SCORED_AT_ONCE], whole)
+        return [self._number[node] for node in nodes]
+
+    def _score(self, nodes: list[tuple[int, int]], whole: bool) -> None:
+        """Score nodes, as the next ones, and keep their lists."""
         from core.drafting.best import top
 
-        fresh = [node for node in nodes if node not in self._number]
-        if fresh:
-            log_q = self.score([token for _, token in fresh], [parent for parent, _ in fresh])
-            best = top(log_q, self._width)
-            ids = best.indices if self._covered is None else self._covered.ids[best.indices]
-            self._number |= {node: len(self._ids) + i for i, node in enumerate(fresh)}
-            self._ids += list(ids.cpu().numpy())
-            self._best += list(best.values.float().cpu().numpy())
-            self._log_q += list(log_q)
-            self._depths += [self._depths[p] + 1 if p >= 0 else 0 for p, _ in fresh]
-        return [self._number[node] for node in nodes]
+        log_q, first = self.score([t for _, t in nodes], [p for p, _ in nodes]), len(self._ids)
+        best = top(log_q, self._width)
+        ids = best.indices if self._covered is None else self._covered.ids[best.indices]
+        self._number |= {node: first + i for i, node in enumerate(nodes)}
+        self._ids += list(ids.cpu().numpy())
+        self._best += list(best.values.float().cpu().numpy())
+        if whole or first < SCORED_AT_ONCE:
+            self._log_q |= dict(enumerate(log_q, first))
+        self._depths += [self._depths[p] + 1 if p >= 0 else 0 for p, _ in nodes]
 
     def _node(self, state: int) -> tuple[int, int]:
         """The number of the scored node before a state, and the state's token."""

@@ -74,6 +74,16 @@ class Source:
         except Exception as error:  # no network, no such repository, no access
             raise cannot_load(str(self), error) from error
 
+    def here(self) -> Path | None:
+        """The folder, or the hub's cache of it, if it is on this machine."""
+        if self.folder is not None:
+            return self.folder
+        from huggingface_hub import snapshot_download
+
+        with suppress(Exception):  # the hub's library raises many types
+            return Path(snapshot_download(self.name, revision=self.revision, local_files_only=True))
+        return None
+
     def cached(self, file: str) -> bool:
         """Whether the hub's cache on this machine holds a file of this repository."""
         from huggingface_hub import try_to_load_from_cache

@@ -27,9 +27,10 @@ from core.errors import UserError, first_line
 from core.memory import release
 from core.models import embedded, presets
 from core.models.cache import ATTENTION, device_map
-from core.models.fast_layers import use_fast_layers
+from core.models.fast_layers import can_pack, use_fast_layers
 from core.models.hub import Source, cannot_load
 from core.models.presets import Value
+from core.models.stored_embedding import store_embedding
 from core.models.target import input_device, stop_ids
 from core.progress import Progress, Report, silent
 
@@ -287,6 +288,8 @@ def load_language(
         model = model.to(where)
         if fast:
             use_fast_layers(model, dtype, where)
+            if can_pack(dtype, where) and (folder := source.here()) is not None:
+                store_embedding(model, folder)
             release()  # the weights as they were
     model.eval().requires_grad_(False)
     variables = {**presets.find(name).template, **(template or {})}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -30,6 +30,19 @@ class Scores:
     features: Tensor
 
 
+@dataclass
+class Place:
+    """Where a model's one text lies.
+
+    texts     prefilled so far
+    forwards  padded ones that read this cache, by the layers of their features and their rows
+    """
+
+    cache: StaticKV | None = None
+    texts: int = 0
+    forwards: dict[tuple[tuple[int, ...], int], PaddedForward] = field(default_factory=dict)
+
+
 class Target:
     """A causal LM that scores drafts. One text at a time: ``prefill`` starts a new one.
 
@@ -37,11 +50,17 @@ class Target:
             layer + 1); a token's feature is their concatenation
     padded  score drafts in padded forwards, which a GPU replays as CUDA graphs (None: on a GPU, if
             the model allows). A result of ``score`` is then valid until the next call
+    place   shared by targets of one model that keep other layers' features (None: its own). All of
+            them have one text together
     no_graph_reason  why a GPU runs this model without CUDA graphs, or None
     """
 
     def __init__(
-        self, model: PreTrainedModel, layers: tuple[int, ...] = (), padded: bool | None = None
+        self,
+        model: PreTrainedModel,
+        layers: tuple[int, ...] = (),
+        padded: bool | None = None,
+        place: Place | None = None,
     ):
         self.model, self.layers = model, layers
         self.device, self.dtype = input_device(model), model.dtype
@@ -50,9 +69,7 @@ class Target:
         on_gpu = self.device.type == "cuda"
         self._padded = on_gpu and self.no_graph_reason is None if padded is None else padded
         self.forwards = 0  # so far
-        self.texts = 0  # prefilled so far: shows a run that another one took its place
-        self._cache: StaticKV | None = None
-        self._forwards: dict[int, PaddedForward] = {}  # on this cache, by rows
+        self._place = place or Place()
 
     @property
     def vocabulary(self) -> int:
@@ -71,7 +88,13 @@ class Target:
     @property
     def length(self) -> int:
         """Committed tokens. The root of the next draft has this position."""
-        return self._cache.length if self._cache is not None else 0
+        cache = self._place.cache
+        return cache.length if cache is not None else 0
+
+    @property
+    def texts(self) -> int:
+        """Texts prefilled so far: shows a run that another one took its place."""
+        return self._place.texts
 
     @torch.inference_mode()
     def prefill(self, tokens: list[int], reserve: int, report: Report = silent) -> Scores:
@@ -83,7 +106,7 @@ class Target:
         """
         if not tokens:
             raise UserError("the prompt has no tokens")
-        self.texts += 1
+        self._place.texts += 1
         self._make_cache(len(tokens) + reserve)
         features, logits = [], None
         for low in range(0, len(tokens), PREFILL_CHUNK):
@@ -136,18 +159,19 @@ class Target:
         try:
             scores = Scores(*forward(ids, depths, allowed))
         except CaptureError as error:
-            self._padded, self._forwards = False, {}
+            self._padded = False
+            self._place.forwards.clear()
             self.no_graph_reason = f"its kernels cannot be captured ({error})"
             return None
         self.forwards += 1
         return scores
 
     def _padded_forward(self, rows: int) -> PaddedForward:
-        rows = bucket(rows)
-        if rows not in self._forwards:
+        forwards, key = self._place.forwards, (self.layers, bucket(rows))
+        if key not in forwards:
             like = torch.empty(0, dtype=self.dtype, device=self.device)
-            self._forwards[rows] = PaddedForward(self._run_model, self._kv, rows, like)
-        return self._forwards[rows]
+            forwards[key] = PaddedForward(self._run_model, self._kv, bucket(rows), like)
+        return forwards[key]
 
     def _run_model(
         self, ids: Tensor, positions: Tensor, mask: Tensor, last_only: bool = False
@@ -169,8 +193,8 @@ class Target:
 
     @property
     def _kv(self) -> StaticKV:
-        assert self._cache is not None, "prefill comes first"
-        return self._cache
+        assert self._place.cache is not None, "prefill comes first"
+        return self._place.cache
 
     def _make_cache(self, rows: int) -> None:
         """An empty cache of at least ``rows`` rows.
@@ -178,10 +202,11 @@ class Target:
         The last one is reused if it is large enough, and not so large that padded forwards, which
         read all of it, stay slow after one long text.
         """
-        if self._cache is None or not rows <= self._cache.capacity <= max(4 * rows, SMALL_CACHE):
-            self._cache = make_kv(self.model, -(-rows // 256) * 256)
-            self._forwards = {}
-        self._cache.reset()
+        cache = self._place.cache
+        if cache is None or not rows <= cache.capacity <= max(4 * rows, SMALL_CACHE):
+            self._place.forwards.clear()  # they hold the last one
+            self._place.cache = cache = make_kv(self.model, -(-rows // 256) * 256)
+        cache.reset()
 
 
 def no_graph_reason(model: PreTrainedModel) -> str | None:

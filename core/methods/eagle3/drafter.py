@@ -56,7 +56,8 @@ def _head(found: WithHead[EagleModel], language: Language, folder: Path) -> nn.M
     if rows is None:
         if not language.model.config.get_text_config().tie_word_embeddings:
             raise UserError(f"{folder} has no head of its own, which its draft vocabulary needs")
-        rows = language.embedding.get_parameter("weight").detach()[found.ids]
+        table: Any = language.embedding
+        rows = table.weight.detach()[found.ids]
     module = nn.Linear(*reversed(rows.shape), bias=False, device="meta")
     module.weight = nn.Parameter(rows, requires_grad=False)
     return module
