@@ -149,9 +149,9 @@ class Routes:
     def _lettered(self, question: Question) -> dict[str, Run]:
         """The runs by the letters that the question gives them, else by A, B and so on."""
         runs, asked = self._several(question), get(question, "letters")
-        known = isinstance(asked, str) and len(set(asked)) == len(asked) == len(runs)
-        letters = asked if known and set(asked) <= set(LETTERS) else LETTERS
-        return dict(zip(letters, runs, strict=False))
+        letters = asked if isinstance(asked, str) else ""
+        known = len(set(letters)) == len(letters) == len(runs) and set(letters) <= set(LETTERS)
+        return dict(zip(letters if known else LETTERS, runs, strict=False))
 
     def _compare(self, question: Question) -> Any:
         """What the headers of the runs do not share."""
