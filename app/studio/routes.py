@@ -155,9 +155,8 @@ class Routes:
         """The runs by the letters that the question gives them, else by A, B and so on."""
         runs, asked = self._several(question), get(question, "letters")
         letters = asked if isinstance(asked, str) else ""
-        if len(set(letters) & set(LETTERS)) != len(letters) or len(letters) != len(runs):
-            letters = LETTERS
-        return dict(zip(letters, runs, strict=False))
+        known = len(set(letters)) == len(letters) == len(runs) and set(letters) <= set(LETTERS)
+        return dict(zip(letters if known else LETTERS, runs, strict=False))
 
     def _compare(self, question: Question) -> Any:
         """What the headers of the runs do not share."""

@@ -108,6 +108,7 @@ export function plural(count, word) {
 
 export function milliseconds(seconds) {
   const ms = seconds * 1000;
+  if (ms >= 9999.5) return `${Math.round(seconds)} s`;
   return `${ms < 9.95 ? ms.toFixed(1) : Math.round(ms)} ms`;
 }
 

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from analysis.acceptance import per_depth
 from analysis.chart_parts import FEW
-from analysis.palette import SERIES
+from analysis.palette import SERIES, colour
 from analysis.tables import COVERAGE, Tables
 from app.studio.runs import Runs
 from app.studio.shipped import FIRST
@@ -100,6 +100,26 @@ def test_other_runs_take_the_example_s_place(visit: Open):
     assert page.evaluate(INSIDE) == []
     page.get_by_role("button", name="Leave D out").click()
     expect(runs(page)).to_have_count(3)
+
+
+def test_a_run_keeps_the_letter_and_colour_that_it_has_in_compare(visit: Open, address: str):
+    page = visit(f"{address}/#view=compare&trace=chat-ddtree-64,chat-dart,chat-treeflash")
+    expect(page.locator("#ds-c-scope .ds-run-name:visible")).to_have_count(3)
+    tab(page, "calibration")
+    letters = page.locator(f"{SCOPE} .ds-chosen .ds-letter")
+    expect(letters).to_have_text(["A", "B", "C"])
+    page.get_by_role("button", name="Leave A out").click()
+    expect(letters).to_have_text(["B", "C"])
+    expect(page.locator(f"{SCOPE} .ds-chosen > span").first).to_contain_text("dart")
+    expect(runs(page).first.locator(".ds-letter")).to_have_text("B")
+    labels = figure(page, "TVD by depth").locator(".annotation-text")
+    expect(labels).to_have_count(2)
+    look = "each => [each.textContent[0], getComputedStyle(each).fill]"
+    drawn = dict(labels.evaluate_all(f"all => all.map({look})"))
+    rgb = [tuple(int(colour(at)[i : i + 2], 16) for i in (1, 3, 5)) for at in (1, 2)]
+    assert drawn == {
+        letter: f"rgb({r}, {g}, {b})" for letter, (r, g, b) in zip("BC", rgb, strict=True)
+    }
 
 
 def test_a_late_answer_is_no_other_run_s(visit: Open):

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { percent, plural, tiny } from "../../app/web/dom.js";
+import { milliseconds, percent, plural, tiny } from "../../app/web/dom.js";
 
 test("a probability is short, and halves go to the even number as in Python", () => {
   const said = [null, 0, 0.0004, 0.042, 0.0025, 0.125, 0.135, 0.874, 1].map(percent);
@@ -14,4 +14,9 @@ test("a product of probabilities keeps its power of ten", () => {
 
 test("a count agrees with its noun", () => {
   assert.deepEqual([plural(1, "node"), plural(2, "node")], ["1 node", "2 nodes"]);
+});
+
+test("a time is short, whatever its size", () => {
+  const shown = [0.00512, 0.0123, 1.5, 41.155].map(milliseconds);
+  assert.deepEqual(shown, ["5.1 ms", "12 ms", "1500 ms", "41 s"]);
 });
