@@ -187,6 +187,18 @@ def test_a_published_config_need_not_know_the_sizes(config, tmp_path):
     assert found.config.heads == 5 and found.config.of_target["vocabulary size"] == 48
 
 
+@pytest.mark.parametrize(
+    "config",
+    [{"hydra_head_arch": "prefix-mlp", "hydra_num_layers": 4}, {"hydra_num_layers": 2}],
+)
+def test_hydra_plus_plus_is_refused_before_its_weights_are_fetched(config, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"hydra_num_heads": 4} | config))
+    with pytest.raises(UserError, match="only 'mlp' of 1 layer is"):
+        hydra.FORM.load_config(tmp_path)
+    (tmp_path / "config.json").write_text('{"hydra_head_arch": "mlp", "hydra_num_layers": 1}')
+    assert hydra.FORM.load_config(tmp_path).heads == 0
+
+
 @both
 def test_sizes_are_what_the_config_says_before_the_weights_are_fetched(kind, tmp_path):
     home, _ = HOMES[kind]

@@ -40,7 +40,14 @@ class HydraConfig(OnLastHidden):
 
     @staticmethod
     def from_json(raw: Mapping[str, Any]) -> HydraConfig:
-        """What a config says before the weights are fetched; published ones say little."""
+        """What a config says before the weights are fetched; published ones say little.
+
+        Raises UserError for heads of another kind: Hydra++ has a layer before its heads.
+        """
+        kind, layers = raw.get("hydra_head_arch", "mlp"), raw.get("hydra_num_layers", 1)
+        if (kind, layers) != ("mlp", 1):
+            what = f"Hydra heads of the kind {kind!r} and {layers!r} layers"
+            raise UserError(f"{what} are not supported: only 'mlp' of 1 layer is")
         hidden, size = (raw.get(name, 0) for name in ("hidden_size", "vocab_size"))
         return HydraConfig(raw.get("hydra_num_heads", 0), hidden, vocab_size=size)
 
