@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from analysis.palette import variables
+from analysis.charts.palette import variables
 
 WEB = Path(__file__).resolve().parent / "web"
 # plotly.py ships the script that draws its figures

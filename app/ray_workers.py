@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from analysis.sweep import Job, Terms
+from analysis.experiments.sweep import Job, Terms
 from app.sweep_runner import Outcome, Report, Runner, sentence
 from core import ASSETS
 from core.errors import UserError

@@ -72,7 +72,7 @@ def recordings() -> dict[Path, Request]:
 
 def started(requests: Mapping[Path, Request]) -> Iterator[tuple[Path, Run]]:
     """The runs, one after the other; each model is loaded where the first run needs it."""
-    from analysis.probe import observe
+    from analysis.measures.probe import observe
     from core.decoding.engine import Engine
     from core.diffusion.models import load_diffusion
     from core.diffusion.run import start

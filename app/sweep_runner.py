@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.sweep import Job, Terms
-from analysis.variants import Variant
+from analysis.experiments.sweep import Job, Terms
+from analysis.experiments.variants import Variant
 from app.decoding import Decoding, decode
 from core.decoding.request import RunRequest
 from core.errors import UserError

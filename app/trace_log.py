@@ -29,7 +29,7 @@ class TimedProbe:
     seconds: float = 0.0
 
     def __call__(self, scene: Scene) -> Observation:
-        from analysis.probe import observe
+        from analysis.measures.probe import observe
 
         start = time.perf_counter()
         observation = observe(scene)

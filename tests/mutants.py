@@ -384,7 +384,7 @@ def shown(trace: Trace) -> None:
 
 def exported(trace: Trace) -> None:
     """What is written for elsewhere."""
-    from analysis.rows import nodes_table, rounds_table
+    from analysis.measures.rows import nodes_table, rounds_table
     from app.export.graphs import dot, graphml
     from app.export.offline import offline_page
     from app.export.tables import table_csv, table_parquet
@@ -405,7 +405,7 @@ def exported(trace: Trace) -> None:
 
 def measured(trace: Trace) -> None:
     """The tables every measure is computed from."""
-    from analysis.tables import Tables
+    from analysis.measures.tables import Tables
 
     tables = Tables.of(trace)
     for name in ("runs", "rounds", "positions", "nodes"):

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from analysis import audit, distribution
-from analysis.audit import Difference, Margin, Plain, first_difference, tie_bound
-from analysis.bench import Plan, Timing, _schedule, rows, with_baselines
-from analysis.variants import Variant
+from analysis.experiments import audit, distribution
+from analysis.experiments.audit import Difference, Margin, Plain, first_difference, tie_bound
+from analysis.experiments.bench import Plan, Timing, _schedule, rows, with_baselines
+from analysis.experiments.variants import Variant
 from core.decoding.decode import Decoder
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest, Settings

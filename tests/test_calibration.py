@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 import torch
 
-from analysis import collect as collecting
-from analysis.calibrate import Plan, anchors, averaged, calibrate, continuations, marginal
-from analysis.calibration import curves, read_table
-from analysis.tables import COVERAGE
+from analysis.collected import collect as collecting
+from analysis.collected.calibrate import Plan, anchors, averaged, calibrate, continuations, marginal
+from analysis.collected.calibration import curves, read_table
+from analysis.measures.tables import COVERAGE
 from core.decoding.engine import Engine
 from core.errors import UserError
 from core.methods.dflash.model import FORM

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from analysis import calibration
+from analysis.collected import calibration
 from analysis.frames import COVERAGE
 from core.errors import UserError
 

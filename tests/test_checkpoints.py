@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from analysis import checkpoints
-from analysis.collection import Collection
-from analysis.comparison import compare
-from analysis.tables import Tables
+from analysis.collected.collection import Collection
+from analysis.measures import checkpoints
+from analysis.measures.comparison import compare
+from analysis.measures.tables import Tables
 from app import cli
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.collect import Plan, collect
-from analysis.cost import (
+from analysis.collected.collect import Plan, collect
+from analysis.collected.whatif import SimulatedRun, Simulation
+from analysis.experiments.cost import (
     PIECEWISE,
     QUADRATIC,
     Cost,
@@ -25,7 +26,6 @@ from analysis.cost import (
     stages,
     verify_times,
 )
-from analysis.whatif import SimulatedRun, Simulation
 from core.decoding.decode import Decoder
 from core.errors import UserError
 from core.models.target import Target

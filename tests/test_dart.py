@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.probe import observe
+from analysis.measures.probe import observe
 from core.methods.dart.drafter import DartDrafter
 from core.methods.dart.model import Head, Prefix, feature_layers
 from core.models.layers import Rope

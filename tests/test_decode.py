@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.probe import observe
+from analysis.measures.probe import observe
 from core.decoding.decode import Decoder, Stopwatch, decode
 from core.decoding.request import Settings
 from core.drafting.builders import (

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.mistakes import MISTAKES
+from analysis.drafters.mistakes import MISTAKES
 from app.cli import MODULES, command_parser
 from core.drafting.session import FactorisedSession, PathSession
 from core.methods.method import Method
@@ -88,8 +88,9 @@ def test_the_drafter_in_extending_md_is_lossless(tmp_path):
 
 
 def test_the_chart_in_extending_md_draws_its_table():
-    from analysis import acceptance, figures
-    from analysis.tables import Tables
+    from analysis.charts import figures
+    from analysis.measures import acceptance
+    from analysis.measures.tables import Tables
     from tests.fakes import make_header, make_run
 
     runs = {"one": Trace(make_header("why?"), tuple(make_run(4, 16)), {})}

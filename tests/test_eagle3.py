@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from analysis.probe import observe
+from analysis.measures.probe import observe
 from core.drafting.builders import DynamicTree, best_first
 from core.errors import UserError
 from core.methods.eagle3.model import FORM, EagleConfig, EagleModel, save

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from analysis.drafted import Scored, Text, observed
-from analysis.wiring import Plan, probe
+from analysis.drafters.wiring import Plan, probe
+from analysis.experiments.drafted import Scored, Text, observed
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
 from core.errors import UserError

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.rows import NODE, ROUND, nodes_table, rounds_table
+from analysis.measures.rows import NODE, ROUND, nodes_table, rounds_table
 from app.cli import main
 from app.commands.export import FORMS
 from app.export.tables import download_table, table_bytes, table_csv, table_parquet
@@ -201,7 +201,7 @@ def test_a_trace_is_never_overwritten(trace_file: Path, capsys):
 
 def test_exports_never_import_torch():
     names = ("offline", "graphs", "timeline", "tables", "report_page")
-    code = ", ".join(["import app.notebook", "analysis.rows", "app.commands.export"])
+    code = ", ".join(["import app.notebook", "analysis.measures.rows", "app.commands.export"])
     assert not loaded_by(code + "".join(f", app.export.{n}" for n in names)) & (HEAVY | {"gradio"})
 
 

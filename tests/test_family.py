@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis import bench, drafted
-from analysis.family import Accepted, Cell, Measured, Timed, entries
-from analysis.kept import Kept
-from analysis.probe import observe
-from analysis.prompts import Prompt
-from analysis.variants import Variant
+from analysis.experiments import bench, drafted
+from analysis.experiments.family import Accepted, Cell, Measured, Timed, entries
+from analysis.experiments.kept import Kept
+from analysis.experiments.prompts import Prompt
+from analysis.experiments.variants import Variant
+from analysis.measures.probe import observe
 from app import cli
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest

@@ -16,12 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis import acceptance, causes, figures
-from analysis.chart_colours import PALETTES
-from analysis.chart_parts import About, Axis, Point, Series
-from analysis.charts import _apart, as_json, chart
-from analysis.figures import FIGURES, PAGE, Style
-from analysis.tables import Tables
+from analysis.charts import figures
+from analysis.charts.chart import _apart, as_json, chart
+from analysis.charts.colours import PALETTES
+from analysis.charts.figures import FIGURES, PAGE, Style
+from analysis.charts.parts import About, Axis, Point, Series
+from analysis.measures import acceptance, causes
+from analysis.measures.tables import Tables
 from app.page_files import WEB
 from core.traces.schema import Trace
 from tests import fakes

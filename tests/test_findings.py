@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.findings import FEW, FLAT, Finding, findings, flat_from
+from analysis.measures.findings import FEW, FLAT, Finding, findings, flat_from
+from analysis.measures.tables import Tables
 from analysis.numbers import percent
-from analysis.tables import Tables
 from core.rounds.draft import NOT_ASKED
 from core.rounds.round import BEYOND, OUTSIDE, PRUNED
 from core.traces.reader import read_trace

@@ -10,9 +10,9 @@ import torch
 from transformers import MuseGlimmerAssistantConfig, MuseGlimmerAssistantModel
 from transformers.generation import candidate_generator as theirs
 
-from analysis.acceptance import per_depth, tau
-from analysis.generation import recorded
-from analysis.tables import Tables
+from analysis.engines.generation import recorded
+from analysis.measures.acceptance import per_depth, tau
+from analysis.measures.tables import Tables
 from app import cli
 from core.decoding.decode import Decoder
 from core.drafting.builders import Chain, SampledChain

@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from analysis.collect import Plan, collect
-from analysis.whatif import simulate
+from analysis.collected.collect import Plan, collect
+from analysis.collected.whatif import simulate
 from core.decoding.decode import Decoder
 from core.drafting.builders import best_first, grow
 from core.errors import UserError

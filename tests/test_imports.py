@@ -54,7 +54,8 @@ def test_light_modules_load_no_torch(code):
 
 def test_decoding_loads_nothing_of_the_views():
     code = (
-        "import core.decoding.engine, core.methods.registry, core.models.embedded, analysis.probe"
+        "import core.decoding.engine, core.methods.registry, core.models.embedded\n"
+        "import analysis.measures.probe"
     )
     assert not loaded_by(code) & (VIEWS | {"app"})
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from analysis.lint import covered, head_ids, lint
+from analysis.drafters.lint import covered, head_ids, lint
 from app.cli import main
 from core.errors import UserError
 from core.methods.dart.model import FORM as DART

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.collection import check_asked_anywhere, check_listable
-from analysis.probe import observe
+from analysis.collected.collection import check_asked_anywhere, check_listable
+from analysis.measures.probe import observe
 from core.decoding.decode import Decoder, decode
 from core.decoding.request import Settings
 from core.drafting.builders import Chain, SampledChain, best_first

@@ -8,14 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import calibration
-from analysis.budget_figures import tau_over_texts
-from analysis.charts import as_json
-from analysis.collection import Collection
-from analysis.figures import PAGE
+from analysis.charts.chart import as_json
+from analysis.charts.figures import PAGE
+from analysis.collected import calibration
+from analysis.collected.budget_figures import tau_over_texts
+from analysis.collected.collection import Collection
+from analysis.collected.many_texts import calibration_texts, departs, whatif_texts
+from analysis.collected.whatif import SimulatedRun
 from analysis.frames import COVERAGE
-from analysis.many_texts import calibration_texts, departs, whatif_texts
-from analysis.whatif import SimulatedRun
 from app import cli
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest

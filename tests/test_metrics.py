@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis import acceptance, causes, comparison, figures, metrics, reliability
+from analysis.charts import figures
 from analysis.labels import text_key
-from analysis.tables import Tables
-from analysis.tokens import CLASSES, token_class
+from analysis.measures import acceptance, causes, comparison, metrics, reliability
+from analysis.measures.tables import Tables
+from analysis.measures.tokens import CLASSES, token_class
 from core.rounds.blocks import Block
 from core.rounds.draft import Candidates, Draft, Proposal
 from core.rounds.round import REFUSED, Round, TargetProbs, Times, Verdict

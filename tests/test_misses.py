@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.misses import miss, sentence
+from analysis.measures.misses import miss, sentence
 from core.drafting.builders import best_first
 from core.drafting.session import FactorisedSession
 from core.rounds.draft import Candidates

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis import acceptance
-from analysis.tables import Tables
+from analysis.measures import acceptance
+from analysis.measures.tables import Tables
 from app.export.offline import EACH, Packer, offline_page
 from app.notebook import View, show
 from app.page_files import WEB, modules

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.oracle import Hindsight, hindsight, most_probable, oracle, oracle_rounds
-from analysis.tables import Tables
+from analysis.measures.oracle import Hindsight, hindsight, most_probable, oracle, oracle_rounds
+from analysis.measures.tables import Tables
 from core.drafting.builders import best_first
 from core.drafting.session import FactorisedSession
 from core.rounds.draft import Candidates

@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from analysis.palette import LETTERS, SERIES, colour, letter
+from analysis.charts.palette import LETTERS, SERIES, colour, letter
 from app.page_files import WEB, css
 
 # Machado, Oliveira, Fernandes 2009, severity 1.0, for linear RGB

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.findings import OUTSTANDING, table
-from analysis.places import BINS, by_kind, by_place, step
-from analysis.tables import Tables
-from analysis.tokens import script, token_class
+from analysis.measures.findings import OUTSTANDING, table
+from analysis.measures.places import BINS, by_kind, by_place, step
+from analysis.measures.tables import Tables
+from analysis.measures.tokens import script, token_class
 from core.rounds.draft import Draft
 from core.rounds.round import Probe, Round, Verdict
 from core.stats import wilson

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.generation.candidate_generator import PromptLookupCandidateGenerator
 
-from analysis.collect import Plan, collect
-from analysis.probe import observe
-from analysis.whatif import simulate
+from analysis.collected.collect import Plan, collect
+from analysis.collected.whatif import simulate
+from analysis.measures.probe import observe
 from core.decoding.decode import Decoder
 from core.drafting.builders import Chain, SampledChain
 from core.methods.pld import MATCHED, PLACE, PldOptions, lookup

@@ -12,8 +12,8 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from analysis import calibrate, collect
-from analysis.probe import observe
+from analysis.collected import calibrate, collect
+from analysis.measures.probe import observe
 from core.decoding.decode import decode
 from core.decoding.request import Settings
 from core.diffusion.denoise import denoise

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from analysis.probe import observe
+from analysis.measures.probe import observe
 from core.decoding.decode import Scene
 from core.drafting.session import FactorisedSession
 from core.rounds.draft import Candidates

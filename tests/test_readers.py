@@ -22,16 +22,16 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from analysis import calibration
-from analysis.collect import Plan as CollectPlan
-from analysis.collect import collect
-from analysis.collection import Collection
-from analysis.cost import cost_from_json
-from analysis.served import read_served, summary, write_trees
-from analysis.sweep import Plan, Prompt, Terms
-from analysis.sweep_folder import open_folder
-from analysis.variants import Variant
-from analysis.whatif import simulate
+from analysis.collected import calibration
+from analysis.collected.collect import Plan as CollectPlan
+from analysis.collected.collect import collect
+from analysis.collected.collection import Collection
+from analysis.collected.whatif import simulate
+from analysis.engines.served import read_served, summary, write_trees
+from analysis.experiments.cost import cost_from_json
+from analysis.experiments.sweep import Plan, Prompt, Terms
+from analysis.experiments.sweep_folder import open_folder
+from analysis.experiments.variants import Variant
 from app.commands.prompts import read_prompt_file
 from core.diffusion.adapter import AdapterConfig, load_adapter, save_adapter
 from core.diffusion.draft_graph import DraftGraph

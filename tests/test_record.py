@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.acceptance import tau
-from analysis.oracle import oracle
-from analysis.tables import Tables
+from analysis.measures.acceptance import tau
+from analysis.measures.oracle import oracle
+from analysis.measures.tables import Tables
 from core.errors import UserError
 from core.rounds.round import Times
 from core.traces.reader import read_trace

@@ -9,11 +9,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis import metrics
-from analysis.acceptance import tau
-from analysis.engines import engine_metrics
-from analysis.figures import FIGURES
-from analysis.tables import Tables
+from analysis.charts.figures import FIGURES
+from analysis.measures import metrics
+from analysis.measures.acceptance import tau
+from analysis.measures.conventions import engine_metrics
+from analysis.measures.tables import Tables
 from app import cli
 from app.export.report_page import html_page, write_table
 from core.traces.reader import read_trace

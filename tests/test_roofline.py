@@ -10,8 +10,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from analysis.bench import Result, Timing, roofs
-from analysis.roofline import (
+from analysis.experiments.bench import Result, Timing, roofs
+from analysis.experiments.roofline import (
     COMPUTE,
     MEMORY,
     Drafting,
@@ -23,7 +23,7 @@ from analysis.roofline import (
     passes_of,
     plain_passes,
 )
-from analysis.variants import Variant
+from analysis.experiments.variants import Variant
 from core.drafting.builders import best_first
 from core.models.fast_layers import can_pack, use_fast_layers
 from core.rounds.draft import Draft

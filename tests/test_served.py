@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.served import LABEL, by_depth, read_served, strip, summary, write_trees
+from analysis.engines.served import LABEL, by_depth, read_served, strip, summary, write_trees
 from app.cli import main
 from core.errors import UserError
 from core.traces.reader import read_trace

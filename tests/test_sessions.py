@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.probe import observe
+from analysis.measures.probe import observe
 from core.decoding.decode import Decoder
 from core.drafting.builders import Chain, OptTree, SampledChain, best_first, grow
 from core.drafting.session import NO_STATE, FactorisedSession

@@ -20,9 +20,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.acceptance import tau
-from analysis.prompts import Prompt
-from analysis.sweep import (
+from analysis.experiments.prompts import Prompt
+from analysis.experiments.sweep import (
     SCHEMA,
     Job,
     Plan,
@@ -33,9 +32,10 @@ from analysis.sweep import (
     scores,
     with_same_as_plain,
 )
-from analysis.sweep_folder import Folder, open_folder
-from analysis.tables import Tables
-from analysis.variants import Variant, variants_of
+from analysis.experiments.sweep_folder import Folder, open_folder
+from analysis.experiments.variants import Variant, variants_of
+from analysis.measures.acceptance import tau
+from analysis.measures.tables import Tables
 from app import cli, ray_workers, sweep_runner
 from app.commands import common, sweep
 from app.ray_workers import Allocation, Scheduler, WorkerDied

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.generation import recorded
-from analysis.texts import Written, first_difference, read_written, sentences
+from analysis.engines.generation import recorded
+from analysis.engines.texts import Written, first_difference, read_written, sentences
 from app import cli
 from core.errors import UserError
 from core.rounds.round import new_tokens

@@ -11,8 +11,15 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.tables import Tables
-from analysis.trained import AFTER, ALL, Curve, read_accuracy, sentences, trained_and_served
+from analysis.drafters.trained import (
+    AFTER,
+    ALL,
+    Curve,
+    read_accuracy,
+    sentences,
+    trained_and_served,
+)
+from analysis.measures.tables import Tables
 from app import cli
 from core.errors import UserError
 from core.methods.dflash.training import TRAINING, DFlashStudent

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from analysis.probe import observe
+from analysis.measures.probe import observe
 from core.drafting.best import top
 from core.drafting.builders import best_first
 from core.drafting.session import ListableSession

@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
-from analysis.collect import Plan, Source, collect
-from analysis.collection import Collection
-from analysis.whatif import Simulation, simulate
+from analysis.collected.collect import Plan, Source, collect
+from analysis.collected.collection import Collection
+from analysis.collected.whatif import Simulation, simulate
 from core.decoding.decode import Decoder, decode
 from core.decoding.request import Settings
 from core.drafting.builders import Chain, best_first
@@ -507,8 +507,10 @@ def good_bytes() -> bytes:
 
 def test_what_if_never_imports_torch(collected):
     code = (
-        "import sys\nfrom pathlib import Path\nimport analysis.cost, analysis.calibration\n"
-        "from analysis.collection import Collection\nfrom analysis.whatif import Simulation\n"
+        "import sys\nfrom pathlib import Path\n"
+        "import analysis.collected.calibration, analysis.experiments.cost\n"
+        "from analysis.collected.collection import Collection\n"
+        "from analysis.collected.whatif import Simulation\n"
         "c = Collection.load(Path(sys.argv[1]))\n"
         "for method in ('ddtree', 'treeflash'):\n"
         "    s = Simulation(c, method, {})\n    s.curve([4, 16]), s.round(c.answer, 9)\n"

@@ -16,11 +16,11 @@ import pytest
 import torch
 from torch import nn
 
-from analysis import wiring
-from analysis.measuring import Measured, measure, passage_of, silent, texts_of
-from analysis.mistakes import MISTAKES, NO_FEATURES, _frames
-from analysis.trials import Subject, Trial, patched
-from analysis.wiring import CONFIGURED, Plan, Signature, Wiring, probe, to_json
+from analysis.drafters import wiring
+from analysis.drafters.measuring import Measured, measure, passage_of, silent, texts_of
+from analysis.drafters.mistakes import MISTAKES, NO_FEATURES, _frames
+from analysis.drafters.trials import Subject, Trial, patched
+from analysis.drafters.wiring import CONFIGURED, Plan, Signature, Wiring, probe, to_json
 from app.cli import main
 from core.drafting.session import FactorisedSession
 from core.errors import UserError

@@ -18,7 +18,7 @@ from app.commands.prompts import prompts_of
 from app.terminal import ProgressBar, one_line
 
 if TYPE_CHECKING:
-    from analysis.audit import Difference, Finding
+    from analysis.experiments.audit import Difference, Finding
     from core.decoding.request import RunRequest
 
 
@@ -42,12 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from analysis.prompts import PROMPTS
+    from analysis.experiments.prompts import PROMPTS
 
     requests = _requests(args, prompts_of(args, PROMPTS))
     engine = common.load_engine(args, [requests[0].method])
     engine.method(requests[0].method, dict(requests[0].options))
-    from analysis.audit import audit
+    from analysis.experiments.audit import audit
 
     findings = []
     with ProgressBar("auditing", len(requests)) as progress:
@@ -86,7 +86,7 @@ def _line(finding: Finding) -> str:
 
 def _verdict(finding: Finding) -> str:
     if finding.distribution is not None:
-        from analysis.distribution import sentence
+        from analysis.experiments.distribution import sentence
 
         verdict = "same distribution" if finding.lossless else "ANOTHER DISTRIBUTION"
         return f"{verdict}: {sentence(finding.distribution)}"

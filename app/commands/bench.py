@@ -18,7 +18,7 @@ from core.methods.names import PLAIN
 from core.methods.registry import runnable
 
 if TYPE_CHECKING:
-    from analysis.bench import Plan, Result, Roof, Row
+    from analysis.experiments.bench import Plan, Result, Roof, Row
     from core.decoding.engine import Engine
 
 COLUMNS = ("", "τ", "s", "tokens/s", "× plain", "× generate", "tokens as plain")
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     plan = _plan(args)
-    from analysis.bench import bench, roofs, rows, with_baselines
+    from analysis.experiments.bench import bench, roofs, rows, with_baselines
 
     methods = [*args.methods, *args.named] or runnable(args.model, args.drafter)
     variants = with_baselines(methods, args.budget, dict(args.set))
@@ -72,8 +72,8 @@ def main(args: argparse.Namespace) -> int:
 
 def _plan(args: argparse.Namespace) -> Plan:
     """Raises UserError for a setting out of range, before anything is loaded."""
-    from analysis.bench import Plan
-    from analysis.prompts import PROMPTS
+    from analysis.experiments.bench import Plan
+    from analysis.experiments.prompts import PROMPTS
 
     if args.repeats < 1:
         raise UserError(f"the repeats must be at least 1, not {args.repeats}")

@@ -36,14 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from analysis.prompts import PROMPTS
+    from analysis.experiments.prompts import PROMPTS
 
     prompts = prompts_of(args, PROMPTS)
     common.check_weights(args.methods)
     engine = common.load_engine(args)
-    from analysis.calibrate import Plan, calibrate
-    from analysis.calibration import curves
-    from analysis.collect import source_of
+    from analysis.collected.calibrate import Plan, calibrate
+    from analysis.collected.calibration import curves
+    from analysis.collected.collect import source_of
 
     plan = Plan(args.anchors, args.continuations, args.seeds, args.max_new_tokens, args.depths)
     plan.check(len(prompts))
@@ -59,7 +59,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _show_texts(found: pd.DataFrame) -> None:
     """The same across texts, if there are several."""
-    from analysis.many_texts import several_texts
+    from analysis.collected.many_texts import several_texts
 
     texts: Any = several_texts(found)
     if texts is None:

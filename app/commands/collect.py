@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from analysis.collection import Collection, check_listable, drafter_key
+from analysis.collected.collection import Collection, check_listable, drafter_key
 from app.commands import arguments, common
 from app.commands.prompts import prompts_of
 from app.terminal import ProgressBar, say
@@ -55,7 +55,7 @@ def main(args: argparse.Namespace) -> int:
     for method in args.methods:
         check_listable(method)
     sampling = Sampling(args.temperature, args.top_k, args.top_p, args.seed)
-    from analysis.collect import Plan, collect, source_of, widest
+    from analysis.collected.collect import Plan, collect, source_of, widest
 
     values = widest(args.methods) | arguments.option_values(args)
     older = {file: found for file in texts if (found := _older(file)) is not None}

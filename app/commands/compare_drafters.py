@@ -16,8 +16,8 @@ from core.errors import UserError
 from core.methods.registry import find, split
 
 if TYPE_CHECKING:
-    from analysis.sweep_folder import Folder
-    from analysis.tables import Tables
+    from analysis.experiments.sweep_folder import Folder
+    from analysis.measures.tables import Tables
 
 DEFAULT = "default"
 
@@ -70,7 +70,7 @@ def _one_seed(args: argparse.Namespace) -> argparse.Namespace:
 
 def _conclude(folder: Folder, as_json: bool) -> int:
     """Print what the finished runs show; the exit code."""
-    from analysis.tables import Tables
+    from analysis.measures.tables import Tables
     from core.traces.reader import read_trace
 
     left = {job.name for job in folder.remaining()}
@@ -93,8 +93,8 @@ def _conclude(folder: Folder, as_json: bool) -> int:
 
 def to_json(tables: Tables, chosen: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """The tables as lists of rows; what is not known is null."""
-    from analysis import checkpoints, comparison
     from analysis.frames import plain_rows
+    from analysis.measures import checkpoints, comparison
 
     frames = {
         "tau": comparison.compare(tables, chosen),
@@ -105,7 +105,7 @@ def to_json(tables: Tables, chosen: Sequence[tuple[str, str]]) -> dict[str, Any]
 
 
 def _show(tables: Tables, chosen: Sequence[tuple[str, str]]) -> None:
-    from analysis.comparison import compare
+    from analysis.measures.comparison import compare
 
     taus = paired_table(compare(tables, chosen))
     parts = [("τ on the same texts", [taus]), *checkpoint_sections(tables, chosen)]

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from analysis.texts import first_difference, read_written, sentences
+    from analysis.engines.texts import first_difference, read_written, sentences
 
     one, other = (read_written(path, args.response) for path in (args.one, args.other))
     found = first_difference(one, other)

@@ -16,8 +16,8 @@ from core.decoding.request import check_budget
 from core.errors import UserError
 
 if TYPE_CHECKING:
-    from analysis.collection import Collection
-    from analysis.cost import Estimate, Fit, RealRun
+    from analysis.collected.collection import Collection
+    from analysis.experiments.cost import Estimate, Fit, RealRun
     from core.decoding.engine import Engine
 
 
@@ -42,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     if args.repeats < 1:
         raise UserError(f"the repeats must be at least 1, not {args.repeats}")
-    from analysis.collection import Collection
-    from analysis.whatif import Simulation
+    from analysis.collected.collection import Collection
+    from analysis.collected.whatif import Simulation
 
     collection = Collection.load(args.file)
     simulation = Simulation(collection, arguments.one_method(args), arguments.option_values(args))
@@ -51,7 +51,16 @@ def main(args: argparse.Namespace) -> int:
     for budget in budgets:
         check_budget(budget)
     engine = _engine(args, collection)
-    from analysis.cost import Cost, best, check, estimate, fit, sizes_up_to, stages, verify_times
+    from analysis.experiments.cost import (
+        Cost,
+        best,
+        check,
+        estimate,
+        fit,
+        sizes_up_to,
+        stages,
+        verify_times,
+    )
 
     method = engine.method(simulation.method, simulation.options)
     target, positions = engine.target(method), collection.positions

@@ -33,7 +33,7 @@ from core.traces.schema import summary
 from core.verification.walk import until_stop
 
 if TYPE_CHECKING:
-    from analysis.nfe import Cell
+    from analysis.experiments.nfe import Cell
     from core.diffusion.draft_graph import DraftGraph
     from core.diffusion.models import DiffusionLanguage
 
@@ -285,7 +285,7 @@ def _table(
     prompts: Sequence[str],
 ) -> int:
     """Print the table; exit code 1 when a real run of an exact target wrote another text."""
-    from analysis.nfe import measure
+    from analysis.experiments.nfe import measure
 
     ids = [language.encode_chat(prompt) for prompt in prompts]
     jobs = [(replace(settings, pace=at), at) for at in args.paces]

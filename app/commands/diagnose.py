@@ -15,9 +15,9 @@ from core.errors import UserError
 from core.methods.registry import find
 
 if TYPE_CHECKING:
-    from analysis.diagnosis import Diagnosis
-    from analysis.lint import Remark
-    from analysis.wiring import Signature, Wiring
+    from analysis.drafters.diagnosis import Diagnosis
+    from analysis.drafters.lint import Remark
+    from analysis.drafters.wiring import Signature, Wiring
 
 SHOWN = 4  # depths in the terminal
 
@@ -39,14 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from analysis.prompts import PROMPTS
+    from analysis.experiments.prompts import PROMPTS
 
     if find(args.method).drafter_info is None:
         raise UserError(f"{args.method} has no drafter")
     prompts = prompts_of(args, PROMPTS)
     engine = common.load_engine(args)
-    from analysis.diagnosis import diagnose
-    from analysis.wiring import Plan
+    from analysis.drafters.diagnosis import diagnose
+    from analysis.drafters.wiring import Plan
 
     plan = Plan(args.max_new_tokens, args.stride)
     hear = _list if not args.json else lambda remarks: None

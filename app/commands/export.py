@@ -125,7 +125,7 @@ def _graphml(traces: list[Trace], args: argparse.Namespace) -> bytes:
 
 
 def _table(traces: list[Trace], args: argparse.Namespace) -> bytes:
-    from analysis.rows import nodes_table, rounds_table
+    from analysis.measures.rows import nodes_table, rounds_table
     from app.export.tables import table_bytes
 
     if args.table == "rounds":

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from analysis.served import is_trees, read_served, summary, write_trees
+    from analysis.engines.served import is_trees, read_served, summary, write_trees
 
     if is_trees(args.file):
         if args.out is None or not args.out.name.endswith(ENDINGS):
@@ -47,7 +47,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _show(found: dict[str, Any]) -> None:
-    from analysis.served import strip
+    from analysis.engines.served import strip
 
     out, counts = console(), ("rounds", "drafted", "accepted", "tokens")
     out.print(f"{found['engine']}, {found['source']}", style="bold")

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from analysis.prompts import Prompt
+from analysis.experiments.prompts import Prompt
 from core.errors import UserError
 from core.json_input import parse_json
 from core.samples import read_lines

@@ -1,6 +1,6 @@
 """``report``: what traces show of a drafter, in the terminal and as files. Never imports torch.
 
-Every number is a cell of a table of ``analysis.metrics``; ``--out`` writes those tables whole.
+Every number is a cell of a table of ``measures.metrics``; ``--out`` writes those tables whole.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from app.trace_files import read_all
 from core.errors import UserError
 
 if TYPE_CHECKING:
-    from analysis.tables import Tables
+    from analysis.measures.tables import Tables
 
 FORMATS = ("csv", "parquet", "json")
 
@@ -51,7 +51,7 @@ def main(args: argparse.Namespace) -> int:
         raise UserError("--format and --html write files: name a folder with --out")
     with ProgressBar("reading traces") as progress:
         traces = read_all(args.traces, progress.at)
-    from analysis.tables import Tables
+    from analysis.measures.tables import Tables
 
     tables = Tables.of(traces)
     out = console()
@@ -67,7 +67,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _write(tables: Tables, folder: Path, formats: Sequence[str], page: bool) -> None:
-    from analysis.metrics import report
+    from analysis.measures.metrics import report
     from app.export.report_page import html_page, write_table
 
     found = report(tables)

@@ -25,10 +25,10 @@ from core.files import sha256
 from core.methods.registry import runnable, split
 
 if TYPE_CHECKING:
-    from analysis.prompts import Prompt
-    from analysis.sweep import Job, Plan, Score
-    from analysis.sweep_folder import Folder
-    from analysis.variants import Variant
+    from analysis.experiments.prompts import Prompt
+    from analysis.experiments.sweep import Job, Plan, Score
+    from analysis.experiments.sweep_folder import Folder
+    from analysis.experiments.variants import Variant
     from app.sweep_runner import Outcome, Report
 
 COLUMNS = ("", "τ", "95 %", "texts", "runs", "failed", "tokens/s", "tokens as plain")
@@ -77,7 +77,7 @@ def main(args: argparse.Namespace) -> int:
 
 def carry_out(args: argparse.Namespace, conclude: Callable[[Folder], int]) -> int:
     """Run all that remains, then ``conclude``, whose exit code it returns."""
-    from analysis.sweep_folder import open_folder
+    from analysis.experiments.sweep_folder import open_folder
 
     _check_place(args)
     plan = plan_of(args)
@@ -116,7 +116,7 @@ def plan_of(args: argparse.Namespace, own_budgets: bool = False) -> Plan:
 
     Raises UserError for a setting out of range, before anything is loaded.
     """
-    from analysis.sweep import Job, Plan, Terms, grid
+    from analysis.experiments.sweep import Job, Plan, Terms, grid
     from app.sweep_runner import request_of
 
     methods = [*args.methods, *args.named] or runnable(args.model, args.drafter)
@@ -150,7 +150,7 @@ def _as_path(model: str) -> str:
 
 def _prompts(args: argparse.Namespace) -> tuple[Prompt, ...]:
     """Each once: the same text is the same run."""
-    from analysis.prompts import PROMPTS, Prompt
+    from analysis.experiments.prompts import PROMPTS, Prompt
 
     if args.prompts is not None:
         found = read_prompt_file(args.prompts)
@@ -246,7 +246,7 @@ def _keep(folder: Folder, outcome: Outcome) -> None:
 
 def _conclude(folder: Folder) -> int:
     """Print the table, what stands out, and where everything is; the exit code."""
-    from analysis.sweep import scores
+    from analysis.experiments.sweep import scores
 
     rows = folder.rows()
     found = scores(folder.plan, rows)
@@ -265,7 +265,7 @@ def _conclude(folder: Folder) -> int:
 
 def _failed(folder: Folder) -> Counter[str]:
     """How many failures a variant had for a reason."""
-    from analysis.sweep import label
+    from analysis.experiments.sweep import label
 
     names = {job.name: label(job.variant) for job in folder.jobs}
     return Counter(f"{names[run]}: {why}" for run, why in folder.failures.items())

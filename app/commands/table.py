@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analysis.experiments.sweep_folder import alone
 from analysis.numbers import interval, tau
-from analysis.sweep_folder import alone
 from app.commands import arguments, common, sweep
 from app.terminal import ProgressBar, console, one_line, say, table
 from core import VERSION
@@ -24,9 +24,9 @@ from core.files import replacing
 from core.methods.names import PLAIN
 
 if TYPE_CHECKING:
-    from analysis.family import Entry
-    from analysis.sweep import Plan
-    from analysis.tabulate import Report, Tabulation
+    from analysis.experiments.family import Entry
+    from analysis.experiments.sweep import Plan
+    from analysis.experiments.tabulate import Report, Tabulation
 
 COLUMNS = ("", "T", "τ", "95 %", "texts", "TVD 1 2 3", "top 16", "timed", "draft ms", "round",
            "× plain", "× generate")  # fmt: skip
@@ -58,7 +58,7 @@ def main(args: argparse.Namespace) -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     with alone(args.out / "table.lock", "table"):
         engine = common.load_engine(args, [str(v.method) for v in plan.variants])
-        from analysis.tabulate import Tabulation
+        from analysis.experiments.tabulate import Tabulation
         from app.sweep_runner import machine
 
         work = Tabulation(engine, plan, args.out, args.time_every, machine(engine))
@@ -69,7 +69,7 @@ def main(args: argparse.Namespace) -> int:
         finally:
             found = _entries(work, args.temperatures)
             _write(args.out / "table.json", work, found)
-    from analysis.family import ALL
+    from analysis.experiments.family import ALL
 
     shown = [entry for entry in found if entry.source == ALL]
     console().print(table(COLUMNS, [_cells(entry) for entry in shown], left=("",)))
@@ -110,7 +110,7 @@ def _each(
 
 
 def _entries(work: Tabulation, temperatures: Sequence[float]) -> list[Entry]:
-    from analysis.family import entries
+    from analysis.experiments.family import entries
 
     return [each for t in temperatures for each in entries(work.measured(t))]
 
@@ -129,7 +129,7 @@ def _write(path: Path, work: Tabulation, found: Sequence[Entry]) -> None:
 def _conclude(shown: Sequence[Entry]) -> int:
     """Say what contradicts; the exit code. A timed run must write plain decoding's text, and take
     the rounds that its text foretells."""
-    from analysis.family import title
+    from analysis.experiments.family import title
 
     wrong = [title(entry) for entry in shown if entry.same < entry.timed]
     other = [
@@ -143,7 +143,7 @@ def _conclude(shown: Sequence[Entry]) -> int:
 
 
 def _cells(entry: Entry) -> tuple[str, ...]:
-    from analysis.family import title
+    from analysis.experiments.family import title
 
     round_ms, forward = entry.round_ms, entry.forward_ms
     return (

@@ -31,9 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
+    from analysis.drafters.trained import read_accuracy, sentences, trained_and_served
     from analysis.frames import plain_rows
-    from analysis.tables import Tables
-    from analysis.trained import read_accuracy, sentences, trained_and_served
+    from analysis.measures.tables import Tables
 
     curves = read_accuracy(args.file)
     with ProgressBar("reading traces") as progress:

@@ -14,8 +14,8 @@ from app.terminal import bar, console, one_line, say, table
 from core.errors import UserError
 
 if TYPE_CHECKING:
-    from analysis.collection import Collection
-    from analysis.whatif import SimulatedRun, Simulation
+    from analysis.collected.collection import Collection
+    from analysis.collected.whatif import SimulatedRun, Simulation
     from core.methods.method import Options
 
 COLUMNS = ("method", "budget", "τ", "rounds", "", "exact")
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from analysis.collection import Collection
+    from analysis.collected.collection import Collection
 
     collections = [Collection.load(file) for file in _files([args.file, *args.more])]
     collection, *others = collections
@@ -81,8 +81,8 @@ def _several(
     collections: Sequence[Collection], methods: Sequence[str], args: argparse.Namespace
 ) -> int:
     """The same settings over several texts."""
+    from analysis.collected.many_texts import whatif_texts
     from analysis.frames import plain_rows
-    from analysis.many_texts import whatif_texts
 
     if len({c.header.name for c in collections}) > 1:
         raise UserError("these texts are of several targets: simulate those of one at a time")
@@ -114,8 +114,8 @@ def _simulations(
     collection: Collection, methods: Sequence[str], values: Options
 ) -> list[Simulation]:
     """One a method, each with its own of the options. Raises UserError for an option of none."""
-    from analysis.variants import variants_of
-    from analysis.whatif import Simulation
+    from analysis.collected.whatif import Simulation
+    from analysis.experiments.variants import variants_of
 
     if len(methods) == 1:  # its own complaint names the options there are
         return [Simulation(collection, methods[0], values)]

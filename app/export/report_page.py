@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.charts.palette import SERIES, letter
 from analysis.numbers import number
-from analysis.palette import SERIES, letter
 from app.page_files import PLOTLY, css, joined
 from app.terminal import one_line
 
 if TYPE_CHECKING:
-    from analysis.tables import Tables
+    from analysis.measures.tables import Tables
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Draftscope report</title>
@@ -37,9 +37,9 @@ _COLUMNS = {"method": "", "tau": "τ", "low": "95 % from", "high": "to", "over":
 
 def html_page(tables: Tables, notes: Iterable[str]) -> str:
     """All figures of the catalogue in one page, drawn as the studio draws them."""
-    from analysis.acceptance import tau
-    from analysis.charts import as_json
-    from analysis.figures import FIGURES, Style
+    from analysis.charts.chart import as_json
+    from analysis.charts.figures import FIGURES, Style
+    from analysis.measures.acceptance import tau
 
     rows = tau(tables).to_dict("records")
     style = Style("page", names={row["method"]: row["method"] for row in rows})

@@ -19,8 +19,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from analysis.chart_parts import About, Axis, Point, Series
-from analysis.charts import as_json, chart
+from analysis.charts.chart import as_json, chart
+from analysis.charts.parts import About, Axis, Point, Series
 from app.learn.figures import NAMES
 from app.learn.material import Material
 from app.learn.words import Json, Scene, chapter, scene

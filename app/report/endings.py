@@ -9,14 +9,14 @@ from app.report.columns import MAX_DEPTHS, SIBLINGS, Body, by_method, table_of
 from app.terminal import one_line, table
 
 if TYPE_CHECKING:
-    from analysis.tables import Tables
+    from analysis.measures.tables import Tables
 
 MAX_CLASSES, MAX_RANK = 6, 8  # that the terminal shows
 
 
 def causes(tables: Tables) -> Body:
     """Of drafted nodes, and of the walks that ended."""
-    from analysis.causes import cause_shares
+    from analysis.measures.causes import cause_shares
 
     nodes, ends = cause_shares(tables), cause_shares(tables, "stops")
     if nodes.empty and ends.empty:
@@ -36,7 +36,7 @@ def causes(tables: Tables) -> Body:
 
 def _shares(causes: Any, over: str) -> Any:
     """A line per method and place that was observed, a column per cause."""
-    from analysis.tables import FATES
+    from analysis.measures.tables import FATES
 
     causes = causes[causes["observed_share"].notna()]
     names = [c for c in FATES if c in set(causes["cause"])]
@@ -61,7 +61,7 @@ def _shares(causes: Any, over: str) -> Any:
 
 def mismatches(tables: Tables) -> Body:
     """Where the target's token stood in the drafter's list."""
-    from analysis.causes import after_sibling, first_mismatches
+    from analysis.measures.causes import after_sibling, first_mismatches
 
     found = first_mismatches(tables)
     if found.empty:

@@ -14,7 +14,7 @@ from app.terminal import one_line
 from core.errors import UserError
 
 if TYPE_CHECKING:
-    from analysis.tables import Tables
+    from analysis.measures.tables import Tables
 
 BOUNDS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 GATED = (
@@ -36,7 +36,7 @@ class Gate:
 
     def missed(self, tables: Tables) -> Iterator[str]:
         """A sentence for each method that misses it. A number that is not known misses it."""
-        from analysis.acceptance import tau
+        from analysis.measures.acceptance import tau
 
         for row in tau(tables).to_dict("records"):
             value = row[self.name]

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from analysis.tables import Tables
+    from analysis.measures.tables import Tables
 
 
 def notes(tables: Tables) -> Iterator[str]:
     """What the numbers count and leave out."""
-    from analysis.tables import INTERRUPTED
+    from analysis.measures.tables import INTERRUPTED
 
     runs = tables.runs
     yield (

@@ -10,12 +10,12 @@ from app.terminal import one_line
 from app.view.comparison import cautions
 
 if TYPE_CHECKING:
-    from analysis.tables import Tables
+    from analysis.measures.tables import Tables
 
 
 def compared(tables: Tables) -> Body:
     """Each method against each, and who cannot be compared."""
-    from analysis.comparison import compare, incomparable
+    from analysis.measures.comparison import compare, incomparable
 
     found: Any = compare(tables)
     body: Body = [paired_table(found)] if len(found) else []
@@ -27,7 +27,7 @@ def compared(tables: Tables) -> Body:
 
 
 def paired_table(found: Any) -> Any:
-    """What ``analysis.comparison.compare`` found."""
+    """What ``analysis.measures.comparison.compare`` found."""
     return table_of(found, PAIRED)
 
 
@@ -35,7 +35,7 @@ def checkpoint_sections(
     tables: Tables, chosen: Sequence[tuple[str, str]] | None = None
 ) -> Iterator[tuple[str, Body]]:
     """Two checkpoints of one drafter, paired by text; all pairs of them where none are chosen."""
-    from analysis.checkpoints import by_depth, pairs, stretches
+    from analysis.measures.checkpoints import by_depth, pairs, stretches
 
     for one, other in pairs(tables) if chosen is None else chosen:
         some: Any = by_depth(tables, [(one, other)])

@@ -1,5 +1,5 @@
 """The parts of a report in the terminal, each with its title. Every number is a cell of a table of
-``analysis.metrics``."""
+``analysis.measures.metrics``."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from app.report.pairs import checkpoint_sections, compared
 from app.terminal import bar, table
 
 if TYPE_CHECKING:
-    from analysis.tables import Tables
+    from analysis.measures.tables import Tables
 
 
 def sections(tables: Tables) -> Iterator[tuple[str, Body]]:
     """Title and contents of each part that has something to show."""
-    from analysis.acceptance import tau
+    from analysis.measures.acceptance import tau
 
     taus = [table_of(tau(tables), TAU)]
     yield "Block efficiency τ, tokens per round, with its 95 % interval", taus
@@ -54,7 +54,7 @@ def sections(tables: Tables) -> Iterator[tuple[str, Body]]:
 
 def _engines(tables: Tables) -> Body:
     """A line per metric, a column per method."""
-    from analysis.engines import METRICS, engine_metrics
+    from analysis.measures.conventions import METRICS, engine_metrics
 
     values = [[metric.engine, metric.name, metric.formula] for metric in METRICS]
     titles = ["engine", "metric", "formula"]
@@ -66,14 +66,14 @@ def _engines(tables: Tables) -> Body:
 
 
 def _depths(tables: Tables) -> Iterator[tuple[str, Body]]:
-    from analysis.acceptance import per_depth
+    from analysis.measures.acceptance import per_depth
 
     for method, part in by_method(per_depth(tables)):
         yield f"By depth: {method}", [table_of(part.head(MAX_DEPTHS), DEPTHS)]
 
 
 def _lengths(tables: Tables) -> Body:
-    from analysis.acceptance import acceptance_histogram
+    from analysis.measures.acceptance import acceptance_histogram
 
     found: Any = acceptance_histogram(tables)
     most, rows = found["share"].max(), []
@@ -88,7 +88,7 @@ def _lengths(tables: Tables) -> Body:
 
 def _findings(tables: Tables, outstanding: bool = False) -> Body:
     """Sentences, each with a round to look at."""
-    from analysis.findings import OUTSTANDING, findings
+    from analysis.measures.findings import OUTSTANDING, findings
 
     some = [each for each in findings(tables) if (each.about in OUTSTANDING) == outstanding]
     return [f"{each.label}: {each.words} ({each.run}, round {each.round})" for each in some]
@@ -96,14 +96,14 @@ def _findings(tables: Tables, outstanding: bool = False) -> Body:
 
 def _places(tables: Tables) -> Body:
     """Only where there is more than one bin to compare."""
-    from analysis.places import by_place
+    from analysis.measures.places import by_place
 
     found: Any = by_place(tables)
     return [table_of(found, PLACES)] if len(found) and found["place"].nunique() > 1 else []
 
 
 def _kinds(tables: Tables) -> Iterator[tuple[str, Body]]:
-    from analysis.places import KINDS, by_kind
+    from analysis.measures.places import KINDS, by_kind
 
     titles = (
         "By the sort of the target's token", "By the script of the target's token",
@@ -117,7 +117,7 @@ def _kinds(tables: Tables) -> Iterator[tuple[str, Body]]:
 
 
 def _oracle(tables: Tables) -> Body:
-    from analysis.oracle import oracle
+    from analysis.measures.oracle import oracle
 
     found: Any = oracle(tables)
     if found.empty:
@@ -130,15 +130,15 @@ def _oracle(tables: Tables) -> Body:
 
 
 def _reliability(tables: Tables) -> Body:
-    from analysis.reliability import calibration_error, surrogate
+    from analysis.measures.reliability import calibration_error, surrogate
 
     errors = calibration_error(tables)
     return [table_of(errors, ERRORS), "", table_of(surrogate(tables), SUMS)] if len(errors) else []
 
 
 def _stages(tables: Tables) -> Body:
-    from analysis.acceptance import stages
-    from analysis.tables import STAGES
+    from analysis.measures.acceptance import stages
+    from analysis.measures.tables import STAGES
 
     found: Any = stages(tables)
     rows = []

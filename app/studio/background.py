@@ -110,7 +110,7 @@ class Collecting:
 
 def _listable(names: Iterable[str], methods: Methods) -> Iterable[str]:
     """Those that the studio offers and a file can hold, one for each drafter."""
-    from analysis.collection import check_listable, drafter_key
+    from analysis.collected.collection import check_listable, drafter_key
 
     found: dict[str, str] = {}
     for name in names:

@@ -117,7 +117,7 @@ class LiveEngine:
         self._engine = engine
 
     def start(self, request: Request, report: Report = silent) -> Started:
-        from analysis.probe import observe
+        from analysis.measures.probe import observe
 
         if isinstance(request, DenoiseRequest):
             from core.diffusion.run import start
@@ -171,7 +171,7 @@ def _work(
 
 
 def _collect(engine: Engine, asked: CollectRequest, report: Report) -> None:
-    from analysis.collect import Plan, collect, source_of, widest
+    from analysis.collected.collect import Plan, collect, source_of, widest
 
     source = source_of(engine, asked.methods, widest(asked.methods))
     ids = engine.prepare().encode_chat(asked.prompt)
@@ -180,9 +180,9 @@ def _collect(engine: Engine, asked: CollectRequest, report: Report) -> None:
 
 
 def _diagnose(engine: Engine, asked: DiagnoseRequest, report: Report) -> None:
-    from analysis.diagnosis import diagnose
-    from analysis.prompts import PROMPTS
-    from analysis.wiring import Plan
+    from analysis.drafters.diagnosis import diagnose
+    from analysis.drafters.wiring import Plan
+    from analysis.experiments.prompts import PROMPTS
 
     found = diagnose(engine, asked.method, PROMPTS, Plan(), _by_share(report))
     asked.path.write_text(json.dumps(found.to_json()), encoding="utf-8")

@@ -141,7 +141,7 @@ def run_file(run: Run, form: object, opens: int = 0) -> FileJson:
 
 def _table_file(trace: Trace, name: str) -> FileJson:
     """The table of rounds or of nodes, as "rounds.csv" and so on."""
-    from analysis.rows import nodes_table, rounds_table
+    from analysis.measures.rows import nodes_table, rounds_table
     from app.export.tables import TYPES, table_bytes
 
     table, _, form = name.partition(".")

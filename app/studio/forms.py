@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from analysis.palette import LETTERS
+from analysis.charts.palette import LETTERS
 from app.studio import shipped
 from app.studio.components import QUIET, FormPlaces, start_stop
 from app.studio.methods import BUDGETS, NONE, OWN, Key, MethodChoice, Methods, requests

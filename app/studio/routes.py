@@ -17,7 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from analysis.palette import LETTERS
+from analysis.charts.palette import LETTERS
 from app.studio import shipped
 from app.studio.examples import Examples, budget_of
 from app.studio.files import GRAPHS, graph_file, parquet_file, run_file, trace_file, tree_file

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from analysis.palette import LETTERS
+from analysis.charts.palette import LETTERS
 from core.traces.schema import Header
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.misses import miss, sentence
+from analysis.measures.misses import miss, sentence
 from app.view.explanation import Explainer
 from app.view.fold import Fold, fold, whole
 from app.view.text import PIECE, fitting, flowing, visible

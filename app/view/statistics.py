@@ -14,7 +14,7 @@ from core.traces.schema import Trace
 if TYPE_CHECKING:
     import pandas as pd
 
-    from analysis.tables import Tables
+    from analysis.measures.tables import Tables
 
 DEPTHS = ("tvd-by-depth", "acceptance-by-depth", "coverage-by-depth")  # of the view Stats
 
@@ -23,9 +23,9 @@ Records = list[dict[str, Any]]
 
 def depth_records(traces: Mapping[str, Trace], names: Mapping[str, str]) -> dict[str, Any]:
     """τ and everything per depth, of each run by its letter; ``names``: what figures call each."""
-    from analysis import acceptance
-    from analysis.figures import shown_depths
-    from analysis.tables import Tables
+    from analysis.charts.figures import shown_depths
+    from analysis.measures import acceptance
+    from analysis.measures.tables import Tables
 
     tables = Tables.of(dict(traces))
     return {
@@ -37,8 +37,8 @@ def depth_records(traces: Mapping[str, Trace], names: Mapping[str, str]) -> dict
 
 def figures_json(tables: Tables, names: Mapping[str, str], shown: Iterable[str]) -> dict[str, Any]:
     """Figures of the catalogue as the page draws them, a series for every run."""
-    from analysis.charts import as_json
-    from analysis.figures import FIGURES, Style
+    from analysis.charts.chart import as_json
+    from analysis.charts.figures import FIGURES, Style
 
     style = Style("page", "run", names)
     return {name: as_json(FIGURES[name](tables, style)) for name in shown}

@@ -2,7 +2,7 @@
 
 import { button, h } from "./dom.js";
 
-export const LETTERS = "ABCD"; // of the runs on view; the same as analysis.palette
+export const LETTERS = "ABCD"; // of the runs on view; the same as analysis.charts.palette
 
 /** The class of the colour that a run has by its place, or by its letter. */
 export function slot(at) {

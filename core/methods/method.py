@@ -252,7 +252,7 @@ class DrafterInfo:
     training    lazy reference to its ``Training`` (``core.train.student``); "" when it is not
                 trained here
     recorded    lazy reference: (lists by depth, tables, options) → ``RecordedSession``, for a
-                drafter whose states are BY_PREVIOUS (see ``analysis.collection``)
+                drafter whose states are BY_PREVIOUS (see ``analysis.collected.collection``)
     weights     whose checkpoint, by folder or hub id, where a method's name says so
     """
 

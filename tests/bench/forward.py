@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
-from analysis.bench import as_transformers_runs_it
-from analysis.cost import bushy
-from analysis.roofline import Forward, Gauge, seconds_of
+from analysis.experiments.bench import as_transformers_runs_it
+from analysis.experiments.cost import bushy
+from analysis.experiments.roofline import Forward, Gauge, seconds_of
 from app.commands import common
 from app.commands.arguments import add_model_options
 from app.terminal import ProgressBar, console, table

@@ -33,7 +33,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, record_function
 from transformers import AttentionInterface
 
-from analysis.roofline import Drafting, Forward, Gauge, Machine, Work, round_passes
+from analysis.experiments.roofline import Drafting, Forward, Gauge, Machine, Work, round_passes
 from app.commands import common
 from app.commands.arguments import add_model_options
 from app.terminal import ProgressBar, console, table

@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, cast
 
-from analysis.prompts import PROMPTS
+from analysis.experiments.prompts import PROMPTS
 from app.commands import common
 from app.commands.arguments import add_model_options
 from core.decoding.decode import Decoder, decode

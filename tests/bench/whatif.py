@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from statistics import median
 
-from analysis.collection import Collection
-from analysis.whatif import Simulation
+from analysis.collected.collection import Collection
+from analysis.collected.whatif import Simulation
 
 BUDGETS = (8, 16, 32, 64, 128, 256, 1024)
 SLIDERS: tuple[tuple[str, int, dict], ...] = (

@@ -15,10 +15,10 @@ pytest.importorskip("pandas")
 import pandas as pd
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
-from analysis.acceptance import per_depth
-from analysis.chart_parts import FEW
-from analysis.palette import SERIES, colour
-from analysis.tables import COVERAGE, Tables
+from analysis.charts.palette import SERIES, colour
+from analysis.charts.parts import FEW
+from analysis.measures.acceptance import per_depth
+from analysis.measures.tables import COVERAGE, Tables
 from app.studio.runs import Runs
 from app.studio.shipped import FIRST
 from core import ASSETS

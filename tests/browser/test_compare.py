@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from analysis.palette import colour
+from analysis.charts.palette import colour
 from app.studio.runs import Runs
 from core.traces.schema import Trace
 from core.traces.writer import write_trace

@@ -22,8 +22,16 @@ from typing import Any
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from analysis.cost import bushy
-from analysis.roofline import Drafting, Forward, Gauge, Machine, Work, round_passes, seconds_of
+from analysis.experiments.cost import bushy
+from analysis.experiments.roofline import (
+    Drafting,
+    Forward,
+    Gauge,
+    Machine,
+    Work,
+    round_passes,
+    seconds_of,
+)
 from core.decoding.decode import Decoder, decode
 from core.decoding.request import Settings
 from core.drafting.builders import best_first

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from analysis.probe import observe
+from analysis.measures.probe import observe
 from core.traces.schema import Header, Trace
 from core.traces.writer import write_trace
 from tests import toys

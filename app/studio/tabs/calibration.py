@@ -49,10 +49,10 @@ def routes(of: Routes) -> dict[str, Route]:
 
 def calibration_records(traces: Mapping[str, Trace], names: Mapping[str, str]) -> dict[str, Any]:
     """What the calibration view shows, of each run by its letter: every figure of the catalogue."""
-    from analysis import acceptance, causes, reliability
-    from analysis.figures import FIGURES, shown_depths
-    from analysis.findings import findings
-    from analysis.tables import Tables
+    from analysis.charts.figures import FIGURES, shown_depths
+    from analysis.measures import acceptance, causes, reliability
+    from analysis.measures.findings import findings
+    from analysis.measures.tables import Tables
 
     tables = Tables.of(dict(traces))
     return {
@@ -69,8 +69,8 @@ def calibration_records(traces: Mapping[str, Trace], names: Mapping[str, str]) -
 
 def cause_examples(trace: Trace, cause: object, unit: object, where: Mapping[str, Any]) -> Records:
     """Where one cause can be looked at. Raises UserError for what there is none of."""
-    from analysis import causes
-    from analysis.tables import Tables
+    from analysis.measures import causes
+    from analysis.measures.tables import Tables
 
     if not isinstance(cause, str) or unit not in ("nodes", "stops"):
         raise UserError("there is no such cause")
@@ -85,9 +85,9 @@ def cause_examples(trace: Trace, cause: object, unit: object, where: Mapping[str
 
 def calibrate_result(file: Path) -> dict[str, Any]:
     """The figures of a result of ``calibrate``. Raises UserError for any other file."""
-    from analysis import calibration
-    from analysis.charts import as_json
-    from analysis.figures import PAGE
+    from analysis.charts.chart import as_json
+    from analysis.charts.figures import PAGE
+    from analysis.collected import calibration
 
     try:
         table = calibration.read_table(file)

@@ -42,10 +42,10 @@ from core.rounds.round import Round
 from core.traces.schema import Header
 
 if TYPE_CHECKING:
-    from analysis.collection import Collection, Limits
-    from analysis.cost import Cost
+    from analysis.collected.collection import Collection, Limits
+    from analysis.collected.whatif import SimulatedRun, Simulation
+    from analysis.experiments.cost import Cost
     from analysis.frames import Frame
-    from analysis.whatif import SimulatedRun, Simulation
 
 SHIPPED = ASSETS / "collected"
 OPEN_FILES, OPEN_SIMULATIONS = 12, 24
@@ -112,7 +112,7 @@ class Simulations:
 
     def add(self, file: Path) -> str:
         """Open an uploaded file; its name from now on. Raises UserError for any other file."""
-        from analysis.collection import Collection
+        from analysis.collected.collection import Collection
 
         try:
             opened = Collection.load(file)
@@ -141,7 +141,7 @@ class Simulations:
         return [{"name": name, "title": _titled(name)} for name in self._shipped()]
 
     def _file(self, name: object) -> Collection:
-        from analysis.collection import Collection
+        from analysis.collected.collection import Collection
 
         if not isinstance(name, str):
             raise UserError("there is no such collected text")
@@ -178,7 +178,7 @@ class Simulations:
     # ── what would have been ─────────────────────────────────────────────────────────────────────
 
     def _simulation(self, question: Question) -> Simulation:
-        from analysis.whatif import Simulation
+        from analysis.collected.whatif import Simulation
 
         name, method = get(question, "file"), get(question, "method")
         file = self._file(name)
@@ -254,7 +254,7 @@ class Simulations:
 
     def _over(self, question: Question, texts: Mapping[str, str]) -> Frame:
         """A setting's curve over several texts. Raises UserError where one does not hold it."""
-        from analysis.many_texts import whatif_texts
+        from analysis.collected.many_texts import whatif_texts
 
         runs = {}
         for title, name in texts.items():

@@ -21,9 +21,9 @@ from core.rounds.round import Round
 from core.traces.reader import read_trace
 
 if TYPE_CHECKING:
-    from analysis.cost import Cost
+    from analysis.collected.whatif import SimulatedRun, Simulation
+    from analysis.experiments.cost import Cost
     from analysis.frames import Frame
-    from analysis.whatif import SimulatedRun, Simulation
 
 MAX_COST_FILE = 4 << 20  # bytes
 PARTS = ("draft", "build", "commit")  # of a round, beside its verification
@@ -45,9 +45,9 @@ def curve_figures(
     ``of``: whose times were opened; None: the estimate's. ``over``: the settings over several
     texts, in place of the shown one's τ.
     """
-    from analysis import budget_figures as figures
-    from analysis.charts import as_json
-    from analysis.figures import PAGE
+    from analysis.charts.chart import as_json
+    from analysis.charts.figures import PAGE
+    from analysis.collected import budget_figures as figures
 
     expected = {p["budget"]: p["speed"] for p in found["points"]} if found else {}
     plain, name = found["plain"] if found else 0.0, next(iter(curves), "")
@@ -63,8 +63,8 @@ def curve_figures(
 
 def lengths_figure(name: str, lengths: Sequence[int]) -> Any:
     """The rounds of one setting by their length."""
-    from analysis import figures
-    from analysis.charts import as_json
+    from analysis.charts import figures
+    from analysis.charts.chart import as_json
 
     return as_json(figures.lengths_of(name, lengths, figures.PAGE))
 
@@ -74,7 +74,7 @@ def read_cost(path: Path) -> Cost:
 
     Raises UserError for anything else.
     """
-    from analysis.cost import cost_from_json
+    from analysis.experiments.cost import cost_from_json
 
     if path.is_file() and path.stat().st_size > MAX_COST_FILE:
         raise UserError("this file is too large for a result of `cost`")
@@ -99,7 +99,7 @@ def speeds(
 
     None where the drafter was not timed.
     """
-    from analysis.cost import best, estimate
+    from analysis.experiments.cost import best, estimate
 
     if cost is None or find(cost.method).drafter != find(simulation.method).drafter:
         return None
@@ -125,7 +125,7 @@ def example_cost(examples: Examples, simulation: Simulation) -> Cost | None:
 
     None where no example drafts a tree with this drafter.
     """
-    from analysis.cost import Cost, Stage
+    from analysis.experiments.cost import Cost, Stage
 
     drafter = find(simulation.method).drafter
     stages = []
@@ -151,7 +151,7 @@ def _timed(examples: Examples) -> list[tuple[Method, tuple[Round, ...]]]:
 @cache
 def _verify_cost(examples: Examples) -> Any:
     """Verify seconds by rows. Each median with the middle half of the rounds."""
-    from analysis.cost import Point, fit
+    from analysis.experiments.cost import Point, fit
 
     seconds: dict[int, list[float]] = {}
     for _, rounds in _timed(examples):

@@ -1,0 +1,1 @@
+"""Charts: ``figures`` is the catalogue, ``chart`` makes a Plotly figure of points and words."""

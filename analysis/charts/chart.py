@@ -1,0 +1,225 @@
+"""Charts: points, axes and words in, a Plotly figure out. Never imports torch or pandas.
+
+All statistical figures are made here, so that they look the same in the page, in reports and in
+notebooks. A series has a colour and, as a second sign, its own marker and dash. Points of few
+observations are faint. Intervals are inside the axes. A few lines carry their names at their ends,
+more have a legend.
+
+A name may come from a trace. Plotly reads markup in every text, so all names are escaped.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import plotly.graph_objects as go
+
+from analysis.charts.colours import PALETTES, Theme, painted
+from analysis.charts.parts import About, Axis, Point, Series
+from analysis.charts.traces import Json, Placed, placed
+
+_LABELLED, _LETTERS = 5, 13  # lines that carry their names, and letters of a line of a name
+
+
+def chart(
+    about: About, series: Sequence[Series], theme: Theme = "auto", order: Sequence[str] = ()
+) -> go.Figure:
+    """The figure. One without points says so. A name in ``order`` has the colour of its place
+    there, whatever else is shown."""
+    shown = [each for each in series if each.points or each.live]
+    if not any(each.points for each in shown):
+        return _nothing(about, theme)
+    about = _framed(about, [point for each in shown for point in each.points])
+    choices = list(dict.fromkeys(each.choice for each in shown if each.choice))
+    chosen = about.chosen if about.chosen in choices else (choices or [""])[0]
+    drawn = list(placed(shown, about, order))
+    labels = {choice: _labels(drawn, about, choice) for choice in choices or [""]}
+    traces = [*_guides(about), *(trace for each in drawn for trace in each.traces(about))]
+    owners = [trace.get("meta", {}).get("choice", "") for trace in traces]
+    for trace, owner in zip(traces, owners, strict=True):
+        trace["visible"] = owner in ("", chosen)
+    names = {each.series.name for each in drawn if not each.series.live}
+    legend = len(names) > 1 and not any(labels.values())
+    layout: Json = {**_layout(about, legend), "annotations": labels[chosen]}
+    layout["barmode"] = "stack" if any(each.kind == "stack" for each in shown) else "group"
+    if any(labels.values()):
+        layout["margin"]["r"] = 14 + 7 * max(_widest(each) for each in labels.values())
+    if len(choices) > 1:
+        layout["updatemenus"] = [_menu(choices, chosen, owners, labels)]
+        layout["meta"] |= {"choices": choices, "chosen": chosen}
+    return go.Figure(painted({"data": traces, "layout": layout}, PALETTES[theme]))
+
+
+def as_json(figure: go.Figure) -> Json:
+    """The figure as plain lists and numbers."""
+    return figure.to_plotly_json()
+
+
+# ── the frame ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _framed(about: About, points: Sequence[Point]) -> About:
+    """The axes with bounds that all points, whiskers and markers are inside of."""
+    known = [v for p in points for v in (p.y, p.low, p.high) if v is not None]
+    levels = [guide for guide in about.guides if guide != "diagonal"]
+    low, high = about.y.range or (min([0.0, *known]), max([0.01, *known, *levels]))
+    room = 0.04 * (high - low)
+    y = replace(about.y, range=(low - (room if low else 0.3 * room), high + room))
+    if about.x.places:
+        return replace(about, y=y, x=replace(about.x, range=(-0.5, len(about.x.places) - 0.5)))
+    xs = [point.x for point in points]
+    start, end = about.x.range or (min(xs), max(xs))
+    if about.x.log:
+        pad = (end / start) ** 0.04 if end > start else 2.0
+        return replace(about, y=y, x=replace(about.x, range=(start / pad, end * pad)))
+    pad = max(0.04 * (end - start) or 0.5, 0.2 if about.x.ticks else 0)
+    return replace(about, y=y, x=replace(about.x, range=(start - pad, end + pad)))
+
+
+def _layout(about: About, legend: bool) -> Json:
+    return {
+        "title": {"text": html.escape(about.title), "font": {"size": 15}, "x": 0, "xref": "paper",
+                  "y": 0.99, "yref": "container", "yanchor": "top", "automargin": True,
+                  "pad": {"b": 6}},
+        "font": {"family": "system-ui, sans-serif", "size": 12, "color": "@ink"},
+        "template": {}, "paper_bgcolor": "@card", "plot_bgcolor": "@card",
+        "margin": {"l": 10, "r": 14, "t": 12, "b": 8},
+        "legend": {"orientation": "h", "y": 1.02, "x": 0, "yanchor": "bottom",
+                   "traceorder": "normal", "itemwidth": 30},
+        "showlegend": legend, "hovermode": "closest", "bargap": 0.25,
+        "hoverlabel": {"namelength": -1, "align": "left"}, "autosize": True,
+        "xaxis": _axis(about.x), "yaxis": _axis(about.y),
+        "meta": {"title": about.title, "says": about.says, "x": about.x.name, "y": about.y.name,
+                 "places": list(about.x.places)},
+    }  # fmt: skip
+
+
+def _axis(axis: Axis) -> Json:
+    made: Json = {
+        "title": {"text": html.escape(axis.name), "standoff": 6}, "automargin": True,
+        "gridcolor": "@line", "zeroline": False, "linecolor": "@faint", "showline": True,
+        "tickfont": {"color": "@soft"}, "ticks": "",
+    }  # fmt: skip
+    if axis.range:
+        made["range"] = [math.log10(end) for end in axis.range] if axis.log else list(axis.range)
+    if axis.log:
+        made["type"] = "log"
+    if axis.places:
+        words = [html.escape(str(place)) for place in axis.places]
+        return made | {"tickvals": list(range(len(words))), "ticktext": words, "showgrid": False}
+    if ticks := list(axis.ticks) or _powers_of_ten(axis):
+        words = [f"{tick:g}" for tick in ticks]
+        made |= {"tickmode": "array", "tickvals": ticks, "ticktext": words}
+    return made
+
+
+def _powers_of_ten(axis: Axis) -> list[float]:
+    """Those inside a logarithmic axis, every second or third where there are many."""
+    if not axis.log or not axis.range:
+        return []
+    low, high = (math.log10(end) for end in axis.range)
+    powers = range(math.ceil(low), math.floor(high) + 1)
+    return [10.0**power for power in powers[:: -(-len(powers) // 5) or 1]]
+
+
+def _guides(about: About) -> list[Json]:
+    look = {"color": "@faint", "dash": "4px,4px", "width": 1.2}
+    return [
+        {"type": "scatter", "mode": "lines", "line": look, "hoverinfo": "skip",
+         "showlegend": False, "x": xs, "y": xs if guide == "diagonal" else [guide] * len(xs)}
+        for guide in about.guides
+        for xs in [_along(about, guide == "diagonal")]
+    ]  # fmt: skip
+
+
+def _along(about: About, diagonal: bool) -> list[float]:
+    """The two ends of a thin line, or places between them where it is drawn as a curve. The
+    diagonal ends where it leaves the plot."""
+    start, end = about.x.range or (0.0, 1.0)
+    low, high = about.y.range or (0.0, 1.0)
+    if diagonal:
+        start, end = max(start, low), min(end, high)
+    if not about.x.log or not 0 < start < end:
+        return [start, end]
+    bend = end / start
+    return [start, *(start * bend ** (step / 48) for step in range(1, 48)), end]
+
+
+def _nothing(about: About, theme: Theme) -> go.Figure:
+    layout = _layout(about, False)
+    for axis in ("xaxis", "yaxis"):
+        layout[axis]["visible"] = False
+    layout["annotations"] = [{"text": "nothing to show", "showarrow": False, "font": {"size": 14}}]
+    return go.Figure(painted({"data": [], "layout": layout}, PALETTES[theme]))
+
+
+# ── names at the ends of lines, and the list of what is shown ────────────────────────────────────
+
+
+def _labels(series: Sequence[Placed], about: About, choice: str) -> list[Json]:
+    """The names of a few lines at their ends, none on another; [] where a legend says them."""
+    own = [each for each in series if each.series.choice in ("", choice) and not each.series.live]
+    lines = [_wrapped(each.series.name) for each in own]
+    fits = all(len(each) in (1, 2) and max(map(len, each)) <= _LETTERS for each in lines)
+    drawn = all(each.series.kind == "line" for each in own)
+    if not (1 < len(own) <= _LABELLED and fits and drawn):
+        return []
+    low, high = about.y.range or (0.0, 1.0)
+    between = 0.03 if max(map(len, lines)) > 1 else 0.0  # else two names read as one text
+    heights = [(0.07 * len(each) + between) * (high - low) for each in lines]
+    ends = [each.series.points[-1].y for each in own]
+    return [
+        {"text": "<br>".join(map(html.escape, words)), "x": 1, "xref": "paper", "y": y,
+         "xanchor": "left", "align": "left", "showarrow": False, "xshift": 4,
+         "font": {"color": each.colour, "size": 11.5}}
+        for each, words, y in zip(own, lines, _apart(ends, heights, low, high), strict=True)
+    ]  # fmt: skip
+
+
+def _wrapped(name: str) -> list[str]:
+    """A name in one line, or in two that are about as long."""
+    if len(name) <= _LETTERS:
+        return [name]
+    longest = max(map(len, name.split()), default=0)
+    widths = range(max(longest, len(name) // 2), len(name) + 1)
+    return next(lines for width in widths if len(lines := textwrap.wrap(name, width)) <= 2)
+
+
+def _apart(ends: Sequence[float], heights: Sequence[float], low: float, high: float) -> list[float]:
+    """Centres near some heights, between two bounds, so that nothing overlaps."""
+    order = sorted(range(len(ends)), key=lambda at: ends[at])
+    centres = list(ends)
+    below = low
+    for at in order:
+        centres[at] = max(ends[at], below + heights[at] / 2)
+        below = centres[at] + heights[at] / 2
+    above = high
+    for at in reversed(order):
+        centres[at] = min(centres[at], above - heights[at] / 2)
+        above = centres[at] - heights[at] / 2
+    return centres
+
+
+def _widest(labels: Sequence[Json]) -> int:
+    lines = [html.unescape(line) for each in labels for line in each["text"].split("<br>")]
+    return max(map(len, lines), default=0)
+
+
+def _menu(
+    choices: Sequence[str], chosen: str, owners: Sequence[str], labels: Mapping[str, list[Json]]
+) -> Json:
+    """A list of what can be shown; the page makes an ordinary list of it."""
+    buttons = [
+        {"label": html.escape(choice), "method": "update",
+         "args": [{"visible": [owner in ("", choice) for owner in owners]},
+                  {"annotations": labels[choice]}]}
+        for choice in choices
+    ]  # fmt: skip
+    return {
+        "buttons": buttons, "active": choices.index(chosen), "x": 1, "xanchor": "right",
+        "y": 1.02, "yanchor": "bottom", "font": {"color": "@ink"}, "bgcolor": "@card",
+    }  # fmt: skip

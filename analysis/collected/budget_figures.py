@@ -1,0 +1,86 @@
+"""Figures by draft budget, of simulated runs and their expected speed. Never torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import plotly.graph_objects as go
+
+from analysis.charts.figures import AUTO, Style, points
+from analysis.charts.parts import About, Axis, Point, Series
+from analysis.collected.many_texts import departing
+from analysis.frames import Frame
+from analysis.numbers import plural
+
+if TYPE_CHECKING:
+    from analysis.collected.whatif import SimulatedRun
+
+
+def tau_by_budget(
+    curves: Mapping[str, Sequence[SimulatedRun]], style: Style = AUTO, *, ring: bool = False
+) -> go.Figure:
+    """τ by draft budget, a line for each setting by its name. ``ring``: a page marks a budget."""
+    lines = [
+        Series(name, tuple(
+            Point(run.budget, run.tau, words="exact" if run.exact else "not exact") for run in runs
+        ))
+        for name, runs in curves.items()
+    ]  # fmt: skip
+    says = (
+        "Tokens per forward pass of the target over the whole text, simulated: where the curve is "
+        "flat, more nodes buy nothing."
+    )
+    return _taus(lines, says, " The ring is this setting." if ring else "", style)
+
+
+def tau_over_texts(
+    curves: Mapping[str, Frame], style: Style = AUTO, *, ring: bool = False
+) -> go.Figure:
+    """The same over several texts: a table of ``many_texts.whatif_texts`` for each setting. A point
+    says which text differs most."""
+    lines = [
+        Series(
+            name,
+            points(table.assign(words=departing(table, "tau")), "budget", "tau", ""),
+            band=True,
+        )
+        for name, table in curves.items()
+    ]
+    count = max((int(table["texts"].max()) for table in curves.values()), default=0)
+    says = (
+        f"Tokens per forward pass of the target over {plural(count, 'text')}, simulated. The band "
+        "is the 95 % interval across texts."
+    )
+    return _taus(lines, says, " The ring is this setting on the text shown." if ring else "", style)
+
+
+def _taus(lines: Sequence[Series], says: str, ring: str, style: Style) -> go.Figure:
+    """``ring``: what the ring is that a page moves; "": none."""
+    about = About(
+        "τ by budget", says + ring, _budgets(lines), Axis("τ", (1.0, _highest(lines, 1.5)))
+    )
+    live = [Series("this setting", (), live=True)] if ring else []
+    return style.chart(about, [*lines, *live])
+
+
+def speed_by_budget(
+    name: str, speeds: Mapping[int, float], plain: float, says: str, style: Style = AUTO
+) -> go.Figure:
+    """Expected tokens/s by draft budget, and those of plain decoding. ``says``: whose times."""
+    lines = [
+        Series(name, tuple(Point(budget, speed) for budget, speed in speeds.items())),
+        Series("plain decoding", tuple(Point(budget, plain) for budget in speeds)),
+    ]
+    about = About("Expected speed by budget", says, _budgets(lines), Axis("tokens/s"))
+    return style.chart(about, lines)
+
+
+def _budgets(lines: Sequence[Series]) -> Axis:
+    """Draft budgets by their logarithm."""
+    found = sorted({1, *(int(point.x) for line in lines for point in line.points)})
+    return Axis("draft budget B", (found[0], found[-1]), log=True, ticks=found)
+
+
+def _highest(lines: Sequence[Series], least: float) -> float:
+    return max([least, *(point.high or point.y for line in lines for point in line.points)])

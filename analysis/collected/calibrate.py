@@ -1,0 +1,338 @@
+"""Measure a drafter's calibration along the target's own continuations (TreeFlash §4, Appendix A).
+
+From an anchor the target draws N continuations at temperature 1. Along each of them, p(· | true
+prefix) is compared with every drafter's q there, given the true tokens before as far as the drafter
+reads them. The reference is the *marginal* p̃, the mean of p over the continuations: among
+distributions that depend on the context alone it is nearest to p in KL, and no list of K tokens
+covers more of p on average. In TVD it is a reference, not a bound: a sharper q may be nearer.
+
+The continuations of an anchor are one tree, whose shared beginnings are scored once, so a depth of
+all N costs one forward. A continuation that ends the text is followed no further.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from analysis.collected.calibration import MARGINAL, write_tables
+from analysis.collected.collect import Report, Source
+from analysis.frames import COVERAGE
+from analysis.measures.probe import coverage, tvd
+from core.decoding.decode import Decoder, decode
+from core.decoding.request import Settings
+from core.drafting.session import Drafter
+from core.errors import UserError
+from core.files import replacing
+from core.json_input import read_json
+from core.methods.names import PLAIN
+from core.models.target import Target
+from core.rounds.draft import Array, Draft
+from core.rounds.round import GREEDY, new_tokens
+
+TRUNCATED = 256  # tokens of p that make the marginal, as in the paper
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured.
+
+    anchors        in all, spread over the prompts and over the seeds
+    continuations  N of each anchor
+    seeds          repetitions with other anchors and continuations
+    depths         how deep; None: as deep as the deepest drafter
+    """
+
+    anchors: int = 64
+    continuations: int = 16
+    seeds: int = 3
+    new_tokens: int = 128
+    depths: int | None = None
+
+    def check(self, prompts: int) -> None:
+        """Raises UserError with one sentence when a value is out of range."""
+        for name, most in _MOST.items():
+            value = getattr(self, name)
+            if value is not None and not 1 <= value <= most:
+                word = name.replace("_", " ")
+                raise UserError(f"the {word} must be 1 to {most}, not {value}")
+        if self.anchors < self.seeds:
+            raise UserError(f"{self.seeds} seeds need at least as many anchors")
+        if prompts < 1:
+            raise UserError("calibration needs a prompt")
+
+
+_MOST = {"anchors": 4096, "continuations": 1024, "seeds": 100, "new_tokens": 4096, "depths": 64}
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """Where continuations start: after token ``position`` of a prompt's text."""
+
+    number: int
+    seed: int
+    prompt: int
+    position: int
+
+
+def calibrate(
+    source: Source,
+    prompts: Sequence[Sequence[int]],
+    folder: Path,
+    plan: Plan = Plan(),
+    report: Report = lambda done, what: None,
+) -> pd.DataFrame:
+    """Measure, or continue the measurement in ``folder``, and write the tables there.
+
+    Raises UserError for a plan out of range or a folder that holds another measurement.
+    """
+    plan.check(len(prompts))
+    parts = _prepared(folder, source, prompts, plan)
+    texts = _texts(source, prompts, folder, plan, report)
+    measure = _Measure(source, plan.depths or source.max_depth, plan.continuations)
+    stops = source.facts.stop_ids
+    todo = anchors(plan, [_places(len(p), t, stops) for p, t in zip(prompts, texts, strict=True)])
+    found = []
+    for anchor in todo:
+        path = parts / f"{anchor.number:04}.parquet"
+        if not path.exists():
+            rows = pd.DataFrame(measure.rows(texts[anchor.prompt], anchor))
+            with replacing(path) as unfinished:
+                rows.to_parquet(unfinished, index=False)
+        found.append(pd.read_parquet(path))
+        report((anchor.number + 1) / len(todo), f"anchor {anchor.number + 1} of {len(todo)}")
+    table = pd.concat(found, ignore_index=True)
+    write_tables(table, folder)
+    return table
+
+
+def anchors(plan: Plan, places: Sequence[range]) -> list[Anchor]:
+    """Random roots in the ``places`` of every prompt, seed by seed and prompt by prompt in turn; as
+    few twice as there are places. A prompt without any is left out.
+
+    Raises UserError when all are.
+    """
+    usable = [prompt for prompt, some in enumerate(places) if some]
+    if not usable:
+        raise UserError("every text ends with its first token: there is nothing to measure")
+    found = []
+    for seed in range(plan.seeds):
+        rng = np.random.default_rng([seed, 1])
+        orders = [rng.permutation(np.array(places[prompt])) for prompt in usable]
+        numbers = range(seed, plan.anchors, plan.seeds)
+        for n, number in enumerate(numbers):
+            which, turn = n % len(usable), n // len(usable)
+            place = int(orders[which][turn % len(orders[which])])
+            found.append(Anchor(number, seed, usable[which], place))
+    return sorted(found, key=lambda a: a.number)
+
+
+def _places(answer: int, text: Array, stops: frozenset[int]) -> range:
+    """Where an anchor can stand: at the text's new tokens but the last, or at that one if it is
+    alone; nowhere in a text that ends at once."""
+    if int(text[answer]) in stops:
+        return range(0)
+    return range(answer, max(answer + 1, len(text) - 1))
+
+
+# ── one anchor ───────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, eq=False)
+class Branches:
+    """Continuations of one anchor as a tree, and the target's p after every row.
+
+    draft  the rows; p  float32 [N, V] after each of them
+    paths  per continuation its rows from the root on, as far as the text goes
+    """
+
+    draft: Draft
+    p: Tensor
+    paths: tuple[tuple[int, ...], ...]
+
+
+def continuations(
+    target: Target, root: int, depths: int, count: int, rng: torch.Generator
+) -> Branches:
+    """Draw ``count`` continuations after ``root``, which the target has not yet run on, at
+    temperature 1, deep enough to know p at ``depths`` depths."""
+    tokens, parents = [root], [-1]
+    rows: list[tuple[int, ...]] = [(0,)] * count
+    scores = target.score(tree(tokens, parents))
+    for _ in range(depths - 1):
+        p = scores.logits.float().softmax(-1).cpu()
+        known: dict[tuple[int, int], int] = {}
+        for j, path in enumerate(rows):
+            above = path[-1]
+            if above and tokens[above] in target.stop_ids:
+                continue
+            token = int(torch.multinomial(p[above], 1, generator=rng))
+            if (above, token) not in known:
+                known[above, token] = len(tokens)
+                tokens.append(token)
+                parents.append(above)
+            rows[j] = (*path, known[above, token])
+        if not known:
+            break
+        scores = target.score(tree(tokens, parents))
+    whole = (p[:-1] if tokens[p[-1]] in target.stop_ids and len(p) > 1 else p for p in rows)
+    return Branches(tree(tokens, parents), scores.logits.float().softmax(-1), tuple(whole))
+
+
+def tree(tokens: Sequence[int], parents: Sequence[int]) -> Draft:
+    """A draft for scoring only: its nodes have no ranks and no q."""
+    depths = [0]
+    for parent in parents[1:]:
+        depths.append(depths[parent] + 1)
+    nothing = np.zeros(len(tokens), np.float32)
+    return Draft(
+        tokens=np.array(tokens, np.int64),
+        parents=np.array(parents, np.int32),
+        depths=np.array(depths, np.int32),
+        ranks=nothing.astype(np.int32),
+        log_q=nothing,
+        scores=nothing,
+    )
+
+
+class _Measure:
+    """The target and the drafters on one text after the other."""
+
+    def __init__(self, source: Source, depths: int, count: int):
+        self.source, self.depths, self.count = source, depths, count
+        layers = {layer for d in source.drafters.values() for layer in d.layers}
+        self.layers = tuple(sorted(layers))
+        self.target = Target(source.target(None).model, self.layers)
+
+    @torch.inference_mode()
+    def rows(self, text: Array, anchor: Anchor) -> list[dict[str, Any]]:
+        """The table's rows of one anchor: for every depth and series the mean over the
+        continuations that reach it."""
+        root, before = int(text[anchor.position]), text[: anchor.position].tolist()
+        features = self.target.prefill(before, self.depths * self.count + 1).features
+        rng = torch.Generator().manual_seed(anchor.seed * 1_000_003 + anchor.number)
+        branches = continuations(self.target, root, self.depths, self.count, rng)
+        found = [(MARGINAL, marginal(branches, self.depths))]
+        for name, drafter in self.source.drafters.items():
+            self._extend(drafter, before, features)
+            found.append((name, self._along(drafter, branches, root)))
+        return [
+            asdict(anchor) | {"series": name, **row}
+            for name, numbers in found
+            for row in averaged(numbers, branches, min(self.depths, len(numbers)))
+        ]
+
+    def _extend(self, drafter: Drafter, before: list[int], features: Tensor) -> None:
+        """Give a drafter the context with the layers' features that it reads."""
+        own = [self.layers.index(layer) for layer in drafter.layers]
+        parts = features.unflatten(-1, (max(1, len(self.layers)), -1))[:, own]
+        drafter.reset(len(before) + 1)
+        drafter.extend(before, parts.flatten(1))
+
+    def _along(self, drafter: Drafter, branches: Branches, root: int) -> list[Numbers]:
+        """By depth, the numbers of every row at it; none where a drafter cannot tell all of q."""
+        session = drafter.begin(root, 1)
+        depths = min(self.depths, drafter.max_depth)
+        found: list[Numbers] = [{} for _ in range(depths)]
+        for path in branches.paths:
+            rows = list(path[:depths])
+            if all(row in found[depth] for depth, row in enumerate(rows)):
+                continue
+            log_q = session.log_q(branches.draft.tokens[rows].tolist())
+            if log_q is None:
+                return []
+            p = branches.p[rows].to(log_q.device)
+            far, covered = tvd(log_q.exp(), p).cpu().numpy(), coverage(log_q, p)
+            for depth, row in enumerate(rows):
+                found[depth][row] = (float(far[depth]), covered[depth])
+        return found
+
+
+Numbers = dict[int, tuple[float, Array]]  # row → its TVD and coverage [16]
+
+
+def marginal(branches: Branches, depths: int) -> list[Numbers]:
+    """The same of p̃_i, the mean of p over the continuations, each cut to its best 256 tokens.
+
+    p̃ is compared with the p it is the mean of, so a depth without choice has TVD 0; with few
+    continuations it looks nearer to p than a mean over all of them would be (Jensen).
+    """
+    found: list[Numbers] = []
+    for depth in range(depths):
+        at = [path[depth] for path in branches.paths if len(path) > depth]
+        rows, counts = np.unique(np.array(at, np.int64), return_counts=True)
+        if not len(rows):
+            break
+        p = branches.p[torch.from_numpy(rows).to(branches.p.device)]
+        best = p.topk(min(TRUNCATED, p.shape[-1]))
+        cut = torch.zeros_like(p).scatter_(1, best.indices, best.values)
+        cut /= cut.sum(-1, keepdim=True)
+        share = torch.from_numpy(counts / counts.sum()).to(cut)
+        mean = (share @ cut).expand_as(p)
+        far, covered = tvd(mean, cut).cpu().numpy(), coverage(mean, p)
+        found.append({int(row): (float(far[i]), covered[i]) for i, row in enumerate(rows)})
+    return found
+
+
+def averaged(
+    numbers: Sequence[Numbers], branches: Branches, depths: int
+) -> Iterator[dict[str, Any]]:
+    """A row per depth: means over the continuations that reach it."""
+    for depth in range(depths):
+        at = [path[depth] for path in branches.paths if len(path) > depth]
+        if not at:
+            return
+        far = np.array([numbers[depth][row][0] for row in at])
+        covered = np.mean([numbers[depth][row][1] for row in at], axis=0)
+        coverages = dict(zip(COVERAGE, covered.tolist(), strict=True))
+        yield {"depth": depth + 1, "continuations": len(at), "tvd": far.mean(), **coverages}
+
+
+# ── unfinished work ────────────────────────────────────────────────────────────────────────────
+
+
+def _prepared(folder: Path, source: Source, prompts: Sequence[Sequence[int]], plan: Plan) -> Path:
+    """The folder of finished anchors, if it belongs to the same measurement."""
+    identity = {
+        **source.identity,
+        "drafters": sorted(source.drafters),
+        "prompts": [list(map(int, p)) for p in prompts],
+        "plan": asdict(plan),
+    }
+    parts, path = folder / "anchors", folder / "plan.json"
+    try:
+        parts.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            path.write_text(json.dumps(identity), "utf-8")
+        known = read_json(path)
+    except (OSError, UserError) as error:
+        raise UserError(f"{folder} cannot be used: {error}") from None
+    if known != json.loads(json.dumps(identity)):
+        raise UserError(f"{folder} holds another measurement: name another folder")
+    return parts
+
+
+def _texts(
+    source: Source, prompts: Sequence[Sequence[int]], folder: Path, plan: Plan, report: Report
+) -> list[Array]:
+    """Prompt and the target's own greedy text, made once."""
+    path = folder / "texts.json"
+    if path.exists():
+        return [np.array(t, np.int64) for t in read_json(path)]
+    settings = Settings(1, plan.new_tokens, GREEDY, timed=False)
+    texts = []
+    for number, prompt in enumerate(prompts, 1):
+        report(0.0, f"the target's text {number} of {len(prompts)}")
+        rounds = list(decode(source.target(None), Decoder(PLAIN), prompt, settings))
+        texts.append([*prompt, *new_tokens(rounds)])
+    with replacing(path) as unfinished:
+        unfinished.write_text(json.dumps([list(map(int, t)) for t in texts]), "utf-8")
+    return [np.array(t, np.int64) for t in texts]

@@ -1,0 +1,182 @@
+"""Calibration tables: what ``calibrate`` measured, its curves and figures. Never imports torch.
+
+A line of the table is one anchor, depth and series, averaged over the continuations that reach it:
+
+    number, seed, prompt, position  the anchor
+    series          a drafter, by its name, or "marginal", the Monte-Carlo reference
+    depth           1 … L
+    continuations   how many of the N reach this depth (a text may end)
+    tvd             mean ½ Σ_v |q − p(v | true prefix)|
+    coverage_K      mean C_K, p of the K best tokens
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.collected.many_texts import departing, several_texts
+from analysis.frames import COVERAGE
+from core.errors import UserError
+from core.stats import Z
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from analysis.charts.figures import Style
+
+MARGINAL = "marginal"
+_COLUMNS = ("seed", "series", "depth", "continuations", "tvd", *COVERAGE)
+_OPTIONAL = ("number", "prompt", "position")
+_WHOLE = ("seed", "depth", "continuations", *_OPTIONAL)
+MAX_ROWS = 1 << 20  # 4,096 anchors at 64 depths of a few series are some 1,000,000
+MAX_CSV = 256 << 20  # bytes
+MAX_SERIES = 64
+MAX_DRAWN = 1 << 15  # texts × depths × series whose band is over texts: a file may hold a million
+TABLE, CURVES = "calibration", "curves"
+
+
+def curves(table: pd.DataFrame) -> pd.DataFrame:
+    """Means over anchors by series and depth, in the columns the figures read.
+
+    ``observed`` counts anchors. ``tvd_low`` and ``tvd_high`` are a 95 % interval, as in
+    ``acceptance.per_depth``: the mean ± 1.96 standard errors, within [0, 1], anchors taken as
+    independent. ``…_sd`` is the paper's band, the standard deviation over the seeds' means. NaN
+    where there is but one anchor, or one seed.
+    """
+    by = ["series", "depth"]
+    measured = ["tvd", *COVERAGE]
+    grouped = table.groupby(by, sort=False)
+    means = pd.DataFrame(grouped[measured].mean())
+    of_seeds = pd.DataFrame(table.groupby([*by, "seed"], sort=False)[measured].mean())
+    spread = pd.DataFrame(of_seeds.groupby(by, sort=False).std(ddof=1))
+    error = Z * grouped["tvd"].sem()
+    found = means.assign(
+        observed=grouped.size(),
+        tvd_sd=spread["tvd"],
+        tvd_low=(means["tvd"] - error).clip(0, 1),
+        tvd_high=(means["tvd"] + error).clip(0, 1),
+        coverage_1_sd=spread["coverage_1"],
+    )
+    columns = ["observed", "tvd", "tvd_sd", "tvd_low", "tvd_high", "coverage_1_sd", *COVERAGE]
+    return found[columns].reset_index()
+
+
+def figures(table: pd.DataFrame, style: Style) -> dict[str, go.Figure]:
+    """Both figures of a table, by their names in the catalogue. The band of TVD is over texts where
+    there are several, else over anchors."""
+    from analysis.charts.figures import coverage_by_depth, tvd_by_depth
+
+    drawn = curves(table)
+    far = (
+        "½ Σ |q − p| along the target's own continuations: mean over anchors and its 95 % interval"
+    )
+    few = "prompt" in table and table.groupby(["series", "depth", "prompt"]).ngroups <= MAX_DRAWN
+    texts, bands = several_texts(table) if few else None, drawn
+    if texts is not None:
+        far += f" across {texts['texts'].max()} texts"
+        bands = texts.rename(columns={"low": "tvd_low", "high": "tvd_high"})
+        bands = bands.merge(drawn[["series", "depth", "observed"]])
+        bands["words"] = departing(texts, "tvd")
+    held = "How much of p the K best tokens hold, along the target's own continuations."
+    return {
+        "tvd-by-depth": tvd_by_depth(bands, style, says=f"{far}.", band=True),
+        "coverage-by-depth": coverage_by_depth(drawn, style, says=held),
+    }
+
+
+def write_tables(table: pd.DataFrame, folder: Path) -> None:
+    """The table and its curves as Parquet and CSV; both figures as pages that need no net."""
+    from analysis.charts.figures import Style
+
+    for name, frame in ((TABLE, table), (CURVES, curves(table))):
+        frame.to_parquet(folder / f"{name}.parquet", index=False)
+        frame.to_csv(folder / f"{name}.csv", index=False)
+    for name, figure in figures(table, Style("light")).items():
+        short = name.partition("-")[0]
+        figure.write_html(folder / f"{short}.html", include_plotlyjs=True)
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """The table of a folder, or of its Parquet or CSV file.
+
+    Raises UserError when there is none, it is another table, or it is too large: sizes and column
+    types are looked at before any value is read.
+    """
+    file = path / f"{TABLE}.parquet" if path.is_dir() else path
+    try:
+        table = _read_csv(file) if file.suffix == ".csv" else _read_parquet(file)
+    except FileNotFoundError:
+        raise UserError(f"there is no file {file}") from None
+    except UserError:
+        raise
+    except Exception as error:  # pandas and pyarrow raise anything on damaged files
+        raise UserError(f"{file} cannot be read as a table: {type(error).__name__}") from None
+    if not len(table):
+        raise UserError(f"{file} is no calibration table: it lacks rows")
+    return _typed(table, file)
+
+
+def _read_parquet(file: Path) -> pd.DataFrame:
+    """The columns of the table. A small Parquet file may unpack to any number of rows."""
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(file) as found:
+        _check_columns(found.schema_arrow.names, file)
+        _check_rows(found.metadata.num_rows, file)
+        table = found.read(columns=_columns(found.schema_arrow.names))
+        return table.to_pandas(ignore_metadata=True)  # which may name other columns
+
+
+def _read_csv(file: Path) -> pd.DataFrame:
+    if file.stat().st_size > MAX_CSV:
+        raise UserError(f"{file} is larger than {MAX_CSV >> 20} MB")
+    table = pd.read_csv(file, nrows=MAX_ROWS + 1)
+    _check_columns(table.columns, file)
+    _check_rows(len(table), file)
+    return pd.DataFrame(table[_columns(table.columns)])
+
+
+def _columns(found: Iterable[object]) -> list[str]:
+    """What is read of a file; other columns are ignored."""
+    return [str(name) for name in found if name in _COLUMNS or name in _OPTIONAL]
+
+
+def _check_columns(found: Iterable[object], file: Path) -> None:
+    names = [str(name) for name in found]
+    wanted = [name for name in _COLUMNS if names.count(name) != 1]
+    if wanted:
+        raise UserError(f"{file} is no calibration table: it lacks {', '.join(wanted)}")
+
+
+def _check_rows(count: int, file: Path) -> None:
+    if count > MAX_ROWS:
+        raise UserError(f"{file} has {count:,} rows; a calibration table has up to {MAX_ROWS:,}")
+
+
+def _typed(table: pd.DataFrame, file: Path) -> pd.DataFrame:
+    """The table with numbers where numbers belong. Raises UserError for anything else."""
+    try:
+        for name in table.columns:
+            if name == "series":
+                if not all(isinstance(value, str) for value in table[name]):
+                    raise ValueError(name)
+                continue
+            numbers: Any = pd.to_numeric(table[name], errors="raise")
+            values = numbers.astype(float)
+            if values.isin([np.inf, -np.inf]).any() or (name in _WHOLE and values.isna().any()):
+                raise ValueError(name)
+            if name in _WHOLE:
+                if not values.between(0, 1 << 31).all() or (values % 1 != 0).any():
+                    raise ValueError(name)
+                values = values.astype(int)
+            table = table.assign(**{name: values})
+    except (TypeError, ValueError, OverflowError, ArithmeticError):
+        raise UserError(f"{file}: the column {name} holds something else") from None
+    if len(set(table["series"])) > MAX_SERIES:
+        raise UserError(f"{file} names more than {MAX_SERIES} series")
+    return table

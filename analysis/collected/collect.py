@@ -1,0 +1,408 @@
+"""Make a collected file (``collection``): each drafter runs at every token of one text.
+
+The text is the target's own, by the run's sampling; its features come from one forward over it.
+Finished work is kept in a folder beside the file, so an interrupted collection continues.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from analysis.collected.collection import (
+    Collection,
+    CollectionHeader,
+    Limits,
+    check_asked_anywhere,
+    drafter_key,
+    not_listable,
+    write,
+)
+from analysis.measures.probe import observe
+from core import VERSION
+from core.decoding.decode import Decoder, decode
+from core.decoding.engine import Engine, environment, model_identity
+from core.decoding.request import Settings
+from core.drafting.session import BatchDrafter, Drafter, DraftSession, ListableSession
+from core.errors import UserError
+from core.files import replacing
+from core.methods.method import TargetFacts, Value
+from core.methods.names import PLAIN
+from core.methods.registry import find
+from core.models.target import Target
+from core.rounds.draft import MARGINAL, MAX_BUDGET, Array
+from core.rounds.round import GREEDY, Sampling
+
+AT_ONCE = 16  # positions that share a pass of a drafter, and are saved together
+Report = Callable[[float, str], None]  # (done of 1, what is being done)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is collected.
+
+    width  tokens listed per depth at most; 1,024 is enough for every budget
+    """
+
+    new_tokens: int = 256
+    width: int = MAX_BUDGET
+    sampling: Sampling = GREEDY
+    marginals: bool = True
+
+    def check(self) -> None:
+        """Raises UserError with one sentence when a value is out of range."""
+        Settings(1, self.new_tokens, self.sampling).check()
+        if self.new_tokens < 2:
+            raise UserError("collecting needs at least 2 new tokens")
+        if not 1 <= self.width <= MAX_BUDGET:
+            raise UserError(
+                f"the tokens kept per depth must be 1 to {MAX_BUDGET}, not {self.width}"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A loaded target with its drafters.
+
+    drafters  by the name they have in the file; ``options``: those each was made with
+    target    a Target that keeps the features this drafter reads (None: any)
+    about     which target and weights these are; only the same ones continue unfinished work
+    """
+
+    facts: TargetFacts
+    piece: Callable[[int], str]
+    drafters: Mapping[str, Drafter]
+    target: Callable[[Drafter | None], Target]
+    options: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def max_depth(self) -> int:
+        """Of the deepest drafter."""
+        return max(drafter.max_depth for drafter in self.drafters.values())
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What must be the same for unfinished work to continue."""
+        return {
+            "model": self.facts.name,
+            "drafters": {n: [d.max_depth, list(d.layers)] for n, d in self.drafters.items()},
+            "options": {name: dict(own) for name, own in self.options.items()},
+            "about": dict(self.about),
+        }
+
+
+def source_of(engine: Engine, methods: Sequence[str], values: Mapping[str, Value]) -> Source:
+    """The engine's target with the drafters of these methods, each with its own of the options.
+
+    Raises UserError for a method without a drafter or an option that no drafter has.
+    """
+    language, drafters, options, weights = engine.prepare(), {}, {}, {}
+    unused = set(values)
+    for method in methods:
+        check_asked_anywhere(method)
+        key, names = drafter_key(method), [o.name for o in find(method).drafter_options]
+        own = {name: values[name] for name in names if name in values}
+        unused -= set(own)
+        drafter = engine.drafter(method, own)
+        assert drafter is not None  # drafter_key refuses plain decoding
+        drafters[key] = drafter
+        resolved = find(method).resolve(own)
+        options[key] = {name: resolved[name] for name in names}
+        weights[key] = engine.identity(method, Decoder(method, drafter))
+    if unused:
+        raise UserError(f"no drafter here has the option {sorted(unused)[0]!r}")
+    place = environment(language)
+    about = {
+        "tokenizer_hash": place["tokenizer_hash"],
+        "dtype": place["dtype"],
+        "model": model_identity(language),
+        "weights": weights,
+    }
+
+    def target(drafter: Drafter | None) -> Target:
+        return engine.target(Decoder("", drafter))
+
+    return Source(language, language.piece, drafters, target, options, about)
+
+
+def widest(methods: Sequence[str]) -> dict[str, Value]:
+    """The options that ``collect`` sets by default, so that smaller values can be simulated."""
+    options = (option for method in methods for option in find(method).drafter_options)
+    return {option.name: option.collect for option in options if option.collect is not None}
+
+
+def collect(
+    source: Source,
+    prompt: Sequence[int],
+    path: Path,
+    plan: Plan = Plan(),
+    prompt_text: str = "",
+    report: Report = lambda done, what: None,
+) -> Collection:
+    """Collect the target's text on ``prompt`` (token ids) into ``path``; continues its own work.
+
+    Raises UserError for a plan out of range, a prompt that does not fit the context, a text that
+    ends with its first token, or a drafter whose states cannot be listed.
+    """
+    plan.check()
+    work = _Work(path, {**source.identity, "plan": asdict(plan), "prompt": list(prompt)})
+    work.begin()
+    report(0.0, "the target's text")
+    if not work.has("text"):
+        work.save("text", _text(source, prompt, plan))
+    text = work.load("text")
+    answer, end = len(prompt), int(text.pop("end"))
+    if end - answer < 2:
+        raise UserError("the text ends with its first token: no round would start in it")
+    arrays, limits = dict(text), {}
+    for number, (name, drafter) in enumerate(source.drafters.items()):
+
+        def step(done: float, name: str = name, number: int = number) -> None:
+            report((number + done) / len(source.drafters), name)
+
+        place = _Place(source, name, drafter, text["tokens"][: end - 1], answer)
+        limits[name] = _limits(place, plan)
+        found = _gather(place, limits[name], work, plan, step)
+        arrays |= {f"{name}.{key}": values for key, values in found.items()}
+    header = CollectionHeader(
+        name=source.facts.name,
+        vocabulary=source.facts.vocabulary,
+        stops=tuple(sorted(source.facts.stop_ids)),
+        answer=answer,
+        end=end,
+        prompt_text=prompt_text,
+        sampling=asdict(plan.sampling),
+        drafters=limits,
+        about={
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "creator": {"name": "draftscope", "version": VERSION},
+            **source.about,
+        },
+    )
+    arrays = {name: _small(a, header.vocabulary) for name, a in arrays.items()}
+    arrays["pieces"] = _pieces(arrays, source.piece)
+    write(path, header, arrays)
+    work.end()
+    return Collection.load(path)
+
+
+# ── the text ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class EndlessTarget(Target):
+    """The target without stop tokens: text continues as far as a last round's draft reaches."""
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        return frozenset()
+
+
+def _text(source: Source, prompt: Sequence[int], plan: Plan) -> dict[str, Array]:
+    target, tail = source.target(None), 1 + source.max_depth
+    return text_with_tail(target, prompt, plan.new_tokens, plan.sampling, tail)
+
+
+def text_with_tail(
+    target: Target, prompt: Sequence[int], new_tokens: int, sampling: Sampling, tail: int
+) -> dict[str, Array]:
+    """Plain decoding: tokens, ``tail`` more after the end, and the target's best along them.
+
+    tokens  int32 [T] with the prompt's; ``end``: the length of the text without its tail
+    target.ids, target.log_p  after each new token
+    """
+    room = target.context_limit - len(prompt) - new_tokens
+    settings = Settings(1, new_tokens + max(0, min(tail, room)), sampling, timed=False)
+    tokens, end, best = list(prompt), len(prompt) + new_tokens, []
+    for record in decode(EndlessTarget(target.model), Decoder(PLAIN), prompt, settings, observe):
+        if len(tokens) == len(prompt):
+            tokens.append(int(record.draft.tokens[0]))
+        assert record.target_probs is not None
+        best.append((record.target_probs.top_ids[0], record.target_probs.top_log_p[0]))
+        tokens += record.committed
+        stops = [i for i, t in enumerate(tokens[len(prompt) :]) if t in target.stop_ids]
+        if stops:
+            end = min(end, len(prompt) + stops[0] + 1)
+        if len(tokens) >= end + tail:
+            break
+    return {
+        "tokens": np.array(tokens, np.int32),
+        "end": np.array(min(end, len(tokens))),
+        "target.ids": np.array([ids for ids, _ in best], np.int32),
+        "target.log_p": np.array([log_p for _, log_p in best], np.float32),
+    }
+
+
+# ── the drafters ─────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """One drafter on one text: its tokens up to the last root."""
+
+    source: Source
+    name: str
+    drafter: Drafter
+    tokens: Array
+    answer: int
+
+    @property
+    def starts(self) -> int:
+        return len(self.tokens) - self.answer
+
+    @cached_property
+    def features(self) -> Tensor:
+        return self.source.target(self.drafter).prefill(self.tokens.tolist(), 0).features
+
+    def sessions(self, first: int, width: int) -> Iterator[DraftSession]:
+        """At every start from the ``first`` on, in order."""
+        if not isinstance(self.drafter, BatchDrafter):
+            yield from self._one_by_one(first, width)
+            return
+        device = self.features.device
+        tokens = torch.from_numpy(self.tokens.astype(np.int64)).to(device)
+        anchors = torch.arange(self.answer + first, len(self.tokens), device=device)
+        for some in anchors.split(AT_ONCE) if len(anchors) else ():
+            yield from self.drafter.begin_each(tokens, self.features, some, width)
+
+    def _one_by_one(self, first: int, width: int) -> Iterator[DraftSession]:
+        """As a decoding does, one committed token after the other."""
+        known = self.answer + first
+        self.drafter.reset(len(self.tokens) + 1)
+        self.drafter.extend(self.tokens[:known].tolist(), self.features[:known])
+        for at in range(known, len(self.tokens)):
+            yield self.drafter.begin(int(self.tokens[at]), width)
+            self.drafter.extend([int(self.tokens[at])], self.features[at : at + 1])
+
+
+def _gather(
+    place: _Place, limits: Limits, work: _Work, plan: Plan, report: Callable[[float], None]
+) -> dict[str, Array]:
+    """All that one drafter proposes, by the names in the file. Parts are saved as they are done."""
+    file = re.sub(r"[^\w+-]", "_", place.name) + f"-{sha256(place.name.encode()).hexdigest()[:8]}"
+    parts = {first: f"{file}.{first}" for first in range(0, place.starts, AT_ONCE)}
+    done = next((first for first, part in parts.items() if not work.has(part)), place.starts)
+    sessions = place.sessions(done, plan.width)
+    for first in range(done, place.starts, AT_ONCE):
+        report(first / place.starts)
+        some = [_listed(session, limits, plan) for session in islice(sessions, AT_ONCE)]
+        work.save(parts[first], {key: np.stack([each[key] for each in some]) for key in some[0]})
+    saved = [work.load(part) for part in parts.values()]
+    return {key: np.concatenate([each[key] for each in saved]) for key in saved[0]}
+
+
+def _limits(place: _Place, plan: Plan) -> Limits:
+    """What the file will hold, read off the drafter's first two answers."""
+    narrow, wide = (next(place.sessions(0, width)) for width in (1, plan.width))
+    listable = isinstance(wide, ListableSession)
+    if narrow.by_depth is None or wide.by_depth is None or not (wide.factorised or listable):
+        raise UserError(not_listable(place.name))
+    offered = wide.by_depth.ids.shape[1]
+    width, sizes = min(offered, plan.width), {}
+    if listable:
+        _, candidates, siblings = _tables(wide)["next_ids"].shape
+        sizes = {"candidates": candidates, "siblings": siblings}
+    options = place.source.options.get(place.name, {})
+    return Limits(
+        max_depth=wide.max_depth,
+        width=width,
+        min_width=narrow.by_depth.ids.shape[1],
+        complete=offered < plan.width or width == place.source.facts.vocabulary,
+        options={name: value for name, value in options.items() if name not in sizes},
+        **sizes,
+    )
+
+
+def _listed(session: DraftSession, limits: Limits, plan: Plan) -> dict[str, Array]:
+    """One position's arrays."""
+    assert session.by_depth is not None
+    ids = np.zeros((limits.max_depth, limits.width), np.int32)
+    log_q = np.full(ids.shape, -np.inf, np.float32)
+    width = min(limits.width, session.by_depth.ids.shape[1])
+    ids[:, :width] = session.by_depth.ids[:, :width]
+    log_q[:, :width] = session.by_depth.log_q[:, :width]
+    tables = _tables(session) if isinstance(session, ListableSession) else {}
+    if not plan.marginals:
+        tables.pop("next_marginal", None)
+    return {"ids": ids, "log_q": log_q, **tables}
+
+
+def _tables(session: ListableSession) -> dict[str, Array]:
+    """What stands after every state, [L, M, S]; after the root M times the same."""
+    found = session.expand(np.arange(session.state_count, dtype=np.int32))
+    depths = session.max_depth
+    count = (session.state_count - 1) // max(1, depths - 1) or 1
+    states = np.concatenate([np.zeros(count, int), np.arange(1, session.state_count)])
+    rows = np.argsort(found.states)[states].reshape(depths, count)
+    tables = {"next_ids": found.ids[rows], "next_log_q": found.log_q[rows]}
+    if MARGINAL in found.notes:
+        tables["next_marginal"] = found.notes[MARGINAL][rows]
+    return tables
+
+
+# ── unfinished work ──────────────────────────────────────────────────────────────────────────────
+
+
+class _Work:
+    """A folder beside the file, with the arrays that are finished."""
+
+    def __init__(self, path: Path, identity: Mapping[str, Any]):
+        self.folder = path.with_name(path.name + ".partial")
+        self._identity = json.dumps(identity)
+
+    def begin(self) -> None:
+        """Continue what is there if it is the same work, else start again."""
+        plan = self.folder / "plan.json"
+        try:
+            if plan.is_file() and plan.read_text("utf-8") == self._identity:
+                return
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder.mkdir(parents=True)
+            plan.write_text(self._identity, "utf-8")
+        except (OSError, ValueError) as error:
+            raise UserError(f"{self.folder} cannot be made: {error}") from None
+
+    def end(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def has(self, part: str) -> bool:
+        return self._path(part).exists()
+
+    def save(self, part: str, arrays: Mapping[str, Array]) -> None:
+        with replacing(self._path(part)) as unfinished, unfinished.open("wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+
+    def load(self, part: str) -> dict[str, Array]:
+        with np.load(self._path(part), allow_pickle=False) as found:
+            return dict(found)
+
+    def _path(self, part: str) -> Path:
+        return self.folder / f"{part}.npz"
+
+
+def _small(array: Array, vocabulary: int) -> Array:
+    """Ids in two bytes where the vocabulary allows it."""
+    if array.dtype.kind == "f":
+        return np.asarray(array, np.float32)
+    return np.asarray(array, np.uint16 if vocabulary <= 1 << 16 else np.int32)
+
+
+def _pieces(arrays: Mapping[str, Array], piece: Callable[[int], str]) -> Array:
+    """The text of every token that is mentioned, as JSON bytes."""
+    whole = [np.unique(a) for name, a in arrays.items() if a.dtype.kind != "f"]
+    ids = np.unique(np.concatenate(whole)).tolist()
+    text = json.dumps({str(t): piece(t) for t in ids}, ensure_ascii=False)
+    return np.frombuffer(text.encode("utf-8", "replace"), np.uint8)

@@ -1,0 +1,243 @@
+"""What any builder, budget or option would have done on a collected text, without the model.
+
+What a round accepts follows from what is drafted at its root (``core.verification.simulate``), so
+each position is searched once and remembered. Where a smaller draft is the beginning of a larger
+one (``BuilderInfo.nested``), one search serves every budget: a draft of b nodes accepts the rows of
+the accepted path that stand among its first b. Light: numpy and numba, never torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.collected.collection import Collection, Limits, drafter_key
+from core.decoding.request import check_budget
+from core.drafting.session import (
+    Builder,
+    DraftSession,
+    DrawsTokens,
+    FactorisedSession,
+    RecordedSession,
+    reads,
+    width_for,
+)
+from core.errors import UserError
+from core.methods.method import BuilderInfo, Method, Options, Value, lazy, made_options
+from core.methods.registry import find
+from core.rounds.draft import Candidates, Draft
+from core.rounds.round import Round, Sampling
+from core.verification.simulate import lengths, verdict
+
+NEVER = 1 << 30
+
+
+@dataclass(frozen=True)
+class SimulatedRun:
+    """One simulated run.
+
+    lengths  acceptance lengths (accepted + 1), round by round; ``starts``: their roots' positions
+    exact    whether a real run of these settings takes exactly these rounds; ``note`` says why not,
+             or which run that is
+    """
+
+    method: str
+    budget: int
+    options: Mapping[str, Value]
+    lengths: tuple[int, ...]
+    starts: tuple[int, ...]
+    new_tokens: int
+    exact: bool
+    note: str
+
+    @property
+    def rounds(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def tau(self) -> float:
+        """Mean acceptance length, as a trace's summary has it."""
+        return sum(self.lengths) / len(self.lengths) if self.lengths else 1.0
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """The answer at a position for all budgets up to ``budget``, or for that one alone.
+
+    rows   the draft's rows on the accepted path, without the root
+    limit  the first row that a longer list than the file's might have changed; ``NEVER``: none
+    """
+
+    budget: int
+    rows: tuple[int, ...]
+    limit: int
+
+    def accepted(self, budget: int) -> int:
+        return sum(row <= budget for row in self.rows)
+
+
+class Simulation:
+    """A method with its options on a collected text. Reuse it: every position is searched once.
+
+    Raises UserError for an unknown option, a drafter or temperature that the file does not have, or
+    a drafter whose states cannot be listed.
+    """
+
+    def __init__(self, collection: Collection, method: str, options: Options | None = None):
+        chosen = find(method)
+        self.collection, self.method = collection, method
+        self.options = chosen.resolve(options or {})
+        self.limits = collection.limits(method)
+        _check_drafter(chosen, method, self.options, self.limits)
+        info = chosen.drafter_info
+        self._drafter = drafter_key(method)
+        self._recorded = lazy(info.recorded) if info and self.limits.candidates else None
+        builder = chosen.make_builder(collection.header, self.options)
+        if isinstance(builder, DrawsTokens):
+            builder = builder.for_sampling(Sampling(**collection.header.sampling))
+        self.builder: Builder = builder
+        self.nested = chosen.builder_info is not None and chosen.builder_info.nested
+        self._optimal = _optimal(chosen.builder_info, self.options)
+        self.default_budget = chosen.budget
+        self._walks: dict[Hashable, _Walk] = {}  # by position; by (position, budget) if not nested
+
+    def run(self, budget: int | None = None, new_tokens: int | None = None) -> SimulatedRun:
+        """The whole run of one budget, or its beginning of at most ``new_tokens`` tokens."""
+        budget = self.default_budget if budget is None else budget
+        check_budget(budget)
+        answer, whole = self.collection.answer, self.collection.end - self.collection.answer
+        wanted = whole if new_tokens is None else new_tokens
+        if not 1 <= wanted <= whole:
+            raise UserError(f"the collected text has 1 to {whole} new tokens, not {wanted}")
+        found = lengths(lambda at: self._walk(answer + at, budget).accepted(budget) + 1, wanted - 1)
+        starts = tuple(np.cumsum([answer, *found[:-1]]).tolist()) if found else ()
+        doubtful = sum(self._walk(at, budget).limit <= budget for at in starts)
+        note = self._note(doubtful)
+        return SimulatedRun(
+            self.method, budget, self.options, found, starts, wanted, not doubtful, note
+        )
+
+    def curve(self, budgets: Iterable[int], new_tokens: int | None = None) -> list[SimulatedRun]:
+        """A run for each budget; the largest goes first, so that its searches serve the others."""
+        wanted = list(budgets)
+        found = {b: self.run(b, new_tokens) for b in sorted(set(wanted), reverse=True)}
+        return [found[b] for b in wanted]
+
+    def draft(self, position: int, budget: int | None = None) -> Draft:
+        """What a round with its root at ``position`` drafts."""
+        budget = self.default_budget if budget is None else budget
+        check_budget(budget)
+        return self._draft(self._session(position, budget), position, budget)
+
+    def round(self, position: int, budget: int | None = None) -> Round:
+        """That round as a record: its draft, and the walk along the text. The target's tokens off
+        the accepted path are not known (−1), nor is any of its probabilities."""
+        draft = self.draft(position, budget)
+        decided = verdict(draft, self._text_at(position))
+        accepted = draft.tokens[list(decided.path[1:])].tolist()
+        record = Round(
+            index=position - self.collection.answer,
+            position=position,
+            draft=draft,
+            verdict=decided,
+            # the bonus token is −1 where the collected text ends
+            committed=tuple(t for t in (*accepted, decided.bonus) if t >= 0),
+        )
+        return record.with_texts({t: self.collection.piece(t) for t in record.mentioned})
+
+    def _draft(self, session: DraftSession, position: int, budget: int) -> Draft:
+        text = self.collection.tokens[: position + 1].tolist()
+        return self.builder(session, text, budget)
+
+    def _session(self, position: int, budget: int) -> FactorisedSession | RecordedSession:
+        """What the drafter proposes for this budget, as far as the file holds it."""
+        lists = self.collection.lists(self._drafter, position)
+        width = max(self.limits.min_width, width_for(self.builder, budget))
+        by_depth = Candidates(lists.ids[:, :width], lists.log_q[:, :width])
+        if self._recorded is None:
+            return FactorisedSession(by_depth)
+        tables = self.collection.tables(self._drafter, position)
+        return self._recorded(by_depth, tables, self.options)
+
+    def _text_at(self, position: int) -> list[int]:
+        """The target's tokens after a root, as far as any draft reaches, and the bonus token."""
+        return self.collection.tokens[position + 1 :][: self.limits.max_depth + 1].tolist()
+
+    def _walk(self, position: int, budget: int) -> _Walk:
+        key = position if self.nested else (position, budget)
+        known = self._walks.get(key)
+        if known is None or known.budget < budget:
+            session = self._session(position, budget)
+            draft = self._draft(session, position, budget)
+            path = verdict(draft, self._text_at(position)).path[1:]
+            known = self._walks[key] = _Walk(budget, path, self._limit(session, draft, budget))
+        return known
+
+    def _limit(
+        self, session: FactorisedSession | RecordedSession, draft: Draft, budget: int
+    ) -> int:
+        """The first row that a longer list than the file's might have changed; NEVER: none.
+
+        A token after the last of a list is no better than that one, so a best-first order is right
+        until the last one is drafted. Any other builder needs all that it reads.
+        """
+        read, proposal = reads(self.builder), draft.proposal
+        by_depth_only = proposal is None or proposal.factorised_lists
+        if isinstance(session, FactorisedSession) or (by_depth_only and read is not None):
+            wanted = budget if read is None else read
+            width = wanted if self.limits.complete else self.limits.width
+        elif not session.complete:
+            return 0
+        else:
+            wanted, width = session.listed, self.limits.siblings
+        if wanted <= width:
+            return NEVER
+        cut = np.flatnonzero(draft.ranks >= width) if self._optimal else np.zeros(1, int)
+        return int(cut[0]) if len(cut) else NEVER
+
+    def _note(self, doubtful: int) -> str:
+        """One sentence: which run this is, or why it may not be exact."""
+        limits, sampling = self.limits, self.collection.header.sampling
+        if doubtful:
+            held = f"{limits.width} tokens per depth"
+            if limits.candidates:
+                held += f", {limits.candidates} candidates and {limits.siblings} siblings"
+            rounds = "1 round" if doubtful == 1 else f"{doubtful} rounds"
+            return f"not exact: in {rounds} the file's {held} may not be enough"
+        if sampling.get("temperature", 0):
+            return (
+                f"exact for this text, sampled at T = {sampling['temperature']:g} with seed "
+                f"{sampling.get('seed', 0)}; another seed writes another text"
+            )
+        return "exact for this text: the rounds of a real greedy run on this prompt"
+
+
+def simulate(
+    collection: Collection,
+    method: str,
+    budget: int | None = None,
+    options: Options | None = None,
+    new_tokens: int | None = None,
+) -> SimulatedRun:
+    """One run; for several keep a ``Simulation``. ``budget`` None is the method's default."""
+    return Simulation(collection, method, options).run(budget, new_tokens)
+
+
+def _optimal(info: BuilderInfo | None, options: Options) -> bool:
+    """Whether the builder's drafts hold the most probable prefixes of all that is listed."""
+    if info is None or info.optimal is None:
+        return False
+    return info.optimal(made_options(info.options, options))
+
+
+def _check_drafter(chosen: Method, method: str, options: Options, limits: Limits) -> None:
+    """Raises UserError for options with which the drafter would propose something else."""
+    for option in chosen.drafter_options:
+        wanted, held = options[option.name], limits.setting(option.name)
+        if option.collect is None and held is not None and held != wanted:
+            raise UserError(
+                f"the file holds {method}'s drafter with {option.name}={held}: "
+                f"collect it again with --set {option.name}={wanted}"
+            )

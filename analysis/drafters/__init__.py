@@ -1,0 +1,1 @@
+"""Why a drafter is bad: its checkpoint looked through, its wiring tried under named mistakes."""

@@ -1,0 +1,261 @@
+"""The named mistakes of wiring a drafter to its target: one table, ``MISTAKES``.
+
+Each mistake turns a loaded drafter into trials: the same drafter fed, patched or read in another
+way. A trial that fits the target better than the configuration names what is wrong. A trial changes
+the drafter only while it runs, and none asks which kind of drafter it is: it applies where it finds
+the part that it changes. ``analysis.drafters.wiring`` runs them; ``docs/wiring.md`` explains each.
+
+Shapes: T tokens of a text, n target layers, F feature layers, h hidden width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from analysis.drafters.computed_mistakes import (
+    block_sizes,
+    blocks,
+    embeddings,
+    masks,
+    norms,
+    positions,
+    rope,
+    switches,
+    windows,
+)
+from analysis.drafters.stored_mistakes import gains, halves, pairs, swapped_gates
+from analysis.drafters.trials import Mistake, Passage, Subject, Trial, patched
+from core.drafting.session import Covered
+from core.models.language import Language, encode_between, encode_chat
+
+# Other chat templates: what stands before and after the user's words.
+TEMPLATES = {
+    "ChatML": ("<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"),
+    "Llama 3": (
+        "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\n",
+        "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+    ),
+    "Vicuna": ("USER: ", " ASSISTANT:"),
+}
+NO_FEATURES = "features all zero"
+THINKING = re.compile(r"\b(?:enable_)?thinking\b")  # a chat template's own variable
+
+
+# ── what the drafter is given ────────────────────────────────────────────────────────────────────
+
+
+def _layers(subject: Subject) -> Iterator[Trial]:
+    """All feature layers one off, one of them one off, all in reverse order, or stacked instead of
+    concatenated."""
+    layers, last = tuple(subject.drafter.layers), subject.target_layers - 1
+    for step, cause in (
+        (1, "the checkpoint's layer numbers are one too low for this target"),
+        (-1, "the checkpoint counts layers from 1, or names the states that enter a layer"),
+    ):
+        moved = tuple(layer + step for layer in layers)
+        if moved and min(moved) >= -1 and max(moved) <= last:
+            yield _read(f"layers {list(layers)} {'+' if step > 0 else '−'} 1", cause, moved)
+        for at, layer in enumerate(layers if len(layers) > 1 else ()):
+            if -1 <= layer + step <= last:
+                one = (*layers[:at], layer + step, *layers[at + 1 :])
+                yield _read(f"layer {layer + step} for {layer}", f"layer {layer} is misread", one)
+    if len(layers) > 1:
+        cause = "the features are concatenated in the opposite order"
+        yield _read("layers in reverse order", cause, layers[::-1])
+
+        def stacked(passage: Passage) -> Tensor:
+            return passage.after(layers).unflatten(-1, (len(layers), -1)).mT.flatten(1)
+
+        cause = "in training the features were stacked: one number of each layer, then the next"
+        yield Trial("features stacked", cause, features=stacked)
+
+
+def _read(name: str, cause: str, layers: tuple[int, ...]) -> Trial:
+    return Trial(name, cause, features=lambda passage: passage.after(layers))
+
+
+def _shifted_features(subject: Subject) -> Iterator[Trial]:
+    """Each token gets the features of the one before or after it."""
+    layers = tuple(subject.drafter.layers)
+    for step, word in ((1, "before"), (-1, "after")) if layers else ():
+
+        def shifted(passage: Passage, step: int = step) -> Tensor:
+            rows = torch.arange(len(passage.tokens), device=passage.states.device)
+            return passage.after(layers)[(rows - step).clamp(0, len(rows) - 1)]
+
+        cause = f"it was trained beside the features of the token {word}: inputs shifted by one"
+        yield Trial(f"features of the token {word}", cause, features=shifted)
+
+
+def _no_features(subject: Subject) -> Iterator[Trial]:
+    layers = tuple(subject.drafter.layers)
+    if layers:
+        yield Trial(
+            NO_FEATURES,
+            "the features are worse than none: they are not what it was trained on",
+            "the features do not reach the drafter: they, or the layer that reads them, are zero",
+            features=lambda passage: torch.zeros_like(passage.after(layers)),
+        )
+
+
+def _feature_norms(subject: Subject) -> Iterator[Trial]:
+    """A norm over the features that is missing or comes twice."""
+    layers, last = tuple(subject.drafter.layers), subject.target_layers - 1
+    if not layers:
+        return
+
+    def normed(passage: Passage) -> Tensor:
+        parts = passage.after(layers).unflatten(-1, (len(layers), -1)).float()
+        return (parts * parts.square().mean(-1, keepdim=True).add(1e-6).rsqrt()).flatten(1)
+
+    yield Trial(
+        "features normed", "a norm of the features before they enter is missing", features=normed
+    )
+    final = final_norm(subject.language)
+    if layers == (last,) and final is not None:
+        yield Trial(
+            "features before the target's final norm",
+            "it was trained on the last layer's output, before the final norm",
+            features=lambda passage: _present(passage.before),
+        )
+        yield Trial(
+            "features through the target's final norm twice",
+            "it was trained on features that went through the final norm twice",
+            features=lambda passage: final(passage.after(layers)),
+        )
+
+
+def final_norm(language: Language) -> nn.Module | None:
+    """The target's norm before its head, where it goes by the usual name."""
+    return getattr(language.model.get_decoder(), "norm", None)
+
+
+def _present(tensor: Tensor | None) -> Tensor:
+    assert tensor is not None, "the target has a final norm"
+    return tensor
+
+
+def _frames(subject: Subject) -> Iterator[Trial]:
+    """The same answer after the bare prompt, by another template, and with the template's thinking
+    mode turned over."""
+    language = subject.language
+    tokenizer, template = language.tokenizer, str(language.tokenizer.chat_template or "")
+    if not template:
+        return
+    yield Trial(
+        "no chat template",
+        "it was trained on text without the chat template",
+        frame=lambda prompt: list(tokenizer(prompt, split_special_tokens=True).input_ids),
+    )
+    yield from _templates(language)
+    for name in sorted(set(THINKING.findall(template))):
+        other = not language.template.get(name, True)
+        yield Trial(
+            f"{name}={str(other).lower()}",
+            f"it was trained with the chat template's {name}={str(other).lower()}",
+            frame=lambda prompt, name=name, other=other: encode_chat(
+                tokenizer, prompt, **{**language.template, name: other}
+            ),
+        )
+
+
+def _templates(language: Language) -> Iterator[Trial]:
+    """Templates whose marks this tokenizer has, but its own."""
+    tokenizer = language.tokenizer
+    known = {str(token) for token in tokenizer.added_tokens_decoder.values()}
+    for name, ends in TEMPLATES.items():
+        if not set(re.findall(r"<\|\w+\|>", "".join(ends))) <= known:
+            continue
+
+        def frame(prompt: str, ends: tuple[str, str] = ends) -> list[int]:
+            return encode_between(tokenizer, ends[0], prompt, ends[1])
+
+        if frame("a") != language.encode_chat("a"):
+            cause = f"it was trained in another chat template, like {name}'s"
+            yield Trial(f"chat template of {name}", cause, frame=frame)
+
+
+# ── how the drafter is read ──────────────────────────────────────────────────────────────────────
+
+
+def _draft_vocabulary(subject: Subject) -> Iterator[Trial]:
+    """The head's rows stand for other tokens than the map d2t says."""
+    drafter: Any = subject.drafter
+    owner = "covered" if getattr(drafter, "covered", None) is not None else "head"
+    holder: Any = getattr(drafter, owner, None)
+    ids = getattr(holder, "ids", None)
+    if not isinstance(ids, Tensor):
+        return
+    rows, shifted = torch.arange(len(ids), device=ids.device), "the map d2t is shifted by one row"
+    for name, other, cause in (
+        ("d2t ignored", rows, "the head's rows are the vocabulary's first tokens, without d2t"),
+        ("d2t as token ids", ids - rows, "d2t holds token ids, not what is added to a row"),
+        ("d2t one row up", ids.roll(-1), shifted),
+        ("d2t one row down", ids.roll(1), shifted),
+    ):
+        if int(other.min()) < 0 or len(other.unique()) < len(other) or torch.equal(other, ids):
+            continue
+        made = Covered(other, holder.size) if owner == "covered" else replace(holder, ids=other)
+
+        def change(made: Any = made) -> AbstractContextManager[None]:
+            return patched(drafter, owner, made)
+
+        yield Trial(name, cause, change=change)
+
+
+def _rows(subject: Subject) -> Iterator[Trial]:
+    """Rows of q that speak of the token before or after the one they are read for."""
+    yield Trial(
+        "rows one token further",
+        "labels are shifted by one: its first row was trained on the second token after the root",
+        reach=1,
+    )
+    yield Trial(
+        "rows one token nearer",
+        "labels are shifted by one: its first row was trained on the root itself",
+        reach=-1,
+    )
+    network = subject.network
+    if network is None or not hasattr(subject.config, "block_size"):
+        return
+    plain = network.forward
+
+    def rolled(*args: Any, **more: Any) -> Tensor:
+        return plain(*args, **more).roll(1, dims=1)
+
+    yield Trial(
+        "anchor first",
+        "each row was trained on the token after it: the root's row speaks of depth 1",
+        change=lambda: patched(network, "forward", rolled),
+    )
+
+
+MISTAKES = (
+    Mistake("feature layers", _layers),
+    Mistake("shifted features", _shifted_features),
+    Mistake("features unused", _no_features),
+    Mistake("norms of features", _feature_norms),
+    Mistake("chat template", _frames),
+    Mistake("positions", positions),
+    Mistake("rotary base", rope),
+    Mistake("norms", norms),
+    Mistake("gains of norms", gains),
+    Mistake("switches of norms", switches),
+    Mistake("window", windows),
+    Mistake("causal block", blocks),
+    Mistake("block size", block_sizes),
+    Mistake("mask embedding", masks),
+    Mistake("scale of embeddings", embeddings),
+    Mistake("rotary pairs", pairs),
+    Mistake("gate and up", swapped_gates),
+    Mistake("embedding and feature", halves),
+    Mistake("draft vocabulary", _draft_vocabulary),
+    Mistake("shifted rows", _rows),
+)

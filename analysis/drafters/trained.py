@@ -1,0 +1,255 @@
+"""What a trainer said of a drafter, beside what serving shows of it. Never torch.
+
+A trainer's accuracy by depth is read from a small file: our own ``accuracy.json``, or what
+SpecForge and speculators log (``train/acc_0``, ``val/full_acc_1``, ``cond_acc_2`` …) as JSON, JSON
+lines or CSV, of which the last value of each counts. Served is the same of traces.
+
+Two numbers go by the name of accuracy. *All places*: the best token was right, whatever the depths
+before. *After a right prefix*: the same among the places where all shallower depths were right. The
+second is what serving shows at its observed positions.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.frames import Frame, documented
+from analysis.measures.acceptance import per_depth
+from analysis.measures.tables import Tables
+from analysis.numbers import number
+from core.errors import UserError
+from core.json_input import MAX_BYTES, parse_json
+from core.stats import wilson
+from core.traces.fields import BadField, Fields
+
+FORMAT = "draftscope-accuracy"
+ALL, AFTER = "all places", "after a right prefix"
+MAX_DEPTHS, MAX_TEXTS = 256, 16
+FEW = 30  # observed positions, or nothing is concluded
+LESS = 0.75  # of what was trained: a served accuracy below it deserves a sentence
+_KEY = re.compile(
+    r"(?:(?P<text>[A-Za-z][\w ]{0,30})/)?"
+    r"(?P<kind>full_acc|cond_acc|acc|accuracy)_(?P<depth>\d{1,3})"
+)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Accuracy by depth on one text.
+
+    kind    ALL or AFTER
+    values  by depth from 1; NaN: not told
+    seen    how many places each is over; None: the trainer does not tell
+    """
+
+    text: str
+    kind: str
+    values: tuple[float, ...]
+    seen: tuple[int, ...] | None = None
+
+
+def read_accuracy(path: Path) -> list[Curve]:
+    """The curves of a file. Raises UserError, one sentence, for a file that holds none."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+    try:
+        found = _curves(data, path)
+    except BadField as why:
+        raise UserError(f"{path}: {why}") from None
+    if not found:
+        raise UserError(
+            f"{path} holds no accuracy by depth: acc_0, full_acc_0, cond_acc_0 … as SpecForge and "
+            "speculators log them, or the accuracy.json of our training"
+        )
+    return found
+
+
+def _curves(data: bytes, path: Path) -> list[Curve]:
+    if path.suffix == ".csv":
+        return _logged(_csv_rows(data, path))
+    if path.suffix == ".jsonl":
+        lines = (line for line in data.splitlines() if line.strip())
+        return _logged(parse_json(line, str(path)) for line in lines)
+    value = parse_json(data, str(path))
+    if isinstance(value, dict) and value.get("format") == FORMAT:
+        return _own(Fields(value, "the file"))
+    return _logged(value if isinstance(value, list) else [value])
+
+
+def _own(raw: Fields) -> list[Curve]:
+    texts = raw.entries("texts")
+    if len(texts) > MAX_TEXTS:
+        raise BadField(f"it has more than {MAX_TEXTS} texts")
+    return [curve for text in texts for curve in _own_text(Fields(text, "a text"))]
+
+
+def _own_text(raw: Fields) -> Iterator[Curve]:
+    name = raw.text("text")[:40]
+    for kind, after in ((ALL, ""), (AFTER, "_after")):
+        right, seen = (raw.whole(f"{what}{after}", least=0) for what in ("right", "seen"))
+        if len(right) != len(seen) or len(seen) > MAX_DEPTHS:
+            raise BadField(f"right{after} and seen{after} do not fit each other")
+        if any(r > s for r, s in zip(right, seen, strict=True)):
+            raise BadField(f"right{after} is more than seen{after}")
+        values = tuple(r / s if s else np.nan for r, s in zip(right, seen, strict=True))
+        yield Curve(name, kind, values, seen)
+
+
+def _csv_rows(data: bytes, path: Path) -> Iterator[Mapping[Any, Any]]:
+    if len(data) > MAX_BYTES:
+        raise UserError(f"{path} is larger than {MAX_BYTES >> 20} MB")
+    try:
+        yield from csv.DictReader(io.StringIO(data.decode("utf-8-sig")))
+    except (UnicodeDecodeError, csv.Error):
+        raise UserError(f"{path} is no CSV table") from None
+
+
+def _logged(rows: Iterable[Any]) -> list[Curve]:
+    """The last value that was logged of every depth."""
+    last: dict[tuple[str, str], dict[int, float]] = {}
+    for row in rows:
+        if not isinstance(row, dict):
+            raise BadField("a line of the log is no object")
+        for key, value in row.items():
+            named = _KEY.fullmatch(key) if isinstance(key, str) else None
+            if named is None or value in (None, ""):
+                continue
+            kind = AFTER if named["kind"] == "cond_acc" else ALL
+            depths = last.setdefault((named["text"] or "train", kind), {})
+            depths[int(named["depth"])] = _share(value, key)
+    if len(last) > MAX_TEXTS or any(max(d) >= MAX_DEPTHS for d in last.values()):
+        raise BadField(f"it has more than {MAX_TEXTS} texts or {MAX_DEPTHS} depths")
+    return [
+        Curve(text, kind, tuple(depths.get(d, np.nan) for d in range(max(depths) + 1)))
+        for (text, kind), depths in last.items()
+    ]
+
+
+def _share(value: Any, key: str) -> float:
+    """A number from 0 to 1."""
+    try:
+        found = float(value) if isinstance(value, (int, float, str)) else np.nan
+    except (ValueError, OverflowError):
+        found = np.nan
+    if isinstance(value, bool) or not 0 <= found <= 1:
+        raise BadField(f"{key} is no share from 0 to 1")
+    return found
+
+
+# ── beside what is served ──────────────────────────────────────────────────────────────────────
+
+
+@documented
+def trained_and_served(curves: Sequence[Curve], tables: Tables) -> pd.DataFrame:
+    """Trained accuracy and served acceptance by depth, one line each.
+
+    source     "trained", or the label of the runs
+    text       the trainer's name of the text; "served"
+    measure    all places, after a right prefix: the best token was right; accepted: any drafted
+        token was, given that all before was accepted; survival: of all rounds
+    depth      1 … L
+    value      the share
+    low, high  Wilson's 95 % interval; NaN where it is not told over how many
+    over       places
+    """
+    rows = [
+        {"source": "trained", "text": c.text, "measure": c.kind, "depth": n, "value": value}
+        | {"over": c.seen[n - 1] if c.seen else np.nan}
+        for c in curves
+        for n, value in enumerate(c.values, 1)
+        if np.isfinite(value)
+    ]
+    found: Frame = per_depth(tables)
+    for row in found.to_dict("records") if len(found) else ():
+        own = {"source": str(row["method"]), "text": "served", "depth": row["depth"]}
+        for measure, column, over in (
+            (AFTER, "top1", "observed"),
+            ("accepted", "acceptance", "observed"),
+            ("survival", "marginal", "rounds"),
+        ):
+            if np.isfinite(row[column]):
+                rows.append(own | {"measure": measure, "value": row[column], "over": row[over]})
+    frame = pd.DataFrame(rows)
+    if len(frame):
+        known = frame["over"].fillna(0).to_numpy()
+        frame["low"], frame["high"] = wilson(frame["value"].to_numpy() * known, known)
+    return frame
+
+
+def sentences(found: Frame) -> list[str]:
+    """What the difference between trained and served says, for each label of the runs."""
+    if found.empty:
+        return []
+    trained = found[found["source"] == "trained"]
+    said = [*_overfit(trained)]
+    base = _best_text(trained)
+    for label, rows in found[found["source"] != "trained"].groupby("source", sort=False):
+        served = rows[rows["measure"] == AFTER].set_index("depth")
+        said += [f"{label}: {words}" for words in _parts(base, served)]
+    return said
+
+
+def _best_text(trained: Frame) -> Frame:
+    """What serving is compared with: text that was held out if there is some, and the accuracy
+    after a right prefix if it is told. At depth 1 both kinds are one."""
+    held = trained[~trained["text"].str.startswith("train")]
+    some = held if len(held) else trained
+    exact = some[some["measure"] == AFTER]
+    chosen = exact if len(exact) else some
+    return chosen.drop_duplicates("depth").set_index("depth")
+
+
+def _parts(trained: Frame, served: Frame) -> Iterator[str]:
+    """Where the served accuracy first falls below the trained one; one sentence."""
+    exact = (trained["measure"] == AFTER).all()
+    compared = 0
+    for depth in trained.index.intersection(served.index):
+        if depth > 1 and not exact:
+            break  # a prefix that is not known to be right says nothing of one that was accepted
+        one, other = trained.loc[depth], served.loc[depth]
+        if other["over"] < FEW:
+            break
+        compared = depth
+        if other["high"] >= LESS * one["value"]:
+            continue
+        numbers = (
+            f"trained {number(one['value'])} ({one['text']}), served {number(other['value'])} "
+            f"[{number(other['low'])}, {number(other['high'])}] at depth {depth}"
+        )
+        why = (
+            "already the first token is worse: other features, positions, labels or template than "
+            "in training, or other text; `diagnose` tries the wiring"
+            if depth == 1
+            else f"up to depth {depth - 1} both agree: deeper, decoding reads what the drafter "
+            "made itself, and training what the text has"
+        )
+        yield f"{numbers}: {why}."
+        return
+    if compared:
+        yield f"served is as trained up to depth {compared}, as far as both tell."
+    else:
+        yield "too little in common to compare: fewer than 30 observed positions, or no depth."
+
+
+def _overfit(trained: Frame) -> Iterator[str]:
+    """Whether text that was held out is much worse at depth 1."""
+    first = trained[trained["depth"] == 1].drop_duplicates("text").set_index("text")["value"]
+    own = [value for text, value in first.items() if str(text).startswith("train")]
+    for text, value in first.items():
+        if own and not str(text).startswith("train") and value < LESS * own[0]:
+            yield (
+                f"training knows its own text by heart: {number(own[0])} at depth 1, and "
+                f"{number(value)} on {text}: more text, or fewer passes over it."
+            )

@@ -1,0 +1,1 @@
+"""Other engines: their counts and trees read, transformers' generation recorded, texts compared."""

@@ -1,0 +1,267 @@
+"""The same text by two engines: the first token that differs, and what the target thought there.
+
+A text is a trace, or the response of another engine that tells its token ids (vLLM
+``return_token_ids``, SGLang ``output_ids``, llama.cpp ``tokens``) or at least its words. p is known
+where a trace holds it. Never torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analysis.measures.checkpoints import common_length
+from analysis.numbers import percent
+from core.errors import UserError
+from core.json_input import MAX_BYTES, parse_json
+from core.rounds.round import Round, new_tokens
+from core.samples import read_lines
+from core.traces.fields import BadField, Fields
+from core.traces.reader import read_trace
+from core.traces.schema import ENDINGS, FORMAT, Trace
+
+NEAR = 0.1  # nats between the two best tokens: lower precision may swap them
+BEFORE = 12  # tokens that are shown before the difference
+CHARACTERS = 60  # of a text, where tokens are not known
+
+
+@dataclass(frozen=True, eq=False)
+class Written:
+    """One engine's text.
+
+    prompt, tokens  ids of the prompt and of the new text; None: not told
+    text            the new text; None: not told
+    rounds          of a trace; they begin at position ``start``
+    """
+
+    name: str
+    prompt: tuple[int, ...] | None
+    tokens: tuple[int, ...] | None
+    text: str | None
+    rounds: tuple[Round, ...] = ()
+    start: int = 0
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one engine wrote there. ``p`` of both engines' tokens by the trace's own target: of
+    this one's ``token`` and of the ``other``; None: not known. ``round``: which decided it."""
+
+    token: int | None
+    text: str
+    p: float | None = None
+    other: float | None = None
+    round: int | None = None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where two texts part.
+
+    what    "prompt", "token" or "character"
+    index   from 0: of the prompt's tokens, of the new tokens, or of the text's characters
+    before  the text before it
+    """
+
+    what: str
+    index: int
+    before: str
+    sides: tuple[Side, Side]
+
+    @property
+    def tied(self) -> bool | None:
+        """Whether a target held the two tokens nearly alike; None where p is not known."""
+        gaps = [
+            abs(math.log(side.p) - math.log(side.other))
+            for side in self.sides
+            if side.p and side.other
+        ]
+        return min(gaps) < NEAR if gaps else None
+
+
+def read_written(path: Path, response: int = 1) -> Written:
+    """The text of a trace, or of the n-th response in a file.
+
+    Raises UserError, one sentence, for a file that holds neither.
+    """
+    if path.name.endswith(ENDINGS) and (path.name.endswith(".gz") or _is_trace(path)):
+        return _of_trace(read_trace(path), path.name)
+    found = _responses(path)
+    if not 1 <= response <= len(found):
+        raise UserError(f"{path} holds {len(found)} responses: there is no response {response}")
+    try:
+        return _of_response(Fields(found[response - 1], "the response"), path.name)
+    except BadField as why:
+        raise UserError(f"{path}: {why}") from None
+
+
+def _is_trace(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return FORMAT.encode() in file.readline(1 << 20)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def _responses(path: Path) -> list[Any]:
+    if path.suffix == ".jsonl":
+        return [parse_json(line, f"{path}, line {n}") for n, line in read_lines(path, MAX_BYTES)]
+    try:
+        with path.open("rb") as file:
+            value = parse_json(file.read(MAX_BYTES + 1), str(path))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+    return value if isinstance(value, list) else [value]
+
+
+def _of_trace(trace: Trace, name: str) -> Written:
+    if any(record.block is not None for record in trace.rounds):
+        raise UserError(f"{name} is a denoising run: its text is not written token by token")
+    whole = (*trace.header.prompt_ids, *new_tokens(trace.rounds))
+    at = trace.header.settings.get("prompt_tokens")  # a recorder's first root may be the prompt's
+    at = at if type(at) is int and 0 <= at <= len(whole) else len(trace.header.prompt_ids)
+    text = (trace.footer or {}).get("text")
+    start = trace.rounds[0].position if trace.rounds else 0
+    return Written(
+        name, whole[:at], whole[at:], text if isinstance(text, str) else None, trace.rounds, start
+    )
+
+
+def _of_response(raw: Fields, name: str) -> Written:
+    """Raises BadField for a response without tokens and words."""
+    choice = raw
+    if "choices" in raw:
+        choices = raw.entries("choices")
+        choice = Fields(choices[0] if choices else None, "choices")
+    tokens = prompt = text = None
+    extension = raw.object("sglext")  # of newer SGLang servers: a list of ids for each choice
+    if "output_ids" in extension:
+        first = extension.entries("output_ids")[:1]
+        tokens = Fields({"output_ids": first[0] if first else None}).whole("output_ids", least=0)
+    if "input_ids" in extension:
+        prompt = extension.whole("input_ids", least=0)
+    for holder, key in ((choice, "token_ids"), (raw, "output_ids"), (raw, "tokens")):
+        if tokens is None and key in holder:
+            tokens = holder.whole(key, least=0)
+    for holder in (choice, raw):
+        if prompt is None and "prompt_token_ids" in holder:
+            prompt = holder.whole("prompt_token_ids", least=0)
+    message = choice.object("message") if "message" in choice else choice
+    for holder, key in ((message, "content"), (choice, "text"), (raw, "content"), (raw, "text")):
+        if text is None and key in holder:
+            text = holder.text(key)
+    if tokens is None and text is None:
+        raise BadField("it holds no text: token_ids, output_ids, tokens, text or content")
+    return Written(name, prompt, tokens, text)
+
+
+# ── the difference ───────────────────────────────────────────────────────────────────────────────
+
+
+def first_difference(one: Written, other: Written) -> Difference | None:
+    """Where the two part; None where they are the same, as far as both tell. A text that ends
+    earlier differs at its end.
+
+    Raises UserError where one tells tokens and the other words alone.
+    """
+    if one.prompt is not None and other.prompt is not None and one.prompt != other.prompt:
+        at = common_length(one.prompt, other.prompt)
+        sides = [_in_prompt(each, at) for each in (one, other)]
+        return Difference("prompt", at, "", (sides[0], sides[1]))
+    if one.tokens is not None and other.tokens is not None:
+        at = common_length(one.tokens, other.tokens)
+        if at == len(one.tokens) == len(other.tokens):
+            return None
+        first = _side(one, other, at, (one, other))
+        second = _side(other, one, at, (one, other))
+        before = [_piece(one, other, t) for t in one.tokens[max(0, at - BEFORE) : at]]
+        return Difference("token", at, "".join(before), (first, second))
+    if one.text is None or other.text is None:
+        raise UserError(
+            f"{one.name} and {other.name} cannot be compared: one tells token ids and the other "
+            "words alone"
+        )
+    return _by_character(one.text, other.text)
+
+
+def _by_character(one: str, other: str) -> Difference | None:
+    at = next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
+    if at is None:
+        if len(one) == len(other):
+            return None
+        at = min(len(one), len(other))
+    sides = (Side(None, one[at : at + CHARACTERS]), Side(None, other[at : at + CHARACTERS]))
+    return Difference("character", at, one[max(0, at - CHARACTERS) : at], sides)
+
+
+def _in_prompt(side: Written, at: int) -> Side:
+    token = side.prompt[at] if side.prompt and at < len(side.prompt) else None
+    return Side(token, _piece(side, side, token))
+
+
+def _side(mine: Written, theirs: Written, at: int, both: tuple[Written, Written]) -> Side:
+    tokens, others = mine.tokens or (), theirs.tokens or ()
+    token, other = (t[at] if at < len(t) else None for t in (tokens, others))
+    text = _piece(both[0], both[1], token)
+    found = decided(mine.rounds, len(mine.prompt or ()) + at)
+    if found is None:
+        return Side(token, text)
+    record, row = found
+    p = [None if t is None else _p(record, row, t) for t in (token, other)]
+    return Side(token, text, p[0], p[1], record.number)
+
+
+def decided(rounds: Sequence[Round], position: int) -> tuple[Round, int] | None:
+    """The round that decided the token at an absolute position, and the accepted row after which
+    it stands; None for what prefill gave."""
+    for record in rounds:
+        step = position - record.position - 1
+        if 0 <= step <= record.accepted:
+            return record, record.verdict.path[step]
+    return None
+
+
+def _p(record: Round, row: int, token: int) -> float | None:
+    log_p = record.log_p_after(row, token)
+    return None if log_p is None or math.isnan(log_p) else math.exp(min(0.0, log_p))
+
+
+def _piece(one: Written, other: Written, token: int | None) -> str:
+    """A token's text, if a round of either trace mentions it."""
+    if token is None:
+        return "the end"
+    for record in (*one.rounds, *other.rounds):
+        if token in record.texts:
+            return record.texts[token]
+    return f"⟨{token}⟩"
+
+
+def sentences(found: Difference | None, one: Written, other: Written) -> list[str]:
+    """The difference in words."""
+    if found is None:
+        known = one.tokens is not None and other.tokens is not None
+        size = len(one.tokens or ()) if known else len(one.text or "")
+        return [f"the same text: {size} {'tokens' if known else 'characters'}"]
+    where = {"prompt": "the prompt's token", "token": "new token", "character": "character"}
+    said = [f"they part at {where[found.what]} {found.index + 1}"]
+    for written, side in zip((one, other), found.sides, strict=True):
+        token = "" if side.token is None else f" ({side.token})"
+        words = f"{written.name}: {side.text!r}{token}"
+        if side.round is not None:
+            words += f", decided in round {side.round}"
+        if side.p is not None or side.other is not None:
+            words += f"; its target gives it p = {percent(side.p)}"
+            words += f", and the other's token {percent(side.other)}"
+        said.append(words)
+    if found.what == "prompt":
+        said.append("the prompts differ: another chat template, special tokens or tokenizer")
+    elif found.tied is not None:
+        said.append(
+            "the two are nearly alike to the target: another order of rounding swaps them"
+            if found.tied
+            else "this is no tie: other weights, precision, sampling or masks, or a lossy rule"
+        )
+    return said

@@ -1,0 +1,252 @@
+"""Where a sweep lies, so that a kill at any moment loses no finished run and doubles none.
+
+sweep.json       the plan
+traces/          a trace per finished run: written elsewhere, renamed when it is whole
+results.parquet  the table, made from the traces and the failures
+failures.json    runs that failed, each with its sentence; the next call tries them again
+unfinished/      what is being written; a killed call's leftovers go with the next one
+sweep.lock       held while a sweep works here
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from analysis.experiments.sweep import (
+    SCHEMA,
+    Job,
+    Plan,
+    Row,
+    failed_row,
+    results,
+    row_of,
+    with_same_as_plain,
+)
+from core.errors import UserError
+from core.files import replacing
+from core.json_input import read_json
+from core.traces.reader import read_ends
+
+PLAN, TABLE, FAILURES, LOCK = "sweep.json", "results.parquet", "failures.json", "sweep.lock"
+TRACES, UNFINISHED = "traces", "unfinished"
+FORMAT, VERSION = "draftscope-sweep", 1
+Report = Callable[[float], None]  # done of 1
+
+
+class Folder:
+    """The runs of a plan in their folder: those done, those that failed, and those to do.
+
+    Every method that writes raises UserError when the folder cannot be written.
+    """
+
+    def __init__(self, path: Path, plan: Plan):
+        self.path, self.plan = path, plan
+        self._jobs = {job.name: job for job in plan.jobs()}
+        self._rows: dict[str, Row] = {}
+        self._failures: dict[str, str] = {}
+
+    @property
+    def jobs(self) -> list[Job]:
+        return list(self._jobs.values())
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """Run → sentence, in the plan's order."""
+        return {name: self._failures[name] for name in self._jobs if name in self._failures}
+
+    def remaining(self) -> list[Job]:
+        """Runs that have no whole trace: never begun, interrupted, or failed."""
+        return [job for name, job in self._jobs.items() if name not in self._rows]
+
+    def rows(self) -> list[Row]:
+        """The table's lines in the plan's order: finished runs and failed ones."""
+        terms, found = self.plan.terms, []
+        for name, job in self._jobs.items():
+            if name in self._rows:
+                found.append(self._rows[name])
+            elif name in self._failures:
+                found.append(failed_row(job, terms, self._failures[name]))
+        return with_same_as_plain(found)
+
+    def read(self, report: Report = lambda done: None) -> None:
+        """Find what earlier calls finished; a trace that is broken or another's is made again."""
+        there = {entry.name for entry in (self.path / TRACES).iterdir()}
+        known = [job for job in self._jobs.values() if job.file in there]
+        for done, job in enumerate(known):
+            report(done / len(known))
+            if (row := _row(job, self.path / TRACES / job.file)) is not None:
+                self._rows[job.name] = row
+        failures = _json(self.path / FAILURES)
+        left = {job.name for job in self.remaining()}
+        self._failures = {k: v for k, v in failures.items() if k in left and isinstance(v, str)}
+        if self._failures != failures:  # some were mended before a kill, or left the plan
+            self._write_failures()
+
+    def unfinished(self, job: Job) -> Path:
+        """Where the run's trace is to be written."""
+        return self.path / UNFINISHED / job.file
+
+    def finish(self, job: Job) -> None:
+        """The run is done and its trace written: from now on it counts.
+
+        Raises UserError for a trace that is not this run's, or not whole.
+        """
+        written = self.unfinished(job)
+        if (row := _row(job, written)) is None:
+            raise UserError(f"the trace {written} does not read back as it was written")
+        with _writing(self.path):
+            with written.open("rb+") as file:  # on disk before it has its name, for a power cut
+                os.fsync(file.fileno())
+            written.replace(self.path / TRACES / job.file)
+        self._rows[job.name] = row
+        if self._failures.pop(job.name, None) is not None:
+            self._write_failures()
+
+    def fail(self, job: Job, sentence: str) -> None:
+        """The run failed; what it wrote of a trace goes."""
+        with _writing(self.path):
+            self.unfinished(job).unlink(missing_ok=True)
+        self._failures[job.name] = sentence
+        self._write_failures()
+
+    def write_table(self) -> None:
+        """results.parquet, as things stand."""
+        with _writing(self.path), replacing(self.path / TABLE) as file:
+            results(self.rows()).to_parquet(file, index=False, schema=SCHEMA)
+
+    def _write_failures(self) -> None:
+        path = self.path / FAILURES
+        with _writing(self.path):
+            if self._failures:
+                _write_json(path, self.failures)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def _row(job: Job, path: Path) -> Row | None:
+    try:
+        return row_of(job, read_ends(path))
+    except UserError:
+        return None
+
+
+@contextmanager
+def open_folder(path: Path, plan: Plan) -> Iterator[Folder]:
+    """The sweep's folder, made if need be, for this process alone.
+
+    A plan that holds all of the plan there, on the same terms, extends it. Raises UserError for a
+    folder with anything else, another sweep, or a sweep at work.
+    """
+    with _writing(path):
+        path.mkdir(parents=True, exist_ok=True)
+        there = {entry.name for entry in path.iterdir()}
+        if PLAN not in there and there - {LOCK, f"{PLAN}.tmp"}:
+            raise UserError(f"{path} holds other things than a sweep: name a new or empty folder")
+    with alone(path / LOCK, "sweep"):
+        _agree(path / PLAN, plan)
+        with _writing(path):
+            (path / TRACES).mkdir(exist_ok=True)
+            shutil.rmtree(path / UNFINISHED, ignore_errors=True)
+            (path / UNFINISHED).mkdir(exist_ok=True)
+        try:
+            yield Folder(path, plan)
+        finally:
+            shutil.rmtree(path / UNFINISHED, ignore_errors=True)
+
+
+@contextmanager
+def alone(path: Path, what: str) -> Iterator[None]:
+    """Hold the lock file ``path`` of a folder that is there. Raises UserError where another process
+    holds it: ``what`` is at work."""
+    with _writing(path.parent):
+        lock = path.open("ab")
+    with lock:
+        _hold(lock, UserError(f"another {what} is at work in {path.parent}"))
+        yield
+
+
+def _hold(lock: IO[bytes], busy: UserError) -> None:
+    """The lock goes with the process, however that ends; a file system without locks has none."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        try:
+            lock.seek(0)
+            msvcrt.locking(lock.fileno(), msvcrt.LK_NBLCK, 1)
+        except OSError:
+            raise busy from None
+        return
+    import fcntl
+
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise busy from None
+    except OSError:
+        return
+
+
+def _agree(path: Path, plan: Plan) -> None:
+    """Write the plan, if there is none, or the one there is a part of it, or never had a run."""
+    new = {"format": FORMAT, "version": VERSION, **json.loads(json.dumps(plan.as_json()))}
+    if path.exists():
+        old = _json(path)
+        if old.get("format") != FORMAT or old.get("version") != VERSION:
+            raise UserError(f"{path} is no plan of a sweep that this Draftscope knows")
+        begun = (path.parent / TRACES).is_dir() and any((path.parent / TRACES).iterdir())
+        if begun and (other := _difference(old, new)):
+            raise UserError(f"{path.parent} holds another sweep ({other}): name another folder")
+        if old == new:
+            return
+    with _writing(path.parent):
+        _write_json(path, new)
+
+
+def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """What the plan there has and the new one has not, in a few words; empty for nothing."""
+    try:
+        for name, value in new["terms"].items():
+            if (was := old["terms"].get(name)) != value:
+                return f"its {name.replace('_', '-')} is {json.dumps(was)}, not {json.dumps(value)}"
+        for key, what in (("field", "methods"), ("prompts", "prompts"), ("seeds", "seeds")):
+            if missing := _set(old[key]) - _set(new[key]):
+                return f"{len(missing)} of its {what} are not in this one"
+        for file, digest in old["files"].items():
+            if new["files"].get(file, digest) != digest:
+                return f"{file} has changed since"
+    except (AttributeError, KeyError, TypeError):
+        return "its plan cannot be read"
+    return ""
+
+
+def _set(values: list[Any]) -> set[str]:
+    return {json.dumps(value, sort_keys=True) for value in values}
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """A JSON file's object; empty where there is none."""
+    try:
+        value = read_json(path)
+    except UserError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+    with replacing(path) as file:
+        file.write_text(json.dumps(value, indent=1), "utf-8")
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror or error}") from None

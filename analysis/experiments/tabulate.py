@@ -1,0 +1,216 @@
+"""Make the parts of the one table (``analysis.experiments.family``), each kept as it is done.
+
+texts.jsonl     the target's own texts
+accepted.jsonl  what each method accepts on each text
+timed.jsonl     decodings on every n-th prompt, with a clock
+
+What decides a part is in its key, the weights' hash too: with other weights the same call makes
+anew only what they decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from analysis.experiments.bench import Plan as Timings
+from analysis.experiments.bench import Timing, timings
+from analysis.experiments.drafted import Scored, Text, observed
+from analysis.experiments.family import Accepted, Cell, Measured, Timed
+from analysis.experiments.kept import Kept, key_of
+from analysis.experiments.sweep import Plan, label
+from analysis.experiments.variants import Variant
+from core import VERSION
+from core.decoding.decode import Decoder
+from core.decoding.engine import Engine, environment, model_identity
+from core.decoding.request import RunRequest
+from core.drafting.session import Drafter
+from core.methods.names import PLAIN
+from core.methods.registry import find
+from core.rounds.round import Sampling
+from core.train.simulate import Setup, why_run
+
+GENERATE = Variant("generate", None)  # transformers' own decoding
+Report = Callable[[float, str], None]  # (steps done, what is being done)
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """A variant with its parts. ``why_run``: why its rounds do not follow from a text, or ""."""
+
+    variant: Variant
+    decoder: Decoder
+    weights: str
+    why_run: str
+
+
+class Tabulation:
+    """The work of a plan in its folder.
+
+    timed_every  prompts are timed if their number, from 0, is a multiple of it; 0: none is
+    machine      what a clock's numbers hold for
+    """
+
+    def __init__(
+        self, engine: Engine, plan: Plan, folder: Path, timed_every: int, machine: dict[str, Any]
+    ):
+        self.engine, self.plan, self.machine = engine, plan, machine
+        self.language = engine.prepare()
+        self.numbers = range(len(plan.prompts))
+        self.timed = self.numbers[::timed_every] if timed_every else range(0)
+        self._texts, self._accepted, self._timed = (
+            Kept(folder / f"{name}.jsonl") for name in ("texts", "accepted", "timed")
+        )
+        self.loaded = {each.variant: each for each in self._load()}
+        place = environment(self.language)
+        self._facts = [
+            VERSION, model_identity(self.language), plan.terms.max_new_tokens,
+            *(place[name] for name in ("dtype", "device", "tokenizer_hash")),
+        ]  # fmt: skip
+        drafters = [each.decoder.drafter for each in self.loaded.values() if each.decoder.drafter]
+        self._tail = 1 + max((drafter.max_depth for drafter in drafters), default=0)
+        self._layers = tuple(sorted({layer for drafter in drafters for layer in drafter.layers}))
+
+    def _load(self) -> Iterator[Loaded]:
+        """Drafter by drafter, so that each is loaded once."""
+
+        def kind(variant: Variant) -> str:
+            info = find(str(variant.method)).drafter_info
+            return info.name if info is not None else ""
+
+        for variant in sorted(self.plan.variants, key=kind):
+            name = str(variant.method)
+            decoder = self.engine.method(name, dict(variant.options))
+            weights = self.engine.identity(name, decoder).get("sha256", "")
+            yield Loaded(variant, decoder, weights, why_run(decoder))
+
+    @property
+    def run_anyway(self) -> dict[str, str]:
+        """Methods that are run on all prompts → why."""
+        return {str(v.method): one.why_run for v, one in self.loaded.items() if one.why_run}
+
+    # ── what follows from texts ──────────────────────────────────────────────────────────────────
+
+    def draft(self, temperature: float, report: Report) -> None:
+        """What every variant accepts on every prompt; ``report`` hears of each prompt."""
+        for number in self.numbers:
+            report(number, f"T = {temperature:g}, prompt {number + 1}")
+            missing = [
+                each
+                for each in self.loaded.values()
+                if each.decoder.drafter and self._key(each.variant, number, temperature)
+                not in self._accepted
+            ]  # fmt: skip
+            text = self._text(number, temperature)
+            for variant, found in self._accept(missing, text, number, temperature):
+                self._accepted.add(self._key(variant, number, temperature), asdict(found))
+
+    def _text(self, number: int, temperature: float) -> Text:
+        prompt = self.plan.prompts[number].text
+        key = key_of(self._facts, temperature, prompt, self._tail)
+        if key not in self._texts:
+            ids, sampling = self.language.encode_chat(prompt), Sampling(temperature)
+            new_tokens = self.plan.terms.max_new_tokens
+            text = Text.written(self.language, ids, new_tokens, sampling, self._tail)
+            self._texts.add(key, asdict(text))
+        kept = self._texts.get(key)
+        return Text(tuple(kept["tokens"]), kept["answer"], kept["end"])
+
+    def _accept(
+        self, missing: Sequence[Loaded], text: Text, number: int, temperature: float
+    ) -> Iterator[tuple[Variant, Accepted]]:
+        walks: dict[int, tuple[Drafter, list[Setup]]] = {}
+        variants = dict[str, Variant]()
+        for each in missing:
+            if each.why_run:
+                request = self._request(each.variant, number, temperature)
+                yield each.variant, observed(self.engine, request)
+                continue
+            builder, drafter = each.decoder.builder_for(Sampling(temperature)), each.decoder.drafter
+            assert builder is not None and drafter is not None
+            name = label(each.variant)
+            variants[name] = each.variant
+            setups = walks.setdefault(id(drafter), (drafter, []))[1]
+            setups.append(Setup(name, builder, each.variant.budget))
+        if walks:
+            scored = Scored.of(self.language, text, self._layers)
+            for name, found in scored.accepted(walks.values()):
+                yield variants[name], found
+
+    # ── what takes a clock ───────────────────────────────────────────────────────────────────────
+
+    @property
+    def rivals(self) -> tuple[Variant, ...]:
+        """What decodes every timed prompt."""
+        return (GENERATE, *self.plan.variants)
+
+    def time(self, temperature: float, report: Report) -> None:
+        """Every variant on the prompts that are timed; ``report`` hears of each decoding."""
+        if not self.timed:
+            return
+        prompts = tuple(self.plan.prompts[number].text for number in self.timed)
+        plan = Timings(prompts, self._request(GENERATE, 0, temperature), repeats=1)
+
+        def key(prompt: int, variant: Variant) -> str:
+            return self._timed_key(variant, self.timed[prompt], temperature)
+
+        def done(prompt: int, variant: Variant) -> bool:
+            return key(prompt, variant) in self._timed
+
+        for timing in timings(self.engine, plan, self.rivals, report, done):
+            self._timed.add(key(timing.prompt, timing.variant), _kept(timing))
+
+    def _request(self, variant: Variant, number: int, temperature: float) -> RunRequest:
+        return RunRequest(
+            prompt=self.plan.prompts[number].text,
+            method=variant.method or PLAIN,
+            budget=variant.budget,
+            max_new_tokens=self.plan.terms.max_new_tokens,
+            temperature=temperature,
+            options=variant.options,
+        )
+
+    # ── what is known ────────────────────────────────────────────────────────────────────────────
+
+    def measured(self, temperature: float) -> Measured:
+        """What was done so far."""
+        cells: dict[Variant, dict[int, Cell]] = {variant: {} for variant in self.plan.variants}
+        for variant, number in ((v, n) for v in cells for n in self.numbers):
+            if (accepted := self._accepted_by(variant, number, temperature)) is not None:
+                timed = self._timed.get(self._timed_key(variant, number, temperature))
+                cells[variant][number] = Cell(accepted, Timed(**timed) if timed else None)
+        found = {n: self._timed.get(self._timed_key(GENERATE, n, temperature)) for n in self.timed}
+        generate = {number: Timed(**each) for number, each in found.items() if each}
+        ran = frozenset(variant for variant, each in self.loaded.items() if each.why_run)
+        return Measured(temperature, self.plan.prompts, cells, generate, ran)
+
+    def _accepted_by(self, variant: Variant, number: int, temperature: float) -> Accepted | None:
+        if variant.method != PLAIN:
+            kept = self._accepted.get(self._key(variant, number, temperature))
+            return Accepted(**kept) if kept else None
+        key = key_of(self._facts, temperature, self.plan.prompts[number].text, self._tail)
+        text = self._texts.get(key)
+        return Accepted([1] * (text["end"] - text["answer"] - 1)) if text else None
+
+    def _key(self, variant: Variant, number: int, temperature: float) -> str:
+        own = self.loaded.get(variant)
+        files = dict(self.plan.files)
+        used = [files.get(str(name)) for name in (variant.method, *dict(variant.options).values())]
+        return key_of(
+            self._facts, temperature, self.plan.prompts[number].text, variant.method,
+            variant.budget, variant.options, own.weights if own else "", used,
+        )  # fmt: skip
+
+    def _timed_key(self, variant: Variant, number: int, temperature: float) -> str:
+        return key_of(self._key(variant, number, temperature), self.machine)
+
+
+def _kept(timing: Timing) -> dict[str, Any]:
+    return {
+        "seconds": timing.seconds,
+        "tokens": timing.tokens,
+        "lengths": timing.lengths,
+        "stages": timing.stages and dict(timing.stages),
+    }

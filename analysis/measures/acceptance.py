@@ -1,0 +1,188 @@
+"""What runs show of their drafters: acceptance, TVD and coverage by depth, τ, and time.
+
+Only observed positions count (see ``tables``). Every function takes ``Tables`` and returns
+a new DataFrame; ``by`` puts runs of one method together, or keeps every run by itself.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from analysis.frames import COVERAGE, By, Frame, documented
+from analysis.measures.tables import STAGES, Tables
+from core.rounds.draft import Array
+from core.stats import Z, interval, resample, wilson
+
+
+@documented
+def per_depth(tables: Tables, by: By = "method", text_only: bool = False) -> pd.DataFrame:
+    """Acceptance, TVD and coverage by depth, observed positions only.
+
+    With ``text_only`` positions beyond a text's end are left out, which τ and the rest count.
+    Intervals are 95 %: Wilson's for shares; for TVD the mean ± 1.96 standard errors, within
+    [0, 1], positions taken as independent.
+
+    method       the label
+    depth        1 … L
+    rounds       rounds that drafted this deep (L ≥ depth)
+    observed     positions whose parent was accepted
+    tested       observed positions where at least one node was drafted
+    accepted     positions whose token was drafted, hence accepted
+    acceptance, acceptance_low, acceptance_high  accepted ÷ observed: conditional on the parent
+    marginal, marginal_low, marginal_high        accepted ÷ rounds: unconditional survival to here
+    top1, top1_low, top1_high  share of observed positions where the drafter's best was the token
+    tested_acceptance, tested_low, tested_high   accepted ÷ tested: where the budget reached at all
+    nodes        drafted nodes at this depth, per round of ``rounds``
+    probed       observed positions with a probe
+    tvd, tvd_low, tvd_high  mean ½ Σ_v |q − p|
+    entropy_q    mean entropy of q, nats
+    coverage_K   mean C_K, p of the drafter's K best tokens
+    """
+    positions = tables.positions
+    if text_only:
+        positions = positions[positions["in_text"]]
+    grouped = positions.groupby([by, "depth"], observed=True)
+    frame = grouped.agg(
+        observed=("tested", "size"),
+        tested=("tested", "sum"),
+        accepted=("accepted", "sum"),
+        probed=("tvd", "count"),
+    )
+    frame["rounds"] = _drafted_this_deep(tables, by).reindex(frame.index).fillna(0).astype(int)
+    share_columns(frame, "acceptance", frame["accepted"], frame["observed"])
+    share_columns(frame, "tested", frame["accepted"], frame["tested"], "tested_acceptance")
+    share_columns(frame, "marginal", frame["accepted"], frame["rounds"])
+    known = positions[positions["rank"].notna()]
+    best = (known["rank"] == 1).groupby([known[by], known["depth"]], observed=True)
+    best = best.agg(["sum", "size"]).reindex(frame.index, fill_value=0)
+    share_columns(frame, "top1", best["sum"], best["size"])
+    nodes = tables.nodes.groupby([by, "depth"], observed=True).size()
+    frame["nodes"] = nodes.reindex(frame.index, fill_value=0) / frame["rounds"]
+    tvd_columns(frame, grouped)
+    frame["entropy_q"] = grouped["entropy_q"].mean()
+    frame[list(COVERAGE)] = grouped[list(COVERAGE)].mean()
+    return frame.reset_index()
+
+
+def share_columns(frame: Frame, stem: str, hits: Frame, of: Frame, name: str | None = None) -> None:
+    """A share and its Wilson interval as columns ``name``, ``stem``_low and ``stem``_high."""
+    frame[name or stem] = hits / of.where(of > 0)
+    frame[f"{stem}_low"], frame[f"{stem}_high"] = wilson(hits.to_numpy(), of.to_numpy())
+
+
+def tvd_columns(frame: Frame, grouped: Frame) -> None:
+    """The mean TVD of each group, and ± 1.96 standard errors within [0, 1]."""
+    frame["tvd"] = grouped["tvd"].mean()
+    error = Z * grouped["tvd"].sem()
+    frame["tvd_low"] = (frame["tvd"] - error).clip(0, 1)
+    frame["tvd_high"] = (frame["tvd"] + error).clip(0, 1)
+
+
+def _drafted_this_deep(tables: Tables, by: By) -> Frame:
+    """Rounds with L ≥ depth, by method and depth."""
+    count = tables.rounds.groupby([by, "depths"], observed=True).size()
+    wide = count.unstack("depths", fill_value=0)
+    deepest = max(wide.columns, default=0)
+    wide = wide.reindex(columns=range(1, int(deepest) + 1), fill_value=0)
+    return wide.loc[:, ::-1].cumsum(axis=1).stack().rename_axis([by, "depth"])
+
+
+@documented
+def acceptance_histogram(tables: Tables, by: By = "method") -> pd.DataFrame:
+    """How many rounds accepted how much. What a text's end cut off counts as in τ.
+
+    method  the label
+    length  accepted + 1, tokens the round was good for
+    rounds  rounds of that length
+    share   of all rounds
+    """
+    lengths = (tables.rounds["accepted"] + 1).rename("length")
+    frame = lengths.groupby([tables.rounds[by], lengths], observed=True).size().rename("rounds")
+    frame = frame.reset_index()
+    frame["share"] = frame["rounds"] / frame.groupby(by, observed=True)["rounds"].transform("sum")
+    return frame
+
+
+@documented
+def tau(tables: Tables, by: By = "method", draws: int = 2000, seed: int = 0) -> pd.DataFrame:
+    """Block efficiency τ with its 95 % bootstrap interval, and speed.
+
+    Whole texts are resampled when there are several (``text`` in the table of runs), else single
+    rounds, as if they were independent; that interval holds for this text only.
+
+    method             the label
+    runs               traces
+    texts              different texts among them
+    rounds             rounds
+    tokens             new tokens, the first of each text included
+    tau, low, high     Σ (accepted + 1) ÷ rounds, tokens per round (whole paths), and its interval
+    over               what was resampled: texts or rounds
+    committed_per_round  tokens that stand in the text ÷ rounds: τ less what the end cut off
+    cut                verified tokens beyond the end of a text (stop token or token limit)
+    nodes_per_round    drafted nodes
+    tokens_per_second  Σ tokens ÷ Σ wall seconds of the runs that record them, prefill included
+    round_pace         committed tokens ÷ stage seconds, prefill left out
+    """
+    rows = []
+    for name, runs in tables.runs.groupby(by, observed=True):
+        own = tables.rounds[tables.rounds[by] == name]
+        rounds, timed = len(own), runs[runs["wall_seconds"].notna()]
+        low, high = interval(resample(*_units(own, runs), draws, seed))
+        row = {
+            by: name,
+            "runs": len(runs),
+            "texts": runs["text"].nunique(),
+            "rounds": rounds,
+            "tokens": int(runs["tokens"].sum()),
+            "tau": _ratio(own["accepted"].sum() + rounds, rounds),
+            "low": low,
+            "high": high,
+            "over": "texts" if _several(own, runs) else "rounds",
+            "committed_per_round": _ratio(own["committed"].sum(), rounds),
+            "cut": int(own["cut"].sum()),
+            "nodes_per_round": _ratio(own["nodes"].sum(), rounds),
+            "tokens_per_second": _ratio(timed["tokens"].sum(), timed["wall_seconds"].sum()),
+            "round_pace": _ratio(own["committed"].sum(), runs["stage_seconds"].sum()),
+        }
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _several(rounds: Frame, runs: Frame) -> bool:
+    """Whether the rounds come from several texts."""
+    return runs.loc[runs["run"].isin(rounds["run"].unique()), "text"].nunique() > 1
+
+
+def _units(rounds: Frame, runs: Frame) -> tuple[Array, Array]:
+    """Σ (accepted + 1) and rounds of every text, or of every round if there is but one text."""
+    lengths = (rounds["accepted"] + 1).to_numpy()
+    if not _several(rounds, runs):
+        return lengths, np.ones(len(lengths))
+    of = rounds["run"].astype(object).map(runs.set_index(runs["run"].astype(object))["text"])
+    texts: Frame = pd.Series(lengths).groupby(of.to_numpy())
+    return texts.sum().to_numpy(), texts.size().to_numpy()
+
+
+def _ratio(above: float, below: float) -> float:
+    return float(above / below) if below > 0 else np.nan
+
+
+@documented
+def stages(tables: Tables, by: By = "method") -> pd.DataFrame:
+    """Where the time of the rounds went. Prefill and observing are in no stage.
+
+    method        the label
+    stage         draft, build, verify or commit
+    seconds       s over all rounds
+    ms_per_round  ms
+    share         of the seconds of all stages
+    """
+    grouped = tables.rounds.groupby(by, observed=True)
+    sums, rounds = grouped[list(STAGES)].sum(), grouped.size()
+    frame = sums.stack().rename("seconds").rename_axis([by, "stage"]).reset_index()
+    per_round = 1e3 / rounds.reindex(frame[by]).to_numpy()
+    frame["ms_per_round"] = frame["seconds"] * per_round
+    total = frame.groupby(by, observed=True)["seconds"].transform("sum")
+    frame["share"] = frame["seconds"] / total.where(total > 0)
+    return frame

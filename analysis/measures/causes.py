@@ -1,0 +1,155 @@
+"""Why branches ended, as shares of the causes (``core.rounds.round``), and what follows the first
+token that was not the drafter's best.
+
+Two things end. A *node* (``fate``): accepted; outranked, a sibling was the target's token; not
+accepted where the walk ended, for the reason it ended there; unreached, so unobserved. And the
+*walk* of a round (``stop``), once. Runs that never draft (plain decoding) have no causes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from analysis.frames import By, Frame, documented
+from analysis.measures.tables import FATES, Tables
+from core.rounds.round import UNREACHED
+from core.stats import wilson
+
+Unit = Literal["nodes", "stops"]
+Over = Literal["depth", "token_class"]
+SPINE, SIBLING, LATER = "along the spine", "after a sibling", "further behind a sibling"
+
+
+@documented
+def cause_shares(
+    tables: Tables, unit: Unit = "nodes", over: Over = "depth", by: By = "method"
+) -> pd.DataFrame:
+    """Shares of the causes per depth or per sort of token, each with an example.
+
+    ``unit`` "nodes" counts every drafted node (its own depth and token), "stops" the end of every
+    round's walk (the depth there, and the token the target wanted).
+
+    method       the label
+    depth        of the node, or where the walk ended (accepted + 1); only with ``over=depth``
+    token_class  sort of the token (see analysis.measures.tokens); only with ``over=token_class``
+    cause        the names of core.rounds.round, accepted and unreached among a node's
+    count        nodes or rounds
+    total        all nodes or rounds of this depth or sort
+    share        count ÷ total
+    observed_share  count ÷ nodes whose parent was accepted; NaN for unreached. Of stops: the share
+    example_run, example_round, example_row  the first of them: run, round's number, draft's row
+    """
+    found = _cases(tables, unit)
+    keys = [by, over, "cause"]
+    counts = {"count": ("row", "size")}
+    firsts = {f"example_{name}": (name, "first") for name in ("run", "round", "row")}
+    frame = found.groupby(keys, observed=True).agg(**counts, **firsts).reset_index()
+    place = frame.groupby([by, over], observed=True)["count"]
+    frame["total"] = place.transform("sum")
+    frame["share"] = frame["count"] / frame["total"]
+    seen = frame["count"].where(frame["cause"] != UNREACHED)
+    observed = seen.groupby([frame[by], frame[over]], observed=True).transform("sum")
+    frame["observed_share"] = seen / observed
+    return frame.assign(example_run=frame["example_run"].astype(object))
+
+
+def _cases(tables: Tables, unit: Unit) -> Frame:
+    """Every node, or the end of every round's walk: run, method, round, row, depth, token_class and
+    cause."""
+    if unit == "nodes":
+        return tables.nodes.rename(columns={"fate": "cause"})
+    rounds = tables.rounds
+    drafting = rounds.groupby("run", observed=True)["nodes"].transform("sum") > 0
+    rounds = rounds[drafting].rename(columns={"stop": "cause", "stop_row": "row"})
+    return rounds.assign(depth=rounds["accepted"] + 1)
+
+
+@documented
+def examples(
+    tables: Tables, cause: str, unit: Unit = "nodes", limit: int = 20, **where: Any
+) -> pd.DataFrame:
+    """Where to look: nodes or walks that ended by one cause, in the order of the text.
+
+    ``where`` narrows by any column, such as depth=2, token_class="number", method="ddtree B=16".
+    Raises ValueError for a cause or column that does not exist.
+
+    run          the run's name
+    method       its label
+    round        the round's number, from 1
+    row          of the draft: the node, or the row where the walk ended
+    depth        of the node, or where the walk ended
+    token_class  sort of the node's token, or of the one the target wanted
+    cause        the one wanted
+    """
+    if cause not in FATES:
+        raise ValueError(f"{cause!r} is no cause")
+    found = _cases(tables, unit)
+    if unknown := set(where) - set(found.columns):
+        raise ValueError(f"examples cannot be narrowed by {sorted(unknown)[0]!r}")
+    keep = found["cause"] == cause
+    for name, value in where.items():
+        keep &= found[name] == value
+    return found[keep].head(limit).reset_index(drop=True)
+
+
+@documented
+def first_mismatches(tables: Tables, by: By = "method") -> pd.DataFrame:
+    """Which of the drafter's tokens the target took where it first left the spine.
+
+    The spine is the chain of the drafter's best tokens. A round's first mismatch is the first
+    observed position along it whose token was not the best; a round whose spine ran out of depth or
+    budget before that has none. Rank 2 is the first sibling.
+
+    method   the label
+    rank     of the target's token there, 2 … ; NA where it was none of the candidates and no probe
+        knows it
+    outside  whether it was none of the candidates
+    count    rounds
+    drafted  of these, how many had that sibling in the tree, so that the walk continued
+    share    count ÷ rounds with a mismatch
+    """
+    spine = tables.positions[tables.positions["spine"]]
+    missed = spine[spine["rank"].isna() | (spine["rank"] != 1)]
+    ranks = missed["rank"].astype("Int64")
+    keys = [missed[by], ranks, missed["outside"]]
+    frame = missed.groupby(keys, observed=True, dropna=False)["accepted"].agg(["size", "sum"])
+    frame = frame.rename(columns={"size": "count", "sum": "drafted"}).reset_index()
+    frame["share"] = frame["count"] / frame.groupby(by, observed=True)["count"].transform("sum")
+    return frame
+
+
+@documented
+def after_sibling(tables: Tables, by: By = "method", per_depth: bool = False) -> pd.DataFrame:
+    """How well drafts do after a sibling was accepted, compared with along the spine.
+
+    Positions at depth ≥ 2, by the accepted nodes above them: all the drafter's best
+    (along the spine); the parent is not (after a sibling); an earlier one is not (further after a
+    sibling).
+
+    method    the label
+    depth     of the position; only with ``per_depth``
+    context   along the spine, after a sibling, further behind a sibling
+    observed  positions whose parent was accepted
+    accepted, acceptance, low, high  accepted there, ÷ observed, Wilson's 95 % interval
+    ranked    positions whose token's rank is recorded
+    top1, top1_low, top1_high  share of them where the drafter's best was the token
+    tvd       mean ½ Σ_v |q − p|; NaN without probe
+    """
+    deep = tables.positions[tables.positions["depth"] > 1]
+    context = np.where(deep["spine"], SPINE, np.where(deep["parent_rank"] > 1, SIBLING, LATER))
+    names = pd.Index((SPINE, SIBLING, LATER), dtype=object)
+    deep = deep.assign(
+        context=pd.Categorical(context, names), best=deep["rank"] == 1, ranked=deep["rank"].notna()
+    )
+    keys = [by, *(["depth"] if per_depth else []), "context"]
+    grouped = deep.groupby(keys, observed=True)
+    frame = grouped[["accepted", "ranked", "best"]].sum().reset_index()
+    frame["observed"], frame["tvd"] = grouped.size().to_numpy(), grouped["tvd"].mean().to_numpy()
+    frame["acceptance"] = frame["accepted"] / frame["observed"]
+    frame["low"], frame["high"] = wilson(frame["accepted"], frame["observed"])
+    frame["top1"] = frame["best"] / frame["ranked"].where(frame["ranked"] > 0)
+    frame["top1_low"], frame["top1_high"] = wilson(frame["best"], frame["ranked"])
+    return frame

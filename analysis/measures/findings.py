@@ -1,0 +1,267 @@
+"""What the tables of runs come to, as sentences with their n and a round to look at.
+
+Where the walks ended, whether a wider tree, a deeper one or better probabilities would change it,
+and what stands out: a cliff or a slope along the text, a sort of token much worse than the rest.
+
+A finding is about the rounds that were seen. Of fewer than ``FEW`` it says only that. What stands
+out must be larger than chance, and large enough to matter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import pandas as pd
+
+from analysis.frames import COVERAGE, By, Frame, documented
+from analysis.measures import acceptance, causes, places, reliability
+from analysis.measures.places import KINDS, LEAST, MATTERS, Over
+from analysis.measures.tables import Tables
+from analysis.numbers import number, percent, plural
+from core.rounds.draft import Array
+from core.rounds.round import BEYOND, NO_DRAFT, OUTRANKED, OUTSIDE, PRUNED, REFUSED
+from core.stats import wilson
+
+FEW = 5  # observations below which nothing is concluded
+FLAT = 0.02  # coverage that all further candidates add, below which the curve counts as flat
+
+OUTSTANDING = ("cliff", "slope", *KINDS)  # what findings are about that not every run has
+_KINDS = {"token_class": "Tokens of the sort", "script": "Tokens in", "tag": "Prompts tagged"}
+# why a walk ended: in one clause, and what would have helped
+_ENDS = {
+    PRUNED: ("ended by budget", "more nodes, or a better order of them, would help"),
+    OUTSIDE: (
+        "ended at a token outside the drafter's candidates",
+        "longer lists or a better drafter would help, more nodes would not",
+    ),
+    BEYOND: ("ended at the last depth", "a deeper draft would help"),
+    NO_DRAFT: ("had no draft", "a drafter that always has one would help"),
+    REFUSED: (
+        "ended where speculative sampling refused a drafted token",
+        "a q closer to p would help",
+    ),
+    OUTRANKED: ("ended at an outranked node", "a better order would help"),
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One sentence about a label's rounds.
+
+    about  ends, width, depth, trust, sibling, cliff, slope, token_class, script or tag
+    n      what the sentence counts: rounds, positions or nodes
+    run    a run in which to look; ``round``: one of its rounds, from 1
+    """
+
+    label: str
+    about: str
+    n: int
+    words: str
+    run: str
+    round: int
+
+
+def findings(tables: Tables, by: By = "method") -> list[Finding]:
+    """All findings, label by label."""
+    found = [finding for make in _MAKERS for finding in make(tables, by)]
+    order = list(dict.fromkeys(tables.rounds[by].astype(str)))
+    return sorted(found, key=lambda finding: order.index(finding.label))
+
+
+@documented
+def table(tables: Tables) -> pd.DataFrame:
+    """All findings of every method, a sentence each.
+
+    method    the label
+    finding   ends, width, depth, trust, sibling, cliff, slope, token_class, script or tag
+    n         what the sentence counts: rounds, positions or nodes
+    sentence  with its numbers
+    run       a run in which to look
+    round     one of its rounds, from 1
+    """
+    names = {"label": "method", "about": "finding", "words": "sentence"}
+    return pd.DataFrame([asdict(each) for each in findings(tables)]).rename(columns=names)
+
+
+def ends(tables: Tables, by: By = "method") -> list[Finding]:
+    """What ended most walks."""
+    shares: Frame = causes.cause_shares(tables, "stops", by=by)
+    found = []
+    for label, rows in shares.groupby(by, observed=True):
+        counts = Counter(dict(rows.groupby("cause", observed=True)["count"].sum()))
+        n = int(sum(counts.values()))
+        (cause, most), *others = [(str(c), int(k)) for c, k in counts.most_common() if k]
+        what, helps = _ENDS[cause]
+        rest = ", ".join(f"{count} {_ENDS[other][0]}" for other, count in others)
+        words = f"{most} of {plural(n, 'walk')} {what}" + (f" ({rest})" if rest else "")
+        example = causes.examples(tables, cause, "stops", 1, **{by: label})
+        found.append(_finding(label, "ends", n, "walk", f"{words}: {helps}.", example))
+    return found
+
+
+def width(tables: Tables, by: By = "method") -> list[Finding]:
+    """Whether the drafter's further candidates add anything."""
+    known: Frame = tables.positions[tables.positions[COVERAGE[0]].notna()]
+    found = []
+    for label, rows in known.groupby(by, observed=True):
+        curve = rows[list(COVERAGE)].mean().to_numpy()
+        curve, n = curve[np.isfinite(curve)], len(rows)
+        flat, half, last = flat_from(curve), max(1, len(curve) // 2), len(curve)
+        shown, more = percent(curve[(flat or half) - 1]), percent(curve[-1])
+        held = f"{shown} of p, the {last} best {more}, over {plural(n, 'observed position')}"
+        words = (
+            f"Coverage is flat after K = {flat}: the {_tokens(flat)} {held}. "
+            "A wider tree buys little."
+            if flat
+            else f"Coverage still rises after K = {half}: the {_tokens(half)} {held}. "
+            "A wider tree buys something."
+        )
+        gained = (rows[COVERAGE[last - 1]] - rows[COVERAGE[0]]).sort_values(ascending=False)
+        example = rows.loc[gained.index]  # where the other candidates hold most
+        found.append(_finding(label, "width", n, "observed position", words, example))
+    return found
+
+
+def flat_from(coverage: Array) -> int | None:
+    """The smallest K after which all further candidates together add less than ``FLAT``.
+
+    ``coverage`` [K]: C_1, C_2, …  None where even the second half of the candidates adds more.
+    """
+    flat = int(np.flatnonzero(coverage[-1] - coverage < FLAT)[0]) + 1
+    return flat if flat <= max(1, len(coverage) // 2) else None
+
+
+def depth(tables: Tables, by: By = "method") -> list[Finding]:
+    """How far acceptance falls with depth, and whether walks used the whole of it."""
+    per_depth: Frame = acceptance.per_depth(tables, by=by)
+    found = []
+    for label, rows in tables.rounds[tables.rounds["depths"] > 0].groupby(by, observed=True):
+        n, whole = len(rows), int((rows["accepted"] == rows["depths"]).sum())
+        sure = per_depth[(per_depth[by] == label) & (per_depth["observed"] >= FEW)]
+        words = f"{whole} of {plural(n, 'walk')} used the whole depth"
+        words += ": a deeper draft buys nothing." if not whole else "."
+        if len(sure) > 1:
+            first, last = sure.iloc[0], sure.iloc[-1]
+            words += (
+                f" The target's token was drafted at {_accepted(first)} and at {_accepted(last)}, "
+                "given that all before was accepted."
+            )
+        longest = rows.sort_values("accepted", ascending=False, kind="stable")
+        found.append(_finding(label, "depth", n, "walk", words, longest))
+    return found
+
+
+def trust(tables: Tables, by: By = "method") -> list[Finding]:
+    """Whether the mean path probability is within Wilson's 95 % interval of what was accepted."""
+    errors: Frame = reliability.calibration_error(tables, by=by)
+    gaps = places.drafting(tables).assign(gap=lambda rows: rows["surrogate"] - rows["accepted"])
+    found = []
+    for row in errors[errors["event"] == "path"].itertuples() if len(errors) else ():
+        if not row.nodes or math.isnan(row.bias):
+            continue
+        low, high = wilson(np.array([row.share * row.nodes]), np.array([row.nodes]))
+        verdict = "what they promise comes true"
+        if not low[0] <= row.mean_q <= high[0]:
+            verdict = f"they promise too {'much' if row.bias > 0 else 'little'}"
+        words = (
+            f"Path probabilities: {verdict}. Their mean is {percent(row.mean_q)}, accepted were "
+            f"{percent(row.share)} of {plural(row.nodes, 'node')}."
+        )
+        own = gaps[gaps[by] == (label := getattr(row, by))]
+        most = own.sort_values("gap", ascending=row.bias < 0, kind="stable")
+        found.append(_finding(label, "trust", row.nodes, "node", words, most))
+    return found
+
+
+def sibling(tables: Tables, by: By = "method") -> list[Finding]:
+    """What the target took where it first left the drafter's best tokens."""
+    missed: Frame = causes.first_mismatches(tables, by)
+    spine: Frame = tables.positions[tables.positions["spine"]]
+    found = []
+    for label, rows in missed.groupby(by, observed=True):
+        n = int(rows["count"].sum())
+        second = int(rows.loc[(rows["rank"] == 2).fillna(False), "count"].sum())
+        words = (
+            f"Where the drafter's best token first missed, in {plural(n, 'round')}, the target "
+            f"took the second in {percent(second / n)}; a sibling with its token was drafted in "
+            f"{percent(int(rows['drafted'].sum()) / n)}."
+        )
+        example = spine[(spine[by] == label) & (spine["rank"] != 1)]
+        found.append(_finding(label, "sibling", n, "round", words, example))
+    return found
+
+
+def place(tables: Tables, by: By = "method") -> Iterator[Finding]:
+    """Whether acceptance changes along the text, at a cliff or slowly."""
+    for label, part in places.drafting(tables).groupby(by, observed=True):
+        found = places.step(part["position"].to_numpy(), (part["accepted"] + 1).to_numpy())
+        if found is None:
+            continue
+        where = f"token {found.place}"
+        change = f"τ is {number(found.before)} before {where} and {number(found.after)} from there"
+        word = "falls" if found.after < found.before else "rises"
+        shape = f"a cliff at {where}" if found.cliff else "slowly"
+        words = f"Acceptance {word} with the place in the text, {shape}: {change}."
+        about = "cliff" if found.cliff else "slope"
+        example = part[part["position"] >= found.place]
+        yield _finding(label, about, len(part), "round", words, example)
+
+
+def kinds(tables: Tables, by: By = "method") -> Iterator[Finding]:
+    """The sorts of tokens, scripts and tags accepted much less than all other positions."""
+    for over in KINDS:
+        yield from _kind(tables, over, by)
+
+
+def _kind(tables: Tables, over: Over, by: By) -> Iterator[Finding]:
+    frame: Frame = places.by_kind(tables, over, by)
+    placed = places.placed(tables)
+    for label, part in frame.groupby(by, observed=True):
+        total, hits = part["observed"].sum(), (part["observed"] * part["acceptance"]).sum()
+        for row in part.to_dict("records"):
+            others = total - row["observed"]
+            if min(row["observed"], others) < LEAST:
+                continue
+            rest = (hits - row["observed"] * row["acceptance"]) / others
+            if row["acceptance_high"] >= (1 - MATTERS) * rest:
+                continue
+            words = (
+                f"{_KINDS[over]} {row[over]} are accepted at {number(row['acceptance'])} of "
+                f"{plural(row['observed'], 'position')}, all others at {number(rest)}."
+            )
+            same = (placed[by] == label) & (placed[over] == row[over])
+            example = placed[same & ~placed["accepted"]]
+            yield _finding(label, over, row["observed"], "position", words, example)
+
+
+def _finding(label: object, about: str, n: int, unit: str, words: str, example: Frame) -> Finding:
+    """``example``: rows with a run and a round, the first of which is one to look at."""
+    if n < FEW:
+        words = f"Only {plural(n, unit)}: too few to conclude anything about {_ABOUT[about]}."
+    first = example.iloc[0]
+    return Finding(str(label), about, int(n), words, str(first["run"]), int(first["round"]))
+
+
+_MAKERS: tuple[Callable[[Tables, By], Iterable[Finding]], ...] = (
+    ends, width, depth, trust, sibling, place, kinds,
+)  # fmt: skip
+_ABOUT = {
+    "ends": "why walks end",
+    "width": "width",
+    "depth": "depth",
+    "trust": "path probabilities",
+    "sibling": "siblings",
+}
+
+
+def _tokens(count: int) -> str:
+    return "best token holds" if count == 1 else f"{count} best tokens hold"
+
+
+def _accepted(row: Frame) -> str:
+    of = f"{int(row.accepted)} of {int(row.observed)}"
+    return f"depth {int(row.depth)} in {percent(row.acceptance)} ({of})"

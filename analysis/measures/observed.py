@@ -1,0 +1,172 @@
+"""What rounds drafted as one long table of rows, and the positions that they observed. Never torch.
+
+A round observes depth d when the position's parent was accepted (see ``analysis.measures.tables``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from core.rounds.draft import Array, Draft
+from core.rounds.round import Probe, Round
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The rows of the drafts of R rounds, one after the other: N rows, W of them on accepted paths.
+
+    records   [R]
+    start     int [R]   each round's root among the rows
+    owner     int [N]   the round of each row
+    parent    int [N]   row of the parent; the root's is itself
+    drafted   bool [N]  neither a root nor a row that is never accepted
+    accepted  bool [N]
+    path      int [W]   rows of all accepted paths, roots included; ``walker``: the round of each
+    """
+
+    records: Sequence[Round]
+    start: Array
+    owner: Array
+    parent: Array
+    drafted: Array
+    accepted: Array
+    path: Array
+    walker: Array
+
+    @staticmethod
+    def of(rounds: Sequence[Round]) -> Rows:
+        drafts = [_draft(record) for record in rounds]
+        sizes = np.array([len(draft) for draft in drafts], np.int64)
+        start = np.cumsum(sizes) - sizes
+        owner = np.repeat(np.arange(len(drafts)), sizes)
+        parent = joined([d.parents for d in drafts], np.int64) + start[owner]
+        parent[start] = start
+        paths = [np.array(r.verdict.path, np.int64) for r in rounds]
+        walker = np.repeat(np.arange(len(paths)), np.array([len(p) for p in paths], np.int64))
+        path = joined(paths, np.int64) + start[walker]
+        drafted, accepted = np.ones(len(owner), bool), np.zeros(len(owner), bool)
+        drafted[start], accepted[path] = False, True
+        for at, draft in zip(start.tolist(), drafts, strict=True):
+            drafted[[at + row for row in draft.side]] = False
+        return Rows(rounds, start, owner, parent, drafted, accepted, path, walker)
+
+    @cached_property
+    def roots(self) -> Array:
+        """Each round's root among the rows of all paths, [R]."""
+        lengths = np.bincount(self.walker, minlength=len(self.records))
+        return np.cumsum(lengths) - lengths
+
+    @cached_property
+    def has_children(self) -> Array:
+        """Whether anything was drafted after each row, [N]."""
+        found = np.zeros(len(self.owner), bool)
+        found[self.parent[self.drafted]] = True
+        return found
+
+    def along_paths(self, name: str) -> Array:
+        """A whole number of the draft at every row of the accepted paths, [W]."""
+        return joined([getattr(r.draft, name) for r in self.records], np.int64)[self.path]
+
+
+def _draft(record: Round) -> Draft:
+    assert isinstance(record.draft, Draft), "denoising rounds are left out"
+    return record.draft
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """The observed positions of all rounds, P of them.
+
+    rows      what they are positions of
+    seen      int [R]   observed depths of each round
+    there     bool [W]  whether the place after this row of a path was observed
+    owner     int [P]   the round of each position; ``depth``: 1 … L
+    above     int [P]   the position's parent among all rows
+    accepted  bool [P]  whether the target's token there was drafted
+    """
+
+    rows: Rows
+    seen: Array
+    there: Array
+    owner: Array
+    depth: Array
+    above: Array
+    accepted: Array
+
+    @staticmethod
+    def of(rows: Rows, depths: Array) -> Observed:
+        """``depths``: L of each round, int [R]."""
+        lengths = np.bincount(rows.walker, minlength=len(rows.records))  # accepted + 1
+        seen = np.minimum(lengths, depths)
+        depth = np.arange(len(rows.path)) - rows.roots[rows.walker] + 1  # after each row of a path
+        there = depth <= seen[rows.walker]
+        owner, depth = rows.walker[there], depth[there]
+        return Observed(rows, seen, there, owner, depth, rows.path[there], depth < lengths[owner])
+
+    @property
+    def target_ranks(self) -> tuple[Array, Array]:
+        """The rank of the target's token at each position, and whether it was none of the tokens
+        listed there. An accepted node has its own; where the walk ended it is looked up."""
+        wanted, outside = _wanted(self.rows.records)
+        drafted = self._after(self.rows.along_paths("ranks"))
+        rank = np.where(self.accepted, drafted, wanted[self.owner])
+        return rank, ~self.accepted & outside[self.owner]
+
+    @property
+    def ranks_above(self) -> tuple[Array, Array]:
+        """The rank of each position's parent, and whether all nodes above are of rank 1."""
+        ranks, roots = self.rows.along_paths("ranks"), self.rows.roots
+        ranks[roots] = 1
+        left = np.cumsum(ranks != 1)  # siblings on the path so far; the root is none
+        return ranks[self.there], (left - left[roots][self.rows.walker])[self.there] == 0
+
+    @property
+    def target_tokens(self) -> Array:
+        """The target's token at each position: the accepted node's, or the bonus token."""
+        bonus = ints(r.verdict.bonus for r in self.rows.records)[self.owner]
+        return np.where(self.accepted, self._after(self.rows.along_paths("tokens")), bonus)
+
+    def probed(self, read: Callable[[Probe], Array], width: int = 0) -> Array:
+        """A probe's numbers at the positions, [P] or [P, width]; NaN where there are none."""
+        count = len(self.owner)
+        found, first = np.full((count, width) if width else count, np.nan), 0
+        for record, seen in zip(self.rows.records, self.seen.tolist(), strict=True):
+            if record.probe is not None:
+                values = read(record.probe)[:seen]
+                place = slice(first, first + len(values))
+                found[(place, *(slice(n) for n in values.shape[1:]))] = values
+            first += seen
+        return found
+
+    def _after(self, numbers: Array) -> Array:
+        """[W] → [P]: that of the next row of the path, which is an accepted position's node."""
+        return np.append(numbers[1:], -1)[self.there]
+
+
+def _wanted(records: Sequence[Round]) -> tuple[Array, Array]:
+    """Of the target's token where each round's walk ended: its rank, NaN if it is not recorded, and
+    whether it was none of the tokens listed there."""
+    rank, outside = np.full(len(records), np.nan), np.zeros(len(records), bool)
+    for at, record in enumerate(records):
+        listed = record.candidates_after(record.verdict.path[-1])
+        ids = np.empty(0) if listed is None else listed.ids
+        found = np.flatnonzero(ids == record.verdict.bonus)
+        outside[at] = listed is not None and not len(found)
+        if len(found):
+            rank[at] = found[0] + 1
+        elif record.probe is not None and len(record.probe.rank_q) > record.accepted:
+            rank[at] = record.probe.rank_q[record.accepted]
+    return rank, outside
+
+
+def joined(parts: Sequence[Array], dtype: Any) -> Array:
+    return np.concatenate(parts).astype(dtype) if parts else np.empty(0, dtype)
+
+
+def ints(values: Iterable[int]) -> Array:
+    return np.fromiter(values, np.int64)

@@ -1,0 +1,202 @@
+"""Is q a probability? Reliability curves, their calibration error, and Σq against what came true.
+
+Two events. *path*: the target's own text runs through a node, against the product of q along the
+node's path; every drafted node counts, for a node that was never reached is off the text. *step*: a
+node is accepted given that its parent was, against its q; only nodes whose parent was accepted
+count. q is always the drafter's log q along the path, never the builder's score, which may be no
+probability. Nodes with an unknown q on their path are left out and counted.
+
+The nodes are those a builder chose, so the curves judge q where it was used, not everywhere. Nodes
+of one round exclude each other, which makes the intervals of the curve a little too narrow.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+import pandas as pd
+
+from analysis.frames import By, Frame, documented
+from analysis.measures.tables import Tables
+from core.rounds.draft import Array
+from core.stats import Z, interval, resample, wilson
+
+Event = Literal["path", "step"]
+Bins = Literal["mass", "width"]
+EVENTS: tuple[Event, ...] = ("path", "step")
+LEAST = 5  # rounds of a bin of the surrogate's curve
+
+
+@documented
+def reliability(
+    tables: Tables,
+    event: Event = "path",
+    spacing: Bins = "mass",
+    bins: int = 10,
+    by: By = "method",
+) -> pd.DataFrame:
+    """Reliability curve: how often what q gave a chance came true, bin by bin.
+
+    ``spacing`` "mass" puts about as many nodes in every bin, equal q never apart; "width" cuts
+    [0, 1] evenly. Empty bins have no line.
+
+    method     the label
+    event      path or step (see the module)
+    bin        number from 0, by rising q
+    low, high  the bin's bounds
+    nodes      nodes in it
+    mean_q     their mean probability
+    accepted   nodes that were accepted
+    share, share_low, share_high  accepted ÷ nodes, Wilson's 95 % interval
+    gap        share − mean_q; below 0 the drafter was overconfident
+    """
+    frames = [
+        _curve(part["chance"].to_numpy(), part["accepted"].to_numpy(), spacing, bins).assign(
+            **{by: name}, event=event
+        )
+        for name, part in _known(tables, event).groupby(by, observed=True)
+    ]
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+@documented
+def calibration_error(
+    tables: Tables, by: By = "method", bins: int = 10, per_depth: bool = False
+) -> pd.DataFrame:
+    """Expected calibration error of both events: Σ_b n_b ÷ n · |share_b − mean q_b|.
+
+    method     the label
+    depth      of the nodes; only with ``per_depth``
+    event      path or step (see the module)
+    nodes      nodes whose q is known
+    unknown    nodes left out, a q on their path being unknown
+    mean_q     their mean probability
+    share      of them that was accepted
+    bias       mean_q − share; above 0 the drafter is overconfident
+    ece_mass   error over bins of equal mass
+    ece_width  error over bins of equal width on [0, 1]
+    brier      mean (q − accepted)²
+    """
+    keys, rows = [by, *(["depth"] if per_depth else [])], []
+    for event in EVENTS:
+        for key, part in _cases(tables, event).groupby(keys, observed=True):
+            known = part[part["chance"].notna()]
+            row = {"event": event, "nodes": len(known), "unknown": len(part) - len(known)}
+            chance, hit = known["chance"].to_numpy(), known["accepted"].to_numpy()
+            rows.append(dict(zip(keys, key, strict=True)) | row | _errors(chance, hit, bins))
+    return pd.DataFrame(rows)
+
+
+def _errors(chance: Array, hit: Array, bins: int) -> dict[str, float]:
+    if not len(chance):
+        return {}
+    mean, share = float(chance.mean()), float(hit.mean())
+    errors = {"mean_q": mean, "share": share, "bias": mean - share}
+    errors |= {f"ece_{spacing}": _ece(chance, hit, spacing, bins) for spacing in get_args(Bins)}
+    return errors | {"brier": float(np.square(chance - hit).mean())}
+
+
+def _ece(chance: Array, hit: Array, spacing: Bins, bins: int) -> float:
+    curve = _curve(chance, hit, spacing, bins)
+    return float((curve["nodes"] * curve["gap"].abs()).sum() / len(chance))
+
+
+def _cases(tables: Tables, event: Event) -> Frame:
+    """The nodes that answer whether an event came true, with their probability in ``chance``."""
+    nodes = tables.nodes
+    if event == "path":
+        return nodes.assign(chance=nodes["path_q"])
+    reached = nodes[nodes["reached"]]
+    return reached.assign(chance=reached["q"])
+
+
+def _known(tables: Tables, event: Event) -> Frame:
+    """Those whose probability is known."""
+    nodes = _cases(tables, event)
+    return nodes[nodes["chance"].notna()]
+
+
+def _curve(chance: Array, hit: Array, spacing: Bins, bins: int) -> Frame:
+    edges = np.linspace(0, 1, bins + 1)
+    if spacing == "mass":
+        edges = np.unique(np.quantile(chance, edges))
+    place = np.searchsorted(edges[1:-1], chance, side="left" if spacing == "mass" else "right")
+    count = np.bincount(place, minlength=max(1, len(edges) - 1))
+    used = np.flatnonzero(count)
+    nodes = count[used]
+    mean = np.bincount(place, chance, len(count))[used] / nodes
+    accepted = np.bincount(place, hit, len(count))[used].astype(np.int64)
+    low, high = wilson(accepted, nodes)
+    curve: Frame = pd.DataFrame({"bin": used, "nodes": nodes, "mean_q": mean, "accepted": accepted})
+    curve["low"], curve["high"] = edges[used], edges[np.minimum(used + 1, len(edges) - 1)]
+    curve["share"], curve["share_low"], curve["share_high"] = accepted / nodes, low, high
+    return curve.assign(gap=curve["share"] - mean)
+
+
+# ── Σq against the length that came true ─────────────────────────────────────────────────────────
+
+
+@documented
+def surrogate(tables: Tables, by: By = "method", seed: int = 0) -> pd.DataFrame:
+    """Σ_u q(u) over a round's nodes, what q expected to be accepted, against what was.
+
+    Rounds that drafted nothing, or have a node of unknown q, are left out.
+
+    method       the label
+    rounds       rounds
+    expected     mean Σ of path probabilities, nodes
+    accepted     mean accepted nodes
+    bias, bias_low, bias_high  expected − accepted; 95 % bootstrap interval over rounds
+    correlation  Pearson's, over rounds; NaN when either does not vary
+    rmse         root of the mean squared difference, nodes
+    """
+    rows = []
+    for name, part in _drafting(tables).groupby(by, observed=True):
+        expected, accepted = part["surrogate"].to_numpy(), part["accepted"].to_numpy(float)
+        gap = expected - accepted
+        low, high = interval(resample(gap, np.ones(len(gap)), seed=seed))
+        varied = len(gap) > 1 and expected.std() > 1e-12 and accepted.std() > 0
+        row = {
+            by: name,
+            "rounds": len(gap),
+            "expected": float(expected.mean()),
+            "accepted": float(accepted.mean()),
+            "bias": float(gap.mean()),
+            "bias_low": low,
+            "bias_high": high,
+            "correlation": float(np.corrcoef(expected, accepted)[0, 1]) if varied else np.nan,
+            "rmse": float(np.sqrt(np.square(gap).mean())),
+        }
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _drafting(tables: Tables) -> Frame:
+    """Rounds that drafted something, all of known q."""
+    return tables.rounds[(tables.rounds["nodes"] > 0) & tables.rounds["surrogate"].notna()]
+
+
+@documented
+def surrogate_curve(tables: Tables, bins: int = 10, by: By = "method") -> pd.DataFrame:
+    """Mean accepted nodes by Σq, rounds in bins of equal mass; calibrated is the diagonal.
+
+    At most ``bins`` bins, fewer where one would hold fewer than ``LEAST`` rounds.
+
+    method    the label
+    bin       number from 0, by rising Σq
+    rounds    rounds in it
+    expected  mean Σ of path probabilities, nodes
+    accepted, low, high  mean accepted nodes ± 1.96 standard errors
+    """
+    rows = []
+    for name, part in _drafting(tables).groupby(by, observed=True):
+        many = max(1, min(bins, len(part) // LEAST))
+        edges = np.unique(np.quantile(part["surrogate"], np.linspace(0, 1, many + 1)))
+        place = np.searchsorted(edges[1:-1], part["surrogate"], side="left")
+        for number, some in part.groupby(place):
+            mean, error = some["accepted"].mean(), Z * some["accepted"].sem()
+            row = {by: name, "bin": number, "rounds": len(some)}
+            row |= {"expected": some["surrogate"].mean(), "accepted": mean}
+            rows.append(row | {"low": mean - error, "high": mean + error})
+    return pd.DataFrame(rows)
