@@ -42,7 +42,7 @@ def test_the_budget_and_what_it_accepts_are_those_of_real_drafts(seed, ranks):
         budget += 1
     assert found.nodes == budget
     assert found.accepted == made(budget, text, seed).accepted
-    assert f"a tree of {budget} nodes" in sentence(found, str, accepted) or not found.exact
+    assert f"it needs B = {budget}" in sentence(found, str, accepted) or not found.exact
 
 
 def test_another_builder_s_draft_gets_no_budget():
@@ -70,7 +70,7 @@ def test_a_token_beyond_the_list_needs_as_many_nodes_as_its_rank():
     record = replace(record, probe=Probe(none, np.zeros((2, 16), np.float32), none, ranks))
     found = miss(record)
     assert found is not None and (found.nodes, found.accepted, found.exact) == (24, 2, False)
-    assert "at least 24 nodes" in sentence(found, str, 1)
+    assert "it needs B ≥ 24" in sentence(found, str, 1)
     assert record.proposal is not None
     chain = replace(record.draft, proposal=replace(record.proposal, read=1))
     found = miss(replace(record, draft=chain))

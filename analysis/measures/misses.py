@@ -102,11 +102,11 @@ def sentence(found: Miss, piece: Callable[[int], str], accepted: int) -> str:
         told += f": pruned by the budget. Its path has q {_small(found.path_q)}"
         if found.cut_off is not None and (found.path_q or 0) < found.cut_off:
             told += f", below the cut-off {_small(found.cut_off)}"
-    least = "" if found.exact else "at least "
-    told += f"; a tree of {least}{found.nodes} nodes holds it"
+    told += f"; it needs B {'=' if found.exact else '≥'} {found.nodes}"
     if found.accepted is None:
         return told
-    return f"{told}, and the round accepts {least}{found.accepted} instead of {accepted}"
+    least = "" if found.exact else "at least "
+    return f"{told}, and the round then accepts {least}{found.accepted} instead of {accepted}"
 
 
 Needed = tuple[int | None, int | None, bool]  # (nodes, accepted, exact)
