@@ -14,7 +14,7 @@ export function explanationSection(node) {
   return h(
     "section",
     { class: `ds-drafted ${told.layout}`, "aria-label": "Why it was drafted" },
-    h("h4", {}, "why it was drafted"),
+    h("h3", {}, "why it was drafted"),
     lead,
     ...body,
     ...noteLines(told),

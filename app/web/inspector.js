@@ -38,7 +38,7 @@ export class Inspector {
   wait(label) {
     this.element.hidden = false;
     this.body.replaceChildren(
-      h("h3", { class: "ds-big-token" }, label),
+      h("h2", { class: "ds-big-token" }, label),
       h("p", { class: "ds-soft" }, "reading…"),
     );
   }
@@ -52,7 +52,7 @@ export class Inspector {
     this.element.hidden = false;
     this.body.scrollTop = 0;
     this.body.replaceChildren(
-      h("h3", { class: "ds-big-token" }, node.label),
+      h("h2", { class: "ds-big-token" }, node.label),
       h("p", { class: `ds-why ${node.status}` }, this._mark(node), this._why(node)),
       this._path(node),
       ...(node.explanation ? [explanationSection(node)] : []),
@@ -162,7 +162,7 @@ export class Inspector {
   }
 
   _list(title, name, entries, otherwise) {
-    const box = h("section", { class: "ds-top" }, h("h4", {}, h("b", {}, name), ` · ${title}`));
+    const box = h("section", { class: "ds-top" }, h("h3", {}, h("b", {}, name), ` · ${title}`));
     if (!entries.length) return fill(box, {}, [h("p", { class: "ds-soft" }, otherwise)]);
     const rows = entries.map((entry, i) => {
       const bar = h("i", { class: `fill ${name}` });

@@ -90,7 +90,7 @@ export class Beside {
     );
     const notes = there.map((each, at) => this._note(panes[at], each, listed[at]));
     return [
-      h("h4", {}, "after the same text"),
+      h("h3", {}, "after the same text"),
       h("div", { class: "ds-table" }, table),
       h("ul", { class: "ds-beside-notes" }, notes),
       ...this._unlike(tokens),

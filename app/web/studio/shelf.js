@@ -24,7 +24,7 @@ export function emptyView(source, many, chosen) {
   const [title, words] = EMPTY[many ? "several" : "one"],
     gallery = source.examples ? new Gallery(source, chosen, many) : null;
   gallery?.draw();
-  const parts = [h("p", { class: "ds-empty-title" }, title), h("p", {}, words)];
+  const parts = [h("h2", { class: "ds-empty-title" }, title), h("p", {}, words)];
   return h("div", { class: "ds-empty" }, parts, gallery ? gallery.element : "");
 }
 
