@@ -100,7 +100,7 @@ def test_a_run_equals_the_cpus(kind, sampling, device):
         np.testing.assert_allclose(one.target_probs.log_p, two.target_probs.log_p, **CLOSE)
         if two.probe is not None:
             np.testing.assert_allclose(one.probe.tvd, two.probe.tvd, **CLOSE)
-    graphs = [forward._run._graph for forward in there._forwards.values()]
+    graphs = [forward._run._graph for forward in there.padded_forwards.values()]
     assert there.no_graph_reason is None and sum(g.replays for g in graphs) == len(found)
     if kind != "ar":
         assert used.drafter._pass._run._graph.replays >= len(found) - 1

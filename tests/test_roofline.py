@@ -217,8 +217,8 @@ def test_the_share_reached_is_the_floor_s_of_what_was_measured():
     plain, rival = Variant("plain", "ar"), Variant("generate", None)
     lookup = Variant("generate + lookup", None, lookup=10)
     counted = Passes((Work(400, 0),), ((Work(200, 500),), (Work(100, 4000), Work(100, 0))), 5)
-    whole = Timing(plain, 0, 20.0, (1, 2), (1,), counted, 14.0)
-    half = replace(whole, seconds=40.0, rounds=28.0)
+    whole = Timing(plain, 0, 20.0, (1, 2), (1,), counted, {"verify": 14.0})
+    half = replace(whole, seconds=40.0, stages={"verify": 28.0})
     timings = [
         whole, half, half,
         Timing(rival, 0, 22.0, (1, 2), None, counted), Timing(lookup, 0, 9.0, (1, 2), None),

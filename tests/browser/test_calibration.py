@@ -311,5 +311,6 @@ def test_a_drafter_is_diagnosed_or_stopped(visit: Open):
     made.get_by_role("button", name="All 10 mistakes").click()
     expect(rows).to_have_count(11)
     assert rows.last.locator("th").inner_text() == "rope 8"
-    expect(made.get_by_role("listitem").nth(1)).to_contain_text("<img src=x onerror")
+    expect(made.get_by_role("listitem").nth(1)).to_have_text("features help little")
+    expect(made.get_by_role("listitem").nth(2)).to_contain_text("<img src=x onerror")
     assert page.evaluate("window.__pwned") is None

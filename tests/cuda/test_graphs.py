@@ -54,7 +54,7 @@ def test_replays_equal_plain_forwards_over_rounds_and_texts(family):
 def assert_captured(where):
     """Otherwise the plain forward was compared with itself."""
     assert where._padded and where.no_graph_reason is None
-    assert where._forwards and all(f._run.captured for f in where._forwards.values())
+    assert where.padded_forwards and all(f._run.captured for f in where.padded_forwards.values())
 
 
 def test_a_capture_is_made_once_per_size():
@@ -64,8 +64,8 @@ def test_a_capture_is_made_once_per_size():
     graphs = set()
     for nodes in (3, 8, 5, 8):
         graphed.score(a_draft(rng, nodes))
-        graphs.add(id(graphed._forwards[9]._run._graph))
-    assert len(graphs) == 1 and set(graphed._forwards) == {9}
+        graphs.add(id(graphed.padded_forwards[9]._run._graph))
+    assert len(graphs) == 1 and set(graphed.padded_forwards) == {9}
 
 
 @pytest.mark.parametrize("sampling", [toys.GREEDY, toys.SAMPLED])
