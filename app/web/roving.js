@@ -67,8 +67,7 @@ class RovingStop {
     const current = this.element.contains(focused) ? null : tools.find(isCurrent);
     const wanted = current ?? this.last;
     const stop = tools.includes(wanted) ? wanted : nearest(tools, wanted);
-    for (const each of this.element.querySelectorAll(TOOL))
-      each.tabIndex = each === stop ? 0 : -1;
+    for (const each of this.element.querySelectorAll(TOOL)) each.tabIndex = each === stop ? 0 : -1;
     const lost = focused === this.stop && this.byKey && !tools.includes(focused);
     this.stop = stop;
     if (lost) stop?.focus();
