@@ -2,6 +2,7 @@
 // right move within it, Home and End go to its ends. The page has uses of its own for these keys,
 // so here they move only a focus that came by a key, not by a press.
 
+const TOOL = "button, summary"; // a "⋯" is a tool too
 const STEPS = { ArrowLeft: -1, ArrowRight: 1 };
 
 /** Where a key leads among `count` tools from number `at`; null: it is no key of a toolbar. */
@@ -40,13 +41,13 @@ class RovingStop {
 
   /** The tools that can be used now, as they stand on the page. */
   get _tools() {
-    const buttons = [...this.element.querySelectorAll("button")];
-    return buttons.filter((each) => !each.disabled && each.getClientRects().length);
+    const buttons = [...this.element.querySelectorAll(TOOL)];
+    return buttons.filter((each) => !each.disabled && each.checkVisibility());
   }
 
   _enter(target) {
     this.byKey = target.matches(":focus-visible");
-    this.last = target.closest("button") ?? this.last;
+    this.last = target.closest(TOOL) ?? this.last;
     this._settle();
   }
 
@@ -66,8 +67,7 @@ class RovingStop {
     const current = this.element.contains(focused) ? null : tools.find(isCurrent);
     const wanted = current ?? this.last;
     const stop = tools.includes(wanted) ? wanted : nearest(tools, wanted);
-    for (const each of this.element.querySelectorAll("button"))
-      each.tabIndex = each === stop ? 0 : -1;
+    for (const each of this.element.querySelectorAll(TOOL)) each.tabIndex = each === stop ? 0 : -1;
     const lost = focused === this.stop && this.byKey && !tools.includes(focused);
     this.stop = stop;
     if (lost) stop?.focus();

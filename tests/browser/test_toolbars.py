@@ -119,7 +119,14 @@ def test_each_run_of_a_comparison_has_a_toolbar(visit: Open, address: str):
     scope.locator(".ds-compare .ds-strip").focus()
     for bar in bars:
         tab_into(page, bar)
-        walked(page, bar, "ArrowRight")
+        expect(bar.locator("summary")).to_be_focused()
+        page.keyboard.press("ArrowRight")
+        expect(bar.get_by_role("button", name="out of the comparison")).to_be_focused()
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("Enter")  # its files
+        page.keyboard.press("ArrowRight")
+        expect(bar.get_by_role("button", name="Save the tree as SVG")).to_be_focused()
+        page.keyboard.press("Escape")
 
 
 def test_chapters_and_steps_of_the_course_are_one_stop_each(visit: Open, address: str):

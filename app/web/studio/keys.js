@@ -44,6 +44,6 @@ export function takesKey({ target, key, ctrlKey, metaKey, altKey }) {
   const tag = target.tagName;
   if (tag === "INPUT" && target.type === "range")
     return key.startsWith("Arrow") || key === "Home" || key === "End";
-  if (tag === "BUTTON") return key === " " || key === "Enter";
+  if (tag === "BUTTON" || tag === "SUMMARY") return key === " " || key === "Enter";
   return ["INPUT", "TEXTAREA", "SELECT"].includes(tag);
 }
