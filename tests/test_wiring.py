@@ -173,7 +173,10 @@ def jetspec() -> DFlashDrafter:
 
 @cache
 def dspark() -> DSparkDrafter:
-    return block_drafter(DSparkModel, spark_config, DSparkDrafter, lambda n, t: n.markov_head(t))
+    def bias(network, before, normed):
+        return network.markov_head(before, normed)
+
+    return block_drafter(DSparkModel, spark_config, DSparkDrafter, bias)
 
 
 @cache
@@ -194,17 +197,20 @@ def flash2_config(**changes):
 
 
 def block_drafter(network, config, drafter, bias=None, **changes):
-    """A trained drafter of a kind that drafts in blocks; ``bias``: after the tokens before."""
+    """A trained drafter of a kind that drafts in blocks; ``bias``: of the tokens before and
+    the normed rows."""
     size = {"mask_token_id": 258, "target_layer_ids": toys.LAYERS}
     first = config().first_row
     made = network(config(**shapes(**size), block_size=DEPTH + first, **changes))
     head = language().head
 
     def logits(features, tokens, anchors):
-        found = head(made.norm(made.rows_at(embed, tokens, features, anchors)))
+        normed = made.norm(made.rows_at(embed, tokens, features, anchors))
+        found = head(normed)
         if bias is not None:
             before = tokens[anchors[:, None] + torch.arange(DEPTH)]
-            found = found + bias(made, before.flatten()).view(found.shape)
+            added = bias(made, before.flatten(), normed.flatten(0, 1))
+            found = found + added.view(found.shape)
         return found
 
     learn(made, logits, toys.LAYERS)
