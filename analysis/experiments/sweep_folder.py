@@ -163,9 +163,10 @@ def open_folder(path: Path, plan: Plan) -> Iterator[Folder]:
 
 @contextmanager
 def alone(path: Path, what: str) -> Iterator[None]:
-    """Hold the lock file ``path`` of a folder that is there. Raises UserError where another process
-    holds it: ``what`` is at work."""
+    """Hold the lock file ``path``; its folder is made. Raises UserError where another process holds
+    it (``what`` is at work) and where the folder cannot be written."""
     with _writing(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
         lock = path.open("ab")
     with lock:
         _hold(lock, UserError(f"another {what} is at work in {path.parent}"))

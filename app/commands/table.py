@@ -55,7 +55,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     plan = _plan(args)
-    args.out.mkdir(parents=True, exist_ok=True)
     with alone(args.out / "table.lock", "table"):
         engine = common.load_engine(args, [str(v.method) for v in plan.variants])
         from analysis.experiments.tabulate import Tabulation
