@@ -194,6 +194,15 @@ def test_the_tree_has_most_of_the_window(visit: Open, size: tuple[int, int]):
     assert page.evaluate("document.documentElement.scrollHeight") <= tall
 
 
+def test_a_long_prompt_leaves_room_for_what_can_be_done(visit: Open, address: str):
+    wide = 1280
+    page = visit(f"{address}/#trace=chat-eagle3", viewport={"width": wide, "height": 720})
+    last = page.locator("#ds-scope").get_by_role("button", name="Save trace")
+    expect(last).to_be_enabled()
+    box = last.bounding_box()
+    assert box is not None and box["x"] + box["width"] < wide
+
+
 def test_the_theme_is_remembered(visit: Open):
     page = visit(color_scheme="light")
     expect(page.locator("body.dark")).to_have_count(0)
