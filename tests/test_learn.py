@@ -155,8 +155,9 @@ def test_at_the_other_text_the_target_takes_what_is_not_nested(shipped: Material
 def test_dart_s_first_term_is_what_its_chapter_computes(shipped: Material):
     from app.learn.scores import list_share
 
-    record, options = shipped.first("dart"), shipped.traces["dart"].header.settings["options"]
-    draft, lists = steps.tree_of(record), shipped.lists("dart")
+    record, options = shipped.rivals, shipped.traces["dart"].header.settings["options"]
+    draft, lists = steps.tree_of(record), record.by_depth
+    assert lists is not None and len(draft.children[0]) > 3
     assert lists.ids.shape[1] == options["width"]
     for row in range(1, len(draft)):
         level, rank = int(draft.depths[row]) - 1, int(draft.ranks[row]) - 1
@@ -168,10 +169,9 @@ def test_dart_s_first_term_is_what_its_chapter_computes(shipped: Material):
 def test_the_whole_path_changes_the_list_after_a_token(shipped: Material):
     """EAGLE-3's chapter: one token, one depth, several parents, as many lists; one goes on."""
     from app.learn.material import WHOLE_PATH
-    from app.learn.whole_path import same_token
 
-    record = shipped.first(WHOLE_PATH)
-    twins, draft = same_token(record), record.draft
+    record = shipped.paths[WHOLE_PATH]
+    twins, draft = steps.same_token(record), record.draft
     assert len(twins) > 1 and len({int(draft.parents[row]) for row in twins}) == len(twins)
     assert len({(int(draft.tokens[row]), int(draft.depths[row])) for row in twins}) == 1
     lists = [record.candidates_after(row) for row in twins]

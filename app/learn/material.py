@@ -11,11 +11,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from app.learn.steps import Search, nesting_faults, no_verdict, queue_tree, search, tree_of
+from app.learn.steps import (
+    Search,
+    nesting_faults,
+    no_verdict,
+    queue_tree,
+    same_token,
+    search,
+    tree_of,
+)
 from app.learn.words import Json, Wording
 from app.view.explanation import Explainer
 from app.view.rounds import round_view
 from core import ASSETS
+from core.methods.dart import CONTEXT
 from core.rounds.draft import Candidates, Draft
 from core.rounds.round import Round
 from core.traces.reader import read_trace
@@ -32,6 +41,7 @@ PROMPT = "Write one sentence about the night sky."
 OTHER_PROMPT = "Write one sentence about a mountain."
 BUDGET, TOKENS = 10, 24
 OTHER = "other-"  # begins the names of the other prompt's runs and trees
+PATHS = "paths-"  # begins the names of chapter 8's trees
 RECORDED = {name: (PROMPT, name) for name in METHODS} | {
     OTHER + name: (OTHER_PROMPT, name) for name in PAIR
 }  # file name → prompt, method
@@ -65,9 +75,9 @@ class Material:
     def budget(self) -> int:
         return self.record.draft.nodes
 
-    def lists(self, method: str = MAIN) -> Candidates:
-        """The drafter's list for each depth in a method's first round."""
-        by_depth = self.first(method).by_depth
+    def lists(self) -> Candidates:
+        """The drafter's list for each depth in the round that most chapters look at."""
+        by_depth = self.record.by_depth
         assert by_depth is not None, "a shipped trace holds what was proposed"
         return by_depth
 
@@ -96,18 +106,46 @@ class Material:
         faults = nesting_faults(tree_of(other))
         return other.accepted >= nested.accepted + 2 and bool(on_path(other, faults))
 
+    @cached_property
+    def paths(self) -> Mapping[str, Round]:
+        """The rounds of chapter 8, by method, at the first place that both runs come to where one
+        token has several parents in the tree of ``WHOLE_PATH``, and goes on after one of them."""
+        one, two = ({r.position: r for r in self.traces[n].rounds} for n in (MAIN, WHOLE_PATH))
+        for position in sorted(one.keys() & two.keys()):
+            twins = same_token(two[position])
+            if (
+                len(twins) > 1
+                and sum(bool(two[position].draft.children[row]) for row in twins) == 1
+            ):
+                return {MAIN: one[position], WHOLE_PATH: two[position]}
+        raise ValueError("no tree of the whole path is as chapter 8 says")
+
+    @cached_property
+    def rivals(self) -> Round:
+        """DART's round with most counted rivals after the root, of those that end at a listed
+        token."""
+        return max(self.traces["dart"].rounds, key=_rivalry)
+
     def trees(self) -> Json:
         """Every tree that a figure shows, by name; "…?" is one before the target's answer."""
-        shown = {name: self.first(name) for name in METHODS}
-        shown |= {OTHER + name: record for name, record in self.elsewhere.items()}
+        shown = {name: (name, self.first(name)) for name in RACED}
+        shown |= {OTHER + name: (OTHER + name, each) for name, each in self.elsewhere.items()}
+        shown |= {PATHS + name: (name, each) for name, each in self.paths.items()}
+        shown["rivals"] = ("dart", self.rivals)
         made: Json = {}
-        for name, record in shown.items():
-            explainer = Explainer.of(self.traces[name].header)
+        for name, (run, record) in shown.items():
+            explainer = Explainer.of(self.traces[run].header)
             made[name] = round_view(record, explainer)
             made[name + "?"] = before(record, explainer)
         made["next"] = round_view(self.traces[MAIN].rounds[1])
         made["queue"] = before(replace(self.record, draft=self.queued))
         return made
+
+
+def _rivalry(record: Round) -> tuple[bool, int]:
+    draft, listed = tree_of(record), record.candidates_after(record.verdict.path[-1])
+    told = listed is not None and record.verdict.bonus in listed.ids.tolist()
+    return told, sum(draft.notes[CONTEXT][row] > 0 for row in draft.children[0])
 
 
 def on_path(record: Round, faults: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

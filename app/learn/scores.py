@@ -18,7 +18,8 @@ from core.rounds.round import Round
 
 
 def two_scores(m: Material) -> Json:
-    record, lists = m.first("dart"), m.lists("dart")
+    record, lists = m.rivals, m.rivals.by_depth
+    assert lists is not None, "a shipped trace holds what was proposed"
     draft, words = tree_of(record), Wording.of(record)
     options = m.traces["dart"].header.settings["options"]
     top, nodes = draft.children[0][0], range(1, len(draft))
@@ -32,14 +33,14 @@ def two_scores(m: Material) -> Json:
     ordered = sorted(nodes, key=lambda row: -draft.scores[row])
     shown = columns(*(bars(f"depth {d + 1}", words, pairs(lists, 6, d)) for d in range(3)))
     scenes = [
-        scene("lists", tree("dart?"), side=shown),
-        scene("drafter", tree("dart?", [0, *rows[1]], marks={top: HOT}, select=top),
+        scene("lists", tree("rivals?"), side=shown),
+        scene("drafter", tree("rivals?", [0, *rows[1]], marks={top: HOT}, select=top),
               side=_terms(record, rows[1], ngram=False)),
-        scene("counts", tree("dart?", [0, *rows[1]], select=top), side=_terms(record, rows[1])),
-        scene("weights", tree("dart?", [0, *rows[1], *rows[2]]), side=_weights(options)),
+        scene("counts", tree("rivals?", [0, *rows[1]], select=top), side=_terms(record, rows[1])),
+        scene("weights", tree("rivals?", [0, *rows[1], *rows[2]]), side=_weights(options)),
         *(_level(record, rows, level) for level in range(1, len(rows))),
-        scene("order", tree("dart?"), side=_terms(record, ordered, whole=True)),
-        scene("target", tree("dart"), side=_terms(record, family)),
+        scene("order", tree("rivals?"), side=_terms(record, ordered, whole=True)),
+        scene("target", tree("rivals"), side=_terms(record, family)),
     ]  # fmt: skip
     return chapter(
         "09-two-scores", scenes,
@@ -60,7 +61,7 @@ def _level(record: Round, rows: list[list[int]], level: int) -> Scene:
     best = max(own, key=lambda r: float(draft.scores[r]))
     shown = [0, *(row for each in rows[1 : level + 1] for row in each)]
     return scene(
-        "level", tree("dart?", shown, marks=dict.fromkeys(own, NEW), select=best),
+        "level", tree("rivals?", shown, marks=dict.fromkeys(own, NEW), select=best),
         side=_terms(record, own, above=level > 1),
         level=level - 1, depth=level, first=level == 1, nodes=len(own),
         best=Wording.of(record).path(best), score=float(draft.scores[best]),

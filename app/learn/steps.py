@@ -8,6 +8,7 @@ tests check that they end in the very draft, mask and cache rows that those make
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -200,3 +201,11 @@ def noise(seed: int, position: int, tokens: Sequence[int]) -> list[float]:
 def level_weight(level: int, power: float) -> float:
     """What a level counts, from level 0 (DART, Appendix D)."""
     return (level + 1) ** -power
+
+
+def same_token(record: Round) -> list[int]:
+    """The rows of one depth that carry the same token: as many as there are anywhere, in order."""
+    found: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for row in range(1, len(record.draft)):
+        found[int(record.draft.depths[row]), int(record.draft.tokens[row])].append(row)
+    return max(found.values(), key=len)

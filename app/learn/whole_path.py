@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable
 
 from analysis.numbers import percent
 from app.learn.figures import CHOSEN, HOT, NAMES, NEW, bars, columns, marks_of, pairs, tree
-from app.learn.material import MAIN, WHOLE_PATH, Material
+from app.learn.material import MAIN, PATHS, WHOLE_PATH, Material
+from app.learn.steps import same_token
 from app.learn.words import Json, Wording, chapter, plain, scene
 from core.rounds.round import Round
 
@@ -16,9 +16,9 @@ LISTED = 5  # tokens of a list
 
 
 def whole_path(m: Material) -> Json:
-    record, name = m.first(WHOLE_PATH), WHOLE_PATH
+    record, name = m.paths[WHOLE_PATH], PATHS + WHOLE_PATH
     draft, words = record.draft, Wording.of(record)
-    options = m.traces[name].header.settings["options"]
+    options = m.traces[WHOLE_PATH].header.settings["options"]
     twins = same_token(record)
     kept = next(row for twin in twins for row in draft.children[twin])
     drafted, top = int(draft.parents[kept]), options["top_k"]
@@ -39,7 +39,7 @@ def whole_path(m: Material) -> Json:
         for row in range(1, len(draft))
     }
     scenes = [
-        scene("two", *(tree(each + "?", title=NAMES[each]) for each in (MAIN, name))),
+        scene("two", *(tree(f"{PATHS}{each}?", title=NAMES[each]) for each in m.paths)),
         scene("same", tree(name + "?", marks=marks_of(hot=twins)),
               side=_after(record, twins, token)),
         scene("order", tree(name + "?", marks=marks_of(hot=twins, new=[kept]), select=kept)),
@@ -56,16 +56,8 @@ def whole_path(m: Material) -> Json:
         top=top, looked=top + (options["depth"] - 1) * top * top,
         accepted=record.accepted, taken=words.nodes(record.verdict.path[1:], " and "),
         bonus=words.token(record.verdict.bonus),
-        rounds=len(m.traces[name].rounds), rounds2=len(m.traces[MAIN].rounds),
+        rounds=len(m.traces[WHOLE_PATH].rounds), rounds2=len(m.traces[MAIN].rounds),
     )  # fmt: skip
-
-
-def same_token(record: Round) -> list[int]:
-    """The rows of one depth that carry the same token: as many as there are anywhere, in order."""
-    found: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for row in range(1, len(record.draft)):
-        found[int(record.draft.depths[row]), int(record.draft.tokens[row])].append(row)
-    return max(found.values(), key=len)
 
 
 def _odds(record: Round, row: int, token: int) -> float:
