@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from pathlib import Path
 
 import pytest
 import torch
+from jinja2 import Template
+from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
@@ -69,7 +72,7 @@ def test_the_shipped_presets():
     names = set(presets.shipped())
     assert names == {
         "smollm2-135m", "qwen3-4b", "qwen3-8b", "qwen3-8b-jetspec", "qwen3-14b",
-        "qwen3-coder-30b-a3b", "llama-3.1-8b", "llada-8b",
+        "qwen3-coder-30b-a3b", "llama-3.1-8b", "vicuna-7b", "llada-8b",
     }  # fmt: skip
     four = presets.find("qwen3-4b")
     assert four.target == Source("Qwen/Qwen3-4B") and four.template == {"enable_thinking": False}
@@ -170,6 +173,40 @@ def test_the_template_decides_how_a_prompt_is_encoded(shelf):
     language = load_language(name, "cpu", template={"mood": "calm"})
     language.tokenizer.chat_template = "{{ mood }}: {{ messages[0].content }}"
     assert language.text(language.encode_chat("hi")) == "calm: hi"
+
+
+def test_a_target_with_tokenizer_model_and_without_a_template(tmp_path):
+    """Vicuna's form: a SentencePiece file, and the preset's chat template."""
+    vicuna, folder = presets.find("vicuna-7b"), tmp_path / "vicuna"
+    words = [
+        str(chat_of(vicuna.chat_template, prompt)) for prompt in ("Why is it so?", "Say why!")
+    ]
+    trained = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(words * 9), model_writer=trained, model_type="bpe",
+        vocab_size=90, hard_vocab_limit=False, minloglevel=2,
+    )  # fmt: skip
+    toys.language_model("llama").save_pretrained(folder)
+    (folder / "tokenizer.model").write_bytes(trained.getvalue())
+    about = {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True, "legacy": True}
+    (folder / "tokenizer_config.json").write_text(json.dumps(about))
+    own = tmp_path / "own.toml"
+    own.write_text(f"[own]\ntarget = './vicuna'\nchat_template = {vicuna.chat_template!r}\n")
+    language = load_language(str(own), "cpu")
+    text = chat_of(vicuna.chat_template, "Why so?")
+    pieces = SentencePieceProcessor(model_proto=trained.getvalue())
+    assert language.encode_chat("Why so?") == [1, *pieces.encode(text.removeprefix("<s>"))]
+    assert load_language(str(folder), "cpu").tokenizer.chat_template is None
+
+
+def chat_of(template: str, prompt: str) -> str:
+    """A chat template's text of one user turn."""
+    message = {"role": "user", "content": prompt}
+    made = Template(template).render(
+        messages=[message], add_generation_prompt=True, bos_token="<s>", eos_token="</s>"
+    )
+    assert made.endswith(f" USER: {prompt} ASSISTANT:") and made.startswith("<s>A chat between")
+    return made
 
 
 # ── checked before any weight is read ────────────────────────────────────────────────────────────

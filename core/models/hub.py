@@ -12,7 +12,8 @@ from pathlib import Path
 
 from core.errors import UserError, first_line
 
-SMALL_FILES = ("*.json", "*.jinja", "*.txt")  # config and tokenizer: fetched and checked first
+# Config and tokenizer: fetched and checked first.
+SMALL_FILES = ("*.json", "*.jinja", "*.txt", "tokenizer.model")
 WEIGHTS = ("*.safetensors",)
 _ID = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")  # what a repository's id looks like
 

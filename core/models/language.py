@@ -36,6 +36,7 @@ from core.progress import Progress, Report, silent
 
 # The printable characters that byte-level BPE vocabularies use for bytes.
 _BYTE_OF = {character: byte for byte, character in bytes_to_unicode().items()}
+MARKER = "\ue000"  # stands for a user's words in a template
 SPLIT = "split"  # the device name that means all GPUs together
 _SPLIT_OPTIONS = {"device_map": "auto"}  # of from_pretrained: accelerate plans the split
 
@@ -142,23 +143,30 @@ def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
 def encode_chat(tokenizer: PreTrainedTokenizerBase, prompt: str, **options: Any) -> list[int]:
     """Ids of one user turn in the chat template, or of the bare text without a template.
 
-    ``options`` are the template's own variables (``enable_thinking=False``).
+    ``options`` are the template's own variables (``enable_thinking=False``). Special tokens typed
+    by a user stay text: such a turn is encoded apart from what the template puts around it.
     """
     if not tokenizer.chat_template:
         return tokenizer(prompt, split_special_tokens=True).input_ids
-    marker = "\ue000"
-    frame = tokenizer.apply_chat_template(
-        [{"role": "user", "content": marker}], add_generation_prompt=True, tokenize=False, **options
-    )
-    before, _, after = str(frame).partition(marker)
-    return encode_between(tokenizer, before, prompt, after)
+
+    def turn(words: str) -> str:
+        message = {"role": "user", "content": words}
+        made = tokenizer.apply_chat_template(
+            [message], add_generation_prompt=True, tokenize=False, **options
+        )
+        return str(made)
+
+    special = [str(t) for t in tokenizer.added_tokens_decoder.values() if t.special]
+    if any(token in prompt for token in special):
+        before, _, after = turn(MARKER).partition(MARKER)
+        return encode_between(tokenizer, before, prompt, after)
+    return tokenizer(turn(prompt), add_special_tokens=False).input_ids
 
 
 def encode_between(
     tokenizer: PreTrainedTokenizerBase, before: str, prompt: str, after: str
 ) -> list[int]:
-    """Ids of a user's turn between what a template puts around it. The turn is encoded apart from
-    the template: special tokens typed by a user stay text."""
+    """Ids of a user's turn between what a template puts around it, each encoded by itself."""
     return [
         *tokenizer(before, add_special_tokens=False).input_ids,
         *tokenizer(prompt, add_special_tokens=False, split_special_tokens=True).input_ids,
@@ -268,6 +276,7 @@ def load_language(
     source = _source(name, lambda: embedded.prepare(report))
     report(Progress("loading weights", None))
     dtype = compute_dtype(where)
+    preset = presets.find(name)
     try:
         config, tokenizer = _load(AutoConfig, source), _load(AutoTokenizer, source)
         model, loading = _load(
@@ -292,5 +301,7 @@ def load_language(
                 store_embedding(model, folder)
             release()  # the weights as they were
     model.eval().requires_grad_(False)
-    variables = {**presets.find(name).template, **(template or {})}
+    if preset.chat_template and not tokenizer.chat_template:
+        tokenizer.chat_template = preset.chat_template
+    variables = {**preset.template, **(template or {})}
     return Language(name, model, tokenizer, source.folder, template=variables)

@@ -40,6 +40,7 @@ class Preset:
     drafters: Mapping[str, Source] = field(default_factory=dict)
     ngram: Ngram | None = None
     template: Mapping[str, Value] = field(default_factory=dict)
+    chat_template: str = ""
     budgets: Mapping[str, int] = field(default_factory=dict)
     diffusion: bool = False
     parameters: int | None = None
@@ -138,6 +139,7 @@ class _Entry:
             drafters={k: self._source(k, v) for k, v in get("drafters", {}).items()},
             ngram=self._ngram(get("ngram", "")) if "ngram" in raw else None,
             template={k: self._value(k, v) for k, v in get("template", {}).items()},
+            chat_template=get("chat_template", ""),
             budgets={k: self._budget(k, v) for k, v in get("budgets", {}).items()},
             diffusion=get("diffusion", False),
             parameters=get("parameters", 1) if "parameters" in raw else None,

@@ -21,7 +21,7 @@ from transformers import PreTrainedTokenizerBase
 
 from core.errors import UserError
 from core.models.cache import StaticKV, make_kv, mask_value
-from core.models.language import Language
+from core.models.language import MARKER, Language
 from core.samples import Sample
 from core.train.command_line import progress_bar
 from core.train.shards import TOP_K, Document, write_shard
@@ -234,9 +234,8 @@ def _user_turn_head(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """What the chat template puts before a user's words. Raises UserError without a template."""
     if not tokenizer.chat_template:
         raise UserError("the target has no chat template, so it cannot write prompts: name files")
-    marker = "\ue000"
-    text = tokenizer.apply_chat_template([{"role": "user", "content": marker}], tokenize=False)
-    return tokenizer(str(text).split(marker)[0], add_special_tokens=False).input_ids
+    text = tokenizer.apply_chat_template([{"role": "user", "content": MARKER}], tokenize=False)
+    return tokenizer(str(text).split(MARKER)[0], add_special_tokens=False).input_ids
 
 
 def _tops(logits: Tensor) -> tuple[Tensor, Tensor]:
