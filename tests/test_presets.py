@@ -291,6 +291,15 @@ def test_a_presets_template_fits_its_drafters():
     presets.check_template(Source("/models/my-own"), {})
 
 
+def test_a_target_with_linear_attention_is_refused(tmp_path, no_weights):
+    about = {"model_type": "qwen3_next", "layer_types": ["linear_attention", "full_attention"]}
+    (tmp_path / "config.json").write_text(json.dumps({**about, "num_hidden_layers": 2}))
+    toys.tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="'linear_attention'") as error:
+        load_language(str(tmp_path), "cpu")
+    assert one_sentence(error)
+
+
 def test_a_diffusion_model_does_not_decode_token_by_token():
     with pytest.raises(UserError, match="denoise"):
         load_language("llada-8b", "cpu")

@@ -38,6 +38,7 @@ from core.progress import Progress, Report, silent
 _BYTE_OF = {character: byte for byte, character in bytes_to_unicode().items()}
 MARKER = "\ue000"  # stands for a user's words in a template
 SPLIT = "split"  # the device name that means all GPUs together
+ATTENDING = {"full_attention", "sliding_attention"}  # kinds of layers with keys and values
 _SPLIT_OPTIONS = {"device_map": "auto"}  # of from_pretrained: accelerate plans the split
 
 
@@ -204,11 +205,26 @@ def target_config(name: str) -> PreTrainedConfig | None:
     if name == embedded.NAME and not embedded.is_ready():
         return None
     try:
-        return _load(AutoConfig, _source(name, embedded.embedded_path))
+        config = _load(AutoConfig, _source(name, embedded.embedded_path))
     except UserError:
         raise
     except Exception as error:
         raise cannot_load(name, error) from error
+    check_attends(name, config)
+    return config
+
+
+def check_attends(name: str, config: PreTrainedConfig) -> None:
+    """Check that every layer reads its past from keys and values, off which a tree can branch.
+
+    Raises UserError for one that carries a state along the text instead, as linear attention does.
+    """
+    kinds = set(getattr(config.get_text_config(), "layer_types", None) or ()) - ATTENDING
+    if kinds:
+        raise UserError(
+            f"the target {name!r} has layers of the kind {sorted(kinds)[0]!r}, and only layers of "
+            "full or sliding attention can read a drafted tree"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,6 +295,7 @@ def load_language(
     preset = presets.find(name)
     try:
         config, tokenizer = _load(AutoConfig, source), _load(AutoTokenizer, source)
+        check_attends(name, config)
         model, loading = _load(
             AutoModelForCausalLM,
             source,
@@ -289,6 +306,8 @@ def load_language(
             use_safetensors=True,
             **(_SPLIT_OPTIONS if device == SPLIT else {}),
         )
+    except UserError:
+        raise
     except Exception as error:  # the libraries raise any type for a broken checkpoint
         raise cannot_load(name, error) from error
     if missing := sorted(loading["missing_keys"]):
