@@ -152,6 +152,7 @@ def method_named(name, sampling):
         "eagle3": lambda: toys.eagle_drafter(),
         "medusa": lambda: toys.medusa_drafter(),
         "hydra": lambda: toys.hydra_drafter(),
+        "hydra plus": lambda: toys.hydra_plus_drafter(),
         "noisy": lambda: toys.NoisyOracle(text),
         "conditional": lambda: toys.ConditionalDrafter(text),
         "adversarial conditional": lambda: toys.ConditionalDrafter(text, adversarial=True),
@@ -183,6 +184,7 @@ METHODS = (
     "dflash+cost-aware", "path+cost-aware",
     "path+best-first", "path+opt-tree", "path+chain", "path+eagle2", "eagle3+eagle2",
     "eagle2+eagle2", "eagle3+best-first", "medusa+static", "hydra+best-first", "hydra+static",
+    "hydra plus+best-first", "hydra plus+static",
     "dspark+chain", "dspark+best-first", "dflash2+chain", "dflash2+best-first",
 )  # fmt: skip
 OTHERS = (

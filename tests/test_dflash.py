@@ -269,7 +269,7 @@ def test_blocks_side_by_side_equal_blocks_alone(mask):
 
 BATCHED = [
     *(toys.dflash_drafter, toys.treeflash_drafter, toys.dart_drafter, toys.medusa_drafter),
-    *(toys.eagle_drafter, toys.feature_drafter, toys.hydra_drafter),
+    *(toys.eagle_drafter, toys.feature_drafter, toys.hydra_drafter, toys.hydra_plus_drafter),
     *(toys.dspark_drafter, toys.dflash2_drafter),
 ]
 

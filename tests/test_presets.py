@@ -178,9 +178,7 @@ def test_the_template_decides_how_a_prompt_is_encoded(shelf):
 def test_a_target_with_tokenizer_model_and_without_a_template(tmp_path):
     """Vicuna's form: a SentencePiece file, and the preset's chat template."""
     vicuna, folder = presets.find("vicuna-7b"), tmp_path / "vicuna"
-    words = [
-        str(chat_of(vicuna.chat_template, prompt)) for prompt in ("Why is it so?", "Say why!")
-    ]
+    words = [str(chat_of(vicuna.chat_template, prompt)) for prompt in ("Why is it so?", "Say why!")]
     trained = io.BytesIO()
     SentencePieceTrainer.train(
         sentence_iterator=iter(words * 9), model_writer=trained, model_type="bpe",

@@ -346,6 +346,7 @@ SAVED = {
             ("eagle2", eagle2.FORM, toys.feature_drafter),
             ("medusa", medusa.FORM, toys.medusa_drafter),
             ("hydra", hydra.FORM, toys.hydra_drafter),
+            ("hydra++", hydra.FORM, toys.hydra_plus_drafter),
             ("dspark", dspark.FORM, toys.dspark_drafter),
             ("dflash2", dflash2.FORM, toys.dflash2_drafter),
         )

@@ -35,8 +35,8 @@ from core.methods.dspark.model import DSparkModel
 from core.methods.eagle3 import EagleOptions
 from core.methods.eagle3.drafter import EagleDrafter
 from core.methods.eagle3.model import EagleModel
-from core.methods.hydra.drafter import HydraDrafter
-from core.methods.hydra.model import HydraConfig, HydraModel
+from core.methods.hydra.drafter import HydraDrafter, HydraPlusDrafter
+from core.methods.hydra.model import HydraConfig, HydraModel, HydraPlusModel, Prefix
 from core.methods.medusa.drafter import MedusaDrafter
 from core.methods.medusa.model import MedusaConfig, MedusaModel
 from core.models.language import Language
@@ -166,6 +166,26 @@ def hydra() -> HydraDrafter:
 
 
 @cache
+def hydra_plus() -> HydraPlusDrafter:
+    config, head = (
+        HydraConfig(DEPTH, 32, True, layers=2, prefix=Prefix(48, 32, 16)),
+        language().head,
+    )
+    network = HydraPlusModel(config.made_for(language().model.config))
+
+    def logits(features, tokens, anchors):
+        context = network.project(features, torch.arange(len(features)))
+        hidden, rows = network.attend(features[anchors - 1], anchors - 1, context), []
+        for count in range(1, DEPTH + 1):
+            path = embed(tokens[anchors[:, None] + torch.arange(count)])
+            rows.append(head(network(hidden, path)))
+        return torch.stack(rows, 1)
+
+    learn(network, logits, (3,))
+    return HydraPlusDrafter(network, language().embedding, head, (3,))
+
+
+@cache
 def jetspec() -> DFlashDrafter:
     """A block whose rows see only those before them."""
     return block_drafter(DFlashModel, toys.dflash_config, DFlashDrafter, causal=True)
@@ -219,6 +239,7 @@ def block_drafter(network, config, drafter, bias=None, **changes):
 
 HEALTHY = {
     "dflash": dflash, "dart": dart, "eagle3": eagle3, "medusa": medusa, "hydra": hydra,
+    "hydra++": hydra_plus,
     "jetspec": jetspec, "dspark": dspark, "dflash2": dflash2,
 }  # fmt: skip
 
@@ -537,9 +558,18 @@ PLANTED = {
 }
 
 
-@pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_mistake_is_named(name):
-    found = run(PLANTED[name]())
+IN_HYDRA_PLUS = {
+    "context one position nearer": lambda: moved_context(hydra_plus, -1),
+    "rope_theta 10000": lambda: other(hydra_plus(), rope=Rope(1e6)),
+    "rotary pairs of neighbours": lambda: turned(hydra_plus, neighbours),
+    "gate and up exchanged": lambda: turned(hydra_plus, gates),
+}
+EVERY = [*PLANTED.items(), *IN_HYDRA_PLUS.items()]
+
+
+@pytest.mark.parametrize(("name", "plant"), EVERY, ids=[name for name, _ in EVERY])
+def test_a_planted_mistake_is_named(name, plant):
+    found = run(plant())
     assert found.nearest is not None
     assert found.nearest.trial.name == name
     assert found.faults[0].startswith(f"{name} accepts")
@@ -663,7 +693,7 @@ def test_every_number_is_that_of_a_slow_independent_reading():
 
 def test_no_trial_leaves_a_trace():
     """After every trial the drafter answers as before."""
-    for kind in ("dflash", "dart", "eagle3"):
+    for kind in ("dflash", "dart", "eagle3", "hydra++"):
         drafter = HEALTHY[kind]()
         before = run(drafter)
         again = run(drafter)

@@ -56,8 +56,8 @@ from core.methods.eagle2.model import FeatureConfig, FeatureModel
 from core.methods.eagle3 import EagleOptions
 from core.methods.eagle3.drafter import EagleDrafter
 from core.methods.eagle3.model import EagleConfig, EagleModel
-from core.methods.hydra.drafter import HydraDrafter
-from core.methods.hydra.model import HydraConfig, HydraModel
+from core.methods.hydra.drafter import HydraDrafter, HydraPlusDrafter
+from core.methods.hydra.model import HydraConfig, HydraModel, HydraPlusModel, Prefix
 from core.methods.lookahead import Lookahead, LookaheadOptions
 from core.methods.medusa.drafter import MedusaDrafter
 from core.methods.medusa.model import MedusaConfig, MedusaModel
@@ -650,6 +650,20 @@ def hydra_drafter(
     made = _randomised(HydraModel(config), seed + 500, torch.float64)
     owner = model(family)
     return HydraDrafter(made, owner.get_input_embeddings(), owner.get_output_embeddings(), (3,))
+
+
+def hydra_plus_drafter(
+    family: str = "llama", seed: int = 0, dtype=torch.float64, vocabulary: int = VOCABULARY
+) -> HydraPlusDrafter:
+    """Four random heads of three blocks, and the layer before them."""
+    owner = model(family)
+    c = owner.config
+    width = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
+    sizes = (c.num_attention_heads * width, c.num_key_value_heads * width)
+    config = HydraConfig(4, 32, True, vocabulary, True, 3, Prefix(c.intermediate_size, *sizes))
+    made = _randomised(HydraPlusModel(config.made_for(c)), seed + 900, dtype)
+    parts = owner.get_input_embeddings(), owner.get_output_embeddings(), (3,)
+    return HydraPlusDrafter(made, *parts)
 
 
 def moved(drafter, device):

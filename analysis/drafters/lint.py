@@ -49,6 +49,7 @@ def lint(form: Any, folder: Path, language: Language) -> list[Remark]:
     for part in form.folders(folder):
         state |= checkpoint.read_state(part)
         remarks += _precision(part)
+    state = {name: t for name, t in state.items() if name not in getattr(form, "unread", ())}
     remarks += _values(state)
     remarks += _shared(state, language)
     remarks += _config(form.load_config(folder), language)

@@ -19,6 +19,7 @@ class OnLastHidden:
         return {name: size for name, size in sizes.items() if size}
 
 
-def count_heads(shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """L, from the names of a file's tensors: each begins with its head's number."""
-    return 1 + max(int(name.split(".")[0]) for name in shapes if re.match(r"\d{1,3}\.", name))
+def count_heads(shapes: Mapping[str, tuple[int, ...]], before: str = "") -> int:
+    """L, from the names of a file's tensors: after ``before`` comes each one's head's number."""
+    found = (re.match(re.escape(before) + r"(\d{1,3})\.", name) for name in shapes)
+    return 1 + max(int(each[1]) for each in found if each)

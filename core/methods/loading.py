@@ -66,10 +66,15 @@ def form(drafter: DrafterInfo) -> Any:
 
 def _check_sizes(where: str, name: str, config: PreTrainedConfig, sizes: Mapping[str, int]) -> None:
     config = config.get_text_config()
+    heads = getattr(config, "num_attention_heads", 0)
+    groups = getattr(config, "num_key_value_heads", None) or heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // max(1, heads)
     of_target = {
         "hidden size": config.hidden_size,
         "vocabulary size": config.vocab_size,
         "layer count": config.num_hidden_layers,
+        "width of all query heads": heads * head_dim,
+        "width of all key heads": groups * head_dim,
     }
     for what, mine in sizes.items():
         if mine != of_target[what]:

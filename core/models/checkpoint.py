@@ -97,8 +97,8 @@ def weight_files(folder: Path) -> list[Path]:
     if not files and (pickles := sorted([*folder.glob("*.bin"), *folder.glob("*.pt")])):
         raise UserError(
             f"{pickles[0]} is a pickle, which may run any program and is not read: load it with "
-            "torch.load(…, weights_only=True) and write it with safetensors.torch.save_file as "
-            "model.safetensors beside its config.json"
+            "torch.load(…, weights_only=True) and write a clone() of every tensor with "
+            "safetensors.torch.save_file as model.safetensors beside its config.json"
         )
     if not files:
         raise UserError(f"{folder} holds no .safetensors file")
@@ -198,17 +198,19 @@ class Form(Generic[C, Model]):
     kind     what messages call it
     parse    config.json's object → the config, which has ``of_target``
     network  the config → the network, whose attribute ``config`` it becomes
-    sizes    the tensors' shapes → the config, where published configs do not say all; ``parse``
-             then serves only before the weights are fetched
+    sizes    the tensors' shapes and what ``parse`` found → the config, where published configs do
+             not say all; what ``parse`` found serves alone only before the weights are fetched
     beside   names of tensors that are not the network's: a head, its token maps, an embedding
+    unread   names of tensors that a file may hold and no drafter reads
     rename   a stored tensor's name → the network's name of it
     """
 
     kind: str
     parse: Callable[[dict[str, Any]], C]
     network: Callable[[C], Model]
-    sizes: Callable[[Shapes], C] | None = None
+    sizes: Callable[[Shapes, C], C] | None = None
     beside: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
     rename: Callable[[str], str] = str
 
     def load_config(self, folder: Path) -> C:
@@ -217,11 +219,13 @@ class Form(Generic[C, Model]):
         if self.sizes is None or not any(folder.glob("*.safetensors")):
             return config
         with as_user_error(folder, self.kind):
-            return self.sizes(self.read_shapes(folder))
+            return self.sizes(self.read_shapes(folder), config)
 
     def outline(self, folder: Path) -> Model:
         """The network without weights. Raises UserError."""
         config = self.load_config(folder)
+        if self.sizes is not None:
+            weight_files(folder)  # raises where there are none: the config alone makes no network
         with on_meta(folder, self.kind):
             return self.network(config)
 
@@ -231,8 +235,8 @@ class Form(Generic[C, Model]):
 
     def read_shapes(self, folder: Path) -> dict[str, tuple[int, ...]]:
         """Names and shapes of the network's tensors, from the files' headers. Raises UserError."""
-        found = read_shapes(folder)
-        return {self.rename(name): s for name, s in found.items() if name not in self.beside}
+        found, others = read_shapes(folder), (*self.beside, *self.unread)
+        return {self.rename(name): s for name, s in found.items() if name not in others}
 
     def load_checkpoint(
         self, folder: Path, dtype: torch.dtype, device: torch.device | str
@@ -244,7 +248,7 @@ class Form(Generic[C, Model]):
         """
         model, state = self.outline(folder), read_state(folder)
         beside = {name: state.pop(name, None) for name in self.beside}
-        state = {self.rename(name): tensor for name, tensor in state.items()}
+        state = {self.rename(n): tensor for n, tensor in state.items() if n not in self.unread}
         model = fill(model, state, folder).to(device=device, dtype=dtype).eval()
         config: Any = model.config
         if "lm_head.weight" not in beside or not hasattr(config, "draft_vocab_size"):

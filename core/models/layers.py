@@ -303,3 +303,21 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class DecoderLayer(nn.Module):
+    """Attention over a context and the rows' own blocks, then an MLP; a norm before each."""
+
+    def __init__(self, shape: Shape):
+        super().__init__()
+        self.self_attn = Attention(shape)
+        self.mlp = MLP(shape)
+        self.input_layernorm = RMSNorm(shape.hidden, shape.eps)
+        self.post_attention_layernorm = RMSNorm(shape.hidden, shape.eps)
+
+    def forward(
+        self, x: Tensor, context: LayerContext, rotary: Rotary, visible: Tensor | None
+    ) -> Tensor:
+        """Rows [A, b, h] → [A, b, h]; what is visible as in ``Attention``."""
+        x = x + self.self_attn(self.input_layernorm(x), context, rotary, visible)
+        return x + self.mlp(self.post_attention_layernorm(x))

@@ -21,9 +21,8 @@ from core.errors import UserError
 from core.models import checkpoint
 from core.models.language import Language
 from core.models.layers import (
-    MLP,
     PLAIN_ROPE,
-    Attention,
+    DecoderLayer,
     LayerContext,
     RMSNorm,
     Rope,
@@ -186,19 +185,9 @@ def default_layer_ids(num_target_layers: int, num_draft_layers: int) -> tuple[in
     return tuple(round(1 + i * step) for i in range(num_draft_layers))
 
 
-class Layer(nn.Module):
+class Layer(DecoderLayer):
     def __init__(self, config: DFlashConfig, number: int):
-        super().__init__()
-        self.self_attn = Attention(config.layer_shape(number))
-        self.mlp = MLP(config.shape)
-        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-
-    def forward(
-        self, x: Tensor, context: LayerContext, rotary: Rotary, visible: Tensor | None
-    ) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), context, rotary, visible)
-        return x + self.mlp(self.post_attention_layernorm(x))
+        super().__init__(config.layer_shape(number))
 
 
 class DFlashModel(nn.Module):

@@ -1,5 +1,5 @@
-"""Hydra (arXiv 2402.05109): Medusa's heads made sequential. The head of a depth also reads the
-tokens drafted before it.
+"""Hydra and Hydra++ (arXiv 2402.05109): Medusa's heads made sequential. The head of a depth also
+reads the tokens drafted before it. Hydra++ has a layer over the text before its heads.
 
 Light. ``model`` is the network and its checkpoint form, ``drafter`` the network at work,
 ``training`` how the heads are trained.

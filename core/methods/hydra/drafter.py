@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,10 +12,11 @@ from torch import Tensor, nn
 from core.drafting.best import scaled, worth_a_batch
 from core.drafting.session import MIN_LISTED, PathSession
 from core.methods.hydra import HydraOptions
-from core.methods.hydra.model import FORM, HydraModel
+from core.methods.hydra.model import FORM, HydraModel, HydraPlusModel, form_for
 from core.methods.loading import check_fits, drafter_folder
 from core.models.fast_layers import use_fast_layers
 from core.models.language import Language, last_layer
+from core.models.layers import LayerContext
 
 
 def load(language: Language, folder: Path | None, options: HydraOptions) -> HydraDrafter:
@@ -23,12 +25,14 @@ def load(language: Language, folder: Path | None, options: HydraOptions) -> Hydr
     Raises UserError when there is none or it was made for another target.
     """
     folder = drafter_folder("hydra", language, folder)
-    model = FORM.load_model(folder, language.model.dtype, language.device)
-    check_fits(folder, language, model.config.of_target)
-    use_fast_layers(model, language.model.dtype, language.device)
-    return HydraDrafter(
-        model, language.embedding, language.head, (last_layer(language.model),), options.temperature
-    )
+    check_fits(folder, language, FORM.load_config(folder).of_target)
+    form, target = form_for(language.model.config), language.model
+    model = form.load_model(folder, target.dtype, language.device)
+    use_fast_layers(model, target.dtype, language.device)
+    parts = language.embedding, language.head, (last_layer(target),), options.temperature
+    if isinstance(model, HydraPlusModel):
+        return HydraPlusDrafter(model, *parts)
+    return HydraDrafter(model, *parts)
 
 
 class HydraDrafter:
@@ -76,9 +80,59 @@ class HydraDrafter:
             yield HydraSession(self, features[anchor - 1 : anchor], root, width)
 
 
+class HydraPlusDrafter(HydraDrafter):
+    """Heads that read a layer's hidden state of the last committed token, and the keys and values
+    of all committed tokens. What is drafted never enters that layer."""
+
+    model: HydraPlusModel
+
+    def __init__(self, model: HydraPlusModel, *parts: Any):
+        super().__init__(model, *parts)
+        self._context: LayerContext | None = None
+        self.reset(0)
+
+    def reset(self, capacity: int) -> None:
+        """Forget the text. Memory of the last text is used again if it is enough."""
+        super().reset(capacity)
+        self._waiting: list[Tensor] = []
+        self._length = 0  # tokens whose keys and values are there
+        if self._context is None or self._context.rows < capacity:
+            shape, rows = self.model.config.shape, -(-capacity // 256) * 256
+            self._context = LayerContext.empty(shape, rows, self.model.like)
+
+    def extend(self, tokens: Sequence[int], features: Tensor) -> None:
+        """Features [T, h] of newly committed tokens; projected when the next round drafts."""
+        self._waiting.append(features)
+
+    @torch.inference_mode()
+    def begin(self, root: int, width: int) -> HydraSession:
+        """Take in the committed tokens, and run the layer for the last one."""
+        assert self._context is not None
+        if self._waiting:
+            hidden = torch.cat(self._waiting).to(self.model.like.dtype)
+            positions = torch.arange(len(hidden), device=hidden.device) + self._length
+            self._context.write(self._length, self.model.project(hidden, positions))
+            self._length, self._waiting = self._length + len(hidden), []
+            before = self._context.first(self._length - 1)
+            self._last = self.model.attend(hidden[-1:], positions[-1:], before)
+        return super().begin(root, width)
+
+    @torch.inference_mode()
+    def begin_each(
+        self, tokens: Tensor, features: Tensor, anchors: Tensor, width: int
+    ) -> Iterator[HydraSession]:
+        """Sessions with roots at A places of one text, on the keys and values of one pass."""
+        hidden = features[: int(anchors[-1])].to(self.model.like.dtype)
+        positions = torch.arange(len(hidden), device=hidden.device)
+        context, ends = self.model.project(hidden, positions), anchors.to(hidden.device) - 1
+        read = self.model.attend(hidden[ends], ends, context)
+        for last, root in zip(read.split(1), tokens[anchors].tolist(), strict=True):
+            yield HydraSession(self, last, root, width)
+
+
 class HydraSession(PathSession):
     def __init__(self, drafter: HydraDrafter, last: Tensor, root: int, width: int):
-        """``last``: the hidden state [1, h] of the token before the root."""
+        """``last``: what the heads read of the token before the root, [1, h]."""
         super().__init__(root, drafter.max_depth, max(width, MIN_LISTED))
         self._drafter, self._last = drafter, last
         self.at_once = worth_a_batch(last.device)

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from core.errors import UserError
 from core.methods.hydra.model import FORM, HydraConfig, HydraModel
 from core.train.corpus import Blocks, Corpus
 from core.train.heads import HeadsOptions, HeadsStudent, HeadsTraining, start_heads
@@ -29,6 +30,8 @@ class HydraTraining(HeadsTraining):
 
     def student(self, run: TrainingRun, options: HeadsOptions, corpus: Corpus) -> HydraStudent:
         model = start_heads(run, FORM, lambda width: HydraModel(HydraConfig(options.heads, width)))
+        if model.config.prefix is not None:
+            raise UserError(f"{run.start}: Hydra++'s layer before the heads is not trained here")
         return HydraStudent(model, run.language.model)
 
     def ship(self, trained: Path, folder: Path) -> None:

@@ -43,8 +43,11 @@ class MedusaConfig(OnLastHidden):
         return MedusaConfig(raw.get("medusa_num_heads", 0), hidden, vocab_size=size)
 
     @staticmethod
-    def from_shapes(shapes: Mapping[str, tuple[int, ...]]) -> MedusaConfig:
-        """Of a file's tensors. Raises UserError when they are no Medusa heads."""
+    def from_shapes(shapes: Mapping[str, tuple[int, ...]], said: MedusaConfig) -> MedusaConfig:
+        """Of a file's tensors; some published configs say another number of heads.
+
+        Raises UserError when they are no Medusa heads.
+        """
         first = shapes.get("0.0.linear.weight")
         if first is None or len(first) != 2:
             raise UserError("it has no tensor 0.0.linear.weight")

@@ -1,0 +1,409 @@
+"""Hydra++ against the method recomputed for every token, and its published files."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaModel
+
+from analysis.drafters.lint import lint
+from app.cli import main
+from core.drafting.builders import best_first
+from core.errors import UserError
+from core.methods.hydra import HydraOptions
+from core.methods.hydra.drafter import HydraDrafter, load
+from core.methods.hydra.model import FORM, form_for
+from core.methods.hydra.training import TRAINING
+from core.methods.medusa.tree import published as published_tree
+from core.models.language import Language
+from core.models.layers import Rope
+from core.train.student import TrainingRun
+from tests import toys
+from tests.test_dflash import assert_close, mlp, norm, numbers, rotate
+from tests.toys_on_disk import BYTES, save_toys
+
+LAYERS, HEADS, WIDTH = 4, 4, 32
+P = "prefix_embeding_layer."
+
+
+# ── the published layout, and the method from its tensors alone ──────────────────────────────────
+
+
+def tensors(vocabulary, target, seed=5):
+    """The tensors of ``hydra_lm_head.pt`` for a target of the toys' sizes, float32."""
+    own = target.config
+    q = own.num_attention_heads * head_width(own)
+    kv = own.num_key_value_heads * head_width(own)
+    middle, size = own.intermediate_size, WIDTH
+    shapes = {
+        f"{P}layers.0.self_attn.q_proj.weight": (q, size),
+        f"{P}layers.0.self_attn.k_proj.weight": (kv, size),
+        f"{P}layers.0.self_attn.v_proj.weight": (kv, size),
+        f"{P}layers.0.self_attn.o_proj.weight": (size, q),
+        f"{P}layers.0.self_attn.rotary_emb.inv_freq": (head_width(own) // 2,),
+        f"{P}layers.0.mlp.gate_proj.weight": (middle, size),
+        f"{P}layers.0.mlp.up_proj.weight": (middle, size),
+        f"{P}layers.0.mlp.down_proj.weight": (size, middle),
+        f"{P}layers.0.input_layernorm.weight": (size,),
+        f"{P}layers.0.post_attention_layernorm.weight": (size,),
+        f"{P}norm.weight": (size,),
+    }
+    for i in range(HEADS):
+        for part in ("linear", "res_connection"):
+            shapes[f"hydra_mlp.{i}.1.{part}.weight"] = (size, (i + 2) * size)
+            shapes[f"hydra_mlp.{i}.1.{part}.bias"] = (size,)
+        shapes[f"hydra_mlp.{i}.3.linear.weight"] = (size, size)
+        shapes[f"hydra_mlp.{i}.3.linear.bias"] = (size,)
+        shapes[f"hydra_lm_head.{i}.1.weight"] = (vocabulary, size)
+        shapes[f"hydra_lm_head.{i}.1.bias"] = (vocabulary,)
+    rng, made = torch.Generator().manual_seed(seed), {}
+    for name, shape in shapes.items():
+        noise = torch.randn(shape, generator=rng)
+        made[name] = 1 + 0.3 * noise if "norm" in name else 0.3 * noise
+    for i in range(HEADS):  # one block, applied three times and stored as often
+        for part in ("weight", "bias"):
+            for again in (5, 7):
+                block = made[f"hydra_mlp.{i}.3.linear.{part}"]
+                made[f"hydra_mlp.{i}.{again}.linear.{part}"] = block.clone()
+    made["input_embed_fn.weight"] = target.get_input_embeddings().weight.detach().float().clone()
+    unused = torch.randn(vocabulary, size, generator=rng)
+    unused[0] = 0  # of the padding token, as the reference leaves it
+    return made | {f"{P}embed_tokens.weight": unused}
+
+
+def head_width(config):
+    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+
+
+CONFIG = {
+    "hydra_num_heads": HEADS,
+    "hydra_num_layers": LAYERS,
+    "hydra_head_arch": "prefix-mlp",
+    "base_model_name_or_path": "x/y",
+    "grounded_heads": True,
+    "hidden_state_offset": 0,
+    "transformers_version": "4.34.1",
+}
+
+
+def published(folder, target, changes=None, fields=None, vocabulary=toys.VOCABULARY):
+    """A folder in the official layout; ``changes``: tensors by name, None: left out."""
+    folder.mkdir(exist_ok=True)
+    state = tensors(vocabulary, target) | (changes or {})
+    save_file({n: t for n, t in state.items() if t is not None}, folder / "model.safetensors")
+    config = CONFIG | (fields or {})
+    config = {name: value for name, value in config.items() if value is not None}
+    (folder / "config.json").write_text(json.dumps(config))
+    return state
+
+
+def slow_hidden(w, config, rope, features):
+    """What the heads read after tokens with these features [T, h]: every row of the layer, token by
+    token and head by head."""
+    eps, width = config.rms_norm_eps, head_width(config)
+    share = config.num_attention_heads // config.num_key_value_heads
+    layer = {n.removeprefix(f"{P}layers.0."): t for n, t in w.items()}
+    keys, values, out = [], [], None
+    for i, feature in enumerate(features):
+        x = norm(feature, layer["input_layernorm.weight"], eps)
+        query, key, value = (layer[f"self_attn.{n}_proj.weight"] @ x for n in "qkv")
+        query, key, value = (part.view(-1, width) for part in (query, key, value))
+        keys.append(torch.stack([rotate(row, i, rope) for row in key]))
+        values.append(value)
+        mixed = []
+        for head, row in enumerate(query):
+            seen = torch.stack([k[head // share] for k in keys])
+            odds = (seen @ rotate(row, i, rope) / math.sqrt(width)).softmax(-1)
+            mixed.append(odds @ torch.stack([v[head // share] for v in values]))
+        x = feature + layer["self_attn.o_proj.weight"] @ torch.cat(mixed)
+        x = x + mlp(norm(x, layer["post_attention_layernorm.weight"], eps), layer)
+        out = norm(x, w[f"{P}norm.weight"], eps)
+    return out
+
+
+def slow_logits(w, config, rope, features, path):
+    """Logits [V] after a path that begins with the root."""
+    return heads_on(w, slow_hidden(w, config, rope, features), path)
+
+
+def heads_on(w, hidden, path):
+    """Logits [V] of the head of a path's depth on a hidden state [h]."""
+
+    def affine(name, x):
+        return w[f"{name}.weight"] @ x + w[f"{name}.bias"]
+
+    def silu(x):
+        return x / (1 + (-x).exp())
+
+    mine = f"hydra_mlp.{len(path) - 1}."
+    embedded = [w["input_embed_fn.weight"][token] for token in path]
+    x = torch.cat([hidden, *embedded])
+    x = affine(f"{mine}1.res_connection", x) + silu(affine(f"{mine}1.linear", x))
+    for number in (3, 5, 7):
+        x = x + silu(affine(f"{mine}{number}.linear", x))
+    return affine(f"hydra_lm_head.{len(path) - 1}.1", x)
+
+
+def toy_language(family="llama", target=None):
+    """A target over the toys' small vocabulary."""
+    target = target or toys.model(family)
+    return Language("toy", target, toys.tokenizer(), None)
+
+
+def loaded(folder, family="llama", **more):
+    language = toy_language(family)
+    state = published(folder, language.model, **more)
+    drafter = load(language, folder, HydraOptions())
+    return drafter, {name: tensor.double() for name, tensor in state.items() if tensor is not None}
+
+
+# ── q ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+@pytest.mark.parametrize("builder", [best_first, published_tree()], ids=["best-first", "static"])
+def test_every_drafted_nodes_q_equals_a_fresh_forward_along_its_path(builder, family, tmp_path):
+    drafter, w = loaded(tmp_path, family)
+    config, rng = toys.model(family).config, np.random.default_rng(3)
+    tokens, features, root = [], numbers(0, 0, WIDTH), 7
+    drafter.reset(40)
+    for size in (5, 1, 3):  # rounds that commit so many tokens
+        fresh = [root, *rng.integers(0, 48, size - 1).tolist()]
+        own = numbers(len(tokens) + 1, size, WIDTH)
+        drafter.extend(fresh, own)
+        tokens, features = tokens + fresh, torch.cat([features, own])
+        root = int(rng.integers(0, 48))
+        session = drafter.begin(root, 16)
+        draft = builder(session, [*tokens, root], 40)
+        assert draft.nodes == 40 and draft.depths.max() > 2
+        found = {}
+        for row in range(1, len(draft)):
+            *before, token = (int(draft.tokens[r]) for r in draft.path(row))
+            if (path := tuple(before)) not in found:
+                logits = slow_logits(w, config, Rope(), features, before)
+                found[path] = logits.log_softmax(-1)
+                assert_close(session.log_q(before)[-1], found[path], 2e-5)
+            assert draft.log_q[row] == pytest.approx(float(found[path][token]), abs=2e-5)
+    session = drafter.begin(root, 16)  # again, without a new token
+    expected = slow_logits(w, config, Rope(), features, [root, 5, 9, 2])
+    assert_close(session.log_q([root, 5, 9, 2])[-1], expected.log_softmax(-1), 2e-5)
+
+
+def test_the_layer_is_a_llama_model_of_one_layer_on_hidden_states(tmp_path):
+    """As the reference makes it: transformers' own, of the target's config."""
+    drafter, w = loaded(tmp_path)
+    shape = toys.model().config.to_dict() | {"num_hidden_layers": 1}
+    theirs = LlamaModel(LlamaConfig(**shape | {"attn_implementation": "eager"})).double()
+    own = {n.removeprefix(P): t for n, t in w.items() if n.startswith(P) and "inv_freq" not in n}
+    theirs.load_state_dict(own)
+    features = numbers(3, 11, WIDTH)
+    expected = theirs(inputs_embeds=features[None], use_cache=False).last_hidden_state[0]
+    context = drafter.model.project(features, torch.arange(11))
+    rows = torch.tensor([0, 10, 1])
+    assert_close(drafter.model.attend(features[rows], rows, context), expected[rows])
+
+
+def test_a_text_is_forgotten_and_memory_grows(tmp_path):
+    drafter, _ = loaded(tmp_path)
+    features, found = numbers(1, 300, WIDTH), []
+    for text in (features[:4], features, features[:4]):
+        drafter.reset(len(text) + 1)
+        drafter.extend([1] * len(text), text)
+        found.append(drafter.begin(9, 16).log_q([9, 3]))
+    assert torch.equal(found[0], found[2]) and not torch.equal(found[0], found[1])
+
+
+@pytest.mark.parametrize("sampling", [toys.GREEDY, toys.HOT])
+@pytest.mark.parametrize("budget", [1, 7, 63])
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_the_text_is_plain_decodings(family, budget, sampling, tmp_path):
+    drafter, _ = loaded(tmp_path, family)
+    for builder in (published_tree(), best_first):
+        decoder = toys.Decoder("hydra", drafter, builder)
+        found = toys.run(decoder, 24, sampling, budget, family=family)
+        assert found.tokens == toys.plain(24, sampling, family=family)
+        assert all(r.draft.nodes <= budget for r in found.rounds)
+        assert budget == 1 or max(r.draft.depths.max() for r in found.rounds) > 1
+
+
+def test_packed_linears_draft_the_same(tmp_path):
+    """A CPU's float32 target packs the drafter's linears."""
+    drafter, _ = loaded(tmp_path)
+    single = load(toy_language(target=toys.model(dtype=torch.float32)), tmp_path, HydraOptions())
+    features = numbers(4, 6, WIDTH)
+    for each in (drafter, single):
+        each.reset(20)
+        each.extend([1] * 6, features.to(each.model.like.dtype))
+    path = [9, 3, 7]
+    assert_close(single.begin(9, 16).log_q(path), drafter.begin(9, 16).log_q(path), 1e-4)
+
+
+# ── files ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_published_layout_is_read_and_written_again(tmp_path):
+    state = published(tmp_path, toys.model())
+    config = FORM.load_config(tmp_path)
+    assert (config.heads, config.layers, config.vocab_size, config.head_bias) == (4, 4, 48, True)
+    assert config.of_target == {
+        "hidden size": 32,
+        "vocabulary size": 48,
+        "width of all query heads": 32,
+        "width of all key heads": 16,
+    }
+    found = FORM.load_model(tmp_path, torch.float32, "cpu")
+    for name, tensor in found.state_dict().items():
+        assert torch.equal(tensor, state[name]), name
+    assert state.keys() - found.state_dict().keys() == set(FORM.unread)
+    FORM.save_model(found, tmp_path / "again")
+    assert FORM.load_config(tmp_path / "again") == config
+    made = form_for(toys.model().config).load_config(tmp_path / "again")
+    assert made.rope == Rope() and made.prefix.head_dim == 8
+    assert made.prefix.rms_norm_eps == toys.model().config.rms_norm_eps
+    written = json.loads((tmp_path / "again/config.json").read_text())
+    assert {n: v for n, v in CONFIG.items() if n in written}.items() <= written.items()
+
+
+def test_the_reference_layout_of_plain_hydra_is_read(tmp_path):
+    """Without dropouts, so parts are counted one by one."""
+    w, state = tensors(48, toys.model()), {}
+    for name, tensor in w.items():
+        kind, head, *rest = name.split(".")
+        if kind == "hydra_lm_head":
+            state[".".join([kind, head, *rest[1:]])] = tensor
+        elif kind == "hydra_mlp":
+            state[".".join([kind, head, str(int(rest[0]) // 2), *rest[1:]])] = tensor
+    embedding = w["input_embed_fn.weight"]
+    save_file(state | {"input_embed_fn.weight": embedding}, tmp_path / "a.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"hydra_head_arch": "mlp"}))
+    drafter = load(toy_language(), tmp_path, HydraOptions())
+    assert type(drafter) is HydraDrafter
+    features = numbers(4, 3, WIDTH)
+    drafter.reset(9)
+    drafter.extend([1, 2, 3], features)
+    w = {name: tensor.double() for name, tensor in w.items()}
+    for depth, row in enumerate(drafter.begin(9, 16).log_q([9, 3, 7, 7])):
+        expected = heads_on(w, features[-1], [9, 3, 7, 7][: depth + 1])
+        assert_close(row, expected.log_softmax(-1))
+
+
+def test_our_earlier_files_are_read(tmp_path):
+    model = toys.hydra_drafter(own=True).model.to(torch.bfloat16)
+    FORM.save_model(model, tmp_path)
+    state = load_file(tmp_path / "model.safetensors")
+    earlier = {}
+    for name, tensor in state.items():
+        kind, head, rest = name.split(".", 2)
+        earlier[f"{head}.{rest if kind == 'hydra_mlp' else '1.' + rest}"] = tensor
+    assert {"0.0.linear.weight", "3.1.weight"} <= earlier.keys()
+    save_file(earlier, tmp_path / "model.safetensors")
+    found = FORM.load_model(tmp_path, torch.bfloat16, "cpu")
+    for name, tensor in state.items():
+        assert torch.equal(found.state_dict()[name], tensor), name
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"hydra_head_arch": "eagle-attn"}, "'eagle-attn' are not supported"),
+        ({"grounded_heads": False}, "do not read the drafted tokens"),
+        ({"hidden_state_offset": 1}, "1 layers before the last"),
+    ],
+)
+def test_another_kind_is_refused_before_its_weights_are_fetched(fields, words, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG | fields))
+    with pytest.raises(UserError, match=words) as error:
+        FORM.load_config(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_sizes_are_unknown_before_the_weights_are_fetched(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    assert FORM.load_config(tmp_path).of_target == {}
+    with pytest.raises(UserError, match="safetensors"):
+        load(toy_language(), tmp_path, HydraOptions())
+    (tmp_path / "hydra_lm_head.pt").write_bytes(b"")
+    with pytest.raises(UserError, match=r"hydra_lm_head.pt is a pickle.*clone\(\)"):
+        load(toy_language(), tmp_path, HydraOptions())
+
+
+BROKEN = [
+    ({f"{P}norm.weight": None}, {}, r"norm\.weight has shape missing"),
+    ({f"{P}layers.0.self_attn.q_proj.weight": None}, {}, "no matrix .*q_proj"),
+    ({f"{P}layers.0.self_attn.v_proj.weight": torch.zeros(3, 32)}, {}, r"v_proj.*\(3, 32\)"),
+    ({"hydra_mlp.0.1.linear.weight": None}, {}, r"no matrix hydra_mlp\.0\.1"),
+    ({"hydra_mlp.0.1.linear.weight": torch.zeros(32, 32)}, {}, "a hidden state and one token"),
+    ({"hydra_mlp.2.1.res_connection.bias": None}, {}, r"2\.1\.res_connection\.bias.*missing"),
+    ({"hydra_lm_head.3.1.weight": torch.zeros(47, 32)}, {}, r"\(47, 32\)"),
+    ({"x": torch.zeros(3)}, {}, "x has shape"),
+    ({}, {"hydra_num_layers": 2}, "hydra_num_layers 2, and its file has 4"),
+    ({}, {"hydra_head_arch": "mlp"}, f"its file has {P}.*hydra_head_arch mlp"),
+]
+
+
+@pytest.mark.parametrize(("changes", "fields", "words"), BROKEN)
+def test_what_is_wrong_in_a_checkpoint_is_one_sentence(changes, fields, words, tmp_path):
+    published(tmp_path, toys.model(), changes, fields)
+    with pytest.raises(UserError, match=words) as error:
+        load(toy_language(), tmp_path, HydraOptions())
+    assert "\n" not in str(error.value)
+
+
+def test_a_block_that_was_stored_once_is_refused(tmp_path):
+    """safetensors' ``save_model`` drops copies."""
+    dropped = {
+        f"hydra_mlp.{i}.{n}.linear.{part}": None
+        for i in range(HEADS)
+        for n in (5, 7)
+        for part in ("weight", "bias")
+    }
+    published(tmp_path, toys.model(), dropped)
+    with pytest.raises(UserError, match="applied again is stored again"):
+        load(toy_language(), tmp_path, HydraOptions())
+
+
+def test_a_target_of_other_attention_is_refused_by_the_files_headers(tmp_path):
+    published(tmp_path, toys.model("qwen3"))
+    with pytest.raises(UserError, match="of width of all query heads 64, but 'toy' has 32"):
+        load(toy_language(), tmp_path, HydraOptions())
+
+
+def test_a_layer_before_the_heads_is_not_trained(tmp_path):
+    shared = {f"hydra_lm_head.{i}.1.{part}": None for i in range(4) for part in ("weight", "bias")}
+    published(tmp_path, toys.model(), shared)
+    run = TrainingRun(toy_language(), tmp_path, start=tmp_path)
+    with pytest.raises(UserError, match="not trained here"):
+        TRAINING.student(run, TRAINING.options(), None)
+
+
+def test_lint_reads_what_the_drafter_reads(tmp_path):
+    """The embedding that nothing uses has a row of zeros, and no remark on it."""
+    target = toys.language_model()
+    published(tmp_path, target, vocabulary=toys.LANGUAGE_SIZE)
+    language = Language("toy", target, toys.tokenizer(), None)
+    assert [r.text for r in lint(FORM, tmp_path, language) if r.wrong] == []
+    zero = {"hydra_mlp.1.3.linear.weight": torch.zeros(32, 32)}
+    published(tmp_path, target, zero, vocabulary=toys.LANGUAGE_SIZE)
+    (found,) = [r.text for r in lint(FORM, tmp_path, language) if r.wrong]
+    assert found.startswith("hydra_mlp.1.3.linear.weight is all zero")
+
+
+def test_the_commands_run_examine_and_write_it(tmp_path, capsys):
+    target, _ = save_toys(tmp_path)
+    model = AutoModelForCausalLM.from_pretrained(target)
+    state = published(tmp_path / "heads", model, vocabulary=BYTES)
+    words = ["--model", str(target), "--drafter", str(tmp_path / "heads"), "--device", "cpu"]
+    for method in ("hydra", "hydra+static"):
+        assert main(["audit", method, *words, "--prompt", "hi", "--max-new-tokens", "24"]) == 0
+    talk = ["--prompt", "hi", "--max-new-tokens", "80"]
+    assert main(["diagnose", "hydra", *words, *talk]) == 0
+    shown = capsys.readouterr().out
+    assert "wrong:" not in shown and "rope_theta 500000" in shown
+    out = tmp_path / "out"
+    assert main(["export-checkpoint", str(out), "--kind", "hydra", *words[:4]]) == 0
+    written = load_file(out / "model.safetensors")
+    assert written.keys() == state.keys() - set(FORM.unread)
+    assert torch.equal(written[f"{P}norm.weight"], state[f"{P}norm.weight"].bfloat16())
