@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -144,13 +145,26 @@ def test_q_after_each_candidate_is_a_second_pass_over_the_head():
     drafting = Drafting.of(drafter)
     assert drafting is not None and draft.proposal is not None
     rows = len(draft.proposal.lists.ids)
-    first, second = drafting.work(context=9, fresh=9, states=rows)
+    first, second = drafting.work(context=9, fresh=9, states=(rows,))
     assert rows > 1 and first.flops + second.flops == flops
     # [u, g] of 2·32 → 2·24 with a bias, d of 24 → 32, a norm of 32; and the head
     own = 64 * 48 + 48 + 24 * 32 + 32
     assert second.bytes == 8 * (own + toys.VOCABULARY * 32)
     assert Drafting.of(toys.dflash_drafter()).work(9, 9) == (first,)  # type: ignore[union-attr]
     assert drafting.work(context=9, fresh=9) == (first,)
+
+
+def test_states_that_need_those_before_them_take_a_pass_for_each_depth():
+    _, draft = drafted(toys.eagle_drafter(), budget=9)
+    drafting, record = Drafting.of(toys.eagle_drafter()), SimpleNamespace(draft=draft)
+    record.proposal = draft.proposal
+    listed = draft.depths[draft.proposal.after >= 0].tolist()
+    passes = drafting.expanded(record)
+    assert passes == tuple(listed.count(depth) for depth in range(1, max(listed) + 1))
+    assert len(passes) > 1 and sum(passes) + 1 == len(listed), "the root's is in the first pass"
+    first, *others = drafting.work(9, 2, passes)
+    assert (first,) == drafting.work(9, 2)
+    assert others == [drafting.state.work(count) for count in passes]
 
 
 def test_a_drafter_without_a_known_network_is_not_counted():

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+import numpy as np
 import torch
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
@@ -184,6 +185,7 @@ class Drafting:
     context  FLOPs of one newly committed token: its feature's projection to keys and values
     rows     rows of a block; ``own`` of their pairs see each other; ``scored`` get the head
     state    what each expanded state costs after the block, head included; None: nothing
+    in_turn  whether states are scored depth by depth, the root's with the block
     """
 
     body: Weights
@@ -194,6 +196,7 @@ class Drafting:
     head: Weights
     attention: Attention
     state: Weights | None = None
+    in_turn: bool = False
 
     @staticmethod
     def of(drafter: Drafter | None) -> Drafting | None:
@@ -216,19 +219,31 @@ class Drafting:
             head=head,
             attention=Attention.among(layers, next(work.network.parameters()).dtype),
             state=state,
+            in_turn=work.in_turn,
         )
 
-    def work(self, context: int, fresh: int, states: int = 0) -> tuple[Work, ...]:
+    def expanded(self, record: Round) -> tuple[int, ...]:
+        """States in each pass after the block: every list after a row of the draft needed its state
+        to be expanded."""
+        proposal = record.proposal
+        if proposal is None or proposal.factorised_lists:
+            return ()
+        if not self.in_turn:
+            return (len(proposal.lists.ids),)
+        depths = record.draft.depths[proposal.after >= 0]
+        return tuple(count for count in np.bincount(depths)[1:].tolist() if count)
+
+    def work(self, context: int, fresh: int, states: Sequence[int] = ()) -> tuple[Work, ...]:
         """Passes of one round after ``context`` tokens, ``fresh`` of them new.
 
-        ``states`` expanded states follow the block, in a second pass.
+        ``states``: how many expanded states each pass after the block scores.
         """
         pairs = self.rows * context + self.own
         first = Work(self.body.bytes, self.body.flops * self.rows + self.context * fresh)
         first += self.head.work(self.scored) + self.attention.work(context, fresh, pairs)
-        if self.state is None or not states:
+        if self.state is None:
             return (first,)
-        return first, self.state.work(states)
+        return first, *map(self.state.work, states)
 
 
 @dataclass(frozen=True)
@@ -274,11 +289,9 @@ def passes_of(
 
 def round_work(target: Forward, drafting: Drafting | None, record: Round, fresh: int) -> RoundWork:
     """That of one round; ``fresh`` tokens were committed since the drafter drafted last."""
-    proposal, drafted = record.proposal, ()
+    drafted: tuple[Work, ...] = ()
     if drafting is not None:
-        # every list after a row of the draft needed its state to be expanded
-        states = 0 if proposal is None or proposal.factorised_lists else len(proposal.lists.ids)
-        drafted = drafting.work(record.position, fresh, states)
+        drafted = drafting.work(record.position, fresh, drafting.expanded(record))
     verify, commit = (
         target.verify(record.draft, record.position),
         target.commit(record.verdict.path),

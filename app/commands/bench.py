@@ -144,7 +144,7 @@ def _parting(row: Row) -> str:
     more = f" and on {len(parting) - SHOWN} more prompts" if len(parting) > SHOWN else ""
     return (
         f"{row.name} parts from plain decoding after new token {', '.join(parting[:SHOWN])}{more}: "
-        "it rounds activations to 8 bits and its cache to float16"
+        "it rounds activations to 8 bits and its cache to float16, we its weights to bfloat16"
     )
 
 
