@@ -262,10 +262,14 @@ def test_bench_command_compares_on_the_same_tokens(capsys, folders):
     assert plain["rows"] == 1 and drafted["rows"] == 5 and drafted["bytes"] > plain["bytes"]
     assert found["machine"]["bandwidth"] > 0 and plain["floor"] == generate["floor"] > 0
     assert plain["reached"] == pytest.approx(plain["floor"] / plain["seconds"], rel=0.01)
-    assert generate["reached"] is None and all(r["whole"] > 0 for r in found["roofline"])
+    assert all(r["reached"] > 0 and r["whole"] > 0 for r in found["roofline"])
+    assert [r["decoding"] is None for r in found["rows"]] == [False, False, True, False]
+    assert set(drafted["stages"]) == {"draft", "build", "verify", "commit"}
+    spent = sum(stage["seconds"] for stage in drafted["stages"].values())
+    assert spent == pytest.approx(drafted["seconds"]) and not generate["stages"]
     assert main(options(folders, *words, "--repeats", "1")) == 0
     out = capsys.readouterr().out
-    assert "× generate" in out and "floor ms" in out and "GB/s" in out
+    assert "× generate" in out and "floor ms" in out and "GB/s" in out and "  verify" in out
     assert max(map(len, out.splitlines()[1:])) <= 100
 
 

@@ -408,6 +408,12 @@ def test_preparing_makes_the_model_once(cache, monkeypatch):
     assert embedded.prepare() == path
 
 
+def test_the_file_it_is_made_of_is_fetched_once(cache, monkeypatch):
+    assert embedded.gguf_file().read_bytes() == b"weights"
+    monkeypatch.setattr(embedded, "_download", lambda *_: pytest.fail("downloaded twice"))
+    assert files_in(cache) == [str(embedded.gguf_file().relative_to(cache))]
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, OSError])
 @pytest.mark.parametrize("stage", ["_download", "_convert"])
 def test_an_interrupted_preparation_leaves_no_file(cache, monkeypatch, stage, error):

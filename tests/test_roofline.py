@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from analysis.experiments.roofline import (
     Gauge,
     Machine,
     Passes,
+    RoundWork,
     Work,
     passes_of,
     plain_passes,
@@ -27,6 +29,7 @@ from analysis.experiments.variants import Variant
 from core.drafting.builders import best_first
 from core.models.fast_layers import can_pack, use_fast_layers
 from core.rounds.draft import Draft
+from core.rounds.round import Times
 from tests import toys
 
 SIZES = {
@@ -142,13 +145,26 @@ def test_q_after_each_candidate_is_a_second_pass_over_the_head():
     drafting = Drafting.of(drafter)
     assert drafting is not None and draft.proposal is not None
     rows = len(draft.proposal.lists.ids)
-    first, second = drafting.work(context=9, fresh=9, states=rows)
+    first, second = drafting.work(context=9, fresh=9, states=(rows,))
     assert rows > 1 and first.flops + second.flops == flops
     # [u, g] of 2·32 → 2·24 with a bias, d of 24 → 32, a norm of 32; and the head
     own = 64 * 48 + 48 + 24 * 32 + 32
     assert second.bytes == 8 * (own + toys.VOCABULARY * 32)
     assert Drafting.of(toys.dflash_drafter()).work(9, 9) == (first,)  # type: ignore[union-attr]
     assert drafting.work(context=9, fresh=9) == (first,)
+
+
+def test_states_that_need_those_before_them_take_a_pass_for_each_depth():
+    _, draft = drafted(toys.eagle_drafter(), budget=9)
+    drafting, record = Drafting.of(toys.eagle_drafter()), SimpleNamespace(draft=draft)
+    record.proposal = draft.proposal
+    listed = draft.depths[draft.proposal.after >= 0].tolist()
+    passes = drafting.expanded(record)
+    assert passes == tuple(listed.count(depth) for depth in range(1, max(listed) + 1))
+    assert len(passes) > 1 and sum(passes) + 1 == len(listed), "the root's is in the first pass"
+    first, *others = drafting.work(9, 2, passes)
+    assert (first,) == drafting.work(9, 2)
+    assert others == [drafting.state.work(count) for count in passes]
 
 
 def test_a_drafter_without_a_known_network_is_not_counted():
@@ -165,7 +181,7 @@ def test_plain_rounds_and_generate_s_steps_are_the_same_forwards():
     counted = passes_of(forward, None, prompt, run.rounds)
     assert counted == plain_passes(forward, prompt, 12)
     assert counted.rows == len(counted.rounds) == 11
-    assert counted.rounds[0] == (forward.work(1, prompt),)
+    assert counted.rounds[0] == RoundWork((), forward.work(1, prompt), forward.commit())
     assert counted.prompt == (forward.work(prompt, 0, scored=1),)
 
 
@@ -177,17 +193,34 @@ def test_a_round_takes_in_what_the_one_before_committed():
     counted = passes_of(forward, drafting, len(toys.PROMPT), rounds)
     taken = [len(toys.PROMPT), *(r.accepted + 1 for r in rounds[:-1])]
     place = 0
-    for record, new, (draft, verify) in zip(rounds, taken, counted.rounds, strict=True):
+    for record, new, work in zip(rounds, taken, counted.rounds, strict=True):
         place += new
-        assert (draft,) == drafting.work(place, new)
+        assert work.draft == drafting.work(place, new)
         sees = sum(len(record.draft.path(row)) for row in range(len(record.draft)))
-        assert verify == forward.work(len(record.draft), place, pairs=sees)
+        assert work.verify == forward.work(len(record.draft), place, pairs=sees)
+        assert work.commit == forward.commit(record.verdict.path)
+        assert work.passes == (*work.draft, work.verify, work.commit)
+        stages = [pass_ for name in vars(Times()) for pass_ in work.stage(name)]
+        assert tuple(stages) == work.passes and work.stage("build") == ()
     assert counted.rows == sum(len(r.draft) for r in rounds)
 
 
 def test_a_text_of_one_token_has_no_round():
     rounds = toys.run(toys.AR, 1).rounds
     assert passes_of(Forward.of(toys.model()), None, 8, rounds).rounds == ()
+
+
+def test_a_commit_reads_the_path_s_logits_and_moves_rows_that_are_apart():
+    forward, logits = Forward.of(llama()), 4 * 20
+    assert forward.commit() == Work(logits) and forward.commit((0, 1, 2)) == Work(3 * logits)
+    assert forward.commit((0, 2)) == Work(2 * logits + 2 * 2 * 4 * KV)
+
+
+def test_stored_weights_are_read_as_they_are_stored():
+    forward = Forward.of(llama())
+    stored = forward.stored(1000, torch.float16)
+    assert stored.work(1, 0).bytes == 1000 + 2 * KV
+    assert stored.work(3, 5).flops == forward.work(3, 5).flops
 
 
 # ── floors ───────────────────────────────────────────────────────────────────────────────────────
@@ -216,19 +249,29 @@ def test_the_share_reached_is_the_floor_s_of_what_was_measured():
     machine = Machine(bandwidth=100.0, rate=1000.0)
     plain, rival = Variant("plain", "ar"), Variant("generate", None)
     lookup = Variant("generate + lookup", None, lookup=10)
-    counted = Passes((Work(400, 0),), ((Work(200, 500),), (Work(100, 4000), Work(100, 0))), 5)
-    whole = Timing(plain, 0, 20.0, (1, 2), (1,), counted, {"verify": 14.0})
-    half = replace(whole, seconds=40.0, stages={"verify": 28.0})
+    first = RoundWork((), Work(200, 500), Work(100))
+    counted = Passes(
+        (Work(400, 0),), (first, RoundWork((Work(100, 4000),), Work(100, 0), Work())), 5
+    )
+    whole = Timing(plain, 0, 20.0, (1, 2), (1,), counted, {"verify": 12.0, "build": 2.0})
+    half = replace(whole, seconds=40.0, stages={"verify": 24.0, "build": 4.0})
     timings = [
         whole, half, half,
         Timing(rival, 0, 22.0, (1, 2), None, counted), Timing(lookup, 0, 9.0, (1, 2), None),
     ]  # fmt: skip
     ours, theirs = roofs(Result(timings, machine), (plain, rival, lookup))
-    assert (ours.rows, ours.bytes, ours.flops) == (2.5, 200.0, 2250.0)
-    assert ours.floor == (2 + 4 + 1) / 2 and ours.bound == COMPUTE
-    assert ours.seconds == 14.0 and ours.reached == 0.25 and ours.whole == (4 + 7) / 40
+    assert (ours.rows, ours.bytes, ours.flops) == (2.5, 250.0, 2250.0)
+    assert ours.floor == (2 + 1 + 4 + 1) / 2 and ours.bound == MEMORY
+    assert ours.seconds == 14.0 and ours.reached == 8 / 28 and ours.whole == (4 + 8) / 40
+    verify, build = ours.stages["verify"], ours.stages["build"]
+    assert list(ours.stages) == ["build", "verify"], "stages that took no time are left out"
+    assert (verify.bytes, verify.floor, verify.bound) == (150.0, 1.5, MEMORY)
+    assert verify.seconds == 12.0 and verify.reached == 3 / 24
+    assert build.seconds == 2.0 and build.floor is build.bound is build.reached is None
     assert theirs.name == "generate" and theirs.seconds is theirs.reached is None
-    assert theirs.whole == 0.5
+    assert theirs.whole == 12 / 22 and theirs.stages == {}
+    launched = roofs(Result(timings, machine, staged=False), (plain,))
+    assert launched[0].stages == {} and launched[0].reached == ours.reached
 
 
 def test_a_draft_s_rows_see_the_context_their_ancestors_and_themselves():

@@ -1,10 +1,12 @@
-"""The roofline: what a forward must at least move and compute, and how long that takes here.
+"""The roofline: what a round must at least move and compute, and how long that takes here.
 
 Counted from the modules themselves. A forward reads every weight once, the keys and values of its
 context once, and writes those of its own rows; it multiplies its rows by every matrix and its
-queries by the keys and values they may see. Not counted, so that the result is a lower bound:
-activations and logits, the rows looked up in an embedding, norms, softmax, rotary embedding, and
-what an implementation reads twice. All weights count, so mixtures of experts are overstated.
+queries by the keys and values they may see. The walk reads the logits of the accepted path, and the
+cache copies that path's rows where they do not lie behind each other. Not counted, so that the
+result is a lower bound: activations and all other logits, the rows looked up in an embedding,
+norms, softmax, rotary embedding, building, and what an implementation reads twice. All weights
+count, so mixtures of experts are overstated.
 
 A multiply-add is two FLOPs. A floor is the larger of bytes ÷ the measured copy bandwidth and
 FLOPs ÷ the measured rate of a matrix product; the share reached is the floor ÷ the seconds taken.
@@ -14,9 +16,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
+import numpy as np
 import torch
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
@@ -121,11 +124,13 @@ class Attention:
 
 @dataclass(frozen=True)
 class Forward:
-    """The target's forward: all weights but embedding and head, the head, attention."""
+    """The target's forward: all weights but embedding and head, the head, attention. ``logits``:
+    bytes of one row of them."""
 
     body: Weights
     head: Weights
     attention: Attention
+    logits: int
 
     @staticmethod
     def of(model: PreTrainedModel) -> Forward:
@@ -133,7 +138,9 @@ class Forward:
         head = model.get_output_embeddings()
         assert head is not None, "a causal LM has a head"
         body = Weights.of(model, without=(head,))
-        return Forward(body, Weights.of(head), Attention.of(model.config, model.dtype))
+        attention = Attention.of(model.config, model.dtype)
+        logits = model.config.get_text_config().vocab_size * model.dtype.itemsize
+        return Forward(body, Weights.of(head), attention, logits)
 
     def work(
         self, rows: int, context: int, pairs: float | None = None, scored: int | None = None
@@ -154,6 +161,21 @@ class Forward:
         """The forward that scores a draft."""
         return self.work(len(draft), context, float(draft.depths.sum()) + len(draft))
 
+    def commit(self, path: Sequence[int] = (0,)) -> Work:
+        """Walk and cache: the logits after the accepted ``path`` are read for the target's tokens,
+        and cache rows that do not lie behind each other are copied."""
+        moved = 0 if tuple(path) == tuple(range(len(path))) else 2 * len(path)
+        return Work(self.logits * len(path) + self.attention.row_bytes * moved)
+
+    def stored(self, bytes: int, cache: torch.dtype) -> Forward:
+        """The same forward over weights of so many bytes, with another kind of cache."""
+        return replace(
+            self,
+            body=replace(self.body, bytes=bytes),
+            head=replace(self.head, bytes=0),
+            attention=replace(self.attention, item=cache.itemsize),
+        )
+
 
 @dataclass(frozen=True)
 class Drafting:
@@ -163,6 +185,7 @@ class Drafting:
     context  FLOPs of one newly committed token: its feature's projection to keys and values
     rows     rows of a block; ``own`` of their pairs see each other; ``scored`` get the head
     state    what each expanded state costs after the block, head included; None: nothing
+    in_turn  whether states are scored depth by depth, the root's with the block
     """
 
     body: Weights
@@ -173,6 +196,7 @@ class Drafting:
     head: Weights
     attention: Attention
     state: Weights | None = None
+    in_turn: bool = False
 
     @staticmethod
     def of(drafter: Drafter | None) -> Drafting | None:
@@ -195,33 +219,61 @@ class Drafting:
             head=head,
             attention=Attention.among(layers, next(work.network.parameters()).dtype),
             state=state,
+            in_turn=work.in_turn,
         )
 
-    def work(self, context: int, fresh: int, states: int = 0) -> tuple[Work, ...]:
+    def expanded(self, record: Round) -> tuple[int, ...]:
+        """States in each pass after the block: every list after a row of the draft needed its state
+        to be expanded."""
+        proposal = record.proposal
+        if proposal is None or proposal.factorised_lists:
+            return ()
+        if not self.in_turn:
+            return (len(proposal.lists.ids),)
+        depths = record.draft.depths[proposal.after >= 0]
+        return tuple(count for count in np.bincount(depths)[1:].tolist() if count)
+
+    def work(self, context: int, fresh: int, states: Sequence[int] = ()) -> tuple[Work, ...]:
         """Passes of one round after ``context`` tokens, ``fresh`` of them new.
 
-        ``states`` expanded states follow the block, in a second pass.
+        ``states``: how many expanded states each pass after the block scores.
         """
         pairs = self.rows * context + self.own
         first = Work(self.body.bytes, self.body.flops * self.rows + self.context * fresh)
         first += self.head.work(self.scored) + self.attention.work(context, fresh, pairs)
-        if self.state is None or not states:
+        if self.state is None:
             return (first,)
-        return first, self.state.work(states)
+        return first, *map(self.state.work, states)
+
+
+@dataclass(frozen=True)
+class RoundWork:
+    """What a round must do, by stage: the drafter's passes, the target's forward, walk and cache.
+    Building a draft moves and computes nothing that is worth counting."""
+
+    draft: tuple[Work, ...]
+    verify: Work
+    commit: Work
+
+    @property
+    def passes(self) -> tuple[Work, ...]:
+        """One after the other."""
+        return (*self.draft, self.verify, self.commit)
+
+    def stage(self, name: str) -> tuple[Work, ...]:
+        """Those of a stage of ``core.rounds.round.Times``."""
+        return {"draft": self.draft, "verify": (self.verify,), "commit": (self.commit,)}.get(
+            name, ()
+        )
 
 
 @dataclass(frozen=True)
 class Passes:
-    """A decoding's forwards, one after the other: of the prompt, and of each round."""
+    """What a decoding must do: for the prompt, and in each round."""
 
     prompt: tuple[Work, ...]
-    rounds: tuple[tuple[Work, ...], ...]
+    rounds: tuple[RoundWork, ...]
     rows: int = 0  # that the target scored in the rounds
-
-    @property
-    def total(self) -> Work:
-        """Of the rounds."""
-        return sum((work for passes in self.rounds for work in passes), Work())
 
 
 def passes_of(
@@ -230,26 +282,28 @@ def passes_of(
     """Those of a run after a prompt of ``prompt`` tokens."""
     real = [r for r in rounds if r.committed]  # a text of one token has a record, and no round
     fresh = [prompt, *(r.accepted + 1 for r in real)]
-    found = (round_passes(target, drafting, *both) for both in zip(real, fresh, strict=False))
+    found = (round_work(target, drafting, *both) for both in zip(real, fresh, strict=False))
     rows = sum(len(r.draft) for r in real)
     return Passes((target.work(prompt, 0, scored=1),), tuple(found), rows)
 
 
-def round_passes(
-    target: Forward, drafting: Drafting | None, record: Round, fresh: int
-) -> tuple[Work, ...]:
-    """Those of one round; ``fresh`` tokens were committed since the drafter drafted last."""
-    proposal, drafted = record.proposal, ()
+def round_work(target: Forward, drafting: Drafting | None, record: Round, fresh: int) -> RoundWork:
+    """That of one round; ``fresh`` tokens were committed since the drafter drafted last."""
+    drafted: tuple[Work, ...] = ()
     if drafting is not None:
-        # every list after a row of the draft needed its state to be expanded
-        states = 0 if proposal is None or proposal.factorised_lists else len(proposal.lists.ids)
-        drafted = drafting.work(record.position, fresh, states)
-    return (*drafted, target.verify(record.draft, record.position))
+        drafted = drafting.work(record.position, fresh, drafting.expanded(record))
+    verify, commit = (
+        target.verify(record.draft, record.position),
+        target.commit(record.verdict.path),
+    )
+    return RoundWork(drafted, verify, commit)
 
 
 def plain_passes(target: Forward, prompt: int, tokens: int) -> Passes:
     """Those of ``tokens`` new tokens, one forward each; the prompt gives the first."""
-    rounds = tuple((target.work(1, prompt + done),) for done in range(tokens - 1))
+    rounds = tuple(
+        RoundWork((), target.work(1, prompt + done), target.commit()) for done in range(tokens - 1)
+    )
     return Passes((target.work(prompt, 0, scored=1),), rounds, len(rounds))
 
 

@@ -9,16 +9,23 @@ from core.errors import UserError
 from core.methods.method import Value, file_name
 from core.methods.registry import find
 
+GENERATE, LLAMA_CPP = ENGINES = ("generate", "llama.cpp")  # that decode plainly beside ours
+
 
 @dataclass(frozen=True)
 class Variant:
-    """One way of decoding. ``method`` None is transformers' generate; ``lookup`` 0 is off."""
+    """One way of decoding.
+
+    method  ours; None: the ``engine`` decodes, transformers' generate or llama.cpp
+    lookup  tokens of generate's prompt lookup; 0 is off
+    """
 
     name: str
     method: str | None
     budget: int = 1
     lookup: int = 0
     options: tuple[tuple[str, Value], ...] = ()
+    engine: str = GENERATE
 
 
 def variants_of(

@@ -97,11 +97,21 @@ def add_set(group: Group, help: str) -> None:
 # ── groups ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def add_method_options(parser: argparse.ArgumentParser, several: bool = False) -> None:
-    """Which method, as a word or with --method, and its own options."""
+def add_method_options(
+    parser: argparse.ArgumentParser, several: bool = False, engines: Sequence[str] = ()
+) -> None:
+    """Which method, as a word or with --method, and its own options. Other ``engines`` may stand
+    among several."""
     name, count = ("methods", "*") if several else ("method", "?")
     more = " (default: all that are listed)" if several else ""
-    parser.add_argument(name, type=method, nargs=count, metavar="METHOD", help=METHOD_HELP + more)
+    more += "".join(f"; {engine} decodes plainly beside them" for engine in engines)
+    parser.add_argument(
+        name,
+        type=lambda text: text if text in engines else method(text),
+        nargs=count,
+        metavar="METHOD",
+        help=METHOD_HELP + more,
+    )
     parser.add_argument(
         "--method",
         dest="named",

@@ -1,14 +1,16 @@
-"""``bench``: methods × budgets against plain decoding and against transformers' ``generate``."""
+"""``bench``: methods × budgets against plain decoding, transformers' ``generate`` and llama.cpp."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from analysis.numbers import milliseconds, number, rate, share, tau
+from analysis.experiments.llama_cpp import LlamaCpp, check_installed
+from analysis.experiments.variants import GENERATE, LLAMA_CPP
+from analysis.numbers import milliseconds, number, rate, share, size, tau
 from app.commands import arguments, common
 from app.commands.prompts import prompts_of
 from app.terminal import ProgressBar, console, say, table
@@ -16,13 +18,18 @@ from core.decoding.request import check_budget
 from core.errors import UserError
 from core.methods.names import PLAIN
 from core.methods.registry import runnable
+from core.models import embedded
 
 if TYPE_CHECKING:
-    from analysis.experiments.bench import Plan, Result, Roof, Row
+    from analysis.experiments.bench import Floor, Plan, Result, Roof, Row
+    from analysis.experiments.roofline import Machine
     from core.decoding.engine import Engine
 
-COLUMNS = ("", "τ", "s", "tokens/s", "× plain", "× generate", "tokens as plain")
-ROOFLINE = ("a round", "rows", "MB", "GFLOP", "floor ms", "bound", "ms", "reached", "whole run")
+COLUMNS = (
+    "", "τ", "s", "tokens/s", "after prompt", "× plain", "× generate", "tokens as plain",
+)  # fmt: skip
+ROOFLINE = ("a round", "rows", "ms", "floor ms", "reached", "whole run", "the floor is")
+SHOWN = 10  # prompts whose first other token is named
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,13 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Time methods and budgets end to end against plain decoding with the same engine and\n"
         "against transformers' generate(), without and with prompt lookup: the same prompts, one\n"
         "run, the order changing every time; medians over repeats, ratios by prompt.\n"
-        "Below it the roofline: what a round must at least move and compute (the drafter's pass\n"
-        "included, activations left out), how long that takes at the copy bandwidth and matrix\n"
+        "`bench llama.cpp` sets llama.cpp beside them, on the file that the embedded target was\n"
+        "made of: the same token ids, as many threads, greedy, on the CPU. It is only a clock.\n"
+        "Below it the roofline: what a round and each of its stages must at least move and\n"
+        "compute (activations left out), how long that takes at the copy bandwidth and matrix\n"
         "rate measured in the same run, and the share of it that was reached: in the rounds, and\n"
         "in the whole run, prefill included.\n"
         "Exit code 1 when a greedy or seeded text is not plain decoding's, token by token."
     )
-    arguments.add_method_options(parser, several=True)
+    arguments.add_method_options(parser, several=True, engines=[LLAMA_CPP])
     arguments.add_prompt_options(parser, required=False)
     group = parser.add_argument_group("decoding")
     arguments.add_numbers(group, "--budget", (8, 16, 64), "one or several budgets")
@@ -48,26 +57,54 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
+    methods = [*args.methods, *args.named] or runnable(args.model, args.drafter)
+    if LLAMA_CPP in methods:
+        _check_llama(args)
     plan = _plan(args)
     from analysis.experiments.bench import bench, roofs, rows, with_baselines
 
-    methods = [*args.methods, *args.named] or runnable(args.model, args.drafter)
     variants = with_baselines(methods, args.budget, dict(args.set))
     engine = common.load_engine(args, [v.method for v in variants if v.method])
     for variant in variants:
         if variant.method is not None:
             engine.method(variant.method, dict(variant.options))
+    llama = _llama(engine, plan) if LLAMA_CPP in methods else None
     with ProgressBar("timing", plan.repeats * len(plan.prompts) * len(variants)) as progress:
-        result = bench(engine, plan, variants, progress.at)
+        result = bench(engine, plan, variants, progress.at, llama)
     found, limits = rows(result.timings, variants), roofs(result, variants)
-    facts = _facts(engine, plan)
+    facts = _facts(engine, plan, llama)
     if args.json:
-        facts |= {"rows": [asdict(row) for row in found], "machine": asdict(result.machine)}
+        written = [asdict(row) | {"same": row.same, "prompts": row.prompts} for row in found]
+        facts |= {"rows": written, "machine": asdict(result.machine)}
         print(json.dumps(facts | {"roofline": [asdict(roof) for roof in limits]}))
     else:
         _print_rows(facts, plan, found)
         _print_roofs(result, limits)
     return _conclude(found, exact=facts["dtype"] in ("float32", "float64"))
+
+
+def _check_llama(args: argparse.Namespace) -> None:
+    """Raises UserError, before anything is loaded, for what llama.cpp cannot be set beside."""
+    if args.model != embedded.NAME:
+        raise UserError(f"{LLAMA_CPP} is set beside the embedded target only: leave --model out")
+    if args.temperature > 0:
+        raise UserError(f"{LLAMA_CPP} decodes greedily here: leave --temperature at 0")
+    if args.device not in ("auto", "cpu"):
+        raise UserError(f"{LLAMA_CPP} runs on the CPU here: leave --device out or say cpu")
+    check_installed()
+
+
+def _llama(engine: Engine, plan: Plan) -> LlamaCpp:
+    """llama.cpp on the embedded target's file, with room for the longest text."""
+    import torch
+
+    language = engine.prepare()
+    if language.device.type != "cpu":
+        raise UserError(f"{LLAMA_CPP} runs on the CPU here: add --device cpu")
+    longest = max(len(language.encode_chat(prompt)) for prompt in plan.prompts)
+    with ProgressBar(f"preparing {LLAMA_CPP}") as progress:
+        file = embedded.gguf_file(progress.report)
+    return LlamaCpp.load(file, torch.get_num_threads(), longest + plan.request.max_new_tokens)
 
 
 def _plan(args: argparse.Namespace) -> Plan:
@@ -85,7 +122,7 @@ def _plan(args: argparse.Namespace) -> Plan:
     return Plan(tuple(prompts_of(args, PROMPTS)), request, args.repeats)
 
 
-def _print_rows(facts: dict[str, object], plan: Plan, found: Sequence[Row]) -> None:
+def _print_rows(facts: dict[str, Any], plan: Plan, found: Sequence[Row]) -> None:
     out, sampled = console(), plan.request.temperature > 0
     out.print(
         f"{facts['model']} · {facts['device']} · {facts['dtype']} · {facts['threads']} threads · "
@@ -93,16 +130,32 @@ def _print_rows(facts: dict[str, object], plan: Plan, found: Sequence[Row]) -> N
         f"up to {plan.request.max_new_tokens} new tokens",
         soft_wrap=True,
     )
+    for name, weights in facts["weights"].items():
+        out.print(f"{name}: {weights}", soft_wrap=True)
     out.print(table(COLUMNS, [_cells(row, sampled) for row in found], left=("",)))
+    for row in found:
+        if row.method == LLAMA_CPP and not row.identical:
+            out.print(_parting(row), soft_wrap=True)
+
+
+def _parting(row: Row) -> str:
+    """After how many tokens llama.cpp leaves plain decoding's text."""
+    parting = [f"{n} (prompt {i})" for i, n in enumerate(row.parts, 1) if n is not None]
+    more = f" and on {len(parting) - SHOWN} more prompts" if len(parting) > SHOWN else ""
+    return (
+        f"{row.name} parts from plain decoding after new token {', '.join(parting[:SHOWN])}{more}: "
+        "it rounds activations to 8 bits and its cache to float16, we its weights to bfloat16"
+    )
 
 
 def _cells(row: Row, sampled: bool) -> tuple[str, ...]:
-    other_noise = sampled and row.method == "generate"  # it draws from another random stream
+    other_noise = sampled and row.method == GENERATE  # it draws from another random stream
     return (
         row.name,
         tau(row.tau),
         number(row.seconds),
         rate(row.tokens_per_second),
+        rate(row.decoding),
         number(row.plain_ratio),
         number(row.generate_ratio),
         "–" if other_noise else f"{row.same} of {row.prompts}",
@@ -117,33 +170,50 @@ def _print_roofs(result: Result, limits: Sequence[Roof]) -> None:
         f"matrices {number(machine.rate / 1e9, 0)} GFLOP/s, measured between the turns",
         soft_wrap=True,
     )
-    out.print(table(ROOFLINE, [_roof_cells(roof) for roof in limits], left=("a round", "bound")))
+    lines = [line for roof in limits for line in _roof_lines(roof, machine)]
+    out.print(table(ROOFLINE, lines, left=("a round", "the floor is")))
 
 
-def _roof_cells(roof: Roof) -> tuple[str, ...]:
-    return (
-        roof.name,
-        number(roof.rows, 1),
-        number(roof.bytes / 1e6, 1),
-        number(roof.flops / 1e9),
-        milliseconds(roof.floor, 2).removesuffix(" ms"),
-        roof.bound,
-        milliseconds(roof.seconds, 2).removesuffix(" ms"),
-        share(roof.reached, 0),
-        share(roof.whole, 0),
-    )
+def _roof_lines(roof: Roof, machine: Machine) -> Iterator[tuple[str, ...]]:
+    """A variant's round, then its stages."""
+    yield roof.name, number(roof.rows, 1), *_held(roof), share(roof.whole, 0), _says(roof, machine)
+    for name, stage in roof.stages.items():
+        yield f"  {name}", "", *_held(stage), "", _says(stage, machine)
 
 
-def _facts(engine: Engine, plan: Plan) -> dict[str, object]:
+def _held(floor: Floor) -> tuple[str, str, str]:
+    """Time, floor and share."""
+    ms = [milliseconds(s, 2).removesuffix(" ms") for s in (floor.seconds, floor.floor)]
+    return ms[0], ms[1], share(floor.reached, 0)
+
+
+def _says(floor: Floor, machine: Machine) -> str:
+    """What the floor is made of: the limit that makes most of it."""
+    if floor.bound is None:
+        return "not counted"
+    if floor.bound == "memory":
+        return f"{size(round(floor.bytes))} at {number(machine.bandwidth / 1e9, 1)} GB/s"
+    return f"{number(floor.flops / 1e9)} GFLOP at {number(machine.rate / 1e9, 0)} GFLOP/s"
+
+
+def _facts(engine: Engine, plan: Plan, llama: LlamaCpp | None) -> dict[str, Any]:
     import torch
 
+    from analysis.experiments.roofline import Forward
+
     language = engine.prepare()
+    forward, dtype = Forward.of(language.model), str(language.model.dtype).removeprefix("torch.")
+    weights = {"here": f"{dtype}, {size(forward.body.bytes + forward.head.bytes)}"}
+    if llama is not None:
+        weights["here"] += ", computed from the same file's numbers, rounded to bfloat16"
+        weights[LLAMA_CPP] = f"{llama.weights} as stored, {size(llama.bytes)} ({llama.version})"
     settings = asdict(plan.request)
     del settings["prompt"], settings["method"], settings["budget"]
     return {
         "model": language.name,
         "device": str(language.device),
-        "dtype": str(language.model.dtype).removeprefix("torch."),
+        "dtype": dtype,
+        "weights": weights,
         "threads": torch.get_num_threads(),
         "repeats": plan.repeats,
         "settings": settings,
@@ -154,7 +224,7 @@ def _facts(engine: Engine, plan: Plan) -> dict[str, object]:
 def _conclude(found: Sequence[Row], exact: bool) -> int:
     """Exit code 1 when a method of ours wrote another text than plain decoding in numbers that are
     ``exact`` enough to tell: in bfloat16 two tokens may tie, and drafts round differently."""
-    wrong = [row.name for row in found if row.method != "generate" and not row.identical]
+    wrong = [row.name for row in found if row.ours and not row.identical]
     if wrong:
         say(f"not plain decoding's tokens: {', '.join(wrong)}; `audit` shows where, and if a tie")
     return int(exact and bool(wrong))

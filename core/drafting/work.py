@@ -21,6 +21,7 @@ class DraftWork:
     head     scores ``scored`` rows of the block
     state    what every state that the builder expands passes through after the block, and then the
              head; None where expanding costs nothing
+    in_turn  whether the states of a depth can only be scored after those of the depth before
     """
 
     network: nn.Module
@@ -31,3 +32,4 @@ class DraftWork:
     pairs: float
     scored: int
     state: nn.Module | None = None
+    in_turn: bool = False

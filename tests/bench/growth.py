@@ -33,7 +33,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, record_function
 from transformers import AttentionInterface
 
-from analysis.experiments.roofline import Drafting, Forward, Gauge, Machine, Work, round_passes
+from analysis.experiments.roofline import Drafting, Forward, Gauge, Machine, Work, round_work
 from app.commands import common
 from app.commands.arguments import add_model_options
 from app.terminal import ProgressBar, console, table
@@ -246,11 +246,12 @@ class Place:
     ) -> TimedRound:
         staged = {part: getattr(record.times, part) for part in PARTS[:-1]}
         now = self._watch.attention
+        work = round_work(self._watch.forward, self._watch.drafting, record, last.accepted + 1)
         return TimedRound(
             record,
             staged | {"rest": wall - sum(staged.values())},
             {part: now[part] - before[part] for part in before},
-            round_passes(self._watch.forward, self._watch.drafting, record, last.accepted + 1),
+            work.passes,
         )
 
 

@@ -29,7 +29,7 @@ from analysis.experiments.roofline import (
     Gauge,
     Machine,
     Work,
-    round_passes,
+    round_work,
     seconds_of,
 )
 from core.decoding.decode import Decoder, decode
@@ -122,7 +122,8 @@ class Timing:
             side = self._sides[name]
             taken = list(side.rounds(nodes, self._prompt, ROUNDS))
             drafting = self._drafting if nodes else None
-            self.floors["round", nodes] = round_passes(self._forward, drafting, taken[-1][1], 1)
+            whole = round_work(self._forward, drafting, taken[-1][1], 1)
+            self.floors["round", nodes] = whole.passes
             draft = bushy(nodes + 1, side.target.vocabulary)
             work = self._forward.verify(draft, side.target.length)
             self.floors["verify", nodes] = (work,)

@@ -108,6 +108,7 @@ class EagleDrafter:
             pairs=1,
             scored=1,
             state=model.midlayer,
+            in_turn=True,
         )
 
     def reset(self, capacity: int) -> None:
