@@ -9,7 +9,7 @@ from typing import Any
 
 # Of glibc's malloc.h. A block above the threshold is handed back when it is freed.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
-LARGE = 16 << 20  # the logits of 80 rows over a vocabulary of 50,000
+LARGE = 8 << 20  # above a layer's rows of 1,024 nodes, below the logits of 48 over 50,000 tokens
 
 
 def use_one_heap() -> None:
