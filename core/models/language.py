@@ -301,8 +301,9 @@ def _embedded(template: Mapping[str, Value]) -> Language:
     """The embedded target on a CPU, without transformers."""
     folder = embedded.embedded_path()
     try:
-        made: Any = (llama.load(folder), FolderTokenizer(folder))
+        model: Any = llama.load(folder)
+        tokenizer: Any = FolderTokenizer(folder)
     except Exception as error:  # safetensors and tokenizers raise many types
         raise cannot_load(embedded.NAME, error) from error
     release()  # the weights as they were
-    return Language(embedded.NAME, *made, folder, template=template)
+    return Language(embedded.NAME, model, tokenizer, folder, template=template)
