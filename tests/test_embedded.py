@@ -1,6 +1,7 @@
 """The embedded model with the shipped drafters, through the engine."""
 
 import copy
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -133,6 +134,17 @@ def test_the_light_target_has_transformers_bits(engine):
     assert ids == whole.encode_chat(PROMPT)
     one, other = (Target(each.model, (-1, 14, 29)).prefill(ids, 1) for each in (language, whole))
     assert torch.equal(one.logits, other.logits) and torch.equal(one.features, other.features)
+
+
+def test_doctor_says_what_memory_takes():
+    """Held by part, what a small run took, and a large run computed, near what is measured."""
+    code = [sys.executable, "-m", "app", "doctor"]
+    out = subprocess.run(code, capture_output=True, text=True, cwd=ROOT, check=True).stdout
+    part = out[out.index("\nmemory\n") : out.index("\npresets\n")]
+    assert "libraries" in part and "packed" in part and "a token" in part
+    assert re.search(r"B = 64: [\d.]+ MB more at most, .*measured", part) or "computed" in part
+    found = re.search(r"B = 1,024: ([\d.]+) MB more at most, .*computed", part)
+    assert found and 300 < float(found[1]) < 450
 
 
 def test_a_run_opens_no_socket():

@@ -171,8 +171,8 @@ class Llama(nn.Module):
         seen = past_key_values.length if past_key_values is not None else 0
         count = input_ids.shape[1]
         if attention_mask is None:
-            attention_mask = x.new_full((count, seen + count), mask_value(x.dtype)).triu(1 + seen)
-            attention_mask = attention_mask[None, None]
+            closed = x.new_full((1, 1, count, seen + count), mask_value(x.dtype))
+            attention_mask = closed.triu(1 + seen)
         if position_ids is None:
             position_ids = torch.arange(seen, seen + count, device=x.device)[None]
         rotary, kept = self._rotary(position_ids), {0: x} if 0 in wanted else {}
