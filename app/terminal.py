@@ -23,6 +23,7 @@ from core.progress import Progress
 BAR = 24  # characters of the longest bar
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 SPARSE_SECONDS = 10.0
+LIBRARIES = {"huggingface_hub": "HF_HUB_VERBOSITY", "transformers": "TRANSFORMERS_VERBOSITY"}
 
 
 class _Console(Console):
@@ -142,9 +143,7 @@ def quiet_libraries() -> None:
     if not sys.stderr.isatty():
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    from huggingface_hub.utils import logging as hub_logging
-    from transformers.utils import logging
-
-    hub_logging.set_verbosity_error()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    for library, variable in LIBRARIES.items():
+        os.environ.setdefault(variable, "error")  # read when it is imported, which may never be
+        if (loaded := sys.modules.get(f"{library}.utils.logging")) is not None:
+            loaded.set_verbosity_error()

@@ -9,7 +9,8 @@ import torch
 from transformers import DynamicCache
 from transformers.models.llama.modeling_llama import eager_attention_forward
 
-from core.models.cache import StaticKV, folded_attention, grouped_attention, make_kv, mask_value
+from core.models.cache import StaticKV, folded_attention, grouped_attention, mask_value
+from core.models.target import make_kv
 from tests import toys
 
 
@@ -132,7 +133,7 @@ def test_updates_equal_dynamic_cache():
             theirs = dynamic.update(*new, layer)
             assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
         static.commit(step + 1)
-        assert static.get_seq_length() == dynamic.get_seq_length()
+        assert static.length == dynamic.get_seq_length()
 
 
 def test_a_full_cache_raises_instead_of_overwriting():

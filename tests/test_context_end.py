@@ -7,7 +7,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 from core.decoding.decode import Decoder, decode
 from core.decoding.request import Settings
 from core.errors import UserError
-from core.models.cache import ATTENTION
+from core.models.hugging_face import ATTENTION
 from core.models.target import Target, no_graph_reason
 from core.rounds.round import new_tokens
 from tests import toys

@@ -1,6 +1,7 @@
 """The embedded model with the shipped drafters, through the engine."""
 
 import copy
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,9 @@ from core.errors import UserError
 from core.methods.loading import shipped
 from core.methods.registry import find
 from core.models import embedded
+from core.models.fast_layers import use_fast_layers
+from core.models.language import load_language
+from core.models.target import Target
 from core.rounds.round import Sampling, new_tokens
 from core.train.simulate import Setup
 from core.verification.sampling import TargetSampler
@@ -104,6 +108,43 @@ def test_every_method_writes_plain_decodings_text(engine, plain, method, budget,
     assert tokens == plain[temperature]
     assert len(tokens) >= 128, "choose a prompt whose answer is long enough"
     assert len(rounds) < 0.9 * len(tokens), "the shipped drafter must save rounds"
+
+
+def test_a_run_loads_neither_transformers_nor_torchs_compiler():
+    """They would cost two seconds of a core and 120 MB."""
+    code = (
+        "import sys\n"
+        "from app.cli import main\n"
+        "for method in ('ddtree', 'dart', 'sps', 'eagle3'):\n"
+        "    main(['run', method, '--prompt', 'Hi', '--max-new-tokens', '3'])\n"
+        "heavy = {'transformers', 'torch._dynamo', 'sympy', 'pandas'} & {*sys.modules}\n"
+        "sys.exit(' '.join(heavy) or 0)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_the_light_target_has_transformers_bits(engine):
+    language = engine.prepare()
+    whole = load_language(device="cpu", fast=False)
+    use_fast_layers(whole.model, torch.float32, torch.device("cpu"))
+    assert language.tokenizer_hash == whole.tokenizer_hash
+    assert all(language.piece(t) == whole.piece(t) for t in range(0, language.vocabulary, 7))
+    ids = language.encode_chat(PROMPT)
+    assert ids == whole.encode_chat(PROMPT)
+    one, other = (Target(each.model, (-1, 14, 29)).prefill(ids, 1) for each in (language, whole))
+    assert torch.equal(one.logits, other.logits) and torch.equal(one.features, other.features)
+
+
+def test_doctor_says_what_memory_takes():
+    """Held by part, what a small run took, and a large run computed, near what is measured."""
+    code = [sys.executable, "-m", "app", "doctor"]
+    out = subprocess.run(code, capture_output=True, text=True, cwd=ROOT, check=True).stdout
+    part = out[out.index("\nmemory\n") : out.index("\npresets\n")]
+    assert "libraries" in part and "packed" in part and "a token" in part
+    assert re.search(r"B = 64: [\d.]+ MB more at most, .*measured", part) or "computed" in part
+    found = re.search(r"B = 1,024: ([\d.]+) MB more at most, .*computed", part)
+    assert found and 300 < float(found[1]) < 450
 
 
 def test_a_run_opens_no_socket():

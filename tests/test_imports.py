@@ -2,6 +2,7 @@
 and nothing executes what it reads."""
 
 import ast
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -119,3 +120,32 @@ def test_json_from_outside_is_parsed_in_one_place():
 def test_the_rule_itself_can_fail(code):
     assert list(faults(ast.parse(code)))
     assert not list(faults(ast.parse("import json\nf(trust_remote_code=False)")))
+
+
+@pytest.mark.parametrize(
+    ("module", "words", "spins"),
+    [
+        ("core.train.ship", [], "5000"),
+        ("app.recording", [], "5000"),
+        ("app.__main__", ["run"], "5000"),
+        ("app.__main__", [], "1000"),
+        ("app.__main__", ["bench"], "20000"),
+    ],
+)
+def test_every_program_says_how_often_workers_spin_before_torch_is_loaded(module, words, spins):
+    code = (
+        "import os, sys\n"
+        f"sys.argv[1:] = {words!r}\n"
+        "seen = []\n"
+        "class Watch:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'torch': seen.append(os.environ.get('GOMP_SPINCOUNT'))\n"
+        "sys.meta_path.insert(0, Watch())\n"
+        f"import {module}\n"
+        "import torch\n"
+        "print(seen[0])"
+    )
+    env = {k: v for k, v in os.environ.items() if k != "GOMP_SPINCOUNT"}
+    run = [sys.executable, "-c", code]
+    found = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=True, env=env)
+    assert found.stdout.split() == [spins]

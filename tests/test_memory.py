@@ -70,3 +70,22 @@ def test_without_glibc_nothing_happens(monkeypatch: pytest.MonkeyPatch):
 def test_the_process_has_some_memory():
     found = memory.resident()
     assert found is None or 1 << 20 < found < 1 << 45
+
+
+PEAK = """
+from core.memory import peak, resident, restart_peak
+block = bytearray(200 << 20)
+del block
+before = peak(), restart_peak(), peak()
+block = bytearray(100 << 20)
+print(before[1], (before[0] - before[2]) >> 20, (peak() - before[2]) >> 20)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+def test_a_peak_is_forgotten_and_found_again():
+    code = [sys.executable, "-c", PEAK]
+    ran = subprocess.run(code, capture_output=True, text=True, check=True).stdout.split()
+    if ran[0] == "False":
+        pytest.skip("this system keeps a process's peak for good")
+    assert int(ran[1]) > 150 and 90 <= int(ran[2]) < 150

@@ -22,8 +22,7 @@ from core.methods.loading import shipped
 from core.methods.method import find_drafter, lazy
 from core.methods.registry import find, listed
 from core.methods.treeflash.model import save_model as save_treeflash
-from core.models import embedded
-from core.models import language as models
+from core.models import embedded, hugging_face
 from core.models.cache import StaticKV
 from core.models.hub import Source
 from core.models.language import Language, load_language, pick_device
@@ -67,7 +66,7 @@ def one_sentence(error):
 def test_a_model_loads_in_float32_on_the_cpu_without_gradients(language):
     assert language.model.dtype == torch.float32 and not language.model.training
     assert not any(p.requires_grad for p in language.model.parameters())
-    assert language.model.config._attn_implementation == models.ATTENTION
+    assert language.model.config._attn_implementation == hugging_face.ATTENTION
 
 
 @pytest.mark.parametrize("prompt", ["Hi", "two\nlines", "naïve ✓ 你好", "  spaces ", "a" * 300])
@@ -282,7 +281,7 @@ def test_an_unknown_method_names_the_known_ones():
 def spread(monkeypatch):
     """Targets are split between this machine's memory and its disk, as between two devices: layers
     of the second half hold no numbers between two forwards."""
-    monkeypatch.setitem(models._SPLIT_OPTIONS, "max_memory", {"cpu": 150_000})
+    monkeypatch.setitem(hugging_face._SPLIT, "max_memory", {"cpu": 150_000})
 
 
 @pytest.mark.parametrize("family", toys.FAMILIES)

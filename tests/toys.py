@@ -66,7 +66,7 @@ from core.methods.sps.drafter import LmDrafter
 from core.methods.treeflash import TreeFlashOptions
 from core.methods.treeflash.drafter import TreeFlashDrafter
 from core.methods.treeflash.model import TreeFlashModel
-from core.models.cache import ATTENTION
+from core.models.hugging_face import ATTENTION
 from core.models.target import Target
 from core.ngram import NgramStore
 from core.rounds.draft import Candidates, Draft

@@ -17,8 +17,8 @@ from core.methods.eagle3 import model as eagle3
 from core.methods.hydra import model as hydra
 from core.methods.medusa import model as medusa
 from core.methods.treeflash import model as treeflash
-from core.models.cache import ATTENTION
 from core.models.checkpoint import WithHead
+from core.models.hugging_face import ATTENTION
 from core.ngram import build_store
 from tests import toys
 

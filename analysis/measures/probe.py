@@ -20,7 +20,7 @@ from core.rounds.round import Probe, TargetProbs
 
 COVERAGE = 16  # K = 1 … 16
 TOP = 10  # of the target, after every row
-_SLAB = 64  # rows of [N, V] worked on at a time: bounds the memory at large budgets
+SLAB = 64  # rows of [N, V] worked on at a time: bounds the memory at large budgets
 
 
 @torch.inference_mode()
@@ -37,15 +37,15 @@ def _target_probs(scene: Scene) -> TargetProbs:
     top_ids, top_log_p, entropy = [], [], []
     log_p = torch.full((count,), torch.nan, device=device)
     rank = torch.zeros(count, dtype=torch.int32, device=device)
-    for low in range(0, count, _SLAB):
-        slab = scene.logits[low : low + _SLAB].float().log_softmax(-1)
+    for low in range(0, count, SLAB):
+        slab = scene.logits[low : low + SLAB].float().log_softmax(-1)
         best = slab.topk(min(TOP, slab.shape[-1]))
         top_ids.append(best.indices)
         top_log_p.append(best.values)
         # exp(−inf)·(−inf) would be NaN; such tokens carry no entropy
         entropy.append(-(slab.exp() * slab.clamp_min(-1e9)).sum(-1))
-        below = ((parents >= low) & (parents < low + _SLAB)).nonzero().flatten()
-        for rows in below.split(_SLAB):  # a few rows may have all the children
+        below = ((parents >= low) & (parents < low + SLAB)).nonzero().flatten()
+        for rows in below.split(SLAB):  # a few rows may have all the children
             above = slab[parents[rows] - low]
             own = above.gather(1, tokens[rows, None])
             log_p[rows] = own.squeeze(1)
@@ -115,8 +115,8 @@ def _target_tokens(scene: Scene) -> np.ndarray:
     """The target's token after every row; where the walk came, its answers stand."""
     tokens = scene.verdict.target_tokens.copy()
     rows = np.flatnonzero(tokens < 0)
-    for low in range(0, len(rows), _SLAB):
-        some = rows[low : low + _SLAB]
+    for low in range(0, len(rows), SLAB):
+        some = rows[low : low + SLAB]
         after = (scene.draft.depths[some] + scene.position + 1).tolist()
         index = torch.from_numpy(some).to(scene.logits.device)
         tokens[some] = _array(scene.rule.sampler.choose(scene.logits[index], after))

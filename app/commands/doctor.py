@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Show versions, device, models ready, methods and their options, and what is missing.\n"
         "Always exits 0.\n"
+        "What memory takes is measured with the embedded model loaded, which takes some seconds.\n"
         "With the name of a preset: what it needs in disk and memory, before it is fetched."
     )
     parser.add_argument(
@@ -52,6 +53,7 @@ def main(args: argparse.Namespace) -> int:
         ("versions", _versions(missing)),
         ("machine", _machine(missing)),
         ("models", _models(missing)),
+        ("memory", _memory_held()),
         ("presets", _presets()),
         ("methods", _methods()),
     ):
@@ -141,6 +143,19 @@ def _models(missing: list[str]) -> Iterator[str]:
         yield f"n-gram store {store.relative_to(ASSETS / 'models')}: ready, {size(bytes_)}"
     if not any(config.parent.parent.name == EMBEDDED for config in drafters):
         missing.append(f"a drafter for {EMBEDDED}: python -m app train, or name one by --drafter")
+
+
+def _memory_held() -> Iterator[str]:
+    """Of the embedded target on the CPU, once it is here."""
+    if not embedded.is_ready():
+        yield f"unknown before the target {EMBEDDED} is fetched"
+        return
+    from app import memory_held
+
+    try:
+        yield from memory_held.lines()
+    except Exception as error:  # a broken cache or build: the doctor says so and goes on
+        yield f"unknown: the target {EMBEDDED} cannot be loaded ({one_line(str(error), 120)})"
 
 
 def _presets() -> Iterator[str]:

@@ -29,8 +29,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
 
 from core.errors import UserError
-from core.models.cache import StaticKV, make_kv, mask_value
-from core.models.target import PREFILL_CHUNK, context_limit, stop_ids
+from core.models.cache import StaticKV, mask_value
+from core.models.target import PREFILL_CHUNK, context_limit, make_kv, stop_ids
 from core.rounds.draft import Array
 
 BLOCK_ATTENTION = "draftscope_blocks"

@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-from transformers import PreTrainedConfig
+from typing import TYPE_CHECKING, Any
 
 from core.errors import UserError
 from core.files import sha256
@@ -16,6 +14,9 @@ from core.methods.registry import find_drafter, shipped
 from core.models import checkpoint
 from core.models.hub import WEIGHTS, Source
 from core.models.language import Language
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 
 def drafter_folder(kind: str, language: Language, folder: Path | None) -> Path:

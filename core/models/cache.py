@@ -4,8 +4,8 @@
 rows right after them (scratch), and ``commit`` keeps some of these by copying them down in place.
 Written by hand, because Hugging Face's caches cannot drop rows in the middle. All layers share one
 tensor where they can: a commit is then one copy, not two per layer, whose launches would cost a GPU
-more than the rest of a round's bookkeeping. Hugging Face models accept the cache as
-``past_key_values``.
+more than the rest of a round's bookkeeping. ``hugging_face.HuggingFaceKV`` is the same cache as
+Hugging Face's models accept it; this module needs torch alone.
 
 ``grouped_attention`` reads the keys that several query heads share without repeating them. (With a
 mask, Hugging Face's SDPA path copies them for every head.)
@@ -20,13 +20,8 @@ from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
-from transformers.cache_utils import Cache, CacheLayerMixin
-from transformers.masking_utils import eager_mask
 
 from core.errors import UserError
-
-ATTENTION = "draftscope_grouped"
 
 
 class Memory:
@@ -93,14 +88,14 @@ class Memory:
         self._tensors = [tensor.repeat_interleave(copies, 1) for tensor in self._tensors]
 
 
-class StaticLayer(CacheLayerMixin):
+class StaticLayer:
     """One layer's keys and values [B, G, S, D]: a view of the cache's memory."""
 
-    is_sliding = False
-
     def __init__(self, memory: Memory, number: int):
-        super().__init__()
         self._memory, self._number = memory, number
+        self.keys: torch.Tensor | None = None
+        self.values: torch.Tensor | None = None
+        self.is_initialized = False
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         self.dtype, self.device = key_states.dtype, key_states.device
@@ -131,20 +126,8 @@ class StaticLayer(CacheLayerMixin):
         self.values[:, :, start:end] = value_states
         return self.keys[:, :, :end], self.values[:, :, :end]
 
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self._memory.length + query_length, 0
 
-    def get_seq_length(self) -> int:
-        return self._memory.length
-
-    def get_max_length(self) -> int:
-        return self._memory.capacity
-
-    def reset(self) -> None:
-        self._memory.length = 0
-
-
-class StaticKV(Cache):
+class StaticKV:
     """A preallocated cache for ``layers`` layers of ``capacity`` rows each.
 
     ``apart``: the layers lie on several devices.
@@ -154,7 +137,13 @@ class StaticKV(Cache):
 
     def __init__(self, layers: int, capacity: int, apart: bool = False):
         self._memory = Memory(layers, capacity, apart)
-        super().__init__(layers=[StaticLayer(self._memory, number) for number in range(layers)])
+        self.layers = [StaticLayer(self._memory, number) for number in range(layers)]
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args, **kwargs
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write new rows [B, G, T, D] of a layer. Returns all rows that it may read."""
+        return self.layers[layer_idx].update(key_states, value_states)
 
     @property
     def capacity(self) -> int:
@@ -260,23 +249,7 @@ def folded_attention(
     return (weights @ value).view(batch, heads, new, value.shape[-1])
 
 
-AttentionInterface.register(ATTENTION, grouped_attention)
-# Without this, a forward that brings no 4-D mask would silently not be causal.
-AttentionMaskInterface.register(ATTENTION, eager_mask)
-
-
 def mask_value(dtype: torch.dtype) -> float:
     """The additive mask's value for "not allowed": the most negative finite number, as in Hugging
     Face."""
     return torch.finfo(dtype).min
-
-
-def make_kv(model: PreTrainedModel, capacity: int) -> StaticKV:
-    """An empty cache for a model's texts of at most ``capacity`` tokens."""
-    layers = model.config.get_text_config().num_hidden_layers
-    return StaticKV(layers, capacity, apart=bool(device_map(model)))
-
-
-def device_map(model: PreTrainedModel) -> dict[str, int | str]:
-    """The device of each part of a model that is spread over several; empty for any other model."""
-    return getattr(model, "hf_device_map", None) or {}

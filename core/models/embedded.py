@@ -137,7 +137,9 @@ def _convert(gguf: Path, made: Path, report: Report) -> None:
     report(Progress("dequantising", None))
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
     with _bar_of_transformers(report):
         packed = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)

@@ -8,43 +8,48 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
-from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from core.errors import UserError, first_line
 from core.memory import release
-from core.models import embedded, presets
-from core.models.cache import ATTENTION, device_map
+from core.models import embedded, llama, presets
 from core.models.fast_layers import can_pack, use_fast_layers
 from core.models.hub import Source, cannot_load
 from core.models.presets import Value
 from core.models.stored_embedding import store_embedding
-from core.models.target import input_device, stop_ids
+from core.models.target import device_map, input_device, stop_ids
+from core.models.tokens import FolderTokenizer
 from core.progress import Progress, Report, silent
 
-# The printable characters that byte-level BPE vocabularies use for bytes.
-_BYTE_OF = {character: byte for byte, character in bytes_to_unicode().items()}
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
 MARKER = "\ue000"  # stands for a user's words in a template
 SPLIT = "split"  # the device name that means all GPUs together
 ATTENDING = {"full_attention", "sliding_attention"}  # kinds of layers with keys and values
-_SPLIT_OPTIONS = {"device_map": "auto"}  # of from_pretrained: accelerate plans the split
+
+
+def _bytes_by_character() -> dict[str, int]:
+    """Byte-level BPE vocabularies spell a byte as the Latin-1 character of its number where that is
+    printable, and the others, in order, as the characters from 256 on."""
+    shown, rest = {*range(33, 127), *range(161, 173), *range(174, 256)}, count(256)
+    return {chr(byte if byte in shown else next(rest)): byte for byte in range(256)}
+
+
+_BYTE_OF = _bytes_by_character()
 
 
 @dataclass(frozen=True, eq=False)
 class Language:
     """A loaded target with its tokenizer.
+
+    Model and tokenizer are transformers', or a ``Llama`` and a ``FolderTokenizer``, which answer to
+    the same names.
 
     folder    the folder it was loaded from; None: a hub repository
     template  variables of the chat template, such as ``enable_thinking``
@@ -204,8 +209,14 @@ def target_config(name: str) -> PreTrainedConfig | None:
     """
     if name == embedded.NAME and not embedded.is_ready():
         return None
+    source = _source(name, embedded.embedded_path)
     try:
-        config = _load(AutoConfig, _source(name, embedded.embedded_path))
+        if name == embedded.NAME:
+            raw = llama.read_config(embedded.embedded_path())
+            return cast("PreTrainedConfig", llama.LlamaConfig(**raw))
+        from core.models.hugging_face import load_config
+
+        config = load_config(source)
     except UserError:
         raise
     except Exception as error:
@@ -246,18 +257,14 @@ def last_layer(model: PreTrainedModel) -> int:
 
 def load_vocabulary(name: str, report: Report = silent) -> Vocabulary:
     """The tokens of the target of this name. Raises UserError when they cannot be read."""
+    from core.models.hugging_face import load_config, load_tokenizer
+
     source = _source(name, lambda: embedded.prepare(report))
     try:
-        size = _load(AutoConfig, source).get_text_config().vocab_size
-        return Vocabulary(_load(AutoTokenizer, source), size)
+        size = load_config(source).get_text_config().vocab_size
+        return Vocabulary(load_tokenizer(source), size)
     except Exception as error:
         raise cannot_load(name, error) from error
-
-
-def _load(loader: Any, source: Source, **options: Any) -> Any:
-    return loader.from_pretrained(
-        source.reference, revision=source.revision, trust_remote_code=False, **options
-    )
 
 
 def _source(name: str, embedded_folder: Callable[[], Path]) -> Source:
@@ -291,29 +298,22 @@ def load_language(
     where = pick_device(device)
     source = _source(name, lambda: embedded.prepare(report))
     report(Progress("loading weights", None))
-    dtype = compute_dtype(where)
     preset = presets.find(name)
+    variables = {**preset.template, **(template or {})}
+    if name == embedded.NAME and fast and can_pack(compute_dtype(where), where):
+        return _embedded(variables)
+    dtype = compute_dtype(where)
     try:
-        config, tokenizer = _load(AutoConfig, source), _load(AutoTokenizer, source)
-        check_attends(name, config)
-        model, loading = _load(
-            AutoModelForCausalLM,
-            source,
-            output_loading_info=True,
-            config=config,
-            dtype=dtype,
-            attn_implementation=ATTENTION,
-            use_safetensors=True,
-            **(_SPLIT_OPTIONS if device == SPLIT else {}),
-        )
+        from core.models.hugging_face import load_config, load_model, load_tokenizer
+
+        check_attends(name, load_config(source))
+        tokenizer, model = load_tokenizer(source), load_model(source, dtype, device == SPLIT)
     except UserError:
         raise
     except Exception as error:  # the libraries raise any type for a broken checkpoint
         raise cannot_load(name, error) from error
-    if missing := sorted(loading["missing_keys"]):
-        raise UserError(f"the model {name!r} lacks the tensor {missing[0]}")
     if not device_map(model):
-        model = model.to(where)
+        model = model.to(where)  # type: ignore[arg-type]
         if fast:
             use_fast_layers(model, dtype, where)
             if can_pack(dtype, where) and (folder := source.here()) is not None:
@@ -322,5 +322,16 @@ def load_language(
     model.eval().requires_grad_(False)
     if preset.chat_template and not tokenizer.chat_template:
         tokenizer.chat_template = preset.chat_template
-    variables = {**preset.template, **(template or {})}
     return Language(name, model, tokenizer, source.folder, template=variables)
+
+
+def _embedded(template: Mapping[str, Value]) -> Language:
+    """The embedded target on a CPU, without transformers."""
+    folder = embedded.embedded_path()
+    try:
+        model: Any = llama.load(folder)
+        tokenizer: Any = FolderTokenizer(folder)
+    except Exception as error:  # safetensors and tokenizers raise many types
+        raise cannot_load(embedded.NAME, error) from error
+    release()  # the weights as they were
+    return Language(embedded.NAME, model, tokenizer, folder, template=template)

@@ -15,8 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import LlamaConfig
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from core.errors import UserError
 
@@ -78,6 +76,13 @@ def layer_fields(raw: Mapping[str, Any], positions: int) -> dict[str, Any]:
         "rope": Rope.of(raw),
         "max_position_embeddings": raw.get("max_position_embeddings", positions),
     }
+
+
+def drawn(*size: int, std: float = 1.0) -> nn.Parameter:
+    """A parameter drawn at random; on the meta device its shape alone: drawing there would import
+    torch's compiler."""
+    made = torch.empty(*size)
+    return nn.Parameter(made if made.is_meta else made.normal_(std=std))
 
 
 class RMSNorm(nn.Module):
@@ -146,6 +151,9 @@ PLAIN_ROPE = Rope()
 
 @lru_cache
 def _scaled(rope: Rope, width: int, device: torch.device) -> tuple[Tensor, float]:
+    from transformers import LlamaConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
     parameters = rope.to_json()
     config = LlamaConfig(
         hidden_size=width, num_attention_heads=1, head_dim=width, rope_parameters=parameters

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedConfig, PreTrainedModel
 
 from core.errors import UserError
-from core.models.cache import StaticKV, device_map, make_kv, mask_value
+from core.models.cache import StaticKV, mask_value
 from core.models.cuda_graphs import CaptureError, PaddedForward, bucket
 from core.models.tree_mask import ancestor_mask
 from core.progress import Progress, Report, silent
 from core.rounds.draft import Draft
 from core.rounds.round import Verdict
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 PREFILL_CHUNK = 512  # bounds the memory of hidden states during prefill
 LENGTH_BOUND = ("dynamic", "longrope")  # rope types whose rotation changes from some length on
@@ -190,12 +193,18 @@ class Target:
             position_ids=positions[None].clamp(max=self._last_position),
             past_key_values=self._kv,
             use_cache=True,
-            output_hidden_states=bool(self.layers),
+            output_hidden_states=self._wanted,
             logits_to_keep=1 if last_only else 0,
         )
         hidden = [out.hidden_states[i + 1][0] for i in self.layers]
         features = torch.cat(hidden, -1) if hidden else out.logits.new_empty(len(ids), 0)
         return out.logits[0], features
+
+    @property
+    def _wanted(self) -> Any:
+        """The hidden states to keep: transformers' models keep all or none."""
+        numbers = [i + 1 for i in self.layers]
+        return numbers if reads_static_kv(self.model) else bool(numbers)
 
     @property
     def _kv(self) -> StaticKV:
@@ -213,6 +222,26 @@ class Target:
             self._place.forwards.clear()  # they hold the last one
             self._place.cache = cache = make_kv(self.model, -(-rows // 256) * 256)
         cache.reset()
+
+
+def make_kv(model: PreTrainedModel, capacity: int) -> StaticKV:
+    """An empty cache for a model's texts of at most ``capacity`` tokens."""
+    layers = model.config.get_text_config().num_hidden_layers
+    if reads_static_kv(model):
+        return StaticKV(layers, capacity)
+    from core.models.hugging_face import HuggingFaceKV
+
+    return HuggingFaceKV(layers, capacity, apart=bool(device_map(model)))
+
+
+def reads_static_kv(model: PreTrainedModel) -> bool:
+    """Whether it is our own, a ``Llama``."""
+    return getattr(model, "reads_static_kv", False)
+
+
+def device_map(model: PreTrainedModel) -> dict[str, int | str]:
+    """The device of each part of a model that is spread over several; empty for any other model."""
+    return getattr(model, "hf_device_map", None) or {}
 
 
 def no_graph_reason(model: PreTrainedModel) -> str | None:

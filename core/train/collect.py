@@ -20,8 +20,9 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from core.errors import UserError
-from core.models.cache import StaticKV, make_kv, mask_value
+from core.models.cache import StaticKV, mask_value
 from core.models.language import MARKER, Language
+from core.models.target import make_kv
 from core.samples import Sample
 from core.train.command_line import progress_bar
 from core.train.shards import TOP_K, Document, write_shard

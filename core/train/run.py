@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers.utils import logging
 
 from core.errors import UserError
 from core.methods.loading import shipped
@@ -86,7 +85,6 @@ def main(args: argparse.Namespace) -> int:
     start = starting_point(args.start, args.kind, args.model)
     _check_folders(*sources.code, start, *vars(options[args.kind]).values())
     held_out = sources.held_out_samples()
-    logging.disable_progress_bar()
     language = load_language(args.model, args.device, fast=False)
     run = TrainingRun(language, args.out, start)
     layers = feature_layers(training, run, options, shards)

@@ -43,8 +43,8 @@ from core.decoding.request import Settings
 from core.drafting.session import DraftSession, width_for
 from core.errors import UserError
 from core.methods.names import DEFAULT
-from core.models import layers
-from core.models.cache import ATTENTION
+from core.models import cache, layers
+from core.models.hugging_face import ATTENTION
 from core.models.language import Language
 from core.models.target import Target
 from core.rounds.draft import Draft
@@ -201,8 +201,8 @@ class Watch:
 
     def install(self) -> None:
         """Time attention from here on. Not on a GPU, where a call returns before it is done."""
-        own: Any = AttentionInterface()[ATTENTION]
-        own = self.peaks.marked(ATTENDING, self.verify.wrap(own))
+        own: Any = self.peaks.marked(ATTENDING, self.verify.wrap(cache.grouped_attention))
+        cache.grouped_attention = own  # the embedded target's
         AttentionInterface.register(ATTENTION, own)
         drafters: Any = layers.Attention
         drafters.forward = self.peaks.marked(ATTENDING, self.draft.wrap(drafters.forward))

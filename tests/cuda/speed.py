@@ -37,8 +37,8 @@ from core.decoding.request import Settings
 from core.drafting.builders import best_first
 from core.methods.dflash.drafter import DFlashDrafter
 from core.methods.dflash.model import DFlashConfig, DFlashModel, default_layer_ids
-from core.models.cache import ATTENTION
 from core.models.fast_layers import use_fast_layers
+from core.models.hugging_face import ATTENTION
 from core.models.target import Target
 from core.rounds.round import Round
 

@@ -29,6 +29,7 @@ from core.models.layers import (
     Rope,
     Rotary,
     Shape,
+    drawn,
     layer_fields,
 )
 
@@ -115,7 +116,7 @@ class DartLayer(nn.Module):
     def __init__(self, config: DartConfig):
         super().__init__()
         width, eps = config.hidden_size, config.rms_norm_eps
-        self.mask_rep = nn.Parameter(torch.randn(2 * width))
+        self.mask_rep = drawn(2 * width)
         self.self_attn = Attention(config.shape)
         self.mlp = MLP(config.shape)
         self.hidden_norm = RMSNorm(width, eps)

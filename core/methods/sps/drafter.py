@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from core.drafting.best import worth_a_batch
 from core.drafting.session import MIN_LISTED, PathSession
@@ -23,9 +22,12 @@ from core.errors import UserError
 from core.methods.loading import check_fits, drafter_folder
 from core.methods.sps import SpsOptions
 from core.methods.sps.model import first_layers, load_adapter, load_config
-from core.models.cache import StaticKV, make_kv, mask_value
+from core.models.cache import StaticKV, mask_value
 from core.models.language import Language, load_language, load_vocabulary
-from core.models.target import PREFILL_CHUNK, context_limit, input_device
+from core.models.target import PREFILL_CHUNK, context_limit, input_device, make_kv
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 def load(language: Language, folder: Path | None, options: SpsOptions) -> LmDrafter:

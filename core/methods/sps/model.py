@@ -13,15 +13,18 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from core.errors import UserError
 from core.models import checkpoint
+from core.models.layers import drawn
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 KIND, FORMAT = "sps", "draftscope-first-layers"
 PLACES = {
@@ -70,7 +73,7 @@ class Pair(nn.Module):
 
     def __init__(self, shape: tuple[int, int], rank: int):
         super().__init__()
-        self.a = nn.Parameter(torch.randn(rank, shape[1]) * shape[1] ** -0.5)
+        self.a = drawn(rank, shape[1], std=shape[1] ** -0.5)
         self.b = nn.Parameter(torch.zeros(shape[0], rank))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -113,6 +116,8 @@ def outline(folder: Path) -> nn.Module:
     with checkpoint.on_meta(folder, KIND):
         if config.layers is not None:
             return Adapter(config)
+        from transformers import AutoModelForCausalLM
+
         return AutoModelForCausalLM.from_config(_config(folder), trust_remote_code=False)
 
 
@@ -183,6 +188,8 @@ def shared(module: nn.Module) -> nn.Module:
 
 
 def _config(folder: Path) -> Any:
+    from transformers import AutoConfig
+
     with checkpoint.as_user_error(folder, KIND):
         try:
             return AutoConfig.from_pretrained(folder, trust_remote_code=False)

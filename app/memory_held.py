@@ -1,0 +1,127 @@
+"""What a process holds with the embedded target ready on the CPU, and what a run takes at most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from analysis.numbers import size
+from core.decoding.request import RunRequest
+from core.memory import peak, release, resident, restart_peak
+from core.methods.names import DEFAULT
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from core.decoding.engine import Engine
+
+PROMPT, TOKENS = "Name three fruits.", 8
+SMALL, LARGE = 64, 1024  # draft budgets
+CONTEXT = 256  # tokens of prompt and text that the computed figure allows for
+FLOAT = 4  # bytes
+
+
+@dataclass(frozen=True)
+class Held:
+    """Bytes of memory, measured one after the other: Python with torch and numba, then what the
+    target, and what the default method's drafter, added."""
+
+    libraries: int
+    target: int
+    drafter: int
+
+    @property
+    def whole(self) -> int:
+        return self.libraries + self.target + self.drafter
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a run takes at most beyond what is held, with probes on."""
+
+    budget: int
+    more: int
+    measured: bool
+
+
+def lines() -> Iterator[str]:
+    """For people. Loads the model. Raises UserError where it cannot be loaded."""
+    if resident() is None:
+        yield "this system does not say how much memory a process has"
+        return
+    from core.decoding.engine import Engine
+
+    engine = Engine(device="cpu")
+    held = load(engine)
+    network = engine.prepare().model
+    packed, per_token = weight_bytes(network), token_bytes(network.config)
+    yield f"{size(held.whole)} with the model ready, measured in this process:"
+    yield f"    libraries {size(held.libraries)}; the studio's own come on top"
+    yield (
+        f"    target {size(held.target)}: its weights in float32, packed for this CPU, "
+        f"{size(packed)}; the embedding stays in its file"
+    )
+    yield f"    drafter of {DEFAULT} {size(held.drafter)}; the last six that were used are kept"
+    yield f"    cache {size(per_token)} a token, computed; allocated by the first run"
+    for need in (small_run(engine), computed(engine, LARGE)):
+        how = "measured" if need.measured else "computed"
+        yield (
+            f"a run of {DEFAULT} at B = {need.budget:,}: {size(need.more)} more at most, "
+            f"{size(held.whole + need.more)} in all, {how}"
+        )
+
+
+def load(engine: Engine) -> Held:
+    """Load the target and the default method, noting what each adds."""
+    marks = [_resident()]
+    engine.prepare()
+    marks.append(_resident())
+    engine.method(DEFAULT)
+    marks.append(_resident())
+    return Held(marks[0], marks[1] - marks[0], marks[2] - marks[1])
+
+
+def small_run(engine: Engine) -> Need:
+    """A run at B = 64, measured where the system keeps a peak."""
+    from analysis.measures.probe import observe
+
+    before = _resident()
+    if not restart_peak():
+        return computed(engine, SMALL)
+    request = RunRequest(PROMPT, DEFAULT, SMALL, TOKENS)
+    for _ in engine.start(request, observe).rounds:
+        pass
+    return Need(SMALL, max(0, (peak() or before) - before), True)
+
+
+def computed(engine: Engine, budget: int) -> Need:
+    """From the shapes: the cache, the logits of every row, what one layer and its features take,
+    and the probe's slabs (scores, their exponentials and a temporary)."""
+    from analysis.measures.probe import SLAB
+
+    network, layers = engine.prepare().model, engine.target(engine.method(DEFAULT)).layers
+    config, rows = network.config.get_text_config(), budget + 1
+    cache = (CONTEXT + rows) * token_bytes(config)
+    logits = rows * config.vocab_size
+    layer = rows * (4 * config.intermediate_size + 4 * config.hidden_size)
+    features = 2 * rows * len(layers) * config.hidden_size
+    probe = 3 * min(rows, SLAB) * config.vocab_size
+    return Need(budget, cache + FLOAT * (logits + layer + features + probe), False)
+
+
+def token_bytes(config: Any) -> int:
+    """Keys and values of a token in all layers, in float32."""
+    text = config.get_text_config()
+    return 2 * text.num_hidden_layers * text.num_key_value_heads * text.head_dim * FLOAT
+
+
+def weight_bytes(network: nn.Module) -> int:
+    """Of all layers, packed ones included."""
+    packed = sum(getattr(module, "nbytes", 0) for module in network.modules())
+    return packed + sum(p.nbytes for p in network.parameters())
+
+
+def _resident() -> int:
+    release()
+    return resident() or 0

@@ -1,0 +1,98 @@
+"""What needs transformers: its models and tokenizers, and our cache and attention as it takes them.
+
+Imported only where a model of its own is loaded: importing it costs two seconds of a core and
+120 MB. Everything is read with ``trust_remote_code`` off.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.masking_utils import eager_mask
+from transformers.utils import logging
+
+from core.errors import UserError
+from core.models.cache import Memory, StaticKV, StaticLayer, grouped_attention
+from core.models.hub import Source
+
+ATTENTION = "draftscope_grouped"
+_SPLIT = {"device_map": "auto"}  # accelerate plans the split
+
+
+class HuggingFaceLayer(StaticLayer, CacheLayerMixin):
+    """A layer that answers what Hugging Face's masks and models ask of one."""
+
+    is_sliding = False
+
+    def __init__(self, memory: Memory, number: int):
+        CacheLayerMixin.__init__(self)
+        StaticLayer.__init__(self, memory, number)
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self._memory.length + query_length, 0
+
+    def get_seq_length(self) -> int:
+        return self._memory.length
+
+    def get_max_length(self) -> int:
+        return self._memory.capacity
+
+    def reset(self) -> None:
+        self._memory.length = 0
+
+
+class HuggingFaceKV(StaticKV, Cache):
+    """``StaticKV`` as ``past_key_values``."""
+
+    def __init__(self, layers: int, capacity: int, apart: bool = False):
+        StaticKV.__init__(self, layers, capacity, apart)
+        Cache.__init__(self, layers=[HuggingFaceLayer(self._memory, n) for n in range(layers)])
+
+
+AttentionInterface.register(ATTENTION, grouped_attention)
+# Without this, a forward that brings no 4-D mask would silently not be causal.
+AttentionMaskInterface.register(ATTENTION, eager_mask)
+
+
+def load_config(source: Source) -> PreTrainedConfig:
+    return _load(AutoConfig, source)
+
+
+def load_tokenizer(source: Source) -> PreTrainedTokenizerBase:
+    return _load(AutoTokenizer, source)
+
+
+def load_model(source: Source, dtype: torch.dtype, split: bool) -> PreTrainedModel:
+    """A causal LM. ``split``: over all devices. Raises UserError where a tensor is missing."""
+    logging.disable_progress_bar()  # of reading a file; who loads a model has a report of it
+    model, loading = _load(
+        AutoModelForCausalLM,
+        source,
+        output_loading_info=True,
+        config=load_config(source),
+        dtype=dtype,
+        attn_implementation=ATTENTION,
+        use_safetensors=True,
+        **(_SPLIT if split else {}),
+    )
+    if missing := sorted(loading["missing_keys"]):
+        raise UserError(f"the model {source.reference!r} lacks the tensor {missing[0]}")
+    return model
+
+
+def _load(loader: Any, source: Source, **options: Any) -> Any:
+    return loader.from_pretrained(
+        source.reference, revision=source.revision, trust_remote_code=False, **options
+    )
