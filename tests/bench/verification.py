@@ -67,7 +67,8 @@ def make_target(name: str, device: str) -> BlockCausalTarget | BidirectionalTarg
     if name != embedded.NAME or shipped("denoiser", name):
         return load_diffusion(name, device).target
     print("no denoiser ships yet: the embedded model's own weights, which cost the same")
-    return BlockCausalTarget(load_language(name, device).model, 0, Layout(True, "causal"))
+    plain = load_language(name, device, fast=False)
+    return BlockCausalTarget(plain.model, 0, Layout(True, "causal"))
 
 
 def speedups(options) -> dict[int, float]:
