@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.measures.rows import NODE, ROUND, nodes_table, rounds_table
+from analysis.measures.rows import nodes_table, rounds_table
 from app.cli import main
 from app.commands.export import FORMS
 from app.export.tables import download_table, table_bytes, table_csv, table_parquet
@@ -42,12 +42,12 @@ def export(*words: object) -> int:
 def test_a_line_per_round_says_what_the_round_says():
     trace = made(6, 32)
     table = rounds_table(trace)
-    assert list(table.columns) == list(ROUND) and len(table) == 6
+    assert list(table.columns) == list(table.attrs["about"]["columns"]) and len(table) == 6
     for line, record in zip(table.to_dict("records"), trace.rounds, strict=True):
         assert (line["round"], line["index"]) == (record.number, record.index)
         assert (line["accepted"], line["nodes"]) == (record.accepted, 32)
         assert line["text"] == "".join(map(record.text, record.committed))
-        assert line["verify_s"] == record.times.verify
+        assert line["stop"] == record.stop_reason and line["verify"] == record.times.verify
         assert line["tvd_1"] == pytest.approx(record.probe.tvd[0])
     assert (table["accepted"] + 1).mean() == pytest.approx(summary(trace.rounds)["tau"])
 
@@ -55,14 +55,17 @@ def test_a_line_per_round_says_what_the_round_says():
 def test_a_line_per_node_says_what_the_node_says():
     trace = made(3, 32, method="treeflash")
     table = nodes_table(trace.rounds)
-    assert list(table.columns)[: len(NODE)] == list(NODE)
+    own = list(table.attrs["about"]["columns"])
+    assert list(table.columns)[: len(own)] == own
+    assert all(name.startswith("note: ") for name in table.columns[len(own) :])
     assert len(table) == sum(len(r.draft) for r in trace.rounds)
     lines = iter(table.to_dict("records"))
     for record in trace.rounds:
         for row in range(len(record.draft)):
             line = next(lines)
             assert (line["round"], line["row"]) == (record.number, row)
-            assert line["why"] == record.why(row) and line["status"] == record.status[row]
+            assert line["cause"] == record.why(row) and line["status"] == record.status[row]
+            assert line["choice"] == record.verdict.target_tokens[row]
             if row:
                 assert line["parents"] == str(record.draft.parents[row])
                 assert line["q"] == pytest.approx(np.exp(float(record.draft.log_q[row])), rel=1e-5)

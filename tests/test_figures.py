@@ -112,7 +112,7 @@ def test_points_are_the_table_s(tables: Tables):
 
 def test_causes_are_pressed_by_their_own_names(tables: Tables):
     shares = causes.cause_shares(tables, "nodes", by="run")
-    drawn = as_json(figures.node_fates(shares, Style("page", "run")))
+    drawn = as_json(figures.node_causes(shares, Style("page", "run")))
     places = drawn["layout"]["meta"]["places"]
     found = {
         (each["meta"]["choice"], each["meta"]["key"], places[p["x"]]): p["y"]

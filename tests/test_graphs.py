@@ -71,7 +71,7 @@ def test_the_graph_holds_every_node_edge_and_number():
     assert set(graph.edges) == edges | {(record.verdict.path[-1], GHOST)}
     for row in range(1, len(record.draft)):
         told = graph.nodes[row]
-        assert told["token"] == record.draft.tokens[row] and told["why"] == record.why(row)
+        assert told["token"] == record.draft.tokens[row] and told["cause"] == record.why(row)
         assert told["q"] == pytest.approx(np.exp(record.draft.log_q[row]), rel=1e-3)
         assert told["p"] == pytest.approx(np.exp(record.target_probs.log_p[row]), rel=1e-3)
         assert "note: log q (marginal)" in told

@@ -97,8 +97,8 @@ def test_the_causes_are_those_the_rounds_say_and_examples_point_at_them(method):
     records = {r.number: r for r in fake_trace(method, rounds=40).rounds}
     tables = Tables.of(fake_trace(method, rounds=40))
     nodes = tables.nodes
-    for number, row, fate in zip(nodes["round"], nodes["row"], nodes["fate"], strict=True):
-        assert records[number].why(row) == fate
+    for number, row, cause in zip(nodes["round"], nodes["row"], nodes["cause"], strict=True):
+        assert records[number].why(row) == cause
     assert list(tables.rounds["stop"]) == [r.stop_reason for r in records.values()]
     assert len(nodes) == sum(r.draft.nodes for r in records.values())
     for unit, over in product(("nodes", "stops"), ("depth", "token_class")):
@@ -120,7 +120,7 @@ def test_rows_that_are_never_accepted_are_no_nodes_and_refused_ones_say_so():
     verdict = Verdict((0, 1), np.array([1, 9, -1, -1, -1]), bonus_token=9)
     tables = Tables.of(Trace(fakes.make_header(), (Round(0, 5, draft, verdict, (1, 9)),), {}))
     assert tables.nodes["row"].tolist() == [1, 3] and tables.rounds["nodes"].tolist() == [2]
-    assert tables.nodes["fate"].tolist() == ["accepted", REFUSED]
+    assert tables.nodes["cause"].tolist() == ["accepted", REFUSED]
     assert tables.rounds["stop"].tolist() == [REFUSED]
     assert figures.FIGURES["causes-by-depth"](tables, figures.AUTO).data
 
@@ -222,7 +222,7 @@ def test_what_must_hold_of_any_rounds(seed, budget, method, count, probed):
         assert seen[record.number] == min(record.accepted + 1, record.max_depth)
     assert positions["accepted"].sum() == rounds["accepted"].sum() == nodes["accepted"].sum()
     assert not (positions["accepted"] & ~positions["tested"]).any()
-    assert ((nodes["fate"] == "unreached") == ~nodes["reached"]).all()
+    assert ((nodes["cause"] == "unreached") == ~nodes["reached"]).all()
     assert (nodes["path_q"] <= nodes["q"] * (1 + 1e-9)).all()
     assert positions["tvd"].notna().all() == probed
     depth = acceptance.per_depth(tables)

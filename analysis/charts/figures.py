@@ -17,7 +17,7 @@ from analysis.charts.colours import Theme
 from analysis.charts.parts import About, Axis, Point, Series
 from analysis.frames import COVERAGE, By, Frame
 from analysis.measures import acceptance, causes, reliability
-from analysis.measures.tables import FATES, Tables
+from analysis.measures.tables import CAUSES, Tables
 from analysis.numbers import plural
 from core.rounds.round import (
     ACCEPTED,
@@ -266,7 +266,7 @@ def _reliability(curve: Frame, style: Style, *, log: bool, title: str, says: str
 # ── causes ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def node_fates(shares: Frame, style: Style = AUTO) -> go.Figure:
+def node_causes(shares: Frame, style: Style = AUTO) -> go.Figure:
     """What became of drafted nodes, by depth."""
     return _stacked(shares, style, "What became of drafted nodes", (
         "All nodes by their depth; unreached ones are unobserved, never counted as rejected. Of a "
@@ -303,7 +303,7 @@ def _stacked(shares: Frame, style: Style, title: str, says: str, x: Axis, y: str
             "stack", paint=(colour, hatch), choice=name if several else "", key=cause,
         )
         for name, part in style.parts(shares)
-        for cause in FATES
+        for cause in CAUSES
         for colour, hatch, *words in (_CAUSES[cause],)
     ]  # fmt: skip
     about = About(title, says, Axis(x.name, places=places), Axis(y, _SHARE))
@@ -342,7 +342,7 @@ FIGURES: Mapping[str, Draw] = {
         reliability.surrogate_curve(t, by=s.by), s
     ),
     "stops-by-depth": lambda t, s: walk_ends(causes.cause_shares(t, "stops", by=s.by), s),
-    "causes-by-depth": lambda t, s: node_fates(causes.cause_shares(t, "nodes", by=s.by), s),
+    "causes-by-depth": lambda t, s: node_causes(causes.cause_shares(t, "nodes", by=s.by), s),
     "stops-by-token": lambda t, s: walk_ends(
         causes.cause_shares(t, "stops", "token_class", by=s.by), s
     ),

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from analysis.collected.calibration import MARGINAL, write_tables
 from analysis.collected.collect import Report, Source
+from analysis.collected.given import Answer, Follows
 from analysis.frames import COVERAGE
 from analysis.measures.probe import coverage, tvd
 from core.decoding.decode import Decoder, decode
@@ -37,7 +38,9 @@ from core.methods.names import PLAIN
 from core.models.target import Target
 from core.rounds.draft import Array, Draft
 from core.rounds.round import GREEDY, new_tokens
+from core.verification.rules import TargetTokens
 
+GIVEN = "given.json"  # what is said of given texts
 TRUNCATED = 256  # tokens of p that make the marginal, as in the paper
 
 
@@ -89,14 +92,18 @@ def calibrate(
     folder: Path,
     plan: Plan = Plan(),
     report: Report = lambda done, what: None,
+    given: Sequence[Answer] = (),
 ) -> pd.DataFrame:
     """Measure, or continue the measurement in ``folder``, and write the tables there.
 
-    Raises UserError for a plan out of range or a folder that holds another measurement.
+    given  a text for each prompt, in which the anchors lie; none: the target writes them
+
+    Raises UserError for a plan out of range, a folder that holds another measurement, or a given
+    text of another target.
     """
     plan.check(len(prompts))
-    parts = _prepared(folder, source, prompts, plan)
-    texts = _texts(source, prompts, folder, plan, report)
+    parts = _prepared(folder, source, prompts, plan, given)
+    texts = _texts(source, prompts, folder, plan, given, report)
     measure = _Measure(source, plan.depths or source.max_depth, plan.continuations)
     stops = source.facts.stop_ids
     todo = anchors(plan, [_places(len(p), t, stops) for p, t in zip(prompts, texts, strict=True)])
@@ -299,13 +306,20 @@ def averaged(
 # ── unfinished work ────────────────────────────────────────────────────────────────────────────
 
 
-def _prepared(folder: Path, source: Source, prompts: Sequence[Sequence[int]], plan: Plan) -> Path:
+def _prepared(
+    folder: Path,
+    source: Source,
+    prompts: Sequence[Sequence[int]],
+    plan: Plan,
+    given: Sequence[Answer],
+) -> Path:
     """The folder of finished anchors, if it belongs to the same measurement."""
     identity = {
         **source.identity,
         "drafters": sorted(source.drafters),
         "prompts": [list(map(int, p)) for p in prompts],
         "plan": asdict(plan),
+        **({"given": [asdict(answer) for answer in given]} if given else {}),
     }
     parts, path = folder / "anchors", folder / "plan.json"
     try:
@@ -321,18 +335,37 @@ def _prepared(folder: Path, source: Source, prompts: Sequence[Sequence[int]], pl
 
 
 def _texts(
-    source: Source, prompts: Sequence[Sequence[int]], folder: Path, plan: Plan, report: Report
+    source: Source,
+    prompts: Sequence[Sequence[int]],
+    folder: Path,
+    plan: Plan,
+    given: Sequence[Answer],
+    report: Report,
 ) -> list[Array]:
-    """Prompt and the target's own greedy text, made once."""
+    """Prompt and text, the target's own greedy one or the given one, made once."""
     path = folder / "texts.json"
     if path.exists():
         return [np.array(t, np.int64) for t in read_json(path)]
-    settings = Settings(1, plan.new_tokens, GREEDY, timed=False)
-    texts = []
-    for number, prompt in enumerate(prompts, 1):
-        report(0.0, f"the target's text {number} of {len(prompts)}")
-        rounds = list(decode(source.target(None), Decoder(PLAIN), prompt, settings))
-        texts.append([*prompt, *new_tokens(rounds)])
-    with replacing(path) as unfinished:
-        unfinished.write_text(json.dumps([list(map(int, t)) for t in texts]), "utf-8")
+    texts, said = [], []
+    for number, prompt in enumerate(prompts):
+        report(0.0, f"text {number + 1} of {len(prompts)}")
+        count, rule = plan.new_tokens, TargetTokens(GREEDY)
+        if given:
+            given[number].check(source.facts.vocabulary)
+            count, rule = min(count, len(given[number].tokens)), Follows(given[number], len(prompt))
+        settings = Settings(1, count, GREEDY, timed=False)
+        decoder = Decoder(PLAIN, rule=lambda _, rule=rule: rule)
+        text = new_tokens(list(decode(source.target(None), decoder, prompt, settings)))
+        texts.append([*prompt, *text])
+        if isinstance(rule, Follows):
+            said.append(rule.found(len(text)).sentence(len(text)))
+    for file, value in ((folder / GIVEN, said), (path, [list(map(int, t)) for t in texts])):
+        with replacing(file) as unfinished:
+            unfinished.write_text(json.dumps(value), "utf-8")
     return [np.array(t, np.int64) for t in texts]
+
+
+def given_texts(folder: Path) -> list[str]:
+    """A sentence on each given text of a measurement; none where the target wrote them."""
+    file = folder / GIVEN
+    return [str(said) for said in read_json(file)] if file.exists() else []

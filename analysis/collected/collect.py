@@ -1,6 +1,7 @@
 """Make a collected file (``collection``): each drafter runs at every token of one text.
 
-The text is the target's own, by the run's sampling; its features come from one forward over it.
+The text is the target's own, by the run's sampling, or given (``analysis.collected.given``); its
+features come from one forward over it.
 Finished work is kept in a folder beside the file, so an interrupted collection continues.
 """
 
@@ -25,12 +26,14 @@ from torch import Tensor
 from analysis.collected.collection import (
     Collection,
     CollectionHeader,
+    Given,
     Limits,
     check_asked_anywhere,
     drafter_key,
     not_listable,
     write,
 )
+from analysis.collected.given import Answer, Follows
 from analysis.measures.probe import observe
 from core import VERSION
 from core.decoding.decode import Decoder, decode
@@ -39,12 +42,14 @@ from core.decoding.request import Settings
 from core.drafting.session import BatchDrafter, Drafter, DraftSession, ListableSession
 from core.errors import UserError
 from core.files import replacing
+from core.json_input import parse_json
 from core.methods.method import TargetFacts, Value
 from core.methods.names import PLAIN
 from core.methods.registry import find
 from core.models.target import Target
 from core.rounds.draft import MARGINAL, MAX_BUDGET, Array
 from core.rounds.round import GREEDY, Sampling
+from core.verification.rules import TargetTokens, VerificationRule
 
 AT_ONCE = 16  # positions that share a pass of a drafter, and are saved together
 Report = Callable[[float, str], None]  # (done of 1, what is being done)
@@ -54,13 +59,16 @@ Report = Callable[[float, str], None]  # (done of 1, what is being done)
 class Plan:
     """What is collected.
 
+    new_tokens  of the text at most
     width  tokens listed per depth at most; 1,024 is enough for every budget
+    given  the text; None: the target writes it
     """
 
     new_tokens: int = 256
     width: int = MAX_BUDGET
     sampling: Sampling = GREEDY
     marginals: bool = True
+    given: Answer | None = None
 
     def check(self) -> None:
         """Raises UserError with one sentence when a value is out of range."""
@@ -71,6 +79,8 @@ class Plan:
             raise UserError(
                 f"the tokens kept per depth must be 1 to {MAX_BUDGET}, not {self.width}"
             )
+        if self.given is not None and not self.sampling.greedy:
+            raise UserError("a given text is not sampled: leave the temperature at 0")
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,19 +163,20 @@ def collect(
     prompt_text: str = "",
     report: Report = lambda done, what: None,
 ) -> Collection:
-    """Collect the target's text on ``prompt`` (token ids) into ``path``; continues its own work.
+    """Collect the text after ``prompt`` (token ids) into ``path``; continues its own work.
 
     Raises UserError for a plan out of range, a prompt that does not fit the context, a text that
-    ends with its first token, or a drafter whose states cannot be listed.
+    ends with its first token or is of another target, or a drafter whose states cannot be listed.
     """
     plan.check()
     work = _Work(path, {**source.identity, "plan": asdict(plan), "prompt": list(prompt)})
     work.begin()
-    report(0.0, "the target's text")
+    report(0.0, "the text")
     if not work.has("text"):
         work.save("text", _text(source, prompt, plan))
     text = work.load("text")
     answer, end = len(prompt), int(text.pop("end"))
+    given = _given(plan, text)
     if end - answer < 2:
         raise UserError("the text ends with its first token: no round would start in it")
     arrays, limits = dict(text), {}
@@ -192,6 +203,7 @@ def collect(
             "creator": {"name": "draftscope", "version": VERSION},
             **source.about,
         },
+        given=given,
     )
     arrays = {name: _small(a, header.vocabulary) for name, a in arrays.items()}
     arrays["pieces"] = _pieces(arrays, source.piece)
@@ -212,22 +224,44 @@ class EndlessTarget(Target):
 
 
 def _text(source: Source, prompt: Sequence[int], plan: Plan) -> dict[str, Array]:
+    """The target's own text, or the given one with what the target says of it (``given``, JSON)."""
     target, tail = source.target(None), 1 + source.max_depth
-    return text_with_tail(target, prompt, plan.new_tokens, plan.sampling, tail)
+    if plan.given is None:
+        return text_with_tail(target, prompt, plan.new_tokens, plan.sampling, tail)
+    plan.given.check(target.vocabulary)
+    count = min(plan.new_tokens, len(plan.given.tokens))
+    follows = Follows(plan.given, len(prompt))
+    found = text_with_tail(target, prompt, count, plan.sampling, tail, lambda _: follows)
+    about = asdict(follows.found(int(found["end"]) - len(prompt)))
+    return found | {"given": np.array(json.dumps(about))}
+
+
+def _given(plan: Plan, text: dict[str, Array]) -> Given | None:
+    """What was noted of a given text; it is taken out of the arrays."""
+    if plan.given is None:
+        return None
+    return Given.from_json(parse_json(str(text.pop("given")), "what is noted of the given text"))
 
 
 def text_with_tail(
-    target: Target, prompt: Sequence[int], new_tokens: int, sampling: Sampling, tail: int
+    target: Target,
+    prompt: Sequence[int],
+    new_tokens: int,
+    sampling: Sampling,
+    tail: int,
+    rule: Callable[[Sampling], VerificationRule] = TargetTokens,
 ) -> dict[str, Array]:
     """Plain decoding: tokens, ``tail`` more after the end, and the target's best along them.
 
+    rule    what chooses the tokens
     tokens  int32 [T] with the prompt's; ``end``: the length of the text without its tail
     target.ids, target.log_p  after each new token
     """
     room = target.context_limit - len(prompt) - new_tokens
     settings = Settings(1, new_tokens + max(0, min(tail, room)), sampling, timed=False)
     tokens, end, best = list(prompt), len(prompt) + new_tokens, []
-    for record in decode(EndlessTarget(target.model), Decoder(PLAIN), prompt, settings, observe):
+    decoder, endless = Decoder(PLAIN, rule=rule), EndlessTarget(target.model)
+    for record in decode(endless, decoder, prompt, settings, observe):
         if len(tokens) == len(prompt):
             tokens.append(int(record.draft.tokens[0]))
         assert record.target_probs is not None

@@ -2,9 +2,10 @@
 
 A collected file is ``.safetensors`` with a JSON header, memory-mapped, never executed:
 
-    tokens            [T]           prompt, new text, and a few of the target's tokens after it
+    tokens            [T]           prompt, new text, and a few of the target's tokens after it.
+                                    The new text is the target's own, or given (``Given``)
     target.ids        [T − a − 1, J]  the target's best tokens after every token of the new text
-    target.log_p      [T − a − 1, J]
+    target.log_p      [T − a − 1, J]  (a given text's own tokens need not be among them)
     NAME.ids          [P, L, K]     a drafter's best tokens per depth, best first, for a round whose
     NAME.log_q        [P, L, K]     root is the n-th token of the new text
     NAME.next_ids     [P, L, M, S]  of a drafter whose states are a depth and the token before: its
@@ -19,6 +20,7 @@ Light: numpy and safetensors, never torch.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -29,6 +31,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
+from analysis.numbers import percent, plural
 from core.errors import UserError
 from core.files import read_arrays, replacing
 from core.json_input import parse_json
@@ -95,11 +98,62 @@ def _check_whole(numbers: list[int]) -> None:
 
 
 @dataclass(frozen=True)
+class Given:
+    """A new text that the target did not write here, but read.
+
+    name    of the file it came from
+    words   the file held words, which the target's tokenizer cut into tokens
+    length  tokens of the whole text, of which the file may hold the first
+    digest  of the prompt and the text in that file
+    log_p   mean log p that the target gives its tokens
+    off     numbers, from 0, of the new tokens that are not the target's greedy choice
+    near    how many of these are nearly as probable as that choice
+    """
+
+    name: str
+    words: bool
+    length: int
+    digest: str
+    log_p: float
+    off: tuple[int, ...] = ()
+    near: int = 0
+
+    @staticmethod
+    def from_json(raw: Mapping[str, Any]) -> Given:
+        return Given(**{**raw, "off": tuple(raw["off"])})
+
+    def check(self, count: int) -> None:
+        """Raises ValueError for what cannot be said of ``count`` tokens."""
+        _check_whole([self.length, self.near, *self.off])
+        texts = isinstance(self.name, str) and isinstance(self.digest, str)
+        ordered = list(self.off) == sorted(set(self.off)) and max(self.off, default=0) < count
+        known = isinstance(self.log_p, float) and isinstance(self.words, bool)
+        if not (texts and ordered and known and self.near <= len(self.off)):
+            raise ValueError("its given text")
+
+    def sentence(self, count: int) -> str:
+        """Where the first ``count`` tokens come from, and how they suit the target."""
+        some = f"{count} of its {self.length} tokens" if count < self.length else f"{count} tokens"
+        cut = " (cut anew from its words)" if self.words else ""
+        said = f"the text is given, not written here: {self.name}, {some}{cut}"
+        said += f", mean p {percent(math.exp(min(0.0, self.log_p)))}"
+        if not self.off:
+            return f"{said}; every token is the target's greedy choice"
+        off = f"{plural(len(self.off), 'token')} ({percent(len(self.off) / count)})"
+        verb = "is" if len(self.off) == 1 else "are"
+        said += (
+            f"; {off} {verb} not the target's greedy choice, the first is token {self.off[0] + 1}"
+        )
+        return said + (f", and {self.near} nearly tied with it" if self.near else "")
+
+
+@dataclass(frozen=True)
 class CollectionHeader:
     """Where a file comes from. Builders take it for the target that they are made for.
 
     end      index after the last new token; ``answer``: of the first
     sampling the target's rule, as in a trace's settings
+    given    what is known of a text that the target did not write; None: its own
     """
 
     name: str
@@ -111,6 +165,7 @@ class CollectionHeader:
     sampling: Mapping[str, Any]
     drafters: Mapping[str, Limits]
     about: Mapping[str, Any] = field(default_factory=dict)
+    given: Given | None = None
 
     @property
     def stop_ids(self) -> frozenset[int]:
@@ -123,7 +178,10 @@ class CollectionHeader:
 
     def to_json(self) -> str:
         drafters = {name: limits.to_json() for name, limits in self.drafters.items()}
-        return json.dumps({**asdict(self), "drafters": drafters}, ensure_ascii=False)
+        raw = {**asdict(self), "drafters": drafters}
+        if self.given is None:  # then older programs read the file, too
+            del raw["given"]
+        return json.dumps(raw, ensure_ascii=False)
 
     @staticmethod
     def from_json(text: str) -> CollectionHeader:
@@ -131,7 +189,8 @@ class CollectionHeader:
         raw = parse_json(text, "the header")
         drafters = {str(k): Limits.from_json(v) for k, v in raw.pop("drafters").items()}
         raw["stops"] = tuple(int(t) for t in raw["stops"])
-        made = CollectionHeader(drafters=drafters, **raw)
+        given = Given.from_json(raw.pop("given")) if "given" in raw else None
+        made = CollectionHeader(drafters=drafters, given=given, **raw)
         made.check()
         return made
 
@@ -150,6 +209,8 @@ class CollectionHeader:
             raise ValueError("its sampling")
         if not isinstance(self.about, dict):
             raise ValueError("its settings")
+        if self.given is not None:
+            self.given.check(self.end - self.answer)
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,6 +252,12 @@ class Collection:
     @property
     def end(self) -> int:
         return self.header.end
+
+    @property
+    def given(self) -> str:
+        """What is to be said of a text that the target did not write; "" of its own."""
+        given = self.header.given
+        return "" if given is None else given.sentence(self.end - self.answer)
 
     @property
     def positions(self) -> range:

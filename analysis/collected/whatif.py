@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.collected.collection import Collection, Limits, drafter_key
+from analysis.numbers import plural
 from core.decoding.request import check_budget
 from core.drafting.session import (
     Builder,
@@ -114,10 +115,10 @@ class Simulation:
         found = lengths(lambda at: self._walk(answer + at, budget).accepted(budget) + 1, wanted - 1)
         starts = tuple(np.cumsum([answer, *found[:-1]]).tolist()) if found else ()
         doubtful = sum(self._walk(at, budget).limit <= budget for at in starts)
-        note = self._note(doubtful)
-        return SimulatedRun(
-            self.method, budget, self.options, found, starts, wanted, not doubtful, note
-        )
+        given = self.collection.header.given
+        off = sum(n < wanted for n in given.off) if given is not None else 0
+        exact, note = not doubtful and not off, self._note(doubtful, off)
+        return SimulatedRun(self.method, budget, self.options, found, starts, wanted, exact, note)
 
     def curve(self, budgets: Iterable[int], new_tokens: int | None = None) -> list[SimulatedRun]:
         """A run for each budget; the largest goes first, so that its searches serve the others."""
@@ -197,15 +198,23 @@ class Simulation:
         cut = np.flatnonzero(draft.ranks >= width) if self._optimal else np.zeros(1, int)
         return int(cut[0]) if len(cut) else NEVER
 
-    def _note(self, doubtful: int) -> str:
-        """One sentence: which run this is, or why it may not be exact."""
+    def _note(self, doubtful: int, off: int) -> str:
+        """One sentence: which run this is, or why it may not be exact. ``off``: tokens of a given
+        text that are not the target's own."""
         limits, sampling = self.limits, self.collection.header.sampling
         if doubtful:
             held = f"{limits.width} tokens per depth"
             if limits.candidates:
                 held += f", {limits.candidates} candidates and {limits.siblings} siblings"
-            rounds = "1 round" if doubtful == 1 else f"{doubtful} rounds"
-            return f"not exact: in {rounds} the file's {held} may not be enough"
+            return f"not exact: in {plural(doubtful, 'round')} the file's {held} may not be enough"
+        if off:
+            not_its = f"{plural(off, 'token')} of it {'is' if off == 1 else 'are'} not the target's"
+            return (
+                "not exact: the rounds follow the given text, which a greedy run would leave: "
+                f"{not_its} choice"
+            )
+        if self.collection.header.given is not None:
+            return "exact: the given text is what a real greedy run on this prompt writes"
         if sampling.get("temperature", 0):
             return (
                 f"exact for this text, sampled at T = {sampling['temperature']:g} with seed "

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.drafters.lint import Remark, covered, head_ids, lint
-from analysis.drafters.measuring import Report
+from analysis.drafters.measuring import Kept, Report
 from analysis.drafters.wiring import Plan, Wiring, probe, to_json
 from core.decoding.engine import Engine
 from core.errors import UserError
@@ -45,8 +45,10 @@ def diagnose(
     *,
     options: Mapping[str, Value] | None = None,
     hear: Callable[[Sequence[Remark]], None] = lambda remarks: None,
+    kept: Kept | None = None,
 ) -> Diagnosis:
-    """``hear`` gets the remarks on the file before the drafter is loaded.
+    """``hear`` gets the remarks on the file before the drafter is loaded. ``kept``: as for
+    ``analysis.drafters.wiring.probe``.
 
     Raises UserError for a method without a drafter, a checkpoint that cannot be loaded, and where
     ``analysis.drafters.wiring.probe`` does.
@@ -62,6 +64,6 @@ def diagnose(
     engine.check(method)
     drafter = engine.drafter(method, options)
     assert drafter is not None  # it has info
-    found = probe(language, drafter, prompts, plan, report)
+    found = probe(language, drafter, prompts, plan, report, kept)
     seen = covered(head_ids(drafter), found.mean_p, found.used)
     return Diagnosis(method, found, tuple(remarks), tuple(seen))

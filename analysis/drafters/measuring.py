@@ -5,9 +5,10 @@ Shapes: R texts, P places, L drafted depths, T tokens, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,10 +29,16 @@ from core.rounds.round import GREEDY, Round, new_tokens
 
 AT_ONCE = 16  # places that share a pass of a drafter
 Report = Callable[[float, str], None]  # (done of 1, what is being done); what it raises ends it
+Tick = Callable[[float], None]  # the same of one trial: its share that is done
+Kept = dict[Hashable, Any]  # texts, and what trials measured at them
 
 
 def silent(done: float, what: str) -> None:
     """The report nobody listens to."""
+
+
+def unheard(done: float) -> None:
+    """The same of one trial."""
 
 
 @dataclass(frozen=True)
@@ -69,23 +76,37 @@ class Measured:
 
 
 def texts_of(
-    language: Language, prompts: Sequence[str], count: int, depth: int, report: Report
+    language: Language,
+    prompts: Sequence[str],
+    count: int,
+    depth: int,
+    report: Report,
+    kept: Kept | None = None,
 ) -> list[Text]:
     """The target's greedy answers of ``count`` tokens to the prompts, where they are long enough
     for a draft of ``depth`` tokens."""
-    target, settings = Target(language.model), Settings(1, count, GREEDY, timed=False)
-    found = []
+    kept = {} if kept is None else kept
     for number, prompt in enumerate(prompts):
         what = f"the target's text {number + 1} of {len(prompts)}"
-        ids, rounds = language.encode_chat(prompt), list[Round]()
-        report(number / len(prompts), what)
-        for record in decode(target, Decoder(PLAIN), ids, settings):
-            rounds.append(record)
-            report((number + min(1.0, len(rounds) / count)) / len(prompts), what)
-        answer = new_tokens(rounds)
-        if len(answer) > depth + 1:
-            found.append(Text(prompt, ids, answer))
-    return found
+
+        def tick(done: float, number: int = number, what: str = what) -> None:
+            report((number + done) / len(prompts), what)
+
+        tick(0.0)
+        if ("text", number) not in kept:
+            kept["text", number] = _answered(language, prompt, count, tick)
+    texts = [kept["text", number] for number in range(len(prompts))]
+    return [text for text in texts if len(text.answer) > depth + 1]
+
+
+def _answered(language: Language, prompt: str, count: int, tick: Tick) -> Text:
+    """The target's answer to a prompt; ``tick`` hears after every token how much is done."""
+    target, settings = Target(language.model), Settings(1, count, GREEDY, timed=False)
+    ids, rounds = language.encode_chat(prompt), list[Round]()
+    for record in decode(target, Decoder(PLAIN), ids, settings):
+        rounds.append(record)
+        tick(min(1.0, len(rounds) / count))
+    return Text(prompt, ids, new_tokens(rounds))
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,51 +114,78 @@ class Bench:
     """A drafter and the texts that all trials run on.
 
     places  of each text: the answer's tokens at which a draft begins
+    kept    what is measured already: a probe of the same drafter on the same texts that was stopped
+            goes on from it
     """
 
     language: Language
     drafter: Drafter
     texts: Sequence[Text]
     places: Sequence[Array]
+    kept: Kept = field(default_factory=dict)
 
     def run(
-        self,
-        trials: Sequence[Trial],
-        chosen: Array,
-        report: Report = silent,
-        hear: Callable[[Passage], None] = lambda passage: None,
+        self, trials: Sequence[Trial], chosen: Array, report: Report = silent
     ) -> list[Measured]:
-        """Every trial at the ``chosen`` of all places, bool. ``hear`` gets each text with its
-        states as configured."""
-        parts = [list[Measured]() for _ in trials]
-        numbers, first, steps = np.flatnonzero(chosen), 0, len(self.texts) * len(trials)
-        for index, (text, places) in enumerate(zip(self.texts, self.places, strict=True)):
+        """Every trial at the ``chosen`` of all places, bool."""
+        parts, numbers, first = list[list[Measured]](), np.flatnonzero(chosen), 0
+        for index, places in enumerate(self.places):
             own = numbers[(numbers >= first) & (numbers < first + len(places))]
-            plain = passage_of(self.language, text.frame, text.answer)
-            hear(plain)
-            for n, trial in enumerate(trials):
 
-                def tick(done: float, step: int = index * len(trials) + n, trial=trial) -> None:
-                    report((step + done) / steps, trial.name)
+            def tick(done: float, what: str, index: int = index) -> None:
+                report((index + done) / len(self.texts), what)
 
-                passage = plain if trial.frame is None else self._framed(text, trial)
-                right, far = measure(self.drafter, passage, trial, places[own - first], tick)
-                parts[n].append(Measured(own, right, far))
+            parts.append(self._on_text(index, trials, own, first, tick))
             first += len(places)
-        return [Measured.joined(some) for some in parts]
+        return [Measured.joined(some) for some in zip(*parts, strict=True)]
 
-    def _framed(self, text: Text, trial: Trial) -> Passage:
-        assert trial.frame is not None
-        return passage_of(self.language, trial.frame(text.prompt), text.answer)
+    def _on_text(
+        self, index: int, trials: Sequence[Trial], own: Array, first: int, report: Report
+    ) -> list[Measured]:
+        """Every trial at some places of one text, by their numbers among all; its own begin at
+        ``first``."""
+        found, plain = list[Measured](), None
+        for n, trial in enumerate(trials):
+
+            def tick(done: float, n: int = n, trial: Trial = trial) -> None:
+                report((n + done) / len(trials), trial.name)
+
+            key = (trial.name, index, own.tobytes())
+            if key not in self.kept:
+                if trial.frame is None:
+                    plain = passage = plain or self._plain(index, tick)
+                else:
+                    text, frame = self.texts[index], trial.frame(self.texts[index].prompt)
+                    passage = passage_of(self.language, frame, text.answer, tick)
+                places = self.places[index][own - first]
+                self.kept[key] = Measured(own, *measure(self.drafter, passage, trial, places, tick))
+            found.append(self.kept[key])
+        return found
+
+    def _plain(self, index: int, tick: Tick) -> Passage:
+        """A text with its states as configured; the mean of p over its places is kept."""
+        text = self.texts[index]
+        passage = passage_of(self.language, text.frame, text.answer, tick)
+        self.kept["p", index] = passage.p.mean(0).cpu().numpy()
+        return passage
+
+    @property
+    def mean_p(self) -> Array:
+        """The mean of p over the places of all texts, [V], once they are read."""
+        return np.mean([self.kept["p", index] for index in range(len(self.texts))], axis=0)
 
 
 @torch.inference_mode()
-def passage_of(language: Language, frame: Sequence[int], answer: Sequence[int]) -> Passage:
-    """The target on a prompt's ids and an answer after them."""
+def passage_of(
+    language: Language, frame: Sequence[int], answer: Sequence[int], tick: Tick = unheard
+) -> Passage:
+    """The target on a prompt's ids and an answer after them. ``tick`` hears before each forward."""
     layers = tuple(range(-1, language.model.config.get_text_config().num_hidden_layers))
     target = Target(language.model, layers, padded=False)
     with _recorded(final_norm(language)) as entered:
-        before = target.prefill(list(frame), len(answer) + 1)
+        tick(0.0)
+        before = target.prefill(list(frame), len(answer) + 1, lambda _: tick(0.0))
+        tick(0.0)
         scores = target.score(Draft.chain(answer))
     states = torch.cat([before.features, scores.features]).unflatten(-1, (len(layers), -1))
     tokens = torch.tensor([*frame, *answer], device=language.device)
@@ -165,10 +213,10 @@ def measure(
     passage: Passage,
     trial: Trial,
     places: Array,
-    tick: Callable[[float], None] = lambda done: None,
+    tick: Tick = unheard,
 ) -> tuple[Array, Array]:
     """Whether the best token is right, bool [P, L], and TVD [P, L], with roots at the answer's
-    tokens ``places``. ``tick`` hears before every place how much is done."""
+    tokens ``places``. ``tick`` hears before every place and forward how much is done."""
     features = trial.features or (lambda passage: passage.after(tuple(drafter.layers)))
     given, depths = features(passage), drafter.max_depth
     right = np.zeros((len(places), depths), bool)
@@ -176,7 +224,7 @@ def measure(
     late, skipped = max(0, trial.reach), max(0, -trial.reach)
     with trial.change():
         reach = min(depths, drafter.max_depth)  # the trial may draft fewer, or more
-        sessions = _sessions(drafter, passage, given, places + passage.answer - late)
+        sessions = _sessions(drafter, passage, given, places + passage.answer - late, tick)
         for n, (place, session) in enumerate(zip(places.tolist(), sessions, strict=True)):
             tick(n / len(places))
             root = place + passage.answer
@@ -194,17 +242,19 @@ def measure(
 
 
 def _sessions(
-    drafter: Drafter, passage: Passage, features: Tensor, roots: Array
+    drafter: Drafter, passage: Passage, features: Tensor, roots: Array, tick: Tick
 ) -> Iterator[DraftSession]:
-    """A session at each root, ascending."""
+    """A session at each root, ascending. ``tick`` hears before each of them is begun."""
     if isinstance(drafter, BatchDrafter):
         anchors = torch.from_numpy(roots).to(passage.tokens.device)
-        for some in anchors.split(AT_ONCE) if len(roots) else ():
+        for n, some in enumerate(anchors.split(AT_ONCE) if len(roots) else ()):
+            tick(n * AT_ONCE / len(roots))
             yield from drafter.begin_each(passage.tokens, features, some, 1)
         return
     tokens, known = passage.tokens.tolist(), 0
     drafter.reset(len(tokens) + 1)
-    for root in roots.tolist():
+    for n, root in enumerate(roots.tolist()):
+        tick(n / len(roots))
         drafter.extend(tokens[known:root], features[known:root])
         known = root
         yield drafter.begin(tokens[root], 1)

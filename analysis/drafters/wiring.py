@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from analysis.drafters.measuring import Bench, Measured, Report, silent, texts_of
+from analysis.drafters.measuring import Bench, Kept, Measured, Report, silent, texts_of
 from analysis.drafters.mistakes import MISTAKES, NO_FEATURES
-from analysis.drafters.trials import Passage, Subject, Trial
+from analysis.drafters.trials import Subject, Trial
 from analysis.numbers import percent
 from core.drafting.session import Drafter
 from core.errors import UserError
@@ -257,15 +257,20 @@ def probe(
     prompts: Sequence[str],
     plan: Plan = Plan(),
     report: Report = silent,
+    kept: Kept | None = None,
 ) -> Wiring:
     """Run the drafter under every mistake that applies, on the target's answers to the prompts.
+
+    ``kept`` holds what a probe of the same drafter, prompts and plan has measured, and what this
+    one measures: one that was stopped goes on.
 
     Raises UserError for a plan out of range, prompts whose answers are too short, or a drafter that
     does not tell q.
     """
     plan.check()
+    kept = {} if kept is None else kept
     depth, writing = drafter.max_depth, _part(report, 0.0, TEXTS_DONE)
-    texts = texts_of(language, prompts, plan.new_tokens, depth, writing)
+    texts = texts_of(language, prompts, plan.new_tokens, depth, writing, kept)
     if not texts:
         raise UserError(f"every answer is shorter than {depth + 2} tokens")
     places = [np.arange(1, len(text.answer) - depth, plan.stride) for text in texts]
@@ -274,18 +279,13 @@ def probe(
     subject = Subject(drafter, language, longest)
     trials = [("", CONFIGURED)]
     trials += [(mistake.name, trial) for mistake in MISTAKES for trial in mistake.trials(subject)]
-    means = list[Array]()
-
-    def hear(passage: Passage) -> None:
-        means.append(passage.p.mean(0).cpu().numpy())
-
-    bench, first = Bench(language, drafter, texts, places), _first_pass(len(units))
+    bench, first = Bench(language, drafter, texts, places, kept), _first_pass(len(units))
     passing = _part(report, TEXTS_DONE, FIRST_DONE)
-    measured = bench.run([trial for _, trial in trials], first, passing, hear)
+    measured = bench.run([trial for _, trial in trials], first, passing)
     found = [Signature(*trial, some) for trial, some in zip(trials, measured, strict=True)]
     used = [token for text in texts for token in text.answer]
     counts = np.bincount(used, minlength=language.vocabulary)
-    early = Wiring(found[0], tuple(found[1:]), units, np.mean(means, axis=0), counts)
+    early = Wiring(found[0], tuple(found[1:]), units, bench.mean_p, counts)
     return early if first.all() else _finished(bench, early, ~first, report)
 
 

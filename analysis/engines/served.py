@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
-from core.json_input import MAX_BYTES, parse_json
+from core.json_input import MAX_BYTES, parse_json, read_json
 from core.samples import read_lines
 from core.traces.fields import END, BadField, Fields
 from core.traces.record import Recorder
@@ -49,28 +49,24 @@ def read_served(path: Path) -> list[Served]:
 
     Raises UserError, one sentence, for a file that is none or holds no counts.
     """
-    found = [_one(fields, where) for fields, where in _responses(path)]
+    found = [_one(fields, where) for fields, where in responses(path)]
     if not found:
         raise UserError(f"{path} holds no response")
     return found
 
 
-def _responses(path: Path) -> Iterator[tuple[Any, str]]:
+def responses(path: Path) -> Iterator[tuple[Any, str]]:
+    """Every response in a JSON file, or one a line in a .jsonl file, and what to call it.
+
+    Raises UserError, one sentence, for what is not JSON.
+    """
     if path.suffix == ".jsonl":
         for n, line in read_lines(path, MAX_BYTES):
             yield parse_json(line, f"{path}, line {n}"), f"{path}, line {n}"
         return
-    value = _read(path)
+    value = read_json(path)
     for n, each in enumerate(value if isinstance(value, list) else [value], 1):
         yield each, f"{path}, response {n}" if isinstance(value, list) else str(path)
-
-
-def _read(path: Path) -> Any:
-    try:
-        with path.open("rb") as file:
-            return parse_json(file.read(MAX_BYTES + 1), str(path))
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
 def _one(value: Any, where: str) -> Served:
@@ -309,7 +305,7 @@ def is_trees(path: Path) -> bool:
     """Whether the file holds DDTree's saved trees and no counts."""
     if path.suffix == ".jsonl":
         return False
-    value = _read(path)
+    value = read_json(path)
     return isinstance(value, Mapping) and "round_trees" in value
 
 
@@ -323,7 +319,7 @@ def write_trees(path: Path, out: Path) -> int:
     Raises UserError, one sentence, for anything else.
     """
     try:
-        raw = Fields(_read(path), "the file")
+        raw = Fields(read_json(path), "the file")
         ids, at = raw.whole("output_ids", least=0), raw.integer("num_input_tokens", least=1)
         rounds = [_tree(each) for each in raw.entries("round_trees")]
         if at >= len(ids):

@@ -1,8 +1,8 @@
 """The same text by two engines: the first token that differs, and what the target thought there.
 
-A text is a trace, or the response of another engine that tells its token ids (vLLM
-``return_token_ids``, SGLang ``output_ids``, llama.cpp ``tokens``) or at least its words. p is known
-where a trace holds it. Never torch.
+A text is a trace, the response of another engine that tells its token ids (vLLM
+``return_token_ids``, SGLang ``output_ids``, llama.cpp ``tokens``) or at least its words, or a plain
+text file. p is known where a trace holds it. Never torch.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from analysis.engines.served import responses
 from analysis.measures.checkpoints import common_length
 from analysis.numbers import percent
 from core.errors import UserError
-from core.json_input import MAX_BYTES, parse_json
+from core.json_input import MAX_BYTES
 from core.rounds.round import Round, new_tokens
 from core.samples import read_lines
 from core.traces.fields import BadField, Fields
@@ -83,19 +84,43 @@ class Difference:
 
 
 def read_written(path: Path, response: int = 1) -> Written:
-    """The text of a trace, or of the n-th response in a file.
+    """The text of a trace or of a plain text file, or of the n-th response in a file.
 
-    Raises UserError, one sentence, for a file that holds neither.
+    Raises UserError, one sentence, for a file that holds none.
+    """
+    return read_texts(path, response)[0]
+
+
+def read_texts(path: Path, response: int | None = None) -> list[Written]:
+    """The texts in a file: of a trace, of a .txt file, or of its responses: the n-th, or all.
+
+    Raises UserError, one sentence, for a file that holds something else.
     """
     if path.name.endswith(ENDINGS) and (path.name.endswith(".gz") or _is_trace(path)):
-        return _of_trace(read_trace(path), path.name)
-    found = _responses(path)
-    if not 1 <= response <= len(found):
-        raise UserError(f"{path} holds {len(found)} responses: there is no response {response}")
+        return [_of_trace(read_trace(path), path.name)]
+    if path.suffix == ".txt":
+        return [Written(path.name, None, None, _plain(path))]
+    found = list(responses(path))
+    chosen = found if response is None else found[max(0, response - 1) : max(0, response)]
+    if not chosen:
+        wanted = 1 if response is None else response
+        raise UserError(f"{path} holds {len(found)} responses: there is no response {wanted}")
+    return [_named(value, where, path) for value, where in chosen]
+
+
+def _named(response: Any, where: str, path: Path) -> Written:
+    name = path.name + where.removeprefix(str(path))
     try:
-        return _of_response(Fields(found[response - 1], "the response"), path.name)
+        return _of_response(Fields(response, "the response"), name)
     except BadField as why:
-        raise UserError(f"{path}: {why}") from None
+        raise UserError(f"{where}: {why}") from None
+
+
+def _plain(path: Path) -> str:
+    """All that a text file holds. Raises UserError for one without a word."""
+    if not read_lines(path, MAX_BYTES):
+        raise UserError(f"{path} holds no text")
+    return path.read_text("utf-8-sig")
 
 
 def _is_trace(path: Path) -> bool:
@@ -104,17 +129,6 @@ def _is_trace(path: Path) -> bool:
             return FORMAT.encode() in file.readline(1 << 20)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
-
-
-def _responses(path: Path) -> list[Any]:
-    if path.suffix == ".jsonl":
-        return [parse_json(line, f"{path}, line {n}") for n, line in read_lines(path, MAX_BYTES)]
-    try:
-        with path.open("rb") as file:
-            value = parse_json(file.read(MAX_BYTES + 1), str(path))
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
-    return value if isinstance(value, list) else [value]
 
 
 def _of_trace(trace: Trace, name: str) -> Written:

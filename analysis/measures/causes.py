@@ -1,7 +1,7 @@
 """Why branches ended, as shares of the causes (``core.rounds.round``), and what follows the first
 token that was not the drafter's best.
 
-Two things end. A *node* (``fate``): accepted; outranked, a sibling was the target's token; not
+Two things end. A *node* (``cause``): accepted; outranked, a sibling was the target's token; not
 accepted where the walk ended, for the reason it ended there; unreached, so unobserved. And the
 *walk* of a round (``stop``), once. Runs that never draft (plain decoding) have no causes.
 """
@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.frames import By, Frame, documented
-from analysis.measures.tables import FATES, Tables
+from analysis.measures.tables import CAUSES, Tables
 from core.rounds.round import UNREACHED
 from core.stats import wilson
 
@@ -60,7 +60,7 @@ def _cases(tables: Tables, unit: Unit) -> Frame:
     """Every node, or the end of every round's walk: run, method, round, row, depth, token_class and
     cause."""
     if unit == "nodes":
-        return tables.nodes.rename(columns={"fate": "cause"})
+        return tables.nodes
     rounds = tables.rounds
     drafting = rounds.groupby("run", observed=True)["nodes"].transform("sum") > 0
     rounds = rounds[drafting].rename(columns={"stop": "cause", "stop_row": "row"})
@@ -84,7 +84,7 @@ def examples(
     token_class  sort of the node's token, or of the one the target wanted
     cause        the one wanted
     """
-    if cause not in FATES:
+    if cause not in CAUSES:
         raise ValueError(f"{cause!r} is no cause")
     found = _cases(tables, unit)
     if unknown := set(where) - set(found.columns):

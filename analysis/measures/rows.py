@@ -15,23 +15,29 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.frames import documented
 from core.rounds.draft import Array, Draft
 from core.rounds.round import Round
 from core.traces.schema import Trace
 
-ROUND = (
-    "round", "index", "position", "nodes", "accepted", "committed", "bonus", "why_stopped", "text",
-    "draft_s", "build_s", "verify_s", "commit_s", "tvd_1",
-)  # fmt: skip
-NODE = (
-    "round", "index", "row", "parents", "depth", "token", "text", "rank_q", "q", "score", "p",
-    "rank_p", "status", "why", "target_next",
-)  # fmt: skip
 
-
+@documented
 def rounds_table(trace: Trace) -> pd.DataFrame:
-    """One line per round. Seconds per stage; ``tvd_1`` is the TVD at depth 1, NaN without probe."""
-    return pd.DataFrame([dict(_round(record)) for record in trace.rounds], columns=list(ROUND))
+    """One line per round.
+
+    round         its number, from 1
+    index         the same from 0, as in the trace
+    position      absolute position of the root token, prompt included
+    nodes         drafted nodes, without the root and rows that are never accepted
+    accepted      accepted drafted nodes
+    committed     tokens that the round added to the text
+    bonus         token id of the bonus token, the next round's root
+    stop          why the walk ended
+    text          of the committed tokens
+    draft, build, verify, commit  s in that stage
+    tvd_1         ½ Σ_v |q − p| at depth 1; NaN without probe
+    """
+    return pd.DataFrame([dict(_round(record)) for record in trace.rounds])
 
 
 def _round(record: Round) -> Iterator[tuple[str, Any]]:
@@ -42,29 +48,53 @@ def _round(record: Round) -> Iterator[tuple[str, Any]]:
     yield "accepted", record.accepted
     yield "committed", len(record.committed)
     yield "bonus", record.verdict.bonus
-    yield "why_stopped", record.stop_reason
+    yield "stop", record.stop_reason
     yield "text", _text(record, record.committed)
-    for stage, seconds in asdict(record.times).items():
-        yield f"{stage}_s", seconds
+    yield from asdict(record.times).items()
     probe = record.probe
     yield "tvd_1", float(probe.tvd[0]) if probe is not None and len(probe.tvd) else np.nan
 
 
 def nodes_table(rounds: Iterable[Round]) -> pd.DataFrame:
-    """One line per node, roots (row 0) included: parents as "0 3", q and p as probabilities.
+    """``_nodes_table``; notes of the drafter or the builder follow as "note: NAME"."""
+    rounds = list(rounds)
+    table, notes = _nodes_table(rounds), [_notes(record) for record in rounds]
+    named = pd.concat(notes, ignore_index=True) if notes else pd.DataFrame()
+    found = pd.concat([table, named], axis=1)
+    found.attrs = table.attrs
+    return found
 
-    NaN: not recorded, or without meaning for a root. Notes of the builder follow as "note: NAME".
+
+@documented
+def _nodes_table(rounds: Iterable[Round]) -> pd.DataFrame:
+    """One line per row of the draft, roots (row 0) included. NaN: not recorded, or without meaning
+    for a root.
+
+    round        the round's number, from 1
+    index        the same from 0, as in the trace
+    row          of the draft, 0 … B
+    parents      its parent's row; of a draft graph all of them, as "0 3"
+    depth        0 for the root
+    token        token id
+    text         the token's text
+    rank         the drafter's rank of the token at that place, 1 = best
+    q            the drafter's probability of the token, given what the drafter conditions on
+    score        what the builder ranked by
+    p            the target's probability of the token, given its path
+    rank_p       the target's rank of the token there
+    status       accepted, rejected, unreached or side
+    cause        why its branch lived or died
+    choice       token id of the target's own token after the row; −1: not computed
+    choice_text  its text
     """
     tables = [_nodes(record) for record in rounds]
-    if not tables:
-        return pd.DataFrame(columns=list(NODE))
-    return pd.concat(tables, ignore_index=True)
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 
 
 def _nodes(record: Round) -> pd.DataFrame:
     draft, probs, count = record.draft, record.target_probs, len(record.draft)
     choices = record.verdict.target_tokens.tolist()
-    columns: dict[str, Any] = {
+    return pd.DataFrame({
         "round": np.full(count, record.number),
         "index": np.full(count, record.index),
         "row": np.arange(count),
@@ -72,18 +102,23 @@ def _nodes(record: Round) -> pd.DataFrame:
         "depth": draft.depths,
         "token": draft.tokens,
         "text": [_text(record, [token]) for token in draft.tokens.tolist()],
-        "rank_q": _beyond_root(draft.ranks),
+        "rank": _beyond_root(draft.ranks),
         "q": np.exp(_beyond_root(np.minimum(draft.log_q, 0))),
         "score": _beyond_root(draft.scores),
         "p": np.full(count, np.nan) if probs is None else _chance(probs.log_p),
         "rank_p": np.full(count, np.nan) if probs is None else _beyond_root(probs.rank),
         "status": record.status,
-        "why": [record.why(row) for row in range(count)],
-        "target_next": [_text(record, [t]) if t >= 0 else None for t in choices],
-    }
+        "cause": [record.why(row) for row in range(count)],
+        "choice": choices,
+        "choice_text": [_text(record, [t]) if t >= 0 else None for t in choices],
+    })  # fmt: skip
+
+
+def _notes(record: Round) -> pd.DataFrame:
+    draft = record.draft
     notes = draft.notes if isinstance(draft, Draft) else {}
-    columns |= {f"note: {name}": values for name, values in notes.items()}
-    return pd.DataFrame(columns)
+    columns = {f"note: {name}": values for name, values in notes.items()}
+    return pd.DataFrame(columns, index=range(len(draft)))
 
 
 def _chance(logs: Array) -> Array:

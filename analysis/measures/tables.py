@@ -39,7 +39,7 @@ from core.rounds.round import (
 )
 from core.traces.schema import Trace
 
-FATES = (ACCEPTED, OUTRANKED, PRUNED, OUTSIDE, BEYOND, NO_DRAFT, REFUSED, UNREACHED)
+CAUSES = (ACCEPTED, OUTRANKED, PRUNED, OUTSIDE, BEYOND, NO_DRAFT, REFUSED, UNREACHED)
 STAGES = tuple(f.name for f in fields(Times))
 STOPPED, LIMITED, INTERRUPTED = "stop token", "token limit", "interrupted"
 _PROMPT = 80  # characters of a prompt's beginning
@@ -227,7 +227,7 @@ def _rounds(tables: Tables) -> pd.DataFrame:
     chances = np.where(rows.drafted, np.exp(np.minimum(_path_log_q(tables), 0.0)), 0.0)
     frame["surrogate"] = np.bincount(rows.owner, chances, len(records))
     stops = [r.stop_reason for r in records]
-    frame["stop"] = pd.Categorical(stops, pd.Index(FATES, dtype=object))
+    frame["stop"] = pd.Categorical(stops, pd.Index(CAUSES, dtype=object))
     frame["stop_row"] = ints(r.verdict.path[-1] for r in records)
     bonus = ints(r.verdict.bonus for r in records)
     frame["token_class"] = _classes(tables, bonus, np.arange(len(records)))
@@ -309,7 +309,7 @@ def _nodes(tables: Tables) -> pd.DataFrame:
     p            the target's probability of the token given its path; NaN where it is not recorded
     reached      whether the parent was accepted: only then is the node observed
     accepted     whether the target's own text runs through it
-    fate         why its branch lived or died: the names of core.rounds.round
+    cause        why its branch lived or died: the names of core.rounds.round
     token_class  sort of the node's token (see analysis.measures.tokens)
     """
     records, rows = tables._records, tables._rows
@@ -331,20 +331,20 @@ def _nodes(tables: Tables) -> pd.DataFrame:
     frame["p"] = np.exp(joined(log_p, float)[drafted])
     frame["reached"] = rows.accepted[rows.parent][drafted]
     frame["accepted"] = rows.accepted[drafted]
-    frame["fate"] = _fates(tables)[drafted]
+    frame["cause"] = _causes(tables)[drafted]
     frame["token_class"] = _classes(tables, of("tokens", np.int64), owner)
     return frame
 
 
-def _fates(tables: Tables) -> pd.Categorical:
+def _causes(tables: Tables) -> pd.Categorical:
     """``Round.why`` of every row at once (a test holds them equal)."""
     rows = tables._rows
     ends = rows.start + tables.rounds["stop_row"].to_numpy()
     stop = tables.rounds["stop"].cat.codes.to_numpy()[rows.owner]
     conditions = [rows.accepted, ~rows.accepted[rows.parent], rows.parent == ends[rows.owner]]
-    codes = [FATES.index(ACCEPTED), FATES.index(UNREACHED), stop]
-    found = np.select(conditions, codes, FATES.index(OUTRANKED))
-    return pd.Categorical.from_codes(found, pd.Index(FATES, dtype=object))
+    codes = [CAUSES.index(ACCEPTED), CAUSES.index(UNREACHED), stop]
+    found = np.select(conditions, codes, CAUSES.index(OUTRANKED))
+    return pd.Categorical.from_codes(found, pd.Index(CAUSES, dtype=object))
 
 
 def _path_log_q(tables: Tables) -> Array:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.numbers import interval, number, signed
 from app.commands import arguments, common
-from app.commands.prompts import prompts_of
+from app.commands.given import add_answer_options, asked_of
 from app.terminal import ProgressBar, console, one_line, say, table
 
 if TYPE_CHECKING:
@@ -21,11 +21,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "writes N continuations at temperature 1. Along them q is compared with p. The reference\n"
         "is the marginal, the mean of p over the continuations: no q that knows only the context\n"
         "has a smaller KL divergence or a larger coverage (in TVD a sharper q may be nearer).\n"
-        "Writes Parquet, CSV and figures. Repeat the command to continue an interrupted one."
+        "With --answer the anchors lie in a text that was served. Writes Parquet, CSV and\n"
+        "figures. Repeat the command to continue an interrupted one."
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="where to write")
     arguments.add_drafter_options(parser)
     arguments.add_prompt_options(parser, required=False)
+    add_answer_options(parser)
     group = parser.add_argument_group("how much")
     arguments.add_number(group, "--anchors", 64, "places in the texts, in all")
     arguments.add_number(group, "--continuations", 16, "texts written from each anchor")
@@ -38,19 +40,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     from analysis.experiments.prompts import PROMPTS
 
-    prompts = prompts_of(args, PROMPTS)
+    asked = asked_of(args, PROMPTS)
     common.check_weights(args.methods)
     engine = common.load_engine(args)
-    from analysis.collected.calibrate import Plan, calibrate
+    from analysis.collected.calibrate import Plan, calibrate, given_texts
     from analysis.collected.calibration import curves
     from analysis.collected.collect import source_of
 
     plan = Plan(args.anchors, args.continuations, args.seeds, args.max_new_tokens, args.depths)
-    plan.check(len(prompts))
+    plan.check(len(asked))
     source = source_of(engine, args.methods, arguments.option_values(args))
-    ids = [engine.prepare().encode_chat(prompt) for prompt in prompts]
+    language = engine.prepare()
+    ids = [text.prompt_ids(language) for text in asked]
+    given = [answer for text in asked if (answer := text.answer(language)) is not None]
     with ProgressBar("calibrating") as progress:
-        found = calibrate(source, ids, args.folder, plan, progress.at)
+        found = calibrate(source, ids, args.folder, plan, progress.at, given)
+    for said in given_texts(args.folder):
+        console().print(one_line(said, 400), soft_wrap=True)
     _show(curves(found))
     _show_texts(found)
     say(f"{args.folder}: calibration and curves (.parquet, .csv), tvd.html and coverage.html")

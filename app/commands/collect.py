@@ -1,15 +1,19 @@
-"""``collect``: run the drafters once at every token of a text, for what-if without the model."""
+"""``collect``: run the drafters once at every token of a text, for what-if without the model.
+
+The text is the target's own, or one that was served.
+"""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from analysis.collected.collection import Collection, check_listable, drafter_key
 from app.commands import arguments, common
-from app.commands.prompts import prompts_of
-from app.terminal import ProgressBar, say
+from app.commands.given import Asked, add_answer_options, asked_of
+from app.terminal import ProgressBar, one_line, say
 from core.errors import UserError
 from core.methods.method import Value
 from core.methods.registry import find
@@ -22,7 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Write the target's text on one prompt, and what the drafters say at every token of it,\n"
         "into one file. Any builder, budget and option is then simulated without the model:\n"
         "whatif FILE. Several prompts fill a folder, a file each. An interrupted\n"
-        "command goes on when it is repeated."
+        "command goes on when it is repeated. --answer takes a text that another engine served:\n"
+        "the drafters run at each of its tokens, and the target says how well the text suits it."
     )
     parser.add_argument(
         "file",
@@ -34,7 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser, listable=True,
         set_help="an option of a drafter (default: the largest lists that can be simulated)",
     )  # fmt: skip
-    arguments.add_prompt_options(parser, required=True)
+    arguments.add_prompt_options(parser, required=False)
+    add_answer_options(parser)
     group = parser.add_argument_group("what is written")
     arguments.add_number(group, "--max-new-tokens", 256)
     group.add_argument(
@@ -51,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    texts = _texts(args.file, prompts_of(args))
+    texts = _texts(args.file, asked_of(args))
     for method in args.methods:
         check_listable(method)
     sampling = Sampling(args.temperature, args.top_k, args.top_p, args.seed)
@@ -70,27 +76,29 @@ def main(args: argparse.Namespace) -> int:
     for file, found in older.items():
         if found.header.name != source.facts.name:
             raise _finished(file, f"target, {found.header.name}")
-    left = {f: prompt for f, prompt in texts.items() if len(texts) == 1 or f not in older}
+    left = {f: text for f, text in texts.items() if len(texts) == 1 or f not in older}
+    language = engine.prepare()
     with ProgressBar("collecting", len(left)) as progress:
-        for number, (file, prompt) in enumerate(left.items()):
-            ids = engine.prepare().encode_chat(prompt)
-            collect(source, ids, file, plan, prompt, _part(progress, number, len(left)))
+        for number, (file, text) in enumerate(left.items()):
+            ids, words = text.prompt_ids(language), text.prompt_text(language)
+            own = replace(plan, given=text.answer(language))
+            collect(source, ids, file, own, words, _part(progress, number, len(left)))
     _tell(args.file, list(texts))
     return 0
 
 
-def _texts(path: Path, prompts: Sequence[str]) -> dict[Path, str]:
-    """The prompt of each file. Several go into a folder, numbered, so that the same command finds
+def _texts(path: Path, asked: Sequence[Asked]) -> dict[Path, Asked]:
+    """The text of each file. Several go into a folder, numbered, so that the same command finds
     what is finished. Raises UserError for a folder that cannot be made."""
-    if len(prompts) == 1:
-        return {path: prompts[0]}
+    if len(asked) == 1:
+        return {path: asked[0]}
     try:
         path.mkdir(exist_ok=True)
     except OSError as error:
         raise UserError(
-            f"{len(prompts)} texts need a folder, and {path} cannot be one: {error.strerror}"
+            f"{len(asked)} texts need a folder, and {path} cannot be one: {error.strerror}"
         ) from None
-    return {path / f"{n:04d}.safetensors": prompt for n, prompt in enumerate(prompts, 1)}
+    return {path / f"{n:04d}.safetensors": text for n, text in enumerate(asked, 1)}
 
 
 def _part(progress: ProgressBar, number: int, count: int) -> Callable[[float, str], None]:
@@ -109,6 +117,9 @@ def _tell(path: Path, files: Sequence[Path]) -> None:
         f"{path}: {texts}{tokens} new tokens, {', '.join(made[0].drafters)}, {size:.1f} MB; "
         f"whatif {path} shows what methods and budgets would do"
     )
+    for each in made:
+        if each.given:
+            say(one_line(each.given, 400))
 
 
 def _older(path: Path) -> Collection | None:
@@ -133,14 +144,16 @@ def _finished(path: Path, other: str) -> UserError:
 def _differences(
     older: Collection,
     args: argparse.Namespace,
-    prompt: str,
+    asked: Asked,
     sampling: Sampling,
     values: Mapping[str, Value],
 ) -> Iterator[str]:
     """What an older collection has that the arguments do not name; nothing: it is the same."""
     header = older.header
     methods = {drafter_key(method): method for method in args.methods}
-    if header.prompt_text != prompt:
+    if (header.given.digest if header.given else "") != (asked.digest if asked.served else ""):
+        yield "text"
+    if asked.prompt and header.prompt_text != asked.prompt:
         yield "prompt"
     if Sampling(**header.sampling) != sampling:
         yield "sampling"
@@ -148,7 +161,8 @@ def _differences(
         yield f"set of drafters, {', '.join(header.drafters)}"
         return
     count = older.end - older.answer
-    ended = int(older.tokens[older.end - 1]) in header.stop_ids
+    whole = header.given is not None and count == header.given.length
+    ended = whole or int(older.tokens[older.end - 1]) in header.stop_ids
     if count > args.max_new_tokens or (count < args.max_new_tokens and not ended):
         yield f"number of new tokens, {count}"
     for name, limits in header.drafters.items():

@@ -50,6 +50,8 @@ def main(args: argparse.Namespace) -> int:
     budgets = sorted(set(args.budget))
     for budget in budgets:
         check_budget(budget)
+    if args.check and collection.given:
+        raise UserError(f"{args.file} holds a given text, which no run writes: leave --check out")
     engine = _engine(args, collection)
     from analysis.experiments.cost import (
         Cost,

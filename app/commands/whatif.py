@@ -24,7 +24,8 @@ COLUMNS = ("method", "budget", "τ", "rounds", "", "exact")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Simulate methods and budgets over a collected text (collect FILE): the rounds a real run\n"
-        "would take, without the model. What is not exact is marked. Over several texts (a\n"
+        "would take, without the model. What is not exact is marked; rounds on a text that was\n"
+        "served follow that text. Over several texts (a\n"
         "folder, or --more) it shows the mean of each setting with an interval across texts, the\n"
         "difference from the best, paired by text, and the text that differs most."
     )
@@ -105,6 +106,9 @@ def _several(
     count = sum(c.end - c.answer for c in collections)
     name = one_line(collections[0].header.name, 60)
     out.print(f"{name} · {len(collections)} texts, {count} new tokens", soft_wrap=True)
+    for each in collections:
+        if each.given:
+            out.print(one_line(each.given, 400), soft_wrap=True)
     columns = ("method", "budget", "τ", "95 %", "from the best", "95 %", "differs most", "exact")
     out.print(table(columns, rows, left=("method", "differs most")))
     return 0
@@ -143,6 +147,8 @@ def _show(collection: Collection, runs: Sequence[SimulatedRun]) -> None:
     out = console()
     count = collection.end - collection.answer
     out.print(f"{collection.header.name} · {count} new tokens", soft_wrap=True)
+    if collection.given:
+        out.print(one_line(collection.given, 400), soft_wrap=True)
     out.print(table(COLUMNS, rows, left=("method", "")))
     for note in _notes(runs):
         say(note)

@@ -36,10 +36,10 @@ def causes(tables: Tables) -> Body:
 
 def _shares(causes: Any, over: str) -> Any:
     """A line per method and place that was observed, a column per cause."""
-    from analysis.measures.tables import FATES
+    from analysis.measures.tables import CAUSES
 
     causes = causes[causes["observed_share"].notna()]
-    names = [c for c in FATES if c in set(causes["cause"])]
+    names = [c for c in CAUSES if c in set(causes["cause"])]
     rows = []
     for method, part in by_method(causes):
         counts = part.groupby(over, observed=True)["count"].sum()

@@ -22,6 +22,7 @@ from core.rounds.round import GREEDY, Round, Sampling
 from core.traces.schema import Header
 
 if TYPE_CHECKING:
+    from analysis.drafters.measuring import Kept
     from core.decoding.engine import Engine, Run
     from core.diffusion.models import DiffusionLanguage
 
@@ -96,6 +97,9 @@ class LiveEngine:
         self._choice = choice
         self._engine: Engine | None = None
         self._denoiser: DiffusionLanguage | None = None
+        self._measured: dict[
+            str, Kept
+        ] = {}  # of diagnoses, by method: one that was stopped goes on
 
     def prepare(self, report: Report) -> None:
         report(Progress("starting torch", None))
@@ -128,7 +132,9 @@ class LiveEngine:
         if isinstance(request, CollectRequest):
             return _work(self._engine, request, partial(_collect, self._engine, request, report))
         if isinstance(request, DiagnoseRequest):
-            return _work(self._engine, request, partial(_diagnose, self._engine, request, report))
+            kept = self._measured.setdefault(request.method, {})
+            work = partial(_diagnose, self._engine, request, report, kept)
+            return _work(self._engine, request, work)
         return _LiveRun(self._engine.start(request, observe, report))
 
     def _loaded_denoiser(self, report: Report = silent) -> DiffusionLanguage:
@@ -179,12 +185,12 @@ def _collect(engine: Engine, asked: CollectRequest, report: Report) -> None:
     collect(source, ids, asked.path, plan, asked.prompt, _by_share(report))
 
 
-def _diagnose(engine: Engine, asked: DiagnoseRequest, report: Report) -> None:
+def _diagnose(engine: Engine, asked: DiagnoseRequest, report: Report, kept: Kept) -> None:
     from analysis.drafters.diagnosis import diagnose
     from analysis.drafters.wiring import Plan
     from analysis.experiments.prompts import PROMPTS
 
-    found = diagnose(engine, asked.method, PROMPTS, Plan(), _by_share(report))
+    found = diagnose(engine, asked.method, PROMPTS, Plan(), _by_share(report), kept=kept)
     asked.path.write_text(json.dumps(found.to_json()), encoding="utf-8")
 
 

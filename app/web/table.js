@@ -10,10 +10,10 @@ export class NodeTable {
     const heads = [
       ["depth", ""],
       ["token", ""],
-      ["fate", ""],
+      ["status", "accepted, rejected, or unreached: its parent was not accepted"],
       ["p", "the target's probability"],
       ["q", "the drafter's probability"],
-      ["behind", "the tokens before it, from the root"],
+      ["path", "the tokens before it, from the root"],
     ];
     this.table = h(
       "table",
@@ -77,7 +77,7 @@ export class NodeTable {
     const ghost = row < 0,
       label = ghost ? round.ghost.label : round.labels[round.tokens[row]];
     const status = ghost ? "ghost" : row ? STATUS[round.status[row]] : "root";
-    const fate = ghost
+    const said = ghost
       ? `◇ the target's token, ${round.ghost.why}`
       : row
         ? `${MARK[round.status[row]]} ${status}`
@@ -92,10 +92,10 @@ export class NodeTable {
       { class: status, "data-row": row, tabindex: -1, "aria-selected": "false" },
       h("td", {}, String(depth)),
       token,
-      h("td", {}, fate),
+      h("td", {}, said),
       h("td", {}, percent(p)),
       h("td", {}, percent(q)),
-      h("td", { class: "behind" }, behind(round, row)),
+      h("td", { class: "path" }, pathOf(round, row)),
     );
     this.lines.set(row, line);
     return line;
@@ -130,7 +130,7 @@ function depthFirst(round) {
 }
 
 /** The labels before a row, from the root. */
-function behind(round, row) {
+function pathOf(round, row) {
   const labels = [];
   for (let at = row < 0 ? round.ghost.parent : round.parents[row]; at >= 0; at = round.parents[at])
     labels.push(round.labels[round.tokens[at]]);

@@ -6,11 +6,13 @@ Names and shapes of all tensors are checked when a model is loaded.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from types import UnionType
+from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 import torch
 from safetensors import safe_open
@@ -23,6 +25,8 @@ from core.json_input import read_json
 from core.models.int8 import compress, expand, expanded_shapes
 
 MAX_TOKENS = 1 << 24  # of a vocabulary
+MAX_SIZE = 1 << 31  # of any number in a config
+MAX_SAID = 40  # characters of a wrong value
 MAX_COUNT = 512  # layers and heads: making more modules than any model has would take minutes
 Shapes = Mapping[str, tuple[int, ...]]
 T = TypeVar("T")
@@ -69,10 +73,50 @@ def read_config(folder: Path, kind: str) -> dict[str, Any]:
 
 
 def load_config(folder: Path, kind: str, parse: Callable[[dict[str, Any]], T]) -> T:
-    """The folder's config, parsed. Raises UserError when it cannot be read or parsed."""
+    """The folder's config, parsed. Raises UserError when it cannot be read or parsed, or has a
+    value that no network can be made of."""
     raw = read_config(folder, kind)
     with as_user_error(folder, kind):
-        return parse(raw)
+        config = parse(raw)
+        check_config(config)
+        return config
+
+
+def check_config(config: Any) -> None:
+    """Raises ValueError for a field of another type than its dataclass declares, for a number that
+    cannot be, a mask token outside the vocabulary, and a drafter without a depth or with more than
+    any has."""
+    if not is_dataclass(config):
+        return
+    hints = get_type_hints(type(config))
+    for each in fields(config):
+        value, hint = getattr(config, each.name), hints[each.name]
+        if is_dataclass(value):
+            check_config(value)
+        elif not _suits(value, hint):
+            said = repr(value) if len(repr(value)) < MAX_SAID else "something else"
+            raise ValueError(f"{each.name} cannot be {said}")
+    mask = getattr(config, "mask_token_id", None)
+    if mask is not None and not 0 <= mask < config.vocab_size:
+        raise ValueError(f"its mask token {mask} is outside the vocabulary")
+    depths = getattr(config, "max_depth", 1)
+    if not 1 <= depths <= MAX_COUNT:
+        raise ValueError(f"it drafts {depths} tokens: 1 to {MAX_COUNT} are possible")
+
+
+def _suits(value: Any, hint: Any) -> bool:
+    """Whether a config's field may have this value; a field that is no number, switch or text may
+    have any."""
+    if get_origin(hint) is UnionType:
+        return any(_suits(value, one) for one in get_args(hint))
+    if get_origin(hint) is tuple:
+        inner = get_args(hint)[0]
+        return isinstance(value, tuple) and all(_suits(each, inner) for each in value)
+    if hint is int:
+        return type(value) is int and -1 <= value < MAX_SIZE
+    if hint is float:
+        return type(value) in (int, float) and 0 <= value < math.inf
+    return type(value) is hint if hint in (bool, str, type(None)) else True
 
 
 @contextmanager
@@ -122,9 +166,13 @@ def read_state(folder: Path) -> dict[str, Tensor]:
 def fill(model: Model, state: dict[str, Tensor], folder: Path) -> Model:
     """Load weights into a model that was made on the meta device.
 
-    Raises UserError for a missing, surplus or misshapen tensor.
+    Raises UserError for a missing, surplus or misshapen tensor, or one of another sort of numbers.
     """
     check_shapes(shapes(model), {name: tuple(p.shape) for name, p in state.items()}, folder)
+    for name, own in model.state_dict().items():
+        if own.is_floating_point() != state[name].is_floating_point():
+            kind = str(state[name].dtype).removeprefix("torch.")
+            raise UserError(f"{folder}: tensor {name} holds numbers of the type {kind}: no weights")
     model.load_state_dict(state, assign=True)
     return model
 

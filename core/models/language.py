@@ -92,6 +92,10 @@ class Language:
         """Ids of one user turn in the model's chat template, or of the bare text without one."""
         return encode_chat(self.tokenizer, prompt, **self.template)
 
+    def encode(self, text: str) -> list[int]:
+        """Ids of words that follow others: marks of the chat template in them are words, too."""
+        return self.tokenizer(text, add_special_tokens=False, split_special_tokens=True).input_ids
+
     def text(self, tokens: Sequence[int]) -> str:
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
 

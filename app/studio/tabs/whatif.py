@@ -169,6 +169,7 @@ class Simulations:
         return {
             "model": visible(file.header.name, 120),
             "prompt": flowing(file.header.prompt_text, 2000),
+            "given": flowing(file.given, 600),
             "text": [flowing(file.piece(token), 400) for token in tokens],
             "methods": [_method(name, file.limits(name)) for name in _methods(file)],
             "method": DEFAULT,

@@ -54,12 +54,23 @@ export class DiagnosisCard {
 function diagnosisOf({ method, wiring, checkpoint }) {
   const { faults, notes, places } = wiring,
     none = `No named mistake fits better than the configuration (${plural(places, "place")}).`,
-    said = checkpoint.map(({ wrong, text }) => (wrong ? `wrong: ${text}` : text)),
-    verdict = section(`Verdict on ${method}`, [...(faults.length ? faults : [none]), ...notes]);
+    said = checkpoint.map(({ wrong, text }) => (wrong ? fault(text) : text)),
+    verdict = section(`Verdict on ${method}`, faults.length ? faults.map(fault) : [none]),
+    noted = notes.length ? section("What the numbers show besides", notes) : null;
   return [
-    h("div", { class: "ds-findings-box" }, verdict, section("Its checkpoint", said)),
+    h(
+      "div",
+      { class: "ds-findings-box" },
+      h("div", {}, verdict, noted),
+      section("Its checkpoint", said),
+    ),
     signatures(wiring),
   ];
+}
+
+/** A sentence on what costs acceptance, marked by a word and not by colour alone. */
+function fault(sentence) {
+  return [h("b", { class: "ds-fault" }, "wrong"), ` ${sentence}`];
 }
 
 function section(title, sentences) {
@@ -82,7 +93,7 @@ function signatures({ configured, mistakes }) {
     }),
     few = ordered.filter((each, at) => at < NEAREST || each.better || each.unchanged);
   draw(few);
-  return h("div", { class: "ds-signatures" }, place, few.length < ordered.length && all);
+  return h("div", { class: "ds-signatures" }, place, few.length < ordered.length ? all : null);
 }
 
 function sheetOf(configured, mistakes) {
@@ -97,6 +108,6 @@ function sheetOf(configured, mistakes) {
   ];
   const accepted = ["accepted", "accepted tokens, as a multiple of the configuration's"],
     places = ["places", "a mistake that cannot be named any more stays at a quarter of them"],
-    heads = ["Wired", ["τ", "of the chain of best tokens"], accepted, ...depths, places, ""];
+    heads = ["Wired", ["τ", "of the chain of best tokens"], accepted, ...depths, places, "verdict"];
   return sheet("Signatures of mistakes", heads, [configured, ...mistakes].map(line));
 }

@@ -14,7 +14,7 @@ import { Knobs } from "./knobs.js";
 import { MoreTexts } from "./texts.js";
 
 const EMPTY =
-  "A collected text holds what every drafter said at every position of one greedy text. Open " +
+  "A collected text holds what every drafter said at every position of one text. Open " +
   "one, or make one: python -m app collect OUT --prompt …";
 const MOST = 1024; // nodes of a budget
 const REST = 120; // milliseconds without a turn, after which the curve is asked for
@@ -72,6 +72,7 @@ export class WhatIf {
     this.exact = h("span", { class: "ds-exact", role: "status" });
     this.tiles = h("div", { class: "ds-tiles" });
     this.prompt = h("p", { class: "ds-soft ds-tell" });
+    this.given = h("p", { class: "ds-soft ds-tell", hidden: true });
     this.empty = h("p", { class: "ds-soft ds-tell" }, EMPTY);
     this.body = h(
       "div",
@@ -87,7 +88,14 @@ export class WhatIf {
     );
     this.body.hidden = true;
     const head = [h("h2", {}, "Collected text"), this.files, spring(), open],
-      parts = [this.collecting.element, this.prompt, this.empty, this.said, this.more.element],
+      parts = [
+        this.collecting.element,
+        this.prompt,
+        this.given,
+        this.empty,
+        this.said,
+        this.more.element,
+      ],
       file = card("Collected text", head, ...parts);
     this.scope = h("div", { class: "ds-scope" }, file, this.body);
     clear(element).append(this.scope);
@@ -160,6 +168,8 @@ export class WhatIf {
     this.body.hidden = false;
     this.empty.hidden = true;
     this.prompt.textContent = `${about.model}: ${about.prompt}`;
+    this.given.textContent = about.given;
+    this.given.hidden = !about.given;
     this.method.replaceChildren(...optionsOf(about.methods.map((each) => [each.name, each.title])));
     this.draft.read(about.text);
     this.curves.clear(usualOf(about.methods), about.figures);

@@ -1,0 +1,100 @@
+"""A text that is given: what another engine served, or anybody wrote. Needs torch.
+
+The target reads it instead of writing its own. Every token stands, and what the target would have
+chosen there is noted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from analysis.collected.collection import Given
+from core.errors import UserError
+from core.rounds.draft import Draft
+from core.rounds.round import GREEDY, Verdict
+from core.verification.rules import Proposes
+from core.verification.sampling import TargetSampler, best
+from core.verification.walk import walk
+
+NEAR = 0.1  # nats below the target's best token: another rounding or precision may swap the two
+LEAST = -1e9  # log p of a token that cannot be
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A given text after its prompt.
+
+    tokens  its token ids
+    name    of the file it came from
+    words   the file held words, which this target's tokenizer cut into tokens
+    digest  of the prompt and the text, as the file has them
+    """
+
+    tokens: tuple[int, ...]
+    name: str
+    words: bool
+    digest: str
+
+    def check(self, vocabulary: int) -> None:
+        """Raises UserError for a text that this target cannot read, or that no round starts in."""
+        if outside := next((t for t in self.tokens if not 0 <= t < vocabulary), None):
+            raise UserError(
+                f"{self.name} holds the token {outside}, and the target has tokens below "
+                f"{vocabulary}: it is a text of another target"
+            )
+        if len(self.tokens) < 2:
+            raise UserError(f"{self.name} holds fewer than 2 tokens: no round would start in them")
+
+
+class Follows(TargetSampler):
+    """The rule and the sampler of a given text: each token is the text's, and after its end the
+    target's best. It notes what the target says of every token.
+
+    start  position of the text's first token
+    """
+
+    identity = False
+
+    def __init__(self, answer: Answer, start: int):
+        super().__init__(GREEDY)
+        self.answer, self.start = answer, start
+        self.sampler: TargetSampler = self
+        self._log_p: dict[int, tuple[float, float]] = {}  # number → log p of it, and of the best
+
+    def choose(self, logits: Tensor, positions: list[int]) -> Tensor:
+        """The text's tokens at these positions, whatever the logits [R, V] say."""
+        tokens = best(logits).tolist()
+        for row, position in enumerate(positions):
+            number = position - self.start
+            if 0 <= number < len(self.answer.tokens):
+                own = self.answer.tokens[number]
+                log_p = logits[row].float().log_softmax(-1)[[own, tokens[row]]]
+                known = log_p.nan_to_num(nan=LEAST, neginf=LEAST).tolist()
+                self._log_p[number], tokens[row] = (known[0], known[1]), own
+        return torch.tensor(tokens)
+
+    def verify(
+        self, draft: Draft, logits: Tensor, position: int, session: Proposes | None = None
+    ) -> Verdict:
+        def choose(row: int) -> int:
+            after = position + int(draft.depths[row]) + 1
+            return int(self.choose(logits[row : row + 1], [after])[0])
+
+        return walk(draft, choose)
+
+    def found(self, count: int) -> Given:
+        """What the target says of the text's first ``count`` tokens."""
+        known = [self._log_p[number] for number in range(count)]
+        off = [n for n, (own, most) in enumerate(known) if own < most]
+        return Given(
+            name=self.answer.name,
+            words=self.answer.words,
+            length=len(self.answer.tokens),
+            digest=self.answer.digest,
+            log_p=sum(own for own, _ in known) / count,
+            off=tuple(off),
+            near=sum(known[n][1] - known[n][0] < NEAR for n in off),
+        )

@@ -1,0 +1,70 @@
+"""Checkpoints with values that cannot be: one sentence that names the folder, and no traceback."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from core.decoding.engine import Engine
+from core.decoding.request import RunRequest
+from core.errors import UserError
+from tests.toys_on_disk import save_toys
+
+
+def spoilt(tmp_path, kind, change=lambda state: state, **config):
+    """A toy drafter's folder with other values in its config, or other tensors."""
+    save_toys(tmp_path)
+    folder = tmp_path / kind
+    raw = json.loads((folder / "config.json").read_text())
+    own = raw.get("dflash_config", {})
+    for name, value in config.items():
+        (own if name in own else raw)[name] = value
+    (folder / "config.json").write_text(json.dumps(raw))
+    file = folder / "model.safetensors"
+    save_file(change(load_file(file)), file)
+    return folder
+
+
+def complaint(tmp_path, folder, method) -> str:
+    """What a run and the look through the file say of a checkpoint: the same sentence."""
+    engine = Engine(str(tmp_path / "target"), "cpu", str(folder))
+    with pytest.raises(UserError) as found:
+        list(engine.start(RunRequest("hi", method=method, budget=4, max_new_tokens=4)))
+    assert "\n" not in str(found.value) and str(folder) in str(found.value)
+    return str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"block_size": None}, "block_size cannot be None"),
+        ({"block_size": "x"}, "block_size cannot be 'x'"),
+        ({"block_size": True}, "block_size cannot be True"),
+        ({"block_size": "9" * 90}, "block_size cannot be something else"),
+        ({"block_size": 10**30}, "block_size cannot be"),
+        ({"block_size": 0}, "it drafts -1 tokens"),
+        ({"block_size": 1}, "it drafts 0 tokens"),
+        ({"block_size": 10**9}, "1 to 512 are possible"),
+        ({"mask_token_id": -1}, "mask token -1 is outside"),
+        ({"mask_token_id": 10**9}, "mask token 1000000000 is outside"),
+        ({"rms_norm_eps": "x"}, "rms_norm_eps cannot be 'x'"),
+        ({"rms_norm_eps": -1}, "rms_norm_eps cannot be -1"),
+        ({"target_layer_ids": ["x"]}, "cannot be"),
+    ],
+)
+def test_a_config_that_cannot_be_is_one_sentence(config, says, tmp_path):
+    assert says in complaint(tmp_path, spoilt(tmp_path, "drafter", **config), "ddtree")
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.bool, torch.complex64])
+@pytest.mark.parametrize(("kind", "method"), [("drafter", "ddtree"), ("medusa", "medusa")])
+def test_tensors_that_are_no_weights_are_one_sentence(dtype, kind, method, tmp_path):
+    def change(state):
+        name = sorted(state)[0]
+        return state | {name: state[name].to(dtype)}
+
+    said = complaint(tmp_path, spoilt(tmp_path, kind, change), method)
+    assert f"numbers of the type {str(dtype).removeprefix('torch.')}" in said
