@@ -97,7 +97,7 @@ def check_config(config: Any) -> None:
             said = repr(value) if len(repr(value)) < MAX_SAID else "something else"
             raise ValueError(f"{each.name} cannot be {said}")
     mask = getattr(config, "mask_token_id", None)
-    if mask is not None and not 0 <= mask < config.vocab_size:
+    if mask is not None and not 0 <= mask < getattr(config, "vocab_size", MAX_TOKENS):
         raise ValueError(f"its mask token {mask} is outside the vocabulary")
     depths = getattr(config, "max_depth", 1)
     if not 1 <= depths <= MAX_COUNT:
