@@ -96,7 +96,7 @@ def _precision(folder: Path) -> Iterator[Remark]:
 
 def _values(state: Mapping[str, Tensor]) -> Iterator[Remark]:
     """Numbers that no training leaves behind."""
-    norms = dict[str, Tensor]()
+    norms, lost, unused = dict[str, Tensor](), list[str](), list[str]()
     for name, tensor in sorted(state.items()):
         if not tensor.is_floating_point():
             continue
@@ -104,11 +104,15 @@ def _values(state: Mapping[str, Tensor]) -> Iterator[Remark]:
         if not values.isfinite().all():
             yield Remark(True, f"{name} holds NaN or infinity: nothing after it can be right")
         elif not values.any():
-            yield Remark(True, f"{name} is all zero: what it computes is lost")
+            (unused if name.endswith("bias") else lost).append(name)
         elif values.ndim == 2:
             yield from _rows(name, values)
         elif values.ndim == 1 and "norm" in name:
             norms[name] = values
+    if lost:
+        yield Remark(True, f"{_are(lost)} all zero: what is computed there is lost")
+    if unused:
+        yield Remark(False, f"{_are(unused)} all zero: not trained, or not saved")
     yield from _gains(norms)
 
 
