@@ -18,12 +18,12 @@ from typing import Any
 import torch
 from safetensors import safe_open
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from core.json_input import read_json
 from core.models import cache
 from core.models.cache import StaticKV, mask_value
 from core.models.fast_layers import use_fast_layers
+from core.models.layers import MLP
 from core.models.stored_embedding import StoredEmbedding
 
 WEIGHTS, EMBEDDING = "model.safetensors", "model.embed_tokens.weight"
@@ -82,21 +82,11 @@ class Attention(nn.Module):
         return self.o_proj(out.flatten(2))
 
 
-class Mlp(nn.Module):
-    def __init__(self, config: LlamaConfig):
-        super().__init__()
-        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
-
-
 class Layer(nn.Module):
     def __init__(self, config: LlamaConfig, number: int):
         super().__init__()
-        self.self_attn, self.mlp = Attention(config, number), Mlp(config)
+        self.self_attn = Attention(config, number)
+        self.mlp = MLP(config.hidden_size, config.intermediate_size)
         self.input_layernorm, self.post_attention_layernorm = Norm(config), Norm(config)
 
     def forward(

@@ -118,7 +118,7 @@ class DartLayer(nn.Module):
         width, eps = config.hidden_size, config.rms_norm_eps
         self.mask_rep = drawn(2 * width)
         self.self_attn = Attention(config.shape)
-        self.mlp = MLP(config.shape)
+        self.mlp = MLP(config.shape.hidden, config.shape.intermediate)
         self.hidden_norm = RMSNorm(width, eps)
         self.input_layernorm = RMSNorm(width, eps)
         self.post_attention_layernorm = RMSNorm(width, eps)

@@ -153,7 +153,7 @@ class BareLayer(nn.Module):
     def __init__(self, config: EagleConfig):
         super().__init__()
         self.self_attn = Attention(config.shape)
-        self.mlp = MLP(config.shape)
+        self.mlp = MLP(config.shape.hidden, config.shape.intermediate)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
 
