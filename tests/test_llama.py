@@ -10,6 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from core.methods.sps.model import Adapter, DraftConfig, first_layers
 from core.models import llama
 from core.models.fast_layers import use_fast_layers
+from core.models.layers import layer_fields
 from core.models.target import Target
 from core.models.tokens import FolderTokenizer
 from tests import toys
@@ -106,3 +107,9 @@ def test_the_tokenizer_answers_as_transformers_does(folder, text):
     assert frame == whole.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
     assert mine.get_vocab() == whole.get_vocab()
     assert mine.eos_token_id == whole.eos_token_id, "asked of transformers'"
+
+
+def test_its_config_tells_a_drafters_layer_the_same(ours, theirs):
+    """Hydra++'s layer takes its shape from the target."""
+    one, other = (layer_fields(model.config.to_dict(), 0) for model in (ours, theirs))
+    assert one == other

@@ -35,6 +35,9 @@ class LlamaConfig(SimpleNamespace):
     def get_text_config(self) -> LlamaConfig:
         return self
 
+    def to_dict(self) -> dict[str, Any]:
+        return dict(vars(self))
+
 
 @dataclass(frozen=True)
 class Output:
