@@ -36,7 +36,7 @@ def test_the_table_is_sorted_and_filtered(visit: Open):
     expect(page.locator("th[aria-sort=descending]")).to_have_text("speed")
     some = [r for r in shipped if (r["temperature"], r["source"]) == (1, "all")]
     with_it = {r["method"] for r in some if r["budget"] == 16}
-    shown = [r for r in some if r["budget"] == 16 or r["own"] and r["method"] not in with_it]
+    shown = [r for r in some if r["budget"] == 16 or (r["own"] and r["method"] not in with_it)]
     expected = sorted((r["speed"] for r in shown), reverse=True)
     said = [float(each.rstrip("×")) for each in page.locator(
         ".ds-results tbody td:nth-child(7)").all_inner_texts()]  # fmt: skip
