@@ -44,9 +44,10 @@ def ours(folder):
 @pytest.fixture(scope="module")
 def theirs(folder):
     from core.models.hub import Source
-    from core.models.hugging_face import load_model
+    from core.models.hugging_face import load_config, load_model
 
-    model = load_model(Source(str(folder)), torch.float32, split=False).eval()
+    source = Source(str(folder))
+    model = load_model(source, load_config(source), torch.float32, split=False).eval()
     use_fast_layers(model, torch.float32, torch.device("cpu"))
     return model
 

@@ -74,14 +74,16 @@ def load_tokenizer(source: Source) -> PreTrainedTokenizerBase:
     return _load(AutoTokenizer, source)
 
 
-def load_model(source: Source, dtype: torch.dtype, split: bool) -> PreTrainedModel:
+def load_model(
+    source: Source, config: PreTrainedConfig, dtype: torch.dtype, split: bool
+) -> PreTrainedModel:
     """A causal LM. ``split``: over all devices. Raises UserError where a tensor is missing."""
     logging.disable_progress_bar()  # of reading a file; who loads a model has a report of it
     model, loading = _load(
         AutoModelForCausalLM,
         source,
         output_loading_info=True,
-        config=load_config(source),
+        config=config,
         dtype=dtype,
         attn_implementation=ATTENTION,
         use_safetensors=True,

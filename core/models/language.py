@@ -310,8 +310,10 @@ def load_language(
     try:
         from core.models.hugging_face import load_config, load_model, load_tokenizer
 
-        check_attends(name, load_config(source))
-        tokenizer, model = load_tokenizer(source), load_model(source, dtype, device == SPLIT)
+        config = load_config(source)
+        check_attends(name, config)
+        tokenizer = load_tokenizer(source)
+        model = load_model(source, config, dtype, device == SPLIT)
     except UserError:
         raise
     except Exception as error:  # the libraries raise any type for a broken checkpoint
