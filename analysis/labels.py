@@ -130,7 +130,7 @@ def text_key(header: Header) -> str:
         token_limit(header),
         header.dtype,
         header.device.partition(":")[0],
-        [settings.get(name) for name in ("block", "pace", "go_on")],
+        [settings.get(name) for name in ("block", "pace", "ahead", "go_on")],
     ]
     return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:12]
 

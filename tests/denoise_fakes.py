@@ -150,7 +150,7 @@ class DenoiseEngine:
         graph = GRAPH if request.nodes else None
         rounds = spiffy_rounds(made, graph, request.pace) if graph else made
         header = replace(make_header(graph, request.pace), prompt_text=request.prompt)
-        return Started(header, rounds, 0.05 if "slow" in request.prompt else 0.0)
+        return Started(header, rounds, 0.4 if "slow" in request.prompt else 0.0)
 
 
 def walk(rounds: Sequence[Round]) -> Iterator[Step]:

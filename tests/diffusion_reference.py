@@ -57,6 +57,14 @@ class Shape:
     theta: float = 10000.0
 
 
+@dataclass(frozen=True)
+class Adapted:
+    """Other weights, by the same names, for some rows (bool [T])."""
+
+    state: Mapping[str, Tensor]
+    rows: Tensor
+
+
 @torch.no_grad()
 def forward(
     state: Mapping[str, Tensor],
@@ -65,19 +73,28 @@ def forward(
     ids: Sequence[int],
     allowed: Tensor,
     positions: Sequence[int] | None = None,
+    adapted: Adapted | None = None,
 ) -> Tensor:
-    """Logits [T, V]."""
+    """Logits [T, V]. Norms and the head are always those of ``state``."""
     weight = {name: tensor.double() for name, tensor in state.items()}
+    other = {name: t.double() for name, t in adapted.state.items()} if adapted else weight
+    rows = adapted.rows[:, None] if adapted else torch.zeros(len(ids), 1, dtype=torch.bool)
     place = torch.tensor(range(len(ids)) if positions is None else positions).double()
-    x = weight[names["embed"]][torch.tensor(ids)]
+    tokens = torch.tensor(ids)
+    x = torch.where(rows, other[names["embed"]][tokens], weight[names["embed"]][tokens])
     for layer in range(shape.layers):
         prefix = names["block"].format(layer)
         own = {key: weight.get(prefix + name) for key, name in names.items() if key != "block"}
+
+        def apply(key: str, x: Tensor, prefix: str = prefix) -> Tensor:
+            name = prefix + names[key]
+            return torch.where(rows, x @ other[name].T, x @ weight[name].T)
+
         normed = _norm(x, own["before"], shape.eps)
-        x = x + _attention(normed, own, shape, allowed, place) @ own["o"].T
+        x = x + apply("o", _attention(normed, apply, own, shape, allowed, place))
         normed = _norm(x, own["between"], shape.eps)
-        gate = normed @ own["gate"].T
-        x = x + (gate / (1 + torch.exp(-gate)) * (normed @ own["up"].T)) @ own["down"].T
+        gate = apply("gate", normed)
+        x = x + apply("down", gate / (1 + torch.exp(-gate)) * apply("up", normed))
     head = weight.get(names["head"], weight[names["embed"]])
     return _norm(x, weight[names["norm"]], shape.eps) @ head.T
 
@@ -86,13 +103,16 @@ def _norm(x: Tensor, gain: Tensor, eps: float) -> Tensor:
     return gain * x / torch.sqrt((x * x).mean(-1, keepdim=True) + eps)
 
 
-def _attention(x: Tensor, own: Mapping, shape: Shape, allowed: Tensor, place: Tensor) -> Tensor:
+def _attention(
+    x: Tensor, apply: Callable, own: Mapping, shape: Shape, allowed: Tensor, place: Tensor
+) -> Tensor:
     """One head at a time: [T, H·D]."""
     width, outs = shape.head_width, []
-    heads, groups = own["q"].shape[0] // width, own["k"].shape[0] // width
+    queries, keys, values = apply("q", x), apply("k", x), apply("v", x)
+    heads, groups = queries.shape[1] // width, keys.shape[1] // width
     for head in range(heads):
         mine, shared = _slice(head, width), _slice(head * groups // heads, width)
-        q, k, v = x @ own["q"][mine].T, x @ own["k"][shared].T, x @ own["v"][shared].T
+        q, k, v = queries[:, mine], keys[:, shared], values[:, shared]
         if own.get("q_norm") is not None:
             q, k = _norm(q, own["q_norm"], shape.eps), _norm(k, own["k_norm"], shape.eps)
         q, k = _rotate(q, place, shape.theta), _rotate(k, place, shape.theta)
@@ -114,7 +134,9 @@ def _rotate(x: Tensor, place: Tensor, theta: float) -> Tensor:
     return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
 
 
-Run = Callable[[Sequence[int], Tensor], Tensor]  # (ids, allowed) → logits [T, V]
+Run = Callable[
+    ..., Tensor
+]  # (ids, allowed) → logits [T, V]; and adapted rows, where there are some
 
 
 def bidirectional(run: Run, tokens: Sequence[int], begin: int, state: Sequence[int]) -> Tensor:
@@ -129,8 +151,13 @@ def block_causal(
 ) -> Tensor:
     """A block-causal model on finished ``blocks`` and the current ``state`` → [L, V].
 
-    ``layout``: shift, clean, size (the block length), as ``core.diffusion.target.Layout`` has them.
+    ``layout``: shift, clean, size (the block length), as ``core.diffusion.target.Layout`` has them,
+    and for its ``left`` the id of the mask.
     """
+    if "left" in layout:
+        return gated(
+            lambda ids, allowed, _: run(ids, allowed), prompt, blocks, state, layout["left"]
+        )
     shift, size = int(layout["shift"]), layout["size"]
     text = [*prompt, *(token for block in blocks for token in block)]
     ids = [*text, *state]
@@ -142,3 +169,23 @@ def block_causal(
     group += [10**6] * (len(state) + shift)
     rows = torch.tensor(group)
     return run(ids, rows[:, None] >= rows[None, :])[len(text) - shift :][: len(state)]
+
+
+def gated(
+    run: Run,
+    prompt: Sequence[int],
+    blocks: Sequence[Sequence[int]],
+    state: Sequence[int],
+    mask: int,
+) -> Tensor:
+    """A causal LM with a gated adapter, on finished ``blocks`` and the current ``state`` → [L, V].
+
+    ``run`` takes (ids, allowed, adapted rows). Position i is read at the row before it.
+    """
+    text = [*prompt, *(token for block in blocks for token in block)]
+    first = state.index(mask) if mask in state else len(state)
+    behind = any(token != mask for token in state[first:])
+    begin = len(text) + first - behind  # of the adapted rows, which see all
+    row = torch.arange(len(text) + len(state))
+    allowed = (row[:, None] >= row) | (row[:, None] >= begin)
+    return run([*text, *state], allowed, row >= begin)[len(text) - 1 : -1]

@@ -91,7 +91,10 @@ def plain_text(target: ToyTarget, settings: DenoiseSettings, prompt: Sequence[in
                     scores = row / settings.temperature + noise
                 token = max((t for t in range(VOCABULARY) if t != MASK), key=lambda t: scores[t])
                 best.append((-p[token], place, token))
-            best.sort()
+            ahead = min(settings.ahead, settings.pace.threshold or 1)
+            first = min(place for _, place, _ in best)
+            free = [each for each in best if each[1] == first or -each[0] >= ahead]
+            best = sorted(free) + [each for each in best if each not in free]
             if settings.pace.threshold is None:
                 count = quotas.pop(0)
             else:

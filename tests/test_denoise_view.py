@@ -248,12 +248,13 @@ def test_a_calibrated_graph_counts_what_became_of_its_formulas():
     best = next(node for node in view["nodes"] if node["name"] == "c₁₁")
     accepted = sum(record.accepted > 0 and record.verdict.path[1] == 1 for record in calls)
     assert best["why"] == (
-        "sets the surest position to its best token. "
+        "sets position 1 of the ranking to its best token. "
         f"Drafted in {len(calls)} calls of this run, accepted in {accepted}"
     )
     third = next(node for node in view["nodes"] if node["name"] == "c₁₁ c₃₁")
     assert third["why"].startswith(
-        "sets the surest position to its best token, the 3rd surest position to its best token."
+        "sets position 1 of the ranking to its best token, "
+        "position 3 of the ranking to its best token."
     )
     text = outline_dot(GRAPH)
     assert text.count("->") == sum(map(len, view["sources"])) and "c₁₁ c₂₁ c₃₁" in text
@@ -278,7 +279,7 @@ def test_the_examples_keep_denoising_runs_apart():
     examples = Examples()
     groups = {which: examples.groups(denoising=which) for which in (False, True)}
     usual, denoised = ([r["name"] for group in groups[w] for r in group["runs"]] for w in groups)
-    assert denoised == ["code-denoise", "code-spiffy-10", "maths-denoise", "maths-spiffy-10"]
+    assert denoised == ["code-denoise", "code-spiffy-10", "list-denoise", "list-spiffy-10"]
     assert usual and not set(usual) & set(denoised)
     for group in groups[True]:
         plain, spiffy = (read_trace(examples.path(run["name"])) for run in group["runs"])
@@ -293,11 +294,31 @@ def test_the_live_engine_starts_both_denoising_runs():
 
     engine = LiveEngine(ModelChoice(device="cpu"))
     engine._denoiser = SimpleNamespace(  # type: ignore[assignment]
-        target=ToyTarget(), block=8, name="smollm2-135m", tokenizer_hash="x", device="cpu",
-        model=SimpleNamespace(dtype=torch.float64), encode_chat=lambda prompt: [3, 1, 4],
+        target=ToyTarget(), block=8, ahead=0.7, name="smollm2-135m", tokenizer_hash="x",
+        device="cpu", model=SimpleNamespace(dtype=torch.float64), encode_chat=lambda _: [3, 1, 4],
     )  # fmt: skip
     spiffy, plain = (
         engine.start(DenoiseRequest("p", 16, nodes=nodes)).header for nodes in (3, None)
     )
     assert (spiffy.method, plain.method) == ("spiffy", "denoise")
     assert graph_of(spiffy.settings).name == "k1-d3" and spiffy.settings["block"] == 8
+    assert spiffy.settings["ahead"] == 0.7  # the model's own
+    own = engine.start(DenoiseRequest("p", 16, ahead=0.2)).header
+    assert own.settings["ahead"] == 0.2 and differences(own, plain) == [
+        "the orders of unmasking differ"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, 0.0),
+        ({"ahead": 0.7}, 0.7),
+        ({"ahead": 0.7, "pace": {"tokens": 2}}, 0.7),
+        ({"ahead": 0.7, "pace": {"threshold": 0.4}}, 0.4),
+        ({"ahead": "<b>", "pace": []}, 0.0),
+    ],
+)
+def test_the_page_knows_how_sure_a_run_must_be_to_leave_the_order(settings, expected):
+    header = replace(make_header(), settings=settings)
+    assert run_view(header)["ahead"] == expected

@@ -21,6 +21,7 @@ def toy_language(drift=0.0, stop=()):
         name="toy/diffusion",
         target=ToyTarget(3, coupling=0.1, drift=drift, stop=stop),
         block=8,
+        ahead=0.0,
         model=SimpleNamespace(dtype=torch.float64),
         device="cpu",
         tokenizer_hash="toy",
@@ -60,6 +61,14 @@ def test_spiffy_writes_the_same_text_in_fewer_calls(capsys, language, graph):
     assert spiffy["nfe_speedup"] == 16 / spiffy["nfe"]
     assert [b["plain_nfe"] for b in spiffy["blocks"]] == [8, 8]
     assert sum(level["accepted"] for level in spiffy["levels"]) == 16 - spiffy["nfe"]
+
+
+def test_ahead_is_the_models_own_unless_it_is_given(capsys, language):
+    language.ahead = 1.0
+    left = told(capsys, "denoise", "--prompt", "hello", *SHORT)
+    free = told(capsys, "denoise", "--prompt", "hello", *SHORT, "--ahead", "0")
+    assert (left["ahead"], free["ahead"]) == (1.0, 0.0)
+    assert left["token_ids"] != free["token_ids"]
 
 
 def test_the_report_names_calls_levels_blocks_and_stages(capsys, language, graph):
@@ -189,6 +198,7 @@ def test_counts_that_are_kept_survive_a_disk_that_is_full(language, tmp_path, mo
         (["--length", "17", "--block", "8"], "multiple"),
         (["--block", "5"], "multiple"),
         (["--temperature", "-1"], "temperature"),
+        (["--ahead", "1.2"], "ahead must be from 0 to 1"),
         (["--tokens-per-step", "2", "--threshold", "0.9"], "not allowed"),
         (["--paces", "x3"], "no pace"),
     ],

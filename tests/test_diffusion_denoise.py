@@ -49,6 +49,7 @@ all_settings = st.builds(
     pace=paces,
     temperature=st.sampled_from([0.0, 0.0, 1.3]),
     seed=st.integers(0, 3),
+    ahead=st.sampled_from([0.0, 0.0, 0.3, 0.6, 1.0]),
     go_on=st.booleans(),
 ).filter(lambda s: s.pace.tokens <= s.block)
 targets = st.builds(
@@ -120,7 +121,11 @@ def test_a_call_records_where_its_steps_came_from(target, s, graph):
             assert (draft_states(record.draft, block.state)[row] == before).all()
             ranking = block.steps[k].ranking
             assert sorted(ranking.positions) == np.flatnonzero(before == MASKED).tolist()
-            assert (np.diff(ranking.p[:, 0]) <= 0).all()
+            first, p = ranking.positions.min(), ranking.p[:, 0]
+            free = (p >= np.float32(s.pace.ahead(s.ahead))) | (ranking.positions == first)
+            assert (np.diff(free.astype(int)) <= 0).all()  # these come before all others,
+            assert (np.diff(p[free]) <= 0).all()  # the surest first,
+            assert (np.diff(ranking.positions[~free]) > 0).all()  # the others from left to right
             assert record.verdict.target_tokens[row] == block.steps[k].tokens[0]
             assert MASK not in ranking.ids
         assert record.committed == tuple(t for x in block.steps for t in x.tokens.tolist())

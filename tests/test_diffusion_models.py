@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import LlamaForCausalLM
 
 from core.diffusion import adapter as adapters
 from core.diffusion import models
@@ -426,8 +426,8 @@ RANK, ALPHA = 3, 6.0
 
 
 def adapter_config(**changes):
-    fields = {"base": "toy", "mask_token_id": MASK, "shift": True, "clean": "causal"}
-    return AdapterConfig(**(fields | {"block_size": 4, "rank": RANK, "alpha": ALPHA} | changes))
+    fields = {"base": "toy", "mask_token_id": MASK, "block_size": 4, "rank": RANK, "alpha": ALPHA}
+    return AdapterConfig(**(fields | changes))
 
 
 def adapter_tensors(model, seed=0, layers=(0, 2)):
@@ -467,47 +467,51 @@ def test_an_adapter_survives_a_file(tmp_path, base, small):
     assert all(torch.equal(value, again[name]) for name, value in read.tensors.items())
 
 
-@pytest.mark.parametrize("layout", [(True, "causal"), (False, "block")])
-def test_the_denoiser_is_the_base_plus_the_adapter(tmp_path, base, layout):
-    shift, clean = layout
-    config = adapter_config(base=str(base.folder), shift=shift, clean=clean)
-    save_adapter(tmp_path, adapter_tensors(base.model), config)
+def test_the_denoiser_is_the_base_and_for_open_rows_the_adapter_too(tmp_path, base):
+    save_adapter(tmp_path, adapter_tensors(base.model), adapter_config(base=str(base.folder)))
     stored = load_adapter(tmp_path).tensors
-    state = {name: p.double() for name, p in base.model.state_dict().items()}
+    plain = {name: p.double() for name, p in base.model.state_dict().items()}
+    state = {name: p.clone() for name, p in plain.items()}
     for name in stored:
         if name.endswith(".a"):
             part, a, b = name[:-2], stored[name].double(), stored[name[:-1] + "b"].double()
             layer, kind = part.rpartition(".")[::2]
             state[f"model.{layer}.{adapters.PARTS[kind]}.{kind}.weight"] += ALPHA / RANK * b @ a
-    state["lm_head.weight"] = state["lm_head.weight"].clone()
     state["model.embed_tokens.weight"][MASK] = stored["mask_embedding"].double()
-    run = run_of(state, reference.LLAMA, layers=4, head_width=8, eps=1e-6)
+    shape = reference.Shape(4, 8, 1e-6)
+
+    def run(ids, allowed, rows):
+        adapted = reference.Adapted(state, rows)
+        return reference.forward(plain, reference.LLAMA, shape, ids, allowed, None, adapted)
+
     language = load_diffusion(str(tmp_path), "cpu")
     target = language.target
-    assert target.layout == Layout(shift, clean) and language.block == 4
-    assert target.stop_ids == {END} and target.mask_id == MASK
-    target.begin(toys.PROMPT, 8, 4)
+    assert language.block == 4 and target.stop_ids == {END} and target.mask_id == MASK
+    prompt = [*toys.PROMPT[:3], MASK, *toys.PROMPT[3:]]  # in a text the mask is a token like others
+    target.begin(prompt, 8, 4)
+    states = np.array([*STATES.tolist(), [3, 4, MASK, MASK], [3, MASK, 5, MASK], [3, 4, 5, MASK]])
     for blocks in ([], [[5, 6, 7, 8]]):
         for block in blocks:
             target.advance(block)
-        for logits, values in zip(target.score(STATES, ALL), STATES.tolist(), strict=True):
-            expected = reference.block_causal(
-                run, toys.PROMPT, blocks, values, shift=shift, clean=clean, size=4
-            )
+        masked = [np.flatnonzero(state == MASK) for state in states]
+        for logits, values, at in zip(
+            target.score(states, masked), states.tolist(), masked, strict=True
+        ):
+            expected = reference.gated(run, prompt, blocks, values, MASK)[torch.from_numpy(at)]
             torch.testing.assert_close(logits.double(), expected, **CLOSE)
 
 
-def test_a_tied_head_keeps_the_row_the_mask_embedding_replaces():
-    config = toys.language_model().config
-    config.tie_word_embeddings = True
-    model = LlamaForCausalLM(config)
-    assert model.lm_head.weight is model.model.embed_tokens.weight
-    before = model.lm_head.weight.detach().clone()
-    adapters.set_embedding(model, 3, torch.ones(32))
-    assert torch.equal(model.lm_head.weight, before)
-    assert torch.equal(model.model.embed_tokens.weight[3], torch.ones(32))
-    model.tie_weights()
-    assert torch.equal(model.lm_head.weight, before), "nothing ties them again"
+def test_the_first_masked_position_is_the_targets_own(tmp_path, base):
+    """While nothing behind it is known: so text set from left to right is the target's."""
+    save_adapter(tmp_path, adapter_tensors(base.model), adapter_config(base=str(base.folder)))
+    target = load_diffusion(str(tmp_path), "cpu").target
+    known = [5, 6, 7]
+    target.begin(toys.PROMPT, 4, 4)
+    plain = deepcopy(base.model)(torch.tensor([[*toys.PROMPT, *known]])).logits[0]
+    for count in range(4):
+        state = np.array([known[:count] + [MASK] * (4 - count)])
+        found = target.score(state, [np.array([count])])[0][0]
+        torch.testing.assert_close(found, plain[len(toys.PROMPT) - 1 + count], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -519,8 +523,10 @@ def test_a_tied_head_keeps_the_row_the_mask_embedding_replaces():
         (lambda t, c: t.update({"mask_embedding": torch.ones(1, 32)}), "belongs to no denoiser"),
         (lambda t, c: t.update({"layers.0.q_proj.a": torch.ones(4, 32)}), "not of rank 3"),
         (lambda t, c: c.update(format="other"), "the format in its config is not"),
-        (lambda t, c: c.update(clean="full"), "clean must be"),
-        (lambda t, c: c.update(shift="yes"), "shift a flag"),
+        (lambda t, c: c.update(format="draftscope-denoiser"), "of an earlier version: train it"),
+        (lambda t, c: c.update(ahead=2), "ahead must be from 0 to 1"),
+        (lambda t, c: c.update(ahead="0.7"), "ahead must be from 0 to 1"),
+        (lambda t, c: c.update(rank="3"), "whole numbers"),
         (lambda t, c: c.update(block_size=0), "block_size"),
         (lambda t, c: c.pop("alpha"), "alpha"),
     ],

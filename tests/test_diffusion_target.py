@@ -24,6 +24,7 @@ from tests import toys
 
 MASK = toys.VOCABULARY - 1
 LAYOUTS = [Layout(shift, clean) for shift in (False, True) for clean in ("block", "causal")]
+LAYOUTS += [Layout(shift=True, clean="causal", left=True)]
 # Hugging Face norms and rotates in float32, whatever the model, and the toys amplify. Rows that see
 # one token too many or too few differ by 1e-2 and more.
 EXACT = {"rtol": 0, "atol": 2e-4}
@@ -114,6 +115,7 @@ def test_every_state_of_a_pass_scores_as_it_does_alone(family, layout, text, see
                     shift=layout.shift,
                     clean=layout.clean,
                     size=size,
+                    **({"left": MASK} if layout.left else {}),
                 ),
             )
         if done < len(blocks):

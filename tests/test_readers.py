@@ -285,7 +285,7 @@ def use_cost(path: Path) -> None:
 
 def make_adapter(folder: Path) -> Path:
     a, b = torch.ones(4, 16), torch.ones(16, 4)
-    config = AdapterConfig("base", 1, True, "causal", 16, 4, 8.0)
+    config = AdapterConfig("base", 1, 16, 4, 8.0)
     save_adapter(folder, {"layers.0.q_proj.a": a, "layers.0.q_proj.b": b}, config)
     return compact(folder / "config.json")
 

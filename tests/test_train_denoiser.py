@@ -5,25 +5,37 @@ from __future__ import annotations
 import json
 from copy import deepcopy
 from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from app import cli
-from core.diffusion.adapter import Adapter, AdapterConfig, load_adapter, merge
+from core.diffusion.adapter import Adapter, AdapterConfig, GatedAdapter, load_adapter
 from core.diffusion.models import load_diffusion
 from core.diffusion.target import BlockCausalTarget, Layout
 from core.errors import UserError
 from core.train.corpus import Blocks
-from core.train.denoiser import BLOCK_SIZES, DenoiserStudent, MaskedBlocks, draw_states
+from core.train.denoiser import (
+    AFTER_END,
+    STATES,
+    BlockStates,
+    DenoiserOptions,
+    DenoiserStudent,
+    DenoiserTraining,
+)
 from core.train.denoiser_report import judge
 from core.train.shards import Document
+from core.train.student import Labels, TrainingRun
 from tests import toys
 from tests.test_train_command import folder, words  # noqa: F401 (fixtures)
 
 MASK, STOP = 5, 2
-CONFIG = AdapterConfig("toy", MASK, True, "causal", 8, rank=3, alpha=3.0)
+CONFIG = AdapterConfig("toy", MASK, 8, rank=3, alpha=3.0)
+LAYOUT = Layout(shift=True, clean="causal", left=True)
 
 
 def document(last: int = STOP) -> Document:
@@ -43,21 +55,43 @@ def student() -> DenoiserStudent:
     return made
 
 
-def test_a_training_row_is_what_the_merged_denoiser_scores():
-    text, made = document(), student()
-    anchors = torch.tensor([22, 30, 41])
-    masked = draw_states(3, 8, torch.Generator().manual_seed(4))
+def block_states(made: DenoiserStudent, text: Document) -> BlockStates:
+    """States of every kind after three anchors."""
+    anchors = torch.tensor([22, 30, 41]).repeat_interleave(40)
+    known = torch.rand(120, 8, generator=torch.Generator().manual_seed(4)).argsort(-1)
+    masked = known >= torch.arange(120)[:, None] % 8
+    masked[::5] = torch.arange(8) >= torch.arange(24)[:, None] % 8  # a left part is known
     tokens = text.tokens[anchors[:, None] + 1 + torch.arange(8)].long()
+    return BlockStates(text, anchors, tokens, masked, masked.clone(), made._read(text))
+
+
+def test_a_training_row_is_what_the_denoiser_scores():
+    text, made = document(), student()
+    states = block_states(made, text)
+    places = learnt_places(states)
+    states = replace(states, learnt=places)
     with torch.inference_mode():
-        learnt = made.rows(MaskedBlocks(text, anchors, tokens, masked)) @ made.head_rows.T
+        learnt = made.rows(states)[:, 0] @ made.head_rows.T
     model = deepcopy(toys.model())
-    merge(model, Adapter(CONFIG, made.model.tensors()))
-    target = BlockCausalTarget(model, MASK, Layout(shift=True, clean="causal"))
-    for anchor, known, hidden, rows in zip(anchors.tolist(), tokens, masked, learnt, strict=True):
+    gated = GatedAdapter(model, Adapter(CONFIG, made.model.tensors()))
+    target, found = BlockCausalTarget(model, MASK, LAYOUT, gated), []
+    for anchor, known, hidden, rows in zip(
+        states.anchors.tolist(), states.tokens, states.masked, places, strict=True
+    ):
         target.begin(text.tokens[: anchor + 1].tolist(), 8, 8)
         state = torch.where(hidden, MASK, known).numpy()[None]
-        scores = target.score(state, [np.arange(8)])[0]
-        torch.testing.assert_close(rows.to(scores), scores, rtol=1e-4, atol=1e-4)
+        found.append(target.score(state, [rows.nonzero()[:, 0].numpy()])[0])
+    torch.testing.assert_close(learnt.to(found[0]), torch.cat(found), rtol=1e-4, atol=1e-4)
+
+
+def learnt_places(states: BlockStates) -> torch.Tensor:
+    """The masked positions but the target's own: first ones with nothing known behind."""
+    places = states.masked.clone()
+    for row, masked in zip(places, states.masked.tolist(), strict=True):
+        first = masked.index(True)
+        if all(masked[first:]):
+            row[first] = False
+    return places
 
 
 def test_training_goes_on_from_a_saved_adapter():
@@ -78,43 +112,71 @@ def test_outside_training_the_target_is_itself():
     torch.testing.assert_close(made.language_model(ids).logits, plain(ids).logits)
 
 
-@pytest.mark.parametrize("size", BLOCK_SIZES)
-def test_states_mask_something_and_are_of_every_kind(size):
-    masked = draw_states(400, size, torch.Generator().manual_seed(size))
-    assert masked.any(-1).all()
-    left = (~masked).long().cumprod(-1).sum(-1)
-    prefix = masked.sum(-1) == size - left
-    assert 150 < prefix.sum() < 350  # a known left part and nothing else
-    assert left.unique().numel() == size
+def labels_of(text: Document, anchors: torch.Tensor, top_k: int = 16) -> Labels:
+    return student().labels(Blocks(text, anchors), top_k, torch.Generator().manual_seed(7), 4.0)
+
+
+@pytest.mark.parametrize("ahead", [0.0, 0.4, 1.0])
+def test_states_are_unmasked_in_the_denoisers_own_order(ahead):
+    """A state knows what the one before knew, and what that one would have unmasked first."""
+    text, made = document(), student()
+    made.config = replace(CONFIG, ahead=ahead)
+    start = made._start(Blocks(text, torch.arange(20, 50)), 8, torch.Generator().manual_seed(5))
+    found = made._unmask(start, torch.Generator().manual_seed(8))
+    count = len(start.anchors)
+    assert found.masked.any(-1).all() and len(found.masked) == STATES * count
+    for which in range(count):
+        for before, after in pairwise(found.masked[which::count]):
+            assert not (after & ~before).any()
+            masked = start.masked.clone()
+            masked[which] = before
+            sure = made._confidence(replace(start, masked=masked, learnt=masked))[which]
+            fresh, left = (before & ~after).nonzero()[:, 0], after.nonzero()[:, 0]
+            first = int(before.nonzero()[0])
+            rank = [(p < ahead and at != first, -p) for at, p in enumerate(sure.tolist())]
+            for at in fresh.tolist():
+                for other in left.tolist():
+                    assert rank[at] <= rank[other] or (rank[other][0] and at < other)
+
+
+def test_the_first_masked_position_is_as_sure_as_the_target():
+    text, made = document(), student()
+    states = block_states(made, text)
+    sure = made._confidence(replace(states, learnt=states.masked))
+    for row, masked in enumerate(states.masked.tolist()):
+        first = masked.index(True)
+        if all(masked[first:]):
+            expected = text.top_logp[states.anchors[row] + first, 0].float().exp()
+            assert sure[row, first] == expected
+    assert (sure[~states.masked] == -1).all() and (sure[states.masked] >= 0).all()
 
 
 def test_labels_are_the_target_before_unknowns_and_the_token_before_knowns():
-    made, text = student(), document()
-    whole = Blocks(text, torch.arange(20, 50))
-    found = made.labels(whole, 16, torch.Generator().manual_seed(7), 4.0)
-    blocks = found.blocks
-    assert isinstance(blocks, MaskedBlocks)
-    size = blocks.masked.shape[1]
-    for row, anchor in enumerate(blocks.anchors.tolist()):
-        for place in range(size):
-            at, weight = anchor + 1 + place, float(found.weight[row, place])
-            if not blocks.masked[row, place]:
-                assert weight == 0
-                continue
-            assert weight > 0
-            known_right = bool((~blocks.masked[row, place:]).any())
-            if at < len(text) and not known_right:
-                assert found.ids[row, place].tolist() == text.top_ids[at - 1].tolist()
-            else:
-                expected = int(text.tokens[at]) if at < len(text) else STOP
-                assert int(found.ids[row, place, 0]) == expected
-                assert found.p[row, place].tolist() == [1.0] + [0.0] * 15
+    text = document()
+    found = labels_of(text, torch.arange(20, 50))
+    states = found.blocks
+    assert isinstance(states, BlockStates)
+    assert torch.equal(states.learnt & ~states.masked, torch.zeros_like(states.masked))
+    places = learnt_places(states)
+    assert not (states.learnt & ~places).any()  # the target's own is not learnt
+    for number, (row, place) in enumerate(states.learnt.nonzero().tolist()):
+        at = int(states.anchors[row]) + 1 + place
+        ids, p = found.ids[number, 0], found.p[number, 0]
+        known_right = bool((~states.masked[row, place:]).any())
+        if at < len(text) and not known_right:
+            assert ids.tolist() == text.top_ids[at - 1].tolist()
+        else:
+            assert int(ids[0]) == (int(text.tokens[at]) if at < len(text) else STOP)
+            assert p.tolist() == [1.0] + [0.0] * 15
+        gap = int(states.masked[row, :place].sum())
+        filler = AFTER_END if at >= len(text) else 1.0
+        assert float(found.weight[number, 0]) == pytest.approx(np.exp(-gap / 4) * filler)
 
 
 def test_after_a_text_that_was_cut_nothing_is_learnt():
-    made, text = student(), document(last=9)
-    found = made.labels(Blocks(text, torch.tensor([55])), 4, torch.Generator().manual_seed(1), 4.0)
-    assert (found.weight[0, 4:] == 0).all()
+    found = labels_of(document(last=9), torch.tensor([55]), 4)
+    assert isinstance(found.blocks, BlockStates)
+    assert found.blocks.learnt[:, :4].any() and not found.blocks.learnt[:, 4:].any()
 
 
 def test_only_the_adapter_learns():
@@ -124,6 +186,18 @@ def test_only_the_adapter_learns():
     grads = [name for name, p in made.trained().items() if p.grad is None]
     assert not [name for name in grads if name.endswith("b")]
     assert all(p.grad is None for p in made.language_model.parameters())
+
+
+def test_half_runs_the_target_in_bf16_and_keeps_the_adapter_and_the_language():
+    language = SimpleNamespace(name="toy", model=toys.model(), stop_ids={STOP})
+    language.tokenizer, language.encode_chat = SimpleNamespace(added_tokens_decoder={}), list
+    run = TrainingRun(language, Path())
+    made = DenoiserTraining().student(run, DenoiserOptions(half=True), None)
+    assert made.language_model.dtype == torch.bfloat16 and language.model.dtype == torch.float64
+    assert all(p.dtype == torch.float32 for p in made.trained().values())
+    found = made.labels(Blocks(document(), torch.tensor([25, 33])), 4, torch.Generator(), 4.0)
+    rows = made.rows(found.blocks)
+    assert rows.isfinite().all()
 
 
 def test_judged_perplexity_is_the_models_own():

@@ -74,6 +74,8 @@ def add_denoising_options(parser: argparse.ArgumentParser) -> None:
     sure = "instead: all positions at least this sure, and always one"
     arguments.add_number(how, "--threshold", None, sure, "P", arguments.decimal)
     arguments.add_number(group, "--block", None, "default: the model's own", "L")
+    ahead = "confidence to be set before the first masked position; default: the model's own"
+    arguments.add_number(group, "--ahead", None, ahead, "P", arguments.decimal)
     arguments.add_number(group, "--length", 128, "tokens to write", "W")
     arguments.add_number(group, "--temperature", 0.0, "0 is greedy", "T", arguments.decimal)
     arguments.add_number(group, "--seed", 0, metavar="S")
@@ -117,8 +119,9 @@ def load(args: argparse.Namespace) -> DiffusionLanguage:
         return models.load_diffusion(args.model, args.device, progress.report, shared=args.shared)
 
 
-def settings_of(args: argparse.Namespace, block: int) -> DenoiseSettings:
-    """The settings that the options describe; ``block`` is the model's own. Raises UserError."""
+def settings_of(args: argparse.Namespace, block: int, ahead: float) -> DenoiseSettings:
+    """The settings that the options describe, given the model's own block and ahead. Raises
+    UserError."""
     if not 1 <= args.length <= MAX_LENGTH:  # first: until the model is here it is the block too
         raise UserError(f"the length must be 1 to {MAX_LENGTH} tokens, not {args.length}")
     settings = DenoiseSettings(
@@ -127,6 +130,7 @@ def settings_of(args: argparse.Namespace, block: int) -> DenoiseSettings:
         pace=pace_of(args),
         temperature=args.temperature,
         seed=args.seed,
+        ahead=ahead if args.ahead is None else args.ahead,
         go_on=args.go_on,
     )
     settings.check()
@@ -146,10 +150,10 @@ def main(args: argparse.Namespace) -> int:
     if args.real is not None and args.real < 0:
         raise UserError(f"--real must be at least 0 prompts, not {args.real}")
     check_trace(args.trace, len(prompts))
-    settings_of(args, args.length)  # a typo must not cost the time a model takes to load
+    settings_of(args, args.length, 0.0)  # a typo must not cost the time a model takes to load
     graph = load_graph(args.spiffy, args.model, pace_of(args)) if args.spiffy else None
     language = load(args)
-    settings = settings_of(args, language.block)
+    settings = settings_of(args, language.block, language.ahead)
     if args.table:
         return _table(args, language, settings, prompts)
     failed = 0

@@ -68,9 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     _check(args)
     prompts = read_prompts(args.prompts)[: args.count]
-    settings_of(args, args.length)
+    settings_of(args, args.length, 0.0)
     language = load(args)
-    settings = replace(settings_of(args, language.block), width=RANKED)
+    settings = replace(settings_of(args, language.block, language.ahead), width=RANKED)
     about = {
         "model": language.name,
         "block": settings.block,
@@ -78,6 +78,7 @@ def main(args: argparse.Namespace) -> int:
         "pace": settings.pace.name,
         "temperature": settings.temperature,
         "seed": settings.seed,
+        "ahead": settings.ahead,
         "lookahead": args.lookahead,
         "prompts": len(prompts),
         "prompts_sha256": hashlib.sha256(json.dumps(prompts).encode()).hexdigest()[:16],

@@ -24,6 +24,6 @@ RECORDED = {
     "story": "Write a short story about a lighthouse keeper and a lost ship.",
 }
 DENOISED = {
-    "maths": "A train travels 60 miles per hour. How far does it travel in 3 hours?",
+    "list": "Name the four seasons of the year.",
     "code": "Write a Python function that checks whether a number is even.",
 }

@@ -45,6 +45,7 @@ def run_view(header: Header) -> dict[str, Any]:
         "method": visible(header.method),
         "title": run_title(header.settings),
         "drafts": graph is not None,
+        "ahead": _ahead(header.settings),
         "graph": visible(graph.name or "of its own") if graph else "",
         "facts": [visible(fact, 80) for fact in _facts(header)],
         "prompt": flowing(header.prompt_text, 20_000),
@@ -72,12 +73,22 @@ def graph_of(settings: Mapping[str, Any]) -> DraftGraph | None:
 def _facts(header: Header) -> Iterator[str]:
     settings = header.settings
     yield _pace(settings.get("pace"))
-    for name in ("block", "length", "temperature", "seed"):
+    for name in ("block", "length", "ahead", "temperature", "seed"):
         if name in settings:
             value = settings[name]
             yield f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
     if name := header.model.get("name"):
         yield str(name)
+
+
+def _ahead(settings: Mapping[str, Any]) -> float:
+    """The confidence with which a position was set before the first masked one; 0: any."""
+    pace = settings.get("pace")
+    threshold = pace.get("threshold") if isinstance(pace, dict) else None
+    ahead = settings.get("ahead")
+    if not isinstance(ahead, int | float):
+        return 0.0
+    return min(ahead, threshold) if isinstance(threshold, int | float) else ahead
 
 
 def _pace(pace: object) -> str:
@@ -90,7 +101,8 @@ def _pace(pace: object) -> str:
 
 
 COMPARED = {"prompt": "prompts", "block": "blocks", "pace": "tokens per step",
-            "temperature": "temperatures", "seed": "seeds", "model": "targets"}  # fmt: skip
+            "ahead": "orders of unmasking", "temperature": "temperatures", "seed": "seeds",
+            "model": "targets"}  # fmt: skip
 
 
 def differences(one: Header, other: Header) -> list[str]:
@@ -106,6 +118,7 @@ def _conditions(header: Header) -> dict[str, Any]:
         "prompt": header.prompt_ids or header.prompt_text,
         "block": settings.get("block"),
         "pace": settings.get("pace"),
+        "ahead": settings.get("ahead") or 0.0,
         "temperature": settings.get("temperature"),
         "seed": settings.get("seed") if settings.get("temperature") else None,
         "model": header.model.get("name"),
@@ -306,7 +319,9 @@ def formula_words(formula: Formula, accepted: int, drafted: int) -> str:
     """What a formula sets and what became of it, as a sentence."""
     if not formula:
         return "the block before a call, and the ranking that is known of it"
-    sets = ", ".join(f"the {_nth(i)}surest position to its {_nth(j)}best token" for i, j in formula)
+    sets = ", ".join(
+        f"position {i} of the ranking to its {_nth(j)}best token" for i, j in formula
+    )
     return f"sets {sets}. Drafted in {drafted} calls of this run, accepted in {accepted}"
 
 

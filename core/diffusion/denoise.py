@@ -110,6 +110,7 @@ class _Run:
     ):
         self.target, self.settings, self.graph = target, settings, graph
         self.rule = TokenRule(target.mask_id, settings.temperature, settings.seed)
+        self.ahead = settings.pace.ahead(settings.ahead)
         self.width = max(settings.width, graph.width if graph else 1)
 
     def stops(self, state: Array) -> bool:
@@ -131,7 +132,7 @@ class _Run:
         def decide(row: int, _: Array) -> Step:
             logits = scores[row]
             clock.lap("verify")
-            ranking = rank(logits, masked[row], start, self.rule, self.width)
+            ranking = rank(logits, masked[row], start, self.rule, self.width, self.ahead)
             size = pace.next_size(ranking.p[:, 0], len(state))
             recorded = replace(ranking, p=ranking.p.astype(np.float32))
             clock.lap("commit")

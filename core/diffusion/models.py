@@ -49,10 +49,16 @@ BLOCK = 32  # both public families were trained, or are evaluated, with blocks o
 
 @dataclass(frozen=True, eq=False)
 class DiffusionLanguage(Language):
-    """A loaded diffusion model with its tokenizer. ``block``: the block length it was made for."""
+    """A loaded diffusion model with its tokenizer.
+
+    block  the block length it was made for
+    ahead  the confidence that a position needs to be unmasked before the first masked one; 0: as
+           published models are run
+    """
 
     target: BlockCausalTarget | BidirectionalTarget
     block: int
+    ahead: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ def load_diffusion(
     source = presets.find(name).target
     folder = source.config_folder()
     raw = checkpoint.read_config(folder, "diffusion")
-    if raw.get("format") == adapters.FORMAT:
+    if raw.get("format") in (adapters.FORMAT, adapters.UNGATED):
         return _load_denoiser(name, folder, device, report)
     form = _checkpoint_form(name, raw)
     tokenizer = _load_tokenizer(name, folder, form)
@@ -132,12 +138,14 @@ def _load_denoiser(name: str, folder: Path, device: str, report: Report) -> Diff
     config = adapter.config
     if config.base == embedded.NAME and config.base_sha not in (None, embedded.WHEEL_SHA256):
         raise UserError(f"the denoiser in {folder} was made for another {config.base!r}")
-    base = load_language(config.base, device, report, fast=False)
-    adapters.merge(base.model, adapter)
+    base = load_language(config.base, device, report, fast=False)  # Hugging Face's model
     use_fast_layers(base.model, base.model.dtype, base.model.device)
-    layout = Layout(config.shift, config.clean)
-    target = BlockCausalTarget(base.model, config.mask_token_id, layout)
-    return DiffusionLanguage(name, base.model, base.tokenizer, folder, target, config.block_size)
+    layout = Layout(shift=True, clean="causal", left=True)
+    gated = adapters.GatedAdapter(base.model, adapter)
+    target = BlockCausalTarget(base.model, config.mask_token_id, layout, gated)
+    return DiffusionLanguage(
+        name, base.model, base.tokenizer, folder, target, config.block_size, config.ahead
+    )
 
 
 # ── public checkpoints ───────────────────────────────────────────────────────────────────────────

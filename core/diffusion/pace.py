@@ -19,7 +19,7 @@ class Pace:
     """How many positions one denoising step unmasks.
 
     tokens     that many, where no threshold is set
-    threshold  every position with confidence ≥ threshold, and always one; ``tokens`` is not used
+    threshold  every position with confidence ≥ threshold, or else one; ``tokens`` is not used
     """
 
     tokens: int = 1
@@ -59,10 +59,15 @@ class Pace:
         return sizes[int((left > masked).sum()) :]
 
     def next_size(self, confidences: Array, block: int) -> int:
-        """Positions the next step unmasks; ``confidences`` of all masked ones, best first."""
+        """Positions the next step unmasks; ``confidences`` of all masked ones."""
         if self.threshold is not None:
             return max(1, int((confidences >= self.threshold).sum()))
         return self.remaining_sizes(len(confidences), block)[0]
+
+    def ahead(self, wanted: float) -> float:
+        """The confidence with which a position is unmasked before the first masked one: that of a
+        threshold is enough."""
+        return wanted if self.threshold is None else min(wanted, self.threshold)
 
     def levels(self, masked: int, block: int) -> dict[int, int]:
         """Number of tokens that a draft sets → its level, for a fixed number per step.

@@ -7,7 +7,14 @@ The one definition of low-confidence remasking, for plain denoising and Spiffy a
   never changes the text. The mask token is never chosen. Ties: the lowest id.
 - A position's confidence is softmax(logits) of that token, over the full vocabulary at
   temperature 1.
-- Positions are unmasked by confidence. Ties: the lowest position.
+- Positions are unmasked by confidence: of the first masked one and those with a confidence of at
+  least ``ahead``, the surest first; ties: the lowest position. All others come after, from left to
+  right. ``ahead`` 0 is low-confidence remasking as published (LLaDA): the surest of all.
+
+Why ``ahead``: whatever token stands at the first masked position, the text before it leads there. A
+token set further right is a guess of how many come between. Where the model hesitates at the first
+position, the surest of all is often such a guess, and wrong. Other position-aware orders weigh the
+confidence by the distance (arXiv:2508.13021).
 """
 
 from __future__ import annotations
@@ -39,12 +46,26 @@ class TokenRule:
         return scores
 
 
+def unmasking_order(p: Array, positions: Array, ahead: float) -> Array:
+    """The order in which masked ``positions`` [R] with confidences ``p`` [R] are unmasked, [R]."""
+    free = (p >= ahead) | (positions == positions.min())
+    return np.lexsort((positions, np.where(free, -p, 0.0), ~free))
+
+
 @torch.inference_mode()
-def rank(logits: Tensor, positions: Array, start: int, rule: TokenRule, width: int) -> Ranking:
+def rank(
+    logits: Tensor,
+    positions: Array,
+    start: int,
+    rule: TokenRule,
+    width: int,
+    ahead: float = 0.0,
+) -> Ranking:
     """Rank the masked ``positions`` [R] of a block that begins at absolute position ``start``.
 
     logits  [R, V] in float32 or float64; half precisions are widened
     width   tokens listed at each position, fewer when the vocabulary has no more
+    ahead   confidence that a position needs to be unmasked before the first masked one
 
     The probabilities have the precision of the logits.
     """
@@ -53,7 +74,7 @@ def rank(logits: Tensor, positions: Array, start: int, rule: TokenRule, width: i
     has_mask = rule.mask_id < logits.shape[-1]
     ids = _best(scores, min(width, logits.shape[-1] - has_mask))
     p = logits.softmax(-1).gather(-1, ids).cpu().numpy()
-    order = np.lexsort((positions, -p[:, 0]))
+    order = unmasking_order(p[:, 0], positions, ahead)
     return Ranking(positions[order].astype(np.int32), ids.cpu().numpy()[order], p[order])
 
 

@@ -23,6 +23,8 @@ class DenoiseSettings:
     """How one text is denoised.
 
     length  new tokens, a multiple of ``block``
+    ahead   confidence that a position needs to be unmasked before the first masked one (see
+            ``core.diffusion.ranking``)
     go_on   also denoise the blocks after the one that holds the first end-of-text
     timed   synchronise the device after every stage
     width   tokens ranked and recorded per position; a graph that needs more gets more
@@ -33,6 +35,7 @@ class DenoiseSettings:
     pace: Pace = ONE_BY_ONE
     temperature: float = 0.0
     seed: int = 0
+    ahead: float = 0.0
     go_on: bool = False
     timed: bool = True
     width: int = RANKED_TOKENS
@@ -54,6 +57,8 @@ class DenoiseSettings:
                 f"{self.pace.tokens} tokens a step are more than the block's {self.block} positions"
             )
         check_temperature(self.temperature)
+        if not 0 <= self.ahead <= 1:
+            raise UserError(f"ahead must be from 0 to 1, not {self.ahead:g}")
 
     def to_json(self) -> dict[str, Any]:
         """The settings as a trace's header holds them."""
@@ -63,6 +68,7 @@ class DenoiseSettings:
             "pace": self.pace.to_json(),
             "temperature": self.temperature,
             "seed": self.seed,
+            "ahead": self.ahead,
             "go_on": self.go_on,
         }
 
@@ -72,6 +78,7 @@ class DenoiseRequest:
     """One denoising run. Without ``nodes`` and ``graph_file`` it drafts nothing.
 
     block       positions of a block; None: as many as the model was made for
+    ahead       see ``DenoiseSettings``; None: the model's own
     nodes       D, the size of a draft graph that ships for the model
     graph_file  a draft graph's file, in place of ``nodes``
     """
@@ -83,6 +90,7 @@ class DenoiseRequest:
     nodes: int | None = None
     temperature: float = 0.0
     seed: int = 0
+    ahead: float | None = None
     go_on: bool = False
     graph_file: Path | None = None
 
@@ -90,10 +98,17 @@ class DenoiseRequest:
     def method(self) -> str:
         return SPIFFY if self.nodes or self.graph_file else PLAIN
 
-    def settings(self, block: int) -> DenoiseSettings:
-        """The run's settings; ``block`` is the model's own. Raises UserError if out of range."""
+    def settings(self, block: int, ahead: float) -> DenoiseSettings:
+        """The run's settings, given the model's own block and ahead. Raises UserError if out of
+        range."""
         settings = DenoiseSettings(
-            self.length, self.block or block, self.pace, self.temperature, self.seed, self.go_on
+            self.length,
+            self.block or block,
+            self.pace,
+            self.temperature,
+            self.seed,
+            ahead if self.ahead is None else self.ahead,
+            self.go_on,
         )
         settings.check()
         return settings

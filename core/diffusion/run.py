@@ -13,7 +13,8 @@ from core.traces.schema import Header
 
 def start(language: DiffusionLanguage, request: DenoiseRequest) -> Run:
     """Check and begin a run; nothing is computed until it is iterated. Raises UserError."""
-    settings, graph = request.settings(language.block), request.draft_graph(language.name)
+    settings = request.settings(language.block, language.ahead)
+    graph = request.draft_graph(language.name)
     return begin(language, request.prompt, settings, graph)
 
 

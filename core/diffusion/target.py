@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
 
+from core.diffusion.adapter import GatedAdapter
 from core.errors import UserError
 from core.models.cache import StaticKV, mask_value
 from core.models.target import PREFILL_CHUNK, context_limit, make_kv, stop_ids
@@ -45,10 +46,13 @@ class Layout:
            token (the root) then comes first in the block's rows and is not yet context
     clean  what finished text sees: its past (``causal``), or its own block too (``block``). Blocks
            are counted back from the end of the prompt, so the first one may be shorter
+    left   whether the known left part of a block is read as finished text, causally. The first
+           masked position's row, too, while nothing behind it is known. Needs a shift
     """
 
     shift: bool = False
     clean: Literal["block", "causal"] = "block"
+    left: bool = False
 
 
 class LazyLogits(Sequence[Tensor]):
@@ -101,9 +105,12 @@ class BlockTarget:
 
     def _hidden(self, ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """The decoder's normed output rows [B, T, h], the input of the head."""
-        self.rows += ids.numel()
+        return self._decode(positions, attend, input_ids=ids)
+
+    def _decode(self, positions: Tensor, attend: Attend, **inputs: Tensor) -> Tensor:
+        self.rows += next(iter(inputs.values())).shape[:2].numel()
         decoder: Any = self.model.base_model
-        out = decoder(input_ids=ids, position_ids=positions, use_cache=False, attend=attend)
+        out = decoder(**inputs, position_ids=positions, use_cache=False, attend=attend)
         return out.last_hidden_state
 
     def _logits(self, hidden: Tensor, positions: Sequence[Array]) -> LazyLogits:
@@ -123,9 +130,16 @@ class BlockCausalTarget(BlockTarget):
 
     exact = True
 
-    def __init__(self, model: PreTrainedModel, mask_id: int, layout: Layout | None = None):
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        mask_id: int,
+        layout: Layout | None = None,
+        adapter: GatedAdapter | None = None,
+    ):
+        """``adapter``: of the rows that are not finished text."""
         super().__init__(model, mask_id)
-        self.layout = layout or Layout()
+        self.layout, self.adapter = layout or Layout(), adapter
         self._tokens: list[int] = []  # clean text; the cache holds the first of these
         self._block = 1
         self._cache: StaticKV | None = None
@@ -184,15 +198,46 @@ class BlockCausalTarget(BlockTarget):
         root = np.full((len(states), int(self.layout.shift)), self._tokens[-1])
         blocks = np.hstack([root, states])
         place = np.tile(np.arange(first, first + blocks.shape[1]), len(states))
-        ids, place, index = self._upload(
+        begin = self._open_from(states)
+        adapted = clean + np.flatnonzero(np.arange(blocks.shape[1]) >= begin[:, None])
+        ids, place, index, begin, adapted = self._upload(
             np.concatenate([self._tokens[seen:first], blocks.ravel()]),
             np.concatenate([np.arange(seen, first), place]),
             rows,
+            begin,
+            adapted,
         )
-        attend = BlockCausalAttention(self._kv, clean, len(states), self._clean_mask(clean))
-        hidden = self._hidden(ids[None], place[None], attend)[0]
+        mask = self._state_mask(begin, blocks.shape[1]) if self.layout.left else None
+        attend = BlockCausalAttention(self._kv, clean, len(states), self._clean_mask(clean), mask)
+        hidden = self._hidden(ids[None], place[None], attend, adapted)[0]
         self._kv.commit(clean)
         return hidden[index]
+
+    def _hidden(
+        self, ids: Tensor, positions: Tensor, attend: Attend, adapted: Tensor | None = None
+    ) -> Tensor:
+        if self.adapter is None:
+            return super()._hidden(ids, positions, attend)
+        assert adapted is not None
+        inputs = self.adapter.embed(ids[0], adapted)[None]
+        with self.adapter.open(adapted):
+            return self._decode(positions, attend, inputs_embeds=inputs)
+
+    def _open_from(self, states: Array) -> Array:
+        """The first row of each state [S] that sees the whole block and is adapted."""
+        if not self.layout.left:
+            return np.zeros(len(states), np.int64)
+        masked = states == self.mask_id
+        left = np.where(masked.any(1), masked.argmax(1), states.shape[1])
+        known_behind = masked.sum(1) < states.shape[1] - left
+        return left + ~known_behind
+
+    def _state_mask(self, begin: Tensor, rows: int) -> Tensor:
+        """The additive masks [S, 1, N, N] of states whose rows before ``begin`` [S] are causal."""
+        row = torch.arange(rows, device=self.device)
+        hidden = (row > row[:, None]) & (row[:, None] < begin[:, None, None])
+        mask = torch.zeros(hidden.shape, dtype=self.model.dtype, device=self.device)
+        return mask.masked_fill_(hidden, mask_value(self.model.dtype))[:, None]
 
     def _clean_mask(self, count: int) -> Tensor | None:
         """The additive mask [count, count] of new clean rows; None when all see all."""
@@ -327,12 +372,16 @@ class StateRows(NamedTuple):
 
 @dataclass(frozen=True)
 class BlockCausalAttention:
-    """K clean rows, which join the context, then S states that see the context and themselves."""
+    """K clean rows, which join the context, then S states that see the context and themselves.
+
+    The masks are added to the scores: [K, K] among the clean rows, [S, 1, N, N] within the states.
+    """
 
     kv: StaticKV
     clean: int
     states: int
     clean_mask: Tensor | None
+    state_mask: Tensor | None
 
     def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         clean, seen = self.clean, self.kv.length
@@ -343,7 +392,7 @@ class BlockCausalAttention:
             parts.append(attend_shared(own, keys[:, :seen], values[:, :seen], self.clean_mask))
         if self.states:
             own = StateRows.of(self.states, *(x[0, :, clean:] for x in (query, key, value)))
-            parts.append(attend_shared(own, keys, values))
+            parts.append(attend_shared(own, keys, values, self.state_mask))
         return torch.cat(parts, 2)
 
 
@@ -377,8 +426,8 @@ def attend_shared(
 ) -> Tensor:
     """States that see shared rows and themselves, but not each other → [1, H, S·N, D].
 
-    The shared ``keys`` and ``values`` are [G, C, D]; ``mask`` [N, N] is added to the scores within
-    a state. One softmax covers C + N.
+    The shared ``keys`` and ``values`` are [G, C, D]; ``mask``, [N, N] or [S, 1, N, N], is added to
+    the scores within a state. One softmax covers C + N.
     """
     heads, states, rows, width = own.query.shape
     groups, context = keys.shape[:2]

@@ -19,7 +19,7 @@ class Edit:
 
     position       in the block, from 0
     token          its id
-    position_rank  i ≥ 1, the position's rank by confidence among those masked
+    position_rank  i ≥ 1, the position's place in the order of unmasking
     token_rank     j ≥ 1, the token's rank at that position
     """
 
@@ -52,7 +52,7 @@ class BlockDraft(DraftRows):
 class Ranking:
     """The masked positions of one block state in the order of unmasking (Spiffy §4.3).
 
-    positions  int32   [R]     in the block, most confident first; ties: the lowest position first
+    positions  int32   [R]     in the block
     ids        int64   [R, J]  the J best tokens of each, best first
     p          float32 [R, J]  the target's softmax(logits) of them; column 0 is the confidence
     """

@@ -1,20 +1,21 @@
 """How the denoiser is trained: the target itself, with attention opened inside a block.
 
-A low-rank adapter and one embedding row for the mask are trained; the target stays frozen. The
-text before a block is read causally, by the adapted weights but without gradient; the block reads
-it and, in both directions, itself. Row i − 1 predicts position i (the target's own shift), so a
-block's rows begin with the last known token.
+A low-rank adapter and one embedding row for the mask are trained; the target stays frozen. Text
+before a block and the known left part of the block are read by the target alone, causally. So the
+first masked position has the target's own distribution while nothing behind it is known, and there
+is nothing to learn there. All other rows are adapted and see the whole block. Row i − 1 predicts
+position i (the target's own shift).
 
-States are drawn as decoding meets them: mostly a known left part of the block and masks after it,
-sometimes with known positions among the masks, sometimes any mix.
+The states are those that decoding meets: a block is unmasked in the denoiser's own order, with the
+text's own tokens, and states on the way are learnt. Half the blocks have half the length.
 
-Shapes: A blocks, L positions of a block, K stored target tokens, h hidden width.
+Shapes: A blocks, L positions of a block, S states, R rows of all states, M places that are learnt,
+K stored target tokens, h hidden width, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,45 +24,64 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import DynamicCache
 
-from core.diffusion.adapter import MASK, PARTS, AdapterConfig, load_adapter, save_adapter
+from core.diffusion.adapter import (
+    MASK,
+    AdapterConfig,
+    Gate,
+    load_adapter,
+    projections,
+    save_adapter,
+)
 from core.diffusion.adapter import Adapter as Saved
+from core.diffusion.ranking import unmasking_order
 from core.errors import UserError
 from core.methods.method import Range, option
 from core.models.cache import mask_value
 from core.train.corpus import Blocks, Corpus
+from core.train.shards import Document
 from core.train.student import Labels, Student, Training, TrainingRun, mask_token
 
-BLOCK_SIZES = (8, 16, 32)
-ROWS = 256  # positions of a document's blocks that share a pass
+STATES = 4  # that a step learns of a block: at the start, then about every quarter of it
+ROWS = 320  # of a document's states that share a pass, about
+AFTER_END = 0.2  # weight of the filler after the end of a text
+
+Context = tuple[tuple[Tensor, Tensor], ...]  # keys and values of every layer
 
 
 @dataclass(frozen=True)
-class MaskedBlocks(Blocks):
-    """The L positions after each anchor: their tokens and which are masked, [A, L]."""
+class BlockStates(Blocks):
+    """States of blocks of one document; each state has an anchor, so a block's come several times.
+
+    tokens   int64 [S, L] after the anchor, filled up after the end of the text
+    masked   bool [S, L]
+    learnt   bool [S, L]: the places of the labels, state by state
+    context  what the target has read of the document: the keys and values of all its tokens
+    """
 
     tokens: Tensor
     masked: Tensor
+    learnt: Tensor
+    context: Context
 
 
 class Adapter(nn.Module):
     """W + b·a for every projection of every layer, and the mask token's embedding row."""
 
-    def __init__(self, target: nn.Module, rank: int, mask: Tensor):
+    def __init__(self, target: Any, rank: int, mask: Tensor):
         super().__init__()
-        self.rank = rank
+        self.dtype = target.dtype
         self.mask_embedding = nn.Parameter(mask.clone())
         self.low = nn.ParameterDict()
-        for name, linear in projections(target):
+        for name, linear in projections(target).items():
             key = name.replace(".", "/")
             a = torch.randn(rank, linear.in_features) * linear.in_features**-0.5
             self.low[f"{key}/a"] = nn.Parameter(a.to(mask))
             self.low[f"{key}/b"] = nn.Parameter(mask.new_zeros(linear.out_features, rank))
 
-    def added(self, name: str, inputs: Tensor) -> Tensor:
-        """What the projection ``name`` adds for its inputs [..., in]."""
+    def pair(self, name: str) -> tuple[Tensor, Tensor]:
+        """a and b of a projection, in the precision of the target."""
         key = name.replace(".", "/")
-        a, b = (self.low[f"{key}/{part}"].to(inputs.dtype) for part in "ab")
-        return inputs @ a.T @ b.T
+        return self.low[f"{key}/a"].to(self.dtype), self.low[f"{key}/b"].to(self.dtype)
 
     def tensors(self) -> dict[str, Tensor]:
         """By the names of the file format."""
@@ -79,105 +99,152 @@ class Adapter(nn.Module):
             tensor.copy_(saved.tensors[name].float() * scale)
 
 
-def projections(target: nn.Module) -> Iterator[tuple[str, nn.Linear]]:
-    """(``layers.N.q_proj``, module) of a Llama-like target."""
-    for index, layer in enumerate(target.model.layers):  # type: ignore[union-attr, arg-type]
-        for name, part in PARTS.items():
-            yield f"layers.{index}.{name}", layer.get_submodule(f"{part}.{name}")
-
-
 class DenoiserStudent(Student[Adapter]):
-    """The adapted target. ``stop`` is the token that fills a block after the end of a text."""
+    """The adapted target. ``stop`` is the token that fills a block after the end of a text.
+
+    The target computes in the precision it comes in; the adapter is float32.
+    """
 
     def __init__(self, language_model: Any, config: AdapterConfig, stop: int):
         mask = language_model.get_input_embeddings().weight.detach().float().mean(0)
         super().__init__(Adapter(language_model, config.rank, mask), language_model)
         self.language_model, self.config, self.stop = language_model, config, stop
-        self._active: list[Adapter | None] = [None]  # the adapter that the projections add, if any
-        for name, linear in projections(language_model):
-            linear.register_forward_hook(self._hook(name))
-
-    def _hook(self, name: str):
-        active = self._active
-
-        def add(_module: nn.Module, inputs: tuple[Tensor, ...], out: Tensor) -> Tensor:
-            return out if active[0] is None else out + active[0].added(name, inputs[0])
-
-        return add
-
-    @contextmanager
-    def _adapted(self) -> Iterator[None]:
-        self._active[0] = self.model
-        try:
-            yield
-        finally:
-            self._active[0] = None
+        self._gate = Gate(projections(language_model))
 
     @property
     def max_depth(self) -> int:
         return self.config.block_size
 
     def labels(self, blocks: Blocks, top_k: int, rng: torch.Generator, gamma: float) -> Labels:
-        """Draw a state for every block; only masked positions are learnt.
+        """Unmask some of the blocks in the denoiser's own order; learn states on the way.
 
         A position with nothing known to its right learns the target's distribution there. One
         with a known right side learns the token itself, since the target's left-to-right
         distribution does not know that side. After the end of its text a block continues with
         end-of-text tokens, as decoding would fill it; after a text that was cut it ends.
+
+        gamma  a place after g other masked ones weighs exp(−g/γ)
         """
-        size = BLOCK_SIZES[int(torch.randint(len(BLOCK_SIZES), (), generator=rng))]
-        some = torch.randperm(len(blocks.anchors), generator=rng)[: max(1, ROWS // size)]
+        size = max(2, self.max_depth >> int(torch.randint(2, (), generator=rng)))
+        states = self._unmask(self._start(blocks, size, rng), rng)
+        document, masked = states.document, states.masked
+        inside = states.anchors[:, None] + 1 + torch.arange(size) < len(document)
+        ended = int(document.tokens[-1]) == self.stop
+        known_right = (~masked).flip(-1).cumsum(-1).flip(-1) > 0
+        own = ~known_right & (masked.cumsum(-1) == 1)  # the target's own: nothing to learn
+        learnt = masked & ~own & (inside | ended)
+        learnt &= (states.anchors + known_left(masked) < len(document))[:, None]
+        ids, p, _ = Blocks(document, states.anchors).target_probs(size, top_k)
+        ids, p = _or_token(ids, p, states.tokens, known_right | ~inside)
+        gap = (masked.cumsum(-1) - 1).clamp_min(0)
+        weight = torch.exp(-gap / gamma) * torch.where(inside, 1.0, AFTER_END)
+        places = (x[learnt][:, None] for x in (ids, p, weight))
+        return Labels(replace(states, learnt=learnt), *places)
+
+    def _start(self, blocks: Blocks, size: int, rng: torch.Generator) -> BlockStates:
+        """Some of the blocks, cut to this size, with up to a quarter known from the left."""
+        document = blocks.document
+        count = max(1, ROWS // (STATES * size // 2))  # a state has some L / 2 rows
+        some = torch.randperm(len(blocks.anchors), generator=rng)[:count]
         anchors = blocks.anchors[some.sort().values]
-        whole, document = Blocks(blocks.document, anchors), blocks.document
         index = anchors[:, None] + 1 + torch.arange(size)
         inside = index < len(document)
         tokens = document.tokens[index.clamp(max=len(document) - 1)].long()
-        ended = int(document.tokens[-1]) == self.stop
-        tokens = torch.where(inside, tokens, self.stop)
-        masked = draw_states(len(anchors), size, rng)
-        learnt = masked & (inside | ended)
-        ids, p, _ = whole.target_probs(size, top_k)
-        one_token = torch.zeros_like(p)
-        one_token[..., 0] = 1.0
-        known_right = (~masked).flip(-1).cumsum(-1).flip(-1) > 0
-        by_token = known_right | ~inside
-        ids = ids.clone()
-        ids[..., 0] = torch.where(by_token, tokens, ids[..., 0])
-        p = torch.where(by_token[..., None], one_token, p)
-        gap = (masked.cumsum(-1) - 1).clamp_min(0)
-        weight = torch.exp(-gap / gamma) * learnt
-        weight *= torch.where(inside, 1.0, 0.2)
-        return Labels(MaskedBlocks(document, anchors, tokens, masked), ids, p, weight)
+        left = torch.randint(max(1, size // STATES), (len(anchors), 1), generator=rng)
+        return BlockStates(
+            document,
+            anchors,
+            torch.where(inside, tokens, self.stop),
+            masked=torch.arange(size) >= left,
+            learnt=torch.zeros_like(inside),
+            context=self._read(document),
+        )
+
+    def _unmask(self, start: BlockStates, rng: torch.Generator) -> BlockStates:
+        """``STATES`` states of every block: first all blocks as they are, then one state later.
+
+        State n has about n/STATES of the block's tokens: those that would have been unmasked first
+        in the state before. Of the first masked position it knows what the target knows.
+        """
+        count, size = start.masked.shape
+        masked, found = start.masked, [start.masked]
+        for _ in range(STATES - 1):
+            step = torch.randint(1, max(2, 2 * size // STATES), (count,), generator=rng)
+            sure = self._confidence(replace(start, masked=masked, learnt=masked))
+            masked = masked.clone()
+            for row, p, fresh in zip(masked, sure, step.tolist(), strict=True):
+                places = row.nonzero()[:, 0].numpy()
+                order = unmasking_order(p[places].numpy(), places, self.config.ahead)
+                row[places[order[: min(fresh, len(places) - 1)]]] = False
+            found.append(masked)
+        return replace(
+            start,
+            anchors=start.anchors.repeat(STATES),
+            tokens=start.tokens.repeat(STATES, 1),
+            masked=torch.cat(found),
+            learnt=torch.cat(found),
+        )
+
+    @torch.no_grad()
+    def _confidence(self, states: BlockStates) -> Tensor:
+        """max p at every masked position [S, L], −1 at the others."""
+        sure = torch.full(states.masked.shape, -1.0)
+        logits = self.head(torch.arange(len(self.head_rows)))(self.rows(states)[:, 0])
+        sure[states.learnt] = logits.softmax(-1).amax(-1).cpu()
+        left = known_left(states.masked)
+        alone = states.masked.sum(-1) == states.masked.shape[1] - left  # nothing known behind
+        root = (states.anchors + left).clamp(max=len(states.document) - 1)
+        first = torch.arange(len(left)), left.clamp(max=states.masked.shape[1] - 1)
+        own = states.document.top_logp[root, 0].float().exp()
+        sure[first] = torch.where(alone, own, sure[first])
+        return sure
 
     def rows(self, blocks: Blocks) -> Tensor:
-        assert isinstance(blocks, MaskedBlocks)
-        with self._adapted():
+        """Rows [M, 1, h] at the learnt places."""
+        assert isinstance(blocks, BlockStates)
+        with self._gate.open(self.model):
             return self._denoised(blocks)
 
-    def _denoised(self, blocks: MaskedBlocks) -> Tensor:
-        device = self.device
-        count, size = blocks.tokens.shape
-        anchors = blocks.anchors.to(device)
-        last = int(anchors[-1])
-        cache = DynamicCache()
-        with torch.no_grad():
-            before = blocks.document.tokens[None, :last].long().to(device)
-            causal = torch.ones(last, last, dtype=torch.bool, device=device).tril()
-            self._forward(self.embedding[before], causal, torch.arange(last), cache)
-        roots = blocks.document.tokens[blocks.anchors].long()[:, None]
-        rows = torch.cat([roots, blocks.tokens], 1).to(device)
-        masked = torch.cat([torch.zeros_like(roots, dtype=torch.bool), blocks.masked], 1)
-        known = self.embedding[rows]
+    @torch.no_grad()
+    def _read(self, document: Document) -> Context:
+        """The target's keys and values of a whole document."""
+        cache, count = DynamicCache(), len(document)
+        tokens = document.tokens[None].long().to(self.device)
+        causal = torch.ones(count, count, dtype=torch.bool, device=self.device).tril()
+        self._forward(self.embedding[tokens], causal, torch.arange(count), cache)
+        layers: Any = cache.layers
+        return tuple((layer.keys, layer.values) for layer in layers)
+
+    def _denoised(self, states: BlockStates) -> Tensor:
+        """One pass over the adapted rows of all states, each state's side by side.
+
+        They begin with the last known token where something is known behind a mask, and else with
+        the first mask, as decoding runs them.
+        """
+        masked, read = states.masked, len(states.document)
+        cache = DynamicCache()  # a fresh one: a pass must not see the gradients of another
+        for index, (keys, values) in enumerate(states.context):
+            cache.update(keys, values, index)
+        width = masked.shape[1]
+        left = known_left(masked)[:, None]
+        known_behind = masked.sum(-1, keepdim=True) < width - left
+        place = torch.arange(width + 1)  # of a row: 0 is the anchor, i the block's position i − 1
+        begin = left + (~known_behind)
+        state, row = (place >= begin).nonzero(as_tuple=True)  # [R]
+        tokens = torch.cat(
+            [states.document.tokens[states.anchors].long()[:, None], states.tokens], 1
+        )
+        hidden = torch.cat([torch.zeros_like(known_behind), masked], 1)
+        known = self.embedding[tokens[state, row].to(self.device)]
         mask = self.model.mask_embedding.to(known.dtype)
-        inputs = torch.where(masked[..., None].to(device), mask, known)
-        where = anchors[:, None] + torch.arange(size + 1, device=device)
-        context = torch.arange(last, device=device) < anchors[:, None]
-        context = context.repeat_interleave(size + 1, 0)
-        own = torch.eye(count, dtype=torch.bool, device=device)
-        own = own.repeat_interleave(size + 1, 0).repeat_interleave(size + 1, 1)
-        flat = inputs.reshape(1, count * (size + 1), -1)
-        out = self._forward(flat, torch.cat([context, own], 1), where.flatten(), cache)
-        return out.reshape(count, size + 1, -1)[:, :size]
+        inputs = torch.where(hidden[state, row, None].to(self.device), mask, known)
+        seen = (states.anchors[:, None] + begin)[state]  # context tokens of each row
+        allowed = torch.cat([torch.arange(read) < seen, state[:, None] == state[None]], 1)
+        where = states.anchors[state] + row
+        out = self._forward(inputs[None], allowed.to(self.device), where, cache)
+        slot = torch.full((len(masked), width + 1), -1)
+        slot[state, row] = torch.arange(len(state))
+        return out[0, slot[:, :-1][states.learnt].to(self.device), None]
 
     def _forward(self, inputs: Tensor, allowed: Tensor, where: Tensor, cache: Any) -> Tensor:
         dtype = self.embedding.dtype
@@ -195,28 +262,30 @@ class DenoiserStudent(Student[Adapter]):
         save_adapter(folder, self.model.tensors(), self.config, small=False)
 
 
-def draw_states(count: int, size: int, rng: torch.Generator) -> Tensor:
-    """Which positions are masked, [count, size]: at least one in every row.
+def _or_token(ids: Tensor, p: Tensor, tokens: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
+    """Target ids and p [S, L, K], ``where`` [S, L] replaced by the token alone with p = 1."""
+    one_token = torch.zeros_like(p)
+    one_token[..., 0] = 1.0
+    ids = ids.clone()
+    ids[..., 0] = torch.where(where, tokens, ids[..., 0])
+    return ids, torch.where(where[..., None], one_token, p)
 
-    Half the rows know a left part and nothing else, three in ten know some positions after it
-    too, the rest know any positions.
-    """
-    place = torch.arange(size)
-    left = torch.randint(size, (count, 1), generator=rng)
-    kind = torch.rand(count, 1, generator=rng)
-    share = torch.rand(count, 1, generator=rng)
-    noise = torch.rand(count, size, generator=rng)
-    beyond = place >= left
-    masked = torch.where(kind < 0.5, beyond, beyond & (noise > share * 0.5))
-    masked = torch.where(kind < 0.8, masked, noise < share)
-    none = ~masked.any(-1, keepdim=True)
-    return masked | (none & (place == left))
+
+def known_left(masked: Tensor) -> Tensor:
+    """How many positions of each state [S, L] are known before its first masked one, [S]."""
+    return (~masked).long().cumprod(-1).sum(-1)
 
 
 @dataclass(frozen=True)
 class DenoiserOptions:
     rank: int = option(16, "rank of the denoiser's adapter", Range(1))
-    block_size: int = option(8, "positions of the denoiser's block", Range(2))
+    block_size: int = option(16, "positions of the denoiser's block", Range(2))
+    ahead: float = option(
+        0.9, "confidence a position needs to be unmasked before the first masked one", Range(0, 1)
+    )
+    half: bool = option(
+        False, "run the denoiser's target in bf16: twice as fast on a CPU that has it"
+    )
 
 
 class DenoiserTraining(Training):
@@ -234,10 +303,13 @@ class DenoiserTraining(Training):
         start = load_adapter(run.start) if run.start else None
         if start is None:
             mask, size = mask_token(language), options.block_size
-            config = AdapterConfig(language.name, mask, True, "causal", size, rank, float(rank))
+            config = AdapterConfig(language.name, mask, size, rank, float(rank), options.ahead)
         else:
             config = replace(start.config, alpha=float(start.config.rank))
-        student = DenoiserStudent(language.model, config, min(language.stop_ids, default=0))
+        model: Any = language.model
+        if options.half:
+            model = deepcopy(model).to(torch.bfloat16)
+        student = DenoiserStudent(model, config, min(language.stop_ids, default=0))
         if start is not None:
             student.model.load(start)
         return student

@@ -85,7 +85,8 @@ def compare(
     """
     prompts = [d.tokens[: d.answer].tolist() for d in next(iter(own.values()))]
     language = load_diffusion(str(folder), device)
-    settings = DenoiseSettings(NEW_TOKENS // language.block * language.block, language.block)
+    length = NEW_TOKENS // language.block * language.block
+    settings = DenoiseSettings(length, language.block, ahead=language.ahead)
     texts = list(denoised(language, prompts, settings))
     target = load_language(base, device)
     for name, documents in own.items():

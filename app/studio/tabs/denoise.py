@@ -106,6 +106,10 @@ def _inputs(settings: gr.Button) -> dict[str, Component]:
         "Block and sampling", open=False, elem_id="ds-d-more", elem_classes="ds-fold"
     ):
         inputs["block"] = gr.Number(0, label="Block (0 = the model's own)", precision=0, minimum=0)
+        inputs["ahead"] = gr.Number(
+            None, label="Ahead: p to be set before the first mask (empty = the model's own)",
+            minimum=0, maximum=1, step=0.05,
+        )  # fmt: skip
         inputs["temperature"] = gr.Slider(0, 2, 0, step=0.05, label="Temperature (0 = greedy)")
         inputs["seed"] = gr.Number(0, label="Seed", precision=0, minimum=0, maximum=2**31 - 1)
     pace.change(
@@ -137,6 +141,7 @@ def requests(values: Mapping[str, Any]) -> list[DenoiseRequest]:
         pace,
         temperature=number(values["temperature"]),
         seed=_whole(values, "seed"),
+        ahead=None if values["ahead"] is None else number(values["ahead"]),
     )
     return [replace(plain, nodes=nodes), plain] if nodes else [plain]
 

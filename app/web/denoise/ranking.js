@@ -67,7 +67,7 @@ export class RankingTable {
     const first = count === 1 ? "one is" : `${count} are`;
     this.words.textContent = read
       ? "A draft's cᵢⱼ sets the position of rank i to its token of rank j, in this list."
-      : `Masked positions, surest first; the first ${first} unmasked. ` +
+      : `Masked positions in the order of unmasking; the first ${first} unmasked. ` +
         "What is left counts as i = 1, 2, … for the next call's drafts.";
     const width = Math.max(...rows.map(([, ids]) => ids.length), 1);
     const head = h(

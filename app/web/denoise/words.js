@@ -6,8 +6,9 @@ const DN_WORDS = [
   ["Position", "one place of the block: masked until a step sets its token, then it stays."],
   [
     "Step",
-    "the surest masked positions are set, by the ranking of what is masked then. Plain denoising " +
-      "makes a model call for every step.",
+    "the first masked positions of the ranking are set: the surest ones. A run may keep to the " +
+      "left: then a position behind the first masked one is set before it only when the model is " +
+      "sure enough of it. Plain denoising makes a model call for every step.",
   ],
   [
     "Draft",
@@ -55,11 +56,7 @@ export function toldOf(run, step) {
       `No call: the state before this step was one of call ${step.at + 1}'s drafts, so the ` +
       `model's answer to it is already there. It sets ${what}. One call saved.`
     );
-  const sure =
-    call.steps[0].picks.length === 1
-      ? "the masked position the model is surest of"
-      : "the masked positions the model is surest of";
-  const words = `Model call ${step.at + 1} sets ${sure}: ${what}. `;
+  const words = `Model call ${step.at + 1} sets ${whyOf(run, call.steps[0])}: ${what}. `;
   if (!drafts) return `${words}Plain denoising pays one call for every step.`;
   if (!call.graph)
     return (
@@ -69,6 +66,20 @@ export function toldOf(run, step) {
         : "The first call of a block carries no drafts: no ranking of it is known yet.")
     );
   return words + draftsOf(call);
+}
+
+/** Why a step sets what it sets: it is the surest, or the first masked one of a run that keeps left. */
+function whyOf(run, { picks, ranking }) {
+  const ahead = run.header.ahead ?? 0;
+  if (picks.length > 1)
+    return ahead
+      ? "the masked positions that come first in the ranking"
+      : "the masked positions the model is surest of";
+  if (!ahead) return "the masked position the model is surest of";
+  const first = Math.min(...ranking.map(([position]) => position));
+  return picks[0][0] === first
+    ? "the first masked position"
+    : `a later position first, since the model is at least ${percent(ahead)} sure of it`;
 }
 
 /** What became of a call's drafts. */

@@ -1,0 +1,27 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { toldOf } from "../../app/web/denoise/words.js";
+
+/** A plain run of one call that sets `position`, while 2 and 5 are masked. */
+function run(position, ahead) {
+  const pick = [position, "so", 7, 0.9];
+  const step = { at: 0, picks: [pick], free: false };
+  const ranking = [2, 5].map((masked) => [masked, [7], [0.9]]);
+  const calls = [{ steps: [{ picks: [pick], ranking }] }];
+  return [{ header: { ahead }, calls, drafts: false }, step];
+}
+
+test("a step says why it sets what it sets", () => {
+  const said = (position, ahead) => toldOf(...run(position, ahead));
+  assert.match(
+    said(5, 0),
+    /^Model call 1 sets the masked position the model is surest of: position 5/,
+  );
+  assert.match(said(5, undefined), /the model is surest of/);
+  assert.match(said(2, 0.7), /^Model call 1 sets the first masked position: position 2/);
+  assert.match(
+    said(5, 0.7),
+    /sets a later position first, since the model is at least 70% sure of it/,
+  );
+});
