@@ -319,9 +319,7 @@ def formula_words(formula: Formula, accepted: int, drafted: int) -> str:
     """What a formula sets and what became of it, as a sentence."""
     if not formula:
         return "the block before a call, and the ranking that is known of it"
-    sets = ", ".join(
-        f"position {i} of the ranking to its {_nth(j)}best token" for i, j in formula
-    )
+    sets = ", ".join(f"position {i} of the ranking to its {_nth(j)}best token" for i, j in formula)
     return f"sets {sets}. Drafted in {drafted} calls of this run, accepted in {accepted}"
 
 
