@@ -561,6 +561,12 @@ def test_an_adapter_of_another_model_is_an_error(tmp_path, base, changes, tensor
     assert one_sentence(error)
 
 
+def test_a_model_that_is_no_llama_has_no_denoiser():
+    with pytest.raises(UserError, match="a Linear has others") as error:
+        adapters.projections(torch.nn.Linear(2, 2))
+    assert one_sentence(error)
+
+
 def test_an_adapter_of_another_embedded_model_is_an_error(tmp_path):
     save_adapter(tmp_path, {}, adapter_config(base=embedded.NAME, base_sha="0" * 64))
     with pytest.raises(UserError, match="made for another"):

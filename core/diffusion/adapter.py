@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -160,17 +161,26 @@ class GatedAdapter:
         """Input embeddings [T, h] of ``ids`` [T], of which ``rows`` [R] are adapted."""
         out = self._embedding(ids)
         if (mask := self._low.get(MASK)) is not None:
-            out[rows[ids[rows] == self._mask]] = mask
+            masked = (ids[rows] == self._mask)[:, None]
+            out[rows] = torch.where(masked, mask, out[rows])
         return out
 
 
 def projections(model: Any) -> dict[str, Any]:
-    """The linear layers of a Llama-like causal LM, by names like ``layers.3.q_proj``."""
-    return {
-        f"layers.{index}.{name}": layer.get_submodule(f"{part}.{name}")
-        for index, layer in enumerate(model.model.layers)
-        for name, part in PARTS.items()
-    }
+    """The linear layers of a Llama-like causal LM, by names like ``layers.3.q_proj``.
+
+    Raises UserError for a model without them.
+    """
+    try:
+        return {
+            f"layers.{index}.{name}": layer.get_submodule(f"{part}.{name}")
+            for index, layer in enumerate(model.model.layers)
+            for name, part in PARTS.items()
+        }
+    except AttributeError:
+        raise UserError(
+            f"a denoiser adapts a Llama-like model's layers; a {type(model).__name__} has others"
+        ) from None
 
 
 def _adapted(adapter: Adapter) -> list[str]:

@@ -54,6 +54,10 @@ class Layout:
     clean: Literal["block", "causal"] = "block"
     left: bool = False
 
+    def __post_init__(self) -> None:
+        if self.left and not self.shift:
+            raise ValueError("a known left part is only read as finished text with a shift")
+
 
 class LazyLogits(Sequence[Tensor]):
     """Logits of each state [len(positions[s]), V]. The head is applied when an entry is read."""
