@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.studio.examples import TRACES
+from app.studio.shipped import DENOISED
+from core.diffusion.draft_graph_search import BUDGETS
+from core.diffusion.graph_files import shipped_graph
+from core.diffusion.nfe import simulate
 from core.diffusion.request import DenoiseSettings, Pace
+from core.models.embedded import NAME
 from core.rounds.blocks import BlockDraft
 from core.rounds.round import Round
 from core.traces.fields import BadField
@@ -91,3 +97,15 @@ def test_a_broken_block_is_refused(line, place, value):
 def test_unknown_fields_in_a_block_are_ignored(line):
     more = placed(placed(line, ["block", "later"], {"a": 1}), ["block", "steps", 0, "later"], 1)
     assert line_of(round_from_json(more)) == line_of(round_from_json(line))
+
+
+@pytest.mark.parametrize("topic", sorted(DENOISED))
+def test_a_plain_example_run_foretells_the_calls_of_every_shipped_graph(topic):
+    plain = read_trace(TRACES / f"{topic}-denoise.jsonl.gz").rounds
+    spiffy = read_trace(TRACES / f"{topic}-spiffy-10.jsonl.gz").rounds
+    calls = {}
+    for nodes in BUDGETS:
+        graph = shipped_graph(nodes, NAME, Pace())
+        calls[nodes] = len(list(simulate(plain, graph, Pace())))
+    assert calls[10] == len(spiffy) < len(plain)
+    assert len(plain) > calls[3] >= calls[10]

@@ -6,7 +6,7 @@ shown anew:
     python -m core.train.report --prompts FILE --work FOLDER --budget … --json assets/measured/tau-….json
     python -m app calibrate FOLDER            (its curves.csv)
     python -m app bench … --json > assets/measured/bench.json
-    python -m app denoise --prompts FILE --table --block 32 --real 0 --json > assets/measured/spiffy.json
+    python -m app denoise --prompts FILE --table --real 0 --json > assets/measured/spiffy.json
 """  # noqa: E501 (commands are not broken)
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def _calls(found: Measured) -> Scene:
         lines.append(Series(name, points))
     one, two = (max(c["nfe_speedup"] for c in cells if c["pace"] == pace) for pace in ("k1", "k2"))
     drafts = Axis("drafts D", ticks=sorted({c["drafts"] for c in cells}))
-    says = "Blocks of 32, 128 tokens."
+    says = "Blocks of 16, 128 tokens."
     about = About("Spiffy: calls saved", says, drafts, Axis("NFE speedup"), (1,))
     best = max(c["nfe_speedup"] for c in cells)
     return _shown("calls", about, lines, saved=1 - 1 / best, one=one, two=two)

@@ -14,7 +14,7 @@ const NOTES = {
     "A box is the block with these positions set (position, token, p). Level n: n steps ahead. " +
     "Every line between boxes is a pathway, the one step that leads from state to state.",
   whole:
-    "A box is a formula: set the i-th masked position of the ranking to its j-th best token. Counted on " +
+    "A box is a formula: set the i-th position of the ranking to its j-th best token. Counted on " +
     "other prompts; ✓ 3 of 29: accepted in 3 of the 29 calls of this run that drafted it.",
 };
 const TABS = [

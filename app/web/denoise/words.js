@@ -68,7 +68,7 @@ export function toldOf(run, step) {
   return words + draftsOf(call);
 }
 
-/** Why a step sets what it sets: it is the surest, or the first masked one of a run that keeps left. */
+/** Why a step sets what it sets: the surest, or the first masked one where a run keeps left. */
 function whyOf(run, { picks, ranking }) {
   const ahead = run.header.ahead ?? 0;
   if (picks.length > 1)
