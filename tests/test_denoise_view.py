@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from app.export.graphs import dot
 from app.studio.engine import LiveEngine, ModelChoice
 from app.studio.examples import Examples
+from app.studio.tabs import denoise as denoise_tab
 from app.view.denoise import (
     call_view,
     differences,
@@ -322,3 +323,12 @@ def test_the_live_engine_starts_both_denoising_runs():
 def test_the_page_knows_how_sure_a_run_must_be_to_leave_the_order(settings, expected):
     header = replace(make_header(), settings=settings)
     assert run_view(header)["ahead"] == expected
+
+
+def test_the_form_leaves_the_order_to_the_model_unless_it_is_told():
+    form = {
+        "prompt": "p", "pace": denoise_tab.FIXED, "tokens": 1, "threshold": 0.9, "graph": 10,
+        "length": 64, "block": 0, "ahead": denoise_tab.OWN_AHEAD, "temperature": 0, "seed": 0,
+    }  # fmt: skip
+    assert [each.ahead for each in denoise_tab.requests(form)] == [None, None]
+    assert [each.ahead for each in denoise_tab.requests(form | {"ahead": 0})] == [0, 0]

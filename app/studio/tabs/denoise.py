@@ -42,6 +42,7 @@ from core.diffusion.request import DenoiseRequest
 from core.errors import UserError
 
 FIXED, THRESHOLD = "k tokens", "all with p ≥ t"
+OWN_AHEAD = -1  # an empty number would be shown, and sent, as 0
 NO_GRAPH = 0  # plain denoising alone
 SAY = f"""(graph, pace, tokens, threshold, length) =>
   (graph ? "D " + graph : "plain") +
@@ -107,8 +108,8 @@ def _inputs(settings: gr.Button) -> dict[str, Component]:
     ):
         inputs["block"] = gr.Number(0, label="Block (0 = the model's own)", precision=0, minimum=0)
         inputs["ahead"] = gr.Number(
-            None, label="Ahead: p to be set before the first mask (empty = the model's own)",
-            minimum=0, maximum=1, step=0.05,
+            OWN_AHEAD, label="Ahead: p to be set before the first mask (-1 = the model's own)",
+            minimum=OWN_AHEAD, maximum=1, step=0.05,
         )  # fmt: skip
         inputs["temperature"] = gr.Slider(0, 2, 0, step=0.05, label="Temperature (0 = greedy)")
         inputs["seed"] = gr.Number(0, label="Seed", precision=0, minimum=0, maximum=2**31 - 1)
@@ -134,6 +135,7 @@ def requests(values: Mapping[str, Any]) -> list[DenoiseRequest]:
     nodes = _whole(values, "graph")
     if nodes not in (NO_GRAPH, *BUDGETS):
         raise UserError("choose one of the draft graphs, or none")
+    ahead = number(values["ahead"])
     plain = DenoiseRequest(
         prompt,
         _whole(values, "length"),
@@ -141,7 +143,7 @@ def requests(values: Mapping[str, Any]) -> list[DenoiseRequest]:
         pace,
         temperature=number(values["temperature"]),
         seed=_whole(values, "seed"),
-        ahead=None if values["ahead"] is None else number(values["ahead"]),
+        ahead=None if ahead == OWN_AHEAD else ahead,
     )
     return [replace(plain, nodes=nodes), plain] if nodes else [plain]
 
