@@ -24,8 +24,9 @@ import pandas as pd
 
 from analysis.frames import Frame, documented
 from analysis.measures.acceptance import per_depth
+from analysis.measures.counts import Counts
 from analysis.measures.tables import Tables
-from analysis.numbers import number
+from analysis.numbers import interval, number
 from core.errors import UserError
 from core.json_input import MAX_BYTES, parse_json
 from core.stats import wilson
@@ -33,7 +34,9 @@ from core.traces.fields import BadField, Fields
 
 FORMAT = "draftscope-accuracy"
 ALL, AFTER = "all places", "after a right prefix"
+COUNTED = "accepted, as counted"  # by an engine: of a chain, after an accepted prefix
 MAX_DEPTHS, MAX_TEXTS = 256, 16
+UNTOLD = "(over how many is not told)"
 FEW = 30  # observed positions, or nothing is concluded
 LESS = 0.75  # of what was trained: a served accuracy below it deserves a sentence
 _KEY = re.compile(
@@ -152,7 +155,11 @@ def _share(value: Any, key: str) -> float:
 
 
 @documented
-def trained_and_served(curves: Sequence[Curve], tables: Tables) -> pd.DataFrame:
+def trained_and_served(
+    curves: Sequence[Curve],
+    tables: Tables | None = None,
+    counts: Mapping[str, Counts] | None = None,
+) -> pd.DataFrame:
     """Trained accuracy and served acceptance by depth, one line each.
 
     source     "trained", or the label of the runs
@@ -171,7 +178,9 @@ def trained_and_served(curves: Sequence[Curve], tables: Tables) -> pd.DataFrame:
         for n, value in enumerate(c.values, 1)
         if np.isfinite(value)
     ]
-    found: Frame = per_depth(tables)
+    for name, each in (counts or {}).items():
+        rows += _counted(name, each)
+    found: Frame = pd.DataFrame() if tables is None else per_depth(tables)
     for row in found.to_dict("records") if len(found) else ():
         own = {"source": str(row["method"]), "text": "served", "depth": row["depth"]}
         for measure, column, over in (
@@ -188,6 +197,20 @@ def trained_and_served(curves: Sequence[Curve], tables: Tables) -> pd.DataFrame:
     return frame
 
 
+def _counted(name: str, counts: Counts) -> Iterator[dict[str, Any]]:
+    """Lines of an engine's counts. A share that is only a lower bound is left out."""
+    own = {"source": name, "text": "served"}
+    for each in counts.by_depth:
+        if each.depth == 1 or counts.full is not False or counts.exact:
+            tested = np.nan if each.tested is None else each.tested
+            shown = own | {"measure": COUNTED, "depth": each.depth}
+            yield shown | {"value": each.conditional, "over": tested}
+    for each in counts.by_depth:
+        rounds = np.nan if counts.rounds is None else counts.rounds
+        shown = own | {"measure": "survival", "depth": each.depth}
+        yield shown | {"value": each.marginal, "over": rounds}
+
+
 def sentences(found: Frame) -> list[str]:
     """What the difference between trained and served says, for each label of the runs."""
     if found.empty:
@@ -196,7 +219,7 @@ def sentences(found: Frame) -> list[str]:
     said = [*_overfit(trained)]
     base = _best_text(trained)
     for label, rows in found[found["source"] != "trained"].groupby("source", sort=False):
-        served = rows[rows["measure"] == AFTER].set_index("depth")
+        served = rows[rows["measure"].isin((AFTER, COUNTED))].set_index("depth")
         said += [f"{label}: {words}" for words in _parts(base, served)]
     return said
 
@@ -222,11 +245,13 @@ def _parts(trained: Frame, served: Frame) -> Iterator[str]:
         if other["over"] < FEW:
             break
         compared = depth
-        if other["high"] >= LESS * one["value"]:
+        told = np.isfinite(other["over"])  # an engine may tell shares without counts
+        if (other["high"] if told else other["value"]) >= LESS * one["value"]:
             continue
+        over = interval(other["low"], other["high"]) if told else UNTOLD
         numbers = (
             f"trained {number(one['value'])} ({one['text']}), served {number(other['value'])} "
-            f"[{number(other['low'])}, {number(other['high'])}] at depth {depth}"
+            f"{over} at depth {depth}"
         )
         why = (
             "already the first token is worse: other features, positions, labels or template than "
@@ -235,10 +260,13 @@ def _parts(trained: Frame, served: Frame) -> Iterator[str]:
             else f"up to depth {depth - 1} both agree: deeper, decoding reads what the drafter "
             "made itself, and training what the text has"
         )
+        if other["measure"] == COUNTED:
+            why += "; a temperature above 0 lowers acceptance, too"
         yield f"{numbers}: {why}."
         return
     if compared:
-        yield f"served is as trained up to depth {compared}, as far as both tell."
+        known = "" if np.isfinite(served["over"]).all() else f" {UNTOLD}"
+        yield f"served is as trained up to depth {compared}{known}, as far as both tell."
     else:
         yield "too little in common to compare: fewer than 30 observed positions, or no depth."
 

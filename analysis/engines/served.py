@@ -1,58 +1,61 @@
-"""What other engines report of a served text: counts, and from DDTree whole trees. Never torch.
+"""What other engines report of served drafts: JSON, log lines or metrics pages. Never torch.
 
-vLLM, SGLang and llama.cpp count acceptance and keep no trees, so there is nothing to draw: a
-histogram, a curve by depth and the order of rounds, as far as each tells them. No trace is made of
-counts. DDTree's saved trees become a trace.
+No trace is made of counts: they hold no trees. Each form is recognised and read in one of two
+tables, ``_READERS`` here for JSON objects and ``lines.FORMS`` for text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from analysis.engines.lines import read_lines_of_counts
+from analysis.measures.counts import Counts, Served, summed
 from core.errors import UserError
 from core.json_input import MAX_BYTES, parse_json, read_json
 from core.samples import read_lines
-from core.traces.fields import END, BadField, Fields
-from core.traces.record import Recorder
-from core.traces.schema import MAX_ROWS
+from core.traces.fields import BadField, Fields
 
 MAX_DEPTH = 1 << 10
-LABEL = "counts that the engine reported: it kept no trees"
 
 
-@dataclass(frozen=True)
-class Served:
-    """One response's counts. None: the engine does not tell.
+def read_served(path: Path) -> Counts:
+    """The counts in a file: responses as JSON or one a line in .jsonl, a log, or a metrics page.
 
-    rounds     target passes that verified a draft
-    drafted, accepted  tokens of all drafts
-    tokens     new tokens of the text
-    histogram  rounds that accepted 0, 1, 2 … tokens
-    order      accepted and drafted tokens of every round, in order
+    Raises UserError, one sentence, for a file that holds none, or in another form.
     """
-
-    engine: str
-    rounds: int | None
-    drafted: int | None
-    accepted: int | None
-    tokens: int | None = None
-    histogram: tuple[int, ...] | None = None
-    order: tuple[tuple[int, int], ...] | None = None
-
-
-def read_served(path: Path) -> list[Served]:
-    """The responses in a JSON file, or one a line in a .jsonl file.
-
-    Raises UserError, one sentence, for a file that is none or holds no counts.
-    """
-    found = [_one(fields, where) for fields, where in responses(path)]
-    if not found:
+    values = _responses_if_json(path)
+    if values is None:
+        records, kind, notes = read_lines_of_counts(path)
+    else:
+        records, kind, notes = [_one(*each) for each in values], "response", []
+    if not records:
         raise UserError(f"{path} holds no response")
-    return found
+    counts = summed(records, kind, notes)
+    if counts.tau is None and counts.accepted_of_drafted is None and not counts.by_depth:
+        few = "no draft was verified" if counts.rounds == 0 else "some count of all is missing"
+        raise UserError(f"{path} tells neither accepted of drafted tokens nor τ: {few}")
+    return counts
+
+
+def _responses_if_json(path: Path) -> list[tuple[Any, str]] | None:
+    """The responses of a file that is named as JSON, or is JSON; None: it is text."""
+    if path.suffix in (".json", ".jsonl"):
+        return list(responses(path))
+    try:
+        with path.open("rb") as file:
+            start = file.read(64).lstrip()[:1]
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+    if start not in (b"{", b"["):
+        return None
+    try:
+        return list(responses(path))
+    except UserError:  # a log's line may begin so
+        return None
 
 
 def responses(path: Path) -> Iterator[tuple[Any, str]]:
@@ -80,17 +83,33 @@ def _one(value: Any, where: str) -> Served:
     except BadField as why:
         raise UserError(f"{where}: {why}") from None
     raise UserError(
-        f"{where} holds no counts of vLLM (metrics.speculative_decoding), SGLang (meta_info) or "
-        "llama.cpp (timings)"
+        f"{where} {_seems(response)}holds no counts of vLLM (metrics.speculative_decoding), SGLang "
+        "(meta_info), llama.cpp (timings) or LM Studio (stats)"
+    )
+
+
+def _seems(response: Fields) -> str:
+    if "choices" in response:
+        return "seems to be an OpenAI server's response, but "
+    if "round_trees" in response:
+        return "seems to be DDTree's saved trees, but "
+    return (
+        "seems to be the header of a trace (`report` reads it), and "
+        if "format" in response
+        else ""
     )
 
 
 def _check(served: Served) -> None:
     """Raises BadField for counts that contradict each other."""
-    if (served.accepted or 0) > (END if served.drafted is None else served.drafted):
+    if served.drafted is not None and (served.accepted or 0) > served.drafted:
         raise BadField("more tokens are accepted than drafted")
-    if served.histogram is not None and served.rounds not in (None, sum(served.histogram)):
-        raise BadField("the histogram does not add up to the rounds")
+    if served.histogram is not None:
+        if served.rounds not in (None, sum(served.histogram)):
+            raise BadField("the histogram does not add up to the rounds")
+        told = sum(n * count for n, count in enumerate(served.histogram))
+        if served.accepted is not None and served.accepted < told:
+            raise BadField("the histogram does not add up to the accepted tokens")
 
 
 # ── engines ──────────────────────────────────────────────────────────────────────────────────────
@@ -109,16 +128,59 @@ def _vllm(raw: Fields, response: Fields) -> Served:
     histogram = _histogram(raw, "acceptance_histogram")
     if histogram is None and order is not None:
         histogram = _counted([accepted for accepted, _ in order])
-    tokens = response.object("usage").optional("completion_tokens")
-    return Served(
-        "vLLM",
-        raw.optional("num_spec_steps"),
-        raw.optional("num_draft_tokens"),
-        raw.optional("num_accepted_draft_tokens"),
-        tokens,
-        histogram,
-        order,
+    return _with_sums(
+        Served(
+            "vLLM",
+            raw.optional("num_spec_steps"),
+            raw.optional("num_draft_tokens"),
+            raw.optional("num_accepted_draft_tokens"),
+            response.object("usage").optional("completion_tokens"),
+            histogram,
+            order,
+            places=_all_places(histogram, raw.optional("num_spec_tokens")),
+        )
     )
+
+
+def _all_places(histogram: tuple[int, ...] | None, most: int | None) -> tuple[int, ...] | None:
+    """Rounds that accepted each place, where the engine tells how many places a draft has."""
+    if histogram is None or most is None or not len(histogram) - 1 <= most <= MAX_DEPTH:
+        return None
+    return tuple(sum(histogram[n:]) for n in range(1, most + 1))
+
+
+def _with_sums(served: Served) -> Served:
+    """With rounds and accepted tokens of the histogram, where nothing else tells them."""
+    if served.histogram is None:
+        return served
+    accepted = sum(n * count for n, count in enumerate(served.histogram))
+    return replace(
+        served,
+        rounds=sum(served.histogram) if served.rounds is None else served.rounds,
+        accepted=accepted if served.accepted is None else served.accepted,
+    )
+
+
+def _vllm_bench(raw: Fields, response: Fields) -> Served:
+    """What ``vllm bench serve --save-result`` writes: shares by place, not rounded."""
+    rounds = raw.integer("spec_decode_num_drafts")
+    rates = raw.entries("spec_decode_per_position_acceptance_rates")
+    if (
+        len(rates) > MAX_DEPTH
+        or not all(type(r) in (int, float) and 0 <= r <= 1 for r in rates)
+        or any(a < b for a, b in pairwise(rates))
+    ):
+        raise BadField("its shares by place are not shares, or rise")
+    places = tuple(round(rate * rounds) for rate in rates)
+    drafted, accepted = (raw.integer(f"spec_decode_{n}_tokens") for n in ("draft", "accepted"))
+    return Served("vLLM", rounds, drafted, accepted, places=places or None)
+
+
+def _lm_studio(raw: Fields, response: Fields) -> Served:
+    names = ("totalDraftTokensCount", "acceptedDraftTokensCount")
+    drafted, accepted = (raw.integer(name) for name in names)
+    tokens = raw.optional("predictedTokensCount")
+    return Served("LM Studio", None, drafted, accepted, tokens)
 
 
 def _sglang(raw: Fields, response: Fields) -> Served:
@@ -126,18 +188,17 @@ def _sglang(raw: Fields, response: Fields) -> Served:
         return next((raw.optional(name) for name in names if name in raw), None)
 
     histogram = _histogram(raw, "spec_correct_drafts_histogram", "spec_accept_histogram")
-    accepted = first("spec_num_correct_drafts", "spec_accepted_drafts", "spec_accept_token_num")
-    if accepted is None and histogram is not None:
-        accepted = sum(n * count for n, count in enumerate(histogram))
-    return Served(
-        "SGLang",
-        raw.integer("spec_verify_ct"),
-        first("spec_num_proposed_drafts", "spec_proposed_drafts", "spec_draft_token_num"),
-        accepted,
-        (raw if "completion_tokens" in raw else response.object("usage")).optional(
-            "completion_tokens"
-        ),
-        histogram,
+    return _with_sums(
+        Served(
+            "SGLang",
+            raw.integer("spec_verify_ct"),
+            first("spec_num_proposed_drafts", "spec_proposed_drafts", "spec_draft_token_num"),
+            first("spec_num_correct_drafts", "spec_accepted_drafts", "spec_accept_token_num"),
+            (raw if "completion_tokens" in raw else response.object("usage")).optional(
+                "completion_tokens"
+            ),
+            histogram,
+        )
     )
 
 
@@ -209,155 +270,16 @@ def _llama_part(response: Fields) -> Fields:
     return part if "draft_n" in part else Fields(None)
 
 
+def _lm_studio_part(response: Fields) -> Fields:
+    part = response.object("stats") or response
+    return part if "totalDraftTokensCount" in part else Fields(None)
+
+
 Reader = Callable[[Fields, Fields], Served]
 _READERS: tuple[tuple[Callable[[Fields], Fields], Reader], ...] = (
     (_vllm_part, _vllm),
+    (lambda r: r if "spec_decode_num_drafts" in r else Fields(None), _vllm_bench),
     (_sglang_part, _sglang),
     (_llama_part, _llama),
+    (_lm_studio_part, _lm_studio),
 )
-
-
-# ── what the counts say ──────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True)
-class Depth:
-    """``tested``: rounds that accepted all before, and drafted there. ``marginal``: accepted ÷ all
-    rounds; ``conditional``: ÷ tested."""
-
-    depth: int
-    accepted: int
-    tested: int
-    marginal: float
-    conditional: float
-
-
-def summary(responses: Sequence[Served]) -> dict[str, Any]:
-    """One engine's responses together, as plain numbers. None: an engine that does not tell."""
-    histograms = [r.histogram for r in responses]
-    histogram = None
-    if all(h is not None for h in histograms):
-        known = [h for h in histograms if h is not None]
-        deepest = max(map(len, known), default=0)
-        histogram = [sum(h[n] for h in known if n < len(h)) for n in range(deepest)]
-    sums = {
-        name: _sum([getattr(r, name) for r in responses])
-        for name in ("rounds", "drafted", "accepted", "tokens")
-    }
-    rounds, accepted = sums["rounds"], sums["accepted"]
-    if histogram is not None and rounds is None:
-        rounds = sums["rounds"] = sum(histogram)
-    if histogram is not None and accepted is None:
-        accepted = sums["accepted"] = sum(n * count for n, count in enumerate(histogram))
-    tau = 1 + accepted / rounds if accepted is not None and rounds else None
-    rate = accepted / sums["drafted"] if accepted is not None and sums["drafted"] else None
-    order = [pair for r in responses for pair in r.order or ()]
-    whole = histogram is not None and len(order) == sum(histogram)
-    depths = [] if histogram is None else by_depth(histogram, order if whole else None)
-    return {
-        "source": LABEL,
-        "engine": ", ".join(dict.fromkeys(r.engine for r in responses)),
-        "responses": len(responses),
-        **sums,
-        "tau": tau,
-        "accepted_of_drafted": rate,
-        "histogram": histogram,
-        "by_depth": [vars(each) for each in depths],
-        "order": [r.order and [list(pair) for pair in r.order] for r in responses],
-    }
-
-
-def by_depth(
-    histogram: Sequence[int], order: Sequence[tuple[int, int]] | None = None
-) -> list[Depth]:
-    """Acceptance by depth of chains: a round that accepted n tokens accepted depths 1 … n.
-
-    ``order``: accepted and drafted tokens of every round, so that a round whose draft ended does
-    not count at the depth after; None: as if every draft were long enough.
-    """
-    alive, found = [sum(histogram[depth:]) for depth in range(len(histogram))], list[Depth]()
-    for depth in range(1, len(alive)):
-        tested = alive[depth - 1]
-        if order is not None:
-            tested = sum(accepted >= depth - 1 and drafted >= depth for accepted, drafted in order)
-        if tested:
-            marginal, share = alive[depth] / alive[0], alive[depth] / tested
-            found.append(Depth(depth, alive[depth], tested, marginal, share))
-    return found
-
-
-def _sum(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
-
-
-def strip(order: Sequence[Sequence[int]]) -> str:
-    """A sign for each round: how many of its drafted tokens were accepted, in order."""
-    signs = "▁▂▃▄▅▆▇█"
-    shares = (accepted / drafted if drafted else 0.0 for accepted, drafted in order)
-    return "".join(signs[min(7, int(share * 8))] for share in shares)
-
-
-# ── DDTree's trees ───────────────────────────────────────────────────────────────────────────────
-
-
-def is_trees(path: Path) -> bool:
-    """Whether the file holds DDTree's saved trees and no counts."""
-    if path.suffix == ".jsonl":
-        return False
-    value = read_json(path)
-    return isinstance(value, Mapping) and "round_trees" in value
-
-
-def write_trees(path: Path, out: Path) -> int:
-    """Write the trees that ``ddtree_generate(save_tree_traces=True)`` saved as a trace, without
-    log q or lists; returns the number of rounds.
-
-    The file is a JSON object: output_ids (prompt and text), num_input_tokens and round_trees, each
-    {"accepted_indices": [0, …], "tree": {"node_token_ids": [N − 1], "parents": [N]}}.
-
-    Raises UserError, one sentence, for anything else.
-    """
-    try:
-        raw = Fields(read_json(path), "the file")
-        ids, at = raw.whole("output_ids", least=0), raw.integer("num_input_tokens", least=1)
-        rounds = [_tree(each) for each in raw.entries("round_trees")]
-        if at >= len(ids):
-            raise BadField("num_input_tokens leaves no text")
-    except BadField as why:
-        raise UserError(f"{path}: {why}") from None
-    budget = max((len(tokens) for tokens, _, _ in rounds), default=0)
-    with _whole_or_none(out), Recorder(out, "ddtree (imported)", ids[:at], budget) as record:
-        for number, (tokens, parents, rows) in enumerate(rounds, 1):
-            drafted = [ids[at] if at < len(ids) else -1, *tokens]
-            text = ids[at + 1 : at + 1 + len(rows)]
-            accepted = [drafted[row] for row in rows[1:] if row < len(drafted)]
-            if drafted[0] < 0 or tuple(accepted[: len(text)]) != text[: len(accepted)]:
-                raise UserError(f"{path}: what round {number} accepted is not the text")
-            bonus = text[-1] if len(text) == len(rows) else -1  # the text's end cut it off
-            record.round(drafted, parents, rows, bonus, committed=text)
-            at += len(rows)
-    return len(rounds)
-
-
-@contextmanager
-def _whole_or_none(path: Path) -> Iterator[None]:
-    """A file that is written here does not stay when its source is refused."""
-    try:
-        yield
-    except UserError:
-        path.unlink(missing_ok=True)
-        raise
-
-
-def _tree(value: Any) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Tokens of the nodes, parents with the root's −1 before them, and the accepted rows."""
-    raw = Fields(value, "a round's tree")
-    tree = raw.object("tree")
-    tokens, parents = tree.whole("node_token_ids", least=0), tree.whole("parents")
-    if len(tokens) >= MAX_ROWS:
-        raise BadField(f"a tree of {len(tokens)} nodes")
-    rows = raw.whole("accepted_indices", least=0)
-    if rows[:1] != (0,):
-        raise BadField("accepted_indices does not begin with the root")
-    return tokens, parents, rows

@@ -96,7 +96,7 @@ def read_texts(path: Path, response: int | None = None) -> list[Written]:
 
     Raises UserError, one sentence, for a file that holds something else.
     """
-    if path.name.endswith(ENDINGS) and (path.name.endswith(".gz") or _is_trace(path)):
+    if is_trace(path):
         return [_of_trace(read_trace(path), path.name)]
     if path.suffix == ".txt":
         return [Written(path.name, None, None, _plain(path))]
@@ -123,7 +123,13 @@ def _plain(path: Path) -> str:
     return path.read_text("utf-8-sig")
 
 
-def _is_trace(path: Path) -> bool:
+def is_trace(path: Path) -> bool:
+    """Whether a file is named like a trace, and begins like one where that is quickly seen.
+
+    Raises UserError for one that cannot be read.
+    """
+    if not path.name.endswith(ENDINGS) or path.name.endswith(".gz"):
+        return path.name.endswith(ENDINGS)
     try:
         with path.open("rb") as file:
             return FORMAT.encode() in file.readline(1 << 20)

@@ -1,74 +1,94 @@
-"""``import``: what another engine reported of a served text, or DDTree's saved trees."""
+"""``import``: what another engine counted of served drafts, or DDTree's saved trees."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from analysis.numbers import UNKNOWN, number, share
+from analysis.numbers import UNKNOWN, interval, number, share
 from app.terminal import bar, console, one_line, say, table
 from core.errors import UserError
 from core.traces.schema import ENDINGS
+
+if TYPE_CHECKING:
+    from analysis.measures.counts import Counts
 
 STRIP = 240  # rounds that the terminal shows
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Read the responses of vLLM (--per-request-spec-decode-metrics), SGLang (meta_info) or\n"
-        "llama.cpp (timings): a .json file, or .jsonl with one response a line. They are counts\n"
-        "without trees: τ, histogram and acceptance by depth, as far as each engine tells.\n"
-        "DDTree's saved trees become a trace: name it with --out. docs/record.md has the files."
+        "Read what an engine counted of its drafts, without trees: a log with vLLM's lines\n"
+        "'SpecDecoding metrics', SGLang's 'accept len' or llama.cpp's 'draft acceptance'; a\n"
+        "metrics page (Prometheus) of the three; their responses, or what `vllm bench serve`\n"
+        "saved, as .json or one a line in .jsonl. Shows τ and acceptance by place; sentences say\n"
+        "what follows and what does not. DDTree's saved trees become a trace: name it with --out.\n"
+        "docs/record.md has the forms."
     )
-    parser.add_argument("file", type=Path, help=".json or .jsonl")
-    parser.add_argument("--json", action="store_true", help="the counts as JSON")
+    parser.add_argument("file", type=Path, help="a log, a metrics page, .json or .jsonl")
+    parser.add_argument("--json", action="store_true", help="the counts and sentences as JSON")
     parser.add_argument("--out", type=Path, metavar="TRACE", help="the trace of saved trees")
 
 
 def main(args: argparse.Namespace) -> int:
-    from analysis.engines.served import is_trees, read_served, summary, write_trees
+    from analysis.engines.served import read_served
+    from analysis.engines.trees import is_trees, write_trees
 
     if is_trees(args.file):
         if args.out is None or not args.out.name.endswith(ENDINGS):
             raise UserError("these are trees: name a trace for them, --out FILE.jsonl.gz")
         say(f"{args.out}: {write_trees(args.file, args.out)} rounds, without q and p")
         return 0
+    counts = read_served(args.file)
     if args.out is not None:
         raise UserError(f"{args.file} holds counts without trees: no trace can be made of them")
-    found = summary(read_served(args.file))
     if args.json:
-        print(json.dumps(found))
+        print(json.dumps(counts.to_json()))
     else:
-        _show(found)
+        _show(counts)
     return 0
 
 
-def _show(found: dict[str, Any]) -> None:
-    from analysis.engines.served import strip
+def _show(counts: Counts) -> None:
+    from analysis.measures.counts import LABEL, sentences, strip
 
-    out, counts = console(), ("rounds", "drafted", "accepted", "tokens")
-    out.print(f"{found['engine']}, {found['source']}", style="bold")
-    names = ("responses", *counts, "τ", "accepted ÷ drafted")
-    plain = [UNKNOWN if found[name] is None else str(found[name]) for name in counts]
-    values = [str(found["responses"]), *plain, number(found["tau"])]
-    out.print(table(names, [[*values, number(found["accepted_of_drafted"])]]))
-    if found["histogram"]:
-        _histogram(found["histogram"])
-        rows = [
-            (
-                str(d["depth"]), str(d["tested"]), str(d["accepted"]),
-                number(d["conditional"]), number(d["marginal"]),
-            )
-            for d in found["by_depth"]
-        ]  # fmt: skip
-        out.print("\nBy depth, of chains", style="bold")
-        out.print(table(("depth", "tested", "accepted", "acceptance", "of rounds"), rows))
-    for order in [order for order in found["order"] if order][:1]:
+    out = console()
+    out.print(f"{counts.engine}, {LABEL}", style="bold")
+    sums = (counts.rounds, counts.drafted, counts.accepted, counts.tokens)
+    names = (f"{counts.kind}s", "rounds", "drafted", "accepted", "tokens", "τ")
+    values = [str(counts.records), *(UNKNOWN if n is None else str(n) for n in sums)]
+    values += [number(counts.tau), number(counts.accepted_of_drafted)]
+    out.print(table((*names, "accepted ÷ drafted"), [values]))
+    if counts.histogram:
+        _histogram(counts.histogram)
+    if counts.by_depth:
+        out.print("\nBy place of the draft, as a chain", style="bold")
+        columns = (
+            "place",
+            "tested",
+            "accepted",
+            "acceptance",
+            "95 %",
+            "of all drafts",
+            "τ to here",
+        )
+        out.print(table(columns, list(_places(counts))))
+    for order in [order for order in counts.order if order][:1]:
         out.print("\nShare of each round's draft that was accepted, in order", style="bold")
         out.print(one_line(strip(order), STRIP), soft_wrap=True)
+    out.print()
+    for line in sentences(counts):
+        out.print(one_line(line, 600), soft_wrap=True)
+
+
+def _places(counts: Counts) -> Iterator[tuple[str, ...]]:
+    for d in counts.by_depth:
+        known = (UNKNOWN if n is None else str(n) for n in (d.tested, d.accepted))
+        shares = (number(d.conditional), interval(d.low, d.high), number(d.marginal, 3))
+        yield (str(d.depth), *known, *shares, number(d.tau))
 
 
 def _histogram(counts: Sequence[int]) -> None:

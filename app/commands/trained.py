@@ -1,4 +1,4 @@
-"""``trained``: a trainer's accuracy by depth beside what traces show of the same drafter."""
+"""``trained``: a trainer's accuracy by depth beside what serving shows of the same drafter."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from typing import Any
 from analysis.numbers import interval, number
 from app.terminal import ProgressBar, console, one_line, table
 from app.trace_files import read_all
+from core.errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Put what a trainer says of its drafter beside what serving shows, by depth: the best\n"
         "token right at all places and after a right prefix, on training and held-out text, and\n"
-        "of the traces acceptance and survival. Sentences say where the two part."
+        "of traces, or of what another engine counted, acceptance and survival. Sentences say\n"
+        "where the two part."
     )
     parser.add_argument(
         "file", type=Path, metavar="FILE",
@@ -25,20 +27,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ".json, .jsonl or .csv",
     )  # fmt: skip
     parser.add_argument(
-        "traces", type=Path, nargs="+", metavar="TRACE", help="traces, or folders of them"
-    )
+        "served", type=Path, nargs="+", metavar="SERVED",
+        help="traces, folders of them, or what `import` reads: an engine's log, metrics, responses",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="the table and the sentences as JSON")
 
 
 def main(args: argparse.Namespace) -> int:
     from analysis.drafters.trained import read_accuracy, sentences, trained_and_served
+    from analysis.engines.served import read_served
+    from analysis.engines.texts import is_trace
     from analysis.frames import plain_rows
     from analysis.measures.tables import Tables
 
     curves = read_accuracy(args.file)
+    traces = [path for path in args.served if path.is_dir() or is_trace(path)]
+    others = [path for path in args.served if path not in traces]
+    names = [path.name for path in others]
+    counts = {
+        path.name if names.count(path.name) == 1 else str(path): read_served(path)
+        for path in others
+    }
+    for name, each in counts.items():
+        if not each.by_depth:
+            raise UserError(f"{name} tells no acceptance by place: nothing can be compared")
     with ProgressBar("reading traces") as progress:
-        tables = Tables.of(read_all(args.traces, progress.at))
-    found = trained_and_served(curves, tables)
+        tables = Tables.of(read_all(traces, progress.at)) if traces else None
+    found = trained_and_served(curves, tables, counts)
     said = sentences(found)
     if args.json:
         print(json.dumps({"table": plain_rows(found), "sentences": said}))

@@ -1,0 +1,378 @@
+"""Counts in the logs and metrics pages of vLLM, SGLang and llama.cpp: one table of forms.
+
+A log may hold any other lines around them. A line that has a form's mark and cannot be read is left
+out and named. What an engine rounds is turned into whole counts where only one count fits it.
+Every line is hostile: numbers are read by one strict pattern, and nothing of a line is shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from analysis.engines.rounded import MAX_PLACES, counted, rates_of, value_of, whole_of
+from analysis.measures.counts import Served
+from analysis.numbers import plural
+from core.errors import UserError
+from core.traces.fields import BadField
+
+MOST_BYTES = 1 << 30
+LONGEST = 1 << 16  # characters of a line
+MOST_LINES = 1 << 17  # that are counts
+
+Line = tuple[int, str]
+Found = tuple[list[Served], list[str]]  # and sentences about what was left out
+
+
+@dataclass(frozen=True)
+class Form:
+    """One form of counts.
+
+    kind  what one record of it is
+    mark  which every such line holds
+    read  lines with the mark → what they count. Raises BadField for a page that cannot be read
+    """
+
+    engine: str
+    kind: str
+    mark: re.Pattern[str]
+    read: Callable[[Sequence[Line]], Found]
+
+
+def read_lines_of_counts(path: Path) -> tuple[list[Served], str, list[str]]:
+    """The records of a log or page, their kind, and sentences about what was left out.
+
+    Raises UserError, one sentence that says what the file seems to be, for one without counts.
+    """
+    matched: dict[int, list[Line]] = {}
+    seems, total = "", 0
+    for number, line in _lines(path):
+        total += 1
+        seems = seems or next((words for mark, words in _SEEMS if mark.search(line)), "")
+        for n, form in enumerate(FORMS):
+            if form.mark.search(line):
+                matched.setdefault(n, []).append((number, line))
+                if len(matched[n]) > MOST_LINES:
+                    raise UserError(f"{path} has more than {MOST_LINES} lines of counts: cut it")
+    if not matched:
+        raise UserError(f"{path} {seems or _UNKNOWN if total else 'is empty'}")
+    forms = [FORMS[n] for n in sorted(matched)]
+    if len({form.engine for form in forms}) > 1:
+        names = " and ".join(dict.fromkeys(form.engine for form in forms))
+        raise UserError(f"{path} holds counts of {names}: make one file for each")
+    form, lines = forms[0], matched[min(matched)]
+    try:
+        records, notes = form.read(lines)
+    except BadField as why:
+        raise UserError(f"{path}: {why}") from None
+    if not records:
+        raise UserError(f"{path}: {notes[0] if notes else 'no draft was verified yet'}")
+    if form.kind == "log line":
+        notes.insert(0, f"{plural(len(records), form.kind)} of {plural(total, 'line')} read.")
+    return records, form.kind, notes
+
+
+def _lines(path: Path) -> Iterator[Line]:
+    """The lines that are not blank, each with its number from 1; what is too long is cut."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(2)
+            if path.stat().st_size > MOST_BYTES:
+                raise UserError(f"{path} is larger than {MOST_BYTES >> 20} MB: cut it")
+        wide = start in (b"\xff\xfe", b"\xfe\xff")  # as Windows' shells write it
+        encoding = "utf-16" if wide else "utf-8-sig"
+        with path.open(encoding=encoding, errors="replace", newline="\n") as file:
+            number = 0
+            while line := file.readline(LONGEST):
+                number += 1
+                if line.strip():
+                    yield number, line.rstrip()
+                while line and not line.endswith("\n"):
+                    line = file.readline(LONGEST)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def _each(read: Callable[[str], Served | None]) -> Callable[[Sequence[Line]], Found]:
+    """Line by line. None is an interval without drafts; a line that cannot be read is named."""
+
+    def every(lines: Sequence[Line]) -> Found:
+        records, wrong = list[Served](), list[str]()
+        for number, line in lines:
+            try:
+                found = read(line)
+            except BadField as why:
+                wrong.append(f"line {number}: {why}")
+            else:
+                records += [found] if found else []
+        return records, _left_out(wrong)
+
+    return every
+
+
+def _left_out(wrong: Sequence[str]) -> list[str]:
+    if not wrong:
+        return []
+    return [f"{plural(len(wrong), 'line')} left out that cannot be read, the first is {wrong[0]}."]
+
+
+def _after(name: str, line: str) -> str | None:
+    """The number after a name, as text; None where the line lacks the name."""
+    found = re.search(rf"{name}\s*[:=]\s*([^\s,%\\\"]+)", line)
+    return found[1] if found else None
+
+
+# ── vLLM ─────────────────────────────────────────────────────────────────────────────────────────
+
+_LIST = r"((?:\d|-|nan|inf)[-+\w.]*(?:, ?(?:\d|-|nan\b|inf\b)[-+\w.]*)*)"
+_BY_PLACE = re.compile(rf"Per-position acceptance rate: {_LIST}")
+
+
+def _vllm_line(line: str) -> Served | None:
+    """``SpecDecoding metrics: Mean acceptance length: 2.16, Accepted: 150 tokens, …``: the order
+    of its fields, and which there are, changed between versions."""
+    accepted, drafted = (_after(rf"\b{name}(?=: \S{{1,24}} tokens\b)", line)
+                         for name in ("Accepted", "Drafted"))  # fmt: skip
+    if drafted is not None and whole_of(drafted, "count of drafted tokens") == 0:
+        return None
+    mean = _after("Mean acceptance length", line)
+    mean = None if mean is None else value_of(mean, "mean length", MAX_PLACES)
+    listed = _BY_PLACE.search(line)
+    rates = rates_of(listed[1]) if listed else ()
+    if accepted is not None and drafted is not None:
+        counts = (
+            whole_of(accepted, "count of accepted tokens"),
+            whole_of(drafted, "count of tokens"),
+        )
+        return counted("vLLM", counts, mean, rates)
+    if mean is None and not rates:
+        raise BadField("it ends before its counts")
+    tau = 1 + sum(rates)
+    if mean is not None and rates and abs(mean - tau) > 0.005 + 0.0005 * len(rates) + 1e-9:
+        raise BadField("its mean length is not 1 + its shares by place")
+    return Served("vLLM", rates=rates or None, mean=tau if rates else mean)
+
+
+# ── SGLang ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _sglang_line(line: str) -> Served:
+    """``Decode batch, …, accept len: 2.40, accept rate: 0.84, …``. The length counts the bonus
+    token. The rate does so in some versions only, so it is not read."""
+    return Served("SGLang", mean=_length(_after("accept len", line) or ""))
+
+
+def _sglang_gauge(line: str) -> Served | None:
+    mean = line.split("}")[-1].split()
+    value = value_of(mean[-1] if mean else "", "spec_accept_length", MAX_PLACES)
+    return Served("SGLang", mean=_length(mean[-1])) if value else None
+
+
+def _length(text: str) -> float:
+    mean = value_of(text, "accept len", MAX_PLACES)
+    if mean < 1:
+        raise BadField("its accept len is below 1")
+    return mean
+
+
+# ── llama.cpp ────────────────────────────────────────────────────────────────────────────────────
+
+_LLAMA = re.compile(
+    r"draft acceptance(?: rate)? *= *\S{1,24} *\( *(\S{1,24}) accepted / *(\S{1,24}) gen"
+)
+_LLAMA_PLACES = re.compile(
+    r"(?:acc per pos|acceptance rate per position|#acc rate/pos) = \(([^)]*)"
+)
+_LLAMA_SUMS = re.compile(
+    r"statistics +([\w-]{1,40}): .{0,99}?#gen drafts = *([^\s,]{1,24}), .{0,99}?"
+    r"#gen tokens = *([^\s,]{1,24}), #acc tokens = *([^\s,]{1,24})"
+)
+_TASK = re.compile(r"\bid\s+\d+ \| task -?\d+ \|")
+
+
+def _llama_requests(lines: Sequence[Line]) -> Found:
+    """``draft acceptance = 0.63158 (   24 accepted /    38 generated), mean len =  2.85``, at trace
+    level followed by ``acc per pos = (0.923, 0.615)``; older ones say ``acceptance rate``."""
+    joined = list[Line]()
+    for number, line in lines:
+        last = joined[-1][1] if joined else ""
+        same = _tag(last) == _tag(line) and not _LLAMA_PLACES.search(last)
+        if _LLAMA.search(line):
+            joined.append((number, line))
+        elif last and same:
+            joined[-1] = (joined[-1][0], f"{last} {line}")
+        else:
+            joined.append((number, line))
+    return _each(_llama_request)(joined)
+
+
+def _tag(line: str) -> str:
+    found = _TASK.search(line)
+    return found[0] if found else ""
+
+
+def _llama_request(line: str) -> Served | None:
+    found = _LLAMA.search(line)
+    if found is None:
+        return Served("llama.cpp", rates=_places(line))
+    accepted, drafted = (whole_of(text, "count of tokens") for text in found.groups())
+    mean = _after("mean (?:len|acceptance length)", line)
+    mean = None if mean is None else value_of(mean, "mean length", MAX_PLACES)
+    return _llama_counted((accepted, drafted), mean, _places(line)) if drafted else None
+
+
+def _places(line: str) -> tuple[float, ...]:
+    listed = _LLAMA_PLACES.search(line)
+    return rates_of(listed[1]) if listed and listed[1].strip() else ()
+
+
+def _llama_counted(counts: tuple[int, int], mean: float | None, rates: tuple[float, ...]) -> Served:
+    try:
+        return counted("llama.cpp", counts, mean, rates)
+    except BadField:  # it may list the first places only
+        return counted("llama.cpp", counts, mean, rates, listed=False)
+
+
+def _llama_sums(lines: Sequence[Line]) -> Found:
+    """``statistics draft-mtp: … #gen drafts = 134, … #gen tokens = 536, #acc tokens = 354, … #acc
+    rate/pos = (0.813, …)``: sums since the start, so the last line of each drafter counts."""
+    last = {found[1]: (line, found) for line in lines if (found := _LLAMA_SUMS.search(line[1]))}
+    records, wrong = list[Served](), list[str]()
+    for (number, line), found in last.values():
+        try:
+            rounds, drafted, accepted = (whole_of(text, "count") for text in found.groups()[1:])
+            rates = _places(line)
+            if accepted > drafted or rounds > drafted:
+                raise BadField("more tokens are accepted, or drafts made, than tokens drafted")
+        except BadField as why:
+            wrong.append(f"line {number}: {why}")
+            continue
+        if rounds:
+            places = tuple(round(rate * rounds) for rate in rates) or None
+            records.append(Served("llama.cpp", rounds, drafted, accepted, places=places))
+    names = ", ".join(last)
+    notes = [f"The last 'statistics' of each drafter is used, since the server's start: {names}."]
+    return records, [*notes, *_left_out(wrong)]
+
+
+# ── metrics pages ────────────────────────────────────────────────────────────────────────────────
+
+_SAMPLE = re.compile(
+    r"^\w+:spec_decode_num_(drafts|draft_tokens|accepted_tokens|accepted_tokens_per_pos)(?:_total)?"
+    r"(?:\{(.{0,1000})\})? +(\S{1,40})(?: +-?\d{1,20})?$"
+)
+_LABEL_PAIR = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
+
+
+def _page(engine: str) -> Callable[[Sequence[Line]], Found]:
+    """Prometheus counters since the server's start, summed over all labels. Of a page that is in
+    the file several times, the last values count."""
+
+    def read(lines: Sequence[Line]) -> Found:
+        samples = dict[tuple[str, tuple[tuple[str, str], ...]], int]()
+        for number, line in lines:
+            found = _SAMPLE.match(line)
+            if found is None:
+                raise BadField(f"line {number} is not a sample of a counter")
+            labels = tuple(sorted(_LABEL_PAIR.findall(found[2] or "")))
+            samples[found[1], labels] = whole_of(found[3], f"line {number}")
+        models = {dict(labels).get("model_name", "") for _, labels in samples}
+        if len(models) > 1:
+            raise BadField(f"it counts {len(models)} models: keep the lines of one model_name")
+        record = _of_samples(engine, samples)
+        return [record] if record.rounds else [], []
+
+    return read
+
+
+def _of_samples(engine: str, samples: dict[tuple[str, tuple[tuple[str, str], ...]], int]) -> Served:
+    sums, places = dict[str, int](), dict[int, int]()
+    for (name, labels), value in samples.items():
+        if name == "accepted_tokens_per_pos":
+            at = whole_of(dict(labels).get("position", ""), "position")
+            places[at] = places.get(at, 0) + value
+        else:
+            sums[name] = sums.get(name, 0) + value
+    if sorted(places) != list(range(len(places))) or len(places) > MAX_PLACES:
+        raise BadField("its positions do not count from 0 without a gap")
+    if "drafts" not in sums:
+        raise BadField("it lacks spec_decode_num_drafts_total")
+    kept = tuple(places[n] for n in range(len(places)))
+    rounds, drafted, accepted = (
+        sums.get(name) for name in ("drafts", "draft_tokens", "accepted_tokens")
+    )
+    wrong = accepted is not None and sum(kept) > accepted
+    if wrong or any(a < b for a, b in pairwise((sums["drafts"], *kept))):
+        raise BadField("its positions count more accepted tokens than there can be")
+    if drafted is not None and (accepted or 0) > drafted:
+        raise BadField("more tokens are accepted than drafted")
+    return Served(engine, rounds, drafted, accepted, places=kept or None)
+
+
+# ── all forms ────────────────────────────────────────────────────────────────────────────────────
+
+# Of several forms of one engine in a file the first counts: the others count the same once more.
+FORMS = (
+    Form(
+        "vLLM",
+        "log line",
+        re.compile(r"SpecDecoding metrics: |Per-position acceptance rate: "),
+        _each(_vllm_line),
+    ),
+    Form("vLLM", "page", re.compile(r"^vllm:spec_decode_num_(?!.*_created)"), _page("vLLM")),
+    Form(
+        "SGLang",
+        "log line",
+        re.compile(r"^.{0,200}?Decode batch\b(?=.*\baccept len: )"),
+        _each(_sglang_line),
+    ),
+    Form("SGLang", "page", re.compile(r"^sglang:spec_accept_length\b"), _each(_sglang_gauge)),
+    Form(
+        "llama.cpp",
+        "log line",
+        re.compile(rf"{_LLAMA.pattern}|\bacc per pos = \("),
+        _llama_requests,
+    ),
+    Form("llama.cpp", "drafter", _LLAMA_SUMS, _llama_sums),
+    Form("llama.cpp", "page", re.compile(r"^llamacpp:spec_decode_num_"), _page("llama.cpp")),
+)
+
+_UNKNOWN = (
+    "holds no counts in a form that is known: log lines or metrics of vLLM, SGLang or llama.cpp, "
+    "or their responses as JSON"
+)
+_OFF = "so speculative decoding was off, or its statistics were"
+_SEEMS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(mark), words)
+    for mark, words in (
+        ("draftscope-trace", "seems to be a trace: `report` reads it"),
+        ("^\x1f\ufffd|^\x1f\x8b", "seems to be gzipped: unpack it first"),
+        (
+            r"Speculative metrics: ",
+            "seems to be a log of vLLM before its V1 engine, which also counted tokens after a "
+            "rejection as accepted: no acceptance by place follows from it",
+        ),
+        (
+            "DiffusionDecoding metrics: |^vllm:diffusion_",
+            "seems to be vLLM's log of a diffusion model, which drafts no tokens",
+        ),
+        ("^vllm:", f"seems to be vLLM's metrics without vllm:spec_decode_…, {_OFF}"),
+        ("^sglang:", f"seems to be SGLang's metrics without spec_accept_length, {_OFF}"),
+        ("^llamacpp:", f"seems to be llama.cpp's metrics without spec_decode_…, {_OFF}"),
+        ("^# (?:HELP|TYPE) ", "seems to be a metrics page of another program"),
+        (
+            r"Avg generation throughput: ",
+            f"seems to be vLLM's log without a line 'SpecDecoding metrics', {_OFF}",
+        ),
+        ("Decode batch", f"seems to be SGLang's log without 'accept len', {_OFF}"),
+        (
+            r"\bslot +\w+: |eval time =",
+            f"seems to be llama.cpp's log without a line 'draft acceptance', {_OFF}",
+        ),
+        (r"(?i)^\s*<(?:!doctype|html)", "seems to be a web page"),
+        ("\x00", "seems to be a binary file"),
+    )
+)

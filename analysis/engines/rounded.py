@@ -1,0 +1,98 @@
+"""Numbers of foreign logs, read strictly, and whole counts behind what an engine rounded. Light."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+
+from analysis.measures.counts import Served
+from core.traces.fields import BadField
+
+MAX_PLACES = 1 << 8
+MAX_COUNT = 1 << 53  # above it a float64 skips whole numbers
+TRIED = 1 << 9  # counts of rounds that are tried one by one
+_NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,18})?(?:[eE][-+]?\d{1,3})?")
+
+
+def value_of(text: str, what: str, most: float = MAX_COUNT) -> float:
+    """A number from 0 to ``most``. Raises BadField, also for NaN and infinity."""
+    if not _NUMBER.fullmatch(text) or not 0 <= float(text) <= most:
+        raise BadField(f"its {what} is not a number from 0" + (f" to {most:g}" * (most < 2)))
+    return float(text)
+
+
+def whole_of(text: str, what: str) -> int:
+    value = value_of(text, what)
+    if value != int(value):
+        raise BadField(f"its {what} is not a whole number")
+    return int(value)
+
+
+def rates_of(text: str) -> tuple[float, ...]:
+    """Shares of all drafts that accepted place 1, 2, …; they cannot rise."""
+    rates = tuple(value_of(each.strip(), "share of a place", 1) for each in text.split(","))
+    if len(rates) > MAX_PLACES or any(a < b for a, b in pairwise(rates)):
+        raise BadField("its shares by place rise, or are too many")
+    return rates
+
+
+def fitted(
+    accepted: int, drafted: int, mean: float | None, rates: Sequence[float], listed: bool
+) -> tuple[int, int]:
+    """The fewest rounds that fit a line, and how many more fit it too.
+
+    mean    of accepted + 1, rounded to 2 digits
+    rates   of all rounds that accepted place 1, 2, …, rounded to 3 digits
+    listed  whether these are all places that a draft has
+
+    Raises BadField where nothing fits: the line contradicts itself.
+    """
+    low, high = 1, drafted
+    if listed and rates:
+        low = -(-drafted // len(rates))
+    spread = ((mean - 1, 0.005),) if mean is not None else ()
+    if listed and rates:
+        spread += ((sum(rates), 0.0005 * len(rates)),)
+    for middle, half in spread:
+        half *= 1.001  # what lies between two digits may be rounded to either
+        if middle + half <= 0:
+            raise BadField("its figures contradict each other")
+        low = max(low, math.ceil(accepted / (middle + half)))
+        if middle > half:
+            high = min(high, math.floor(accepted / (middle - half)))
+    some = [n for n in range(low, min(high, low + TRIED) + 1) if _fits(n, accepted, rates, listed)]
+    if high > low + TRIED:  # so many that the shares by place hardly narrow them down
+        return (some or [low])[0], high - (some or [low])[0]
+    if not some:
+        raise BadField("its figures contradict each other")
+    return some[0], some[-1] - some[0]
+
+
+def _fits(rounds: int, accepted: int, rates: Sequence[float], listed: bool) -> bool:
+    """Whether whole counts by place have these shares, and this sum."""
+    half = 0.0005 * 1.001
+    least = [math.ceil((rate - half) * rounds) for rate in rates]
+    most = [math.floor((rate + half) * rounds) for rate in rates]
+    whole = all(a <= b for a, b in zip(least, most, strict=True))
+    reached = not (listed and rates) or sum(most) >= accepted
+    return whole and sum(max(0, a) for a in least) <= accepted and reached
+
+
+def counted(
+    engine: str,
+    counts: tuple[int, int],
+    mean: float | None,
+    rates: tuple[float, ...],
+    listed: bool = True,
+) -> Served:
+    """A line that counts accepted and drafted tokens and rounds the rest."""
+    accepted, drafted = counts
+    if accepted > drafted:
+        raise BadField("more tokens are accepted than drafted")
+    if mean is None and not rates:
+        return Served(engine, drafted=drafted, accepted=accepted)
+    rounds, spare = fitted(accepted, drafted, mean, rates, listed)
+    places = tuple(round(rate * rounds) for rate in rates) or None
+    return Served(engine, rounds, drafted, accepted, places=places, spare=spare)

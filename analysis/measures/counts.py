@@ -1,0 +1,342 @@
+"""What other engines count of served drafts, and what these counts say. Never torch.
+
+An engine's response, log line or metrics page holds counts without trees. A draft is a chain here:
+a round that accepted n tokens accepted places 1 … n of it. Engines report places as shares of all
+drafts (marginal); a drafter is judged by the share where all places before were accepted
+(conditional). Both are kept apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from analysis.numbers import number, share
+from core.stats import wilson
+
+LABEL = "counts that the engine reported, without trees"
+SHOWN = 8  # places that a sentence lists
+FULLY = 0.99  # of the accepted tokens are in the places that a record lists: it lists all of them
+_MORE = {  # what else an engine has that tells acceptance by place
+    "vLLM": "a response with --per-request-spec-decode-metrics, its log and its /metrics tell it",
+    "SGLang": "meta_info of its responses tells it",
+    "llama.cpp": "its log at -lv 4 and its /metrics tell it",
+}
+
+
+@dataclass(frozen=True)
+class Served:
+    """What one response, log line or page counts. None: it does not tell.
+
+    rounds     target passes that verified a draft
+    drafted, accepted  tokens of all drafts
+    tokens     new tokens of the text
+    histogram  rounds that accepted 0, 1, 2 … tokens
+    order      accepted and drafted tokens of every round, in order
+    places     rounds that accepted place 1, 2, … of their draft
+    rates      the same as shares of all rounds, where the rounds are not told
+    mean       mean of accepted + 1, where the rounds are not told
+    spare      so many more rounds would fit what the engine rounded
+    """
+
+    engine: str
+    rounds: int | None = None
+    drafted: int | None = None
+    accepted: int | None = None
+    tokens: int | None = None
+    histogram: tuple[int, ...] | None = None
+    order: tuple[tuple[int, int], ...] | None = None
+    places: tuple[int, ...] | None = None
+    rates: tuple[float, ...] | None = None
+    mean: float | None = None
+    spare: int = 0
+
+    def kept(self) -> tuple[int, ...] | None:
+        """Rounds that accepted place 1, 2, …, by whichever way the engine tells it."""
+        if self.places is not None or self.histogram is None:
+            return self.places
+        return tuple(sum(self.histogram[n:]) for n in range(1, len(self.histogram)))
+
+    def tau(self) -> float | None:
+        """1 + accepted ÷ rounds, or the mean that the engine tells."""
+        if self.accepted is not None and self.rounds:
+            return 1 + self.accepted / self.rounds
+        return self.mean
+
+    def shares(self) -> tuple[float, ...] | None:
+        kept = self.kept()
+        return self.rates if kept is None or not self.rounds else _over(kept, self.rounds)
+
+
+@dataclass(frozen=True)
+class Depth:
+    """One place of the draft.
+
+    accepted, tested  rounds that accepted it; that accepted all before, and drafted there. None:
+        the engine tells shares only
+    marginal     accepted ÷ all rounds: what the place adds to τ
+    conditional  accepted ÷ tested; ``low``, ``high``: Wilson's 95 % interval, None without counts
+    tau          of the chain that ends here: 1 + the marginals up to here
+    """
+
+    depth: int
+    accepted: int | None
+    tested: int | None
+    marginal: float
+    conditional: float
+    low: float | None
+    high: float | None
+    tau: float
+
+
+@dataclass(frozen=True)
+class Counts:
+    """All that one file counts, together.
+
+    kind      "response", "log line" or "page"; ``records``: how many of them
+    full      whether every draft had all places: True, False, or None where it is not told
+    exact     whether a round counts only at places that it drafted. Otherwise, and unless all
+              drafts are full, conditional shares from place 2 on are lower bounds
+    span      the smallest and the largest τ of single records
+    notes     sentences about what was left out
+    The rest is as in ``Served``, summed. Without rounds, shares and τ are means over the records.
+    """
+
+    engine: str
+    kind: str
+    records: int
+    rounds: int | None
+    spare: int
+    drafted: int | None
+    accepted: int | None
+    tokens: int | None
+    tau: float | None
+    histogram: tuple[int, ...] | None
+    by_depth: tuple[Depth, ...]
+    full: bool | None
+    exact: bool
+    span: tuple[float, float] | None
+    order: tuple[tuple[tuple[int, int], ...] | None, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def accepted_of_drafted(self) -> float | None:
+        known = self.accepted is not None and self.drafted
+        return self.accepted / self.drafted if known else None  # type: ignore[operator]
+
+    def to_json(self) -> dict[str, Any]:
+        more = {"source": LABEL, "accepted_of_drafted": self.accepted_of_drafted}
+        return more | asdict(self) | {"sentences": list(sentences(self))}
+
+
+def summed(records: Sequence[Served], kind: str, notes: Sequence[str] = ()) -> Counts:
+    """The records of one file together."""
+    rounds, drafted, accepted, tokens = (
+        _sum([getattr(each, name) for each in records])
+        for name in ("rounds", "drafted", "accepted", "tokens")
+    )
+    histograms = [each.histogram for each in records if each.histogram is not None]
+    order = [pair for each in records for pair in each.order or ()]
+    taus = [tau for each in records if (tau := each.tau()) is not None]
+    tau = 1 + accepted / rounds if accepted is not None and rounds else None
+    if tau is None and len(taus) == len(records):
+        tau = float(np.mean(taus))
+    exact = bool(order) and len(order) == rounds
+    depths = _depths(records, rounds, order if exact else None)
+    full = _full(records, len(depths), rounds, drafted)
+    if full is False and not exact:  # how many drafts came to place 2 is then not known
+        unknown = {"tested": None, "low": None, "high": None}
+        depths = (*depths[:1], *(replace(each, **unknown) for each in depths[1:]))
+    return Counts(
+        engine=", ".join(dict.fromkeys(each.engine for each in records)),
+        kind=kind,
+        records=len(records),
+        rounds=rounds,
+        spare=sum(each.spare for each in records),
+        drafted=drafted,
+        accepted=accepted,
+        tokens=tokens,
+        tau=tau,
+        histogram=_added(histograms) if len(histograms) == len(records) else None,
+        by_depth=depths,
+        full=full,
+        exact=exact,
+        span=(min(taus), max(taus)) if len(taus) > 1 else None,
+        order=tuple(each.order for each in records),
+        notes=tuple(notes),
+    )
+
+
+def _full(
+    records: Sequence[Served], places: int, rounds: int | None, drafted: int | None
+) -> bool | None:
+    """Whether every draft had all places. No draft is longer than the places that are listed."""
+    if not places or rounds is None or drafted is None:
+        return None
+    if drafted < places * rounds:
+        return False
+    listed = all(each.places is not None and len(each.places) == places for each in records)
+    spare = any(each.spare for each in records)
+    return True if listed and not spare and drafted == places * rounds else None
+
+
+def _depths(
+    records: Sequence[Served],
+    rounds: int | None,
+    order: Sequence[tuple[int, int]] | None,
+) -> tuple[Depth, ...]:
+    kept = [found for each in records if (found := each.kept()) is not None]
+    if rounds and len(kept) == len(records):
+        lists = zip(records, kept, strict=True)
+        partly = [len(found) for each, found in lists if sum(found) < FULLY * (each.accepted or 0)]
+        return by_place(_added(kept)[: min(partly, default=None)], rounds, order)
+    shares = [found for each in records if (found := each.shares()) is not None]
+    if not shares or len(shares) < len(records) or len(set(map(len, shares))) > 1:
+        return ()
+    return by_rate(tuple(float(np.mean(of)) for of in zip(*shares, strict=True)))
+
+
+def by_place(
+    kept: Sequence[int], rounds: int, order: Sequence[tuple[int, int]] | None = None
+) -> tuple[Depth, ...]:
+    """Acceptance by place of chains.
+
+    kept    rounds that accepted place 1, 2, …
+    order   accepted and drafted tokens of every round, so that a round whose draft ended does not
+            count at the place after; None: as if every draft were long enough
+    """
+    found, tau = list[Depth](), 1.0
+    longest = max((drafted for _, drafted in order or ()), default=0)
+    kept = (*kept, *(0 for _ in range(longest - len(kept))))
+    for depth, (before, accepted) in enumerate(pairwise((rounds, *kept)), 1):
+        tested = before
+        if order is not None:
+            tested = sum(taken >= depth - 1 and drafted >= depth for taken, drafted in order)
+        if not tested:
+            break
+        tau += accepted / rounds
+        low, high = (float(bound) for bound in wilson(accepted, tested))
+        shares = (accepted / rounds, accepted / tested)
+        found.append(Depth(depth, accepted, tested, *shares, low, high, tau))
+    return tuple(found)
+
+
+def by_rate(rates: Sequence[float]) -> tuple[Depth, ...]:
+    """The same of shares whose rounds are not told."""
+    found, tau = list[Depth](), 1.0
+    for depth, (before, rate) in enumerate(pairwise((1.0, *rates)), 1):
+        if not before:
+            break
+        tau += rate
+        found.append(Depth(depth, None, None, rate, rate / before, None, None, tau))
+    return tuple(found)
+
+
+def _added(rows: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    longest = max(map(len, rows), default=0)
+    return tuple(sum(row[n] for row in rows if n < len(row)) for n in range(longest))
+
+
+def _over(kept: Sequence[int], rounds: int) -> tuple[float, ...]:
+    return tuple(each / rounds for each in kept)
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def strip(order: Sequence[Sequence[int]]) -> str:
+    """A sign for each round: how many of its drafted tokens were accepted, in order."""
+    signs = "▁▂▃▄▅▆▇█"
+    shares = (accepted / drafted if drafted else 0.0 for accepted, drafted in order)
+    return "".join(signs[min(7, int(share * 8))] for share in shares)
+
+
+# ── what the counts mean ─────────────────────────────────────────────────────────────────────────
+
+
+def sentences(counts: Counts) -> Iterator[str]:
+    """What the counts mean, what they leave open, and which command answers that."""
+    yield from counts.notes
+    yield from _over_what(counts)
+    if counts.by_depth:
+        yield from _acceptance(counts)
+        yield from _ends(counts)
+        yield _chain(counts)
+    else:
+        more = _MORE.get(counts.engine)
+        yield "Acceptance by place is not told" + (f"; {more}." if more else ".")
+    yield (
+        "Which tokens a tree would have added is not told. What a tree or another drafter accepts "
+        "of a served text: collect FILE --answer response.json, then whatif FILE."
+    )
+
+
+def _over_what(counts: Counts) -> Iterator[str]:
+    if counts.rounds is None and counts.tau is None:
+        yield "Over how many drafts is not told, so τ is unknown."
+    elif counts.rounds is None:
+        several = f"; it is the plain mean of {counts.records} {counts.kind}s"
+        mean = several if counts.records > 1 else ""
+        yield f"Over how many drafts is not told, so τ has no interval{mean}."
+    elif counts.spare:
+        most = counts.rounds + counts.spare
+        yield (
+            f"The engine's rounded figures fit {counts.rounds} to {most} drafts: {counts.rounds} "
+            "are used."
+        )
+    if counts.span:
+        yield f"By {counts.kind}, τ is {' to '.join(map(number, counts.span))}."
+    if counts.kind != "response" and counts.engine != "SGLang":
+        yield "Passes of the target without a draft are not counted."
+
+
+def _acceptance(counts: Counts) -> Iterator[str]:
+    shown = counts.by_depth[:SHOWN]
+    marginal = ", ".join(number(d.marginal, 3) for d in shown)
+    given = ", ".join(number(d.conditional) for d in shown)
+    rest = " …" if len(shown) < len(counts.by_depth) else ""
+    yield (
+        f"Shares of all drafts that accept place 1, 2 …: {marginal}{rest}. Shares of those that "
+        f"accepted all before, which is how training counts: {given}{rest}."
+    )
+    if len(counts.by_depth) > 1 and not counts.full and not counts.exact:
+        known = counts.full is False
+        shorter = "Some drafts were shorter" if known else "If some drafts were shorter (not told)"
+        yield f"{shorter}: from place 2 on, acceptance is at least what is shown."
+    told, accepted = sum(d.accepted or 0 for d in counts.by_depth), counts.accepted
+    if counts.rounds and accepted and told < FULLY * accepted:
+        yield f"The places told hold {told} of {accepted} accepted tokens: there are deeper ones."
+    if counts.engine == "SGLang":
+        yield "If SGLang drafted trees, a place counts any token that the tree had there."
+
+
+def _ends(counts: Counts) -> Iterator[str]:
+    """Where drafts end, which says what could help them."""
+    lost = [before - d.marginal for before, d in zip(
+        (1.0, *(d.marginal for d in counts.by_depth)), counts.by_depth, strict=False
+    )]  # fmt: skip
+    at = int(np.argmax(lost)) if counts.full else 0  # deeper, shorter drafts end too
+    most = f"{share(lost[at])} of the drafts end at place {at + 1}"
+    if lost[at] > 0:
+        yield f"{most}: another token there, of a tree or a better drafter, would help them."
+    if counts.full:
+        whole = share(counts.by_depth[-1].marginal)
+        yield f"{whole} are accepted whole: a longer chain helps only them, by what is not told."
+
+
+def _chain(counts: Counts) -> str:
+    last = counts.by_depth[-1]
+    before = last.tau - last.marginal
+    if not last.marginal:
+        return f"Place {last.depth} was never accepted."
+    return (
+        f"Place {last.depth} adds {number(last.marginal)} to a τ of {number(before)}: it pays "
+        f"while it makes a round less than {share(last.marginal / before)} longer, which `cost` "
+        "measures. With another length rounds begin at other tokens, so these τ are near values."
+    )
