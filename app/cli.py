@@ -100,8 +100,9 @@ GROUPS: dict[str, dict[str, Command]] = {
             "table runs/t ar ddtree treeflash eagle3 --prompts questions.jsonl",
         ),
         "import": command(
-            "read counts of vLLM, SGLang or llama.cpp, or DDTree's saved trees as a trace",
-            "import responses.jsonl",
+            "say what counts of vLLM, SGLang or llama.cpp mean; read DDTree's saved trees",
+            "import vllm.log",
+            "import responses.jsonl --json",
             "import trees.json --out trees.jsonl.gz",
         ),
         "collect": command(
@@ -130,9 +131,9 @@ GROUPS: dict[str, dict[str, Command]] = {
             "compare-texts ours.jsonl.gz theirs.jsonl.gz --json",
         ),
         "trained": command(
-            "compare a trainer's accuracy by depth with what traces show",
+            "compare a trainer's accuracy by depth with what serving shows",
             "trained runs/one/dflash/accuracy.json runs/s/traces",
-            "trained specforge-log.jsonl run.jsonl.gz --json",
+            "trained specforge-log.jsonl vllm.log --json",
         ),
         "compare-drafters": command(
             "compare checkpoints of one drafter on the same texts",

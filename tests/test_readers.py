@@ -27,7 +27,8 @@ from analysis.collected.collect import Plan as CollectPlan
 from analysis.collected.collect import collect
 from analysis.collected.collection import Collection
 from analysis.collected.whatif import simulate
-from analysis.engines.served import read_served, summary, write_trees
+from analysis.engines.served import read_served
+from analysis.engines.trees import write_trees
 from analysis.experiments.cost import cost_from_json
 from analysis.experiments.sweep import Plan, Prompt, Terms
 from analysis.experiments.sweep_folder import open_folder
@@ -63,6 +64,7 @@ from tests.fakes import make_header, make_run
 from tests.mutants import NASTY, of_bytes, of_json
 from tests.test_calibration_files import table
 from tests.test_cost import KEPT
+from tests.test_lines import LOGS
 from tests.test_served import LLAMA, SGLANG, VLLM, trees
 from tests.test_whatif import source
 
@@ -323,7 +325,16 @@ def make_served(folder: Path) -> Path:
 
 
 def use_served(path: Path) -> None:
-    json.dumps(summary(read_served(path)), allow_nan=False)
+    json.dumps(read_served(path).to_json(), allow_nan=False)
+
+
+def make_text(text: str) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        path = folder / "served.log"
+        path.write_text(text)
+        return path
+
+    return make
 
 
 def make_trees(folder: Path) -> Path:
@@ -385,6 +396,7 @@ READERS = {
     "sweep": Reader(make_sweep, use_sweep, count=500),
     "cost": Reader(make_cost, use_cost),
     "served text": Reader(make_served, use_served),
+    **{f"counts: {name}": Reader(make_text(t), use_served, TEXT, 300) for name, t in LOGS.items()},
     "saved trees": Reader(make_trees, use_trees, count=400),
 }
 

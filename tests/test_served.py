@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.engines.served import LABEL, by_depth, read_served, strip, summary, write_trees
+from analysis.engines.served import read_served
+from analysis.engines.trees import write_trees
+from analysis.measures.counts import by_place, strip
 from app.cli import main
 from core.errors import UserError
 from core.traces.reader import read_trace
@@ -37,6 +39,15 @@ SGLANG = {
     },
 }  # fmt: skip
 LLAMA = {"timings": {"draft_n": 12, "draft_n_accepted": 5, "predicted_n": 10, "predicted_ms": 1.5}}
+BENCH = {
+    "spec_decode_num_drafts": 4, "spec_decode_draft_tokens": 12, "spec_decode_accepted_tokens": 5,
+    "spec_decode_per_position_acceptance_rates": [0.75, 0.25, 0.25], "completed": 2,
+}  # fmt: skip
+STUDIO = {
+    "stats": {
+        "predictedTokensCount": 10, "totalDraftTokensCount": 12, "acceptedDraftTokensCount": 5
+    }
+}  # fmt: skip
 
 
 def written(folder, value, name="r.json"):
@@ -46,21 +57,33 @@ def written(folder, value, name="r.json"):
 
 
 @pytest.mark.parametrize(
-    ("value", "engine"), [(VLLM, "vLLM"), (SGLANG, "SGLang"), (LLAMA, "llama.cpp")]
-)
-def test_each_engines_counts(tmp_path, value, engine):
-    found = summary(read_served(written(tmp_path, value)))
-    assert (found["engine"], found["source"]) == (engine, LABEL)
-    assert (found["rounds"], found["drafted"], found["accepted"]) == (4, 12, 5)
-    assert found["tau"] == pytest.approx(1 + 5 / 4)
-    assert found["accepted_of_drafted"] == pytest.approx(5 / 12)
-    if engine == "llama.cpp":
-        assert found["histogram"] is None and found["by_depth"] == []
+    ("value", "engine", "places"),
+    [
+        (VLLM, "vLLM", True), (SGLANG, "SGLang", True), (LLAMA, "llama.cpp", False),
+        (BENCH, "vLLM", True), (STUDIO, "LM Studio", False),
+    ],
+)  # fmt: skip
+def test_each_engines_counts(tmp_path, value, engine, places):
+    found = read_served(written(tmp_path, value))
+    assert (found.engine, found.kind, found.drafted, found.accepted) == (engine, "response", 12, 5)
+    assert found.accepted_of_drafted == pytest.approx(5 / 12)
+    if engine == "LM Studio":
+        assert found.rounds is None and found.tau is None
         return
-    assert found["histogram"] == [1, 2, 0, 1]
+    assert found.rounds == 4 and found.tau == pytest.approx(1 + 5 / 4)
+    if not places:
+        assert found.histogram is None and found.by_depth == ()
+        return
+    assert value is BENCH or found.histogram == (1, 2, 0, 1)
     # of 4 rounds 3 accepted depth 1, of these 1 depth 2, and that one depth 3
-    assert [d["conditional"] for d in found["by_depth"]] == pytest.approx([3 / 4, 1 / 3, 1])
-    assert [d["marginal"] for d in found["by_depth"]] == pytest.approx([3 / 4, 1 / 4, 1 / 4])
+    assert [d.conditional for d in found.by_depth] == pytest.approx([3 / 4, 1 / 3, 1])
+    assert [d.marginal for d in found.by_depth] == pytest.approx([3 / 4, 1 / 4, 1 / 4])
+    assert found.by_depth[-1].tau == found.tau
+
+
+def kept(lengths):
+    """Rounds that accepted place 1, 2, …"""
+    return [sum(length >= n for length in lengths) for n in range(1, max(lengths) + 1)]
 
 
 DRAFTS = st.integers(0, 6).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
@@ -70,8 +93,7 @@ DRAFTS = st.integers(0, 6).flatmap(lambda n: st.tuples(st.integers(0, n), st.jus
 def test_a_round_counts_at_the_depths_that_it_drafted(order):
     """Of drafts of different lengths, by walking every round step by step."""
     lengths = [accepted for accepted, _ in order]
-    histogram = [lengths.count(n) for n in range(max(lengths) + 1)]
-    for each in by_depth(histogram, order):
+    for each in by_place(kept(lengths), len(lengths), order):
         tested = accepted = 0
         for taken, drafted in order:
             for depth in range(1, drafted + 1):
@@ -89,15 +111,14 @@ def test_vllm_tells_which_depths_were_drafted(tmp_path):
         "num_draft_tokens": 10,
     }  # fmt: skip
     (tmp_path / "r.json").write_text(json.dumps({"metrics": {"speculative_decoding": inner}}))
-    found = summary(read_served(tmp_path / "r.json"))["by_depth"]
+    found = read_served(tmp_path / "r.json").by_depth
     # of the three rounds that accepted depth 1, one had drafted no further
-    assert [(d["accepted"], d["tested"]) for d in found] == [(3, 4), (1, 2), (1, 1)]
+    assert [(d.accepted, d.tested) for d in found] == [(3, 4), (1, 2), (1, 1)]
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=30))
 def test_the_curve_is_that_of_counting_rounds(lengths):
-    histogram = [lengths.count(n) for n in range(max(lengths) + 1)]
-    for each in by_depth(histogram):
+    for each in by_place(kept(lengths), len(lengths)):
         came = sum(n >= each.depth - 1 for n in lengths)
         assert each.accepted == sum(n >= each.depth for n in lengths)
         assert each.marginal == each.accepted / len(lengths)
@@ -110,23 +131,29 @@ def test_several_responses_and_other_shapes(tmp_path):
     short["acceptance_histogram"] = {"0": 1, "3": 1, "1": 2}
     lines = "\n".join(map(json.dumps, (VLLM, {"metrics": {"speculative_decoding": short}})))
     (tmp_path / "r.jsonl").write_text(lines)
-    found = summary(read_served(tmp_path / "r.jsonl"))
-    assert found["responses"] == 2 and found["histogram"] == [2, 4, 0, 2]
-    assert found["tokens"] is None  # one of them does not tell
-    assert found["order"] == [[[1, 3], [0, 3], [3, 3], [1, 3]], None]
+    found = read_served(tmp_path / "r.jsonl")
+    assert found.records == 2 and found.histogram == (2, 4, 0, 2)
+    assert found.tokens is None  # one of them does not tell
+    assert found.order == (((1, 3), (0, 3), (3, 3), (1, 3)), None)
     choice = {"choices": [{"meta_info": SGLANG["meta_info"]}]}
-    (both,) = read_served(written(tmp_path, [choice]))
+    both = read_served(written(tmp_path, [choice]))
     assert both.engine == "SGLang" and both.accepted == 5
     details = {"spec_tokens_details": [SGLANG["meta_info"]]}
     openai = {"choices": [{}], "usage": {"completion_tokens": 9}, "sglext": details}
-    assert read_served(written(tmp_path, openai)) == [both]
+    assert read_served(written(tmp_path, openai)) == both
     del details["spec_tokens_details"][0]["completion_tokens"]  # the usage tells it there
-    assert read_served(written(tmp_path, openai)) == [both]
+    assert read_served(written(tmp_path, openai)) == both
     assert strip([[0, 3], [3, 3], [0, 0], [1, 2]]) == "▁█▁▅"
 
 
 WRONG = {
     "no counts of vLLM": {"text": "hi"},
+    "seems to be an OpenAI server": {"choices": [{"text": "hi"}]},
+    "tells neither accepted": {"metrics": {"speculative_decoding": {"other": 1}}},
+    "no draft was verified": {"meta_info": {"spec_verify_ct": 0}},
+    "add up to the accepted": {"num_spec_steps": 2, "acceptance_histogram": [0, 2],
+                               "num_accepted_draft_tokens": 1},
+    "are not shares, or rise": BENCH | {"spec_decode_per_position_acceptance_rates": [0.1, 0.2]},
     "more tokens are accepted than drafted": {"timings": {"draft_n": 1, "draft_n_accepted": 2}},
     "draft_n_accepted is missing": {"timings": {"draft_n": 1}},
     "does not add up": {"meta_info": {"spec_verify_ct": 3, "spec_accept_histogram": [1]}},
@@ -209,7 +236,7 @@ def test_hostile_trees_are_one_sentence(tmp_path):
 def test_the_command(tmp_path, capsys):
     assert main(["import", str(written(tmp_path, VLLM))]) == 0
     shown = capsys.readouterr().out
-    assert "it kept no trees" in shown and "2.25" in shown and "By depth" in shown
+    assert "without trees" in shown and "2.25" in shown and "By place" in shown
     assert main(["import", str(written(tmp_path, LLAMA)), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["accepted"] == 5
     assert main(["import", str(written(tmp_path, VLLM)), "--out", "x.jsonl"]) == 2

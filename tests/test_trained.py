@@ -14,11 +14,14 @@ import torch
 from analysis.drafters.trained import (
     AFTER,
     ALL,
+    COUNTED,
     Curve,
     read_accuracy,
     sentences,
     trained_and_served,
 )
+from analysis.engines.served import read_served
+from analysis.measures.counts import Counts
 from analysis.measures.tables import Tables
 from app import cli
 from core.errors import UserError
@@ -154,6 +157,55 @@ def test_what_the_difference_means_is_said():
     assert "too little" in said(good, trace=served(rounds=9))
 
 
+def from_log(tmp_path, text: str) -> Counts:
+    path = tmp_path / "vllm.log"
+    path.write_text(text)
+    return read_served(path)
+
+
+LINE = (
+    "SpecDecoding metrics: Mean acceptance length: {}, Accepted: {} tokens, Drafted: {} tokens, "
+    "Per-position acceptance rate: {}"
+)
+
+
+def test_an_engines_counts_are_the_served_side(tmp_path):
+    """Trained 70 %, served 39 %, answered from a line of vLLM's log: 78, 39, 13 of 200 drafts."""
+    trained = Curve("val", AFTER, (0.7, 0.55, 0.5))
+    line = LINE.format("1.65", 130, 600, "0.390, 0.195, 0.065")
+    found = trained_and_served([trained], None, {"a.log": from_log(tmp_path, line)})
+    (words,) = sentences(found)
+    assert "a.log: trained 0.70 (val), served 0.39 [0.33, 0.46] at depth 1" in words
+    assert "`diagnose`" in words and "temperature" in words
+    rows = found[found["measure"] == COUNTED].set_index("depth")
+    assert rows["value"].tolist() == pytest.approx([78 / 200, 39 / 78, 13 / 39])
+    assert rows["over"].tolist() == [200, 78, 39]
+
+
+def test_shares_without_counts_have_no_interval_and_say_so(tmp_path):
+    trained = Curve("val", AFTER, (0.7, 0.65, 0.6))
+    counts = from_log(tmp_path, "Per-position acceptance rate: 0.600, 0.300, 0.100")
+    found = trained_and_served([trained], None, {"a.log": counts})
+    assert found["low"].isna().all() and found["over"].isna().all()
+    (words,) = sentences(found)
+    assert "served 0.33 (over how many is not told) at depth 3" in words
+    assert "or drafts were shorter, which is not told" in words
+    (words,) = sentences(trained_and_served([replace(trained, values=(0.7,))], None, {"a": counts}))
+    assert "as trained up to depth 1 (over how many is not told)" in words
+
+
+def test_a_lower_bound_is_not_compared(tmp_path):
+    """Drafts of 1 and of 3 places: how many came to place 2 is not told."""
+    counts = from_log(tmp_path, LINE.format("1.80", 80, 200, "0.600, 0.150, 0.050"))
+    found = trained_and_served([Curve("val", AFTER, (0.6, 0.6, 0.6))], None, {"a.log": counts})
+    counted = found[found["source"] == "a.log"]
+    assert sorted(counted["measure"] + counted["depth"].astype(str)) == [
+        f"{COUNTED}1", "survival1", "survival2", "survival3",
+    ]  # fmt: skip
+    (words,) = sentences(found)
+    assert "as trained up to depth 1" in words
+
+
 def test_the_command(tmp_path, capsys):
     trace = served()
     writer = TraceWriter(tmp_path / "run.jsonl", trace.header)
@@ -166,6 +218,15 @@ def test_the_command(tmp_path, capsys):
     assert cli.main(["trained", str(file), str(tmp_path / "run.jsonl"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["sentences"] and {r["text"] for r in found["table"]} >= {"train", "served"}
+    log = tmp_path / "vllm.log"
+    log.write_text(LINE.format("1.65", 130, 600, "0.390, 0.195, 0.065"))
+    both = [str(file), str(log), str(tmp_path / "run.jsonl")]
+    assert cli.main(["trained", *both, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len({r["source"] for r in found["table"]}) == 3
+    log.write_text("Decode batch, accept len: 2.40")
+    assert cli.main(["trained", *both]) == 2
+    assert "no acceptance by place" in capsys.readouterr().err
 
 
 # ── the overfit gate ─────────────────────────────────────────────────────────────────────────────

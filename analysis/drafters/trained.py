@@ -35,6 +35,7 @@ from core.traces.fields import BadField, Fields
 FORMAT = "draftscope-accuracy"
 ALL, AFTER = "all places", "after a right prefix"
 COUNTED = "accepted, as counted"  # by an engine: of a chain, after an accepted prefix
+AT_LEAST = "accepted, at least"  # the same, where drafts may have been shorter than this depth
 MAX_DEPTHS, MAX_TEXTS = 256, 16
 UNTOLD = "(over how many is not told)"
 FEW = 30  # observed positions, or nothing is concluded
@@ -203,7 +204,8 @@ def _counted(name: str, counts: Counts) -> Iterator[dict[str, Any]]:
     for each in counts.by_depth:
         if each.depth == 1 or counts.full is not False or counts.exact:
             tested = np.nan if each.tested is None else each.tested
-            shown = own | {"measure": COUNTED, "depth": each.depth}
+            sure = each.depth == 1 or counts.full or counts.exact
+            shown = own | {"measure": COUNTED if sure else AT_LEAST, "depth": each.depth}
             yield shown | {"value": each.conditional, "over": tested}
     for each in counts.by_depth:
         rounds = np.nan if counts.rounds is None else counts.rounds
@@ -219,7 +221,7 @@ def sentences(found: Frame) -> list[str]:
     said = [*_overfit(trained)]
     base = _best_text(trained)
     for label, rows in found[found["source"] != "trained"].groupby("source", sort=False):
-        served = rows[rows["measure"].isin((AFTER, COUNTED))].set_index("depth")
+        served = rows[rows["measure"].isin((AFTER, COUNTED, AT_LEAST))].set_index("depth")
         said += [f"{label}: {words}" for words in _parts(base, served)]
     return said
 
@@ -260,7 +262,9 @@ def _parts(trained: Frame, served: Frame) -> Iterator[str]:
             else f"up to depth {depth - 1} both agree: deeper, decoding reads what the drafter "
             "made itself, and training what the text has"
         )
-        if other["measure"] == COUNTED:
+        if other["measure"] == AT_LEAST:
+            why += "; or drafts were shorter, which is not told"
+        if other["measure"] != AFTER:
             why += "; a temperature above 0 lowers acceptance, too"
         yield f"{numbers}: {why}."
         return

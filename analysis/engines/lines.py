@@ -48,17 +48,19 @@ def read_lines_of_counts(path: Path) -> tuple[list[Served], str, list[str]]:
     Raises UserError, one sentence that says what the file seems to be, for one without counts.
     """
     matched: dict[int, list[Line]] = {}
-    seems, total = "", 0
+    seems, total = len(_SEEMS), 0
     for number, line in _lines(path):
         total += 1
-        seems = seems or next((words for mark, words in _SEEMS if mark.search(line)), "")
+        likelier = (n for n, (mark, _) in enumerate(_SEEMS[:seems]) if mark.search(line))
+        seems = next(likelier, seems)
         for n, form in enumerate(FORMS):
             if form.mark.search(line):
                 matched.setdefault(n, []).append((number, line))
                 if len(matched[n]) > MOST_LINES:
                     raise UserError(f"{path} has more than {MOST_LINES} lines of counts: cut it")
     if not matched:
-        raise UserError(f"{path} {seems or _UNKNOWN if total else 'is empty'}")
+        words = (*(words for _, words in _SEEMS), _UNKNOWN)[seems]
+        raise UserError(f"{path} {words if total else 'is empty'}")
     forms = [FORMS[n] for n in sorted(matched)]
     if len({form.engine for form in forms}) > 1:
         names = " and ".join(dict.fromkeys(form.engine for form in forms))
@@ -345,6 +347,7 @@ _UNKNOWN = (
     "or their responses as JSON"
 )
 _OFF = "so speculative decoding was off, or its statistics were"
+# what a file seems to be, the surest sign first
 _SEEMS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(mark), words)
     for mark, words in (
@@ -354,6 +357,10 @@ _SEEMS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             r"Speculative metrics: ",
             "seems to be a log of vLLM before its V1 engine, which also counted tokens after a "
             "rejection as accepted: no acceptance by place follows from it",
+        ),
+        (
+            r"Per-position acceptance \(%\)",
+            "seems to be what `vllm bench serve` prints: give the JSON file of its --save-result",
         ),
         (
             "DiffusionDecoding metrics: |^vllm:diffusion_",

@@ -147,7 +147,7 @@ def summed(records: Sequence[Served], kind: str, notes: Sequence[str] = ()) -> C
         tau = float(np.mean(taus))
     exact = bool(order) and len(order) == rounds
     depths = _depths(records, rounds, order if exact else None)
-    full = _full(records, len(depths), rounds, drafted)
+    full = _full(records, rounds, drafted)
     if full is False and not exact:  # how many drafts came to place 2 is then not known
         unknown = {"tested": None, "low": None, "high": None}
         depths = (*depths[:1], *(replace(each, **unknown) for each in depths[1:]))
@@ -171,10 +171,9 @@ def summed(records: Sequence[Served], kind: str, notes: Sequence[str] = ()) -> C
     )
 
 
-def _full(
-    records: Sequence[Served], places: int, rounds: int | None, drafted: int | None
-) -> bool | None:
+def _full(records: Sequence[Served], rounds: int | None, drafted: int | None) -> bool | None:
     """Whether every draft had all places. No draft is longer than the places that are listed."""
+    places = max((len(each.kept() or ()) for each in records), default=0)
     if not places or rounds is None or drafted is None:
         return None
     if drafted < places * rounds:
@@ -325,9 +324,11 @@ def _ends(counts: Counts) -> Iterator[str]:
     most = f"{share(lost[at])} of the drafts end at place {at + 1}"
     if lost[at] > 0:
         yield f"{most}: another token there, of a tree or a better drafter, would help them."
-    if counts.full:
-        whole = share(counts.by_depth[-1].marginal)
-        yield f"{whole} are accepted whole: a longer chain helps only them, by what is not told."
+    whole = counts.by_depth[-1].marginal
+    if counts.full and whole:
+        yield f"{share(whole)} are accepted whole: only they could use a longer chain."
+    elif counts.full:
+        yield "None is accepted whole: a longer chain would not help."
 
 
 def _chain(counts: Counts) -> str:

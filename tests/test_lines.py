@@ -1,0 +1,288 @@
+"""Logs and metrics pages of other engines: real lines by hand, made-up ones by their rounds."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.engines.served import read_served
+from analysis.measures.counts import Counts, sentences
+from app.cli import main
+from core.errors import UserError
+from tests.test_cli import is_one_sentence
+
+VLLM = "INFO 06-06 14:20:34 [metrics.py:86] SpecDecoding metrics: "
+TASK = "0.11.873.131 I slot print_timing: id  0 | task 7 | "
+DECODE = "[2025-05-27 20:14:38 TP0] Decode batch. #running-req: 18, token usage: 0.71, "
+SUMS = "spec common_specu: statistics {:>16}: #calls(b,g,a) = 4 542 31, #gen drafts = {:6}, "
+SUMS += "#acc drafts = 28, #gen tokens = {:6}, #acc tokens = {:5}, #mean acc len = 18.00, "
+SUMS += "#acc rate/pos = ({}), dur(b,g,a) = 0.688, 0.851, 0.021 ms"
+LOGS = {
+    "vLLM, 2026": (
+        f"{VLLM}Mean acceptance length: 6.82, Current speculative depth: 7, Accepted throughput: "
+        "6.46 tokens/s, Drafted throughput: 7.77 tokens/s, Accepted: 256 tokens, Drafted: 308 "
+        "tokens, Per-position acceptance rate: 1.000, 1.000, 1.000, 1.000, 0.795, 0.614, 0.409, "
+        "Avg Draft acceptance rate: 83.1%"
+    ),
+    "vLLM, 2025": (
+        f"{VLLM}Draft acceptance rate: 38.8%, Mean acceptance length: 2.16, Accepted: 150 tokens, "
+        "Drafted: 387 tokens, Per-position acceptance rate: 0.543, 0.357, 0.264\n"
+        f"{VLLM}Draft acceptance rate: nan%, Accepted: 0 tokens, Drafted: 0 tokens"
+    ),
+    "a bare curve": "Per-position acceptance rate: 0.600, 0.300, 0.100",
+    "vLLM's page": "\n".join(
+        f'vllm:spec_decode_num_{name}_total{{engine="{engine}",model_name="m"{more}}} {count}.0'
+        for engine, part in ((0, 3), (1, 2))
+        for name, more, count in (
+            ("drafts", "", 200 * part),
+            ("draft_tokens", "", 600 * part),
+            ("accepted_tokens", "", 290 * part),
+            *(
+                ("accepted_tokens_per_pos", f',position="{at}"', kept * part)
+                for at, kept in enumerate((150, 90, 50))
+            ),
+        )
+    ),
+    "SGLang": f"{DECODE}accept len: 2.40, accept rate: 0.84, cuda graph: True, #queue-req: 3",
+    "SGLang's page": 'sglang:spec_accept_length{model_name="m",tp_rank="0"} 2.4',
+    "llama.cpp": (
+        f"{TASK}draft acceptance = 0.63158 (   24 accepted /    38 generated), mean len =  2.85\n"
+        f"{TASK}     acc per pos = (0.923, 0.615, 0.308)"
+    ),
+    "llama.cpp, early 2026": (
+        f"{TASK}draft acceptance = 0.66237 (  257 accepted /   388 generated), mean acceptance "
+        "length =  3.65, acceptance rate per position = (0.804, 0.701, 0.629, 0.515)\n"
+        + SUMS.format("draft-mtp", 97, 388, 257, "0.804, 0.701, 0.629, 0.515")
+    ),
+    "llama.cpp, 2025": "draft acceptance rate = 0.57576 (  171 accepted /   297 generated)",
+    "llama.cpp's sums": "\n".join(
+        (
+            SUMS.format("ngram-mod", 20, 600, 300, "0.903, 0.806"),
+            SUMS.format("ngram-mod", 31, 920, 527, "0.903, 0.806"),
+            SUMS.format("draft-dflash", 511, 2041, 974, "0.763, 0.526, 0.362, 0.254"),
+        )
+    ),
+    "llama.cpp's page": "llamacpp:spec_decode_num_drafts_total 10\n"
+    "llamacpp:spec_decode_num_draft_tokens_total 30\n"
+    "llamacpp:spec_decode_num_accepted_tokens_total 12",
+}
+# records, rounds, drafted, accepted, τ and the rounds that accepted each place, counted by hand
+TOLD = {
+    "vLLM, 2026": (1, 44, 308, 256, 1 + 256 / 44, (44, 44, 44, 44, 35, 27, 18)),
+    "vLLM, 2025": (1, 129, 387, 150, 1 + 150 / 129, (70, 46, 34)),
+    "a bare curve": (1, None, None, None, 2.0, (None, None, None)),
+    "vLLM's page": (1, 1000, 3000, 1450, 2.45, (750, 450, 250)),
+    "SGLang": (1, None, None, None, 2.4, ()),
+    "SGLang's page": (1, None, None, None, 2.4, ()),
+    "llama.cpp": (1, 13, 38, 24, 1 + 24 / 13, (12, 8, 4)),
+    "llama.cpp, early 2026": (1, 97, 388, 257, 1 + 257 / 97, (78, 68, 61, 50)),
+    "llama.cpp, 2025": (1, None, 297, 171, None, ()),
+    # the n-gram drafter lists two of its places: deeper ones of both together are not known
+    "llama.cpp's sums": (2, 542, 2961, 1501, 1 + 1501 / 542, (28 + 390, 25 + 269)),
+    "llama.cpp's page": (1, 10, 30, 12, 2.2, ()),
+}
+
+
+def read(folder, text: str, encoding: str = "utf-8") -> Counts:
+    path = folder / "served.log"
+    path.write_text(text, encoding)
+    return read_served(path)
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_every_form_alone_and_among_other_lines(name, tmp_path):
+    alone = read(tmp_path, LOGS[name])
+    records, rounds, drafted, accepted, tau, places = TOLD[name]
+    assert (alone.records, alone.rounds, alone.drafted) == (records, rounds, drafted)
+    assert (alone.accepted, alone.spare) == (accepted, 0)
+    assert alone.tau == (tau if tau is None else pytest.approx(tau))
+    assert tuple(d.accepted for d in alone.by_depth) == places
+    around = ["# HELP x y", "", "café \x1b[31m 1.00", "z" * 200_000, "INFO Received request: hi"]
+    text = "\n".join((*around, *(line for each in LOGS[name].split("\n") for line in (each, "-"))))
+    for encoding in ("utf-8", "utf-16"):
+        mixed = read(tmp_path, text, encoding)
+        assert (mixed.by_depth, mixed.tau, mixed.records) == (alone.by_depth, alone.tau, records)
+
+
+def test_the_bare_curve_of_shares(tmp_path):
+    """Of 0.6, 0.3, 0.1: 0.3 ÷ 0.6 and 0.1 ÷ 0.3; nothing has an interval."""
+    found = read(tmp_path, LOGS["a bare curve"])
+    assert [d.conditional for d in found.by_depth] == pytest.approx([0.6, 0.5, 1 / 3])
+    assert [d.tau for d in found.by_depth] == pytest.approx([1.6, 1.9, 2.0])
+    assert all(d.low is d.high is d.tested is None for d in found.by_depth)
+    said = " ".join(sentences(found))
+    assert "0.60, 0.50, 0.33" in said and "how many drafts is not told" in said
+    assert "40.0% of the drafts end at place 1" in said and "whole" not in said
+    assert "5.3% longer" in said and "at least what is shown" in said  # 0.1 ÷ 1.9
+
+
+# ── made-up drafts: what is read is what was drafted ─────────────────────────────────────────────
+
+DRAFT = st.integers(1, 5).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
+INTERVALS = st.lists(st.lists(DRAFT, min_size=1, max_size=300), min_size=1, max_size=3)
+
+
+def kept(drafts, place):
+    return sum(accepted >= place for accepted, _ in drafts)
+
+
+def as_vllm(drafts) -> str:
+    accepted, drafted = (sum(each) for each in zip(*drafts, strict=True))
+    rates = ", ".join(f"{kept(drafts, n) / len(drafts):.3f}" for n in range(1, 6))
+    return (
+        f"{VLLM}Mean acceptance length: {1 + accepted / len(drafts):.2f}, Accepted throughput: "
+        f"1.00 tokens/s, Drafted throughput: 2.00 tokens/s, Accepted: {accepted} tokens, Drafted: "
+        f"{drafted} tokens, Per-position acceptance rate: {rates}, Avg Draft acceptance rate: "
+        f"{100 * accepted / drafted:.1f}%"
+    )
+
+
+def as_llama(drafts) -> str:
+    accepted, drafted = (sum(each) for each in zip(*drafts, strict=True))
+    rates = ", ".join(f"{kept(drafts, n) / len(drafts):.3f}" for n in range(1, 6))
+    return (
+        f"{TASK}draft acceptance = {accepted / drafted:.5f} ({accepted:5} accepted / {drafted:5} "
+        f"generated), mean len = {1 + accepted / len(drafts):5.2f}\n"
+        f"{TASK}     acc per pos = ({rates})"
+    )
+
+
+@pytest.mark.parametrize("written", [as_vllm, as_llama])
+@given(intervals=INTERVALS)
+def test_rounded_lines_give_back_the_rounds_that_they_were_made_of(
+    tmp_path_factory, written, intervals
+):
+    found = read(tmp_path_factory.getbasetemp(), "\n".join(map(written, intervals)))
+    drafts = [draft for drafts in intervals for draft in drafts]
+    assert found.records == len(intervals)
+    assert found.accepted == sum(a for a, _ in drafts)
+    assert found.drafted == sum(d for _, d in drafts)
+    assert found.rounds <= len(drafts) <= found.rounds + found.spare
+    if found.spare:
+        return
+    assert found.tau == pytest.approx(1 + found.accepted / len(drafts))
+    for each in found.by_depth:
+        assert each.accepted == kept(drafts, each.depth)
+        assert each.marginal == pytest.approx(each.accepted / len(drafts))
+        came = sum(a >= each.depth - 1 and d >= each.depth for a, d in drafts)
+        assert each.conditional <= (each.accepted / came if came else 1.0) + 1e-9
+    assert (found.full is True) == all(d == 5 for _, d in drafts)
+
+
+PERCENT = re.compile(r"([\d.]+)% (of the drafts end at place \d|are accepted whole|longer)")
+
+
+@given(drafts=st.lists(st.tuples(st.integers(0, 4), st.just(4)), min_size=30, max_size=300))
+def test_full_drafts_say_where_they_end(tmp_path_factory, drafts):
+    text = "\n".join(
+        f'vllm:spec_decode_num_{name}{{position="{at}"}} {count}'
+        for name, at, count in (
+            ("drafts_total", "", len(drafts)),
+            ("draft_tokens_total", "", 4 * len(drafts)),
+            ("accepted_tokens_total", "", sum(a for a, _ in drafts)),
+            *(("accepted_tokens_per_pos_total", n, kept(drafts, n + 1)) for n in range(4)),
+        )
+    )
+    found = read(tmp_path_factory.getbasetemp(), text)
+    ends = [sum(a == n for a, _ in drafts) for n in range(5)]
+    said = " ".join(sentences(found))
+    shares = {words: float(number) for number, words in PERCENT.findall(said)}
+    at = [n for n in range(4) if f"of the drafts end at place {n + 1}" in shares]
+    assert [ends[n] for n in at] == [max(ends[:4])][: max(ends[:4])]
+    for n in at:
+        share = shares.pop(f"of the drafts end at place {n + 1}")
+        assert share == pytest.approx(100 * ends[n] / len(drafts), abs=0.051)
+    assert ("None is accepted whole" in said) == (ends[4] == 0)
+    if ends[4]:
+        whole = shares.pop("are accepted whole")
+        assert whole == pytest.approx(100 * ends[4] / len(drafts), abs=0.051)
+        before = 1 + sum(kept(drafts, n) for n in (1, 2, 3)) / len(drafts)
+        paid = 100 * ends[4] / len(drafts) / before
+        assert shares.pop("longer") == pytest.approx(paid, abs=0.051)
+    assert not shares
+
+
+def test_a_long_interval_has_no_single_count(tmp_path):
+    """Of 4,437 drafts 2 digits leave several: the fewest are used, and that is said."""
+    drafts = [(n % 4, 3) for n in range(4437)]
+    found = read(tmp_path, as_vllm(drafts).replace(", 0.000, 0.000", ""))
+    assert found.rounds == 4437 and 0 < found.spare < 40 and found.full is None
+    assert "rounded figures fit 4437 to" in " ".join(sentences(found))
+
+
+# ── what is refused, and what is left out ────────────────────────────────────────────────────────
+
+REFUSED = {
+    "is empty": "",
+    "holds no counts in a form": "hello",
+    "vLLM before its V1": "Speculative metrics: Draft acceptance rate: 0.642, System efficiency: 1",
+    "a diffusion model": "DiffusionDecoding metrics: Committed: 3 tokens",
+    "vLLM's log without a line": "Engine 000: Avg generation throughput: 1.0 tokens/s, Running: 1",
+    "SGLang's log without": f"{DECODE}gen throughput (token/s): 8.44",
+    "llama.cpp's log without": "slot print_timing: id 0 | task 0 |  eval time =  161.86 ms",
+    "vLLM's metrics without": "# HELP x y\nvllm:num_requests_running 1.0",
+    "a metrics page of another": "# TYPE node_load1 gauge\nnode_load1 0.1",
+    "bench serve": "Per-position acceptance (%):\n  Position 0:   60.00",
+    "a trace": '{"format":"draftscope-trace"}\n{}',
+    "a web page": "<!DOCTYPE html>\n<title>404</title>",
+    "gzipped": "\x1f\ufffd\x08",
+    "counts of vLLM and SGLang": LOGS["vLLM, 2025"] + "\n" + LOGS["SGLang"],
+    "counts 2 models": LOGS["vLLM's page"].replace('"m"', '"other"', 1),
+    "without a gap": LOGS["vLLM's page"].replace('position="1"', 'position="5"'),
+    "more accepted tokens than": LOGS["vLLM's page"]
+    .replace(" 150.0", " 999.0")
+    .replace(" 450.0", " 9999.0"),
+    "not a whole number": LOGS["vLLM's page"].replace(" 600.0", " 600.5"),
+    "lacks spec_decode_num_drafts": 'vllm:spec_decode_num_draft_tokens_total{engine="0"} 3.0',
+    "no draft was verified yet": "vllm:spec_decode_num_drafts_total 0.0",
+    "contradict each other": LOGS["vLLM, 2025"].replace("2.16", "2.90"),
+    "not 1 \\+ its shares": f"{VLLM}Mean acceptance length: 3.00, {LOGS['a bare curve']}",
+    "shares by place rise": "Per-position acceptance rate: 0.100, 0.300",
+    "is not a number from 0 to 1": "Per-position acceptance rate: 1.600, 0.300",
+    "more tokens are accepted": "draft acceptance rate = 1.5 (  9 accepted /   6 generated)",
+    "accept len is below 1": LOGS["SGLang"].replace("2.40", "0.40"),
+    "ends before its counts": f"{VLLM}Mean accep",
+}
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_what_is_not_counts_is_one_sentence_that_says_what_it_seems(said, tmp_path, capsys):
+    with pytest.raises(UserError, match=said):
+        read(tmp_path, REFUSED[said])
+    assert main(["import", str(tmp_path / "served.log")]) == 2
+    assert is_one_sentence(capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("bad", ["nan", "inf", "-1", "1e999", "9" * 400, "0x1", "1_0", "", "\x1b"])
+def test_a_line_that_cannot_be_read_is_left_out_and_named(bad, tmp_path):
+    good = LOGS["vLLM, 2025"].split("\n")[0]
+    for number in ("2.16", "150", "387", "0.543"):
+        found = read(tmp_path, f"{good}\nx\n{good.replace(number, bad, 1)}")
+        if found.records == 1:
+            assert "1 line left out" in found.notes[1] and "line 3" in found.notes[1]
+            assert found.rounds == 129
+        else:  # without this figure the line still has its counts, or only shares
+            assert not any(math.isnan(d.marginal) for d in found.by_depth)
+
+
+def test_what_stands_in_a_page_twice_is_its_last_value(tmp_path):
+    page = LOGS["vLLM's page"]
+    before = page.replace("00.0", "0.0").replace("50.0", "5.0")
+    assert read(tmp_path, f"{before}\n{page}").by_depth == read(tmp_path, page).by_depth
+
+
+def test_the_command(tmp_path, capsys):
+    path = tmp_path / "vllm.log"
+    path.write_text(LOGS["vLLM, 2025"])
+    assert main(["import", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "[0.46, 0.63]" in shown and "45.7% of the drafts end at place 1" in shown
+    assert main(["import", str(path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["rounds"] == 129 and found["by_depth"][1]["tested"] == 70
+    assert found["sentences"][0] == "1 log line of 2 lines read."
