@@ -21,6 +21,7 @@ from core.traces.fields import BadField
 
 MOST_BYTES = 1 << 30
 LONGEST = 1 << 16  # characters of a line
+LOOKED_AT = 10_000  # lines, for what a file without counts seems to be
 MOST_LINES = 1 << 17  # that are counts
 
 Line = tuple[int, str]
@@ -51,8 +52,11 @@ def read_lines_of_counts(path: Path) -> tuple[list[Served], str, list[str]]:
     seems, total = len(_SEEMS), 0
     for number, line in _lines(path):
         total += 1
-        likelier = (n for n, (mark, _) in enumerate(_SEEMS[:seems]) if mark.search(line))
-        seems = next(likelier, seems)
+        if not matched and total <= LOOKED_AT:
+            likelier = (n for n, (mark, _) in enumerate(_SEEMS[:seems]) if mark.search(line))
+            seems = next(likelier, seems)
+        if not _ANY.search(line):
+            continue
         for n, form in enumerate(FORMS):
             if form.mark.search(line):
                 matched.setdefault(n, []).append((number, line))
@@ -341,6 +345,9 @@ FORMS = (
     Form("llama.cpp", "drafter", _LLAMA_SUMS, _llama_sums),
     Form("llama.cpp", "page", re.compile(r"^llamacpp:spec_decode_num_"), _page("llama.cpp")),
 )
+
+# one of these words is in every mark above: most lines of a log are passed over quickly
+_ANY = re.compile("spec|Spec|acc")
 
 _UNKNOWN = (
     "holds no counts in a form that is known: log lines or metrics of vLLM, SGLang or llama.cpp, "

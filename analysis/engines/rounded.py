@@ -13,6 +13,7 @@ from core.traces.fields import BadField
 MAX_PLACES = 1 << 8
 MAX_COUNT = 1 << 53  # above it a float64 skips whole numbers
 TRIED = 1 << 9  # counts of rounds that are tried one by one
+NARROW = 1.02
 _NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,18})?(?:[eE][-+]?\d{1,3})?")
 
 
@@ -41,7 +42,7 @@ def rates_of(text: str) -> tuple[float, ...]:
 def fitted(
     accepted: int, drafted: int, mean: float | None, rates: Sequence[float], listed: bool
 ) -> tuple[int, int]:
-    """The fewest rounds that fit a line, and how many more fit it too.
+    """The fewest and the most rounds that fit a line.
 
     mean    of accepted + 1, rounded to 2 digits
     rates   of all rounds that accepted place 1, 2, …, rounded to 3 digits
@@ -64,10 +65,10 @@ def fitted(
             high = min(high, math.floor(accepted / (middle - half)))
     some = [n for n in range(low, min(high, low + TRIED) + 1) if _fits(n, accepted, rates, listed)]
     if high > low + TRIED:  # so many that the shares by place hardly narrow them down
-        return (some or [low])[0], high - (some or [low])[0]
+        return (some or [low])[0], high
     if not some:
         raise BadField("its figures contradict each other")
-    return some[0], some[-1] - some[0]
+    return some[0], some[-1]
 
 
 def _fits(rounds: int, accepted: int, rates: Sequence[float], listed: bool) -> bool:
@@ -93,6 +94,10 @@ def counted(
         raise BadField("more tokens are accepted than drafted")
     if mean is None and not rates:
         return Served(engine, drafted=drafted, accepted=accepted)
-    rounds, spare = fitted(accepted, drafted, mean, rates, listed)
+    few, most = fitted(accepted, drafted, mean, rates, listed)
+    full = listed and few * len(rates) == drafted
+    # the fewest if drafts are then full, or if little is known; else what is nearest to the mean
+    rounds = few if full or most > NARROW * few else (few + most) // 2
     places = tuple(round(rate * rounds) for rate in rates) or None
-    return Served(engine, rounds, drafted, accepted, places=places, spare=spare)
+    fits = (few, most) if few < most else None
+    return Served(engine, rounds, drafted, accepted, places=places, fits=fits)

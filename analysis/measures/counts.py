@@ -40,7 +40,7 @@ class Served:
     places     rounds that accepted place 1, 2, … of their draft
     rates      the same as shares of all rounds, where the rounds are not told
     mean       mean of accepted + 1, where the rounds are not told
-    spare      so many more rounds would fit what the engine rounded
+    fits       the fewest and the most rounds that fit what the engine rounded; None: exact
     """
 
     engine: str
@@ -53,7 +53,7 @@ class Served:
     places: tuple[int, ...] | None = None
     rates: tuple[float, ...] | None = None
     mean: float | None = None
-    spare: int = 0
+    fits: tuple[int, int] | None = None
 
     def kept(self) -> tuple[int, ...] | None:
         """Rounds that accepted place 1, 2, …, by whichever way the engine tells it."""
@@ -110,7 +110,7 @@ class Counts:
     kind: str
     records: int
     rounds: int | None
-    spare: int
+    fits: tuple[int, int] | None
     drafted: int | None
     accepted: int | None
     tokens: int | None
@@ -156,7 +156,7 @@ def summed(records: Sequence[Served], kind: str, notes: Sequence[str] = ()) -> C
         kind=kind,
         records=len(records),
         rounds=rounds,
-        spare=sum(each.spare for each in records),
+        fits=_fits(records),
         drafted=drafted,
         accepted=accepted,
         tokens=tokens,
@@ -179,8 +179,15 @@ def _full(records: Sequence[Served], rounds: int | None, drafted: int | None) ->
     if drafted < places * rounds:
         return False
     listed = all(each.places is not None and len(each.places) == places for each in records)
-    spare = any(each.spare for each in records)
-    return True if listed and not spare and drafted == places * rounds else None
+    exact = not any(each.fits for each in records)
+    return True if listed and exact and drafted == places * rounds else None
+
+
+def _fits(records: Sequence[Served]) -> tuple[int, int] | None:
+    if not any(each.fits for each in records):
+        return None
+    low, high = zip(*(each.fits or (each.rounds or 0,) * 2 for each in records), strict=True)
+    return sum(low), sum(high)
 
 
 def _depths(
@@ -283,12 +290,9 @@ def _over_what(counts: Counts) -> Iterator[str]:
         several = f"; it is the plain mean of {counts.records} {counts.kind}s"
         mean = several if counts.records > 1 else ""
         yield f"Over how many drafts is not told, so τ has no interval{mean}."
-    elif counts.spare:
-        most = counts.rounds + counts.spare
-        yield (
-            f"The engine's rounded figures fit {counts.rounds} to {most} drafts: {counts.rounds} "
-            "are used."
-        )
+    elif counts.fits:
+        few, most = counts.fits
+        yield f"The engine's rounded figures fit {few} to {most} drafts: {counts.rounds} are used."
     if counts.span:
         yield f"By {counts.kind}, τ is {' to '.join(map(number, counts.span))}."
     if counts.kind != "response" and counts.engine != "SGLang":
