@@ -40,10 +40,10 @@ def complaint(tmp_path, folder, method) -> str:
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        ({"block_size": None}, "block_size cannot be None"),
+        ({"block_size": None}, "the config has no field 'block_size'"),
         ({"block_size": "x"}, "block_size cannot be 'x'"),
         ({"block_size": True}, "block_size cannot be True"),
-        ({"block_size": "9" * 90}, "block_size cannot be something else"),
+        ({"block_size": "9" * 90}, f"block_size cannot be '{'9' * 39}…"),
         ({"block_size": 10**30}, "block_size cannot be"),
         ({"block_size": 0}, "it drafts -1 tokens"),
         ({"block_size": 1}, "it drafts 0 tokens"),
@@ -68,3 +68,34 @@ def test_tensors_that_are_no_weights_are_one_sentence(dtype, kind, method, tmp_p
 
     said = complaint(tmp_path, spoilt(tmp_path, kind, change), method)
     assert f"numbers of the type {str(dtype).removeprefix('torch.')}" in said
+
+
+LAYERS = [
+    ("drafter", "ddtree", {"target_layer_ids": [0, 4]}, "0, 4"),
+    ("drafter", "ddtree", {"target_layer_ids": [-1, 2]}, "-1, 2"),
+    ("dspark", "dspark", {"target_layer_ids": [40, 2]}, "40, 2"),
+    ("dflash2", "dflash2", {"target_layer_ids": [0, 99]}, "0, 99"),
+    ("treeflash", "treeflash", {"target_layer_ids": [0, 99]}, "0, 99"),
+    ("eagle3", "eagle3", {"eagle_aux_hidden_state_layer_ids": [2, 3, 9]}, "1, 2, 8"),
+]
+
+
+@pytest.mark.parametrize(("kind", "method", "config", "read"), LAYERS)
+def test_layers_that_the_target_lacks_are_one_sentence(kind, method, config, read, tmp_path):
+    folder = spoilt(tmp_path, kind, **config)
+    said = complaint(tmp_path, folder, method)
+    assert f"reads what comes out of the target's layers {read}, but" in said
+    assert said.endswith("has the layers 0 to 3")
+    with pytest.raises(UserError) as found:  # the look at the small files says the same
+        Engine(str(tmp_path / "target"), "cpu", str(folder)).check(method)
+    assert str(found.value) == said
+
+
+@pytest.mark.parametrize("method", ["dart", "eagle3"])
+def test_a_target_of_too_few_layers_for_the_papers_three_is_refused(method, tmp_path):
+    folder, small = spoilt(tmp_path, method), tmp_path / "small"
+    raw = json.loads((tmp_path / "target" / "config.json").read_text())
+    small.mkdir()
+    (small / "config.json").write_text(json.dumps(raw | {"num_hidden_layers": 2}))
+    with pytest.raises(UserError, match=r"layers 1, 0, -2, but .* has the layers 0 to 1"):
+        Engine(str(small), "cpu", str(folder)).check(method)

@@ -268,7 +268,7 @@ def test_a_missing_or_surplus_tensor_is_named(shelf, tmp_path, kind, fault, monk
 
 
 def test_a_drafter_of_another_kind_is_refused(shelf, no_weights):
-    with pytest.raises(UserError, match="DART config has no field"):
+    with pytest.raises(UserError, match="no DART checkpoint: the config has no field"):
         Engine(str(shelf / "llama"), "cpu", shelf / "dflash").check("dart")
 
 

@@ -278,7 +278,7 @@ def test_the_published_layout_of_a_gated_head_is_read(tmp_path):
         ("dspark", {"markov_rank": 0}, "rank 0"),
         ("dspark", {"enable_confidence_head": False}, "confidence_head"),
         ("dspark", {"hidden_size": None}, "DSpark"),
-        ("dflash2", {"dflash_config": {"mask_token_id": 47}}, "no selector_rank"),
+        ("dflash2", {"dflash_config": {"mask_token_id": 47}}, "no field 'selector_rank'"),
         ("dflash2", {"hidden_size": 36}, "conv_group_size"),
         ("dflash2", {"dflash_config": WIDER}, "base_kernel"),
     ],

@@ -192,7 +192,8 @@ def _config(config: Any, language: Language) -> Iterator[Remark]:
             False,
             f"its rope_theta is {rope.theta:g} and the target's {theta:g}: right if so trained",
         )
-    longest = getattr(config, "max_position_embeddings", None)
+    told = getattr(config, "max_position_embeddings", None), getattr(rope, "limit", None)
+    longest = min((length for length in told if length), default=None)
     limit = getattr(language.model.config.get_text_config(), "max_position_embeddings", None)
     if longest and limit and longest < limit:
         yield Remark(

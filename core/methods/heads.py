@@ -18,6 +18,10 @@ class OnLastHidden:
         sizes = {"hidden size": self.hidden_size, "vocabulary size": self.vocab_size}
         return {name: size for name, size in sizes.items() if size}
 
+    def feature_layers(self, target_layers: int) -> tuple[int, ...]:
+        """The last: its output is the last hidden state."""
+        return (target_layers - 1,)
+
 
 def count_heads(shapes: Mapping[str, tuple[int, ...]], before: str = "") -> int:
     """L, from the names of a file's tensors: after ``before`` comes each one's head's number."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,15 +37,16 @@ def check(kind: str, source: Source, name: str, target: PreTrainedConfig) -> Non
     for one that is no such checkpoint or was made for another target.
     """
     folder, module = source.config_folder(), form(find_drafter(kind))
-    _check_sizes(str(source), name, target, module.load_config(folder).of_target)
+    _check_target(str(source), name, target, module.load_config(folder))
     if any(folder.glob(WEIGHTS[0])):
         made = checkpoint.shapes(module.outline(folder))
         checkpoint.check_shapes(made, module.read_shapes(folder), folder)
 
 
-def check_fits(folder: Path, language: Language, sizes: Mapping[str, int]) -> None:
-    """Raises UserError for a drafter that was made for a target of other sizes."""
-    _check_sizes(str(folder), language.name, language.model.config, sizes)
+def check_fits(folder: Path, language: Language, config: Any) -> None:
+    """Raises UserError for a drafter, by its config, that was made for a target of other sizes or
+    of more layers."""
+    _check_target(str(folder), language.name, language.model.config, config)
 
 
 def digest(kind: str, folder: Path) -> str:
@@ -65,8 +65,8 @@ def form(drafter: DrafterInfo) -> Any:
     return lazy(drafter.checkpoint.module)
 
 
-def _check_sizes(where: str, name: str, config: PreTrainedConfig, sizes: Mapping[str, int]) -> None:
-    config = config.get_text_config()
+def _check_target(where: str, name: str, target: PreTrainedConfig, drafter: Any) -> None:
+    config = target.get_text_config()
     heads = getattr(config, "num_attention_heads", 0)
     groups = getattr(config, "num_key_value_heads", None) or heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // max(1, heads)
@@ -77,9 +77,17 @@ def _check_sizes(where: str, name: str, config: PreTrainedConfig, sizes: Mapping
         "width of all query heads": heads * head_dim,
         "width of all key heads": groups * head_dim,
     }
-    for what, mine in sizes.items():
+    for what, mine in drafter.of_target.items():
         if mine != of_target[what]:
             raise UserError(
                 f"the drafter in {where} is for a target of {what} {mine}, "
                 f"but {name!r} has {of_target[what]}"
             )
+    count = config.num_hidden_layers
+    layers = drafter.feature_layers(count)
+    if any(not 0 <= layer < count for layer in layers):
+        read = ", ".join(map(str, layers))
+        raise UserError(
+            f"the drafter in {where} reads what comes out of the target's layers {read}, "
+            f"but {name!r} has the layers 0 to {count - 1}"
+        )

@@ -228,7 +228,8 @@ class Checkpoint:
     """How a drafter's checkpoint folders are read, for checks that load no weight.
 
     module  lazy reference to a ``core.models.checkpoint.Form``, or to a module with the same
-            functions: load_config(folder) (with ``of_target``: what the target must be like),
+            functions: load_config(folder) (with ``of_target``: what the target must be
+            like, and ``feature_layers(target_layers)``: the layers after which it reads),
             outline(folder) → module on the meta device, read_shapes(folder),
             folders(folder) → every folder that holds its weights
     export  lazy reference: (folder, out, a function that loads the target) → the model, which it

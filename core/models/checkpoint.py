@@ -28,10 +28,15 @@ MAX_TOKENS = 1 << 24  # of a vocabulary
 MAX_SIZE = 1 << 31  # of any number in a config
 MAX_SAID = 40  # characters of a wrong value
 MAX_COUNT = 512  # layers and heads: making more modules than any model has would take minutes
+COUNTS = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "num_target_layers")
 Shapes = Mapping[str, tuple[int, ...]]
 T = TypeVar("T")
 C = TypeVar("C")
 Model = TypeVar("Model", bound=nn.Module)
+
+
+class LayoutError(UserError):
+    """A folder whose files have not the names that a kind of checkpoint has."""
 
 
 def write(
@@ -59,17 +64,28 @@ def write(
 
 
 def read_config(folder: Path, kind: str) -> dict[str, Any]:
-    """The folder's config.json. Raises UserError when there is no readable one."""
+    """The folder's config.json, as ``plain`` gives it. Raises UserError when there is no readable
+    one."""
     try:
         raw = read_json(folder / "config.json")
     except UserError as error:
-        raise UserError(f"{folder} holds no {kind} checkpoint: {error}") from None
+        raise LayoutError(f"{folder} holds no {kind} checkpoint: {error}") from None
     if not isinstance(raw, dict):
         raise UserError(f"{folder} holds no {kind} checkpoint: its config is not an object")
-    for name, value in raw.items():
-        if name.startswith("num_") and isinstance(value, (int, float)) and value > MAX_COUNT:
+    for name in COUNTS:
+        if isinstance(value := raw.get(name), (int, float)) and value > MAX_COUNT:
             raise UserError(f"{folder} holds no {kind} checkpoint: {name} is above {MAX_COUNT}")
-    return raw
+    return plain(raw)
+
+
+def plain(value: Any) -> Any:
+    """A JSON value as configs mean it: a field that is null is not there, and a number without a
+    fraction is whole, however it is spelt."""
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items() if each is not None}
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def load_config(folder: Path, kind: str, parse: Callable[[dict[str, Any]], T]) -> T:
@@ -94,7 +110,8 @@ def check_config(config: Any) -> None:
         if is_dataclass(value):
             check_config(value)
         elif not _suits(value, hint):
-            said = repr(value) if len(repr(value)) < MAX_SAID else "something else"
+            said = repr(value)
+            said = said if len(said) < MAX_SAID else f"{said[:MAX_SAID]}…"
             raise ValueError(f"{each.name} cannot be {said}")
     mask = getattr(config, "mask_token_id", None)
     if mask is not None and not 0 <= mask < getattr(config, "vocab_size", MAX_TOKENS):
@@ -110,8 +127,12 @@ def _suits(value: Any, hint: Any) -> bool:
     if get_origin(hint) is UnionType:
         return any(_suits(value, one) for one in get_args(hint))
     if get_origin(hint) is tuple:
-        inner = get_args(hint)[0]
-        return isinstance(value, tuple) and all(_suits(each, inner) for each in value)
+        kinds = get_args(hint)
+        if not isinstance(value, tuple):
+            return False
+        if kinds[-1] is Ellipsis:  # any number of one kind
+            kinds = kinds[:1] * len(value)
+        return len(kinds) == len(value) and all(map(_suits, value, kinds))
     if hint is int:
         return type(value) is int and -1 <= value < MAX_SIZE
     if hint is float:
@@ -128,9 +149,15 @@ def on_meta(folder: Path, kind: str) -> Iterator[None]:
 
 @contextmanager
 def as_user_error(folder: Path, kind: str) -> Iterator[None]:
-    """Turn the errors that a config's wrong values raise into a UserError."""
+    """Turn the errors that a config's wrong values raise into a UserError that names the folder;
+    that of a missing field into a LayoutError."""
     try:
         yield
+    except UserError as error:
+        raise UserError(f"{folder}: {error}") from None
+    except KeyError as missing:
+        why = f"the config has no field {missing}"
+        raise LayoutError(f"{folder} holds no {kind} checkpoint: {why}") from None
     except (AttributeError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as e:
         raise UserError(f"{folder} holds no {kind} checkpoint: {first_line(e)}") from None
 
@@ -202,10 +229,12 @@ def shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
 
 
 def check_shapes(expected: Shapes, found: Shapes, folder: Path) -> None:
-    """Raises UserError for the first missing, surplus or misshapen tensor."""
+    """Raises UserError for the first missing, surplus or misshapen tensor; one that has no tensor
+    or more than one of another name is a LayoutError."""
     for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name):
-            raise UserError(
+            other = expected.keys() != found.keys()
+            raise (LayoutError if other else UserError)(
                 f"{folder}: tensor {name} has shape {found.get(name, 'missing')}, "
                 f"expected {expected.get(name, 'none of this name')}"
             )
@@ -244,7 +273,7 @@ class Form(Generic[C, Model]):
     """One kind of checkpoint: a folder that holds one network and what may stand beside it.
 
     kind     what messages call it
-    parse    config.json's object → the config, which has ``of_target``
+    parse    config.json's object → the config, which has ``of_target`` and ``feature_layers``
     network  the config → the network, whose attribute ``config`` it becomes
     sizes    the tensors' shapes and what ``parse`` found → the config, where published configs do
              not say all; what ``parse`` found serves alone only before the weights are fetched

@@ -7,6 +7,7 @@ and their own block, causally or all of it (``Shape.causal``).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,9 +17,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from core.errors import UserError
+from core.errors import UserError, first_line
 
-SCALED = ("linear", "llama3", "yarn")  # rope types that do not depend on the text's length
+# Rope types: those that know the length that the model was trained for, and all that are scaled.
+OF_LENGTH = ("llama3", "longrope", "yarn")
+SCALED = ("dynamic", "linear", *OF_LENGTH)
+# Older names. Of text alone, mrope's three positions of a token are one, and it turns plainly.
+RENAMED = {"mrope": "default", "su": "longrope"}
 
 
 @dataclass(frozen=True)
@@ -61,19 +66,23 @@ class Shape:
 def layer_fields(raw: Mapping[str, Any], positions: int) -> dict[str, Any]:
     """The fields of a published config that every drafter's layers have, for its config class.
 
-    positions  ``max_position_embeddings`` where the config does not say. Raises KeyError for a
-    needed field that is missing.
+    positions  ``max_position_embeddings`` where the config does not say
+
+    Raises KeyError for a needed field that is missing, and UserError for rotary positions that
+    cannot be or are not supported.
     """
     heads, hidden = raw["num_attention_heads"], raw["hidden_size"]
+    width, rope = raw.get("head_dim") or hidden // heads, Rope.of(raw)
+    rope.check(width)
     return {
         "hidden_size": hidden,
         "intermediate_size": raw["intermediate_size"],
         "num_attention_heads": heads,
         "num_key_value_heads": raw.get("num_key_value_heads") or heads,
-        "head_dim": raw.get("head_dim") or hidden // heads,
+        "head_dim": width,
         "vocab_size": raw["vocab_size"],
         "rms_norm_eps": raw.get("rms_norm_eps", 1e-6),
-        "rope": Rope.of(raw),
+        "rope": rope,
         "max_position_embeddings": raw.get("max_position_embeddings", positions),
     }
 
@@ -100,7 +109,10 @@ class RMSNorm(nn.Module):
 class Rope:
     """Rotary positions: the base θ and how its frequencies are scaled.
 
-    scaling  Hugging Face's rope parameters as (name, value) pairs; () for none
+    scaling  Hugging Face's rope parameters as (name, value) pairs, in order; () for none
+
+    Dynamic ones turn as in a text that fits ``max_position_embeddings``, longrope's as in one that
+    fits the original length.
     """
 
     theta: float = 10000.0
@@ -110,34 +122,57 @@ class Rope:
     def of(raw: Mapping[str, Any]) -> Rope:
         """From a published config, in the older spelling (rope_theta, rope_scaling) or the newer.
 
-        Raises UserError for a kind of scaling that is not supported.
+        What is not said is filled in as transformers does. Raises UserError for rotary positions
+        of a kind that is not supported.
         """
-        own = {**(raw.get("rope_scaling") or {}), **(raw.get("rope_parameters") or {})}
-        theta = float(own.pop("rope_theta", None) or raw.get("rope_theta") or 10000.0)
+        newer = _of_layers(raw.get("rope_parameters") or {})
+        own = {**(raw.get("rope_scaling") or newer)}
+        theta = float(own.pop("rope_theta", 0) or newer.get("rope_theta") or raw.get("rope_theta")
+                      or 10000.0)  # fmt: skip
         older = own.pop("type", None)
-        kind = own.setdefault("rope_type", older or "default")
-        if own.get("partial_rotary_factor", 1.0) != 1.0:
-            raise UserError("a drafter that rotates only a part of its heads is not supported")
+        kind = own.get("rope_type") or older or "default"
+        kind = own["rope_type"] = RENAMED.get(kind, kind)
+        _check_kind({**raw, **own}, kind)
         if kind == "default":
             return Rope(theta)
-        if kind not in SCALED:
-            raise UserError(f"a drafter with rotary positions of type {kind!r} is not supported")
-        limit = raw.get("max_position_embeddings")
-        if limit and kind == "yarn":
-            own.setdefault("original_max_position_embeddings", limit)
-        rope = Rope(theta, tuple(sorted(own.items())))
-        rope.frequencies(2, torch.device("cpu"))  # raises for a missing or misspelt parameter
-        return rope
+        if kind in OF_LENGTH:
+            trained, limit = "original_max_position_embeddings", raw.get("max_position_embeddings")
+            own[trained] = raw.get(trained) or own.get(trained) or limit
+            if kind != "llama3" and own.get("factor") is None and limit:
+                own["factor"] = limit / own[trained]
+        pairs = ((n, tuple(v) if isinstance(v, list) else v) for n, v in sorted(own.items()))
+        return Rope(theta, tuple(pair for pair in pairs if not isinstance(pair[1], Mapping)))
+
+    @property
+    def limit(self) -> int | None:
+        """The length of a text beyond which longrope's positions are not those of training."""
+        told = dict(self.scaling)
+        if told.get("short_factor") == told.get("long_factor"):
+            return None
+        return told["original_max_position_embeddings"]
 
     def to_json(self) -> dict[str, Any]:
         """Hugging Face's rope parameters, in the newer spelling."""
-        return {"rope_type": "default", "rope_theta": self.theta} | dict(self.scaling)
+        own = {n: list(v) if isinstance(v, tuple) else v for n, v in self.scaling}
+        return {"rope_type": "default", "rope_theta": self.theta} | own
 
     def to_older_json(self) -> dict[str, Any]:
         """The fields ``rope_theta`` and, where it is scaled, ``rope_scaling``."""
-        return {"rope_theta": self.theta} | (
-            {"rope_scaling": dict(self.scaling)} if self.scaling else {}
-        )
+        own = self.to_json()
+        theta = {"rope_theta": own.pop("rope_theta")}
+        return theta | ({"rope_scaling": own} if self.scaling else {})
+
+    def check(self, width: int) -> None:
+        """Raises UserError when heads of ``width`` cannot turn so."""
+        try:
+            found, factor = self.frequencies(width, torch.device("cpu"))
+        except KeyError as missing:
+            raise UserError(f"its rotary positions have no field {missing}") from None
+        except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
+            raise UserError(f"its rotary positions cannot be: {first_line(error)}") from None
+        whole = found.shape == (width // 2,) and bool((found.isfinite() & (found > 0)).all())
+        if not (whole and math.isfinite(factor)):
+            raise UserError("its rotary positions have angles that cannot be")
 
     def frequencies(self, width: int, device: torch.device) -> tuple[Tensor, float]:
         """Angle per position [width / 2], and the factor of cos and sin."""
@@ -149,16 +184,39 @@ class Rope:
 PLAIN_ROPE = Rope()
 
 
+def _of_layers(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Rope parameters, where they may stand once for each kind of layers. Raises UserError for
+    kinds that turn differently."""
+    kinds = list(parameters.values())
+    if not kinds or not all(isinstance(each, Mapping) for each in kinds):
+        return parameters
+    if any(each != kinds[0] for each in kinds):
+        raise UserError("a drafter whose layers have different rotary positions is not supported")
+    return kinds[0]
+
+
+def _check_kind(told: Mapping[str, Any], kind: Any) -> None:
+    """Raises UserError for rotary positions that are not computed here."""
+    if told.get("partial_rotary_factor", 1.0) != 1.0:
+        raise UserError("a drafter that rotates only a part of its heads is not supported")
+    if told.get("is_neox_style") is False:
+        raise UserError("a drafter that rotates neighbours (is_neox_style false) is not supported")
+    if kind == "dynamic" and "alpha" in told:
+        raise UserError("a drafter with dynamic rotary positions by alpha is not supported")
+    if kind != "default" and kind not in SCALED:
+        raise UserError(f"a drafter with rotary positions of type {kind!r} is not supported")
+
+
 @lru_cache
 def _scaled(rope: Rope, width: int, device: torch.device) -> tuple[Tensor, float]:
     from transformers import LlamaConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    parameters = rope.to_json()
-    config = LlamaConfig(
-        hidden_size=width, num_attention_heads=1, head_dim=width, rope_parameters=parameters
-    )
-    return ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, device)
+    config = LlamaConfig(hidden_size=width, num_attention_heads=1, head_dim=width)
+    # Set afterwards: the constructor compares them with a length that is not the drafter's, and
+    # warns on the terminal.
+    config.rope_parameters = rope.to_json()
+    return ROPE_INIT_FUNCTIONS[config.rope_parameters["rope_type"]](config, device)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def load(language: Language, folder: Path | None, options: DartOptions) -> DartD
     """
     folder = drafter_folder("dart", language, folder)
     found = FORM.load_checkpoint(folder, language.model.dtype, language.device)
-    check_fits(folder, language, found.model.config.of_target)
+    check_fits(folder, language, found.model.config)
     head = Head(language.head)
     if found.head is not None:
         module = nn.Linear(*reversed(found.head.shape), bias=False, device="meta")

@@ -76,18 +76,19 @@ class DartConfig:
         """The shape of its layer: attention reads an embedding beside a feature, causally."""
         return Shape.of(self, 2 * self.hidden_size, qk_norm=False, causal=True)
 
+    def feature_layers(self, target_layers: int) -> tuple[int, ...]:
+        """The target layers after which it reads, of a target with so many."""
+        return feature_layers(target_layers)
+
     @staticmethod
     def from_json(raw: dict[str, Any]) -> DartConfig:
-        """Read a published config. Raises UserError when a needed field is missing or unknown."""
-        try:
-            return DartConfig(
-                **layer_fields(raw, positions=2048),
-                draft_vocab_size=raw.get("draft_vocab_size") or raw["vocab_size"],
-                draft_length=int(raw["draft_length"]),
-                target_hidden_size=raw.get("target_hidden_size") or raw["hidden_size"],
-            )
-        except KeyError as missing:
-            raise UserError(f"the DART config has no field {missing}") from None
+        """Read a published config. Raises KeyError for a needed field that is missing."""
+        return DartConfig(
+            **layer_fields(raw, positions=2048),
+            draft_vocab_size=raw.get("draft_vocab_size") or raw["vocab_size"],
+            draft_length=int(raw["draft_length"]),
+            target_hidden_size=raw.get("target_hidden_size") or raw["hidden_size"],
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The published form: a Llama config with DART's own fields."""

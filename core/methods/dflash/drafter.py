@@ -38,7 +38,7 @@ def network(
     """The network of a kind of drafters, at work on the target's device. Raises UserError."""
     folder = drafter_folder(kind, language, folder)
     model = form.load_model(folder, language.model.dtype, language.device)
-    check_fits(folder, language, model.config.of_target)
+    check_fits(folder, language, model.config)
     use_fast_layers(model, language.model.dtype, language.device)
     return model
 

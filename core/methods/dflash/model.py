@@ -86,6 +86,10 @@ class DFlashConfig:
             "layer count": self.num_target_layers,
         }
 
+    def feature_layers(self, target_layers: int) -> tuple[int, ...]:
+        """The target layers after which it reads."""
+        return self.target_layer_ids
+
     @property
     def shape(self) -> Shape:
         """The sizes that its layers share."""
@@ -110,22 +114,19 @@ class DFlashConfig:
         for name, plain in SCALES.items():
             if inner.get(name) not in (None, plain):
                 raise UserError(f"a DFlash drafter with {name} is not supported")
-        try:
-            layers, of_target = raw["num_hidden_layers"], raw["num_target_layers"]
-            return DFlashConfig(
-                **layer_fields(raw, positions=40960),
-                num_hidden_layers=layers,
-                block_size=inner["block_size"],
-                num_target_layers=of_target,
-                target_layer_ids=tuple(
-                    inner.get("target_layer_ids") or default_layer_ids(of_target, layers)
-                ),
-                mask_token_id=inner["mask_token_id"],
-                **_attention(inner, layers),
-                attention_bias=raw.get("attention_bias", False),
-            )
-        except KeyError as missing:
-            raise UserError(f"the DFlash config has no field {missing}") from None
+        layers, of_target = raw["num_hidden_layers"], raw["num_target_layers"]
+        return DFlashConfig(
+            **layer_fields(raw, positions=40960),
+            num_hidden_layers=layers,
+            block_size=inner["block_size"],
+            num_target_layers=of_target,
+            target_layer_ids=tuple(
+                inner.get("target_layer_ids") or default_layer_ids(of_target, layers)
+            ),
+            mask_token_id=inner["mask_token_id"],
+            **_attention(inner, layers),
+            attention_bias=raw.get("attention_bias", False),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The published form: a Qwen3 config with DFlash's own fields."""

@@ -42,8 +42,8 @@ class DFlash2Config(DFlashConfig):
         """Read a published config. Raises UserError when it is none."""
         own = {**raw, **(raw.get("dflash_config") or {})}
         for name in _OWN:
-            if type(own.get(name)) is not int or not 1 <= own[name] <= 1 << 16:
-                raise UserError(f"the DFlash 2 config has no {name}")
+            if type(own[name]) is not int or not 1 <= own[name] <= 1 << 16:
+                raise UserError(f"the DFlash 2 config has an impossible {name}")
         base = DFlashConfig.from_json(raw)
         if base.hidden_size % own["conv_group_size"]:
             raise UserError("the DFlash 2 config's conv_group_size does not divide hidden_size")

@@ -47,7 +47,7 @@ class DSparkConfig(DFlashConfig):
     def from_json(raw: dict[str, Any]) -> DSparkConfig:
         """Read a published config. Raises UserError when it is none, or for another Markov head."""
         own = {**raw, **(raw.get("dflash_config") or {})}
-        kind, rank = own.get("markov_head_type", "vanilla"), own.get("markov_rank")
+        kind, rank = own.get("markov_head_type", "vanilla"), own["markov_rank"]
         if kind not in HEADS or type(rank) is not int or rank < 1:
             what = f"a {kind} Markov head of rank {rank}"
             raise UserError(f"a DSpark drafter with {what} is not supported")

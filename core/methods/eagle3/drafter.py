@@ -36,7 +36,7 @@ def of_folder(
     """The drafter of a kind whose network is an ``EagleModel``. Raises UserError as ``load``."""
     folder = drafter_folder(kind, language, folder)
     found = form.load_checkpoint(folder, language.model.dtype, language.device)
-    check_fits(folder, language, found.model.config.of_target)
+    check_fits(folder, language, found.model.config)
     head = nn.ModuleList([_head(found, language, folder)])
     for module in (found.model, head):
         use_fast_layers(module, language.model.dtype, language.device)

@@ -101,18 +101,15 @@ class EagleConfig:
         if any(i < 1 for i in ids):
             raise UserError("an EAGLE drafter that reads the target's embeddings as a feature")
         switches: dict[str, Any] = {name: bool(raw.get(name, False)) for name in _SWITCHES}
-        try:
-            return EagleConfig(
-                **layer_fields(layer, positions=2048),
-                draft_vocab_size=raw.get("draft_vocab_size") or layer["vocab_size"],
-                target_hidden_size=raw.get("target_hidden_size") or layer["hidden_size"],
-                attention_bias=bool(layer.get("attention_bias", False)),
-                qk_norm=layer.get("model_type") == "qwen3",
-                layers=tuple(i - 1 for i in ids),  # theirs count states that enter a layer
-                **switches,
-            )
-        except KeyError as missing:
-            raise UserError(f"the EAGLE config has no field {missing}") from None
+        return EagleConfig(
+            **layer_fields(layer, positions=2048),
+            draft_vocab_size=raw.get("draft_vocab_size") or layer["vocab_size"],
+            target_hidden_size=raw.get("target_hidden_size") or layer["hidden_size"],
+            attention_bias=bool(layer.get("attention_bias", False)),
+            qk_norm=layer.get("model_type") == "qwen3",
+            layers=tuple(i - 1 for i in ids),  # theirs count states that enter a layer
+            **switches,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The published form: a Llama config with EAGLE-3's own fields."""

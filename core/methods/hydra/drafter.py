@@ -25,7 +25,7 @@ def load(language: Language, folder: Path | None, options: HydraOptions) -> Hydr
     Raises UserError when there is none or it was made for another target.
     """
     folder = drafter_folder("hydra", language, folder)
-    check_fits(folder, language, FORM.load_config(folder).of_target)
+    check_fits(folder, language, FORM.load_config(folder))
     form, target = form_for(language.model.config), language.model
     model = form.load_model(folder, target.dtype, language.device)
     use_fast_layers(model, target.dtype, language.device)

@@ -23,7 +23,7 @@ def load(language: Language, folder: Path | None, options: MedusaOptions) -> Med
     """
     folder = drafter_folder("medusa", language, folder)
     model = FORM.load_model(folder, language.model.dtype, language.device)
-    check_fits(folder, language, model.config.of_target)
+    check_fits(folder, language, model.config)
     del model[options.heads :]
     use_fast_layers(model, language.model.dtype, language.device)
     return MedusaDrafter(

@@ -37,7 +37,7 @@ def load(language: Language, folder: Path | None, options: SpsOptions) -> LmDraf
     """
     folder = drafter_folder("sps", language, folder)
     config = load_config(folder)
-    check_fits(folder, language, config.of_target)
+    check_fits(folder, language, config)
     if config.layers is not None:
         adapter = load_adapter(folder, config).to(language.device, language.model.dtype)
         return LmDrafter(first_layers(language.model, adapter), options.depth)

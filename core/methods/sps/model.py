@@ -58,6 +58,10 @@ class DraftConfig:
         found = {} if self.vocabulary is None else {"vocabulary size": self.vocabulary}
         return found | ({"hidden size": self.parts["q_proj"][1]} if "q_proj" in self.parts else {})
 
+    def feature_layers(self, target_layers: int) -> tuple[int, ...]:
+        """None: it reads tokens alone."""
+        return ()
+
     @staticmethod
     def of(raw: dict[str, Any]) -> DraftConfig:
         parts = {name: (n, m) for name, (n, m) in raw.get("parts", {}).items()}

@@ -32,7 +32,7 @@ def load(language: Language, folder: Path | None, options: TreeFlashOptions) -> 
     """
     folder = drafter_folder("treeflash", language, folder)
     model = load_model(folder, language.model.dtype, language.device)
-    check_fits(folder, language, model.config.of_target)
+    check_fits(folder, language, model.config)
     model.ar_approximation.halve()
     use_fast_layers(model, language.model.dtype, language.device)
     return TreeFlashDrafter(model, language.embedding, language.head, options)

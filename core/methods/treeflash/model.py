@@ -135,7 +135,7 @@ def parts(folder: Path) -> dict[str, Path]:
     with checkpoint.as_user_error(folder, "TreeFlash"):
         own = raw.get("treeflash_config") or {}
         if own.get("ar_approximation", "swiglu") != "swiglu":
-            raise UserError(f"{folder}: the head {own['ar_approximation']!r} is not a SwiGLU")
+            raise UserError(f"the head {own['ar_approximation']!r} is not a SwiGLU")
         shared = own.get("backbone")
     if not isinstance(shared, str):
         return {"": folder}
