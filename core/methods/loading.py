@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,10 +85,15 @@ def _check_target(where: str, name: str, target: PreTrainedConfig, drafter: Any)
                 f"but {name!r} has {of_target[what]}"
             )
     count = config.num_hidden_layers
-    layers = drafter.feature_layers(count)
+    check_layers(f"the drafter in {where}", drafter.feature_layers(count), name, count)
+
+
+def check_layers(reader: str, layers: Sequence[int], name: str, count: int) -> None:
+    """Raises UserError when a reader of features names a layer that the target ``name`` of
+    ``count`` layers has not."""
     if any(not 0 <= layer < count for layer in layers):
         read = ", ".join(map(str, layers))
         raise UserError(
-            f"the drafter in {where} reads what comes out of the target's layers {read}, "
+            f"{reader} reads what comes out of the target's layers {read}, "
             f"but {name!r} has the layers 0 to {count - 1}"
         )

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from core.errors import UserError
-from core.methods.loading import shipped
+from core.methods.loading import check_layers, shipped
 from core.models import embedded
 from core.models.language import Language, load_language
 from core.train import denoiser_report
@@ -135,10 +135,13 @@ def feature_layers(
     """The layers whose features new shards hold: as those already there, else all that drafters of
     the target may read. Raises UserError when those there lack some that this training reads."""
     read = set(training.layers(run, options[training.name]))
+    count = run.language.model.config.get_text_config().num_hidden_layers
+    check_layers(f"the {training.name}", sorted(read), run.language.name, count)
     if not shard_paths(shards):
         fresh = TrainingRun(run.language, run.folder)
         others = (t for name, t in trainings().items() if name != training.name)
-        return tuple(sorted(read.union(*(t.layers(fresh, options[t.name]) for t in others))))
+        every = read.union(*(t.layers(fresh, options[t.name]) for t in others))
+        return tuple(sorted(every & {*range(count)}))  # others may need a target of more layers
     layers = folder_layers(shards)
     if missing := read - set(layers):
         raise UserError(

@@ -23,7 +23,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -332,8 +332,40 @@ def form_for(target: PreTrainedConfig) -> checkpoint.Form[HydraConfig, HydraMode
     )
 
 
+def _one_block_again(model: HydraModel) -> bool:
+    """Whether the blocks after each head's first are one and the same, as in the reference."""
+    heads = ([part for part in head if isinstance(part, HydraBlock)] for head in model.hydra_mlp)  # type: ignore[attr-defined]
+    return all(
+        torch.equal(*pair)
+        for blocks in heads
+        for block in blocks[2:]
+        for pair in zip(blocks[1].parameters(), block.parameters(), strict=True)
+    )
+
+
 def export(folder: Path, out: Path, load_target: Callable[[], Language]) -> nn.Module:
-    """Write a checkpoint of ours in bf16."""
+    """Write a checkpoint of ours in the official form.
+
+    The reference loads without complaint a file that lacks its parts, and leaves these random. So
+    all of them are written out: ``res_connection`` = [I 0], which passes the hidden state on, heads
+    that are the target's, and biases of zero. Raises UserError for blocks that it cannot hold.
+    """
     model = FORM.load_model(folder, torch.bfloat16, "cpu")
-    FORM.save_model(model, out)
-    return model
+    own, state = model.config, dict(model.state_dict())
+    if not _one_block_again(model):
+        raise UserError(f"{folder}: the official form holds one block that is applied again")
+    head = None if own.vocab_size else load_target().head.state_dict()["weight"]
+    size = own.vocab_size or cast(Tensor, head).shape[0]
+    with torch.device("meta"):
+        whole = network(replace(own, res_connection=True, vocab_size=size, head_bias=True))
+    for name, part in whole.state_dict().items():
+        if name in state:
+            continue
+        state[name] = made = torch.zeros(part.shape, dtype=torch.bfloat16)
+        if name.endswith("res_connection.weight"):
+            made[:, : own.hidden_size] = torch.eye(own.hidden_size)
+        elif head is not None and name.endswith("weight"):
+            made.copy_(head)
+    whole.load_state_dict(state, assign=True)
+    FORM.save_model(whole, out)
+    return whole
