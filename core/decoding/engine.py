@@ -148,7 +148,7 @@ class Engine:
             made = made_options(info.options, own)
             return self._drafters.get(
                 (info, tuple(own.items())),
-                lambda: lazy(info.load)(language, self._folder(info), made),
+                lambda: loading.load_drafter(info, language, self._folder(info), made),
             )
 
     def _builder(self, method: Method, values: dict[str, Value], language: Language) -> Builder:

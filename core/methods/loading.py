@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import UserError
 from core.files import sha256
+from core.methods.layouts import naming
 from core.methods.method import DrafterInfo, lazy
 from core.methods.registry import find_drafter, shipped
 from core.models import checkpoint
@@ -37,17 +39,29 @@ def check(kind: str, source: Source, name: str, target: PreTrainedConfig) -> Non
     No weight is read, and of a hub's repository only its small files are fetched. Raises UserError
     for one that is no such checkpoint or was made for another target.
     """
-    folder, module = source.config_folder(), form(find_drafter(kind))
-    _check_target(str(source), name, target, module.load_config(folder))
-    if any(folder.glob(WEIGHTS[0])):
-        made = checkpoint.shapes(module.outline(folder))
-        checkpoint.check_shapes(made, module.read_shapes(folder), folder)
+    folder, info = source.config_folder(), find_drafter(kind)
+    module = form(info)
+    with naming(info, folder):
+        config = module.load_config(folder)
+        if any(folder.glob(WEIGHTS[0])):
+            made = checkpoint.shapes(module.outline(folder))
+            checkpoint.check_shapes(made, module.read_shapes(folder), folder)
+    _check_target(str(source), name, target, config)
 
 
 def check_fits(folder: Path, language: Language, config: Any) -> None:
     """Raises UserError for a drafter, by its config, that was made for a target of other sizes or
     of more layers."""
     _check_target(str(folder), language.name, language.model.config, config)
+
+
+def load_drafter(info: DrafterInfo, language: Language, folder: Path | None, options: Any) -> Any:
+    """The drafter in ``folder`` (None: the one that ships, or one without weights) at work.
+
+    Raises UserError, which says what the folder looks like where it has another layout.
+    """
+    with nullcontext() if folder is None else naming(info, folder):
+        return lazy(info.load)(language, folder, options)
 
 
 def digest(kind: str, folder: Path) -> str:

@@ -234,10 +234,12 @@ class Checkpoint:
             folders(folder) → every folder that holds its weights
     export  lazy reference: (folder, out, a function that loads the target) → the model, which it
             wrote to ``out`` in the official form (``export-checkpoint``)
+    layouts the layouts it is read in, for messages
     """
 
     module: str
     export: str = ""
+    layouts: str = "its authors' layout"
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,7 +36,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 class LayoutError(UserError):
-    """A folder whose files have not the names that a kind of checkpoint has."""
+    """A folder whose files have not the names that a kind of checkpoint has, or a variant of it."""
 
 
 def write(
@@ -150,11 +150,11 @@ def on_meta(folder: Path, kind: str) -> Iterator[None]:
 @contextmanager
 def as_user_error(folder: Path, kind: str) -> Iterator[None]:
     """Turn the errors that a config's wrong values raise into a UserError that names the folder;
-    that of a missing field into a LayoutError."""
+    those of a missing field and of what is not supported into a LayoutError."""
     try:
         yield
-    except UserError as error:
-        raise UserError(f"{folder}: {error}") from None
+    except UserError as error:  # a variant that is not read
+        raise LayoutError(f"{folder}: {error}") from None
     except KeyError as missing:
         why = f"the config has no field {missing}"
         raise LayoutError(f"{folder} holds no {kind} checkpoint: {why}") from None

@@ -30,6 +30,7 @@ from core.drafting.session import (
     width_for,
 )
 from core.drafting.states import StateTable
+from core.methods import loading
 from core.methods.method import lazy
 from core.methods.registry import find_builder, find_drafter
 from core.models.language import Language
@@ -73,7 +74,8 @@ def load_drafter(name: str, language: Language, folder: Path | None) -> Drafter:
     Raises UserError where the folder holds none for this target.
     """
     info = find_drafter(name)
-    return lazy(info.load)(language, folder, info.options() if info.options else None)
+    options = info.options() if info.options else None
+    return loading.load_drafter(info, language, folder, options)
 
 
 @dataclass(frozen=True)

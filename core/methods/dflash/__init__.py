@@ -24,7 +24,11 @@ DRAFTER = DrafterInfo(
     "q for every depth from one pass",
     "core.methods.dflash.drafter:load",
     DFlashOptions,
-    checkpoint=Checkpoint("core.methods.dflash.model:FORM", "core.methods.dflash.model:export"),
+    checkpoint=Checkpoint(
+        "core.methods.dflash.model:FORM",
+        "core.methods.dflash.model:export",
+        layouts="z-lab's and JetSpec's layouts",
+    ),
     training="core.methods.dflash.training:TRAINING",
 )
 METHOD = Method(

@@ -21,7 +21,7 @@ DRAFTER = DrafterInfo(
     "core.methods.dflash2.drafter:load",
     DFlashOptions,
     states=BY_PATH,
-    checkpoint=Checkpoint("core.methods.dflash2.model:FORM"),
+    checkpoint=Checkpoint("core.methods.dflash2.model:FORM", layouts="z-lab's layout"),
     explain=EXPLAIN,
 )
 METHOD = Method(

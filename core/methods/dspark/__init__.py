@@ -50,7 +50,9 @@ DRAFTER = DrafterInfo(
     "core.methods.dspark.drafter:load",
     DSparkOptions,
     states=BY_PATH,
-    checkpoint=Checkpoint("core.methods.dspark.model:FORM"),
+    checkpoint=Checkpoint(
+        "core.methods.dspark.model:FORM", layouts="DeepSpec's and SpecForge's layouts"
+    ),
     explain=EXPLAIN,
 )
 METHOD = Method(

@@ -15,7 +15,7 @@ DRAFTER = DrafterInfo(
     "core.methods.eagle2.model:load",
     EagleOptions,
     states=BY_PATH,
-    checkpoint=Checkpoint("core.methods.eagle2.model:FORM"),
+    checkpoint=Checkpoint("core.methods.eagle2.model:FORM", layouts="SafeAILab's layout"),
     explain=Explanation(lead="The drafter's {rank} token after {parent}, given the whole path."),
 )
 METHOD = Method(

@@ -48,7 +48,11 @@ DRAFTER = DrafterInfo(
     "core.methods.eagle3.drafter:load",
     EagleOptions,
     states=BY_PATH,
-    checkpoint=Checkpoint("core.methods.eagle3.model:FORM", "core.methods.eagle3.model:export"),
+    checkpoint=Checkpoint(
+        "core.methods.eagle3.model:FORM",
+        "core.methods.eagle3.model:export",
+        layouts="the layouts of SafeAILab, SpecForge and, with full attention, speculators",
+    ),
     training="core.methods.eagle3.training:TRAINING",
     explain=Explanation(lead="The drafter's {rank} token after {parent}, given the whole path."),
 )

@@ -45,7 +45,11 @@ DRAFTER = DrafterInfo(
     "q for every depth from a head each",
     "core.methods.medusa.drafter:load",
     MedusaOptions,
-    checkpoint=Checkpoint("core.methods.medusa.model:FORM", "core.methods.medusa.model:export"),
+    checkpoint=Checkpoint(
+        "core.methods.medusa.model:FORM",
+        "core.methods.medusa.model:export",
+        layouts="FasterDecoding's layout",
+    ),
     training="core.methods.medusa.training:TRAINING",
 )
 BUILDER = BuilderInfo(

@@ -34,7 +34,10 @@ DRAFTER = DrafterInfo(
     "core.methods.sps.drafter:load",
     SpsOptions,
     states=BY_PATH,
-    checkpoint=Checkpoint("core.methods.sps.model"),
+    checkpoint=Checkpoint(
+        "core.methods.sps.model",
+        layouts="transformers' layouts of causal language models",
+    ),
     training="core.methods.sps.training:TRAINING",
     explain=Explanation(lead="The draft model's {rank} token after {parent} and the path before."),
 )

@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from core.errors import UserError
 from core.methods.dflash.model import DFlashConfig, DFlashModel
 from core.models import checkpoint
+from core.models.checkpoint import LayoutError
 from core.models.language import Language
 from core.models.layers import RMSNorm
 
@@ -160,7 +161,7 @@ def outline(folder: Path) -> TreeFlashModel:
     config = load_config(folder)
     ug = read_shapes(folder).get("ar_approximation.ug.weight", ())
     if len(ug) != 2:
-        raise UserError(f"{folder}: tensor ar_approximation.ug.weight is missing")
+        raise LayoutError(f"{folder}: tensor ar_approximation.ug.weight is missing")
     with checkpoint.on_meta(folder, "TreeFlash"):
         return TreeFlashModel(config, ug[0] // 2)
 
