@@ -59,7 +59,11 @@ def slow_log_q(drafter, tokens, features, path):
         mixed = []
         for head, row in enumerate(query):
             seen = torch.stack([k[head // share] for k in keys])
-            odds = (seen @ rotate(row, i, config.rope) / math.sqrt(width)).softmax(-1)
+            scores = seen @ rotate(row, i, config.rope) / math.sqrt(width)
+            for j in range(len(tokens) - 1):  # of a draft every row is near enough
+                if config.window and j <= i - config.window:
+                    scores[j] = -math.inf
+            odds = scores.softmax(-1)
             mixed.append(odds @ torch.stack([v[head // share] for v in values]))
         residual = normed if config.norm_before_residual else hidden
         x = residual + w["self_attn.o_proj.weight"] @ torch.cat(mixed)
@@ -92,6 +96,8 @@ CHANGES = [
     {"num_key_value_heads": 4, "rope": Rope(500.0)},
     {"temperature": 0.5, "ids": IDS},
     *({switch: True} for switch in SWITCHES),
+    {"window": 3},
+    {"window": 1},
     {**dict.fromkeys(SWITCHES, True), "ids": IDS, "layers": (0, 3), "head_dim": 16},
 ]
 
@@ -215,6 +221,7 @@ def test_speculators_layout_is_read(tmp_path):
     }
     _, fields, _ = published(tmp_path / "other")
     layer = {k: v for k, v in fields.items() if k not in ("architectures", "draft_vocab_size")}
+    layer |= {"layer_types": ["sliding_attention"], "sliding_window": 2048}  # their default
     raw = {
         "speculators_model_type": "eagle3",
         "draft_vocab_size": len(IDS),
@@ -226,7 +233,8 @@ def test_speculators_layout_is_read(tmp_path):
     found = FORM.load_checkpoint(tmp_path, torch.float32, "cpu")
     assert_found(found, drafter)
     config = found.model.config
-    assert config.layers == (0, 1, 3) and all(getattr(config, name) for name in SWITCHES)
+    assert config.layers == (0, 1, 3) and config.window == 2048
+    assert all(getattr(config, name) for name in SWITCHES)
     assert EagleConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
 
 
@@ -241,7 +249,8 @@ def test_the_small_form_has_no_head_where_the_targets_serves(tmp_path):
     ("fields", "state", "words"),
     [
         ({"num_hidden_layers": 2}, {}, "2 layers"),
-        ({"layer_types": ["sliding_attention"]}, {}, "sliding window"),
+        ({"layer_types": ["sliding_attention"]}, {}, "no window"),
+        ({"layer_types": ["linear_attention"]}, {}, "other kinds"),
         ({"hidden_act": "gelu"}, {}, "gelu"),
         ({"hidden_size": None}, {}, "EAGLE-3"),
         ({"eagle_aux_hidden_state_layer_ids": [0, 2, 4]}, {}, "embeddings"),

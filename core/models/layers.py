@@ -63,30 +63,6 @@ class Shape:
         )
 
 
-def layer_fields(raw: Mapping[str, Any], positions: int) -> dict[str, Any]:
-    """The fields of a published config that every drafter's layers have, for its config class.
-
-    positions  ``max_position_embeddings`` where the config does not say
-
-    Raises KeyError for a needed field that is missing, and UserError for rotary positions that
-    cannot be or are not supported.
-    """
-    heads, hidden = raw["num_attention_heads"], raw["hidden_size"]
-    width, rope = raw.get("head_dim") or hidden // heads, Rope.of(raw)
-    rope.check(width)
-    return {
-        "hidden_size": hidden,
-        "intermediate_size": raw["intermediate_size"],
-        "num_attention_heads": heads,
-        "num_key_value_heads": raw.get("num_key_value_heads") or heads,
-        "head_dim": width,
-        "vocab_size": raw["vocab_size"],
-        "rms_norm_eps": raw.get("rms_norm_eps", 1e-6),
-        "rope": rope,
-        "max_position_embeddings": raw.get("max_position_embeddings", positions),
-    }
-
-
 def drawn(*size: int, std: float = 1.0) -> nn.Parameter:
     """A parameter drawn at random; on the meta device its shape alone: drawing there would import
     torch's compiler."""

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from core.errors import UserError
 from core.models import checkpoint
 from core.models.language import Language
+from core.models.layer_fields import layer_fields
 from core.models.layers import (
     MLP,
     PLAIN_ROPE,
@@ -30,7 +31,6 @@ from core.models.layers import (
     Rotary,
     Shape,
     drawn,
-    layer_fields,
 )
 
 # What a published file holds beside the network: a head and its token maps, and the target's

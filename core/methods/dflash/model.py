@@ -20,18 +20,9 @@ from torch import Tensor, nn
 from core.errors import UserError
 from core.models import checkpoint
 from core.models.language import Language
-from core.models.layers import (
-    PLAIN_ROPE,
-    DecoderLayer,
-    LayerContext,
-    RMSNorm,
-    Rope,
-    Rotary,
-    Shape,
-    layer_fields,
-)
+from core.models.layer_fields import FULL, SLIDING, layer_fields, sliding_layers, window_of
+from core.models.layers import PLAIN_ROPE, DecoderLayer, LayerContext, RMSNorm, Rope, Rotary, Shape
 
-FULL, SLIDING = "full_attention", "sliding_attention"  # kinds of layers
 # What some checkpoints do to embeddings and logits, and the values that do nothing.
 SCALES = {"input_embedding_scale": 1, "output_multiplier": 1, "final_logit_softcapping": 0}
 Embed = Callable[[Tensor], Tensor]  # token ids [...] → the target's embeddings [..., h]
@@ -161,20 +152,14 @@ def _attention(raw: dict[str, Any], layers: int) -> dict[str, Any]:
     """What the layers see. Sliding ones are causal in the block unless the config says otherwise,
     and those of ``use_swa`` are not. Raises UserError for layers of another kind.
     """
-    first = raw.get("max_window_layers", 28) if raw.get("use_sliding_window") else layers
-    kinds = raw.get("layer_types") or [(FULL, SLIDING)[i >= first] for i in range(layers)]
-    if len(kinds) != layers or set(kinds) - {FULL, SLIDING}:
-        raise UserError("a DFlash drafter with layers of other kinds is not supported")
-    sliding = tuple(kind == SLIDING for kind in kinds)
+    sliding = sliding_layers(raw, layers)
     told = (raw.get("is_causal"), raw.get("causal"), raw.get("causal_head"))
     causal = next((bool(value) for value in told if value is not None), None)
     if raw.get("use_swa") and not any(sliding):
         sliding, causal = (True,) * layers, bool(causal)
     if not any(sliding):
         return {"causal": causal}
-    window = raw.get("swa_window_size") or raw.get("sliding_window")
-    if type(window) is not int or window < 1:
-        raise UserError("the DFlash config has sliding layers, but no window")
+    window = window_of(raw, "swa_window_size", "sliding_window")
     return {"sliding": sliding, "window": window, "causal": causal}
 
 

@@ -51,7 +51,7 @@ DRAFTER = DrafterInfo(
     checkpoint=Checkpoint(
         "core.methods.eagle3.model:FORM",
         "core.methods.eagle3.model:export",
-        layouts="the layouts of SafeAILab, SpecForge and, with full attention, speculators",
+        layouts="the layouts of SafeAILab, SpecForge and speculators, of one layer",
     ),
     training="core.methods.eagle3.training:TRAINING",
     explain=Explanation(lead="The drafter's {rank} token after {parent}, given the whole path."),

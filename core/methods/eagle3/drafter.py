@@ -187,7 +187,10 @@ class EagleSession(PathSession):
         for row, nodes in enumerate(above):
             visible[row, [self._prefix + node for node in nodes]] = True
         device = self._fed.device
-        positions = torch.tensor([self._prefix + len(nodes) for nodes in above], device=device)
+        positions = torch.tensor([self._prefix + len(nodes) for nodes in above])
+        seen = model.near_enough(positions, torch.arange(self._prefix))
+        visible[:, : self._prefix] &= seen
+        positions = positions.to(device)
         hidden = self._fed[torch.tensor(parents, device=device) + 1]
         rows = model.join(hidden, self._drafter.embed(tokens), positions)
         near = model.keys_values(rows)

@@ -23,6 +23,7 @@ from core.errors import UserError
 from core.models import checkpoint
 from core.models.checkpoint import WithHead
 from core.models.language import Language
+from core.models.layer_fields import SLIDING, layer_fields, sliding_layers, window_of
 from core.models.layers import (
     MLP,
     PLAIN_ROPE,
@@ -32,7 +33,6 @@ from core.models.layers import (
     Rope,
     Rotary,
     Shape,
-    layer_fields,
 )
 
 # What a file may hold beside the network: a head, its token maps, and parts of the target.
@@ -53,6 +53,8 @@ class EagleConfig:
     norm_before_fc        one norm over all features before ``fc``
     fc_norm               a norm for each feature before ``fc``
     norm_output           the feature fed back is the normed one
+    window                how far a row sees in the committed text: tokens back, itself included; 0:
+                          all of it. Of a draft it sees its whole path
     """
 
     hidden_size: int
@@ -73,6 +75,7 @@ class EagleConfig:
     norm_before_fc: bool = False
     fc_norm: bool = False
     norm_output: bool = False
+    window: int = 0
 
     @property
     def of_target(self) -> dict[str, int]:
@@ -97,6 +100,7 @@ class EagleConfig:
         """
         layer = {**raw, **(raw.get("transformer_layer_config") or {})}
         _check_layer(layer)
+        (slides,) = sliding_layers(layer, 1)
         ids = raw.get(_IDS) or (raw.get("eagle_config") or {}).get(_IDS) or ()
         if any(i < 1 for i in ids):
             raise UserError("an EAGLE drafter that reads the target's embeddings as a feature")
@@ -108,6 +112,7 @@ class EagleConfig:
             attention_bias=bool(layer.get("attention_bias", False)),
             qk_norm=layer.get("model_type") == "qwen3",
             layers=tuple(i - 1 for i in ids),  # theirs count states that enter a layer
+            window=window_of(layer, "sliding_window") if slides else 0,
             **switches,
         )
 
@@ -115,7 +120,8 @@ class EagleConfig:
         """The published form: a Llama config with EAGLE-3's own fields."""
         plain = asdict(self)
         del plain["rope"]
-        qk_norm, layers = plain.pop("qk_norm"), plain.pop("layers")
+        qk_norm, layers, window = (plain.pop(name) for name in ("qk_norm", "layers", "window"))
+        slides = {"layer_types": [SLIDING], "sliding_window": window} if window else {}
         return {
             "architectures": ["LlamaForCausalLMEagle3"],
             "model_type": "qwen3" if qk_norm else "llama",
@@ -125,16 +131,15 @@ class EagleConfig:
             "dtype": "bfloat16",
             **self.rope.to_older_json(),
             **({_IDS: [i + 1 for i in layers]} if layers else {}),
+            **slides,
             **plain,
         }
 
 
 def _check_layer(raw: Mapping[str, Any]) -> None:
-    """Raises UserError for more than one layer, a sliding window, or an activation but SiLU."""
+    """Raises UserError for more than one layer, or an activation but SiLU."""
     if (count := raw.get("num_hidden_layers", 1)) != 1:
         raise UserError(f"an EAGLE drafter of {count} layers is not supported")
-    if set(raw.get("layer_types") or ()) - {"full_attention"} or raw.get("use_sliding_window"):
-        raise UserError("an EAGLE drafter whose layer sees a sliding window is not supported")
     if (act := raw.get("hidden_act", "silu")) != "silu":
         raise UserError(f"an EAGLE drafter with the activation {act!r} is not supported")
 
@@ -217,6 +222,11 @@ class EagleModel(nn.Module):
         """Keys and values [G, N, D]."""
         return self.midlayer.self_attn.keys_values(rows.inputs, rows.rotary)
 
+    def near_enough(self, positions: Tensor, of: Tensor) -> Tensor:
+        """Whether rows at ``positions`` [N] see the text's at ``of`` [T], bool [N, T]."""
+        ago = positions[:, None] - of
+        return ago < self.config.window if self.config.window else ago >= 0
+
     def forward(
         self, rows: Rows, context: LayerContext, near: LayerContext, visible: Tensor | None
     ) -> tuple[Tensor, Tensor]:
@@ -246,7 +256,8 @@ class EagleModel(nn.Module):
         hidden = self.reduce(features[:last])
         prefix = self.join(hidden, embed(tokens[1 : last + 1]).to(hidden.dtype), positions)
         context, ends = self.keys_values(prefix), anchors - 1
-        visible = positions[None] < ends[:, None]
+        before = positions[None] < ends[:, None]
+        visible = before & self.near_enough(ends, positions)
         rotary = Rotary(prefix.rotary.cos[ends], prefix.rotary.sin[ends])
         rows = Rows(prefix.inputs[ends], prefix.residual[ends], rotary)
         near = LayerContext(context.keys[:, ends], context.values[:, ends])
@@ -255,6 +266,7 @@ class EagleModel(nn.Module):
         for step in range(1, depths):
             index = (anchors + step).clamp(max=len(tokens) - 1)  # nothing is learnt past the end
             rows = self.join(fed, embed(tokens[index]).to(fed.dtype), ends + step)
+            visible = before & self.near_enough(ends + step, positions)
             near = _beside(near, self.keys_values(rows), len(anchors))
             fed, out = self(rows, context, near, visible)
             found.append(out)

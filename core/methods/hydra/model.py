@@ -34,15 +34,8 @@ from core.errors import UserError
 from core.methods.heads import OnLastHidden, count_heads
 from core.models import checkpoint
 from core.models.language import Language
-from core.models.layers import (
-    DecoderLayer,
-    LayerContext,
-    RMSNorm,
-    Rope,
-    Rotary,
-    Shape,
-    layer_fields,
-)
+from core.models.layer_fields import layer_fields
+from core.models.layers import DecoderLayer, LayerContext, RMSNorm, Rope, Rotary, Shape
 
 PLAIN, PLUS = "mlp", "prefix-mlp"  # Hydra and Hydra++, as published configs name them
 PREFIX = "prefix_embeding_layer."
