@@ -216,7 +216,9 @@ def _llada(raw: Mapping[str, Any]) -> CheckpointForm:
         bos_token_id=None,
         pad_token_id=None,
     )
-    return CheckpointForm(config, LlamaForCausalLM, llada_name, raw.get("mask_token_id"), BLOCK, False)
+    return CheckpointForm(
+        config, LlamaForCausalLM, llada_name, raw.get("mask_token_id"), BLOCK, False
+    )
 
 
 def llada_name(ours: str) -> str:
