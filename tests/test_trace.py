@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 
 from core.errors import UserError
+from core.rounds.causes import Cause
 from core.rounds.draft import CHILDLESS, NOT_ASKED, Candidates, Draft, Proposal
-from core.rounds.round import OUTSIDE, PRUNED, Probe, Round, TargetProbs, Times, Verdict
+from core.rounds.round import Probe, Round, TargetProbs, Times, Verdict
 from core.traces.reader import TraceReader, read_ends, read_trace, round_from_json
 from core.traces.schema import FORMAT, VERSION, Header, Trace, summary
 from core.traces.writer import TraceWriter, round_to_json, write_trace
@@ -441,7 +442,11 @@ def test_the_golden_version_1_trace_still_opens_and_says_the_same():
     assert trace.header.libraries == {"torch": "2.13.0"}
     assert [r.verdict.path for r in trace.rounds] == [(0, 1), (0,), (0,), (0, 3), (0,), (0,)]
     assert [r.committed for r in trace.rounds] == [(2, 10), (7,), (2,), (36, 12), (9,), (34,)]
-    assert [r.stop_reason for r in trace.rounds] == [OUTSIDE, *[PRUNED] * 4, OUTSIDE]
+    assert [r.stop_reason for r in trace.rounds] == [
+        Cause.OUTSIDE,
+        *[Cause.PRUNED] * 4,
+        Cause.OUTSIDE,
+    ]
     first = trace.rounds[0]
     assert first.draft.tokens.tolist() == [42, 2, 17, 39, 29, 22, 42]
     assert first.probe is not None and first.probe.coverage.shape == (len(first.probe.tvd), 16)
