@@ -11,7 +11,7 @@ import sys
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -133,6 +133,22 @@ def assert_same(one: Any, two: Any) -> None:
 
 
 # ── round trips ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_what_the_builder_reads_and_the_drafter_can_say_reads_back(index):
+    record = small_round(index)
+    proposal, probe = cast(Draft, record.draft).proposal, record.probe
+    assert proposal is not None and probe is not None
+    ranks = np.array([1, 0], np.int32)
+    record = replace(
+        record,
+        draft=replace(record.draft, proposal=replace(proposal, read=1)),
+        probe=replace(probe, rank_q=ranks, vocabulary=16384),
+    )
+    assert_same(
+        parse(as_file(replace(small_trace(), rounds=(record,)), "t.jsonl")).rounds, (record,)
+    )
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

@@ -24,6 +24,8 @@ from app import cli
 from core.errors import UserError
 from core.methods.dflash.training import TRAINING, DFlashStudent
 from core.models.language import load_language
+from core.traces.reader import read_trace
+from core.traces.record import Recorder
 from core.traces.schema import Trace
 from core.traces.writer import TraceWriter
 from core.train.accuracy import Accuracy, write_accuracy
@@ -142,16 +144,34 @@ def test_what_the_difference_means_is_said():
     rows = trained_and_served([], tables)
     true = rows[rows["measure"] == AFTER].sort_values("depth")["value"].tolist()[:4]
     good = Curve("held out", AFTER, tuple(true))
-    assert "served is as trained up to depth" in said(good)
+    assert "served is not below trained up to depth" in said(good)
     assert "already the first token is worse" in said(replace(good, values=(0.99,)))
     later = replace(good, values=(true[0], min(1.0, true[1] * 2.5)))
-    assert "at depth 2" in said(later) and "up to depth 1 both agree" in said(later)
+    assert "at depth 2" in said(later) and "up to depth 1 served is not below" in said(later)
     # at all places a deeper number is not comparable with what serving sees
     assert "depth 2" not in said(replace(later, kind=ALL))
     heart = Curve("train", AFTER, (0.99,))
     assert "by heart" in said(heart, replace(good, values=(true[0],)))
     assert "already the first token" in said(heart)
     assert "too little" in said(good, trace=served(rounds=9))
+
+
+@pytest.mark.parametrize(("share", "below"), [(0.39, True), (0.7, False)])
+def test_a_chain_without_lists_is_compared_at_all_its_places(tmp_path, share, below):
+    """The drafter's token is right at 28 of 40 places in training; here as often as ``share``."""
+    with Recorder(tmp_path / "a.jsonl", "chain", [1], budget=3) as record:
+        root = 0
+        for n in range(100):
+            right = n < 100 * share
+            record.round([root, 5, 6, 7], [-1, 0, 1, 2], [0, 1] if right else [0], 8)
+            root = 8
+    tables = Tables.of(read_trace(tmp_path / "a.jsonl"))
+    found = trained_and_served([], tables)
+    (first,) = found[(found["measure"] == AFTER) & (found["depth"] == 1)].to_dict("records")
+    assert first["value"] == pytest.approx(share) and first["over"] == 100
+    words = said(Curve("train", AFTER, (0.7,), (40,)), trace=tables.traces["run 1"])
+    assert ("served is below trained at depth 1" in words) == below
+    assert ("already the first token is worse" in words) == below
 
 
 def test_the_command(tmp_path, capsys):
