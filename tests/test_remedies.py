@@ -31,12 +31,12 @@ from tests import raw_numbers
 SHIPPED = sorted(
     path for name in ("traces", "learn") for path in (ASSETS / name).glob("*.jsonl.gz")
 )
-NOT_KNOWN = "whether more nodes, a wider tree or longer lists would help is not known"
+NOT_KNOWN = "whether more nodes, a wider tree or longer lists would help these is not known"
 # what a claim sounds like; a sentence without these words makes none
 SOUNDS = {
     (Remedy.NODES, Claim.HELPS): r"More nodes would help \d|more nodes, or a better order",
     (Remedy.NODES, Claim.UNKNOWN): NOT_KNOWN,
-    (Remedy.WIDER, Claim.HELPS): r"A wider tree would help \d|\(a wider tree\)|a tree instead of",
+    (Remedy.WIDER, Claim.HELPS): r"A wider tree would help \d|\(a wider tree\)",
     (Remedy.WIDER, Claim.UNKNOWN): rf"{NOT_KNOWN}|Whether a wider tree would help is not known",
     (Remedy.WIDER, Claim.NOT): "a wider tree of the same lists would help none",
     (Remedy.LISTS, Claim.HELPS): "longer lists or a better drafter would help",

@@ -199,10 +199,11 @@ def sibling(tables: Tables, by: By = "method") -> Iterator[Finding]:
     """What the target took where it first left the drafter's best tokens."""
     for label, rows in causes.off_spine(tables).groupby(by, observed=True):
         n, second = len(rows), int((rows["rank"] == 2).sum())
+        unknown = bool((rows["rank"].isna() & ~rows["outside"]).any())
         words = (
             f"Where the drafter's best token first missed, in {plural(n, 'round')}, the target "
-            f"took the second in {percent(second / n)}; a sibling with its token was drafted in "
-            f"{percent(int(rows['accepted'].sum()) / n)}."
+            f"took the second in {'at least ' if unknown else ''}{percent(second / n)}; a sibling "
+            f"with its token was drafted in {percent(int(rows['accepted'].sum()) / n)}."
         )
         yield _finding(label, "sibling", n, "round", words, rows)
 

@@ -80,13 +80,10 @@ class Walks:
     """The walks of one label's rounds.
 
     rounds  their lines of the table of rounds; plain decoding has none
-    chain   whether its builder could read further and never drafted a sibling: then a listed token
-            that is missing needs a tree, and not more nodes of the chain
     """
 
     label: str
     rounds: Frame
-    chain: bool
 
     @property
     def counts(self) -> Counter[Cause]:
@@ -115,17 +112,14 @@ class Walks:
         if cause is Cause.UNKNOWN:
             said = dict.fromkeys((Remedy.NODES, Remedy.WIDER, Remedy.LISTS), Claim.UNKNOWN)
             left = {remedy: claim for remedy, claim in said.items() if not self.helped(remedy)}
-            helps = "whether more nodes, a wider tree or longer lists would help is not known"
+            helps = "whether more nodes, a wider tree or longer lists would help these is not known"
             return Ending("ended for a reason that was not recorded", helps, left)
         remedy, what, helps = _HELPED[cause]
-        if cause is Cause.PRUNED and self.chain:
-            remedy, what = Remedy.WIDER, "ended at a listed token that the chain left out"
-            helps = "a tree instead of the chain"
         return Ending(what, f"{helps} would help", {remedy: Claim.HELPS})
 
     def helped(self, remedy: Remedy) -> int:
         """How many walks a remedy would have helped."""
-        return sum(n for cause, n in self.counts.items() if self._remedy(cause) is remedy)
+        return sum(self.counts[cause] for cause, (helps, *_) in _HELPED.items() if helps is remedy)
 
     def claim(self, remedy: Remedy) -> Claim:
         """What is known of WIDER or DEEPER."""
@@ -134,26 +128,9 @@ class Walks:
         unknown = self.to_the_end if remedy is Remedy.DEEPER else self.counts[Cause.UNKNOWN]
         return Claim.UNKNOWN if unknown else Claim.NOT
 
-    def _remedy(self, cause: Cause) -> Remedy | None:
-        if cause is Cause.PRUNED and self.chain:
-            return Remedy.WIDER
-        return _HELPED[cause][0] if cause in _HELPED else None
-
 
 def walks(tables: Tables, by: By = "method") -> list[Walks]:
     """Of every label that drafted anything."""
     rounds = tables.rounds
     drafting = rounds.groupby("run", observed=True)["nodes"].transform("sum") > 0
-    return [
-        Walks(str(label), part, _chain(tables, part))
-        for label, part in rounds[drafting].groupby(by, observed=True)
-    ]
-
-
-def _chain(tables: Tables, rounds: Frame) -> bool:
-    runs = list(dict.fromkeys(rounds["run"].astype(str)))
-    nodes = tables.nodes[tables.nodes["run"].isin(runs)]
-    shape = nodes.groupby(["run", "round"], observed=True)["depth"].agg(["max", "size"])
-    proposals = (r.proposal for run in runs for r in tables.traces[run].rounds)
-    limited = any(each is not None and each.read is not None for each in proposals)
-    return bool((shape["max"] == shape["size"]).all()) and not limited
+    return [Walks(str(label), part) for label, part in rounds[drafting].groupby(by, observed=True)]

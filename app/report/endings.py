@@ -72,9 +72,18 @@ def mismatches(tables: Tables) -> Body:
         total, ranked = part["count"].sum(), part[part["rank"].notna()]
         near = ranked.groupby("rank")["count"].sum() / total
         outside = part.loc[part["outside"], "count"].sum() / total
-        shares = [*(near.get(rank, 0.0) for rank in ranks), outside, part["drafted"].sum() / total]
+        unknown = part.loc[part["rank"].isna() & ~part["outside"], "count"].sum() / total
+        drafted = part["drafted"].sum() / total
+        shares = [*(near.get(rank, 0.0) for rank in ranks), outside, unknown, drafted]
         rows.append((method, str(total), *map(number, shares)))
-    columns = ("", "rounds", *(f"rank {rank}" for rank in ranks), "outside", "was drafted")
+    columns = (
+        "",
+        "rounds",
+        *(f"rank {rank}" for rank in ranks),
+        "outside",
+        "not recorded",
+        "was drafted",
+    )
     body: Body = [table(columns, rows, left=("",))]
     after = after_sibling(tables)
     return [*body, "", table_of(after, SIBLINGS)] if len(after) else body

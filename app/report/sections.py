@@ -35,9 +35,9 @@ def sections(tables: Tables) -> Iterator[tuple[str, Body]]:
     """Title and contents of each part that has something to show."""
     from analysis.measures.acceptance import tau
 
-    found = tau(tables)
+    found: Any = tau(tables)
     taus: Body = [table_of(found, TAU)]
-    if (found["low"].isna() & (found["rounds"] > 0)).any():
+    if bool((found["low"].isna() & (found["rounds"] > 0)).any()):
         taus.append(f"Fewer than {FEW} texts, or rounds of one text, give no interval.")
     yield "Block efficiency τ, tokens per round, with its 95 % interval", taus
     yield from if_any("What stands out", _findings(tables, outstanding=True))

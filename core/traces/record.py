@@ -34,8 +34,8 @@ class Recorder:
     method      what tables call it
     prompt_ids  the prompt's tokens; the first round's root comes after them
     budget      the most nodes a round may draft; 0: not known
-    read        how many tokens of a list the builder looks at whatever its budget, 1 for a chain;
-                None: as many as the budget lets it
+    read        how many tokens of a list the builder looks at whatever its budget; None: 1 where a
+                round's draft is a chain of several nodes, else as many as the budget lets it
     text        the text of a token id; None: ids are shown
     header      other fields of ``core.traces.schema.Header``, such as model={"name": …}
     """
@@ -171,5 +171,7 @@ def _listed(draft: Draft, ids: Array, log_q: Array, read: int | None) -> Draft:
         own = lists.ids[depth - 1] if 0 < depth <= len(lists.ids) else ()
         if len(found := np.flatnonzero(own == draft.tokens[row])):
             ranks[row] = found[0] + 1
+    if read is None and draft.nodes > 1 and max(map(len, draft.children)) == 1:
+        read = 1
     proposal = Proposal.factorised(lists, draft.depths, read)
     return replace(draft, ranks=ranks, proposal=proposal)
