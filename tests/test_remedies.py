@@ -139,7 +139,7 @@ def why(r: dict) -> str:
     return "not_read" if place > (r["candidates"].get("read") or place) else "pruned"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.integers(0, 10**6), st.booleans(), st.booleans(), st.sampled_from([None, 1, 3]),
     st.booleans(),
