@@ -10,6 +10,7 @@ import numpy as np
 from core.rounds.draft import Array
 
 Z = 1.959963984540054  # the normal's 97.5 % point: every interval here is a 95 % one
+FEW = 5  # units, below which drawing them anew says little: there is then no interval
 _AT_ONCE = 1 << 20  # units drawn at a time: bounds the memory
 
 
@@ -57,16 +58,27 @@ def interval(draws: Array) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def ratio(sums: Numbers, counts: Numbers, draws: int = 2000, seed: int = 0) -> tuple[float, float]:
+    """95 % bootstrap interval of Σ sums ÷ Σ counts; NaN for fewer than ``FEW`` units."""
+    if len(sums) < FEW:
+        return np.nan, np.nan
+    return interval(resample(sums, counts, draws, seed))
+
+
 def difference(
     sums: Numbers, counts: Numbers, other_sums: Numbers, other_counts: Numbers, draws: int = 2000
 ) -> tuple[float, float]:
-    """95 % interval of one ratio Σ sums ÷ Σ counts less another, on the same units, drawn alike."""
+    """95 % interval of one ratio Σ sums ÷ Σ counts less another, on the same units, drawn alike;
+    NaN for fewer than ``FEW`` units."""
+    if len(sums) < FEW:
+        return np.nan, np.nan
     return interval(resample(sums, counts, draws) - resample(other_sums, other_counts, draws))
 
 
 def bootstrap(runs: Sequence[Sequence[int]], draws: int = 2000) -> tuple[float, float]:
-    """95 % interval of τ = Σ lengths ÷ Σ rounds, resampling whole prompts."""
-    return interval(resample([sum(run) for run in runs], [len(run) for run in runs], draws))
+    """95 % interval of τ = Σ lengths ÷ Σ rounds, resampling whole prompts; NaN for fewer than
+    ``FEW``."""
+    return ratio([sum(run) for run in runs], [len(run) for run in runs], draws)
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ def test_collect_and_whatif_take_several_checkpoints(folder, tmp_path, capsys):
 # ── side by side ─────────────────────────────────────────────────────────────────────────────────
 
 
-def traces(seeds=(1, 2, 3, 4)) -> dict[str, Trace]:
+def traces(seeds=(1, 2, 3, 4, 6)) -> dict[str, Trace]:
     """Two drafters on the same texts, which the first drafts better."""
     found = {}
     for text, seed in enumerate(seeds):
@@ -146,7 +146,7 @@ def test_numbers_by_depth_are_paired_by_text():
 
     def counted(name: str, depth: int, measure: str) -> tuple[list[float], list[int]]:
         sums, counts = [], []
-        for key in sorted(made, key=lambda k: tables.runs.set_index("run").loc[k, "text"]):
+        for key in made:  # texts are drawn in the order of the runs
             if not key.startswith(name):
                 continue
             values = []
@@ -176,7 +176,7 @@ def test_numbers_by_depth_are_paired_by_text():
         drawn = [np.array(s)[picks].sum(1) / np.array(c)[picks].sum(1) for s, c in ((a, n), (b, m))]
         low, high = np.quantile(drawn[0] - drawn[1], [0.025, 0.975])
         assert (row["low"], row["high"]) == pytest.approx((low, high), abs=1e-6)
-    assert found["texts"].max() == 4
+    assert found["texts"].max() == 5
     (tau,) = compare(tables, [pair]).to_dict("records")
     assert tau["difference"] > 0 and tau["low"] > 0
 

@@ -22,8 +22,9 @@ from core.drafting.builders import (
 from core.errors import UserError
 from core.methods.medusa.tree import published
 from core.models.target import Target
+from core.rounds.causes import Cause
 from core.rounds.draft import MAX_BUDGET
-from core.rounds.round import NO_DRAFT, Sampling, new_tokens
+from core.rounds.round import Sampling, new_tokens
 from core.traces.reader import read_trace
 from core.traces.schema import Header, Trace
 from core.traces.writer import write_trace
@@ -378,7 +379,7 @@ def test_a_round_without_drafted_nodes_is_a_step_of_plain_decoding(builder):
     assert found.tokens == plain(STEPS, HOT)[:60]
     empty = [r for r in found.rounds if r.draft.nodes == 0]
     assert empty and len(empty) < len(found.rounds)
-    assert all(len(r.committed) == 1 and r.stop_reason == NO_DRAFT for r in empty)
+    assert all(len(r.committed) == 1 and r.stop_reason == Cause.NO_DRAFT for r in empty)
 
 
 def test_rounds_say_where_they_stand():

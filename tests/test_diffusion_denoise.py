@@ -17,15 +17,8 @@ from core.diffusion.request import DenoiseSettings, Pace
 from core.diffusion.verify import draft_states
 from core.errors import UserError
 from core.rounds.blocks import MASKED, Ranking
-from core.rounds.round import (
-    ACCEPTED,
-    BLOCK_DONE,
-    NO_DRAFT,
-    NOT_IN_GRAPH,
-    REJECTED,
-    UNREACHED,
-    Times,
-)
+from core.rounds.causes import Cause
+from core.rounds.round import ACCEPTED, REJECTED, UNREACHED, Times
 from core.traces.schema import summary
 from core.traces.writer import round_to_json
 from core.verification.walk import until_stop
@@ -135,7 +128,13 @@ def test_a_call_records_where_its_steps_came_from(target, s, graph):
             assert status == (ACCEPTED if row in path else REJECTED if linked else UNREACHED)
             assert record.why(row)
         done = MASKED not in block.after()
-        words = BLOCK_DONE if done else NOT_IN_GRAPH if record.draft.nodes else NO_DRAFT
+        words = (
+            Cause.BLOCK_DONE
+            if done
+            else Cause.NOT_IN_GRAPH
+            if record.draft.nodes
+            else Cause.NO_DRAFT
+        )
         assert record.stop_reason == words
         step += len(block.steps)
 
@@ -206,7 +205,7 @@ def test_a_node_is_reached_through_any_of_its_parents(formulas, order, path, sta
     assert record.verdict.path == path and record.block.saved == len(path) - 1
     assert record.status == tuple(names[mark] for mark in status)
     if len(path) == 1:
-        assert record.stop_reason == NOT_IN_GRAPH and record.why(last) == UNREACHED
+        assert record.stop_reason == Cause.NOT_IN_GRAPH and record.why(last) == UNREACHED
 
 
 def test_a_graph_that_asks_for_more_positions_than_remain_loses_those_nodes():

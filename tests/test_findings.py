@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from analysis.measures.findings import FEW, FLAT, Finding, findings, flat_from
 from analysis.measures.tables import Tables
 from analysis.numbers import percent
+from core.rounds.causes import Cause
 from core.rounds.draft import NOT_ASKED
-from core.rounds.round import BEYOND, OUTSIDE, PRUNED
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
@@ -23,9 +23,9 @@ from tests import raw_numbers
 from tests.test_metrics import METHODS, fake_trace
 
 ENDED = {
-    PRUNED: "ended by budget",
-    OUTSIDE: "ended at a token outside the drafter's candidates",
-    BEYOND: "ended at the last depth",
+    Cause.PRUNED: "ended by budget",
+    Cause.OUTSIDE: "ended at a token outside the drafter's candidates",
+    Cause.BEYOND: "ended at the last depth",
 }
 
 
@@ -43,10 +43,14 @@ def why(r: dict) -> str:
     """Why a round's walk ended, read off the lists again."""
     depth = len(r["path"])
     if depth > len(r["candidates"]["token"]):
-        return BEYOND
+        return Cause.BEYOND
     if "offers" in r and r["offers"]["after"][r["path"][-1]] == NOT_ASKED:
-        return PRUNED
-    return PRUNED if r["bonus"] in (raw_numbers.offered_after(r, r["path"][-1]) or ()) else OUTSIDE
+        return Cause.PRUNED
+    return (
+        Cause.PRUNED
+        if r["bonus"] in (raw_numbers.offered_after(r, r["path"][-1]) or ())
+        else Cause.OUTSIDE
+    )
 
 
 def test_walks_are_counted_by_what_ended_them(told):

@@ -74,7 +74,7 @@ def test_calibration_is_paired_by_prompt():
     rng = np.random.default_rng(1)
     rows = [
         {"series": name, "depth": depth, "prompt": prompt, "tvd": base + prompt * 0.01 + noise}
-        for prompt in range(4)
+        for prompt in range(5)
         for anchor in range(5)
         for depth in (1, 2)
         for noise in [rng.uniform(0, 0.1)]
@@ -84,13 +84,13 @@ def test_calibration_is_paired_by_prompt():
     found = calibration_texts(table).set_index(["series", "depth"])
     row = found.loc[("dflash@b", 1)]
     # noise is shared: the paired difference is sharp although each series is not
-    assert row["against"] == "dflash@a" and row["texts"] == 4
+    assert row["against"] == "dflash@a" and row["texts"] == 5
     assert row["difference"] == pytest.approx(0.05) and row["difference_low"] == pytest.approx(0.05)
     assert row["high"] - row["low"] > 0.001
     some = table[(table["series"] == "dflash@b") & (table["depth"] == 1)]
     assert row["tvd"] == pytest.approx(some["tvd"].mean())
     means = some.groupby("prompt")["tvd"].mean()
-    others = [some[some["prompt"] != p]["tvd"].mean() for p in range(4)]
+    others = [some[some["prompt"] != p]["tvd"].mean() for p in range(5)]
     assert row["apart"] == 1 + int(np.abs(means.to_numpy() - others).argmax())
     assert calibration_texts(table.drop(columns="prompt")).empty
 

@@ -20,9 +20,10 @@ from analysis.measures import acceptance, causes, comparison, metrics, reliabili
 from analysis.measures.tables import Tables
 from analysis.measures.tokens import CLASSES, token_class
 from core.rounds.blocks import Block
+from core.rounds.causes import Cause
 from core.rounds.draft import Candidates, Draft, Proposal
-from core.rounds.round import REFUSED, Round, TargetProbs, Times, Verdict
-from core.stats import bootstrap, interval, resample, wilson
+from core.rounds.round import Round, TargetProbs, Times, Verdict
+from core.stats import FEW, bootstrap, interval, resample, wilson
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
 from core.traces.writer import TraceWriter
@@ -120,8 +121,8 @@ def test_rows_that_are_never_accepted_are_no_nodes_and_refused_ones_say_so():
     verdict = Verdict((0, 1), np.array([1, 9, -1, -1, -1]), bonus_token=9)
     tables = Tables.of(Trace(fakes.make_header(), (Round(0, 5, draft, verdict, (1, 9)),), {}))
     assert tables.nodes["row"].tolist() == [1, 3] and tables.rounds["nodes"].tolist() == [2]
-    assert tables.nodes["cause"].tolist() == ["accepted", REFUSED]
-    assert tables.rounds["stop"].tolist() == [REFUSED]
+    assert tables.nodes["cause"].tolist() == ["accepted", Cause.REFUSED]
+    assert tables.rounds["stop"].tolist() == [Cause.REFUSED]
     assert figures.FIGURES["causes-by-depth"](tables, figures.AUTO).data
 
 
@@ -423,24 +424,34 @@ def test_the_score_is_never_taken_for_a_probability():
 
 def test_pairs_are_of_one_text_and_the_difference_is_plain():
     traces = {}
-    for n, prompt in enumerate(("a", "b", "c", "d")):
+    for n, prompt in enumerate("abcdef"):
         traces[f"x{n}"] = fake_trace("ddtree", n, 8 + n, prompt=prompt)
-        if prompt != "d":
+        if prompt != "f":
             traces[f"y{n}"] = fake_trace("treeflash", 50 + n, 9, prompt=prompt)
     tables = Tables.of(traces)
     assert set(tables.labels.values()) == {"ddtree B=24", "treeflash B=24"}
     (row,) = comparison.compare(tables).itertuples()
-    x = [traces[f"x{n}"].rounds for n in range(3)]
-    y = [traces[f"y{n}"].rounds for n in range(3)]
+    x = [traces[f"x{n}"].rounds for n in range(5)]
+    y = [traces[f"y{n}"].rounds for n in range(5)]
 
     def tau(runs):
         lengths = [r.accepted + 1 for run in runs for r in run]
         return sum(lengths) / len(lengths)
 
-    assert row.texts == 3 and row.difference == pytest.approx(tau(x) - tau(y))
+    assert row.texts == 5 and row.difference == pytest.approx(tau(x) - tau(y))
     assert row.low <= row.difference <= row.high
     pd.testing.assert_frame_equal(comparison.compare(tables), comparison.compare(tables))
     assert acceptance.tau(tables)["over"].tolist() == ["texts", "texts"]
+
+
+@pytest.mark.parametrize("texts", [1, 2, FEW - 1, FEW])
+def test_few_texts_have_no_interval(texts):
+    pairs = [(method, n) for n in range(texts) for method in ("ddtree", "dart")]
+    tables = Tables.of([fake_trace(method, n, 8, prompt=str(n)) for method, n in pairs])
+    (row,) = comparison.compare(tables).itertuples()
+    assert row.texts == texts and math.isnan(row.low) == (texts < FEW)
+    # of one text, rounds are drawn
+    assert acceptance.tau(tables)["low"].isna().tolist() == [1 < texts < FEW] * 2
 
 
 def test_what_shares_no_text_is_said_and_one_text_has_no_interval():

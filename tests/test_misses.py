@@ -8,8 +8,9 @@ import pytest
 from analysis.measures.misses import miss, sentence
 from core.drafting.builders import best_first
 from core.drafting.session import FactorisedSession
+from core.rounds.causes import Cause
 from core.rounds.draft import Candidates
-from core.rounds.round import PRUNED, Probe, Round, Verdict
+from core.rounds.round import Probe, Round, Verdict
 from core.verification.simulate import verdict
 
 IDS = np.argsort(np.random.default_rng(5).random((6, 40)), axis=1)
@@ -34,7 +35,7 @@ def test_the_budget_and_what_it_accepts_are_those_of_real_drafts(seed, ranks):
     accepted = record.accepted
     found = miss(record, text[accepted + 1 :])
     assert found is not None
-    if found.reason != PRUNED:
+    if found.reason != Cause.PRUNED:
         return
     assert found.rank == ranks[accepted] + 1
     budget = 8

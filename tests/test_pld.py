@@ -13,7 +13,7 @@ from analysis.measures.probe import observe
 from core.decoding.decode import Decoder
 from core.drafting.builders import Chain, SampledChain
 from core.methods.pld import MATCHED, PLACE, PldOptions, lookup
-from core.rounds.round import NO_DRAFT
+from core.rounds.causes import Cause
 from core.traces.reader import round_from_json
 from core.traces.writer import round_to_json
 from core.verification.rules import SpeculativeSampling
@@ -75,7 +75,7 @@ def test_rounds_say_where_a_token_was_copied_from(sampling, whole):
         for row in range(1, len(draft)):
             assert text[int(draft.notes[PLACE][row])] == draft.tokens[row]
             assert draft.notes[MATCHED][row] in (1, 2)
-        assert draft.nodes or (record.stop_reason == NO_DRAFT and record.probe is None)
+        assert draft.nodes or (record.stop_reason == Cause.NO_DRAFT and record.probe is None)
         copies += draft.nodes > 0
         if record.probe is not None:
             first = record.target_probs.log_p[1]

@@ -9,11 +9,13 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from analysis.measures.misses import miss, sentence
 from analysis.measures.probe import observe
 from core.decoding.decode import Scene
 from core.drafting.session import FactorisedSession
-from core.rounds.draft import Candidates
-from core.rounds.round import Sampling
+from core.rounds.causes import Cause
+from core.rounds.draft import Candidates, Proposal
+from core.rounds.round import Round, Sampling
 from core.verification.rules import TargetTokens
 from tests import toys
 
@@ -84,7 +86,7 @@ def check_probe(scene, probe):
         for k in range(16):
             assert probe.coverage[depth, k] == pytest.approx(p[best[: k + 1]].sum(), abs=1e-4)
         own = q[scene.verdict.target_tokens[path[depth]]]
-        assert probe.rank_q[depth] == 1 + (q > own).sum()
+        assert probe.rank_q[depth] == (1 + (q > own).sum() if own > 0 else 0)
 
 
 @pytest.mark.parametrize(
@@ -160,6 +162,28 @@ def test_coverage_is_of_the_drafters_best_however_few_the_session_lists():
     scene = make_scene()
     few = with_q(scene, scene.session.log_q([0] * 5), keep=4)
     np.testing.assert_array_equal(observe(few).probe.coverage, observe(scene).probe.coverage)
+
+
+@pytest.mark.parametrize("vocabulary", [None, 58])
+def test_a_token_that_q_gives_nothing_has_no_rank(vocabulary):
+    scene = make_scene(path_length=2)
+    wanted = [int(token) for token in scene.verdict.target_tokens[[0, 1]]]
+    log_q = scene.session.log_q([0] * 5).clone()
+    log_q[1, wanted[1]] = -torch.inf
+    scene = with_q(scene, log_q)
+    scene.session.draft_vocabulary = vocabulary
+    seen = observe(scene)
+    first = 1 + int((log_q[0] > log_q[0, wanted[0]]).sum())
+    assert seen.probe.rank_q.tolist() == [first, 0] and seen.probe.vocabulary == vocabulary
+    lists = scene.session.by_depth
+    held = np.where(lists.ids == wanted[1], -np.inf, lists.log_q)  # q = 0 is in no list
+    proposal = Proposal.factorised(Candidates(lists.ids, held), scene.draft.depths)
+    draft = replace(scene.draft, proposal=proposal)
+    record = Round(0, 7, draft, scene.verdict, (1,), probe=seen.probe)
+    assert record.stop_reason is (Cause.VOCABULARY if vocabulary else Cause.OUTSIDE)
+    found = miss(record)
+    assert found is not None and found.rank is None
+    assert sentence(found, str, 1).endswith(f", {record.stop_reason.words}")
 
 
 def test_a_drafter_that_cannot_tell_all_of_q_is_not_probed():

@@ -48,7 +48,8 @@ def test_a_recorded_run_is_the_run(tmp_path):
     drafter = toys.NoisyOracle([*toys.PROMPT, *toys.plain(60)])
     rounds = toys.run(toys.tree(drafter), 30, budget=9).rounds
     path = tmp_path / "a.jsonl"
-    with Recorder(path, "ddtree", toys.PROMPT, budget=9, model={"name": "toy"}) as record:
+    run = {"budget": 9, "model": {"name": "toy"}, "read": 99}  # as many as the budget lets it
+    with Recorder(path, "ddtree", toys.PROMPT, **run) as record:
         for r in rounds:
             lists = (r.by_depth.ids, r.by_depth.log_q)
             record.round(

@@ -65,7 +65,8 @@ def test_methods_are_compared_on_the_same_texts(call, folder):
     code, out, _ = call("report", folder)
     assert code == 0
     (line,) = [x for x in out.splitlines() if x.startswith("dart B=24 ") and "ddtree" in x]
-    assert " 3 " in line and "[" in line
+    assert " 3 " in line and "[" not in line
+    assert "Fewer than 5 texts give a difference but no interval" in out
     code, out, _ = call("report", folder / "ddtree-0.jsonl.gz", folder / "dart-1.jsonl.gz")
     assert code == 0 and "cannot be compared: the prompts differ" in out
 

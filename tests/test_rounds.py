@@ -7,22 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from core.rounds.causes import Cause
 from core.rounds.draft import CHILDLESS, NOT_ASKED, Candidates, Draft, Proposal
-from core.rounds.round import (
-    ACCEPTED,
-    BEYOND,
-    NO_DRAFT,
-    OUTRANKED,
-    OUTSIDE,
-    PRUNED,
-    REFUSED,
-    REJECTED,
-    SIDE,
-    UNREACHED,
-    Round,
-    Sampling,
-    Verdict,
-)
+from core.rounds.round import ACCEPTED, REJECTED, SIDE, UNREACHED, Round, Sampling, Verdict
 from tests.toys import draft_of, random_parents, verdict_of
 
 #        root ── 1(a) ── 3(c)
@@ -82,7 +69,7 @@ def test_a_verdict_counts_nodes_and_knows_its_bonus():
 def test_status_tells_rejected_from_unobserved():
     record = a_round([0, 2], 8, by_depth())
     assert record.status == (ACCEPTED, REJECTED, ACCEPTED, UNREACHED, REJECTED)
-    assert [record.why(row) for row in (1, 2, 3)] == [OUTRANKED, ACCEPTED, UNREACHED]
+    assert [record.why(row) for row in (1, 2, 3)] == [Cause.OUTRANKED, ACCEPTED, UNREACHED]
 
 
 def test_side_rows_are_neither_accepted_nor_rejected():
@@ -95,26 +82,31 @@ def test_side_rows_are_neither_accepted_nor_rejected():
     ("path", "bonus", "proposal", "why"),
     [
         # by depth
-        ([0, 1], 3, by_depth(), PRUNED),
-        ([0, 1], 4, by_depth(), PRUNED),
-        ([0, 1], 40, by_depth(), OUTSIDE),
-        ([0, 1], 1, by_depth(), OUTSIDE),
-        ([0, 1], 5, by_depth(), OUTSIDE),
-        ([0, 1, 3], 8, by_depth([[1, 2], [3, 4]]), BEYOND),
-        ([0], 8, None, BEYOND),
+        ([0, 1], 3, by_depth(), Cause.PRUNED),
+        ([0, 1], 4, by_depth(), Cause.PRUNED),
+        ([0, 1], 40, by_depth(), Cause.OUTSIDE),
+        ([0, 1], 1, by_depth(), Cause.OUTSIDE),
+        ([0, 1], 5, by_depth(), Cause.OUTSIDE),
+        ([0, 1, 3], 8, by_depth([[1, 2], [3, 4]]), Cause.BEYOND),
+        ([0], 8, None, Cause.UNKNOWN),
         # what the builder never looks at was not pruned by the budget
-        ([0, 1], 4, by_depth(read=1), OUTSIDE),
-        ([0, 1], 4, by_depth(read=2), PRUNED),
-        ([0, 1], 7, by_row(read=1), OUTSIDE),
-        ([0, 1], 7, by_row(read=2), PRUNED),
+        ([0, 1], 4, by_depth(read=1), Cause.NOT_READ),
+        ([0, 1], 4, by_depth(read=2), Cause.PRUNED),
+        ([0, 1], 7, by_row(read=1), Cause.NOT_READ),
+        ([0, 1], 7, by_row(read=2), Cause.PRUNED),
         # by row
-        ([0, 1], 7, by_row(), PRUNED),  # listed after 1, though no candidate of the depth
-        ([0, 1], 8, by_row(), OUTSIDE),  # listed after 2 only
-        ([0, 1], 4, by_row(), OUTSIDE),  # a candidate of the depth, but not after 1
-        ([0, 2, 4], 5, by_row(), OUTSIDE),  # a leaf outside the M candidates has no children
-        ([0], 9, by_row(), OUTSIDE),
-        ([0, 1], 7, by_row(rows=None), PRUNED),  # a drafter that always conditions on the path
-        ([0, 2, 4], 5, by_row((0, 1, 2, CHILDLESS, NOT_ASKED), None), PRUNED),
+        ([0, 1], 7, by_row(), Cause.PRUNED),  # listed after 1, though no candidate of the depth
+        ([0, 1], 8, by_row(), Cause.OUTSIDE),  # listed after 2 only
+        ([0, 1], 4, by_row(), Cause.OUTSIDE),  # a candidate of the depth, but not after 1
+        ([0, 2, 4], 5, by_row(), Cause.OUTSIDE),  # a leaf outside the M candidates has no children
+        ([0], 9, by_row(), Cause.OUTSIDE),
+        (
+            [0, 1],
+            7,
+            by_row(rows=None),
+            Cause.PRUNED,
+        ),  # a drafter that always conditions on the path
+        ([0, 2, 4], 5, by_row((0, 1, 2, CHILDLESS, NOT_ASKED), None), Cause.PRUNED),
     ],
 )
 def test_the_stop_is_explained_by_what_the_drafter_listed_there(path, bonus, proposal, why):
@@ -126,12 +118,12 @@ def test_the_stop_is_explained_by_what_the_drafter_listed_there(path, bonus, pro
 def test_a_token_drawn_from_the_residual_refused_the_rows_after_the_last_one():
     record = a_round([0, 1], 3, by_depth())
     record = replace(record, verdict=replace(record.verdict, bonus_token=6))
-    assert [record.why(row) for row in (2, 3)] == [OUTRANKED, REFUSED]
+    assert [record.why(row) for row in (2, 3)] == [Cause.OUTRANKED, Cause.REFUSED]
 
 
 def test_a_round_without_drafted_nodes_says_so():
     record = Round(0, 7, Draft.root_only(3), Verdict((0,), np.array([5])), (5,))
-    assert record.stop_reason == NO_DRAFT and record.candidates_after(0) is None
+    assert record.stop_reason == Cause.NO_DRAFT and record.candidates_after(0) is None
 
 
 @pytest.mark.parametrize(
@@ -157,7 +149,7 @@ def test_causes_of_a_long_accepted_path_take_time_by_its_length_alone():
     record = Round(0, 0, draft, Verdict(tuple(range(0, 2 * rows, 2)), draft.tokens), ())
     began = time.process_time()
     causes = [record.why(row) for row in range(len(draft))]
-    assert causes.count(OUTRANKED) == rows - 1 and time.process_time() - began < 5
+    assert causes.count(Cause.OUTRANKED) == rows - 1 and time.process_time() - began < 5
 
 
 def test_a_token_without_text_shows_its_id():

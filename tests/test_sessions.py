@@ -14,8 +14,9 @@ from core.drafting.builders import Chain, OptTree, SampledChain, best_first, gro
 from core.drafting.session import NO_STATE, FactorisedSession
 from core.drafting.states import StateTable
 from core.errors import UserError
+from core.rounds.causes import Cause
 from core.rounds.draft import NOT_ASKED, Candidates, Draft
-from core.rounds.round import PRUNED, REFUSED, SIDE, Sampling
+from core.rounds.round import SIDE, Sampling
 from core.traces.reader import round_from_json
 from core.traces.writer import round_to_json
 from core.verification.rules import SpeculativeSampling
@@ -178,7 +179,7 @@ def test_a_list_that_was_not_asked_for_counts_as_pruned():
     bare = after.draft(ROOT, toys_rows(after))
     assert bare.proposal.after.tolist() == [0, NOT_ASKED]
     record = toys_round(bare, (0, 1), 3)
-    assert record.stop_reason == PRUNED
+    assert record.stop_reason == Cause.PRUNED
 
 
 def toys_rows(table):
@@ -386,9 +387,9 @@ def test_a_refused_node_says_so_and_survives_a_trace():
     assert refused
     for record in refused:
         row = record.verdict.path[-1] + 1
-        assert record.why(row) == REFUSED
+        assert record.why(row) == Cause.REFUSED
         again = round_from_json(round_to_json(record))
-        assert again.verdict.bonus == record.verdict.bonus and again.why(row) == REFUSED
+        assert again.verdict.bonus == record.verdict.bonus and again.why(row) == Cause.REFUSED
 
 
 def test_speculative_sampling_needs_all_of_q():

@@ -23,6 +23,7 @@ from core.methods.sps.model import (
     load_config,
     save_adapter,
 )
+from core.rounds.causes import Cause
 from core.rounds.draft import NOT_ASKED
 from core.rounds.round import Sampling
 from core.verification.rules import SpeculativeSampling, TargetTokens
@@ -133,8 +134,10 @@ def test_a_drawn_chain_says_what_it_drew_from():
         assert proposal.after.tolist() == [0, 1, 2, NOT_ASKED] and proposal.max_depth == 5
         assert proposal.lists.ids[:, 0].tolist() == record.draft.tokens[1:].tolist()
         np.testing.assert_allclose(proposal.lists.log_q[:, 0], record.draft.log_q[1:], atol=1e-6)
-        reason = "pruned by budget" if record.accepted == 3 else "outside the candidates"
-        assert reason in record.stop_reason
+        drawn = proposal.lists.ids[record.accepted] if record.accepted < 3 else ()
+        unread = record.verdict.bonus in drawn
+        expected = Cause.NOT_READ if unread else Cause.OUTSIDE
+        assert record.stop_reason is (Cause.PRUNED if record.accepted == 3 else expected)
 
 
 def test_the_classic_rule_is_an_option_of_the_builder():

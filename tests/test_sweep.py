@@ -212,10 +212,10 @@ def test_scores_draw_texts_anew_and_count_repeats_as_one_text():
     rows[0] |= {"error": "no"}
     first, second = scores(plan, rows)
     assert (first.runs, first.failed, second.runs, second.failed) == (3, 1, 4, 0)
-    assert second.texts == 2 and second.tau == 2 and second.low == second.high == 2
+    assert second.texts == 2 and second.tau == 2 and second.low != second.low  # too few texts
     assert second.tokens_per_second == 2 and (second.same, second.judged) == (2, 4)
     (alone, _) = scores(replace(plan, prompts=plan.prompts[1:]), rows[2:4])
-    assert alone.texts == 1 and alone.low < alone.tau < alone.high  # its rounds, drawn anew
+    assert alone.texts == 1 and alone.low != alone.low  # too few rounds
     (nothing, _) = scores(plan, [])
     assert nothing.tau is None and nothing.low != nothing.low
     sampled = replace(plan, terms=replace(plan.terms, temperature=1.0))

@@ -11,14 +11,15 @@ import sys
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from core.errors import UserError
+from core.rounds.causes import Cause
 from core.rounds.draft import CHILDLESS, NOT_ASKED, Candidates, Draft, Proposal
-from core.rounds.round import OUTSIDE, PRUNED, Probe, Round, TargetProbs, Times, Verdict
+from core.rounds.round import Probe, Round, TargetProbs, Times, Verdict
 from core.traces.reader import TraceReader, read_ends, read_trace, round_from_json
 from core.traces.schema import FORMAT, VERSION, Header, Trace, summary
 from core.traces.writer import TraceWriter, round_to_json, write_trace
@@ -132,6 +133,22 @@ def assert_same(one: Any, two: Any) -> None:
 
 
 # ── round trips ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_what_the_builder_reads_and_the_drafter_can_say_reads_back(index):
+    record = small_round(index)
+    proposal, probe = cast(Draft, record.draft).proposal, record.probe
+    assert proposal is not None and probe is not None
+    ranks = np.array([1, 0], np.int32)
+    record = replace(
+        record,
+        draft=replace(record.draft, proposal=replace(proposal, read=1)),
+        probe=replace(probe, rank_q=ranks, vocabulary=16384),
+    )
+    assert_same(
+        parse(as_file(replace(small_trace(), rounds=(record,)), "t.jsonl")).rounds, (record,)
+    )
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -441,7 +458,11 @@ def test_the_golden_version_1_trace_still_opens_and_says_the_same():
     assert trace.header.libraries == {"torch": "2.13.0"}
     assert [r.verdict.path for r in trace.rounds] == [(0, 1), (0,), (0,), (0, 3), (0,), (0,)]
     assert [r.committed for r in trace.rounds] == [(2, 10), (7,), (2,), (36, 12), (9,), (34,)]
-    assert [r.stop_reason for r in trace.rounds] == [OUTSIDE, *[PRUNED] * 4, OUTSIDE]
+    assert [r.stop_reason for r in trace.rounds] == [
+        Cause.OUTSIDE,
+        *[Cause.PRUNED] * 4,
+        Cause.OUTSIDE,
+    ]
     first = trace.rounds[0]
     assert first.draft.tokens.tolist() == [42, 2, 17, 39, 29, 22, 42]
     assert first.probe is not None and first.probe.coverage.shape == (len(first.probe.tvd), 16)

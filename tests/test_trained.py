@@ -27,6 +27,8 @@ from app import cli
 from core.errors import UserError
 from core.methods.dflash.training import TRAINING, DFlashStudent
 from core.models.language import load_language
+from core.traces.reader import read_trace
+from core.traces.record import Recorder
 from core.traces.schema import Trace
 from core.traces.writer import TraceWriter
 from core.train.accuracy import Accuracy, write_accuracy
@@ -145,10 +147,10 @@ def test_what_the_difference_means_is_said():
     rows = trained_and_served([], tables)
     true = rows[rows["measure"] == AFTER].sort_values("depth")["value"].tolist()[:4]
     good = Curve("held out", AFTER, tuple(true))
-    assert "served is as trained up to depth" in said(good)
+    assert "served is not below trained up to depth" in said(good)
     assert "already the first token is worse" in said(replace(good, values=(0.99,)))
     later = replace(good, values=(true[0], min(1.0, true[1] * 2.5)))
-    assert "at depth 2" in said(later) and "up to depth 1 both agree" in said(later)
+    assert "at depth 2" in said(later) and "up to depth 1 served is not below" in said(later)
     # at all places a deeper number is not comparable with what serving sees
     assert "depth 2" not in said(replace(later, kind=ALL))
     heart = Curve("train", AFTER, (0.99,))
@@ -175,7 +177,10 @@ def test_an_engines_counts_are_the_served_side(tmp_path):
     line = LINE.format("1.65", 130, 600, "0.390, 0.195, 0.065")
     found = trained_and_served([trained], None, {"a.log": from_log(tmp_path, line)})
     (words,) = sentences(found)
-    assert "a.log: trained 0.70 (val), served 0.39 [0.33, 0.46] at depth 1" in words
+    assert (
+        "a.log: served is below trained at depth 1: trained 0.70 (val), served 0.39 [0.33, 0.46]"
+        in words
+    )
     assert "`diagnose`" in words and "temperature" in words
     rows = found[found["measure"] == COUNTED].set_index("depth")
     assert rows["value"].tolist() == pytest.approx([78 / 200, 39 / 78, 13 / 39])
@@ -188,10 +193,10 @@ def test_shares_without_counts_have_no_interval_and_say_so(tmp_path):
     found = trained_and_served([trained], None, {"a.log": counts})
     assert found["low"].isna().all() and found["over"].isna().all()
     (words,) = sentences(found)
-    assert "served 0.33 (over how many is not told) at depth 3" in words
+    assert "at depth 3" in words and "served 0.33 (over how many is not told)" in words
     assert "or drafts were shorter, which is not told" in words
     (words,) = sentences(trained_and_served([replace(trained, values=(0.7,))], None, {"a": counts}))
-    assert "as trained up to depth 1 (over how many is not told)" in words
+    assert "not below trained up to depth 1 (over how many is not told)" in words
 
 
 def test_a_lower_bound_is_not_compared(tmp_path):
@@ -203,7 +208,25 @@ def test_a_lower_bound_is_not_compared(tmp_path):
         f"{COUNTED}1", "survival1", "survival2", "survival3",
     ]  # fmt: skip
     (words,) = sentences(found)
-    assert "as trained up to depth 1" in words
+    assert "not below trained up to depth 1" in words
+
+
+@pytest.mark.parametrize(("share", "below"), [(0.39, True), (0.7, False)])
+def test_a_chain_without_lists_is_compared_at_all_its_places(tmp_path, share, below):
+    """The drafter's token is right at 28 of 40 places in training; here as often as ``share``."""
+    with Recorder(tmp_path / "a.jsonl", "chain", [1], budget=3) as record:
+        root = 0
+        for n in range(100):
+            right = n < 100 * share
+            record.round([root, 5, 6, 7], [-1, 0, 1, 2], [0, 1] if right else [0], 8)
+            root = 8
+    tables = Tables.of(read_trace(tmp_path / "a.jsonl"))
+    found = trained_and_served([], tables)
+    (first,) = found[(found["measure"] == AFTER) & (found["depth"] == 1)].to_dict("records")
+    assert first["value"] == pytest.approx(share) and first["over"] == 100
+    words = said(Curve("train", AFTER, (0.7,), (40,)), trace=tables.traces["run 1"])
+    assert ("served is below trained at depth 1" in words) == below
+    assert ("already the first token is worse" in words) == below
 
 
 def test_the_command(tmp_path, capsys):

@@ -94,11 +94,12 @@ def test_the_inspector_s_target_list_is_after_the_parent():
 
 def test_why_a_node_ended():
     record = small_round()
-    assert node_view(record, 2)["why"] == "outranked"
-    assert node_view(record, 5)["why"] == "unreached"
+    assert node_view(record, 2)["why"] == "outranked: a sibling was the target's token"
+    assert node_view(record, 5)["why"].startswith("unreached: ")
     assert node_view(record, 5)["tvd"] is None and not node_view(record, 5)["observed"]
     stopped_at_once = small_round(path=(0,))
-    assert node_view(stopped_at_once, 1)["why"] == "not drafted: outside the candidates"
+    rejected = "rejected: the target's token here was not drafted: outside the candidates"
+    assert node_view(stopped_at_once, 1)["why"] == rejected
 
 
 def test_the_inspector_of_the_ghost():

@@ -24,10 +24,13 @@ _NAMED = {
     "cause-accepted": ("#0b67a5", "#62b5f0"),
     "cause-outranked": ("#ad4d12", "#f0a063"),
     "cause-pruned": ("#a36ca1", "#ac7aaa"),
+    "cause-unread": ("#6f5ca8", "#9a8ad6"),
     "cause-outside": ("#d0b4cd", "#644c69"),
+    "cause-vocabulary": ("#4d2a5e", "#d6b3e6"),
     "cause-beyond": ("#72767d", "#989ca3"),
     "cause-nothing": ("#1b2230", "#e6e9ef"),
     "cause-refused": ("#daae92", "#7a5941"),
+    "cause-unknown": ("#b4ad98", "#5a5f55"),
     "cause-unreached": ("#e9e5d8", "#2e3644"),
 }
 # greys and colours that can be read on white and on black alike; the paper is see-through

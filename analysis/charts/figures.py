@@ -19,31 +19,25 @@ from analysis.frames import COVERAGE, By, Frame
 from analysis.measures import acceptance, causes, reliability
 from analysis.measures.tables import CAUSES, Tables
 from analysis.numbers import plural
-from core.rounds.round import (
-    ACCEPTED,
-    BEYOND,
-    NO_DRAFT,
-    OUTRANKED,
-    OUTSIDE,
-    PRUNED,
-    REFUSED,
-    UNREACHED,
-)
+from core.rounds.causes import Cause
 
 USUAL_K, FEW_K = 8, (1, 4, 16)  # of coverage: shown first for several runs, and for one
 _POWERS = (1, 2, 4, 8, 16)
 _SHARE = (0.0, 1.0)
 
-# cause → its colour, its hatch, what it is called where a walk ended, and of a drafted node
-_CAUSES = {
-    ACCEPTED: ("cause-accepted", "", "accepted", "accepted"),
-    OUTRANKED: ("cause-outranked", "/", "outranked", "outranked by a sibling"),
-    PRUNED: ("cause-pruned", "", "pruned by budget", "rejected (budget)"),
-    OUTSIDE: ("cause-outside", "\\", "outside the candidates", "rejected (candidates)"),
-    BEYOND: ("cause-beyond", "", "beyond the last depth", "rejected (last depth)"),
-    NO_DRAFT: ("cause-nothing", "", "nothing drafted", "rejected (no draft)"),
-    REFUSED: ("cause-refused", "x", "refused by sampling", "rejected (refused)"),
-    UNREACHED: ("cause-unreached", "", "unreached", "unreached"),
+# cause → its colour and its hatch
+_PAINT = {
+    Cause.ACCEPTED: ("cause-accepted", ""),
+    Cause.OUTRANKED: ("cause-outranked", "/"),
+    Cause.PRUNED: ("cause-pruned", ""),
+    Cause.NOT_READ: ("cause-unread", "-"),
+    Cause.OUTSIDE: ("cause-outside", "\\"),
+    Cause.VOCABULARY: ("cause-vocabulary", "+"),
+    Cause.BEYOND: ("cause-beyond", ""),
+    Cause.NO_DRAFT: ("cause-nothing", ""),
+    Cause.REFUSED: ("cause-refused", "x"),
+    Cause.UNKNOWN: ("cause-unknown", "."),
+    Cause.UNREACHED: ("cause-unreached", ""),
 }
 
 
@@ -292,7 +286,7 @@ def _stacked(shares: Frame, style: Style, title: str, says: str, x: Axis, y: str
     places = sorted(places) if over == "depth" else places
     parts = [
         Series(
-            words[1] if title.startswith("What") else words[0],
+            cause.node if title.startswith("What") else cause.short,
             tuple(
                 Point(
                     places.index(row[over]), row["share"],
@@ -300,11 +294,10 @@ def _stacked(shares: Frame, style: Style, title: str, says: str, x: Axis, y: str
                 )
                 for row in part[part["cause"] == cause].to_dict("records")
             ),
-            "stack", paint=(colour, hatch), choice=name if several else "", key=cause,
+            "stack", paint=_PAINT[cause], choice=name if several else "", key=cause.value,
         )
         for name, part in style.parts(shares)
-        for cause in CAUSES
-        for colour, hatch, *words in (_CAUSES[cause],)
+        for cause in map(Cause, CAUSES)
     ]  # fmt: skip
     about = About(title, says, Axis(x.name, places=places), Axis(y, _SHARE))
     return style.chart(about, parts)

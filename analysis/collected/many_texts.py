@@ -17,7 +17,7 @@ from analysis.frames import Frame, documented
 from analysis.measures.comparison import paired
 from analysis.numbers import number
 from core.rounds.draft import Array
-from core.stats import interval, resample
+from core.stats import ratio
 
 
 @documented
@@ -26,7 +26,7 @@ def whatif_texts(runs: Mapping[str, Sequence[SimulatedRun]]) -> pd.DataFrame:
 
     method, budget  the setting
     texts           texts it was simulated on
-    tau, low, high  Σ tokens ÷ Σ rounds, and its interval across texts; NaN for one text
+    tau, low, high  Σ tokens ÷ Σ rounds, and its interval across texts; NaN for fewer than 5 texts
     difference, difference_low, difference_high  τ less that of the setting with the highest, paired
         by text
     apart           the text that differs most: whose τ is furthest from that of all others
@@ -65,7 +65,7 @@ def calibration_texts(table: pd.DataFrame) -> pd.DataFrame:
     series          a drafter, or the marginal
     depth           1 … L
     texts           prompts with an anchor that comes so deep
-    tvd, low, high  mean over anchors, and its interval across texts; NaN for one text
+    tvd, low, high  mean over anchors, and its interval across texts; NaN for fewer than 5 texts
     against         the series it is compared with: the first drafter
     difference, difference_low, difference_high  TVD less that series', paired by text
     apart           the prompt that differs most, from 1
@@ -114,9 +114,7 @@ def departing(table: Frame, value: str) -> list[str]:
 
 def across(texts: Frame) -> tuple[float, float, float]:
     """A ratio over all texts with its interval; each text has a sum and a count."""
-    low, high = np.nan, np.nan
-    if len(texts) > 1:
-        low, high = interval(resample(texts["sum"], texts["count"]))
+    low, high = ratio(texts["sum"], texts["count"])
     return float(texts["sum"].sum() / max(1, texts["count"].sum())), low, high
 
 

@@ -39,7 +39,7 @@ AT_LEAST = "accepted, at least"  # the same, where drafts may have been shorter 
 MAX_DEPTHS, MAX_TEXTS = 256, 16
 UNTOLD = "(over how many is not told)"
 FEW = 30  # observed positions, or nothing is concluded
-LESS = 0.75  # of what was trained: a served accuracy below it deserves a sentence
+LESS = 0.75  # of what was trained: a served accuracy below it has another reason than the text
 _KEY = re.compile(
     r"(?:(?P<text>[A-Za-z][\w ]{0,30})/)?"
     r"(?P<kind>full_acc|cond_acc|acc|accuracy)_(?P<depth>\d{1,3})"
@@ -237,7 +237,7 @@ def _best_text(trained: Frame) -> Frame:
 
 
 def _parts(trained: Frame, served: Frame) -> Iterator[str]:
-    """Where the served accuracy first falls below the trained one; one sentence."""
+    """Where the served accuracy first is below the trained one with 95 % confidence."""
     exact = (trained["measure"] == AFTER).all()
     compared = 0
     for depth in trained.index.intersection(served.index):
@@ -246,33 +246,47 @@ def _parts(trained: Frame, served: Frame) -> Iterator[str]:
         one, other = trained.loc[depth], served.loc[depth]
         if other["over"] < FEW:
             break
-        compared = depth
         told = np.isfinite(other["over"])  # an engine may tell shares without counts
-        if (other["high"] if told else other["value"]) >= LESS * one["value"]:
-            continue
-        over = interval(other["low"], other["high"]) if told else UNTOLD
-        numbers = (
-            f"trained {number(one['value'])} ({one['text']}), served {number(other['value'])} "
-            f"{over} at depth {depth}"
+        if other["high"] < one["value"] if told else other["value"] < LESS * one["value"]:
+            yield _below(one, other, depth)
+            return
+        compared = depth
+    if compared:
+        known = "" if np.isfinite(served["over"]).all() else f" {UNTOLD}"
+        yield f"served is not below trained up to depth {compared}{known}, as far as both tell."
+    else:
+        yield (
+            f"too little in common to compare: fewer than {FEW} observed positions, no depth that "
+            "both tell, or traces without the drafter's lists."
         )
+
+
+def _below(one: Frame, other: Frame, depth: int) -> str:
+    """That the served accuracy is below the trained one, and what that suggests."""
+    told = np.isfinite(other["over"])
+    over = interval(other["low"], other["high"]) if told else UNTOLD
+    if told:
+        over += f" over {int(other['over'])} positions"
+    if (other["high"] if told else other["value"]) >= LESS * one["value"]:
+        why = "a part of that can be other text than in training"
+    elif depth == 1:
         why = (
             "already the first token is worse: other features, positions, labels or template than "
             "in training, or other text; `diagnose` tries the wiring"
-            if depth == 1
-            else f"up to depth {depth - 1} both agree: deeper, decoding reads what the drafter "
+        )
+    else:
+        why = (
+            f"up to depth {depth - 1} served is not below: deeper, decoding reads what the drafter "
             "made itself, and training what the text has"
         )
-        if other["measure"] == AT_LEAST:
-            why += "; or drafts were shorter, which is not told"
-        if other["measure"] != AFTER:
-            why += "; a temperature above 0 lowers acceptance, too"
-        yield f"{numbers}: {why}."
-        return
-    if compared:
-        known = "" if np.isfinite(served["over"]).all() else f" {UNTOLD}"
-        yield f"served is as trained up to depth {compared}{known}, as far as both tell."
-    else:
-        yield "too little in common to compare: fewer than 30 observed positions, or no depth."
+    if other["measure"] == AT_LEAST:
+        why += "; or drafts were shorter, which is not told"
+    if other["measure"] != AFTER:
+        why += "; a temperature above 0 lowers acceptance, too"
+    return (
+        f"served is below trained at depth {depth}: trained {number(one['value'])} "
+        f"({one['text']}), served {number(other['value'])} {over}: {why}."
+    )
 
 
 def _overfit(trained: Frame) -> Iterator[str]:

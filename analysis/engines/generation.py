@@ -164,7 +164,7 @@ class _Listener:
             lists = Candidates(best.indices.cpu().numpy(), best.values.cpu().numpy())
             after = torch.arange(len(draft), dtype=torch.int32).numpy()
             after[-1] = NOT_ASKED
-            draft = replace(draft, proposal=Proposal(lists, after, session.max_depth))
+            draft = replace(draft, proposal=Proposal(lists, after, session.max_depth, read=1))
         return with_observation(replace(record, draft=draft), seen)
 
     def _begin(self, prompt: int) -> Recorder:

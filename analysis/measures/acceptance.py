@@ -12,7 +12,7 @@ import pandas as pd
 from analysis.frames import COVERAGE, By, Frame, documented
 from analysis.measures.tables import STAGES, Tables
 from core.rounds.draft import Array
-from core.stats import Z, interval, resample, wilson
+from core.stats import Z, ratio, wilson
 
 
 @documented
@@ -31,7 +31,8 @@ def per_depth(tables: Tables, by: By = "method", text_only: bool = False) -> pd.
     accepted     positions whose token was drafted, hence accepted
     acceptance, acceptance_low, acceptance_high  accepted ÷ observed: conditional on the parent
     marginal, marginal_low, marginal_high        accepted ÷ rounds: unconditional survival to here
-    top1, top1_low, top1_high  share of observed positions where the drafter's best was the token
+    told         observed positions where the record tells whether the drafter's best was the token
+    top1, top1_low, top1_high  share of observed positions where it was; NaN unless all are told
     tested_acceptance, tested_low, tested_high   accepted ÷ tested: where the budget reached at all
     nodes        drafted nodes at this depth, per round of ``rounds``
     probed       observed positions with a probe
@@ -53,10 +54,7 @@ def per_depth(tables: Tables, by: By = "method", text_only: bool = False) -> pd.
     share_columns(frame, "acceptance", frame["accepted"], frame["observed"])
     share_columns(frame, "tested", frame["accepted"], frame["tested"], "tested_acceptance")
     share_columns(frame, "marginal", frame["accepted"], frame["rounds"])
-    known = positions[positions["rank"].notna()]
-    best = (known["rank"] == 1).groupby([known[by], known["depth"]], observed=True)
-    best = best.agg(["sum", "size"]).reindex(frame.index, fill_value=0)
-    share_columns(frame, "top1", best["sum"], best["size"])
+    best_columns(frame, grouped)
     nodes = tables.nodes.groupby([by, "depth"], observed=True).size()
     frame["nodes"] = nodes.reindex(frame.index, fill_value=0) / frame["rounds"]
     tvd_columns(frame, grouped)
@@ -69,6 +67,16 @@ def share_columns(frame: Frame, stem: str, hits: Frame, of: Frame, name: str | N
     """A share and its Wilson interval as columns ``name``, ``stem``_low and ``stem``_high."""
     frame[name or stem] = hits / of.where(of > 0)
     frame[f"{stem}_low"], frame[f"{stem}_high"] = wilson(hits.to_numpy(), of.to_numpy())
+
+
+def best_columns(frame: Frame, grouped: Frame) -> None:
+    """How often the drafter's best token was right in each group of positions, over all of them.
+
+    Left out where the record does not tell it of some: those that it tells are not a fair sample.
+    """
+    frame["told"] = grouped["best"].count()
+    whole = frame["told"].where(frame["told"] == grouped.size(), 0)
+    share_columns(frame, "top1", grouped["best"].sum().where(whole > 0, 0), whole)
 
 
 def tvd_columns(frame: Frame, grouped: Frame) -> None:
@@ -109,7 +117,8 @@ def tau(tables: Tables, by: By = "method", draws: int = 2000, seed: int = 0) -> 
     """Block efficiency τ with its 95 % bootstrap interval, and speed.
 
     Whole texts are resampled when there are several (``text`` in the table of runs), else single
-    rounds, as if they were independent; that interval holds for this text only.
+    rounds, as if they were independent; that interval holds for this text only. Fewer than 5 texts
+    (or rounds of one text) give none.
 
     method             the label
     runs               traces
@@ -128,7 +137,7 @@ def tau(tables: Tables, by: By = "method", draws: int = 2000, seed: int = 0) -> 
     for name, runs in tables.runs.groupby(by, observed=True):
         own = tables.rounds[tables.rounds[by] == name]
         rounds, timed = len(own), runs[runs["wall_seconds"].notna()]
-        low, high = interval(resample(*_units(own, runs), draws, seed))
+        low, high = ratio(*_units(own, runs), draws, seed)
         row = {
             by: name,
             "runs": len(runs),

@@ -14,8 +14,9 @@ import numpy as np
 import pandas as pd
 
 from analysis.frames import By, Frame, documented
+from analysis.measures.acceptance import best_columns
 from analysis.measures.tables import CAUSES, Tables
-from core.rounds.round import UNREACHED
+from core.rounds.causes import Cause
 from core.stats import wilson
 
 Unit = Literal["nodes", "stops"]
@@ -35,7 +36,7 @@ def cause_shares(
     method       the label
     depth        of the node, or where the walk ended (accepted + 1); only with ``over=depth``
     token_class  sort of the token (see analysis.measures.tokens); only with ``over=token_class``
-    cause        the names of core.rounds.round, accepted and unreached among a node's
+    cause        the codes of core.rounds.causes, accepted and unreached among a node's
     count        nodes or rounds
     total        all nodes or rounds of this depth or sort
     share        count ÷ total
@@ -50,7 +51,7 @@ def cause_shares(
     place = frame.groupby([by, over], observed=True)["count"]
     frame["total"] = place.transform("sum")
     frame["share"] = frame["count"] / frame["total"]
-    seen = frame["count"].where(frame["cause"] != UNREACHED)
+    seen = frame["count"].where(frame["cause"] != Cause.UNREACHED)
     observed = seen.groupby([frame[by], frame[over]], observed=True).transform("sum")
     frame["observed_share"] = seen / observed
     return frame.assign(example_run=frame["example_run"].astype(object))
@@ -100,25 +101,32 @@ def first_mismatches(tables: Tables, by: By = "method") -> pd.DataFrame:
     """Which of the drafter's tokens the target took where it first left the spine.
 
     The spine is the chain of the drafter's best tokens. A round's first mismatch is the first
-    observed position along it whose token was not the best; a round whose spine ran out of depth or
-    budget before that has none. Rank 2 is the first sibling.
+    observed position along it whose token was not the best; a round that drafted nothing, or whose
+    spine ran out of depth or budget before that, has none. Rank 2 is the first sibling.
 
     method   the label
     rank     of the target's token there, 2 … ; NA where it was none of the candidates and no probe
-        knows it
+        knows it, or q gives it nothing
     outside  whether it was none of the candidates
     count    rounds
     drafted  of these, how many had that sibling in the tree, so that the walk continued
     share    count ÷ rounds with a mismatch
     """
-    spine = tables.positions[tables.positions["spine"]]
-    missed = spine[spine["rank"].isna() | (spine["rank"] != 1)]
+    missed = off_spine(tables)
     ranks = missed["rank"].astype("Int64")
     keys = [missed[by], ranks, missed["outside"]]
     frame = missed.groupby(keys, observed=True, dropna=False)["accepted"].agg(["size", "sum"])
     frame = frame.rename(columns={"size": "count", "sum": "drafted"}).reset_index()
     frame["share"] = frame["count"] / frame.groupby(by, observed=True)["count"].transform("sum")
     return frame
+
+
+def off_spine(tables: Tables) -> Frame:
+    """The position of every round's first mismatch (see ``first_mismatches``)."""
+    rounds = tables.rounds
+    drafting = rounds.loc[rounds["nodes"] > 0, ["run", "round"]]
+    positions = tables.positions[tables.positions["spine"] & (tables.positions["best"] == 0)]
+    return positions.merge(drafting, on=["run", "round"])
 
 
 @documented
@@ -134,22 +142,19 @@ def after_sibling(tables: Tables, by: By = "method", per_depth: bool = False) ->
     context   along the spine, after a sibling, further behind a sibling
     observed  positions whose parent was accepted
     accepted, acceptance, low, high  accepted there, ÷ observed, Wilson's 95 % interval
-    ranked    positions whose token's rank is recorded
-    top1, top1_low, top1_high  share of them where the drafter's best was the token
+    told      positions where the record tells whether the drafter's best was the token
+    top1, top1_low, top1_high  share of all where it was; NaN unless all are told
     tvd       mean ½ Σ_v |q − p|; NaN without probe
     """
     deep = tables.positions[tables.positions["depth"] > 1]
     context = np.where(deep["spine"], SPINE, np.where(deep["parent_rank"] > 1, SIBLING, LATER))
     names = pd.Index((SPINE, SIBLING, LATER), dtype=object)
-    deep = deep.assign(
-        context=pd.Categorical(context, names), best=deep["rank"] == 1, ranked=deep["rank"].notna()
-    )
+    deep = deep.assign(context=pd.Categorical(context, names))
     keys = [by, *(["depth"] if per_depth else []), "context"]
     grouped = deep.groupby(keys, observed=True)
-    frame = grouped[["accepted", "ranked", "best"]].sum().reset_index()
-    frame["observed"], frame["tvd"] = grouped.size().to_numpy(), grouped["tvd"].mean().to_numpy()
+    frame = grouped[["accepted"]].sum()
+    frame["observed"], frame["tvd"] = grouped.size(), grouped["tvd"].mean()
+    best_columns(frame, grouped)
     frame["acceptance"] = frame["accepted"] / frame["observed"]
     frame["low"], frame["high"] = wilson(frame["accepted"], frame["observed"])
-    frame["top1"] = frame["best"] / frame["ranked"].where(frame["ranked"] > 0)
-    frame["top1_low"], frame["top1_high"] = wilson(frame["best"], frame["ranked"])
-    return frame
+    return frame.reset_index()

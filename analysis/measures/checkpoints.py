@@ -57,7 +57,7 @@ def by_depth(
     texts               texts both have
     value, other_value  over these texts
     difference          value − other_value
-    low, high           its 95 % paired bootstrap interval, texts drawn anew; NaN for one text
+    low, high           its 95 % paired bootstrap interval over texts; NaN for fewer than 5
     """
     texts = _texts(tables)
     labels = pairs(tables) if chosen is None else chosen

@@ -15,7 +15,7 @@ import pandas as pd
 
 from analysis.frames import Frame, documented
 from analysis.measures.tables import INTERRUPTED, Tables
-from core.stats import difference
+from core.stats import FEW, difference
 
 
 @documented
@@ -24,14 +24,14 @@ def compare(
 ) -> pd.DataFrame:
     """τ of every two methods (or the ``chosen`` pairs) on the texts both have, and its difference.
 
-    Texts are resampled, the same for both; one text gives a difference but no interval. Several
+    Texts are resampled, the same for both; fewer than 5 give a difference but no interval. Several
     runs of one method on one text count together.
 
     method, other      the two labels
     texts              texts both have
     tau, other_tau     Σ (accepted + 1) ÷ rounds over these texts, tokens per round
     difference         tau − other_tau
-    low, high          its 95 % paired bootstrap interval; NaN for one text
+    low, high          its 95 % paired bootstrap interval; NaN for fewer than 5 texts
     better             share of the texts where ``method`` has the higher τ
     """
     sums = _by_text(tables)
@@ -53,17 +53,17 @@ def paired(one: Frame, other: Frame, draws: int = 2000) -> dict[str, float]:
     paired difference in tables. Each frame has a line per text, with the columns sum and count.
 
     Gives texts (in which both counted anything), value, other_value, difference, low and high
-    (95 %, texts drawn alike for both; NaN for one text), and better: the share of the texts where
-    ``one`` is higher.
+    (95 %, texts drawn alike for both; NaN for fewer than ``FEW``), and better: the share of the
+    texts where ``one`` is higher.
     """
     common = one.index.intersection(other.index)
     a, b = one.loc[common], other.loc[common]
     with np.errstate(invalid="ignore", divide="ignore"):
         value, other_value = (np.divide(x["sum"].sum(), x["count"].sum()) for x in (a, b))
         better = (a["sum"] / a["count"] > b["sum"] / b["count"]).mean()
-    low, high = np.nan, np.nan
-    texts = int(((a["count"] > 0) & (b["count"] > 0)).sum())
-    if texts > 1:
+    both = (a["count"] > 0) & (b["count"] > 0)
+    texts, low, high = int(both.sum()), np.nan, np.nan
+    if texts >= FEW:
         low, high = difference(a["sum"], a["count"], b["sum"], b["count"], draws)
     found = {"texts": texts, "value": float(value), "other_value": float(other_value)}
     found |= {"difference": float(value - other_value), "low": low, "high": high}

@@ -2,6 +2,7 @@
 
 Where the walks ended, whether a wider tree, a deeper one or better probabilities would change it,
 and what stands out: a cliff or a slope along the text, a sort of token much worse than the rest.
+All that is said of what would help comes from one decision (``remedies``).
 
 A finding is about the rounds that were seen. Of fewer than ``FEW`` it says only that. What stands
 out must be larger than chance, and large enough to matter.
@@ -10,20 +11,19 @@ out must be larger than chance, and large enough to matter.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 import pandas as pd
 
 from analysis.frames import COVERAGE, By, Frame, documented
-from analysis.measures import acceptance, causes, places, reliability
+from analysis.measures import acceptance, causes, places, reliability, remedies
 from analysis.measures.places import KINDS, LEAST, MATTERS, Over
+from analysis.measures.remedies import Claim, Claims, Remedy, Walks
 from analysis.measures.tables import Tables
 from analysis.numbers import number, percent, plural
 from core.rounds.draft import Array
-from core.rounds.round import BEYOND, NO_DRAFT, OUTRANKED, OUTSIDE, PRUNED, REFUSED
 from core.stats import wilson
 
 FEW = 5  # observations below which nothing is concluded
@@ -31,21 +31,6 @@ FLAT = 0.02  # coverage that all further candidates add, below which the curve c
 
 OUTSTANDING = ("cliff", "slope", *KINDS)  # what findings are about that not every run has
 _KINDS = {"token_class": "Tokens of the sort", "script": "Tokens in", "tag": "Prompts tagged"}
-# why a walk ended: in one clause, and what would have helped
-_ENDS = {
-    PRUNED: ("ended by budget", "more nodes, or a better order of them, would help"),
-    OUTSIDE: (
-        "ended at a token outside the drafter's candidates",
-        "longer lists or a better drafter would help, more nodes would not",
-    ),
-    BEYOND: ("ended at the last depth", "a deeper draft would help"),
-    NO_DRAFT: ("had no draft", "a drafter that always has one would help"),
-    REFUSED: (
-        "ended where speculative sampling refused a drafted token",
-        "a q closer to p would help",
-    ),
-    OUTRANKED: ("ended at an outranked node", "a better order would help"),
-}
 
 
 @dataclass(frozen=True)
@@ -55,6 +40,7 @@ class Finding:
     about  ends, width, depth, trust, sibling, cliff, slope, token_class, script or tag
     n      what the sentence counts: rounds, positions or nodes
     run    a run in which to look; ``round``: one of its rounds, from 1
+    claims  what the sentence says of remedies, for programs
     """
 
     label: str
@@ -63,6 +49,7 @@ class Finding:
     words: str
     run: str
     round: int
+    claims: Claims = field(default_factory=dict)
 
 
 def findings(tables: Tables, by: By = "method") -> list[Finding]:
@@ -82,48 +69,63 @@ def table(tables: Tables) -> pd.DataFrame:
     sentence  with its numbers
     run       a run in which to look
     round     one of its rounds, from 1
+    claims    what it says of remedies, as "nodes: helps, deeper: not"
     """
     names = {"label": "method", "about": "finding", "words": "sentence"}
-    return pd.DataFrame([asdict(each) for each in findings(tables)]).rename(columns=names)
+    rows = [asdict(each) for each in findings(tables)]
+    for row in rows:
+        row["claims"] = ", ".join(f"{what}: {claim}" for what, claim in row["claims"].items())
+    return pd.DataFrame(rows).rename(columns=names)
 
 
-def ends(tables: Tables, by: By = "method") -> list[Finding]:
-    """What ended most walks."""
-    shares: Frame = causes.cause_shares(tables, "stops", by=by)
-    found = []
-    for label, rows in shares.groupby(by, observed=True):
-        counts = Counter(dict(rows.groupby("cause", observed=True)["count"].sum()))
-        n = int(sum(counts.values()))
-        (cause, most), *others = [(str(c), int(k)) for c, k in counts.most_common() if k]
-        what, helps = _ENDS[cause]
-        rest = ", ".join(f"{count} {_ENDS[other][0]}" for other, count in others)
-        words = f"{most} of {plural(n, 'walk')} {what}" + (f" ({rest})" if rest else "")
-        example = causes.examples(tables, cause, "stops", 1, **{by: label})
-        found.append(_finding(label, "ends", n, "walk", f"{words}: {helps}.", example))
-    return found
+def ends(tables: Tables, by: By = "method") -> Iterator[Finding]:
+    """What ended the walks, most of them first, and what would have helped them."""
+    for own in remedies.walks(tables, by):
+        n, counts, claims = len(own.rounds), own.counts.most_common(), dict[Remedy, Claim]()
+        words = f"{counts[0][1]} of {plural(n, 'walk')} "
+        for at, (cause, count) in enumerate(counts):
+            ending = own.ending(cause)
+            words += f"{f' {count} ' if at else ''}{ending.what}: {ending.helps}."
+            claims |= ending.claims
+        example = causes.examples(tables, counts[0][0], "stops", 1, **{by: own.label})
+        yield _finding(own.label, "ends", n, "walk", words, example, claims)
 
 
-def width(tables: Tables, by: By = "method") -> list[Finding]:
-    """Whether the drafter's further candidates add anything."""
+def width(tables: Tables, by: By = "method") -> Iterator[Finding]:
+    """Whether the drafter's further candidates add anything, and to how many walks."""
     known: Frame = tables.positions[tables.positions[COVERAGE[0]].notna()]
-    found = []
-    for label, rows in known.groupby(by, observed=True):
+    for own in remedies.walks(tables, by):
+        rows = known[known[by] == own.label]
+        if rows.empty:
+            continue
         curve = rows[list(COVERAGE)].mean().to_numpy()
         curve, n = curve[np.isfinite(curve)], len(rows)
         flat, half, last = flat_from(curve), max(1, len(curve) // 2), len(curve)
         shown, more = percent(curve[(flat or half) - 1]), percent(curve[-1])
-        held = f"{shown} of p, the {last} best {more}, over {plural(n, 'observed position')}"
         words = (
-            f"Coverage is flat after K = {flat}: the {_tokens(flat)} {held}. "
-            "A wider tree buys little."
-            if flat
-            else f"Coverage still rises after K = {half}: the {_tokens(half)} {held}. "
-            "A wider tree buys something."
+            f"Coverage {'is flat' if flat else 'still rises'} after K = {flat or half}: the "
+            f"{_tokens(flat or half)} {shown} of p, the {last} best {more}, over "
+            f"{plural(n, 'observed position')}."
         )
+        said, claims = _wider(own)
         gained = (rows[COVERAGE[last - 1]] - rows[COVERAGE[0]]).sort_values(ascending=False)
         example = rows.loc[gained.index]  # where the other candidates hold most
-        found.append(_finding(label, "width", n, "observed position", words, example))
-    return found
+        yield _finding(own.label, "width", n, "observed position", words + said, example, claims)
+
+
+def _wider(own: Walks) -> tuple[str, Claims]:
+    """Whether a larger or a wider tree would have helped, with the walks."""
+    names = {Remedy.NODES: "More nodes", Remedy.WIDER: "A wider tree"}
+    helped = {remedy: own.helped(remedy) for remedy in names if own.helped(remedy)}
+    if helped:
+        total = plural(len(own.rounds), "walk")
+        said = [f" {names[remedy]} would help {n} of {total}." for remedy, n in helped.items()]
+        return "".join(said), dict.fromkeys(helped, Claim.HELPS)
+    claim = own.claim(Remedy.WIDER)
+    if claim is Claim.UNKNOWN:
+        return " Whether a wider tree would help is not known.", {Remedy.WIDER: claim}
+    said = " No walk ended at a listed token: a wider tree of the same lists would help none."
+    return said, {Remedy.WIDER: claim}
 
 
 def flat_from(coverage: Array) -> int | None:
@@ -135,15 +137,13 @@ def flat_from(coverage: Array) -> int | None:
     return flat if flat <= max(1, len(coverage) // 2) else None
 
 
-def depth(tables: Tables, by: By = "method") -> list[Finding]:
+def depth(tables: Tables, by: By = "method") -> Iterator[Finding]:
     """How far acceptance falls with depth, and whether walks used the whole of it."""
     per_depth: Frame = acceptance.per_depth(tables, by=by)
-    found = []
-    for label, rows in tables.rounds[tables.rounds["depths"] > 0].groupby(by, observed=True):
-        n, whole = len(rows), int((rows["accepted"] == rows["depths"]).sum())
-        sure = per_depth[(per_depth[by] == label) & (per_depth["observed"] >= FEW)]
-        words = f"{whole} of {plural(n, 'walk')} used the whole depth"
-        words += ": a deeper draft buys nothing." if not whole else "."
+    for own in remedies.walks(tables, by):
+        rows = own.drafted
+        words, claim = _depths(own), own.claim(Remedy.DEEPER)
+        sure = per_depth[(per_depth[by] == own.label) & (per_depth["observed"] >= FEW)]
         if len(sure) > 1:
             first, last = sure.iloc[0], sure.iloc[-1]
             words += (
@@ -151,8 +151,26 @@ def depth(tables: Tables, by: By = "method") -> list[Finding]:
                 "given that all before was accepted."
             )
         longest = rows.sort_values("accepted", ascending=False, kind="stable")
-        found.append(_finding(label, "depth", n, "walk", words, longest))
-    return found
+        claims = {Remedy.DEEPER: claim}
+        yield _finding(own.label, "depth", len(rows), "walk", words, longest, claims)
+
+
+def _depths(own: Walks) -> str:
+    """How many walks used the whole depth, and whether more depths would help."""
+    known, n = int(own.drafted["last_depth"].notna().sum()), len(own.drafted)
+    ending = "" if n == len(own.rounds) else " with a draft"
+    said = []
+    if known:
+        said.append(f"{own.whole} of {plural(known, 'walk')}{ending} used the whole depth")
+    if known < n:
+        walk = plural(n - known, "walk")
+        said.append(f"{own.to_the_end} of {walk}{ending} used the whole drafted depth")
+    helps = {
+        Claim.HELPS: "more depths would help",
+        Claim.NOT: "more depths would help none",
+        Claim.UNKNOWN: "whether the drafter goes deeper was not recorded",
+    }[own.claim(Remedy.DEEPER)]
+    return f"{', '.join(said)}: {helps}."
 
 
 def trust(tables: Tables, by: By = "method") -> list[Finding]:
@@ -177,22 +195,17 @@ def trust(tables: Tables, by: By = "method") -> list[Finding]:
     return found
 
 
-def sibling(tables: Tables, by: By = "method") -> list[Finding]:
+def sibling(tables: Tables, by: By = "method") -> Iterator[Finding]:
     """What the target took where it first left the drafter's best tokens."""
-    missed: Frame = causes.first_mismatches(tables, by)
-    spine: Frame = tables.positions[tables.positions["spine"]]
-    found = []
-    for label, rows in missed.groupby(by, observed=True):
-        n = int(rows["count"].sum())
-        second = int(rows.loc[(rows["rank"] == 2).fillna(False), "count"].sum())
+    for label, rows in causes.off_spine(tables).groupby(by, observed=True):
+        n, second = len(rows), int((rows["rank"] == 2).sum())
+        unknown = bool((rows["rank"].isna() & ~rows["outside"]).any())
         words = (
             f"Where the drafter's best token first missed, in {plural(n, 'round')}, the target "
-            f"took the second in {percent(second / n)}; a sibling with its token was drafted in "
-            f"{percent(int(rows['drafted'].sum()) / n)}."
+            f"took the second in {'at least ' if unknown else ''}{percent(second / n)}; a sibling "
+            f"with its token was drafted in {percent(int(rows['accepted'].sum()) / n)}."
         )
-        example = spine[(spine[by] == label) & (spine["rank"] != 1)]
-        found.append(_finding(label, "sibling", n, "round", words, example))
-    return found
+        yield _finding(label, "sibling", n, "round", words, rows)
 
 
 def place(tables: Tables, by: By = "method") -> Iterator[Finding]:
@@ -238,12 +251,22 @@ def _kind(tables: Tables, over: Over, by: By) -> Iterator[Finding]:
             yield _finding(label, over, row["observed"], "position", words, example)
 
 
-def _finding(label: object, about: str, n: int, unit: str, words: str, example: Frame) -> Finding:
+def _finding(
+    label: object,
+    about: str,
+    n: int,
+    unit: str,
+    words: str,
+    example: Frame,
+    claims: Claims | None = None,
+) -> Finding:
     """``example``: rows with a run and a round, the first of which is one to look at."""
     if n < FEW:
         words = f"Only {plural(n, unit)}: too few to conclude anything about {_ABOUT[about]}."
+        claims = None
     first = example.iloc[0]
-    return Finding(str(label), about, int(n), words, str(first["run"]), int(first["round"]))
+    look = str(first["run"]), int(first["round"])
+    return Finding(str(label), about, int(n), words, *look, claims or {})
 
 
 _MAKERS: tuple[Callable[[Tables, By], Iterable[Finding]], ...] = (

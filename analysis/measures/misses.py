@@ -17,8 +17,9 @@ import numpy as np
 
 from analysis.numbers import percent
 from core.drafting.session import FactorisedSession
+from core.rounds.causes import Cause
 from core.rounds.draft import Array, Draft, Proposal
-from core.rounds.round import OUTSIDE, PRUNED, Round
+from core.rounds.round import Round
 from core.verification.simulate import verdict
 
 MOST = 4096  # nodes of the largest draft that is tried
@@ -33,7 +34,7 @@ class Miss:
     token     its id
     reason    ``Round.stop_reason``
     p, q      its probability after the parent under the target and the drafter; None: not known
-    rank      its place in q after the parent, from 1; None: not known
+    rank      its place in q after the parent, from 1; None: it has none, or that is not known
     path_q    Π q from the root to it
     cut_off   Π q of the least probable drafted path
     read      tokens that the builder reads of a list whatever its budget; None: as the budget says
@@ -44,7 +45,7 @@ class Miss:
     """
 
     token: int
-    reason: str
+    reason: Cause
     p: float | None = None
     q: float | None = None
     rank: int | None = None
@@ -66,37 +67,37 @@ def miss(record: Round, after: Sequence[int] = ()) -> Miss | None:
         return None
     end, reason = record.verdict.path[-1], record.stop_reason
     p = _exp(record.log_p_after(end, wanted))
-    proposal, listed = record.proposal, record.candidates_after(end)
+    proposal, listed, rank = record.proposal, record.candidates_after(end), record.wanted_rank
     if proposal is None or listed is None:
-        return Miss(wanted, reason, p)
+        return Miss(wanted, reason, p, rank=rank or None, read=proposal and proposal.read)
     ids, sums = listed.ids.tolist(), _sums(draft)
     log_q = float(listed.log_q[ids.index(wanted)]) if wanted in ids else None
-    rank = ids.index(wanted) + 1 if wanted in ids else _rank(record, end)
     score = None if log_q is None else float(sums[end]) + log_q
     found = (None, None, False)
-    if reason in (PRUNED, OUTSIDE) and rank is not None and _holds_the_best(draft, proposal, sums):
+    if rank and reason in (Cause.PRUNED, Cause.OUTSIDE) and _holds_the_best(draft, proposal, sums):
         path = draft.tokens[list(record.verdict.path[1:])].tolist()
         if score is None:
             found = _beyond_the_list(proposal, len(path), rank)
         else:
             found = _pruned(draft, proposal, sums, score, [*path, wanted], after)
     lowest = _exp(float(sums.min()))
-    return Miss(wanted, reason, p, _exp(log_q), rank, _exp(score), lowest, proposal.read, *found)
+    odds, path_q = _exp(log_q), _exp(score)
+    return Miss(wanted, reason, p, odds, rank or None, path_q, lowest, proposal.read, *found)
 
 
 def sentence(found: Miss, piece: Callable[[int], str], accepted: int) -> str:
     """The miss in words; ``piece`` gives a token's text, ``accepted`` what the round did accept."""
     told = f"the target wanted {piece(found.token)} (p {percent(found.p)})"
     if found.rank is None:
-        return f"{told}, {found.reason}"
+        return f"{told}, {found.reason.words}"
     told += f", {_ordinal(found.rank)} in q"
     if found.q is not None:
         told += f" ({percent(found.q)})"
-    if found.reason == OUTSIDE and found.read is not None:
+    if found.reason in (Cause.OUTSIDE, Cause.NOT_READ) and found.read is not None:
         return f"{told}: the builder reads {found.read} of a list, so no budget drafts it"
     if found.nodes is None:
-        return f"{told}, {found.reason}"
-    if found.reason == OUTSIDE:
+        return f"{told}, {found.reason.words}"
+    if found.reason is Cause.OUTSIDE:
         told += ": beyond what this budget lists"
     else:
         told += f": pruned by the budget. Its path has q {_small(found.path_q)}"
@@ -154,13 +155,6 @@ def _row_of(draft: Draft, path: Sequence[int]) -> int | None:
     for token in path:
         row = None if row is None else draft.child(row, token)
     return row
-
-
-def _rank(record: Round, end: int) -> int | None:
-    """Of the whole of q, where the round measured it."""
-    probe, depth = record.probe, int(record.draft.depths[end])
-    known = probe is not None and depth < len(probe.rank_q)
-    return (int(probe.rank_q[depth]) or None) if probe is not None and known else None
 
 
 def _holds_the_best(draft: Draft, proposal: Proposal, sums: Array) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from core.rounds.draft import Array, Draft
+from core.rounds.draft import NOT_ASKED, Array, Draft
 from core.rounds.round import Probe, Round
 
 
@@ -24,6 +24,7 @@ class Rows:
     start     int [R]   each round's root among the rows
     owner     int [N]   the round of each row
     parent    int [N]   row of the parent; the root's is itself
+    depth     int [N]   0 for a root
     drafted   bool [N]  neither a root nor a row that is never accepted
     accepted  bool [N]
     path      int [W]   rows of all accepted paths, roots included; ``walker``: the round of each
@@ -33,6 +34,7 @@ class Rows:
     start: Array
     owner: Array
     parent: Array
+    depth: Array
     drafted: Array
     accepted: Array
     path: Array
@@ -46,6 +48,7 @@ class Rows:
         owner = np.repeat(np.arange(len(drafts)), sizes)
         parent = joined([d.parents for d in drafts], np.int64) + start[owner]
         parent[start] = start
+        depth = joined([d.depths for d in drafts], np.int64)
         paths = [np.array(r.verdict.path, np.int64) for r in rounds]
         walker = np.repeat(np.arange(len(paths)), np.array([len(p) for p in paths], np.int64))
         path = joined(paths, np.int64) + start[walker]
@@ -53,7 +56,7 @@ class Rows:
         drafted[start], accepted[path] = False, True
         for at, draft in zip(start.tolist(), drafts, strict=True):
             drafted[[at + row for row in draft.side]] = False
-        return Rows(rounds, start, owner, parent, drafted, accepted, path, walker)
+        return Rows(rounds, start, owner, parent, depth, drafted, accepted, path, walker)
 
     @cached_property
     def roots(self) -> Array:
@@ -112,10 +115,22 @@ class Observed:
     def target_ranks(self) -> tuple[Array, Array]:
         """The rank of the target's token at each position, and whether it was none of the tokens
         listed there. An accepted node has its own; where the walk ended it is looked up."""
-        wanted, outside = _wanted(self.rows.records)
-        drafted = self._after(self.rows.along_paths("ranks"))
-        rank = np.where(self.accepted, drafted, wanted[self.owner])
-        return rank, ~self.accepted & outside[self.owner]
+        records = self.rows.records
+        wanted = np.array([r.wanted_rank or np.nan for r in records], float)[self.owner]
+        outside = np.array([_outside(r) for r in records], bool)[self.owner]
+        return np.where(self.accepted, self._drafted_ranks, wanted), ~self.accepted & outside
+
+    @property
+    def best(self) -> Array:
+        """Whether the drafter's best token was the target's at each position, 1 or 0; NaN where the
+        record does not tell."""
+        ended = np.array([_best(record) for record in self.rows.records], float)[self.owner]
+        return np.where(self.accepted, self._drafted_ranks == 1, ended)
+
+    @cached_property
+    def _drafted_ranks(self) -> Array:
+        """The rank of each accepted position's node."""
+        return self._after(self.rows.along_paths("ranks"))
 
     @property
     def ranks_above(self) -> tuple[Array, Array]:
@@ -148,20 +163,25 @@ class Observed:
         return np.append(numbers[1:], -1)[self.there]
 
 
-def _wanted(records: Sequence[Round]) -> tuple[Array, Array]:
-    """Of the target's token where each round's walk ended: its rank, NaN if it is not recorded, and
-    whether it was none of the tokens listed there."""
-    rank, outside = np.full(len(records), np.nan), np.zeros(len(records), bool)
-    for at, record in enumerate(records):
-        listed = record.candidates_after(record.verdict.path[-1])
-        ids = np.empty(0) if listed is None else listed.ids
-        found = np.flatnonzero(ids == record.verdict.bonus)
-        outside[at] = listed is not None and not len(found)
-        if len(found):
-            rank[at] = found[0] + 1
-        elif record.probe is not None and len(record.probe.rank_q) > record.accepted:
-            rank[at] = record.probe.rank_q[record.accepted]
-    return rank, outside
+def _outside(record: Round) -> bool:
+    """Whether the token wanted where the walk ended was none of those listed there."""
+    listed = record.candidates_after(record.verdict.path[-1])
+    return listed is not None and record.verdict.bonus not in listed.ids
+
+
+def _best(record: Round) -> float:
+    """Whether the drafter's best token is the one that was wanted where the walk ended, 1 or 0.
+
+    A token that has another rank, is in no list, or was not drafted although the best was, is not
+    the best. NaN where nothing of that is recorded.
+    """
+    draft, end, rank = _draft(record), record.verdict.path[-1], record.wanted_rank
+    if rank is not None:
+        return float(rank == 1)
+    if draft.nodes == 0 or (record.proposal and record.proposal.after[end] != NOT_ASKED):
+        return 0.0
+    siblings = [row for row in draft.children[end] if row not in draft.side]
+    return 0.0 if any(draft.ranks[row] == 1 for row in siblings) else np.nan
 
 
 def joined(parts: Sequence[Array], dtype: Any) -> Array:

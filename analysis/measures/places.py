@@ -12,7 +12,7 @@ from analysis.frames import By, Frame, documented
 from analysis.measures.acceptance import share_columns, tvd_columns
 from analysis.measures.tables import Tables
 from core.rounds.draft import Array
-from core.stats import interval, resample
+from core.stats import ratio
 from core.traces.schema import Trace
 
 Over = Literal["token_class", "script", "tag"]
@@ -28,8 +28,8 @@ UNTAGGED = "untagged"
 def by_place(tables: Tables, by: By = "method") -> pd.DataFrame:
     """Acceptance and TVD against the place in the text, the prompt included.
 
-    Intervals are 95 %: of τ by drawing rounds anew, as if they were independent; of TVD as in
-    ``per_depth``.
+    Intervals are 95 %: of τ by drawing rounds anew, as if they were independent (NaN for fewer than
+    5); of TVD as in ``per_depth``.
 
     method  the label
     place   tokens before the root: the first of the bin, which ends before the next line's
@@ -52,7 +52,7 @@ def by_place(tables: Tables, by: By = "method") -> pd.DataFrame:
     for key, part in rounds.groupby([by, bins], observed=True):
         lengths = (part["accepted"] + 1).to_numpy()
         frame.loc[key, ["rounds", "tau"]] = len(part), lengths.mean()
-        frame.loc[key, ["low", "high"]] = interval(resample(lengths, np.ones(len(lengths))))
+        frame.loc[key, ["low", "high"]] = ratio(lengths, np.ones(len(lengths)))
     return frame.reset_index().astype({"rounds": int})
 
 

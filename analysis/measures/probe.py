@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from core.decoding.decode import Observation, Scene
-from core.drafting.session import DraftSession
+from core.drafting.session import DraftSession, draft_vocabulary
 from core.rounds.draft import Array
 from core.rounds.round import Probe, TargetProbs
 
@@ -90,8 +90,16 @@ def probe_along(
         tvd=_array(tvd(q, p)),
         coverage=coverage(log_q, p),
         entropy_q=_array(-(q * log_q.clamp_min(-1e9)).sum(-1)),
-        rank_q=_array((log_q > log_q.gather(1, own)).sum(1, dtype=torch.int32) + 1),
+        rank_q=_array(_ranks(log_q, own)),
+        vocabulary=draft_vocabulary(session),
     )
+
+
+def _ranks(log_q: Tensor, own: Tensor) -> Tensor:
+    """Ranks of tokens [d, 1] under log q [d, V], int32 [d]; 0 where q gives one nothing."""
+    given = log_q.gather(1, own)
+    ranks = (log_q > given).sum(1, dtype=torch.int32) + 1
+    return ranks.masked_fill(given.squeeze(1) == -torch.inf, 0)
 
 
 def tvd(q: Tensor, p: Tensor) -> Tensor:

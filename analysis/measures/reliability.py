@@ -20,7 +20,7 @@ import pandas as pd
 from analysis.frames import By, Frame, documented
 from analysis.measures.tables import Tables
 from core.rounds.draft import Array
-from core.stats import Z, interval, resample, wilson
+from core.stats import Z, ratio, wilson
 
 Event = Literal["path", "step"]
 Bins = Literal["mass", "width"]
@@ -155,7 +155,7 @@ def surrogate(tables: Tables, by: By = "method", seed: int = 0) -> pd.DataFrame:
     for name, part in _drafting(tables).groupby(by, observed=True):
         expected, accepted = part["surrogate"].to_numpy(), part["accepted"].to_numpy(float)
         gap = expected - accepted
-        low, high = interval(resample(gap, np.ones(len(gap)), seed=seed))
+        low, high = ratio(gap, np.ones(len(gap)), seed=seed)
         varied = len(gap) > 1 and expected.std() > 1e-12 and accepted.std() > 0
         row = {
             by: name,

@@ -32,7 +32,7 @@ def rounds_table(trace: Trace) -> pd.DataFrame:
     accepted      accepted drafted nodes
     committed     tokens that the round added to the text
     bonus         token id of the bonus token, the next round's root
-    stop          why the walk ended
+    stop          why the walk ended: the codes of core.rounds.causes
     text          of the committed tokens
     draft, build, verify, commit  s in that stage
     tvd_1         ½ Σ_v |q − p| at depth 1; NaN without probe
@@ -48,7 +48,7 @@ def _round(record: Round) -> Iterator[tuple[str, Any]]:
     yield "accepted", record.accepted
     yield "committed", len(record.committed)
     yield "bonus", record.verdict.bonus
-    yield "stop", record.stop_reason
+    yield "stop", record.stop_reason.value
     yield "text", _text(record, record.committed)
     yield from asdict(record.times).items()
     probe = record.probe
@@ -83,7 +83,7 @@ def _nodes_table(rounds: Iterable[Round]) -> pd.DataFrame:
     p            the target's probability of the token, given its path
     rank_p       the target's rank of the token there
     status       accepted, rejected, unreached or side
-    cause        why its branch lived or died
+    cause        why its branch lived or died: the codes of core.rounds.causes
     choice       token id of the target's own token after the row; −1: not computed
     choice_text  its text
     """
@@ -108,7 +108,7 @@ def _nodes(record: Round) -> pd.DataFrame:
         "p": np.full(count, np.nan) if probs is None else _chance(probs.log_p),
         "rank_p": np.full(count, np.nan) if probs is None else _beyond_root(probs.rank),
         "status": record.status,
-        "cause": [record.why(row) for row in range(count)],
+        "cause": [record.why(row).value for row in range(count)],
         "choice": choices,
         "choice_text": [_text(record, [t]) if t >= 0 else None for t in choices],
     })  # fmt: skip

@@ -24,22 +24,17 @@ from analysis import labels
 from analysis.frames import COVERAGE, WIDEST, Frame, documented
 from analysis.measures.observed import Observed, Rows, ints, joined
 from analysis.measures.tokens import CLASSES, script, token_class
+from core.rounds.causes import Cause
 from core.rounds.draft import Array, Draft
-from core.rounds.round import (
-    ACCEPTED,
-    BEYOND,
-    NO_DRAFT,
-    OUTRANKED,
-    OUTSIDE,
-    PRUNED,
-    REFUSED,
-    UNREACHED,
-    Round,
-    Times,
-)
+from core.rounds.round import Round, Times
 from core.traces.schema import Trace
 
-CAUSES = (ACCEPTED, OUTRANKED, PRUNED, OUTSIDE, BEYOND, NO_DRAFT, REFUSED, UNREACHED)
+# of trees, in the order in which they are shown
+CAUSES = tuple(
+    cause.value
+    for cause in Cause
+    if cause not in (Cause.NOT_IN_GRAPH, Cause.BLOCK_DONE, Cause.SIDE)
+)
 STAGES = tuple(f.name for f in fields(Times))
 STOPPED, LIMITED, INTERRUPTED = "stop token", "token limit", "interrupted"
 _PROMPT = 80  # characters of a prompt's beginning
@@ -206,11 +201,12 @@ def _rounds(tables: Tables) -> pd.DataFrame:
     position      absolute position of the root token, prompt included
     nodes         drafted nodes; without the root and rows that are never accepted
     depths        L, drafted depths: the drafter's, or the tree's where the record does not say
+    last_depth    L of the drafter; NaN where the record does not say
     accepted      accepted drafted nodes
     committed     tokens added to the text: accepted + 1, or fewer where the text ended
     cut           accepted + 1 − committed
     surrogate     Σ of the path probabilities of all nodes: what q expected to be accepted
-    stop          why the walk ended: the names of core.rounds.round
+    stop          why the walk ended: the codes of core.rounds.causes
     stop_row      row of the draft where it ended (0 is the root)
     token_class   sort of the target's token there (see analysis.measures.tokens)
     draft, build, verify, commit  s in that stage
@@ -220,13 +216,17 @@ def _rounds(tables: Tables) -> pd.DataFrame:
     frame["round"] = ints(r.number for r in records)
     frame["position"] = ints(r.position for r in records)
     frame["nodes"] = np.bincount(rows.owner, rows.drafted, len(records)).astype(np.int64)
-    frame["depths"] = ints(_depths(r) for r in records)
+    deepest = np.zeros(len(records), np.int64)
+    np.maximum.at(deepest, rows.owner, np.where(rows.drafted, rows.depth, 0))
+    last = ints(r.max_depth for r in records)
+    frame["depths"] = np.maximum(last, deepest)
+    frame["last_depth"] = np.where(last > 0, last, np.nan)
     frame["accepted"] = ints(r.accepted for r in records)
     frame["committed"] = ints(len(r.committed) for r in records)
     frame["cut"] = frame["accepted"] + 1 - frame["committed"]
     chances = np.where(rows.drafted, np.exp(np.minimum(_path_log_q(tables), 0.0)), 0.0)
     frame["surrogate"] = np.bincount(rows.owner, chances, len(records))
-    stops = [r.stop_reason for r in records]
+    stops = [r.stop_reason.value for r in records]
     frame["stop"] = pd.Categorical(stops, pd.Index(CAUSES, dtype=object))
     frame["stop_row"] = ints(r.verdict.path[-1] for r in records)
     bonus = ints(r.verdict.bonus for r in records)
@@ -234,11 +234,6 @@ def _rounds(tables: Tables) -> pd.DataFrame:
     for stage in STAGES:
         frame[stage] = np.array([getattr(r.times, stage) for r in records], float)
     return frame
-
-
-def _depths(record: Round) -> int:
-    """L: the drafter's depths; without that in the record, the tree's own."""
-    return max(record.max_depth, int(record.draft.depths.max()))
 
 
 # ── positions and nodes ──────────────────────────────────────────────────────────────────────────
@@ -256,7 +251,10 @@ def _positions(tables: Tables) -> pd.DataFrame:
     accepted      whether the target's token there was drafted, hence accepted
     in_text       whether that token is in the text, not beyond its end
     rank          of the target's token among the drafter's, 1 = best: the drafted node's, else its
-        place among the candidates, else the probe's over the vocabulary; NaN: not recorded
+        place among the candidates, else the probe's over the vocabulary; NaN: not recorded, or
+        q gives it nothing
+    best          1 where the drafter's best token was the target's, 0 where it was not; a round
+        that drafted nothing had none. NaN where the record does not tell
     outside       whether the token was none of the candidates
     parent_rank   rank of the accepted node above; 1 at depth 1, whose parent is the root
     spine         whether all accepted nodes above are the drafter's best: its rank-1 chain
@@ -275,6 +273,7 @@ def _positions(tables: Tables) -> pd.DataFrame:
     frame["accepted"] = at.accepted
     frame["in_text"] = at.depth <= tables.rounds["committed"].to_numpy()[at.owner]
     frame["rank"], frame["outside"] = at.target_ranks
+    frame["best"] = at.best
     frame["parent_rank"], frame["spine"] = at.ranks_above
     frame["tvd"] = at.probed(lambda probe: probe.tvd)
     frame["entropy_q"] = at.probed(lambda probe: probe.entropy_q)
@@ -309,7 +308,7 @@ def _nodes(tables: Tables) -> pd.DataFrame:
     p            the target's probability of the token given its path; NaN where it is not recorded
     reached      whether the parent was accepted: only then is the node observed
     accepted     whether the target's own text runs through it
-    cause        why its branch lived or died: the names of core.rounds.round
+    cause        why its branch lived or died: the codes of core.rounds.causes
     token_class  sort of the node's token (see analysis.measures.tokens)
     """
     records, rows = tables._records, tables._rows
@@ -322,7 +321,7 @@ def _nodes(tables: Tables) -> pd.DataFrame:
     frame = tables._frame(owner)
     frame["round"] = tables.rounds["round"].to_numpy()[owner]
     frame["row"] = (np.arange(len(rows.owner)) - rows.start[rows.owner])[drafted]
-    frame["depth"] = of("depths", np.int64)
+    frame["depth"] = rows.depth[drafted]
     frame["rank"] = of("ranks", np.int64)
     frame["q"] = np.exp(np.minimum(of("log_q", float), 0.0))
     frame["path_q"] = np.exp(np.minimum(_path_log_q(tables), 0.0))[drafted]
@@ -342,8 +341,8 @@ def _causes(tables: Tables) -> pd.Categorical:
     ends = rows.start + tables.rounds["stop_row"].to_numpy()
     stop = tables.rounds["stop"].cat.codes.to_numpy()[rows.owner]
     conditions = [rows.accepted, ~rows.accepted[rows.parent], rows.parent == ends[rows.owner]]
-    codes = [CAUSES.index(ACCEPTED), CAUSES.index(UNREACHED), stop]
-    found = np.select(conditions, codes, CAUSES.index(OUTRANKED))
+    codes = [CAUSES.index(Cause.ACCEPTED), CAUSES.index(Cause.UNREACHED), stop]
+    found = np.select(conditions, codes, CAUSES.index(Cause.OUTRANKED))
     return pd.Categorical.from_codes(found, pd.Index(CAUSES, dtype=object))
 
 
@@ -353,9 +352,8 @@ def _path_log_q(tables: Tables) -> Array:
     log_q = joined([r.draft.log_q for r in records], float)
     log_q[~np.isfinite(log_q)] = np.nan
     log_q[rows.start] = 0.0
-    depths = joined([r.draft.depths for r in records], np.int64)
-    order = np.argsort(depths, kind="stable")
-    levels = np.flatnonzero(np.diff(depths[order], append=-1)) + 1
+    order = np.argsort(rows.depth, kind="stable")
+    levels = np.flatnonzero(np.diff(rows.depth[order], append=-1)) + 1
     for low, high in pairwise(levels.tolist()):
         level = order[low:high]
         log_q[level] += log_q[rows.parent[level]]

@@ -92,6 +92,6 @@ def _row(record: Round) -> tuple[str, ...]:
         str(len(record.committed)),
         number(tvd[0] if tvd is not None and len(tvd) else None),
         milliseconds(record.times.total).removesuffix(" ms"),
-        record.stop_reason if record.draft.nodes else "–",
+        record.stop_reason.words if record.draft.nodes else "–",
         one_line(text, 60),
     )

@@ -49,7 +49,7 @@ def draft_graph(record: Round) -> nx.DiGraph:
     if has_stop(record):
         end, bonus = verdict.path[-1], verdict.bonus
         node = {"text": visible(record.text(bonus)), "token": bonus, "status": GHOST}
-        node |= {"p": target_probability(record, end, bonus), "cause": record.stop_reason}
+        node |= {"p": target_probability(record, end, bonus), "cause": record.stop_reason.value}
         graph.add_node(GHOST, **_known(node))
         graph.add_edge(end, GHOST, accepted=False)
     return graph
@@ -66,7 +66,7 @@ def _node(record: Round, row: int) -> Iterator[tuple[str, Any]]:
     yield "token", token
     yield "depth", int(draft.depths[row])
     yield "status", record.status[row]
-    yield "cause", record.why(row)
+    yield "cause", record.why(row).value
     if not row:
         return
     yield "rank", int(draft.ranks[row])

@@ -25,8 +25,9 @@ from app.learn.figures import (
 from app.learn.material import RACED, Material
 from app.learn.steps import Visit, mask, moves, noise, tree_of, visits
 from app.learn.words import Json, Scene, chapter, fill_each, scene
+from core.rounds.causes import Cause
 from core.rounds.draft import Array
-from core.rounds.round import OUTRANKED, REJECTED, UNREACHED
+from core.rounds.round import REJECTED, UNREACHED
 
 TOP = 5
 SEEDS = (9, 17, 12)  # seeds whose real runs take these very tokens
@@ -110,7 +111,7 @@ def the_walk(m: Material) -> Json:
         scene("lossless", tree("ddtree"), side=race({name: m.traces[name] for name in RACED})),
         scene("noise", tree("ddtree", select=0), side=_noise(m)),
     ]
-    outranked = next(row for row in rejected if record.why(row) == OUTRANKED)
+    outranked = next(row for row in rejected if record.why(row) is Cause.OUTRANKED)
     return chapter(
         "05-the-walk", scenes,
         bonus=words.token(bonus), accepted=record.accepted, kept=len(record.committed),

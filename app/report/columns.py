@@ -28,7 +28,7 @@ def show(out: Console, sections: Iterable[tuple[str, Body]]) -> None:
         out.print(title, style="bold", soft_wrap=True)
         for part in body:
             if isinstance(part, str):
-                out.print(one_line(part, 400), soft_wrap=True)
+                out.print(one_line(part, 1000), soft_wrap=True)
             else:
                 out.print(part)
         out.print()

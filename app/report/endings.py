@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.numbers import number
 from app.report.columns import MAX_DEPTHS, SIBLINGS, Body, by_method, table_of
 from app.terminal import one_line, table
+from core.rounds.causes import Cause
 
 if TYPE_CHECKING:
     from analysis.measures.tables import Tables
@@ -53,7 +54,7 @@ def _shares(causes: Any, over: str) -> Any:
                 method if n == 0 else "", str(place), str(counts[place]),
                 *(number(shares.get(c, 0.0)) for c in names), one_line(where, 60),
             ))  # fmt: skip
-    titles = [name.removeprefix("not drafted: ") for name in names]
+    titles = [Cause(name).short for name in names]
     last = "an example of the commonest"
     columns = ("", "depth" if over == "depth" else "token", "observed", *titles, last)
     return table(columns, rows, left=("", "token", last))
@@ -71,9 +72,18 @@ def mismatches(tables: Tables) -> Body:
         total, ranked = part["count"].sum(), part[part["rank"].notna()]
         near = ranked.groupby("rank")["count"].sum() / total
         outside = part.loc[part["outside"], "count"].sum() / total
-        shares = [*(near.get(rank, 0.0) for rank in ranks), outside, part["drafted"].sum() / total]
+        unknown = part.loc[part["rank"].isna() & ~part["outside"], "count"].sum() / total
+        drafted = part["drafted"].sum() / total
+        shares = [*(near.get(rank, 0.0) for rank in ranks), outside, unknown, drafted]
         rows.append((method, str(total), *map(number, shares)))
-    columns = ("", "rounds", *(f"rank {rank}" for rank in ranks), "outside", "was drafted")
+    columns = (
+        "",
+        "rounds",
+        *(f"rank {rank}" for rank in ranks),
+        "outside",
+        "not recorded",
+        "was drafted",
+    )
     body: Body = [table(columns, rows, left=("",))]
     after = after_sibling(tables)
     return [*body, "", table_of(after, SIBLINGS)] if len(after) else body

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from app.report.columns import CHECKPOINTS, MAX_DEPTHS, PAIRED, Body, Row, if_any, table_of
 from app.terminal import one_line
 from app.view.comparison import cautions
+from core.stats import FEW
 
 if TYPE_CHECKING:
     from analysis.measures.tables import Tables
@@ -19,8 +20,10 @@ def compared(tables: Tables) -> Body:
 
     found: Any = compare(tables)
     body: Body = [paired_table(found)] if len(found) else []
-    if (found["texts"] == 1).any():
-        body.append("One text gives a difference but no interval: run both on more prompts.")
+    if (found["texts"] < FEW).any():
+        body.append(
+            f"Fewer than {FEW} texts give a difference but no interval: run both on more prompts."
+        )
     for one, other in incomparable(tables):
         body.append(f"{one} and {other} cannot be compared: {_why_not(tables, one, other)}.")
     return body

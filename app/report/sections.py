@@ -25,6 +25,7 @@ from app.report.columns import (
 from app.report.endings import causes, mismatches
 from app.report.pairs import checkpoint_sections, compared
 from app.terminal import bar, table
+from core.stats import FEW
 
 if TYPE_CHECKING:
     from analysis.measures.tables import Tables
@@ -34,7 +35,10 @@ def sections(tables: Tables) -> Iterator[tuple[str, Body]]:
     """Title and contents of each part that has something to show."""
     from analysis.measures.acceptance import tau
 
-    taus = [table_of(tau(tables), TAU)]
+    found: Any = tau(tables)
+    taus: Body = [table_of(found, TAU)]
+    if bool((found["low"].isna() & (found["rounds"] > 0)).any()):
+        taus.append(f"Fewer than {FEW} texts, or rounds of one text, give no interval.")
     yield "Block efficiency τ, tokens per round, with its 95 % interval", taus
     yield from if_any("What stands out", _findings(tables, outstanding=True))
     yield from if_any("The same by other names", _engines(tables))

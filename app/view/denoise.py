@@ -21,7 +21,8 @@ from core.diffusion.draft_graph import DraftGraph, Formula, label
 from core.diffusion.graph_files import FORMAT, VERSION, graph_from_json
 from core.errors import UserError
 from core.rounds.blocks import MASKED, Block, BlockDraft, Edit, Ranking, Step
-from core.rounds.round import ACCEPTED, OUTRANKED, UNREACHED, Round
+from core.rounds.causes import Cause
+from core.rounds.round import ACCEPTED, UNREACHED, Round
 from core.traces.schema import Header, Trace
 
 CELLS = 7  # monospace cells of a token in a draft's box
@@ -222,7 +223,7 @@ def graph_view(record: Round, left: Ranking | None) -> dict[str, Any]:
         "label": ", ".join(wrote),
         "short": fitting(wrote[0] + (", …" if len(wrote) > 1 else ""), WIDE),
         "p": None,
-        "why": record.stop_reason,
+        "why": record.stop_reason.words,
     }
     return view | {
         "title": "Draft graph of this call",
@@ -380,15 +381,15 @@ def why_words(record: Round, row: int) -> str:
     if row == 0:
         return "the block as it stood: its distribution decides this call's first step"
     why, path = record.why(row), record.verdict.path
-    if why == ACCEPTED:
+    if why is Cause.ACCEPTED:
         return (
             "accepted: the target's own step led to exactly this state, so its next distribution "
             "was already there, and a model call was saved"
         )
-    if why == UNREACHED:
+    if why is Cause.UNREACHED:
         return "unreached: none of its parents was accepted, so it is unobserved"
     parent = max((at for at, p in enumerate(path) if p in record.draft.sources[row]), default=0)
     wrote = ", ".join(_written(record, _block(record).steps[parent]))
-    if why == OUTRANKED:
+    if why is Cause.OUTRANKED:
         return f"outranked: from its parent the target went to another draft: {wrote}"
-    return f"rejected: from its parent the target's step was {wrote}, {why}"
+    return f"rejected: from its parent the target's step was {wrote}, {why.words}"

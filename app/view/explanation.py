@@ -173,7 +173,7 @@ class Explainer:
         proposal = record.proposal
         if proposal is None or proposal.after[row] != CHILDLESS:
             return ""
-        if record.draft.depths[row] >= proposal.max_depth:
+        if 0 < proposal.max_depth <= record.draft.depths[row]:
             return f"No children: depth {record.draft.depths[row]} is the drafter's last."
         return self._filled(self.explanation.childless, record, row)
 

@@ -20,7 +20,8 @@ from app.view.fold import Fold, fold, whole
 from app.view.text import PIECE, fitting, flowing, visible
 from app.view.values import finite, finites, probabilities, probability
 from core.rounds.blocks import BlockDraft
-from core.rounds.draft import Array, Draft
+from core.rounds.causes import Cause
+from core.rounds.draft import NOT_ASKED, Array, Draft
 from core.rounds.round import ACCEPTED, REJECTED, SIDE, UNREACHED, Round, TargetProbs, Verdict
 from core.traces.schema import Header
 
@@ -101,7 +102,7 @@ def round_view(record: Round, explainer: Explainer = PLAIN, first: bool = False)
             "short": fitting(label, CELLS - 1),
             "p": target_probability(record, verdict.path[-1], verdict.bonus),
             "q": drafter_probability(record, verdict.path[-1], verdict.bonus),
-            "why": record.stop_reason,
+            "why": record.stop_reason.words,
         }
     return view
 
@@ -223,7 +224,7 @@ def node_view(record: Round, row: int, explainer: Explainer = PLAIN) -> dict[str
     return _place_view(record, path[:-1], int(draft.tokens[row])) | {
         "row": row,
         "status": record.status[row],
-        "why": record.why(row),
+        "why": _why(record, row),
         "q": probability(float(draft.log_q[row])) if row else None,
         "p": probs and probability(float(probs.log_p[row])),
         "rank_q": int(draft.ranks[row]) or None,
@@ -237,11 +238,28 @@ def node_view(record: Round, row: int, explainer: Explainer = PLAIN) -> dict[str
     }
 
 
+_WHY = {
+    Cause.OUTRANKED: "outranked: a sibling was the target's token",
+    Cause.UNREACHED: "unreached: its parent was not accepted, so it is unobserved",
+    Cause.SIDE: "side: scored for the drafter, never accepted",
+}
+
+
+def _why(record: Round, row: int) -> str:
+    """Why a drafted row lived or died, as the inspector says it."""
+    if row == 0:
+        return "root: the bonus token of the round before"
+    why = record.why(row)
+    if record.status[row] != REJECTED or why is Cause.OUTRANKED:
+        return _WHY.get(why, why.words)
+    return f"rejected: the target's token here was {why.words}"
+
+
 def _ghost_view(record: Round) -> dict[str, Any]:
     """The target's token that was not drafted."""
     end, bonus = record.verdict.path[-1], record.verdict.bonus
-    draft, probs, probe = record.draft, record.target_probs, record.probe
-    path, depth = draft.path(end), int(draft.depths[end])
+    draft, probs = record.draft, record.target_probs
+    path = draft.path(end)
     view, p = _place_view(record, path, bonus), target_probability(record, end, bonus)
     q = drafter_probability(record, end, bonus)
     above_q = _product(draft.log_q[list(path[1:])])
@@ -249,10 +267,10 @@ def _ghost_view(record: Round) -> dict[str, Any]:
     return view | {
         "row": GHOST,
         "status": "bonus",
-        "why": record.stop_reason,
+        "why": f"the target's token, {record.stop_reason.words}",
         "q": q,
         "p": p,
-        "rank_q": int(probe.rank_q[depth]) if probe and depth < len(probe.rank_q) else None,
+        "rank_q": record.wanted_rank or None,
         "rank_p": next((i for i, c in enumerate(view["target"], 1) if c["own"]), None),
         "path_q": None if above_q is None or q is None else above_q * q,
         "path_p": None if above_p is None or p is None else above_p * p,
@@ -281,9 +299,11 @@ def _place_view(record: Round, above: Sequence[int], token: int) -> dict[str, An
         "entropy_p": None,
         "target": [],
         "drafter": [],
+        "unlisted": "",
     }
     if parent is not None:
         view["drafter"] = _drafter_list(record, parent, token)
+        view["unlisted"] = "" if view["drafter"] else _unlisted(record, parent)
         if (probs := record.target_probs) is not None:
             view["entropy_p"] = finite(float(probs.entropy[parent]))
             view["target"] = _token_list(
@@ -300,6 +320,16 @@ def _drafter_list(record: Round, parent: int, own: int) -> list[dict[str, Any]]:
     """The drafter's best tokens after a row."""
     listed = record.candidates_after(parent)
     return [] if listed is None else _token_list(record, listed.ids[:TOP], listed.log_q, own)
+
+
+def _unlisted(record: Round, parent: int) -> str:
+    """Why no tokens of the drafter are shown after a row."""
+    if record.proposal is None:
+        drafted = "The trace keeps no lists of the drafter."
+        return drafted if record.draft.nodes else "Nothing was drafted in this round."
+    if record.proposal.after[parent] == NOT_ASKED:
+        return "The builder did not ask the drafter here."
+    return "The drafter lists nothing here."
 
 
 def _token_list(

@@ -64,7 +64,7 @@ def _node_line(record: Round, row: int, marks: Marks) -> str:
 
 def _stop_line(record: Round) -> str:
     token = visible(record.text(record.verdict.bonus))
-    return f"{STOP} {token}  target's token, {record.stop_reason}"
+    return f"{STOP} {token}  target's token, {record.stop_reason.words}"
 
 
 def _q(record: Round, row: int) -> float | None:
@@ -232,7 +232,7 @@ def _ghost(record: Round, parent: Point, place: Point) -> str:
     return (
         f'<path class="ghost" d="{_curve(parent, place)}"/>'
         f'<g transform="translate({x:.0f} {y:.1f})">'
-        f"<title>{_text(label)}: {_text(record.stop_reason)}</title>"
+        f"<title>{_text(label)}: {_text(record.stop_reason.words)}</title>"
         f'<rect class="b ghost" width="{BOX_W}" height="{BOX_H}" rx="{BOX_H / 2:.0f}"/>'
         f'<text x="14" y="16">{STOP} {_text(fitting(label, CELLS - 1))}</text>'
         f"{_bar(14, 'p', p) if p is not None else ''}</g>"

@@ -53,7 +53,7 @@ export class Inspector {
     this.body.scrollTop = 0;
     this.body.replaceChildren(
       h("h2", { class: "ds-big-token" }, node.label),
-      h("p", { class: `ds-why ${node.status}` }, this._mark(node), this._why(node)),
+      h("p", { class: `ds-why ${node.status}` }, this._mark(node), node.why),
       this._path(node),
       ...(node.explanation ? [explanationSection(node)] : []),
       node.row === 0 ? this._root(node) : this._numbers(node),
@@ -74,7 +74,7 @@ export class Inspector {
         node.conditioned ? "drafter after the parent" : "drafter at this depth",
         "q",
         node.drafter,
-        "Nothing was proposed here.",
+        node.unlisted,
       ),
     ];
   }
@@ -95,17 +95,6 @@ export class Inspector {
   _mark(node) {
     const marks = { accepted: "✓ ", rejected: "× ", unreached: "· ", side: "○ ", bonus: "◇ " };
     return node.row === 0 ? "● " : marks[node.status] || "";
-  }
-
-  _why(node) {
-    if (node.row === 0) return "root: the bonus token of the round before";
-    if (node.status === "bonus") return `the target's token, ${node.why}`;
-    if (node.why === "unreached")
-      return "unreached: its parent was not accepted, so it is unobserved";
-    if (node.why === "side") return "side: scored for the drafter, never accepted";
-    if (node.why === "outranked") return "outranked: a sibling was the target's token";
-    if (node.status === "rejected") return `rejected: the target's token here was ${node.why}`;
-    return node.why;
   }
 
   _path(node) {

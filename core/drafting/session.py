@@ -57,7 +57,8 @@ class DraftSession(Protocol):
     """One round's drafting. S is the same in every answer of a session.
 
     A session may have an attribute ``at_once``: how many states are worth a batch, since each costs
-    (default: as many as a search wants). A search that has many asks for its best first.
+    (default: as many as a search wants). A search that has many asks for its best first. Another,
+    ``draft_vocabulary``: how many tokens its head scores, where the target has more (default: all).
     """
 
     @property
@@ -214,6 +215,11 @@ def at_once(session: object) -> int | None:
     return getattr(session, "at_once", None)
 
 
+def draft_vocabulary(session: object) -> int | None:
+    """How many tokens a session's head scores, where the target has more; None: all."""
+    return getattr(session, "draft_vocabulary", None)
+
+
 def reads(builder: object) -> int | None:
     """How many tokens after a state a builder looks at; None: as many as its budget."""
     return getattr(builder, "reads", None)
@@ -229,9 +235,11 @@ class FactorisedSession:
 
     along  gives log q over the full vocabulary for d depths, [d, V]; None: it is not kept
     notes  as in ``Children``
+    draft_vocabulary  see ``DraftSession``
     """
 
     factorised = True
+    draft_vocabulary: int | None = None
 
     def __init__(
         self,
@@ -242,13 +250,15 @@ class FactorisedSession:
         self.by_depth, self._along, self._notes = by_depth, along, notes or {}
 
     @staticmethod
-    def of(log_q: Tensor, width: int) -> FactorisedSession:
+    def of(log_q: Tensor, width: int, draft_vocabulary: int | None = None) -> FactorisedSession:
         """From log q [L, V] on the drafter's device: its ``width`` best at each depth."""
         from core.drafting.best import top
 
         best = top(log_q, width)
         lists = Candidates(best.indices.cpu().numpy(), best.values.cpu().numpy())
-        return FactorisedSession(lists, lambda depths: log_q[:depths])
+        session = FactorisedSession(lists, lambda depths: log_q[:depths])
+        session.draft_vocabulary = draft_vocabulary
+        return session
 
     @property
     def max_depth(self) -> int:
@@ -316,6 +326,10 @@ class PathSession(ABC):
     @property
     def max_depth(self) -> int:
         return self._max_depth
+
+    @property
+    def draft_vocabulary(self) -> int | None:
+        return None if self._covered is None else len(self._covered.ids)
 
     @abstractmethod
     def score(self, tokens: list[int], parents: list[int]) -> Tensor:

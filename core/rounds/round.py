@@ -6,21 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import numpy as np
+
 from core.rounds.blocks import Block, BlockDraft
+from core.rounds.causes import Cause
 from core.rounds.draft import NOT_ASKED, Array, Candidates, Draft, Proposal
 
-ACCEPTED, REJECTED, UNREACHED, SIDE = "accepted", "rejected", "unreached", "side"
+ACCEPTED, REJECTED, UNREACHED, SIDE = "accepted", "rejected", "unreached", "side"  # of a row
 
-# Causes: why a branch ended, by the names used everywhere (see ``Round.why``).
-OUTRANKED = "outranked"
-PRUNED = "not drafted: pruned by budget"
-OUTSIDE = "not drafted: outside the candidates"
-BEYOND = "not drafted: beyond the last depth"
-NO_DRAFT = "not drafted: this round drafted nothing"
-NOT_IN_GRAPH = "not drafted: not in the draft graph"
-BLOCK_DONE = "nothing left to draft: the block is finished"
-REFUSED = "refused by speculative sampling"
-
+_WIDE = 16  # tokens that a drafter with all of a vocabulary lists at least
 TEXT_LIMIT = 64  # tokens of each list whose text a round keeps: longer lists are never shown whole
 
 
@@ -79,13 +73,17 @@ class Probe:
     tvd        float32 [d]      ½ Σ_v |q_d(v) − p(v | true prefix)|, full vocabulary
     coverage   float32 [d, 16]  C_K(d) = Σ_{l≤K} p(x̂_d^(l) | true prefix), x̂ the drafter's K best
     entropy_q  float32 [d]      entropy of q_d, nats
-    rank_q     int32   [d]      rank of the target's own token under q_d, 1 = best
+    rank_q     int32   [d]      rank of the target's own token under q_d, 1 = best; 0: none, for
+                                q_d gives it nothing
+    vocabulary  how many tokens the drafter's head scores, where these are fewer than the target
+                has; None: all, or not recorded
     """
 
     tvd: Array
     coverage: Array
     entropy_q: Array
     rank_q: Array
+    vocabulary: int | None = None
 
 
 @dataclass(frozen=True)
@@ -163,7 +161,7 @@ class Round:
 
     @property
     def max_depth(self) -> int:
-        """L, the drafter's last depth; 0 when nothing was proposed."""
+        """L, the drafter's last depth; 0: not recorded, or nothing was proposed."""
         return 0 if self.proposal is None else self.proposal.max_depth
 
     def text(self, token: int) -> str:
@@ -196,36 +194,66 @@ class Round:
         return float(self.target_probs.top_log_p[row][ids.index(token)]) if token in ids else None
 
     @cached_property
-    def stop_reason(self) -> str:
-        """Why the walk ended where it did: why the token there was not drafted or not accepted."""
-        row = self.verdict.path[-1]
+    def wanted_rank(self) -> int | None:
+        """The rank in q of the token that the target wanted where the walk ended, 1 = best.
+
+        0: q gives it nothing, so it has no rank. None: not recorded.
+        """
+        verdict, probe = self.verdict, self.probe
+        listed = self.candidates_after(verdict.path[-1])
+        found = [] if listed is None else np.flatnonzero(listed.ids == verdict.bonus)
+        if len(found):
+            return int(found[0]) + 1
+        own = int(verdict.target_tokens[verdict.path[-1]])  # which the probe ranked
+        if probe is None or self.accepted >= len(probe.rank_q) or own != verdict.bonus:
+            return None
+        rank = int(probe.rank_q[self.accepted])
+        if listed is not None and rank == len(listed.ids) + 1 <= _WIDE and _holds_all(listed):
+            return 0  # old probes ranked a token that q gives nothing behind all others
+        return rank if rank >= 0 else None
+
+    @cached_property
+    def stop_reason(self) -> Cause:
+        """Why the walk ended where it did: why the token there was not drafted or not accepted.
+
+        It follows from what was recorded of this round, and is UNKNOWN where that does not tell.
+        """
+        row, proposal = self.verdict.path[-1], self.proposal
         if self.block is not None and self.block.finished:
-            return BLOCK_DONE
+            return Cause.BLOCK_DONE
         if self.draft.nodes == 0:
-            return NO_DRAFT
+            return Cause.NO_DRAFT
         if self.block is not None:
-            return NOT_IN_GRAPH
+            return Cause.NOT_IN_GRAPH
         drawn = self.verdict.bonus_token is not None
         if drawn and any(self.status[child] == REJECTED for child in self.draft.children[row]):
-            return REFUSED
-        if self.proposal is None or self.draft.depths[row] >= self.max_depth:
-            return BEYOND
-        if self.proposal.after[row] == NOT_ASKED:
-            return PRUNED
-        listed = self.proposal.candidates(row)
-        read = listed.ids[: self.proposal.read] if listed is not None else ()
-        return PRUNED if self.verdict.bonus in read else OUTSIDE
+            return Cause.REFUSED
+        if 0 < self.max_depth <= self.draft.depths[row]:
+            return Cause.BEYOND
+        rank = self.wanted_rank
+        if rank == 0 and self.probe is not None and self.probe.vocabulary is not None:
+            return Cause.VOCABULARY
+        return Cause.UNKNOWN if proposal is None else self._left_out(proposal, row, rank)
 
-    def why(self, row: int) -> str:
-        """Why this row's branch lived or died, in the project's fixed words."""
+    def _left_out(self, proposal: Proposal, row: int, rank: int | None) -> Cause:
+        """Why the token of this rank was not drafted after a row above the drafter's last depth."""
+        listed, read = proposal.candidates(row), proposal.read
+        asked = proposal.after[row] != NOT_ASKED
+        if rank == 0 or (asked and (listed is None or self.verdict.bonus not in listed.ids)):
+            return Cause.OUTSIDE
+        unread = read is not None and rank is not None and rank > read
+        return Cause.NOT_READ if unread else Cause.PRUNED
+
+    def why(self, row: int) -> Cause:
+        """Why this row's branch lived or died."""
         status = self.status[row]
         if status != REJECTED:
-            return status
+            return Cause(status)
         last = self.verdict.path[-1]  # of all accepted rows, only this one has no accepted child
         if any(
             self.status[above] == ACCEPTED for above in self.draft.sources[row] if above != last
         ):
-            return OUTRANKED
+            return Cause.OUTRANKED
         return self.stop_reason
 
     @property
@@ -249,6 +277,11 @@ class Round:
 
     def with_texts(self, texts: Mapping[int, str]) -> Round:
         return replace(self, texts=texts)
+
+
+def _holds_all(listed: Candidates) -> bool:
+    """Whether the tokens of a list have all of q."""
+    return float(np.exp(listed.log_q.astype(np.float64)).sum()) >= 1 - 1e-6
 
 
 def new_tokens(rounds: Sequence[Round]) -> list[int]:

@@ -248,7 +248,8 @@ def _side(round_: Fields, parents: Array) -> frozenset[int]:
 def _proposal(round_: Fields, depths: Array) -> Proposal | None:
     candidates, offers = round_.object("candidates"), round_.object("offers")
     by_depth = _lists(candidates) if candidates else None
-    read, max_depth = candidates.optional("read", least=1), round_.optional("max_depth")
+    read = (candidates or offers).optional("read", least=1)
+    max_depth = round_.optional("max_depth")
     if not offers:
         return None if by_depth is None else Proposal.factorised(by_depth, depths, read)
     lists = _lists(offers)
@@ -351,4 +352,5 @@ def _probe(raw: Fields) -> Probe | None:
         coverage=raw.floats("coverage", len(ranks), None),
         entropy_q=raw.floats("entropy_q", len(ranks)),
         rank_q=ranks,
+        vocabulary=raw.optional("vocabulary", least=1),
     )

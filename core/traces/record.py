@@ -4,13 +4,14 @@
         for each round:
             record.round(tokens, parents, path, bonus)
 
-What a loop does not know is left out: without log q there is no calibration, without lists no cause
-of a missing token. Everything else of the report, the page and the exports works.
+What a loop does not know is left out: without log q there is no calibration, and without lists the
+cause of a missing token is unknown. Everything else of the report, the page and the exports works.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ class Recorder:
     method      what tables call it
     prompt_ids  the prompt's tokens; the first round's root comes after them
     budget      the most nodes a round may draft; 0: not known
+    read        how many tokens of a list the builder looks at whatever its budget; None: 1 where a
+                round's draft is a chain of several nodes, else as many as the budget lets it
     text        the text of a token id; None: ids are shown
     header      other fields of ``core.traces.schema.Header``, such as model={"name": …}
     """
@@ -44,13 +47,14 @@ class Recorder:
         prompt_ids: Sequence[int],
         budget: int = 0,
         text: Callable[[int], str] | None = None,
+        read: int | None = None,
         **header: Any,
     ):
         settings = {**header.pop("settings", {}), **({"budget": budget} if budget else {})}
         fields = {"model": {}, "prompt_text": "", **header}
         self._header = Header(method, settings, prompt_ids=tuple(map(int, prompt_ids)), **fields)
         self._writer = TraceWriter(Path(path), self._header)
-        self._text, self._count = text, 0
+        self._text, self._read, self._count = text, read, 0
         self._position, self._root = len(self._header.prompt_ids), -1
 
     def round(
@@ -79,7 +83,9 @@ class Recorder:
         Raises UserError, one sentence, for what is no round of this text.
         """
         self._check(tokens, parents, path)
-        draft = _draft(tokens, parents, log_q, lists)
+        draft = _draft(tokens, parents, log_q)
+        if lists is not None:
+            draft = _listed(draft, *lists, self._read)
         answers = np.full(len(draft), -1, np.int64)
         answers[list(path[:-1])] = draft.tokens[list(path[1:])]
         answers[path[-1]] = bonus
@@ -131,7 +137,6 @@ def _draft(
     tokens: Sequence[int],
     parents: Sequence[int],
     log_q: Sequence[float] | None,
-    lists: tuple[Array, Array] | None,
 ) -> Draft:
     """Depths follow from the parents; a node's rank is its place among its siblings by log q, or
     by order where that is not known."""
@@ -148,10 +153,6 @@ def _draft(
     scores = odds.astype(np.float64)
     for row, parent in enumerate(above[1:].tolist(), 1):
         scores[row] += scores[parent]
-    proposal = None
-    if lists is not None:
-        ids, values = np.array(lists[0], np.int64), np.array(lists[1], np.float32)
-        proposal = Proposal.factorised(Candidates(ids, values), depths)
     return Draft(
         tokens=np.array(tokens, np.int64),
         parents=above,
@@ -159,5 +160,18 @@ def _draft(
         ranks=ranks,
         log_q=odds,
         scores=scores.astype(np.float32),
-        proposal=proposal,
     )
+
+
+def _listed(draft: Draft, ids: Array, log_q: Array, read: int | None) -> Draft:
+    """With the drafter's lists by depth, [L, K]; a listed node's rank is its place in its list."""
+    lists = Candidates(np.array(ids, np.int64), np.array(log_q, np.float32))
+    ranks = draft.ranks.copy()
+    for row, depth in enumerate(draft.depths.tolist()):
+        own = lists.ids[depth - 1] if 0 < depth <= len(lists.ids) else ()
+        if len(found := np.flatnonzero(own == draft.tokens[row])):
+            ranks[row] = found[0] + 1
+    if read is None and draft.nodes > 1 and max(map(len, draft.children)) == 1:
+        read = 1
+    proposal = Proposal.factorised(lists, draft.depths, read)
+    return replace(draft, ranks=ranks, proposal=proposal)

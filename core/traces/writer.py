@@ -14,7 +14,7 @@ import numpy as np
 from core.errors import UserError
 from core.rounds.blocks import Block
 from core.rounds.draft import Array, Candidates, Draft, Proposal
-from core.rounds.round import Round
+from core.rounds.round import Probe, Round
 from core.traces.schema import FORMAT, VERSION, Header, Trace, summary
 
 
@@ -98,7 +98,7 @@ def round_to_json(record: Round) -> dict[str, Any]:
         line["nodes"]["entropy"] = _plain(probs.entropy)
         line["target_top"] = {"token": probs.top_ids.tolist(), "log_p": _plain(probs.top_log_p)}
     if record.probe is not None:
-        line["probe"] = {name: _plain(values) for name, values in vars(record.probe).items()}
+        line["probe"] = _probe(record.probe)
     if isinstance(draft, Draft):
         line |= _tree(draft)
     elif record.block is not None:
@@ -108,12 +108,21 @@ def round_to_json(record: Round) -> dict[str, Any]:
     return line
 
 
+def _probe(probe: Probe) -> dict[str, Any]:
+    measured = {name: value for name, value in vars(probe).items() if name != "vocabulary"}
+    known = {} if probe.vocabulary is None else {"vocabulary": probe.vocabulary}
+    return {name: _plain(values) for name, values in measured.items()} | known
+
+
 def _by_depth(proposal: Proposal) -> dict[str, Any]:
     """The lists of each depth, which say how many depths there are, or that number alone."""
     if proposal.by_depth is None:
         return {"max_depth": proposal.max_depth}
-    read = {} if proposal.read is None else {"read": proposal.read}
-    return {"candidates": {**_lists(proposal.by_depth), **read}}
+    return {"candidates": {**_lists(proposal.by_depth), **_read(proposal)}}
+
+
+def _read(proposal: Proposal) -> dict[str, int]:
+    return {} if proposal.read is None else {"read": proposal.read}
 
 
 def _tree(draft: Draft) -> dict[str, Any]:
@@ -123,7 +132,10 @@ def _tree(draft: Draft) -> dict[str, Any]:
     if draft.notes:
         line["notes"] = {name: _plain(values) for name, values in draft.notes.items()}
     if draft.proposal is not None and not draft.proposal.factorised_lists:
-        line["offers"] = {**_lists(draft.proposal.lists), "after": draft.proposal.after.tolist()}
+        proposal = draft.proposal
+        read = _read(proposal) if proposal.by_depth is None else {}
+        after = proposal.after.tolist()
+        line["offers"] = {**_lists(proposal.lists), "after": after, **read}
     return line
 
 

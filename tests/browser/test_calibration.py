@@ -22,6 +22,7 @@ from analysis.measures.tables import COVERAGE, Tables
 from app.studio.runs import Runs
 from app.studio.shipped import FIRST
 from core import ASSETS
+from core.rounds.causes import Cause
 from core.traces.reader import read_trace
 from tests.browser.steps import Open, at_round, from_menu, open_file, serving, tab, title
 from tests.fakes import FakeEngine
@@ -82,7 +83,7 @@ def test_it_opens_with_an_example_s_numbers(visit: Open):
     expect(marks(figure(page, "Top-K coverage by K"))).to_have_count(len(many) * len(COVERAGE))
     findings = page.locator(f"{SCOPE} .ds-findings li")
     ends = [record.stop_reason for record in trace.rounds]
-    budget = sum("pruned by budget" in reason for reason in ends)
+    budget = ends.count(Cause.PRUNED)
     expect(findings.first).to_contain_text(f"{budget} of {len(ends)} walks ended by budget")
     assert all(re.search(r"\d", words) for words in findings.all_inner_texts())
     for made in page.locator(f"{SCOPE} .ds-below figure").all():

@@ -83,7 +83,7 @@ def test_the_file_replays_steps_and_explains(put: Put, plain: bool):
     page.keyboard.press("ArrowRight")
     expect(title(page)).to_have_text(at_round(3))
     page.locator(f"{NODE}.ghost").click()
-    expect(inspector(page)).to_contain_text(recorded.rounds[2].stop_reason)
+    expect(inspector(page)).to_contain_text(recorded.rounds[2].stop_reason.words)
     expect(inspector(page).locator(".ds-top li")).to_have_count(20)
     page.keyboard.press("ArrowUp")
     expect(inspector(page)).to_contain_text("why it was drafted")

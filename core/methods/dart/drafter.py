@@ -117,7 +117,8 @@ class DartDrafter:
         log_q, covered = logits.log_softmax(-1), logits.shape[-1]
         if self.head.ids is not None:  # what the head does not cover has q = 0
             log_q = Covered(self.head.ids, self.model.config.vocab_size).whole(log_q)
-        return FactorisedSession.of(log_q, min(max(width, MIN_LISTED), covered))
+        part = None if self.head.ids is None else covered
+        return FactorisedSession.of(log_q, min(max(width, MIN_LISTED), covered), part)
 
     def _rows(self, root: int) -> Tensor:
         """Rows [L, h] for the head; prefix rows whose next token is committed join the context.

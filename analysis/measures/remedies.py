@@ -1,0 +1,136 @@
+"""What would have helped the walks of a run: the one decision that all findings speak from.
+
+Each cause of a walk's end names what would have helped that walk. What the builder reads of a list
+is one thing, what the drafter lists another. Where a cause was not recorded, nothing is concluded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from analysis.frames import By, Frame
+from analysis.measures.tables import Tables
+from core.rounds.causes import Cause
+
+
+class Remedy(StrEnum):
+    """A change of the drafter, the builder or its budget."""
+
+    NODES = "nodes"  # a larger budget for the same builder
+    WIDER = "wider"  # a builder that reads more of the drafter's lists
+    LISTS = "lists"  # longer lists, or a drafter that ranks the token higher
+    VOCABULARY = "vocabulary"
+    DEEPER = "deeper"  # a drafter with more depths
+    DRAFT = "draft"  # a draft in every round
+    CLOSER = "closer"  # a q closer to p
+
+
+class Claim(StrEnum):
+    """What is said of a remedy. NOT: it would have helped none of these walks."""
+
+    HELPS = "helps"
+    NOT = "not"
+    UNKNOWN = "unknown"
+
+
+Claims = Mapping[Remedy, Claim]
+
+
+@dataclass(frozen=True)
+class Ending:
+    """A cause of walks' ends in one clause, and what would have helped them."""
+
+    what: str
+    helps: str
+    claims: Claims
+
+
+_HELPED = {
+    Cause.PRUNED: (Remedy.NODES, "ended by budget", "more nodes, or a better order of them,"),
+    Cause.NOT_READ: (
+        Remedy.WIDER,
+        "ended at a token behind what the builder reads of a list",
+        "a builder that reads more of the lists (a wider tree)",
+    ),
+    Cause.OUTSIDE: (
+        Remedy.LISTS,
+        "ended at a token outside the drafter's candidates",
+        "longer lists or a better drafter",
+    ),
+    Cause.VOCABULARY: (
+        Remedy.VOCABULARY,
+        "ended at a token outside the draft vocabulary",
+        "a larger draft vocabulary",
+    ),
+    Cause.BEYOND: (Remedy.DEEPER, "ended at the last depth", "more depths"),
+    Cause.NO_DRAFT: (Remedy.DRAFT, "had no draft", "a drafter that always has one"),
+    Cause.REFUSED: (
+        Remedy.CLOSER,
+        "ended where speculative sampling refused a drafted token",
+        "a q closer to p",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Walks:
+    """The walks of one label's rounds.
+
+    rounds  their lines of the table of rounds; plain decoding has none
+    """
+
+    label: str
+    rounds: Frame
+
+    @property
+    def counts(self) -> Counter[Cause]:
+        """Walks by cause, without those that none ended by."""
+        found = self.rounds["stop"].value_counts()
+        return Counter({Cause(name): int(n) for name, n in found.items() if n})
+
+    @property
+    def drafted(self) -> Frame:
+        """The lines of the rounds that drafted something."""
+        return self.rounds[self.rounds["nodes"] > 0]
+
+    @property
+    def whole(self) -> int:
+        """Walks that used all of the drafter's depths, as far as those are recorded."""
+        return int((self.drafted["accepted"] >= self.drafted["last_depth"]).sum())
+
+    @property
+    def to_the_end(self) -> int:
+        """Walks that used all depths of their tree, where the drafter's are not recorded."""
+        some = self.drafted[self.drafted["last_depth"].isna()]
+        return int((some["accepted"] >= some["depths"]).sum())
+
+    def ending(self, cause: Cause) -> Ending:
+        """What is said of the walks that ended by a cause."""
+        if cause is Cause.UNKNOWN:
+            said = dict.fromkeys((Remedy.NODES, Remedy.WIDER, Remedy.LISTS), Claim.UNKNOWN)
+            left = {remedy: claim for remedy, claim in said.items() if not self.helped(remedy)}
+            helps = "whether more nodes, a wider tree or longer lists would help these is not known"
+            return Ending("ended for a reason that was not recorded", helps, left)
+        remedy, what, helps = _HELPED[cause]
+        return Ending(what, f"{helps} would help", {remedy: Claim.HELPS})
+
+    def helped(self, remedy: Remedy) -> int:
+        """How many walks a remedy would have helped."""
+        return sum(self.counts[cause] for cause, (helps, *_) in _HELPED.items() if helps is remedy)
+
+    def claim(self, remedy: Remedy) -> Claim:
+        """What is known of WIDER or DEEPER."""
+        if self.helped(remedy):
+            return Claim.HELPS
+        unknown = self.to_the_end if remedy is Remedy.DEEPER else self.counts[Cause.UNKNOWN]
+        return Claim.UNKNOWN if unknown else Claim.NOT
+
+
+def walks(tables: Tables, by: By = "method") -> list[Walks]:
+    """Of every label that drafted anything."""
+    rounds = tables.rounds
+    drafting = rounds.groupby("run", observed=True)["nodes"].transform("sum") > 0
+    return [Walks(str(label), part) for label, part in rounds[drafting].groupby(by, observed=True)]

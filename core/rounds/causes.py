@@ -1,0 +1,80 @@
+"""Why a branch or a walk ended: one code for files and tables, and its words for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Cause(StrEnum):
+    """A stable code for each cause; ``Round.why`` says which one holds. Display words are apart.
+
+    An unknown cause is a cause: what was not recorded is never told as something else.
+    """
+
+    ACCEPTED = "accepted"
+    OUTRANKED = "outranked"
+    PRUNED = "pruned"
+    NOT_READ = "not_read"
+    OUTSIDE = "outside"
+    VOCABULARY = "vocabulary"
+    BEYOND = "beyond"
+    NO_DRAFT = "no_draft"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+    NOT_IN_GRAPH = "not_in_graph"
+    BLOCK_DONE = "block_done"
+    UNREACHED = "unreached"
+    SIDE = "side"
+
+    @property
+    def words(self) -> str:
+        """What is said of the target's token where a walk ended so, or of a node."""
+        return _WORDS[self].words
+
+    @property
+    def short(self) -> str:
+        """The same as a legend or a column's title has it."""
+        return _WORDS[self].short
+
+    @property
+    def node(self) -> str:
+        """What is said of a drafted node whose branch ended so, in a legend."""
+        return _WORDS[self].node
+
+
+@dataclass(frozen=True)
+class _Words:
+    words: str
+    short: str
+    node: str
+
+
+def _missed(words: str, node: str, short: str = "") -> _Words:
+    """Of a token that was not drafted."""
+    return _Words(f"not drafted: {words}", short or words, f"rejected ({node})")
+
+
+def _same(words: str) -> _Words:
+    return _Words(words, words, words)
+
+
+_WORDS = {
+    Cause.ACCEPTED: _same("accepted"),
+    Cause.OUTRANKED: _Words("outranked", "outranked", "outranked by a sibling"),
+    Cause.PRUNED: _missed("pruned by budget", "budget"),
+    Cause.NOT_READ: _missed("behind what the builder reads of a list", "not read",
+                            "behind what the builder reads"),
+    Cause.OUTSIDE: _missed("outside the candidates", "candidates"),
+    Cause.VOCABULARY: _missed("outside the draft vocabulary", "draft vocabulary"),
+    Cause.BEYOND: _missed("beyond the last depth", "last depth"),
+    Cause.NO_DRAFT: _missed("this round drafted nothing", "no draft", "nothing drafted"),
+    Cause.REFUSED: _Words("refused by speculative sampling", "refused by sampling",
+                          "rejected (refused)"),
+    Cause.UNKNOWN: _missed("the reason was not recorded", "reason not recorded",
+                           "reason not recorded"),
+    Cause.NOT_IN_GRAPH: _missed("not in the draft graph", "draft graph"),
+    Cause.BLOCK_DONE: _same("nothing left to draft: the block is finished"),
+    Cause.UNREACHED: _same("unreached"),
+    Cause.SIDE: _same("side"),
+}  # fmt: skip

@@ -1,0 +1,197 @@
+"""What findings say would help: never one thing and its opposite, of any trace, and in their words.
+
+Causes are read off the raw lines once more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analysis.measures.acceptance import per_depth
+from analysis.measures.findings import FEW, Finding, findings
+from analysis.measures.remedies import Claim, Remedy
+from analysis.measures.tables import Tables
+from core import ASSETS
+from core.rounds.causes import Cause
+from core.rounds.draft import Array
+from core.rounds.round import Probe, Round
+from core.traces.reader import read_trace
+from core.traces.record import Recorder
+from tests import raw_numbers
+
+SHIPPED = sorted(
+    path for name in ("traces", "learn") for path in (ASSETS / name).glob("*.jsonl.gz")
+)
+NOT_KNOWN = "whether more nodes, a wider tree or longer lists would help these is not known"
+# what a claim sounds like; a sentence without these words makes none
+SOUNDS = {
+    (Remedy.NODES, Claim.HELPS): r"More nodes would help \d|more nodes, or a better order",
+    (Remedy.NODES, Claim.UNKNOWN): NOT_KNOWN,
+    (Remedy.WIDER, Claim.HELPS): r"A wider tree would help \d|\(a wider tree\)",
+    (Remedy.WIDER, Claim.UNKNOWN): rf"{NOT_KNOWN}|Whether a wider tree would help is not known",
+    (Remedy.WIDER, Claim.NOT): "a wider tree of the same lists would help none",
+    (Remedy.LISTS, Claim.HELPS): "longer lists or a better drafter would help",
+    (Remedy.LISTS, Claim.UNKNOWN): NOT_KNOWN,
+    (Remedy.VOCABULARY, Claim.HELPS): "a larger draft vocabulary would help",
+    (Remedy.DEEPER, Claim.HELPS): "more depths would help(?! none)",
+    (Remedy.DEEPER, Claim.UNKNOWN): "whether the drafter goes deeper was not recorded",
+    (Remedy.DEEPER, Claim.NOT): "more depths would help none",
+    (Remedy.DRAFT, Claim.HELPS): "a drafter that always has one would help",
+    (Remedy.CLOSER, Claim.HELPS): "a q closer to p would help",
+}
+
+
+def check(found: list[Finding]) -> dict[str, dict[Remedy, Claim]]:
+    """No two findings of a label differ on a remedy, and each says what it claims and no more.
+    Gives what each label claims."""
+    said: dict[str, dict[Remedy, set[Claim]]] = defaultdict(lambda: defaultdict(set))
+    for each in found:
+        for remedy, claim in each.claims.items():
+            said[each.label][remedy].add(claim)
+        heard = {key for key, words in SOUNDS.items() if re.search(words, each.words)}
+        claimed = set(each.claims.items())
+        assert claimed <= heard, each
+        helped = {remedy for remedy, claim in claimed if claim is Claim.HELPS}
+        assert {key for key in heard - claimed if key[0] not in helped} == set(), each
+    for label, remedies in said.items():
+        assert all(len(claims) == 1 for claims in remedies.values()), (label, found)
+    return {label: {r: next(iter(c)) for r, c in own.items()} for label, own in said.items()}
+
+
+def test_no_two_findings_on_a_shipped_trace_contradict_each_other():
+    traces = {f"{path.parent.name}/{path.name}": read_trace(path) for path in SHIPPED}
+    claims = check(findings(Tables.of(traces), by="run"))
+    chain = claims["traces/chat-dflash.jsonl.gz"]
+    assert chain[Remedy.WIDER] is Claim.HELPS and Remedy.NODES not in chain
+    assert claims["traces/chat-eagle3.jsonl.gz"][Remedy.VOCABULARY] is Claim.HELPS
+
+
+# ── made-up traces, as other people's loops write them ───────────────────────────────────────────
+
+DEPTHS, LISTED, WORDS = 4, 5, 30
+
+
+def grown(rng: np.random.Generator, lists: Array, chain: bool) -> tuple[list[int], list[int]]:
+    """Tokens and parents of a draft from lists [L, K], without the root's token."""
+    tokens, parents, depths = [0], [-1], [0]
+    for row in range(40):
+        if row < len(tokens) <= 12 and depths[row] < DEPTHS and (chain or rng.random() < 0.8):
+            for token in lists[depths[row], : 1 if chain else rng.integers(1, 4)].tolist():
+                tokens.append(token)
+                parents.append(row)
+                depths.append(depths[row] + 1)
+    cut = int(rng.integers(1, len(tokens) + 1)) if rng.random() < 0.3 else len(tokens)
+    return tokens[:cut], parents[:cut]
+
+
+def recorded(path: Path, seed: int, chain: bool, listed: bool, read: int | None, probed: bool):
+    """A run of 12 rounds whose target takes a random path and then another token."""
+    rng, root = np.random.default_rng(seed), 0
+
+    def probe(record: Round) -> Round:
+        seen = min(record.accepted + 1, DEPTHS)
+        curve = np.sort(rng.random((seen, 16)), axis=1).astype(np.float32)
+        none = np.full(seen, 0.5, np.float32)
+        return replace(record, probe=Probe(none, curve, none, np.full(seen, -1, np.int32)))
+
+    with Recorder(path, "mine", [1], budget=8, read=read) as record:
+        for _ in range(12):
+            lists = np.stack([rng.permutation(WORDS)[:LISTED] for _ in range(DEPTHS)])
+            tokens, parents = grown(rng, lists, chain)
+            walked = [0]
+            below = [row for row, parent in enumerate(parents) if parent == 0]
+            while below and rng.random() < 0.7:
+                walked.append(int(rng.choice(below)))
+                below = [row for row, parent in enumerate(parents) if parent == walked[-1]]
+            taken = {tokens[row] for row in below}
+            bonus = next(t for t in rng.permutation(WORDS).tolist() if t not in taken)
+            odds = np.log(np.tile(np.linspace(0.4, 0.05, LISTED), (DEPTHS, 1)))
+            record.round(
+                [root, *tokens[1:]], parents, walked, bonus,
+                lists=(lists, odds) if listed else None,
+                more=probe if probed else lambda made: made,
+            )  # fmt: skip
+            root = bonus
+    return read_trace(path), raw_numbers.raw_rounds(path)
+
+
+def why(r: dict) -> str:
+    """Why a round's walk ended, by its raw line."""
+    if len(r["nodes"]["depth"]) == 1:
+        return "no_draft"
+    if "candidates" not in r:
+        return "unknown"
+    lists, depth = r["candidates"]["token"], len(r["path"]) - 1
+    if depth >= len(lists):
+        return "beyond"
+    if r["bonus"] not in lists[depth]:
+        return "outside"
+    place = lists[depth].index(r["bonus"]) + 1
+    return "not_read" if place > (r["candidates"].get("read") or place) else "pruned"
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, 10**6), st.booleans(), st.booleans(), st.sampled_from([None, 1, 3]),
+    st.booleans(),
+)  # fmt: skip
+def test_made_up_traces_get_no_cause_that_was_not_recorded(seed, chain, listed, read, probed):
+    with TemporaryDirectory() as folder:
+        trace, raw = recorded(Path(folder) / "a.jsonl", seed, chain, listed, read, probed)
+    tables = Tables.of({"A": trace})
+    assert tables.rounds["stop"].tolist() == [why(r) for r in raw]
+    found = findings(tables, by="run")
+    claims = check(found).get("A", {})
+    ended, said = Counter(map(why, raw)), {each.about: each for each in found}
+    assert all(str(count) in said["ends"].words for count in ended.values())
+    drafted = [r for r in raw if len(r["nodes"]["depth"]) > 1]
+    deepest = sum(len(r["path"]) - 1 == max(r["nodes"]["depth"]) for r in drafted)
+    if not listed:
+        assert Cause.OUTSIDE not in ended and Remedy.LISTS in claims
+        assert set(claims.values()) <= {Claim.UNKNOWN, Claim.NOT} or ended["no_draft"]
+        if len(drafted) >= FEW:
+            assert claims[Remedy.DEEPER] is (Claim.UNKNOWN if deepest else Claim.NOT)
+            assert f"{deepest} of {len(drafted)} walks" in said["depth"].words
+    elif len(drafted) >= FEW:
+        assert claims[Remedy.DEEPER] is (Claim.HELPS if ended["beyond"] else Claim.NOT)
+
+
+@pytest.mark.parametrize("listed", [True, False])
+@pytest.mark.parametrize("chain", [True, False])
+def test_the_best_token_is_right_where_the_raw_lines_say_so(tmp_path, listed, chain):
+    """Of all observed places: a token that is neither the best listed nor the best child is wrong.
+    Where a place has neither a list nor a child, its depth has no figure."""
+    trace, raw = recorded(tmp_path / "a.jsonl", 5, chain, listed, None, False)
+    right: dict[int, list[bool | None]] = defaultdict(list)
+    for r in raw:
+        nodes, walked = r["nodes"], r["path"]
+        lists = r.get("candidates", {}).get("token")
+        last = len(lists) if lists else max(nodes["depth"])
+        for depth in range(1, min(len(walked), last) + 1):
+            parent = walked[depth - 1]
+            wanted = nodes["token"][walked[depth]] if depth < len(walked) else r["bonus"]
+            children = [row for row, above in enumerate(nodes["parents"]) if above == parent]
+            if len(nodes["depth"]) == 1:
+                right[depth].append(False)
+            elif lists:
+                right[depth].append(lists[depth - 1][0] == wanted)
+            else:
+                best = nodes["token"][children[0]] if children else None
+                right[depth].append(None if best is None else best == wanted)
+    found = per_depth(Tables.of(trace)).set_index("depth")
+    assert set(found.index) == set(right)
+    for depth, places in right.items():
+        assert found["told"][depth] == sum(place is not None for place in places)
+        if None in places:
+            assert np.isnan(found["top1"][depth])
+        else:
+            assert found["top1"][depth] == pytest.approx(np.mean(places))
