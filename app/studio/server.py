@@ -76,7 +76,13 @@ def launch(
 
     Raises UserError when the address cannot be had.
     """
+    listener = listening(host, port)
     page = build(runs, methods or Methods.of(), files)
+    return Served(page, listener, application(page, runs, access or Access.of(host)))
+
+
+def application(page: gr.Blocks, runs: Runs, access: Access) -> Guard:
+    """All that a server of the page answers, behind its guard."""
     page.queue(default_concurrency_limit=8, max_size=64, api_open=False)
     outer: Any = Starlette(routes=own_routes(runs))
     gr.mount_gradio_app(
@@ -97,8 +103,7 @@ def launch(
         app_kwargs={"exception_handlers": {Exception: failed, RequestValidationError: failed}},
     )
     page.app = outer.routes[-1].app  # whose streams end when the page is closed
-    guarded = Guard(Faults(outer, {UPLOAD: MAX_UPLOADS}), access or Access.of(host))
-    return Served(page, listening(host, port), guarded)
+    return Guard(Faults(outer, {UPLOAD: MAX_UPLOADS}), access)
 
 
 def own_routes(runs: Runs) -> list[BaseRoute]:
