@@ -43,7 +43,7 @@ class Served:
                 raise UserError(f"the studio cannot serve {self.address}")
 
     def wait(self) -> None:
-        """Until Ctrl-C."""
+        """Until Ctrl-C, or until the server ends by itself."""
         while self._thread.is_alive():
             self._thread.join(0.2)  # without a limit Ctrl-C would not be heard everywhere
 

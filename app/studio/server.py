@@ -162,8 +162,8 @@ def serve(
     try:
         served.wait()
     finally:
-        served.close()
         runs.close()
+        served.close()
         runs.wait(LAST_ROUND)
 
 
