@@ -118,10 +118,24 @@ def mutants(count: int, seed: int = 0) -> Iterator[bytes]:
         yield data
 
 
-def at_every_place(data: bytes, each: int, seed: int = 0) -> Iterator[bytes]:
-    """Every value of every line is missing once, and becomes ``each`` nasty values."""
+def of_other_makes(each: int, seed: int = 0) -> Iterator[bytes]:
+    """Traces that open with settings of ours, each of which then is any other thing."""
+    settings = {"budget": 4, "max_new_tokens": 8, "options": {"candidates": 3}}
+    settings |= {"sampling": {"temperature": 0.5, "top_k": 0, "top_p": 1.0, "seed": 0}}
+    settings |= {"graph": {}, "pace": {}, "block": 4, "length": 8, "ahead": 0.5}
+    for data in sound():
+        head, rest = data.split(b"\n", 1)
+        stated = json.dumps({**json.loads(head), "settings": settings}).encode()
+        yield from at_every_place(stated + b"\n" + rest, each, seed, most=1)
+
+
+def at_every_place(
+    data: bytes, each: int, seed: int = 0, most: int | None = None
+) -> Iterator[bytes]:
+    """Every value of every line, or of the first ones, is missing once, and becomes ``each`` nasty
+    values."""
     rng, lines = random.Random(seed), data.splitlines(keepends=True)
-    for at, line in enumerate(lines):
+    for at, line in enumerate(lines[:most]):
         value = json.loads(line)
         for place in places(value):
             hole = json.dumps(placed(value, place, HOLE))

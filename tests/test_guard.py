@@ -1,5 +1,12 @@
 """Who may talk to the server: hosts, origins, tokens, headers."""
 
+import re
+import socket
+import sys
+from subprocess import PIPE, Popen
+from urllib.parse import urlsplit
+
+import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
@@ -12,11 +19,11 @@ HOME = "http://127.0.0.1:7860"
 
 
 async def answer(request):
-    return PlainTextResponse(request.headers.get("x-forwarded-host", "none"))
+    return PlainTextResponse(" ".join(request.headers))
 
 
 def client(access=Access(), base=HOME):  # noqa: B008 (frozen)
-    routes = [Route("/", answer, methods=["GET", "POST"])]
+    routes = [Route("/{path:path}", answer, methods=["GET", "POST"])]
     return TestClient(Guard(Starlette(routes=routes), access), base_url=base)
 
 
@@ -68,9 +75,15 @@ def test_only_our_own_page_is_answered_and_links_to_it_open(headers, status):
     assert client().post("/", headers=headers | link).status_code == status
 
 
-def test_forwarded_headers_are_dropped():
-    found = client().get("/", headers={"x-forwarded-host": "evil.example"})
-    assert found.text == "none"
+def test_only_known_headers_reach_the_application():
+    """Gradio and frameworks build addresses and identities from the others."""
+    names = (
+        "forwarded", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-for", "x-real-ip",
+        "x-forwarded-prefix", "x-script-name", "x-original-url", "x-gradio-server",
+        "x-gradio-user", "x-http-method-override", "authorization", "cookie", "origin",
+    )  # fmt: skip
+    found = client().get("/", headers=dict.fromkeys(names, HOME) | {"range": "bytes=0-1"})
+    assert set(found.text.split()) == {"host", "range", "accept", "accept-encoding", "user-agent"}
 
 
 def test_every_answer_forbids_frames_and_guessing_types():
@@ -83,12 +96,70 @@ def test_a_server_others_can_reach_wants_its_token_once():
     access = Access.of("0.0.0.0")
     other = client(access, "http://192.168.0.7:7860")
     assert other.get("/").status_code == 403
-    assert other.get("/?token=wrong").status_code == 403
-    assert other.get(f"/?token={access.token}").status_code == 200
-    assert other.get("/").status_code == 200, "the cookie remembers it"
+    for wrong in ("wrong", "%C3%A9", "%ED%A0%80", "", f"{access.token}&token=x"[1:]):
+        assert other.get(f"/?token={wrong}").status_code == 403
+        assert other.get("/", headers={"cookie": f"draftscope_token={wrong}"}).status_code == 403
+    found = other.get(f"/?token={access.token}")
+    assert found.status_code == 200 and access.token in found.headers["set-cookie"]
+    found = other.get("/")
+    assert found.status_code == 200, "the cookie remembers it"
+    assert "set-cookie" not in found.headers, "an answer sets what its request brought"
     assert other.post("/", headers={"origin": "http://evil.example"}).status_code == 403
     assert Access.of("127.0.0.1").token is None
     assert Access.of("0.0.0.0").token != access.token
+
+
+@pytest.mark.parametrize("path", ["/startup-events", "/gradio_api/startup-events", "/config", "/"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "192.168.0.7"])
+def test_nobody_gets_in_or_gets_the_token_without_it(path, host):
+    """As from this machine itself: so a proxy's and a tunnel's clients seem to be."""
+    access = Access.of("0.0.0.0")
+    app = client(access, f"http://{host}:7860").app
+    local = TestClient(app, base_url=f"http://{host}:7860", client=("127.0.0.1", 5))
+    for headers in ({}, {"origin": f"http://{host}:7860"}, {"sec-fetch-mode": "navigate"}):
+        found = local.get(path, headers=headers)
+        assert found.status_code == 403
+        assert access.token not in f"{found.text}{found.headers}"
+    assert local.get(path).status_code == 403
+
+
+def test_hosts_are_checked_with_a_token_too():
+    """An address that a name was bound to is served by its own name alone."""
+    access = Access.of("0.0.0.0", ["tree.example"])
+    here = client(access, "http://192.168.0.7:7860")
+    asked = f"/?token={access.token}"
+    hosts = ["192.168.0.7", "localhost:7860", "127.0.0.1", "tree.example", socket.gethostname()]
+    for host in hosts:
+        assert here.get(asked, headers={"host": host}).status_code == 200
+    for host in ("evil.example", "192.168.0.8", "192.168.0.7.evil.example", "[::2]:7860", "x" * 99):
+        found = here.get(asked, headers={"host": host})
+        assert found.status_code == 403 and "set-cookie" not in found.headers
+    assert client(access, "http://evil.example").get(asked).status_code == 403
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 is this machine there")
+def test_a_server_as_it_is_started_lets_in_by_its_token_alone():
+    """From a second address of this machine, which the server listens on, too."""
+    command = [sys.executable, "-m", "app", "studio", "--host", "0.0.0.0", "--port", "0"]
+    with Popen(command, stdout=PIPE, stderr=PIPE, text=True) as server:
+        try:
+            line = server.stdout.readline()
+            home = re.search(r"http://\S+", line)[0]
+            token = home.partition("?token=")[2]
+            other = httpx.Client(base_url=f"http://127.0.0.2:{urlsplit(home).port}", timeout=60)
+            for path in ("/gradio_api/startup-events", "/x/startup-events", "/config", "/"):
+                found = other.get(path)
+                assert found.status_code == 403 and token not in f"{found.text}{found.headers}"
+            assert other.get(f"/?token={token}", headers={"host": "a.example"}).status_code == 403
+            trusted = ("x-gradio-server", "x-forwarded-host", "x-forwarded-proto", "forwarded")
+            headers = dict.fromkeys(trusted, "https") | {"cookie": f"draftscope_token={token}"}
+            config = other.get("/config", headers=headers)
+            assert config.status_code == 200 and "set-cookie" not in config.headers
+            assert config.json()["root"] == str(other.base_url).rstrip("/")
+        finally:
+            server.terminate()
+        said = server.stderr.read().splitlines()
+    assert len(said) == 5 and all(": 403, " in line and token not in line for line in said)
 
 
 @pytest.mark.parametrize(

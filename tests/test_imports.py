@@ -102,7 +102,7 @@ def test_json_from_outside_is_parsed_in_one_place():
     assert found == {
         "core/json_input.py", "core/train/ablate.py", "core/train/shards.py",
         "core/train/sources.py", "app/export/report_page.py", "app/learn/measured.py",
-        "app/recording.py",
+        "app/recording.py", "core/models/chat_template.py", "core/models/render_template.py",
     }  # fmt: skip
 
 

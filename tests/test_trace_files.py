@@ -179,7 +179,7 @@ def test_only_listed_files_open_by_their_names(folder: Path):
     assert "ticket" in ask["example"]({"name": "chat-ar"})
     other = find([folder / "later.jsonl"]).files[0].name
     paths = [str(folder / "good.jsonl.gz"), "good.jsonl.gz", "../good", str(found.files[0].path)]
-    for name in (*paths, other, "", 0, 1, None, [], {"a": 1}, "file-0"):
+    for name in (*paths, other, "", None, "file-0"):
         assert ask["example"]({"name": name}) == {"error": "there is no such example"}
 
 

@@ -52,4 +52,4 @@ def main(args: argparse.Namespace) -> int:
         args.host, args.port, model,
         methods=args.methods, files=files, allow_hosts=args.allow_host,
     )  # fmt: skip
-    raise KeyboardInterrupt  # the only way it ends, which Gradio's own waiting swallows
+    return 1  # the server ended by itself, and said why; Ctrl-C is an exception

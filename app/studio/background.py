@@ -15,17 +15,18 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any, TypeVar
 
+from analysis.labels import sampling
 from app.studio import shipped
 from app.studio.engine import CollectRequest, DiagnoseRequest, Request
 from app.studio.methods import Methods
-from app.studio.routes import GONE, Question, Route, get, whole
+from app.studio.questions import Question, get
+from app.studio.routes import GONE, Route
 from app.studio.run import DONE
 from app.studio.runs import Runs
 from app.view.text import flowing
 from core.errors import UserError
 from core.json_input import read_json
 from core.methods.registry import find
-from core.rounds.round import Sampling
 from core.traces.schema import Header
 
 MOST_TOKENS = 64  # of the collected text: a minute on two cores
@@ -44,7 +45,7 @@ class Background:
 
     def routes(self) -> dict[str, Route]:
         return {
-            "updates": lambda q: self.runs.updates(get(q, "ticket"), whole(get(q, "since")) or 0),
+            "updates": lambda q: self.runs.updates(get(q, "ticket"), get(q, "since") or 0),
             "stop": self._stop,
         }
 
@@ -85,18 +86,17 @@ class Collecting:
         if run is None or run.header is None:
             return GONE
         ticket = self._work.begin(self._request(run.header))
-        setting = {"method": run.header.method, "budget": run.header.settings.get("budget")}
+        setting = {"method": run.header.method, "budget": run.header.stated("budget", int)}
         return {"ticket": ticket, "setting": setting}
 
     def _request(self, header: Header) -> CollectRequest:
-        settings = header.settings
-        sampling = Sampling(**settings.get("sampling", {}))
-        tokens = min(MOST_TOKENS, max(2, settings.get("max_new_tokens", MOST_TOKENS)))
+        rule = sampling(header)
+        tokens = min(MOST_TOKENS, max(2, header.stated("max_new_tokens", int) or MOST_TOKENS))
         methods = tuple(_listable([header.method, *shipped.COLLECTED], self._methods))
-        key = repr((header.prompt_text, astuple(sampling), tokens, methods))
+        key = repr((header.prompt_text, astuple(rule), tokens, methods))
         name = hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:20]
         path = self._work.folder / f"{name}.safetensors"
-        return CollectRequest(header.prompt_text, path, methods, tokens, sampling)
+        return CollectRequest(header.prompt_text, path, methods, tokens, rule)
 
     def _collected(self, question: Question) -> Any:
         """What finished work made: the file's name in What-if, and a title."""

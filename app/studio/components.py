@@ -23,7 +23,8 @@ from app.page_files import STYLES, modules, palette
 from app.studio.examples import Examples
 from app.studio.files import open_upload, remove_leftovers, uploaded
 from app.studio.methods import Methods
-from app.studio.routes import Question, Route, Routes, get, named
+from app.studio.questions import Question, get
+from app.studio.routes import Route, Routes, named
 from app.studio.runs import Runs
 from app.view.text import flowing
 from core.errors import UserError

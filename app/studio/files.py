@@ -27,6 +27,7 @@ from core.traces.schema import Trace
 from core.traces.writer import write_trace
 
 MAX_UPLOAD = 64 << 20  # bytes of a file
+MAX_UPLOADS = 4 * MAX_UPLOAD + (1 << 20)  # bytes of the files that are sent together
 MAX_UNPACKED = 512 << 20  # bytes of what a gzip file may unpack to
 UPLOAD_SECONDS = 60  # an upload stays on the disk so long; it is read at once
 MAX_NODES = 200_000  # of a run that is made into one file here; larger ones: the command line

@@ -1,14 +1,16 @@
-"""Who may talk to the server: ASGI middleware around Gradio's application.
+"""Who may talk to the server: ASGI middleware around everything that it answers.
 
 A browser that runs the studio also has other pages open. They must not start runs, read them, or
 show the studio in a frame. So, as Jupyter does:
 
-- Only the hosts that are served are answered. This stops DNS rebinding.
+- Only the hosts that are served are answered, with a token or without. This stops DNS rebinding.
 - A request must come from the studio's own page (``Sec-Fetch-Site``, ``Origin``), unless it
   follows a link to it. Programs that are no browsers send neither header and are answered.
 - A server that other machines can reach wants the token of the printed address, once; a cookie
-  remembers it.
-- ``X-Forwarded-*`` headers are dropped: Gradio would build addresses from them.
+  remembers it. Nobody is let in without it: behind a proxy or tunnel on this machine every client
+  seems to be local. An answer sets only the token that its request brought.
+- Of a request's headers only ``PASSED`` reach the application: Gradio would build addresses from
+  ``X-Forwarded-Host``, ``X-Forwarded-Proto`` and ``X-Gradio-Server``.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import secrets
+import socket
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
@@ -24,6 +27,8 @@ from urllib.parse import parse_qs, urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.studio.faults import note
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -50,13 +55,17 @@ HEADERS = {
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
 }
+PASSED = frozenset(
+    b"host content-type content-length transfer-encoding accept accept-encoding accept-language "
+    b"user-agent range if-range if-none-match if-modified-since".split()
+)
 
 
 @dataclass(frozen=True)
 class Access:
     """Which hosts are served, and the token that is needed, if one is.
 
-    hosts  names and addresses without a port; empty: any, since a token is needed
+    hosts  names and addresses without a port; the address that a connection came to is served, too
     """
 
     hosts: frozenset[str] = LOOPBACK
@@ -65,17 +74,33 @@ class Access:
     @staticmethod
     def of(listen: str, more: Iterable[str] = ()) -> Access:
         """For a server that listens on ``listen``; ``more`` are further names it is reached by."""
-        names = frozenset(name.strip("[]").lower() for name in more)
+        named = {name.strip("[]").lower() for name in (listen, *more)}
         if is_loopback(listen):
-            return Access(LOOPBACK | {listen.strip("[]").lower()} | names)
-        return Access(names | LOOPBACK if names else frozenset(), secrets.token_urlsafe(24))
+            return Access(LOOPBACK | named)
+        own = socket.gethostname().lower()
+        names = {own, f"{own.partition('.')[0]}.local"}
+        return Access(LOOPBACK | named | names, secrets.token_urlsafe(24))
 
-    def serves(self, host: str) -> bool:
-        return not self.hosts or host in self.hosts
+    def serves(self, name: str, address: str) -> bool:
+        """Whether a host is served on a connection to ``address``.
+
+        No other site's page can have an address as its name: what its name is bound to is no part
+        of the Host header.
+        """
+        return name in self.hosts or (_is_address(address) and name == address)
 
     def knows(self, token: str | None) -> bool:
-        wanted = self.token
-        return wanted is None or (token is not None and hmac.compare_digest(token, wanted))
+        if self.token is None:
+            return True
+        return token is not None and hmac.compare_digest(token.encode(), self.token.encode())
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def is_loopback(host: str) -> bool:
@@ -101,27 +126,29 @@ class Guard:
         headers = Headers(scope=scope)
         refusal = self._refusal(scope, headers)
         if refusal is not None:
+            note(scope, 403, refusal)
             await _refuse(scope, receive, send, refusal)
             return
-        kept = [(k, v) for k, v in scope["headers"] if not k.startswith(b"x-forwarded")]
-        scope = {**scope, "headers": kept}
+        passed = [(name, value) for name, value in scope["headers"] if name in PASSED]
+        brought = self.access.token is not None and _asked_with(scope) is not None
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 found = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     found.setdefault(name, value)
-                if self.access.token is not None:
+                if brought:
                     cookie = f"{COOKIE}={self.access.token}; Path=/; HttpOnly; SameSite=Strict"
                     found.append("set-cookie", cookie)
             await send(message)
 
-        await self.app(scope, receive, send_with_headers)
+        await self.app({**scope, "headers": passed}, receive, send_with_headers)
 
     def _refusal(self, scope: Scope, headers: Headers) -> str | None:
         """Why a request is refused, or None."""
         host = headers.get("host", "")
-        if len(headers.getlist("host")) != 1 or not self.access.serves(_name(host)):
+        address = (scope.get("server") or ("",))[0]
+        if len(headers.getlist("host")) != 1 or not self.access.serves(_name(host), address):
             return f"this server does not answer for {host[:100]!r}; see --allow-host"
         follows_link = (
             scope["type"] == "http"
@@ -130,8 +157,7 @@ class Guard:
         )
         if not follows_link and not _same_origin(headers, host):
             return "this request comes from another site's page"
-        local = scope["type"] == "http" and _is_startup(scope)
-        if not local and not self.access.knows(_token(scope, headers)):
+        if not self.access.knows(_asked_with(scope) or _remembered(headers)):
             return "open the address that was printed when the server started: it holds the token"
         return None
 
@@ -144,16 +170,13 @@ def _same_origin(headers: Headers, host: str) -> bool:
     return origin is None or urlsplit(origin).netloc.lower() == host.lower()
 
 
-def _is_startup(scope: Scope) -> bool:
-    """Gradio's own call to its own server while it starts."""
-    client = scope.get("client")
-    return bool(client) and is_loopback(client[0]) and scope["path"].endswith("/startup-events")
+def _asked_with(scope: Scope) -> str | None:
+    """The token of the printed address."""
+    query = parse_qs(scope.get("query_string", b"").decode("latin-1"), errors="replace")
+    return query["token"][0] if "token" in query else None
 
 
-def _token(scope: Scope, headers: Headers) -> str | None:
-    query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
-    if "token" in query:
-        return query["token"][0]
+def _remembered(headers: Headers) -> str | None:
     try:
         cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
     except CookieError:

@@ -1,14 +1,13 @@
 """What a page may ask the server, plain JSON in and out, and the events by which it hears of runs.
 
-Routes only read; no model works in them. A question was written by a browser, so nothing in it is
-believed. A mapping's keys are the names that the page's script calls.
+Routes only read; no model works in them. Questions are checked before they come here
+(``questions``). A mapping's keys are the names that the page's script calls.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from functools import wraps
 from typing import Any
@@ -20,7 +19,9 @@ from starlette.responses import Response, StreamingResponse
 from analysis.charts.palette import LETTERS
 from app.studio import shipped
 from app.studio.examples import Examples, budget_of
+from app.studio.faults import note_bug, refuse
 from app.studio.files import GRAPHS, graph_file, parquet_file, run_file, trace_file, tree_file
+from app.studio.questions import Question, check, get
 from app.studio.run import Run
 from app.studio.runs import Runs
 from app.view.beside import Place, beside_view
@@ -38,7 +39,6 @@ LOOK_EVERY = 0.2  # seconds: a message, and what a page draws of it, costs the d
 BEAT_EVERY = 20  # looks without news before a sign of life: proxies close silent connections
 EVENT_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
-Question = dict[str, Any]
 Route = Callable[[Question], Any]
 Updates = Callable[[object, int], dict[str, Any]]  # of a ticket, from a round on
 
@@ -51,7 +51,7 @@ class Routes:
 
     def of_runs(self) -> dict[str, Route]:
         return {
-            "updates": lambda q: self._runs.updates(get(q, "ticket"), whole(get(q, "since")) or 0),
+            "updates": lambda q: self._runs.updates(get(q, "ticket"), get(q, "since") or 0),
             "inspect": self._inspect,
             "save": lambda q: trace_file(self.run(q).trace()),
             "fold": self._fold,
@@ -83,7 +83,7 @@ class Routes:
 
     def _round(self, question: Question) -> tuple[Run, Round]:
         """A run and one of its rounds. Raises UserError where either is gone."""
-        run, at = self.run(question), whole(get(question, "round"))
+        run, at = self.run(question), get(question, "round")
         if at is None or not 0 <= at < len(run.rounds):
             raise UserError(GONE["error"])
         return run, run.rounds[at]
@@ -98,7 +98,7 @@ class Routes:
 
     def _inspect(self, question: Question) -> Any:
         run, record = self._round(question)
-        row = whole(get(question, "row"))
+        row = get(question, "row")
         try:
             return node_view(record, -2 if row is None else row, run.explainer)
         except IndexError:
@@ -106,16 +106,16 @@ class Routes:
 
     def _why(self, question: Question) -> Any:
         run, _ = self._round(question)
-        return why_view(run.rounds, whole(get(question, "round")) or 0)
+        return why_view(run.rounds, get(question, "round") or 0)
 
     def _fold(self, question: Question) -> Any:
         _, record = self._round(question)
-        return fold_view(record, _rows(question))
+        return fold_view(record, get(question, "open") or [])
 
     def _draw(self, question: Question) -> Any:
         """The tree as it is on view: folded but for the rows in ``open``, or ``whole``."""
         run, record = self._round(question)
-        dark, opened = get(question, "dark") is True, _rows(question)
+        dark, opened = get(question, "dark") is True, get(question, "open") or []
         return tree_file(record, run, dark, None if get(question, "whole") is True else opened)
 
     def _export(self, question: Question) -> Any:
@@ -126,18 +126,22 @@ class Routes:
             return trace_file(run.trace())
         if form in GRAPHS:
             return graph_file(record, form, run.method)
-        return run_file(run, form, opens=whole(get(question, "round")) or 0)
+        return run_file(run, form, opens=get(question, "round") or 0)
 
     # ── several ──────────────────────────────────────────────────────────────────────────────────
 
     def _list(self, question: Question) -> Any:
         """The runs that are there; those that are gone are left out, since each has its ticket."""
-        found = ((ticket, self._runs.get(ticket)) for ticket in _tickets(question, MAX_LISTED))
+        found = (
+            (ticket, self._runs.get(ticket))
+            for ticket in (get(question, "tickets") or [])[:MAX_LISTED]
+        )
         return {"runs": [run_line(ticket, run) for ticket, run in found if run is not None]}
 
     def _several(self, question: Question) -> list[Run]:
         """Raises UserError where one is gone: the others would move to its letter."""
-        return [self.run({"ticket": ticket}) for ticket in _tickets(question, len(LETTERS))]
+        tickets = (get(question, "tickets") or [])[: len(LETTERS)]
+        return [self.run({"ticket": ticket}) for ticket in tickets]
 
     def traces(self, question: Question) -> dict[str, Trace]:
         """By letter. Raises UserError where a run is gone or has no round yet."""
@@ -153,8 +157,7 @@ class Routes:
 
     def _lettered(self, question: Question) -> dict[str, Run]:
         """The runs by the letters that the question gives them, else by A, B and so on."""
-        runs, asked = self._several(question), get(question, "letters")
-        letters = asked if isinstance(asked, str) else ""
+        runs, letters = self._several(question), get(question, "letters") or ""
         known = len(set(letters)) == len(letters) == len(runs) and set(letters) <= set(LETTERS)
         return dict(zip(letters if known else LETTERS, runs, strict=False))
 
@@ -165,15 +168,15 @@ class Routes:
 
     def _beside(self, question: Question) -> Any:
         """A token at a place of several runs; ``places`` has null where a run's prefix differs."""
-        places, token = get(question, "places"), whole(get(question, "token"))
-        if not isinstance(places, list) or token is None:
+        places, token = get(question, "places"), get(question, "token")
+        if places is None or token is None:
             raise UserError("there is no such place")
         asked = [None if place is None else self._place(place) for place in places[: len(LETTERS)]]
         return beside_view(asked, token)
 
     def _place(self, question: Any) -> Place:
         _, record = self._round(question)
-        row = whole(get(question, "row"))
+        row = get(question, "row")
         if row is None or not 0 <= row < len(record.draft):
             raise UserError("there is no such node")
         return record, row
@@ -199,20 +202,16 @@ def setting(run: Run) -> str:
 
 
 def named(name: str, route: Route) -> Route:
-    """The route as a page calls it: under this name, with one sentence for every failure.
-
-    Unexpected errors go to the log too.
-    """
+    """The route as a page calls it: under this name, with one sentence for every failure."""
 
     @wraps(route)
     def answer(question: Question) -> Any:
         try:
-            return route(question)
-        except UserError as error:
-            return {"error": flowing(str(error), 1000)}
+            return route(check(question))
         except Exception as error:
-            logging.getLogger(__name__).exception("a page's question failed")
-            return {"error": f"the server could not work this out ({type(error).__name__})"}
+            if not isinstance(error, UserError):
+                note_bug(f"the question {name} failed", error)
+            return {"error": refuse(error)}
 
     answer.__name__ = name  # Gradio knows server functions by their names
     return answer
@@ -221,25 +220,6 @@ def named(name: str, route: Route) -> Route:
 def parquet(question: Question) -> Any:
     """The numbers of a figure, sent back as a Parquet file."""
     return parquet_file(get(question, "name"), get(question, "records"))
-
-
-def get(question: object, name: str) -> object:
-    return question.get(name) if isinstance(question, dict) else None
-
-
-def whole(value: object) -> int | None:
-    return value if type(value) is int else None
-
-
-def _rows(question: Question) -> list[int]:
-    """The rows that were opened."""
-    rows = get(question, "open")
-    return [row for row in rows if type(row) is int] if isinstance(rows, list) else []
-
-
-def _tickets(question: Question, most: int) -> list[object]:
-    tickets = get(question, "tickets")
-    return tickets[:most] if isinstance(tickets, list) else []
 
 
 # ── news as server-sent events ────────────────────────────────────────────────────────────────────

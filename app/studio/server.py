@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import socket
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import gradio as gr
+from fastapi.exceptions import RequestValidationError
 from gradio import themes
-from starlette.middleware import Middleware
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
@@ -21,15 +19,17 @@ from app.page_files import PLOTLY, WEB
 from app.studio.components import Studio, head
 from app.studio.engine import LiveEngine, ModelChoice
 from app.studio.examples import Examples, TraceList, address_end
-from app.studio.files import MAX_UPLOAD, UPLOAD_SECONDS
+from app.studio.faults import UPLOAD, Faults, failed
+from app.studio.files import MAX_UPLOAD, MAX_UPLOADS, UPLOAD_SECONDS
 from app.studio.guard import Access, Guard
 from app.studio.methods import Methods
+from app.studio.page import Page
 from app.studio.routes import Events
 from app.studio.runs import Runs
+from app.studio.served import Served, listening
 from app.studio.tabs import TABS
 from app.studio.tabs.denoise import call_updates
 from app.trace_files import TraceFiles
-from core.errors import UserError, first_line
 from core.methods.names import METHODS
 from core.methods.registry import runnable
 from core.models import presets
@@ -49,7 +49,7 @@ BRAND = """<div class="ds-brand"><svg viewBox="0 0 34 34" aria-hidden="true">
 def build(runs: Runs, methods: Methods, files: TraceFiles | None = None) -> gr.Blocks:
     """The page around the runs. Nothing is loaded here, and the listed files are not read."""
     cache = (UPLOAD_SECONDS, UPLOAD_SECONDS)
-    with gr.Blocks(
+    with Page(
         title="Draftscope", fill_width=True, analytics_enabled=False, delete_cache=cache
     ) as page:
         with gr.Row(elem_id="ds-head"):
@@ -71,39 +71,39 @@ def launch(
     methods: Methods | None = None,
     files: TraceFiles | None = None,
     access: Access | None = None,
-) -> gr.Blocks:
+) -> Served:
     """Serve the page in the background to those whom ``access`` allows (None: by the address).
 
     Raises UserError when the address cannot be had.
     """
+    listener = listening(host, port)
     page = build(runs, methods or Methods.of(), files)
+    return Served(page, listener, application(page, runs, access or Access.of(host)))
+
+
+def application(page: gr.Blocks, runs: Runs, access: Access) -> Guard:
+    """All that a server of the page answers, behind its guard."""
     page.queue(default_concurrency_limit=8, max_size=64, api_open=False)
-    try:
-        page.launch(
-            server_name=host,
-            server_port=_port(host, port),
-            prevent_thread_lock=True,
-            theme=_theme(),
-            head=head(TABS),
-            quiet=True,
-            share=False,
-            allowed_paths=[],
-            max_file_size=MAX_UPLOAD,
-            run_history=False,
-            footer_links=[],
-            enable_monitoring=False,
-            ssr_mode=False,
-            pwa=False,
-            mcp_server=False,
-            app_kwargs={
-                "middleware": [Middleware(Guard, access=access or Access.of(host))],
-                "routes": own_routes(runs),
-            },
-        )
-    except OSError as error:
-        why = first_line(error)
-        raise UserError(f"the studio cannot listen on {host}:{port}: {why}") from None
-    return page
+    outer: Any = Starlette(routes=own_routes(runs))
+    gr.mount_gradio_app(
+        outer,
+        page,
+        "/",
+        theme=_theme(),
+        head=head(TABS),
+        allowed_paths=[],
+        max_file_size=MAX_UPLOAD,
+        show_error=False,
+        run_history=False,
+        footer_links=[],
+        enable_monitoring=False,
+        ssr_mode=False,
+        pwa=False,
+        mcp_server=False,
+        app_kwargs={"exception_handlers": {Exception: failed, RequestValidationError: failed}},
+    )
+    page.app = outer.routes[-1].app  # whose streams end when the page is closed
+    return Guard(Faults(outer, {UPLOAD: MAX_UPLOADS}), access)
 
 
 def own_routes(runs: Runs) -> list[BaseRoute]:
@@ -153,40 +153,18 @@ def serve(
     budgets, listed = presets.find(model.model).budgets, [n for n in METHODS if n in known]
     offered = Methods.of(methods, budgets, listed)
     runs = Runs(LiveEngine(model), PATIENCE)
-    port = _port(host, port)
     access = Access.of(host, allow_hosts)
-    page = launch(runs, host, port, offered, files, access)
-    shown = "127.0.0.1" if host == "0.0.0.0" else host
+    served = launch(runs, host, port, offered, files, access)
     token = f"?token={access.token}" if access.token else ""
-    address = f"http://{shown}:{port}/{token}{address_end(files).removeprefix('/')}"
+    address = f"{served.address}/{token}{address_end(files).removeprefix('/')}"
     print(f"Draftscope: {address}  (Ctrl-C stops it)", flush=True)
     runs.start()
     try:
-        page.block_thread()
+        served.wait()
     finally:
         runs.close()
+        served.close()
         runs.wait(LAST_ROUND)
-
-
-def _port(host: str, port: int) -> int:
-    """The port, or one that is free for 0.
-
-    Raises UserError for an address that cannot be had: the server itself would say so in many
-    lines, and Gradio by its own variables.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        with socket.socket(family) as probe:
-            if os.name == "posix":  # as servers do: a port that was just left is free
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host.strip("[]"), port))
-            return probe.getsockname()[1]
-    except (OSError, UnicodeError) as error:
-        known = isinstance(error, OSError)
-        if known and error.errno == errno.EADDRINUSE:
-            raise UserError(f"port {port} is taken: choose another with --port") from None
-        why = (known and error.strerror) or first_line(error)
-        raise UserError(f"the studio cannot listen on {host}: {why}") from None
 
 
 def _theme() -> themes.Base:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from core.errors import UserError, first_line
 from core.memory import release
 from core.models import embedded, llama, presets
+from core.models.chat_template import render_turn
 from core.models.fast_layers import can_pack, use_fast_layers
 from core.models.hub import Source, cannot_load
 from core.models.presets import Value
@@ -94,6 +95,7 @@ class Language:
 
     def encode(self, text: str) -> list[int]:
         """Ids of words that follow others: marks of the chat template in them are words, too."""
+        check_text(text)
         return self.tokenizer(text, add_special_tokens=False, split_special_tokens=True).input_ids
 
     def text(self, tokens: Sequence[int]) -> str:
@@ -155,22 +157,32 @@ def encode_chat(tokenizer: PreTrainedTokenizerBase, prompt: str, **options: Any)
 
     ``options`` are the template's own variables (``enable_thinking=False``). Special tokens typed
     by a user stay text: such a turn is encoded apart from what the template puts around it.
+
+    Raises UserError for half a surrogate pair, and for a template that cannot be used.
     """
+    check_text(prompt)
     if not tokenizer.chat_template:
         return tokenizer(prompt, split_special_tokens=True).input_ids
-
-    def turn(words: str) -> str:
-        message = {"role": "user", "content": words}
-        made = tokenizer.apply_chat_template(
-            [message], add_generation_prompt=True, tokenize=False, **options
-        )
-        return str(made)
-
     special = [str(t) for t in tokenizer.added_tokens_decoder.values() if t.special]
     if any(token in prompt for token in special):
-        before, _, after = turn(MARKER).partition(MARKER)
+        before, _, after = render_turn(tokenizer, MARKER, **options).partition(MARKER)
         return encode_between(tokenizer, before, prompt, after)
-    return tokenizer(turn(prompt), add_special_tokens=False).input_ids
+    return tokenizer(render_turn(tokenizer, prompt, **options), add_special_tokens=False).input_ids
+
+
+def check_text(text: str) -> None:
+    """Check that a text is one: Python's strings may hold half of a character.
+
+    Raises UserError.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = f"{ord(text[error.start]):X}"
+        raise UserError(
+            f"the text holds half of a character (U+{half}, at {error.start}), which no tokenizer "
+            "can read"
+        ) from None
 
 
 def encode_between(

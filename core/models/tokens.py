@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tokenizers import AddedToken, Tokenizer
 
@@ -21,6 +21,8 @@ class Encoded:
 class FolderTokenizer:
     """``tokenizer.json`` and ``chat_template.jinja``. Whatever else is asked for, transformers'
     tokenizer answers, which is loaded then."""
+
+    special_tokens_map: ClassVar[Mapping[str, str]] = {}  # the template of this folder uses none
 
     def __init__(self, folder: Path):
         self._folder = folder
@@ -47,19 +49,6 @@ class FolderTokenizer:
 
     def get_vocab(self) -> dict[str, int]:
         return self._tokenizer.get_vocab(with_added_tokens=True)
-
-    def apply_chat_template(
-        self, messages: Sequence[Mapping[str, str]], tokenize: bool = False, **variables: Any
-    ) -> str:
-        assert not tokenize
-        return self._template.render(messages=messages, **variables)
-
-    @cached_property
-    def _template(self) -> Any:
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-        sandbox = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-        return sandbox.from_string(self.chat_template)
 
     @cached_property
     def _whole(self) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from core.rounds.round import Round, Times
 
@@ -15,6 +15,7 @@ MAX_ROWS = 1 << 16
 MAX_BLOCK = 1 << 12  # positions of a denoised block
 MAX_STATES = 129  # a current block and its drafts
 
+T = TypeVar("T")
 METRICS = {
     "p": "the target's softmax(logits) at temperature 1, full vocabulary",
     "q": "the drafter's probability of the token, given what the drafter conditions on",
@@ -45,6 +46,11 @@ class Header:
     creator: Mapping[str, str] = field(default_factory=dict)
     libraries: Mapping[str, str] = field(default_factory=dict)
     metrics: Mapping[str, str] = field(default_factory=lambda: METRICS)
+
+    def stated(self, setting: str, kind: type[T]) -> T | None:
+        """A setting that has this type, else None: a file of another make may hold anything."""
+        value = self.settings.get(setting)
+        return value if type(value) is kind else None
 
 
 @dataclass(frozen=True)

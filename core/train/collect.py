@@ -21,6 +21,7 @@ from transformers import PreTrainedTokenizerBase
 
 from core.errors import UserError
 from core.models.cache import StaticKV, mask_value
+from core.models.chat_template import render_turn
 from core.models.language import MARKER, Language
 from core.models.target import make_kv
 from core.samples import Sample
@@ -235,8 +236,8 @@ def _user_turn_head(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """What the chat template puts before a user's words. Raises UserError without a template."""
     if not tokenizer.chat_template:
         raise UserError("the target has no chat template, so it cannot write prompts: name files")
-    text = tokenizer.apply_chat_template([{"role": "user", "content": MARKER}], tokenize=False)
-    return tokenizer(str(text).split(MARKER)[0], add_special_tokens=False).input_ids
+    text = render_turn(tokenizer, MARKER, answer=False)
+    return tokenizer(text.split(MARKER)[0], add_special_tokens=False).input_ids
 
 
 def _tops(logits: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,8 +14,6 @@ from playwright.sync_api import Dialog, Locator, Page, Request, Route, expect
 from app.page_files import PLOTLY, WEB
 
 if TYPE_CHECKING:
-    from gradio import Blocks
-
     from app.studio.engine import StudioEngine
     from app.studio.runs import Runs
 
@@ -80,27 +78,15 @@ def served(engine: StudioEngine, **options: Any) -> Iterator[str]:
 @contextmanager
 def serving(runs: Runs, **options: Any) -> Iterator[str]:
     """A studio around these runs; its address."""
-    port, page = launched(runs, **options)
+    from app.studio.server import launch
+
+    server = launch(runs, "127.0.0.1", 0, **options)
     runs.start()
     try:
-        yield f"http://127.0.0.1:{port}"
+        yield server.address
     finally:
         runs.close()
-        page.close(verbose=False)
-
-
-def launched(runs: Runs, tries: int = 5, **options: Any) -> tuple[int, Blocks]:
-    """A page and its port: somebody else may have taken a free one before it is listened to."""
-    from app.studio.server import launch
-    from core.errors import UserError
-
-    port = free_port()
-    try:
-        return port, launch(runs, "127.0.0.1", port, **options)
-    except UserError:
-        if tries == 1:
-            raise
-        return launched(runs, tries - 1, **options)
+        server.close()
 
 
 def free_port() -> int:

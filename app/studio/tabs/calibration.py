@@ -14,7 +14,8 @@ from typing import Any
 from analysis.numbers import plural
 from app.studio.background import Diagnosing
 from app.studio.components import Studio, Tab, for_upload, view
-from app.studio.routes import Question, Route, Routes, get
+from app.studio.questions import Question, get
+from app.studio.routes import Route, Routes
 from app.view.statistics import Records, figures_json, records
 from core.errors import UserError
 from core.traces.schema import Trace

@@ -23,7 +23,8 @@ from app.studio.components import (
 from app.studio.files import open_upload
 from app.studio.forms import bar
 from app.studio.methods import checked_prompt, number
-from app.studio.routes import Question, Route, get, whole
+from app.studio.questions import Question, get
+from app.studio.routes import Route
 from app.studio.run import Run
 from app.studio.runs import Runs
 from app.view.denoise import (
@@ -171,9 +172,7 @@ def routes(studio: Studio) -> dict[str, Route]:
     runs = studio.runs
 
     def updates(question: Question) -> Any:
-        return call_updates(
-            runs, get(question, "ticket"), max(0, whole(get(question, "since")) or 0)
-        )
+        return call_updates(runs, get(question, "ticket"), max(0, get(question, "since") or 0))
 
     def compare(question: Question) -> Any:
         tickets = get(question, "tickets")

@@ -25,6 +25,7 @@ from app.studio.components import (
 )
 from app.studio.forms import MethodInputs, RunForm, compare_form, run_form
 from app.studio.methods import BUDGETS, MAX_PROMPT, NONE, OWN, SHARED, Methods
+from app.studio.questions import check
 from core.errors import UserError
 from core.methods.method import Option
 from core.traces.schema import Header
@@ -87,9 +88,10 @@ def connect_refill(studio: Studio, form: RunForm, view: gr.HTML, prefix: str) ->
     """
 
     def refill(asked: gr.EventData) -> dict[Any, Any]:
-        filling = getattr(asked, "filling", None)
+        question = check(asked._data)
+        filling = question.get("filling")
         if filling is None:
-            tickets = getattr(asked, "tickets", ())[: len(form.methods)]
+            tickets = (question.get("tickets") or [])[: len(form.methods)]
             runs = [studio.runs.get(ticket) for ticket in tickets]
             headers = [run.header for run in runs if run is not None and run.header is not None]
             filling = of_runs(studio.methods, headers) if headers else {}
@@ -103,14 +105,14 @@ def connect_refill(studio: Studio, form: RunForm, view: gr.HTML, prefix: str) ->
 def of_runs(methods: Methods, headers: Sequence[Header]) -> dict[str, Any]:
     """The filling that would start these runs again. Raises UserError for a method that this page
     does not offer."""
-    first = headers[0].settings
-    found: dict[str, Any] = {"prompt": headers[0].prompt_text, **first.get("sampling", {})}
-    found["max_new_tokens"] = first.get("max_new_tokens")
+    first = headers[0]
+    found: dict[str, Any] = {"prompt": first.prompt_text, **(first.stated("sampling", dict) or {})}
+    found["max_new_tokens"] = first.stated("max_new_tokens", int)
     for at, header in enumerate(headers):
         if (choice := methods.choice(header.method)) is None:
             raise UserError("this page does not offer the run's method")
-        own = {"method": choice[0], "builder": choice[1], "budget": header.settings.get("budget")}
-        values = header.settings.get("options", {})
+        own = {"method": choice[0], "builder": choice[1], "budget": header.stated("budget", int)}
+        values = header.stated("options", dict) or {}
         for name, kind in methods.options(*choice):
             if name in values:
                 own[f"{name}:{kind.__name__}"] = values[name]
@@ -118,10 +120,8 @@ def of_runs(methods: Methods, headers: Sequence[Header]) -> dict[str, Any]:
     return found
 
 
-def updates(form: RunForm, methods: Methods, filling: object) -> dict[Any, Any]:
+def updates(form: RunForm, methods: Methods, filling: Filling) -> dict[Any, Any]:
     """Updates of the form's components; what cannot be in them stays as it is."""
-    if not isinstance(filling, dict):
-        return {}
     found: dict[Any, Any] = {}
     prompt = filling.get("prompt")
     if isinstance(prompt, str) and len(prompt) <= MAX_PROMPT:

@@ -20,7 +20,8 @@ from app.studio.components import Studio, Tab, for_upload, view
 from app.studio.examples import Examples
 from app.studio.files import graph_file
 from app.studio.methods import form_options
-from app.studio.routes import Question, Route, get, parquet, whole
+from app.studio.questions import Question, get
+from app.studio.routes import Route, parquet
 from app.studio.tabs.whatif_answers import (
     costs_of,
     curve_figures,
@@ -193,8 +194,8 @@ class Simulations:
 
     def _run(self, question: Question) -> tuple[Simulation, SimulatedRun, Round]:
         """The run of one budget, and its round at a place of the text."""
-        simulation, place = self._simulation(question), whole(get(question, "place")) or 0
-        budget = whole(get(question, "budget"))
+        simulation, place = self._simulation(question), get(question, "place") or 0
+        budget = get(question, "budget")
         with self._lock:
             run = simulation.run(budget)
             return simulation, run, simulation.round(_start(simulation, run, place), budget)
