@@ -344,7 +344,7 @@ class FakeEngine:
             return FakeRun(make_header("", request.method), self._diagnose(request, report))
         sampling = {"temperature": request.temperature, "seed": request.seed}
         options = find(request.method).resolve(dict(request.options))
-        own = {"budget": request.settings().budget, "sampling": sampling, "options": options}
+        own = {"budget": request.resolved.settings.budget, "sampling": sampling, "options": options}
         return FakeRun(make_header(request.prompt, request.method, **own), self._rounds(request))
 
     def _collect(self, request: CollectRequest, report: Report) -> Generator[Round, None, None]:
@@ -366,7 +366,7 @@ class FakeEngine:
 
     def _rounds(self, request: RunRequest) -> Generator[Round, None, None]:
         hostile, slow = "hostile" in request.prompt, "slow" in request.prompt
-        budget = request.settings().budget
+        budget = request.resolved.settings.budget
         left = ENDLESS if slow else request.max_new_tokens  # a slow run goes on until it is stopped
         try:
             text = make_text(request.prompt, request.seed, left + DEPTHS + 2)

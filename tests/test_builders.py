@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.drafting.builders import Chain, OptTree, best_first, grow
-from core.drafting.session import NO_STATE, Children, FactorisedSession
+from core.drafting.session import NO_STATE, Children, DraftSession, FactorisedSession
 from core.models.tree_mask import ancestor_mask
 from core.rounds.draft import MARGINAL, NOT_ASKED, Candidates
 from tests.toys import draft_of, random_parents
@@ -297,10 +297,8 @@ def transitions(chosen, ids, log_q, marginal):
     return Tables(ids.astype(np.int64), *numbers, follow)
 
 
-class TablesSession:
+class TablesSession(DraftSession):
     """A session over tables that answers what is asked and no more, or with ``eager`` all."""
-
-    factorised = False
 
     def __init__(self, tables, eager=False):
         self.t, self.eager, self.calls, self.asked = tables, eager, [], set()

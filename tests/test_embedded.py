@@ -15,7 +15,7 @@ from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.methods.loading import shipped
-from core.methods.registry import find
+from core.methods.registry import choose, find
 from core.models import embedded
 from core.models.fast_layers import use_fast_layers
 from core.models.language import load_language
@@ -63,7 +63,7 @@ def test_what_follows_from_a_text_is_what_real_runs_do(engine, temperature):
     language, tokens, sampling = engine.prepare(), 20, Sampling(temperature)
     decoders = {name: engine.method(name) for name in ON_TEXTS}
     walks = [
-        (each.drafter, [Setup(name, each.builder_for(sampling), 16)])
+        (each.drafter, [Setup(name, each.builder.for_run(sampling), 16)])
         for name, each in decoders.items()
     ]
     tail = 1 + max(drafter.max_depth for drafter, _ in walks)
@@ -165,12 +165,14 @@ def test_a_run_opens_no_socket():
 
 @pytest.mark.parametrize("method", ["ddtree", "treeflash", "dart", "eagle3", "hydra"])
 def test_no_shipped_drafter_is_accused_of_being_miswired(engine, method):
-    found = probe(engine.prepare(), engine.drafter(method), WIRING_PROMPTS, Plan(64, 4))
+    found = probe(
+        engine.prepare(), engine.load_drafter(choose(method)), WIRING_PROMPTS, Plan(64, 4)
+    )
     assert found.faults == () and found.configured.tau > 1.2
 
 
 def test_a_shipped_drafter_with_its_layers_in_reverse_is_told_so(engine):
-    drafter = copy.copy(engine.drafter("eagle3"))
+    drafter = copy.copy(engine.load_drafter(choose("eagle3")))
     drafter.layers = drafter.layers[::-1]
     found = probe(engine.prepare(), drafter, WIRING_PROMPTS, Plan(64, 4))
     assert found.nearest.trial.name == "layers in reverse order"

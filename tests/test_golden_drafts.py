@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.drafting.session import FactorisedSession, width_for
+from core.drafting.session import FactorisedSession
 from core.methods.method import Method
 from core.rounds.draft import NOT_ASKED, Candidates
 from tests.test_builders import Tables, TablesSession
@@ -70,7 +70,7 @@ def test_the_drafts_are_those_that_were_recorded(drafter, eager, builder):
     build = method.make_builder(Facts(), method.resolve(chosen["options"]))
     text = PROPOSALS[f"{drafter}/text"].tolist()
     for budget, expected in recorded(drafter, builder):
-        width = max(width_for(build, budget), FIXTURE["listed"][drafter])
+        width = max(build.width(budget), FIXTURE["listed"][drafter])
         draft = build(session(drafter, width, eager), text, budget)
         for name in FIELDS:
             np.testing.assert_array_equal(getattr(draft, name), expected.pop(name), name)

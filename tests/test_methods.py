@@ -70,7 +70,7 @@ def test_every_listed_name_is_declared_in_its_home():
     for name, method in listed().items():
         assert find(name) is built_in(name) is method
         assert method.title and method.about and 1 <= method.budget <= 1024
-        assert RunRequest("x", name).settings().budget == method.budget
+        assert RunRequest("x", name).resolved.settings.budget == method.budget
     assert find("dart").budget == 59, "the paper's, without the root"
     for names, lookup in ((DRAFTERS, find_drafter), (BUILDERS, find_builder)):
         for name in names:
@@ -235,7 +235,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from core.drafting.session import FactorisedSession, PathSession
+from core.drafting.session import Drafter, FactorisedSession, PathSession
 from core.methods.method import BY_PATH, DrafterInfo, Method, Range, option
 from core.rounds.draft import Candidates
 
@@ -246,10 +246,8 @@ class Options:
     sure: float = option(0.75, "its q that a token comes again", Range(0, 1, above=True))
 
 
-class Repeater:
+class Repeater(Drafter):
     """Says that the last token comes again."""
-
-    layers = ()
 
     def __init__(self, language, folder, options):
         self.max_depth, self.sure, self.size = options.depths, options.sure, language.vocabulary

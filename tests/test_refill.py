@@ -47,7 +47,7 @@ def values_after(form: RunForm, found: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def header(request: RunRequest) -> Any:
-    settings = asdict(request.settings())
+    settings = asdict(request.resolved.settings)
     options = find(request.method).resolve(dict(request.options))
     return make_header(request.prompt, request.method, **settings, options=options)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from analysis.measures.probe import observe
 from core.decoding.decode import Decoder
 from core.drafting.builders import Chain, OptTree, SampledChain, best_first, grow
-from core.drafting.session import NO_STATE, FactorisedSession
+from core.drafting.session import NO_STATE, DraftSession, FactorisedSession
 from core.drafting.states import StateTable
 from core.errors import UserError
 from core.rounds.causes import Cause
@@ -55,10 +55,8 @@ def paths_of(draft):
     return [tuple(draft.tokens[list(draft.path(row))[1:]].tolist()) for row in range(1, len(draft))]
 
 
-class AllAtOnce:
+class AllAtOnce(DraftSession):
     """The same session, every state of which is known from the start."""
-
-    factorised, by_depth = False, None
 
     def __init__(self, session):
         self.max_depth = session.max_depth

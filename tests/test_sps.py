@@ -119,7 +119,7 @@ def test_coupled_draws_agree_as_often_as_promised(sharpness):
     q = p + sharpness * torch.randn(12, generator=rng)
     far = float((p.softmax(-1) - q.softmax(-1)).abs().sum() / 2)
     session = FactorisedSession.of(q.log_softmax(-1)[None], 12)
-    builder, rule, count, agreed = COUPLED.for_sampling(sampling), TargetTokens(sampling), 4000, 0
+    builder, rule, count, agreed = COUPLED.for_run(sampling), TargetTokens(sampling), 4000, 0
     for position in range(count):
         draft = builder(session, [0] * position + [1], 1)
         agreed += rule.verify(draft, p.expand(2, -1), position).accepted

@@ -9,7 +9,7 @@ import torch
 from analysis.measures.probe import observe
 from core.drafting.best import top
 from core.drafting.builders import best_first
-from core.drafting.session import ListableSession
+from core.drafting.session import WrappedSession
 from core.methods.treeflash import BEHIND, TreeFlashOptions
 from core.methods.treeflash.drafter import Conditioner, TreeFlashDrafter, TreeFlashSession
 from core.methods.treeflash.model import ArApproximation, PairLinear, initial_model
@@ -70,7 +70,7 @@ def a_session(width=16, changes=None, **options):
     drafter.reset(40)
     drafter.extend([0] * 9, features)
     session = drafter.begin(7, width)
-    assert isinstance(session, TreeFlashSession) and isinstance(session, ListableSession)
+    assert isinstance(session, TreeFlashSession) and session.state_count
     return SimpleNamespace(
         drafter=drafter,
         session=session,
@@ -168,15 +168,12 @@ def test_q_along_a_path_is_the_formula_whatever_its_tokens(temperature):
 # ── few answers on a CPU, one elsewhere ──────────────────────────────────────────────────────────
 
 
-class Counted:
+class Counted(WrappedSession):
     """The session, with the states of each of its answers; with ``eager`` all come at once."""
 
-    factorised = False
-
     def __init__(self, session, eager=False):
+        super().__init__(session)
         self.session, self.eager, self.answers = session, eager, []
-        self.max_depth, self.by_depth = session.max_depth, session.by_depth
-        self.log_q = session.log_q
 
     def expand(self, states):
         whole = np.arange(self.session.state_count, dtype=np.int32)

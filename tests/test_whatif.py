@@ -25,7 +25,7 @@ from analysis.collected.whatif import Simulation, simulate
 from core.decoding.decode import Decoder, decode
 from core.decoding.request import Settings
 from core.drafting.builders import Chain, best_first
-from core.drafting.session import FactorisedSession
+from core.drafting.session import Builder, FactorisedSession
 from core.errors import UserError
 from core.methods.method import BY_DEPTH, BY_PREVIOUS
 from core.methods.registry import find, listed
@@ -265,7 +265,7 @@ def test_a_list_is_cut_only_where_the_builder_reads(tmp_path, collected):
     assert not simulation.run(8).exact
 
 
-class Narrow:
+class Narrow(Builder):
     """A builder of one's own that reads what is listed after each of its candidates."""
 
     reads = 3

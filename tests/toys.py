@@ -37,6 +37,7 @@ from core.drafting.session import (
     MIN_LISTED,
     NO_STATE,
     Children,
+    Drafter,
     DraftSession,
     FactorisedSession,
     PathSession,
@@ -193,7 +194,7 @@ def plain(
 # ── drafters ─────────────────────────────────────────────────────────────────────────────────────
 
 
-class ToyDrafter:
+class ToyDrafter(Drafter):
     """Remembers its context and checks what the loop hands it; ``log_q`` is the subclass's."""
 
     layers = LAYERS
@@ -301,11 +302,9 @@ class SameForever(ToyDrafter):
         return logits.log_softmax(-1)
 
 
-class TableSession:
+class TableSession(DraftSession):
     """States are a depth and the token before, told the slow way: ``after(depth, token)`` is
     log q′ [V] at a 0-based depth given the token before it; log q [L, V] is the plain one."""
-
-    factorised = False
 
     def __init__(
         self,

@@ -39,19 +39,19 @@ from core import VERSION
 from core.decoding.decode import Decoder, decode
 from core.decoding.engine import Engine, environment, model_identity
 from core.decoding.request import Settings
-from core.drafting.session import BatchDrafter, Drafter, DraftSession, ListableSession
+from core.drafting.session import Drafter, DraftSession
 from core.errors import UserError
 from core.files import replacing
 from core.json_input import parse_json
 from core.methods.method import TargetFacts, Value
 from core.methods.names import PLAIN
-from core.methods.registry import find
+from core.methods.registry import choose, find
 from core.models.target import Target
 from core.rounds.draft import MARGINAL, MAX_BUDGET, Array
 from core.rounds.round import GREEDY, Sampling
 from core.verification.rules import TargetTokens, VerificationRule
 
-AT_ONCE = 16  # positions that share a pass of a drafter, and are saved together
+AT_ONCE = 16  # positions that are saved together
 Report = Callable[[float, str], None]  # (done of 1, what is being done)
 
 
@@ -127,12 +127,12 @@ def source_of(engine: Engine, methods: Sequence[str], values: Mapping[str, Value
         key, names = drafter_key(method), [o.name for o in find(method).drafter_options]
         own = {name: values[name] for name in names if name in values}
         unused -= set(own)
-        drafter = engine.drafter(method, own)
+        chosen = choose(method, own)
+        drafter = engine.load_drafter(chosen)
         assert drafter is not None  # drafter_key refuses plain decoding
         drafters[key] = drafter
-        resolved = find(method).resolve(own)
-        options[key] = {name: resolved[name] for name in names}
-        weights[key] = engine.identity(method, Decoder(method, drafter))
+        options[key] = chosen.drafter_options
+        weights[key] = engine.identity(chosen, drafter)
     if unused:
         raise UserError(f"no drafter here has the option {sorted(unused)[0]!r}")
     place = environment(language)
@@ -303,23 +303,10 @@ class _Place:
 
     def sessions(self, first: int, width: int) -> Iterator[DraftSession]:
         """At every start from the ``first`` on, in order."""
-        if not isinstance(self.drafter, BatchDrafter):
-            yield from self._one_by_one(first, width)
-            return
         device = self.features.device
         tokens = torch.from_numpy(self.tokens.astype(np.int64)).to(device)
         anchors = torch.arange(self.answer + first, len(self.tokens), device=device)
-        for some in anchors.split(AT_ONCE) if len(anchors) else ():
-            yield from self.drafter.begin_each(tokens, self.features, some, width)
-
-    def _one_by_one(self, first: int, width: int) -> Iterator[DraftSession]:
-        """As a decoding does, one committed token after the other."""
-        known = self.answer + first
-        self.drafter.reset(len(self.tokens) + 1)
-        self.drafter.extend(self.tokens[:known].tolist(), self.features[:known])
-        for at in range(known, len(self.tokens)):
-            yield self.drafter.begin(int(self.tokens[at]), width)
-            self.drafter.extend([int(self.tokens[at])], self.features[at : at + 1])
+        yield from self.drafter.begin_each(tokens, self.features, anchors, width)
 
 
 def _gather(
@@ -341,7 +328,7 @@ def _gather(
 def _limits(place: _Place, plan: Plan) -> Limits:
     """What the file will hold, read off the drafter's first two answers."""
     narrow, wide = (next(place.sessions(0, width)) for width in (1, plan.width))
-    listable = isinstance(wide, ListableSession)
+    listable = wide.state_count is not None
     if narrow.by_depth is None or wide.by_depth is None or not (wide.factorised or listable):
         raise UserError(not_listable(place.name))
     offered = wide.by_depth.ids.shape[1]
@@ -368,18 +355,18 @@ def _listed(session: DraftSession, limits: Limits, plan: Plan) -> dict[str, Arra
     width = min(limits.width, session.by_depth.ids.shape[1])
     ids[:, :width] = session.by_depth.ids[:, :width]
     log_q[:, :width] = session.by_depth.log_q[:, :width]
-    tables = _tables(session) if isinstance(session, ListableSession) else {}
+    tables = _tables(session) if session.state_count is not None else {}
     if not plan.marginals:
         tables.pop("next_marginal", None)
     return {"ids": ids, "log_q": log_q, **tables}
 
 
-def _tables(session: ListableSession) -> dict[str, Array]:
+def _tables(session: DraftSession) -> dict[str, Array]:
     """What stands after every state, [L, M, S]; after the root M times the same."""
-    found = session.expand(np.arange(session.state_count, dtype=np.int32))
-    depths = session.max_depth
-    count = (session.state_count - 1) // max(1, depths - 1) or 1
-    states = np.concatenate([np.zeros(count, int), np.arange(1, session.state_count)])
+    listed, depths = session.state_count or 1, session.max_depth
+    found = session.expand(np.arange(listed, dtype=np.int32))
+    count = (listed - 1) // max(1, depths - 1) or 1
+    states = np.concatenate([np.zeros(count, int), np.arange(1, listed)])
     rows = np.argsort(found.states)[states].reshape(depths, count)
     tables = {"next_ids": found.ids[rows], "next_log_q": found.log_q[rows]}
     if MARGINAL in found.notes:

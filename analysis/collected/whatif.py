@@ -19,11 +19,8 @@ from core.decoding.request import check_budget
 from core.drafting.session import (
     Builder,
     DraftSession,
-    DrawsTokens,
     FactorisedSession,
     RecordedSession,
-    reads,
-    width_for,
 )
 from core.errors import UserError
 from core.methods.method import BuilderInfo, Method, Options, Value, lazy, made_options
@@ -95,10 +92,8 @@ class Simulation:
         info = chosen.drafter_info
         self._drafter = drafter_key(method)
         self._recorded = lazy(info.recorded) if info and self.limits.candidates else None
-        builder = chosen.make_builder(collection.header, self.options)
-        if isinstance(builder, DrawsTokens):
-            builder = builder.for_sampling(Sampling(**collection.header.sampling))
-        self.builder: Builder = builder
+        builder: Builder = chosen.make_builder(collection.header, self.options)
+        self.builder = builder.for_run(Sampling(**collection.header.sampling))
         self.nested = chosen.builder_info is not None and chosen.builder_info.nested
         self._optimal = _optimal(chosen.builder_info, self.options)
         self.default_budget = chosen.budget
@@ -155,7 +150,7 @@ class Simulation:
     def _session(self, position: int, budget: int) -> FactorisedSession | RecordedSession:
         """What the drafter proposes for this budget, as far as the file holds it."""
         lists = self.collection.lists(self._drafter, position)
-        width = max(self.limits.min_width, width_for(self.builder, budget))
+        width = max(self.limits.min_width, self.builder.width(budget))
         by_depth = Candidates(lists.ids[:, :width], lists.log_q[:, :width])
         if self._recorded is None:
             return FactorisedSession(by_depth)
@@ -184,7 +179,7 @@ class Simulation:
         A token after the last of a list is no better than that one, so a best-first order is right
         until the last one is drafted. Any other builder needs all that it reads.
         """
-        read, proposal = reads(self.builder), draft.proposal
+        read, proposal = self.builder.reads, draft.proposal
         by_depth_only = proposal is None or proposal.factorised_lists
         if isinstance(session, FactorisedSession) or (by_depth_only and read is not None):
             wanted = budget if read is None else read

@@ -12,7 +12,7 @@ from analysis.drafters.wiring import Plan, Wiring, probe, to_json
 from core.decoding.engine import Engine
 from core.errors import UserError
 from core.methods.loading import form
-from core.methods.registry import find
+from core.methods.registry import choose, find
 from core.models.presets import Value
 
 
@@ -62,7 +62,7 @@ def diagnose(
     remarks = lint(form(info), source.full_folder(), language) if source is not None else []
     hear(remarks)
     engine.check(method)
-    drafter = engine.drafter(method, options)
+    drafter = engine.load_drafter(choose(method, options))
     assert drafter is not None  # it has info
     found = probe(language, drafter, prompts, plan, report, kept)
     seen = covered(head_ids(drafter), found.mean_p, found.used)

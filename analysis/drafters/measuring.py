@@ -19,7 +19,7 @@ from analysis.drafters.trials import Passage, Trial
 from analysis.measures.probe import tvd
 from core.decoding.decode import Decoder, decode
 from core.decoding.request import Settings
-from core.drafting.session import BatchDrafter, Drafter, DraftSession
+from core.drafting.session import Drafter, DraftSession
 from core.errors import UserError
 from core.methods.names import PLAIN
 from core.models.language import Language
@@ -245,16 +245,8 @@ def _sessions(
     drafter: Drafter, passage: Passage, features: Tensor, roots: Array, tick: Tick
 ) -> Iterator[DraftSession]:
     """A session at each root, ascending. ``tick`` hears before each of them is begun."""
-    if isinstance(drafter, BatchDrafter):
-        anchors = torch.from_numpy(roots).to(passage.tokens.device)
-        for n, some in enumerate(anchors.split(AT_ONCE) if len(roots) else ()):
-            tick(n * AT_ONCE / len(roots))
-            yield from drafter.begin_each(passage.tokens, features, some, 1)
-        return
-    tokens, known = passage.tokens.tolist(), 0
-    drafter.reset(len(tokens) + 1)
-    for n, root in enumerate(roots.tolist()):
+    anchors = torch.from_numpy(roots).to(passage.tokens.device)
+    tick(0.0)
+    for n, session in enumerate(drafter.begin_each(passage.tokens, features, anchors, 1), 1):
+        yield session
         tick(n / len(roots))
-        drafter.extend(tokens[known:root], features[known:root])
-        known = root
-        yield drafter.begin(tokens[root], 1)

@@ -116,8 +116,8 @@ def audit(engine: Engine, requests: Iterable[RunRequest], seeds: int = SEEDS) ->
 
 def same_text(engine: Engine, request: RunRequest) -> bool:
     """Whether the method's text must equal plain decoding's, token for token."""
-    sampling = request.settings().sampling
-    rule = engine.method(request.method, dict(request.options)).rule(sampling)
+    sampling = request.resolved.settings.sampling
+    rule = engine.load(request.resolved.chosen).rule(sampling)
     return rule.identity or sampling.greedy
 
 

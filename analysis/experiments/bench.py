@@ -42,6 +42,7 @@ from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
 from core.methods.method import Value
 from core.methods.names import PLAIN
+from core.methods.registry import choose
 from core.models.fast_layers import can_pack
 from core.models.language import load_language
 from core.rounds.round import Times, new_tokens
@@ -262,7 +263,8 @@ def _decode(decoders: _Decoders, variant: Variant, request: RunRequest) -> Timin
     start = time.perf_counter()
     rounds = list(run.rounds)
     seconds, numbers = time.perf_counter() - start, summary(rounds)
-    drafting = Drafting.of(decoders.engine.drafter(variant.method, dict(variant.options)))
+    chosen = choose(variant.method, dict(variant.options))
+    drafting = Drafting.of(decoders.engine.load_drafter(chosen))
     return Timing(
         variant,
         0,

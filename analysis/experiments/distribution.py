@@ -18,7 +18,6 @@ import torch
 from core.decoding.decode import Decoder
 from core.decoding.engine import Engine, Recent
 from core.decoding.request import RunRequest, Settings
-from core.drafting.session import DrawsTokens, width_for
 from core.models.cuda_graphs import bucket
 from core.models.target import Target
 from core.rounds.draft import Array, Draft
@@ -39,9 +38,9 @@ def check_distribution(engine: Engine, request: RunRequest, seeds: int = SEEDS) 
     The seeds are the request's and those after it. Raises UserError for a request that cannot be
     decoded.
     """
-    method = engine.method(request.method, dict(request.options))
+    method = engine.load(request.resolved.chosen)
     prompt = engine.prepare().encode_chat(request.prompt)
-    return check_rounds(engine.target(method), method, prompt, request.settings(), seeds)
+    return check_rounds(engine.target(method), method, prompt, request.resolved.settings, seeds)
 
 
 @torch.inference_mode()
@@ -80,10 +79,10 @@ def _rounds(
     root, logits = int(prefilled.logits.argmax()), Recent[torch.Tensor](_SCORES)
     for number in range(seeds):
         sampling = replace(settings.sampling, seed=settings.sampling.seed + number)
-        build = builder.for_sampling(sampling) if isinstance(builder, DrawsTokens) else builder
+        build = builder.for_run(sampling)
         drafter.reset(len(prompt) + room)
         drafter.extend(prompt, prefilled.features)
-        session = drafter.begin(root, width_for(build, settings.budget))
+        session = drafter.begin(root, build.width(settings.budget))
         draft = build(session, [*prompt, root], settings.budget)
         key = draft.tokens.tobytes(), draft.parents.tobytes()
         # a padded forward's result is gone with the next one

@@ -28,7 +28,7 @@ from core.decoding.engine import Engine, environment, model_identity
 from core.decoding.request import RunRequest
 from core.drafting.session import Drafter
 from core.methods.names import PLAIN
-from core.methods.registry import find
+from core.methods.registry import choose, find
 from core.rounds.round import Sampling
 from core.train.simulate import Setup, why_run
 
@@ -82,8 +82,9 @@ class Tabulation:
 
         for variant in sorted(self.plan.variants, key=kind):
             name = str(variant.method)
-            decoder = self.engine.method(name, dict(variant.options))
-            weights = self.engine.identity(name, decoder).get("sha256", "")
+            chosen = choose(name, dict(variant.options))
+            decoder = self.engine.load(chosen)
+            weights = self.engine.identity(chosen, decoder.drafter).get("sha256", "")
             yield Loaded(variant, decoder, weights, why_run(decoder))
 
     @property
@@ -128,8 +129,9 @@ class Tabulation:
                 request = self._request(each.variant, number, temperature)
                 yield each.variant, observed(self.engine, request)
                 continue
-            builder, drafter = each.decoder.builder_for(Sampling(temperature)), each.decoder.drafter
+            builder, drafter = each.decoder.builder, each.decoder.drafter
             assert builder is not None and drafter is not None
+            builder = builder.for_run(Sampling(temperature))
             name = label(each.variant)
             variants[name] = each.variant
             setups = walks.setdefault(id(drafter), (drafter, []))[1]

@@ -46,7 +46,7 @@ def main(args: argparse.Namespace) -> int:
 
     requests = _requests(args, prompts_of(args, PROMPTS))
     engine = common.load_engine(args, [requests[0].method])
-    engine.method(requests[0].method, dict(requests[0].options))
+    engine.load(requests[0].resolved.chosen)
     from analysis.experiments.audit import audit
 
     findings = []
@@ -72,7 +72,7 @@ def _requests(args: argparse.Namespace, prompts: Sequence[str]) -> list[RunReque
         for budget in args.budget
     ]
     for request in requests:
-        request.settings()
+        request.check()
     return requests
 
 

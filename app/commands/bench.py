@@ -118,7 +118,7 @@ def _plan(args: argparse.Namespace) -> Plan:
         check_budget(budget)
     # each variant has its own options; whole decodings are compared, not their stages
     request = replace(common.request_of(args, PLAIN), options=(), timed=False)
-    request.settings()
+    request.check()
     return Plan(tuple(prompts_of(args, PROMPTS)), request, args.repeats)
 
 

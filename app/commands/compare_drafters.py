@@ -57,7 +57,7 @@ def main(args: argparse.Namespace) -> int:
         find(method)
     budget = args.budget
     if budget is None:
-        budget = common.request_of(_one_seed(args), args.method).settings().budget
+        budget = common.request_of(_one_seed(args), args.method).resolved.settings.budget
     options = {"methods": methods, "named": [], "budget": [budget], "no_probe": False}
     place = {"ray": None, "workers": None}
     whole = argparse.Namespace(**{**vars(args), **options, **place})

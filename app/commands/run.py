@@ -76,9 +76,9 @@ def main(args: argparse.Namespace) -> int:
 def _job(args: argparse.Namespace) -> Decoding:
     """Check the settings, then load the models: a typo must not cost half a minute."""
     request = common.request_of(args, arguments.one_method(args), args.budget)
-    request.settings()
+    request.check()
     engine = common.load_engine(args, [request.method])
-    target = engine.target(engine.method(request.method, dict(request.options)))
+    target = engine.target(engine.load(request.resolved.chosen))
     if target.device.type == "cuda" and target.no_graph_reason is not None:
         say(f"{args.model} is read without CUDA graphs: {target.no_graph_reason}")
     return Decoding(engine, request, args.trace, probe=not args.no_probe)

@@ -138,7 +138,7 @@ def plan_of(args: argparse.Namespace, own_budgets: bool = False) -> Plan:
             raise UserError(f"{number} does not fit in the 64 bits of a column")
     plan = Plan(terms, variants, _prompts(args), seeds, tuple(_files(variants, args)))
     for variant in variants:
-        request_of(terms, Job(variant, plan.prompts[0], 0, seeds[0])).settings()
+        request_of(terms, Job(variant, plan.prompts[0], 0, seeds[0])).check()
     return plan
 
 

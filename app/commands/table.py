@@ -84,7 +84,7 @@ def _plan(args: argparse.Namespace) -> Plan:
     if named and PLAIN not in named:
         args.methods = [PLAIN, *args.methods]
     for temperature in args.temperatures:
-        RunRequest("", PLAIN, temperature=temperature).settings()
+        RunRequest("", PLAIN, temperature=temperature).check()
     plan = sweep.plan_of(args, own_budgets=True)
     return replace(plan, prompts=plan.prompts[:: args.every])
 

@@ -156,7 +156,7 @@ def requests(
         for choice in chosen
     ]
     for request in made:
-        request.settings()
+        request.check()
     return made
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core.drafting.session import FactorisedSession
+from core.drafting.session import Drafter, FactorisedSession
 from core.methods.method import DrafterInfo, Method, Range, option
 from core.rounds.draft import Candidates
 
@@ -22,9 +22,7 @@ class Options:
     width: int = option(4, "tokens kept per depth", Range(1, 64))
 
 
-class PromptLookup:
-    layers = ()  # the target layers whose hidden states it reads: none
-
+class PromptLookup(Drafter):
     def __init__(self, language, folder, options):
         self.max_depth, self.width, self.text = options.depths, options.width, []
 

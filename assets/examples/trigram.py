@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from core import ASSETS
-from core.drafting.session import PathSession
+from core.drafting.session import Drafter, PathSession
 from core.methods.method import BY_PATH, DrafterInfo, Method, Range, option
 from core.ngram import NgramStore
 
@@ -37,10 +37,8 @@ class TrigramSession(PathSession):
         return torch.stack(rows)
 
 
-class Trigrams:
+class Trigrams(Drafter):
     """Counts of a store, and of the text so far."""
-
-    layers = ()  # the target layers whose hidden states it reads: none
 
     def __init__(self, language, folder, options):
         self.store = NgramStore.open(ASSETS / "models" / language.name / "ngram.safetensors")

@@ -13,22 +13,18 @@ from torch import Tensor
 
 from core.decoding.request import Settings
 from core.drafting.session import (
-    AddsSideRows,
     Builder,
     Children,
     Drafter,
     DraftSession,
-    DrawsTokens,
-    LearnsFromTimes,
-    LearnsFromVerdicts,
-    at_once,
-    width_for,
+    WrappedSession,
+    as_builder,
 )
 from core.errors import UserError
 from core.models.cuda_graphs import bucket
 from core.models.target import Target
 from core.progress import Report, silent
-from core.rounds.draft import Array, Candidates, Draft
+from core.rounds.draft import Array, Draft
 from core.rounds.round import Probe, Round, Sampling, TargetProbs, Times, Verdict
 from core.verification.rules import TargetTokens, VerificationRule
 from core.verification.walk import until_stop
@@ -37,19 +33,16 @@ from core.verification.walk import until_stop
 @dataclass(frozen=True)
 class Decoder:
     """A loaded method: a drafter, a builder and a verification rule. Without a drafter it is plain
-    decoding."""
+    decoding. ``builder`` may be given as a function."""
 
     name: str
     drafter: Drafter | None = None
     builder: Builder | None = None
     rule: Callable[[Sampling], VerificationRule] = TargetTokens
 
-    def builder_for(self, sampling: Sampling) -> Builder | None:
-        """The builder of one run: it knows the sampling, and learns from this run's times alone."""
-        builder = self.builder
-        if isinstance(builder, DrawsTokens):
-            builder = builder.for_sampling(sampling)
-        return builder.for_run() if isinstance(builder, LearnsFromTimes) else builder
+    def __post_init__(self) -> None:
+        if self.builder is not None:
+            object.__setattr__(self, "builder", as_builder(self.builder))
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +90,7 @@ def decode(
     settings.check()
     _check_fit(target, prompt, settings)
     drafter, rule = method.drafter, method.rule(settings.sampling)
-    builder = method.builder_for(settings.sampling)
+    builder = method.builder.for_run(settings.sampling) if method.builder else None
     root = _prefill(target, drafter, rule, prompt, settings, report)
     left = settings.max_new_tokens - 1
     if left == 0 or root in target.stop_ids:
@@ -116,7 +109,7 @@ def decode(
         committed = _cut(draft, verdict, left, target.stop_ids)
         clock.lap("commit")
         record = Round(index, position, draft, verdict, committed, times=clock.times)
-        if isinstance(builder, LearnsFromTimes):
+        if builder is not None:
             builder.took(draft.nodes, record.times.total)
         if observe is not None:
             seen = observe(Scene(draft, verdict, scores.logits, session, rule, position))
@@ -139,7 +132,7 @@ def _prefill(
 ) -> int:
     """Read the prompt into the target and the drafter. Returns the first new token, the first
     draft's root."""
-    side = drafter.side_rows if isinstance(drafter, AddsSideRows) else 0
+    side = drafter.side_rows if drafter is not None else 0
     reserve = settings.max_new_tokens + bucket(settings.budget + 1 + side)
     prefilled = target.prefill(list(prompt), reserve, report)
     if drafter is not None:
@@ -159,11 +152,9 @@ def _draft(
     root alone."""
     if drafter is None or builder is None:
         return None, Draft.root_only(text[-1])
-    session = drafter.begin(text[-1], width_for(builder, budget))
+    session = drafter.begin(text[-1], builder.width(budget))
     clock.lap("draft")
-    draft = builder(TimedSession(session, clock), text, budget)
-    if isinstance(drafter, AddsSideRows):
-        draft = drafter.beside(draft)
+    draft = drafter.beside(builder(TimedSession(session, clock), text, budget))
     clock.lap("build")
     return session, draft
 
@@ -175,8 +166,7 @@ def _commit(
     path = target.commit(verdict)
     if drafter is None:
         return
-    if isinstance(drafter, LearnsFromVerdicts):
-        drafter.observe(draft, verdict)
+    drafter.observe(draft, verdict)
     drafter.extend(draft.tokens[list(verdict.path)].tolist(), features[path])
 
 
@@ -203,37 +193,22 @@ class Stopwatch:
         return Times(**self._laps)
 
 
-class TimedSession:
+class TimedSession(WrappedSession):
     """A session whose answers count as drafting while a builder runs."""
 
     def __init__(self, session: DraftSession, clock: Stopwatch):
-        self._session, self._clock = session, clock
-
-    @property
-    def max_depth(self) -> int:
-        return self._session.max_depth
-
-    @property
-    def by_depth(self) -> Candidates | None:
-        return self._session.by_depth
-
-    @property
-    def factorised(self) -> bool:
-        return self._session.factorised
-
-    @property
-    def at_once(self) -> int | None:
-        return at_once(self._session)
+        super().__init__(session)
+        self._clock = clock
 
     def expand(self, states: Array) -> Children:
         self._clock.lap("build")
-        children = self._session.expand(states)
+        children = super().expand(states)
         self._clock.lap("draft")
         return children
 
     def log_q(self, path: Sequence[int]) -> Tensor | None:
         self._clock.lap("build")
-        log_q = self._session.log_q(path)
+        log_q = super().log_q(path)
         self._clock.lap("draft")
         return log_q
 

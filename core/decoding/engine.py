@@ -18,8 +18,8 @@ from core.drafting.session import Builder, Drafter
 from core.files import sha256
 from core.methods import loading
 from core.methods.fetch import ngram_store
-from core.methods.method import DrafterInfo, Method, lazy, made_options
-from core.methods.registry import check_preset, find, split
+from core.methods.method import DrafterInfo, lazy, made_options
+from core.methods.registry import Chosen, check_preset, choose, find, split
 from core.models import embedded, presets
 from core.models.hub import Source
 from core.models.language import Language, load_language, target_config
@@ -124,26 +124,26 @@ class Engine:
 
     def method(self, name: str, options: Mapping[str, Value] | None = None) -> Decoder:
         """The method, loaded."""
-        method, language = find(name), self.prepare()
-        values = method.resolve(options or {})
-        drafter = self.drafter(name, values)
-        if drafter is None:
-            return Decoder(name)
-        with self._lock:
-            builder = self._builders.get(
-                (method, tuple(values.items())), lambda: self._builder(method, values, language)
-            )
-        rule = method.rule_for(values)
-        return Decoder(name, drafter, builder, lazy(rule) if rule else TargetTokens)
+        return self.load(choose(name, options))
 
-    def drafter(self, name: str, options: Mapping[str, Value] | None = None) -> Drafter | None:
+    def load(self, chosen: Chosen) -> Decoder:
+        """The method, loaded."""
+        language, drafter = self.prepare(), self.load_drafter(chosen)
+        if drafter is None:
+            return Decoder(chosen.name)
+        key = (chosen.method, tuple(chosen.options.items()))
+        with self._lock:
+            builder = self._builders.get(key, lambda: self._builder(chosen, language))
+        rule = chosen.method.rule_for(chosen.options)
+        return Decoder(chosen.name, drafter, builder, lazy(rule) if rule else TargetTokens)
+
+    def load_drafter(self, chosen: Chosen) -> Drafter | None:
         """The method's drafter, loaded; None for plain decoding. One that serves several methods is
         loaded once."""
-        method, language = find(name), self.prepare()
-        values, info = method.resolve(options or {}), method.drafter_info
+        language, info = self.prepare(), chosen.method.drafter_info
         if info is None:
             return None
-        own = {o.name: values[o.name] for o in method.drafter_options}
+        own = chosen.drafter_options
         with self._lock:
             made = made_options(info.options, own)
             return self._drafters.get(
@@ -151,13 +151,13 @@ class Engine:
                 lambda: loading.load_drafter(info, language, self._folder(info), made),
             )
 
-    def _builder(self, method: Method, values: dict[str, Value], language: Language) -> Builder:
-        info = method.builder_info
+    def _builder(self, chosen: Chosen, language: Language) -> Builder:
+        values, info = chosen.options, chosen.method.builder_info
         files = info.files if info is not None else ()
         wanted = "ngram" in files and not values["ngram"] and values["ngram_weight"]
         if wanted and self.preset.ngram:
-            values = values | {"ngram": str(ngram_store(self.model, self.preset.ngram))}
-        return method.make_builder(language, values)
+            values = {**values, "ngram": str(ngram_store(self.model, self.preset.ngram))}
+        return chosen.method.make_builder(language, values)
 
     def target(self, method: Decoder) -> Target:
         """The target keeping the features this method's drafter needs."""
@@ -176,16 +176,17 @@ class Engine:
 
         Raises UserError for a bad request before any round.
         """
-        settings, language = request.settings(), self.prepare()
-        options = find(request.method).resolve(dict(request.options))
-        method = self.method(request.method, options)
+        run, language = request.resolved, self.prepare()
+        chosen, settings = run.chosen, run.settings
+        method = self.load(chosen)
         prompt = language.encode_chat(request.prompt)
         rounds = decode(self.target(method), method, prompt, settings, observe, report)
         header = Header(
-            method=split(request.method)[0],
-            settings=asdict(settings) | ({"options": options} if options else {}),
+            method=split(chosen.name)[0],
+            settings=asdict(settings)
+            | ({"options": dict(chosen.options)} if chosen.options else {}),
             model=model_identity(language),
-            drafter=self.identity(request.method, method),
+            drafter=self.identity(chosen, method.drafter),
             prompt_text=request.prompt,
             prompt_ids=tuple(prompt),
             seed=request.seed,
@@ -193,10 +194,10 @@ class Engine:
         )
         return Run(header, rounds, language)
 
-    def identity(self, name: str, method: Decoder) -> dict[str, Any]:
+    def identity(self, chosen: Chosen, drafter: Drafter | None) -> dict[str, Any]:
         """What a header says of a method's drafter: kind, depths, feature layers, a hash of its
         weights and the checkpoint by the name that was asked for; nothing for plain decoding."""
-        drafter, info = method.drafter, find(name).drafter_info
+        info = chosen.method.drafter_info
         if drafter is None or info is None:
             return {}
         found = {
@@ -204,8 +205,8 @@ class Engine:
             "depths": drafter.max_depth,
             "layers": list(drafter.layers),
         }
-        if name.endswith(".py"):
-            return found | {"sha256": own_digest(name)}
+        if chosen.name.endswith(".py"):
+            return found | {"sha256": own_digest(chosen.name)}
         folder = self._folder(info)
         if folder is None:
             return found

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from core.errors import UserError
 from core.methods.method import Value
 from core.methods.names import DEFAULT
-from core.methods.registry import find
+from core.methods.registry import Chosen, find
 from core.rounds.draft import MAX_BUDGET
 from core.rounds.round import GREEDY, Sampling
 
@@ -48,6 +49,14 @@ def check_temperature(temperature: float) -> None:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class ResolvedRun:
+    """A request that can be run: its method with every option, and its settings in range."""
+
+    chosen: Chosen
+    settings: Settings
+
+
 @dataclass(frozen=True)
 class RunRequest:
     """One run. ``budget`` None is the method's default.
@@ -66,12 +75,17 @@ class RunRequest:
     timed: bool = True
     options: tuple[tuple[str, Value], ...] = ()
 
-    def settings(self) -> Settings:
+    def check(self) -> None:
+        """Raises UserError as ``resolved``."""
+        _ = self.resolved
+
+    @cached_property
+    def resolved(self) -> ResolvedRun:
         """Raises UserError for an unknown method or a value out of range."""
         method = find(self.method)
         budget = method.budget if self.budget is None else self.budget
         sampling = Sampling(self.temperature, self.top_k, self.top_p, self.seed)
         settings = Settings(budget, self.max_new_tokens, sampling, self.timed)
         settings.check()
-        method.resolve(dict(self.options))
-        return settings
+        options = method.resolve(dict(self.options))
+        return ResolvedRun(Chosen(self.method, method, options), settings)

@@ -19,8 +19,10 @@ from core.drafting.session import (
     MIN_LISTED,
     NO_STATE,
     ROOT_STATE,
+    Builder,
     DraftSession,
     FactorisedSession,
+    FunctionBuilder,
 )
 from core.drafting.states import Rows, StateTable
 from core.errors import UserError
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Chain:
+class Chain(Builder):
     """The best token after the best token, at most ``budget`` of them (DFlash's own draft)."""
 
     reads: int = 1
@@ -55,7 +57,7 @@ class Chain:
 
 
 @dataclass(frozen=True)
-class SampledChain:
+class SampledChain(Builder):
     """A chain of tokens drawn from q. The same temperature, top-k and top-p act on q as on p.
 
     Draws depend on nothing but the seed and the token's position in the text. They have noise of
@@ -69,8 +71,7 @@ class SampledChain:
     coupled: bool = False
     reads: int = 1
 
-    def for_sampling(self, sampling: Sampling) -> SampledChain:
-        """The same builder for a run's sampling."""
+    def for_run(self, sampling: Sampling) -> SampledChain:
         return replace(self, sampling=sampling)
 
     def __call__(self, session: DraftSession, text: Sequence[int], budget: int) -> Draft:
@@ -110,6 +111,7 @@ def _chain_of(path: list[int], lists: list[Candidates], last: int) -> Draft:
     return replace(draft, proposal=Proposal(offered, after, last, read=1))
 
 
+@FunctionBuilder
 def best_first(session: DraftSession, text: Sequence[int], budget: int) -> Draft:
     """The ``budget`` most probable prefixes under Π q (DDTree, Algorithm 1; TreeFlash, Figure 8).
 
@@ -125,7 +127,7 @@ def best_first(session: DraftSession, text: Sequence[int], budget: int) -> Draft
 
 
 @dataclass(frozen=True)
-class AsFarAsItPays:
+class AsFarAsItPays(Builder):
     """Best-first with a budget chosen every round, at most the one given (CaDDTree).
 
     A round of n nodes is expected to commit 1 + Σ q(u) tokens and takes ``fixed`` + ``node``·n
@@ -154,7 +156,7 @@ class AsFarAsItPays:
         return table.draft(text[-1], replace(rows, notes=worth))
 
 
-class PaysAsMeasured:
+class PaysAsMeasured(Builder):
     """``AsFarAsItPays`` at the cost of the run's own rounds.
 
     A line of milliseconds over nodes is fitted by least squares to the last rounds, and to two that
@@ -169,8 +171,7 @@ class PaysAsMeasured:
         self._supposed = [(0, start.fixed), (self.FAR, start.fixed + self.FAR * start.node)]
         self._rounds: list[tuple[int, float]] = []
 
-    def for_run(self) -> PaysAsMeasured:
-        """A builder that has measured nothing yet."""
+    def for_run(self, sampling: Sampling) -> PaysAsMeasured:
         return PaysAsMeasured(self.start)
 
     def took(self, nodes: int, seconds: float) -> None:
@@ -192,7 +193,7 @@ class PaysAsMeasured:
 
 
 @dataclass(frozen=True)
-class OptTree:
+class OptTree(Builder):
     """OPT-Tree (Wang et al., TACL 2025): level by level, the best ``budget`` nodes each, then the
     best of all levels.
 
@@ -216,7 +217,7 @@ class OptTree:
 
 
 @dataclass(frozen=True)
-class DynamicTree:
+class DynamicTree(Builder):
     """EAGLE-2's tree: level by level, the ``top_k`` best children of the ``top_k`` best nodes; then
     the best ``budget`` of all of them.
 

@@ -19,15 +19,18 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from core.errors import UserError
 from core.rounds.draft import Array, Candidates, Draft
 from core.rounds.round import Sampling, Verdict
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from core.drafting.work import DraftWork
 
 ROOT_STATE = 0
 NO_STATE = -1  # nothing is drafted after this token
@@ -53,35 +56,37 @@ class Children:
     notes: Mapping[str, Array] = field(default_factory=dict)
 
 
-class DraftSession(Protocol):
+class DraftSession(ABC):
     """One round's drafting. S is the same in every answer of a session.
 
-    A session may have an attribute ``at_once``: how many states are worth a batch, since each costs
-    (default: as many as a search wants). A search that has many asks for its best first. Another,
-    ``draft_vocabulary``: how many tokens its head scores, where the target has more (default: all).
+    A subclass has ``max_depth`` and ``expand``; the rest has defaults.
+
+    max_depth    L, the deepest depth this drafter drafts
+    by_depth     the best tokens at each depth for any prefix, [L, K]; None if q always needs the
+                 path
+    factorised   whether q depends on the depth alone: ``expand`` then answers what ``by_depth``
+                 lists
+    at_once      how many states are worth a batch, since each costs; None: as many as a search
+                 wants. A search that has many asks for its best first
+    state_count  1 + (L − 1)·M where the states are a depth and the token before, and can all be
+                 listed: state 0 follows the root, state 1 + (d − 1)·M + m the m-th best token (from
+                 0) of depth d = 1 … L − 1 in ``by_depth``. None: they cannot be listed
+    draft_vocabulary  how many tokens its head scores, where the target has more; None: all
     """
 
-    @property
-    def max_depth(self) -> int:
-        """L, the deepest depth this drafter drafts."""
-        ...
+    max_depth: int
+    by_depth: Candidates | None = None
+    factorised: bool = False
+    at_once: int | None = None
+    state_count: int | None = None
+    draft_vocabulary: int | None = None
 
-    @property
-    def by_depth(self) -> Candidates | None:
-        """The best tokens at each depth for any prefix, [L, K]; None if q always needs the path."""
-        ...
-
-    @property
-    def factorised(self) -> bool:
-        """Whether q depends on the depth alone: ``expand`` then answers what ``by_depth`` lists."""
-        ...
-
+    @abstractmethod
     def expand(self, states: Array) -> Children:
         """What may follow these states (int32 [R], distinct, none expanded before), in one batch.
 
         The answer may bring more states than were asked for, when they cost nothing extra.
         """
-        ...
 
     def log_q(self, path: Sequence[int]) -> Tensor | None:
         """log q over the full vocabulary along a path, [d, V], on the drafter's device.
@@ -89,24 +94,25 @@ class DraftSession(Protocol):
         Row i is conditioned on the tokens path[0 … i]; path[0] is the root. None: not available.
         Only probes and speculative sampling call this.
         """
-        ...
+        return None
 
 
-@runtime_checkable
-class ListableSession(DraftSession, Protocol):
-    """A session whose states are a depth and the token before, and can all be listed.
+class WrappedSession(DraftSession):
+    """A session that answers as another one does; a subclass changes some of it."""
 
-    State 0 follows the root. State 1 + (d − 1)·M + m follows the m-th best token (from 0) of depth
-    d = 1 … L − 1 in ``by_depth``.
-    """
+    def __init__(self, session: DraftSession):
+        self._session = session
+        for name in DraftSession.__annotations__:
+            setattr(self, name, getattr(session, name))
 
-    @property
-    def state_count(self) -> int:
-        """1 + (L − 1)·M."""
-        ...
+    def expand(self, states: Array) -> Children:
+        return self._session.expand(states)
+
+    def log_q(self, path: Sequence[int]) -> Tensor | None:
+        return self._session.log_q(path)
 
 
-class RecordedSession(DraftSession, Protocol):
+class RecordedSession(DraftSession):
     """A session read from a collected file, for a drafter whose states are BY_PREVIOUS.
 
     complete  whether the file holds every state that the drafter has with these options
@@ -117,129 +123,137 @@ class RecordedSession(DraftSession, Protocol):
     listed: int
 
 
-class Drafter(Protocol):
-    """Drafts from the target's features of the context and the bonus token."""
+class Drafter(ABC):
+    """Drafts from the target's features of the context and the bonus token.
 
-    @property
-    def max_depth(self) -> int:
-        """L, the deepest depth it drafts."""
-        ...
+    A subclass has ``max_depth``, ``reset``, ``extend`` and ``begin``; the rest has defaults.
 
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """The target layers whose hidden states it reads; () for none."""
-        ...
+    max_depth  L, the deepest depth it drafts
+    layers     the target layers whose hidden states it reads; () for none
+    side_rows  rows that the target scores for it beside the draft, at most. They do not count
+               toward the budget
+    """
 
+    max_depth: int
+    layers: tuple[int, ...] = ()
+    side_rows: int = 0
+
+    @abstractmethod
     def reset(self, capacity: int) -> None:
         """Forget the text and make room for ``capacity`` context tokens."""
-        ...
 
+    @abstractmethod
     def extend(self, tokens: Sequence[int], features: Tensor) -> None:
         """Take in newly committed context: tokens [T] and their features [T, F·h]."""
-        ...
 
+    @abstractmethod
     def begin(self, root: int, width: int) -> DraftSession:
         """Open a round's session after ``root``. At least ``width`` tokens are listed after each
         state if the drafter has that many."""
-        ...
 
+    def beside(self, draft: Draft) -> Draft:
+        """The draft with the drafter's side rows (``Draft.with_side``); called after the
+        builder."""
+        return draft
 
-@runtime_checkable
-class BatchDrafter(Drafter, Protocol):
-    """A drafter that can open sessions at many places of a known text in one pass."""
+    def observe(self, draft: Draft, verdict: Verdict) -> None:  # noqa: B027 (a hook)
+        """Called after every verification, before ``extend``, for a drafter that learns from more
+        than the accepted tokens (Lookahead's window)."""
+
+    @property
+    def learns(self) -> bool:
+        """Whether its drafts depend on what its run's earlier verifications said."""
+        return type(self).observe is not Drafter.observe
+
+    @property
+    def work(self) -> DraftWork | None:
+        """What its network computes in a round, where that can be counted."""
+        return None
 
     def begin_each(
         self, tokens: Tensor, features: Tensor, anchors: Tensor, width: int
     ) -> Iterator[DraftSession]:
         """A session for each root at ``anchors`` int64 [A], ascending, of the text ``tokens`` [T]
-        with ``features`` [T, F·h]. The drafter's own text stays as it is."""
-        ...
+        with ``features`` [T, F·h].
+
+        By default the drafter walks along the text as a run does, so that its own text is another
+        one afterwards, and a session is read before the next one is asked for. A drafter that
+        opens many sessions in one pass overrides this.
+        """
+        known, text = 0, tokens.tolist()
+        self.reset(len(text) + 1)
+        for anchor in anchors.tolist():
+            self.extend(text[known:anchor], features[known:anchor])
+            known = anchor
+            yield self.begin(text[anchor], width)
 
 
-@runtime_checkable
-class LearnsFromVerdicts(Drafter, Protocol):
-    """A drafter that reads more than the accepted tokens (Lookahead's window)."""
-
-    def observe(self, draft: Draft, verdict: Verdict) -> None:
-        """Called after every verification, before ``extend``."""
-        ...
-
-
-@runtime_checkable
-class AddsSideRows(LearnsFromVerdicts, Protocol):
-    """A drafter that has the target score rows of its own beside the draft."""
-
-    @property
-    def side_rows(self) -> int:
-        """How many, at most. They do not count toward the budget."""
-        ...
-
-    def beside(self, draft: Draft) -> Draft:
-        """The draft with these rows (``Draft.with_side``); called after the builder."""
-        ...
-
-
-class Builder(Protocol):
+class Builder(ABC):
     """Turns a session into a draft of at most ``budget`` nodes; a pure function of its arguments,
-    and of the times that a run has told it (``LearnsFromTimes``).
+    and of what a run has told it (``for_run``, ``took``). ``text`` ends with the root.
 
-    A builder may have an attribute ``reads``: how many tokens after a state it looks at for any
-    budget (default: as many as the budget). ``text`` ends with the root.
+    reads  how many tokens after a state it looks at for any budget; None: as many as the budget
     """
 
+    reads: int | None = None
+
+    @abstractmethod
     def __call__(self, session: DraftSession, text: Sequence[int], budget: int) -> Draft: ...
 
+    def for_run(self, sampling: Sampling) -> Builder:
+        """The builder of one run: a builder that draws tokens at random needs the run's sampling,
+        one that learns from times starts anew."""
+        return self
 
-@runtime_checkable
-class DrawsTokens(Protocol):
-    """A builder that draws tokens at random; ``decode`` passes it the run's sampling."""
-
-    def for_sampling(self, sampling: Sampling) -> Builder: ...
-
-
-@runtime_checkable
-class LearnsFromTimes(Protocol):
-    """A builder that learns what rounds take."""
-
-    def for_run(self) -> Builder:
-        """The same builder at the start of a run."""
-        ...
-
-    def took(self, nodes: int, seconds: float) -> None:
+    def took(self, nodes: int, seconds: float) -> None:  # noqa: B027 (a hook)
         """Called after every round: its drafted nodes, and the seconds of all its stages."""
-        ...
+
+    @property
+    def learns(self) -> bool:
+        """Whether its drafts depend on what its run's earlier rounds took."""
+        return type(self).took is not Builder.took
+
+    def width(self, budget: int) -> int:
+        """How many tokens a session must list after a state for this budget."""
+        return self.reads or budget
 
 
-def at_once(session: object) -> int | None:
-    """How many states of a session are worth a batch; None: as many as a search wants."""
-    return getattr(session, "at_once", None)
+class FunctionBuilder(Builder):
+    """A function ``(session, text, budget) -> Draft`` as a builder. The function may have an
+    attribute ``reads``."""
+
+    def __init__(self, build: Callable[[DraftSession, Sequence[int], int], Draft]):
+        self._build, self.reads = build, getattr(build, "reads", None)
+        self.__doc__ = build.__doc__
+
+    def __call__(self, session: DraftSession, text: Sequence[int], budget: int) -> Draft:
+        return self._build(session, text, budget)
 
 
-def draft_vocabulary(session: object) -> int | None:
-    """How many tokens a session's head scores, where the target has more; None: all."""
-    return getattr(session, "draft_vocabulary", None)
+def as_builder(build: Builder | Callable[[DraftSession, Sequence[int], int], Draft]) -> Builder:
+    """A person's own builder, which may be a function.
+
+    Raises UserError for an object with the hooks of a ``Builder`` that does not inherit it.
+    """
+    if isinstance(build, Builder):
+        return build
+    if hooks := [name for name in ("for_run", "took") if hasattr(build, name)]:
+        raise UserError(
+            f"its builder {type(build).__name__} has {hooks[0]}: let it be a Builder of "
+            "core.drafting.session"
+        )
+    return FunctionBuilder(build)
 
 
-def reads(builder: object) -> int | None:
-    """How many tokens after a state a builder looks at; None: as many as its budget."""
-    return getattr(builder, "reads", None)
-
-
-def width_for(builder: object, budget: int) -> int:
-    """How many tokens a session must list after a state for this builder and budget."""
-    return reads(builder) or budget
-
-
-class FactorisedSession:
+class FactorisedSession(DraftSession):
     """A session whose states are depths: one list per depth, all known from the start.
 
     along  gives log q over the full vocabulary for d depths, [d, V]; None: it is not kept
     notes  as in ``Children``
-    draft_vocabulary  see ``DraftSession``
     """
 
+    by_depth: Candidates
     factorised = True
-    draft_vocabulary: int | None = None
 
     def __init__(
         self,
@@ -248,6 +262,7 @@ class FactorisedSession:
         notes: Mapping[str, Array] | None = None,
     ):
         self.by_depth, self._along, self._notes = by_depth, along, notes or {}
+        self.max_depth = len(by_depth.ids)
 
     @staticmethod
     def of(log_q: Tensor, width: int, draft_vocabulary: int | None = None) -> FactorisedSession:
@@ -259,10 +274,6 @@ class FactorisedSession:
         session = FactorisedSession(lists, lambda depths: log_q[:depths])
         session.draft_vocabulary = draft_vocabulary
         return session
-
-    @property
-    def max_depth(self) -> int:
-        return len(self.by_depth.ids)
 
     def expand(self, states: Array) -> Children:
         """Everything: the lists are there already."""
@@ -301,31 +312,23 @@ class Covered:
         return log_q.new_full((len(log_q), self.size), -math.inf).index_copy_(1, self.ids, log_q)
 
 
-class PathSession(ABC):
+class PathSession(DraftSession):
     """Base of sessions whose states are nodes: q of a token depends on the whole path before it.
 
     A subclass scores a batch of nodes (``score``). This class numbers the states and sorts the
     lists. It keeps log q of the first nodes only: a path through later ones is scored again.
     """
 
-    by_depth = None
-    factorised = False
-    at_once: int | None = None
-
     def __init__(self, root: int, max_depth: int, width: int, covered: Covered | None = None):
         """``width``: how many tokens are listed after each node, at most. ``covered``: the tokens
         that ``score`` tells log q of; None: all."""
-        self.root, self._max_depth, self._width = root, max_depth, width
+        self.root, self.max_depth, self._width = root, max_depth, width
         self._covered = covered
         self._ids: list[Array] = []  # for every scored node: the tokens listed after it [S]
         self._best: list[Array] = []  # their log q [S]
         self._log_q: dict[int, Tensor] = {}  # of some: log q of all covered tokens after it [C]
         self._depths: list[int] = []
         self._number: dict[tuple[int, int], int] = {}  # (its parent's number, token) → its number
-
-    @property
-    def max_depth(self) -> int:
-        return self._max_depth
 
     @property
     def draft_vocabulary(self) -> int | None:
@@ -346,7 +349,7 @@ class PathSession(ABC):
         odds = np.stack([self._best[number] for number in numbers])
         size = ids.shape[1]
         leads = (1 + numbers[:, None] * size + np.arange(size)).astype(np.int32)
-        leads[np.array(self._depths)[numbers] + 1 >= self._max_depth] = NO_STATE
+        leads[np.array(self._depths)[numbers] + 1 >= self.max_depth] = NO_STATE
         return Children(states, ids, odds, leads)
 
     def log_q(self, path: Sequence[int]) -> Tensor:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from core.drafting.session import NO_STATE, ROOT_STATE, Children, DraftSession, at_once
+from core.drafting.session import NO_STATE, ROOT_STATE, Children, DraftSession
 from core.rounds.draft import CHILDLESS, NOT_ASKED, Array, Candidates, Draft, Proposal
 
 
@@ -74,7 +74,7 @@ class StateTable:
         A session that says how many states are worth a batch (``at_once``) is asked for the first
         of them, a quarter at least: what the search drops later is then not asked for.
         """
-        most = at_once(self.session)
+        most = self.session.at_once
         while True:
             rows = search()
             states = self.next_states(rows)

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core.drafting.session import Drafter
 from core.errors import UserError
 from core.files import sha256
 from core.methods.layouts import naming
@@ -55,13 +56,20 @@ def check_fits(folder: Path, language: Language, config: Any) -> None:
     _check_target(str(folder), language.name, language.model.config, config)
 
 
-def load_drafter(info: DrafterInfo, language: Language, folder: Path | None, options: Any) -> Any:
+def load_drafter(
+    info: DrafterInfo, language: Language, folder: Path | None, options: Any
+) -> Drafter:
     """The drafter in ``folder`` (None: the one that ships, or one without weights) at work.
 
-    Raises UserError, which says what the folder looks like where it has another layout.
+    Raises UserError, which says what the folder looks like where it has another layout, and for an
+    object that is no ``Drafter``.
     """
     with nullcontext() if folder is None else naming(info, folder):
-        return lazy(info.load)(language, folder, options)
+        made = lazy(info.load)(language, folder, options)
+    if not isinstance(made, Drafter):
+        kind = type(made).__name__
+        raise UserError(f"the drafter {kind} must be a Drafter of core.drafting.session")
+    return made
 
 
 def digest(kind: str, folder: Path) -> str:

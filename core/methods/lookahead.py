@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from core.drafting.session import NO_STATE, Children, spread
+from core.drafting.session import NO_STATE, Children, Drafter, DraftSession, spread
 from core.methods.method import BY_RUN, DrafterInfo, Explanation, Method, Note, Range, option
 from core.rounds.draft import ROOT, Array, Candidates, Draft
 from core.rounds.round import Verdict
@@ -60,7 +60,7 @@ class Pool:
         return self._grams.get(token, [])[::-1]
 
 
-class Lookahead:
+class Lookahead(Drafter):
     """The window and the pool of one text.
 
     Column i of row r stands i + r places after the root. Row 0 begins with the root. Row 0 sees
@@ -115,11 +115,8 @@ class Lookahead:
         self.rounds += 1
 
 
-class PoolSession:
+class PoolSession(DraftSession):
     """States are the beginnings of n-grams; q is the share of the pool's n-grams."""
-
-    by_depth = None
-    factorised = False
 
     def __init__(self, grams: Sequence[Gram], max_depth: int, vocabulary: int):
         self.max_depth, self._vocabulary = max_depth, vocabulary

@@ -16,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from core.drafting.session import Builder, as_builder
 from core.errors import UserError
 from core.methods.names import BUILDERS, DRAFTERS
 from core.models.presets import Value
@@ -351,11 +352,12 @@ class Method:
             return self.builder_info.explain
         return self.drafter_info.explain if self.drafter_info is not None else Explanation()
 
-    def make_builder(self, facts: TargetFacts, values: Options) -> Any:
-        """The builder for a target; ``values`` holds every option of the method."""
+    def make_builder(self, facts: TargetFacts, values: Options) -> Builder:
+        """The builder for a target, of a method that drafts; ``values`` holds every option of the
+        method."""
         info = self.builder_info
         if info is None:
-            return self.builder
+            return as_builder(cast(Any, self.builder))
         return lazy(info.make)(facts, made_options(info.options, values))
 
     def rule_for(self, values: Options) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from core.drafting.session import FactorisedSession, spread
+from core.drafting.session import Drafter, FactorisedSession, spread
 from core.methods.method import DrafterInfo, Explanation, Method, Note, Range, option
 from core.rounds.draft import Array, Candidates
 
@@ -58,7 +58,7 @@ def lookup(
     return 0, 0, 0
 
 
-class PromptLookup:
+class PromptLookup(Drafter):
     """The text so far; q is 1 for a copied token."""
 
     layers = ()

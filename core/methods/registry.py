@@ -9,7 +9,8 @@ several of a kind. ``core.methods.names`` lists the names.
 from __future__ import annotations
 
 import runpy
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from core.methods.method import (
     BuilderInfo,
     DrafterInfo,
     Method,
+    Options,
+    Value,
     find_builder,
     find_drafter,
     lazy,
@@ -47,6 +50,29 @@ def find(name: str) -> Method:
         f"in {next(iter(DRAFTERS))}+best-first (drafters: {', '.join(DRAFTERS)}; builders: "
         f"{', '.join(BUILDERS)}), or your own .py file"
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """A method by the name that was asked for, with every option's value."""
+
+    name: str
+    method: Method
+    options: Mapping[str, Value]
+
+    @property
+    def drafter_options(self) -> dict[str, Value]:
+        """Those that are the drafter's own."""
+        return {o.name: self.options[o.name] for o in self.method.drafter_options}
+
+
+def choose(name: str, options: Options | None = None) -> Chosen:
+    """The method of a name with these options, the others at their defaults.
+
+    Raises UserError as ``find``, and for an unknown option or a bad value.
+    """
+    method = find(name)
+    return Chosen(name, method, method.resolve(options or {}))
 
 
 def built_in(name: str) -> Method | None:

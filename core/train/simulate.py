@@ -18,23 +18,13 @@ import torch
 from torch import Tensor
 
 from core.decoding.decode import Decoder
-from core.drafting.session import (
-    Builder,
-    Children,
-    Drafter,
-    DraftSession,
-    LearnsFromTimes,
-    LearnsFromVerdicts,
-    at_once,
-    reads,
-    width_for,
-)
+from core.drafting.session import Builder, Children, Drafter, DraftSession, WrappedSession
 from core.drafting.states import StateTable
 from core.methods import loading
 from core.methods.method import lazy
 from core.methods.registry import find_builder, find_drafter
 from core.models.language import Language
-from core.rounds.draft import Array, Candidates, Draft
+from core.rounds.draft import Array, Draft
 from core.rounds.round import Verdict
 from core.stats import difference
 from core.train.command_line import progress_bar
@@ -57,7 +47,7 @@ class Setup:
 
 def setups(name: str, builder: Builder, budgets: Sequence[int], max_depth: int) -> list[Setup]:
     """The builder at every budget; one that makes chains only at the longest."""
-    if reads(builder) == 1:
+    if builder.reads == 1:
         return [Setup(name, builder, max_depth)]
     return [Setup(f"{name} {budget}", builder, budget) for budget in budgets]
 
@@ -147,7 +137,7 @@ def rounds(
     be the last one or a later one. The drafter walks once for all setups.
     """
     first, last = span
-    width = max(width_for(setup.builder, setup.budget) for setup in setups)
+    width = max(setup.builder.width(setup.budget) for setup in setups)
     roots = {setup.name: first for setup in setups}  # where each run's next round begins
     drafter.reset(len(tokens) + _BUCKET)
     known, depth = 0, drafter.max_depth
@@ -185,34 +175,19 @@ def simulate(
 
 def why_run(method: Decoder) -> str:
     """Why the rounds of a method do not follow from the target's text; "" where they do."""
-    if isinstance(method.drafter, LearnsFromVerdicts):
+    if method.drafter is not None and method.drafter.learns:
         return "learns from its own run"
-    if isinstance(method.builder, LearnsFromTimes):
+    if method.builder is not None and method.builder.learns:
         return "measures its own rounds"
     return "" if method.rule is TargetTokens else "accepts by a rule of its own"
 
 
-class SharedSession:
+class SharedSession(WrappedSession):
     """A session that several builders use in turn: no state is expanded twice."""
 
     def __init__(self, session: DraftSession):
-        self._session, self._table = session, StateTable(session)
-
-    @property
-    def max_depth(self) -> int:
-        return self._session.max_depth
-
-    @property
-    def by_depth(self) -> Candidates | None:
-        return self._session.by_depth
-
-    @property
-    def factorised(self) -> bool:
-        return self._session.factorised
-
-    @property
-    def at_once(self) -> int | None:
-        return at_once(self._session)
+        super().__init__(session)
+        self._table = StateTable(session)
 
     def expand(self, states: Array) -> Children:
         """Every state known by then, these among them."""
@@ -222,6 +197,3 @@ class SharedSession:
         rows = table.row_of[known]
         notes = {name: values[rows] for name, values in table.notes.items()}
         return Children(known, table.ids[rows], table.log_q[rows], table.next[rows], notes)
-
-    def log_q(self, path: Sequence[int]) -> Tensor | None:
-        return self._session.log_q(path)

@@ -40,7 +40,7 @@ from app.terminal import ProgressBar, console, table
 from core.decoding.decode import Decoder, decode
 from core.decoding.engine import Engine
 from core.decoding.request import Settings
-from core.drafting.session import DraftSession, width_for
+from core.drafting.session import Drafter, DraftSession, FunctionBuilder
 from core.errors import UserError
 from core.methods.names import DEFAULT
 from core.models import cache, layers
@@ -136,7 +136,7 @@ class Peaks:
 
 
 @dataclass(eq=False)
-class AnyBudget:
+class AnyBudget(Drafter):
     """A drafter and a builder whose budget may be another one every round."""
 
     method: Decoder
@@ -164,7 +164,8 @@ class AnyBudget:
         self.drafter.extend(tokens, features)
 
     def begin(self, root: int, width: int) -> DraftSession:
-        return self.drafter.begin(root, width_for(self.method.builder, self.budget))
+        assert self.method.builder is not None
+        return self.drafter.begin(root, self.method.builder.width(self.budget))
 
     def build(self, session: DraftSession, text: Sequence[int], budget: int) -> Draft:
         return self.builder(session, text, self.budget)
@@ -237,7 +238,7 @@ class Place:
             if record is not None and last is not None:
                 return self._timed(record, last, wall, before)
             if record is None:
-                method = Decoder("any", self.any, self.any.build)
+                method = Decoder("any", self.any, FunctionBuilder(self.any.build))
                 settings = Settings(most, self._more)
                 self._rounds = decode(self._target, method, self._text, settings)
 

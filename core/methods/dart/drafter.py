@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from core.drafting.session import MIN_LISTED, Covered, DraftSession, FactorisedSession
+from core.drafting.session import MIN_LISTED, Covered, Drafter, DraftSession, FactorisedSession
 from core.drafting.work import DraftWork
 from core.methods.dart import DartOptions
 from core.methods.dart.model import FORM, DartModel, Head, Prefix, feature_layers
@@ -39,7 +39,7 @@ def load(language: Language, folder: Path | None, options: DartOptions) -> DartD
     return DartDrafter(found.model, language.embedding, head, layers, options.temperature)
 
 
-class DartDrafter:
+class DartDrafter(Drafter):
     """The network with the target's embedding, a head, and one text's projected prefix.
 
     A prefix row needs the token after it, so a committed token's feature waits for the next one.

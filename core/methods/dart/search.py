@@ -18,7 +18,7 @@ import numba
 import numpy as np
 
 from core import ASSETS
-from core.drafting.session import DraftSession, FactorisedSession
+from core.drafting.session import Builder, DraftSession, FactorisedSession
 from core.drafting.states import Rows, StateTable
 from core.errors import UserError
 from core.methods.dart import NOTES, ContinuityOptions
@@ -29,7 +29,7 @@ from core.rounds.draft import Array, Candidates, Draft
 
 
 @dataclass(frozen=True, eq=False)
-class ContinuitySearch:
+class ContinuitySearch(Builder):
     """The search as a builder. ``stops`` int64 [E] are the tokens that end a text."""
 
     store: NgramStore

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from core.drafting.session import MIN_LISTED, DraftSession, FactorisedSession
+from core.drafting.session import MIN_LISTED, Drafter, DraftSession, FactorisedSession
 from core.drafting.work import DraftWork
 from core.methods.dflash import DFlashOptions
 from core.methods.dflash.model import FORM, DFlashModel
@@ -21,6 +21,8 @@ from core.models.language import Language
 from core.models.layers import LayerContext
 
 Backbone = TypeVar("Backbone", bound=DFlashModel)
+
+ANCHORS_AT_ONCE = 16  # places of a known text that share a pass
 
 
 def load(language: Language, folder: Path | None, options: DFlashOptions) -> DFlashDrafter:
@@ -43,7 +45,7 @@ def network(
     return model
 
 
-class DFlashDrafter:
+class DFlashDrafter(Drafter):
     """The network with the target's embedding and head, and one text's projected context.
 
     Context keys and values are kept across rounds: each round projects only what was committed.
@@ -110,11 +112,13 @@ class DFlashDrafter:
     def begin_each(
         self, tokens: Tensor, features: Tensor, anchors: Tensor, width: int
     ) -> Iterator[DraftSession]:
-        """Sessions with roots at A places of one text, from one pass."""
+        """Sessions with roots at A places of one text, many from each pass. The drafter's own text
+        stays as it is."""
         features = features.to(self.model.norm.weight.dtype)
-        rows = self.model.rows_at(self.embedding, tokens, features, anchors)
-        for hidden, root in zip(rows, tokens[anchors].tolist(), strict=True):
-            yield self.session(hidden, root, width)
+        for some in anchors.split(ANCHORS_AT_ONCE) if len(anchors) else ():
+            rows = self.model.rows_at(self.embedding, tokens, features, some)
+            for hidden, root in zip(rows, tokens[some].tolist(), strict=True):
+                yield self.session(hidden, root, width)
 
     def session(self, hidden: Tensor, root: int, width: int) -> DraftSession:
         """The session of a pass's residual rows [L, h]."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from core.drafting.best import scaled, worth_a_batch
-from core.drafting.session import MIN_LISTED, Covered, PathSession
+from core.drafting.session import MIN_LISTED, Covered, Drafter, PathSession
 from core.drafting.work import DraftWork
 from core.errors import UserError
 from core.methods.eagle3 import EagleOptions
@@ -63,7 +63,7 @@ def _head(found: WithHead[EagleModel], language: Language, folder: Path) -> nn.M
     return module
 
 
-class EagleDrafter:
+class EagleDrafter(Drafter):
     """The layer with the target's embedding and a head, and one text's keys and values.
 
     A prefix row needs the token after it, so a committed token's feature waits for the next one.

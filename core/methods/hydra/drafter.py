@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from core.drafting.best import scaled, worth_a_batch
-from core.drafting.session import MIN_LISTED, PathSession
+from core.drafting.session import MIN_LISTED, Drafter, PathSession
 from core.methods.hydra import HydraOptions
 from core.methods.hydra.model import FORM, HydraModel, HydraPlusModel, form_for
 from core.methods.loading import check_fits, drafter_folder
@@ -35,7 +35,7 @@ def load(language: Language, folder: Path | None, options: HydraOptions) -> Hydr
     return HydraDrafter(model, *parts)
 
 
-class HydraDrafter:
+class HydraDrafter(Drafter):
     """The heads, and the hidden state of the last committed token.
 
     head    the target's, where the heads have none of their own

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from core.drafting.session import MIN_LISTED, DraftSession, FactorisedSession
+from core.drafting.session import MIN_LISTED, Drafter, DraftSession, FactorisedSession
 from core.methods.loading import check_fits, drafter_folder
 from core.methods.medusa import MedusaOptions
 from core.methods.medusa.model import FORM, MedusaModel
@@ -35,7 +35,7 @@ def load(language: Language, folder: Path | None, options: MedusaOptions) -> Med
     )
 
 
-class MedusaDrafter:
+class MedusaDrafter(Drafter):
     """The heads, and the hidden state of the last committed token.
 
     head    the target's, where the heads have none of their own

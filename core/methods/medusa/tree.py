@@ -15,7 +15,7 @@ import numpy as np
 
 from core import ASSETS
 from core.drafting.builders import best_first, grow
-from core.drafting.session import DraftSession, FactorisedSession
+from core.drafting.session import Builder, DraftSession, FactorisedSession
 from core.errors import UserError
 from core.json_input import read_json
 from core.methods.medusa import ACCURACIES, StaticTreeOptions
@@ -33,7 +33,7 @@ PUBLISHED = (
 
 
 @dataclass(frozen=True)
-class StaticTree:
+class StaticTree(Builder):
     """The first ``budget`` of some (parent row, rank) pairs, parents before children."""
 
     nodes: tuple[tuple[int, int], ...]

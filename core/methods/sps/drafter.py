@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from core.drafting.best import worth_a_batch
-from core.drafting.session import MIN_LISTED, PathSession
+from core.drafting.session import MIN_LISTED, Drafter, PathSession
 from core.errors import UserError
 from core.methods.loading import check_fits, drafter_folder
 from core.methods.sps import SpsOptions
@@ -49,7 +49,7 @@ def load(language: Language, folder: Path | None, options: SpsOptions) -> LmDraf
     return LmDrafter(load_language(str(folder), str(language.device)).model, options.depth)
 
 
-class LmDrafter:
+class LmDrafter(Drafter):
     """A causal language model and its cache of one text."""
 
     layers = ()

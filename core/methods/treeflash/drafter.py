@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from core.drafting.best import top
-from core.drafting.session import MIN_LISTED, NO_STATE, ROOT_STATE, Children
+from core.drafting.session import MIN_LISTED, NO_STATE, ROOT_STATE, Children, DraftSession
 from core.drafting.work import DraftWork
 from core.methods.dflash.drafter import DFlashDrafter
 from core.methods.loading import check_fits, drafter_folder
@@ -87,14 +87,14 @@ class Conditioner:
         return logits if temperature == 1 else logits / temperature
 
 
-class TreeFlashSession:
+class TreeFlashSession(DraftSession):
     """States are the root (0) and, at each depth d < L, the M candidates that stand there.
 
     A row of the target's head is what q′ costs. A GPU answers everything at once. A CPU answers
     what was asked and the states that plain q makes most probable, so that few answers are needed.
     """
 
-    factorised = False
+    by_depth: Candidates
 
     def __init__(self, conditioner: Conditioner, hidden: Tensor, root: int, width: int):
         self._conditioner, self._hidden = conditioner, hidden

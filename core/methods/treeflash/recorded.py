@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
-from core.drafting.session import NO_STATE, Children
+from core.drafting.session import NO_STATE, Children, RecordedSession
 from core.methods.method import Options
 from core.methods.treeflash import BEHIND
 from core.rounds.draft import MARGINAL, Array, Candidates
 
 
-class RecordedSession:
+class RecordedStates(RecordedSession):
     """Answers as ``TreeFlashSession`` does; see ``core.drafting.session.RecordedSession``.
 
     by_depth  [L, K]
@@ -20,8 +20,6 @@ class RecordedSession:
               times the same); marginal [L, M, S], plain log q of these tokens, may be absent
     options   may keep fewer candidates and siblings than the tables hold
     """
-
-    factorised = False
 
     def __init__(self, by_depth: Candidates, tables: Mapping[str, Array], options: Options):
         self.by_depth = by_depth
@@ -50,9 +48,6 @@ class RecordedSession:
         notes = {MARGINAL: marginal, BEHIND: places}
         return Children(states, ids, self._tables["log_q"], self._next(depths), notes)
 
-    def log_q(self, path: Sequence[int]) -> None:
-        return None
-
     def _next(self, depths: Array) -> Array:
         """The state after every listed token: one of its depth's candidates, or none."""
         ids, count = self._tables["ids"], self._chosen.shape[1]
@@ -65,7 +60,7 @@ class RecordedSession:
         return found
 
 
-session = RecordedSession
+session = RecordedStates
 
 
 def _states(table: Array) -> Array:
