@@ -9,11 +9,12 @@ import torch
 
 from app import cli
 from core.errors import UserError
+from core.learning.corpus import Blocks, Corpus
+from core.learning.shards import shard_paths
+from core.learning.student import TrainingRun
+from core.methods.registry import drafter_trainings
 from core.models.language import load_language
 from core.train import ablate
-from core.train.corpus import Blocks, Corpus
-from core.train.shards import shard_paths
-from core.train.student import TrainingRun, drafter_trainings
 from tests.toys_on_disk import save_toys
 
 SOME = ("base", "1 layer", "block 4", "start: random weights", "loss: the text's own token")

@@ -11,14 +11,14 @@ from safetensors.torch import save_file
 from analysis.measures.probe import observe
 from core.drafting.builders import DynamicTree, best_first
 from core.errors import UserError
+from core.learning.corpus import Corpus
+from core.learning.shards import TOP_K, Document, write_shard
+from core.learning.student import TrainingRun
 from core.methods.eagle3.model import FORM, EagleConfig, EagleModel, save
 from core.methods.eagle3.training import TRAINING, EagleStudent, EagleTrainingOptions
 from core.models.checkpoint import WithHead
 from core.models.layers import Rope
-from core.train.corpus import Corpus
 from core.train.fit import Fit, FitSettings
-from core.train.shards import TOP_K, Document, write_shard
-from core.train.student import TrainingRun
 from tests import toys
 from tests.test_dflash import assert_close, mlp, norm, numbers, rotate
 

@@ -13,6 +13,9 @@ from analysis.collected.whatif import simulate
 from core.decoding.decode import Decoder
 from core.drafting.builders import best_first, grow
 from core.errors import UserError
+from core.learning.corpus import Blocks, Corpus
+from core.learning.shards import write_shard
+from core.learning.student import TrainingRun
 from core.methods.hydra import model as hydra
 from core.methods.hydra import training as hydra_training
 from core.methods.medusa import ACCURACIES, StaticTreeOptions
@@ -27,10 +30,7 @@ from core.methods.medusa.tree import (
     read_accuracies,
     write_accuracies,
 )
-from core.train.corpus import Blocks, Corpus
 from core.train.fit import Fit, FitSettings
-from core.train.shards import write_shard
-from core.train.student import TrainingRun
 from tests import toys
 from tests.test_dflash import assert_close, log_q, numbers
 from tests.test_eagle3 import document

@@ -13,6 +13,7 @@ from analysis.drafters.lint import lint
 from app.cli import main
 from core.drafting.builders import best_first
 from core.errors import UserError
+from core.learning.student import TrainingRun
 from core.methods.hydra import HydraOptions
 from core.methods.hydra.drafter import HydraDrafter, load
 from core.methods.hydra.model import FORM, form_for
@@ -20,7 +21,6 @@ from core.methods.hydra.training import TRAINING
 from core.methods.medusa.tree import published as published_tree
 from core.models.language import Language
 from core.models.layers import Rope
-from core.train.student import TrainingRun
 from tests import toys
 from tests.test_dflash import assert_close, mlp, norm, numbers, rotate
 from tests.toys_on_disk import BYTES, save_toys

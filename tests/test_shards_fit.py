@@ -11,23 +11,8 @@ import pytest
 import torch
 
 from core.errors import UserError
-from core.methods.dart import training as dart
-from core.methods.dart.model import save_official
-from core.methods.dflash import training as dflash
-from core.methods.eagle3 import training as eagle3
-from core.methods.eagle3.model import EagleModel
-from core.methods.loading import form
-from core.methods.registry import find_drafter
-from core.methods.treeflash import model as treeflash
-from core.methods.treeflash.training import TreeFlashStudent
-from core.models.checkpoint import WithHead
-from core.models.language import Language
-from core.samples import Sample
-from core.train import fit as fitting
-from core.train.collect import Collector, CollectSettings, collect
-from core.train.corpus import Blocks, Corpus, draw_blocks
-from core.train.fit import Fit, FitSettings
-from core.train.shards import (
+from core.learning.corpus import Blocks, Corpus, draw_blocks
+from core.learning.shards import (
     TOP_K,
     Document,
     folder_layers,
@@ -36,8 +21,23 @@ from core.train.shards import (
     shard_paths,
     write_shard,
 )
+from core.learning.student import TrainingRun
+from core.methods.dart import training as dart
+from core.methods.dart.model import save_official
+from core.methods.dflash import training as dflash
+from core.methods.eagle3 import training as eagle3
+from core.methods.eagle3.model import EagleModel
+from core.methods.loading import form
+from core.methods.registry import drafter_trainings, find_drafter
+from core.methods.treeflash import model as treeflash
+from core.methods.treeflash.training import TreeFlashStudent
+from core.models.checkpoint import WithHead
+from core.models.language import Language
+from core.samples import Sample
+from core.train import fit as fitting
+from core.train.collect import Collector, CollectSettings, collect
+from core.train.fit import Fit, FitSettings
 from core.train.simulate import load_drafter
-from core.train.student import TrainingRun, drafter_trainings
 from tests import toys
 
 FEATURES = (0, 1, 2)  # what DFlash (0, 2) and DART (1, 1, 0) read

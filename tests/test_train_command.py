@@ -15,6 +15,7 @@ from core.decoding.engine import Engine
 from core.decoding.request import Settings
 from core.drafting.builders import Chain, OptTree, best_first
 from core.errors import UserError
+from core.learning.corpus import Blocks
 from core.methods.dart.model import FORM as DART
 from core.methods.dflash.model import FORM as DFLASH
 from core.methods.dflash.training import DFlashStudent
@@ -26,7 +27,6 @@ from core.rounds.round import Sampling
 from core.samples import read_samples
 from core.train import report
 from core.train.collect import Collector, CollectSettings
-from core.train.corpus import Blocks
 from core.train.evaluation import Text
 from core.train.ship import Gain, better, ship, units
 from core.train.simulate import Score, Setup, score, simulate

@@ -18,7 +18,9 @@ from core.diffusion.adapter import Adapter, AdapterConfig, GatedAdapter, load_ad
 from core.diffusion.models import load_diffusion
 from core.diffusion.target import BlockCausalTarget, Layout
 from core.errors import UserError
-from core.train.corpus import Blocks
+from core.learning.corpus import Blocks
+from core.learning.shards import Document
+from core.learning.student import Labels, TrainingRun
 from core.train.denoiser import (
     AFTER_END,
     STATES,
@@ -28,8 +30,6 @@ from core.train.denoiser import (
     DenoiserTraining,
 )
 from core.train.denoiser_report import judge
-from core.train.shards import Document
-from core.train.student import Labels, TrainingRun
 from tests import toys
 from tests.test_train_command import folder, words  # noqa: F401 (fixtures)
 

@@ -12,13 +12,13 @@ import pytest
 
 from app import cli
 from core.errors import UserError
+from core.learning.shards import RECORD, check_record, read_record, read_shard, shard_paths
+from core.learning.student import TrainingRun
 from core.models.language import load_language
 from core.samples import read_samples
 from core.train import evaluation, report, run, ship
 from core.train.collect import CollectSettings
-from core.train.shards import RECORD, check_record, read_record, read_shard, shard_paths
 from core.train.sources import Sources, make_shards
-from core.train.student import TrainingRun
 from tests.toys_on_disk import save_toys
 
 SHORT = CollectSettings((0, 1), (0.0, 0.7), batch=2, max_new_tokens=6, cut_last=False)

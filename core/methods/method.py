@@ -253,7 +253,7 @@ class DrafterInfo:
                 its run too. What-if can list the states of the first two, of the third there are
                 too many; of the last a text tells nothing, so calibration cannot ask it either.
     checkpoint  None: it has no weights
-    training    lazy reference to its ``Training`` (``core.train.student``); "" when it is not
+    training    lazy reference to its ``Training`` (``core.learning.student``); "" when it is not
                 trained here
     recorded    lazy reference: (lists by depth, tables, options) → ``RecordedSession``, for a
                 drafter whose states are BY_PREVIOUS (see ``analysis.collected.collection``)

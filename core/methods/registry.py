@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from core import ASSETS
 from core.errors import UserError
@@ -29,6 +30,9 @@ from core.methods.method import (
 from core.methods.names import BUILDERS, DEFAULT, DRAFTERS, METHODS
 from core.models import presets
 from core.models.presets import Preset
+
+if TYPE_CHECKING:
+    from core.learning.student import DrafterTraining
 
 
 def find(name: str) -> Method:
@@ -92,6 +96,12 @@ def split(name: str) -> tuple[str, str]:
 def listed() -> dict[str, Method]:
     """Every listed method by name."""
     return {name: _listed(name) for name in METHODS}
+
+
+def drafter_trainings() -> dict[str, DrafterTraining]:
+    """How every drafter that can be trained here is trained, by name."""
+    found = {name: find_drafter(name).training for name in DRAFTERS}
+    return {name: lazy(training) for name, training in found.items() if training}
 
 
 def shipped(kind: str, target: str) -> Path | None:

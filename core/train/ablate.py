@@ -27,16 +27,17 @@ import torch
 from core.drafting.builders import Chain, best_first
 from core.errors import UserError, as_script
 from core.files import replacing
+from core.learning.corpus import Blocks, Corpus
+from core.learning.shards import TOP_K, Document, folder_layers
+from core.learning.student import DrafterTraining, Student, TrainingRun
+from core.methods.registry import drafter_trainings
 from core.models import embedded
 from core.models.language import Language, load_language
 from core.samples import read_samples
 from core.train.command_line import positive, whole
-from core.train.corpus import Blocks, Corpus
 from core.train.evaluation import Text, evaluation_texts
 from core.train.fit import Fit, FitSettings, divergence
-from core.train.shards import TOP_K, Document, folder_layers
 from core.train.simulate import Score, Setup, load_drafter, score
-from core.train.student import DrafterTraining, Student, TrainingRun, drafter_trainings
 
 BUDGET = 64
 HELD_OUT = 16  # documents of the shards that the KL is measured on

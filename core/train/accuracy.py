@@ -22,11 +22,11 @@ import torch
 from core.drafting.session import Drafter
 from core.errors import UserError
 from core.files import replacing
+from core.learning.corpus import Blocks
+from core.learning.shards import Document
+from core.learning.student import Student
 from core.models.language import Language
 from core.rounds.draft import Array
-from core.train.corpus import Blocks
-from core.train.shards import Document
-from core.train.student import Student
 
 FORMAT, VERSION = "draftscope-accuracy", 1
 ANCHORS = 16  # of each document

@@ -20,13 +20,13 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from core.errors import UserError
+from core.learning.shards import TOP_K, Document, write_shard
 from core.models.cache import StaticKV, mask_value
 from core.models.chat_template import render_turn
 from core.models.language import MARKER, Language
 from core.models.target import make_kv
 from core.samples import Sample
 from core.train.command_line import progress_bar
-from core.train.shards import TOP_K, Document, write_shard
 
 _PATIENCE = 512  # user turns the target may write without ending one
 _AT_ONCE = 256  # positions whose logits [N, V] exist together; each such batch reads the head once

@@ -35,11 +35,11 @@ from core.diffusion.adapter import (
 from core.diffusion.adapter import Adapter as Saved
 from core.diffusion.ranking import unmasking_order
 from core.errors import UserError
+from core.learning.corpus import Blocks, Corpus
+from core.learning.shards import Document
+from core.learning.student import Labels, Student, Training, TrainingRun, mask_token
 from core.methods.method import Range, option
 from core.models.cache import mask_value
-from core.train.corpus import Blocks, Corpus
-from core.train.shards import Document
-from core.train.student import Labels, Student, Training, TrainingRun, mask_token
 
 STATES = 4  # that a step learns of a block: at the start, then about every quarter of it
 ROWS = 320  # of a document's states that share a pass, about

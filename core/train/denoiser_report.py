@@ -19,8 +19,8 @@ from core.diffusion.denoise import denoise
 from core.diffusion.models import DiffusionLanguage, load_diffusion
 from core.diffusion.nfe import denoised_tokens
 from core.diffusion.request import DenoiseSettings
+from core.learning.shards import Document
 from core.models.language import load_language
-from core.train.shards import Document
 from core.verification.walk import until_stop
 
 NEW_TOKENS = 128

@@ -7,10 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from core.errors import UserError
-from core.models.language import Language
-from core.samples import Sample, digest
-from core.train.collect import Collector, CollectSettings, batches, collect_with_bar
-from core.train.shards import (
+from core.learning.shards import (
     Document,
     check_record,
     folder_layers,
@@ -18,6 +15,9 @@ from core.train.shards import (
     shard_paths,
     write_record,
 )
+from core.models.language import Language
+from core.samples import Sample, digest
+from core.train.collect import Collector, CollectSettings, batches, collect_with_bar
 
 NEW_TOKENS = 128
 SAMPLINGS = {"greedy": 0.0, "T=1": 1.0}

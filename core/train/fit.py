@@ -1,4 +1,4 @@
-"""Fit a student to the target's distribution, from shards (see ``core.train.shards``).
+"""Fit a student to the target's distribution, from shards (see ``core.learning.shards``).
 
 Anchors are drawn in the target's answers; each gives L places at which the target's own stored
 distribution is learnt (forward KL: TreeFlash §4, DART §3.3). The softmax runs over a part of the
@@ -27,11 +27,11 @@ from torch import Tensor, nn
 
 from core.errors import UserError
 from core.files import replacing
+from core.learning.corpus import Blocks, Corpus, draw_blocks, frequent_tokens
+from core.learning.shards import Document
+from core.learning.student import Student
 from core.methods.method import Range, option
 from core.train.command_line import progress_bar
-from core.train.corpus import Blocks, Corpus, draw_blocks, frequent_tokens
-from core.train.shards import Document
-from core.train.student import Student
 
 POSITIVE = Range(0, above=True)
 REREAD = 25  # steps between looks for new shards

@@ -18,17 +18,18 @@ from pathlib import Path
 import torch
 
 from core.errors import UserError, as_script
+from core.learning.corpus import SHORTEST, Corpus
+from core.learning.shards import write_shard
+from core.learning.student import DrafterTraining, TrainingRun
 from core.methods.method import Range
+from core.methods.registry import drafter_trainings
 from core.models import embedded
 from core.models.language import Language, load_language
 from core.train.accuracy import Accuracy, of_drafter, of_student
 from core.train.collect import Collector, CollectSettings
 from core.train.command_line import number, progress_bar, whole
-from core.train.corpus import SHORTEST, Corpus
 from core.train.fit import Fit, FitSettings
-from core.train.shards import write_shard
 from core.train.simulate import load_drafter
-from core.train.student import DrafterTraining, TrainingRun, drafter_trainings
 
 PROMPT = "Count from one to thirty in words."
 APART = 0.9  # of the student's accuracy that its drafter must reach

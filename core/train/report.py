@@ -21,17 +21,17 @@ from core.decoding.decode import Decoder
 from core.decoding.engine import Engine
 from core.drafting.session import Drafter
 from core.errors import UserError, as_script
+from core.learning.shards import folder_layers, shard_paths
+from core.learning.student import TrainingRun
 from core.methods.loading import shipped
-from core.methods.registry import find, listed
+from core.methods.registry import drafter_trainings, find, listed
 from core.models import embedded
 from core.models.language import Language
 from core.samples import read_samples
 from core.stats import bootstrap
 from core.train.command_line import whole
 from core.train.evaluation import SAMPLINGS, Text, evaluation_texts
-from core.train.shards import folder_layers, shard_paths
 from core.train.simulate import Score, Setup, score, setups, why_run
-from core.train.student import TrainingRun, drafter_trainings
 
 BUDGETS = (16, 64)
 ALL = "all"  # the source of rows over all sources

@@ -24,26 +24,22 @@ from typing import Any
 import torch
 
 from core.errors import UserError
+from core.learning.corpus import Corpus
+from core.learning.shards import folder_layers, shard_paths
+from core.learning.student import DrafterTraining, Training, TrainingRun
 from core.methods.loading import check_layers, shipped
+from core.methods.registry import drafter_trainings
 from core.models import embedded
 from core.models.language import Language, load_language
 from core.train import denoiser_report
 from core.train.accuracy import DOCUMENTS, of_student, write_accuracy
 from core.train.command_line import add_flags, set_options
-from core.train.corpus import Corpus
 from core.train.denoiser import DenoiserTraining
 from core.train.evaluation import Text, evaluation_texts
 from core.train.fit import Fit, FitSettings
 from core.train.report import ALL, BUDGETS, Row, print_rows, score_by_source
-from core.train.shards import folder_layers, shard_paths
 from core.train.simulate import load_drafter, named_builder, setups
 from core.train.sources import Sources, make_shards
-from core.train.student import (
-    DrafterTraining,
-    Training,
-    TrainingRun,
-    drafter_trainings,
-)
 
 
 @cache

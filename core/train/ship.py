@@ -23,13 +23,14 @@ from core import ASSETS
 from core.drafting.builders import best_first
 from core.errors import UserError, as_script
 from core.files import replacing
+from core.learning.shards import folder_layers, shard_paths
+from core.learning.student import TrainingRun
+from core.methods.registry import drafter_trainings
 from core.models import embedded
 from core.models.language import Language, load_language
 from core.samples import Sample, read_samples
 from core.train.evaluation import Text, evaluation_texts
-from core.train.shards import folder_layers, shard_paths
 from core.train.simulate import Score, Setup, load_drafter, score
-from core.train.student import TrainingRun, drafter_trainings
 
 SETUP = Setup("best-first", best_first, 64)
 

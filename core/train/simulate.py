@@ -20,6 +20,7 @@ from torch import Tensor
 from core.decoding.decode import Decoder
 from core.drafting.session import Builder, Children, Drafter, DraftSession, WrappedSession
 from core.drafting.states import StateTable
+from core.learning.shards import Document
 from core.methods import loading
 from core.methods.method import lazy
 from core.methods.registry import find_builder, find_drafter
@@ -29,7 +30,6 @@ from core.rounds.round import Verdict
 from core.stats import difference
 from core.train.command_line import progress_bar
 from core.train.evaluation import NEW_TOKENS, Text
-from core.train.shards import Document
 from core.verification.rules import TargetTokens
 from core.verification.simulate import verdict
 

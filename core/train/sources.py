@@ -15,13 +15,13 @@ from typing import Any
 
 from core.errors import UserError
 from core.files import replacing
+from core.learning.shards import check_record, read_record, write_record
 from core.methods.method import Range, option
 from core.models.language import Language
 from core.samples import Sample, digest, read_samples
 from core.train.collect import Collector, CollectSettings, collect_with_bar, synthesis_settings
 from core.train.command_line import add_flags, set_options, whole
 from core.train.prompts import code_prompts, function_prompts, topic_prompts
-from core.train.shards import check_record, read_record, write_record
 
 PLAN = "prompts.json"
 

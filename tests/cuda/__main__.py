@@ -27,8 +27,8 @@ import torch
 from core import ASSETS
 from core.errors import UserError, as_script
 from core.methods.loading import shipped
+from core.methods.registry import drafter_trainings
 from core.models import embedded
-from core.train.student import drafter_trainings
 
 KINDS = tuple(drafter_trainings())
 SHARES = {"dflash": 0.6, "treeflash": 0.25, "dart": 0.15}  # of the hours of fitting

@@ -13,6 +13,14 @@ import torch
 from torch import Tensor
 
 from core.errors import UserError
+from core.learning.corpus import Blocks, Corpus
+from core.learning.student import (
+    DrafterTraining,
+    Student,
+    TrainingRun,
+    start_as_last_layer,
+    target_shape,
+)
 from core.methods.dart.model import (
     FORM,
     DartConfig,
@@ -21,14 +29,6 @@ from core.methods.dart.model import (
 )
 from core.methods.method import Range, option
 from core.models.language import Language
-from core.train.corpus import Blocks, Corpus
-from core.train.student import (
-    DrafterTraining,
-    Student,
-    TrainingRun,
-    start_as_last_layer,
-    target_shape,
-)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from core.errors import UserError
+from core.learning.corpus import Blocks, Corpus
+from core.learning.student import (
+    DrafterTraining,
+    Student,
+    TrainingRun,
+    mask_token,
+    target_shape,
+)
 from core.methods.dflash.model import (
     FORM,
     DFlashConfig,
@@ -23,14 +31,6 @@ from core.methods.dflash.model import (
 )
 from core.methods.method import Range, option
 from core.models.language import Language
-from core.train.corpus import Blocks, Corpus
-from core.train.student import (
-    DrafterTraining,
-    Student,
-    TrainingRun,
-    mask_token,
-    target_shape,
-)
 
 
 @dataclass(frozen=True)

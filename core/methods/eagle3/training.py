@@ -13,6 +13,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from core.learning.corpus import Blocks, Corpus, frequent_tokens
+from core.learning.student import (
+    DrafterTraining,
+    Head,
+    Labels,
+    Student,
+    TrainingRun,
+    start_as_last_layer,
+    target_shape,
+)
 from core.methods.eagle3.model import (
     FORM,
     EagleConfig,
@@ -23,16 +33,6 @@ from core.methods.eagle3.model import (
 from core.methods.method import Range, option
 from core.models.checkpoint import WithHead
 from core.models.language import Language
-from core.train.corpus import Blocks, Corpus, frequent_tokens
-from core.train.student import (
-    DrafterTraining,
-    Head,
-    Labels,
-    Student,
-    TrainingRun,
-    start_as_last_layer,
-    target_shape,
-)
 
 OUTSIDE = -1e4  # a logit that no softmax sees, and that times p = 0 is 0
 

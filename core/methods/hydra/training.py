@@ -8,10 +8,15 @@ import torch
 from torch import Tensor
 
 from core.errors import UserError
+from core.learning.corpus import Blocks, Corpus
+from core.learning.student import TrainingRun
 from core.methods.hydra.model import FORM, HydraConfig, HydraModel
-from core.train.corpus import Blocks, Corpus
-from core.train.heads import HeadsOptions, HeadsStudent, HeadsTraining, start_heads
-from core.train.student import TrainingRun
+from core.methods.medusa.heads_training import (
+    HeadsOptions,
+    HeadsStudent,
+    HeadsTraining,
+    start_heads,
+)
 
 
 class HydraStudent(HeadsStudent[HydraModel]):

@@ -10,14 +10,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from core.learning.corpus import Blocks, Corpus
+from core.learning.shards import Document
+from core.learning.student import TrainingRun
 from core.methods.medusa import ACCURACIES
+from core.methods.medusa.heads_training import (
+    HeadsOptions,
+    HeadsStudent,
+    HeadsTraining,
+    start_heads,
+)
 from core.methods.medusa.model import FORM, MedusaConfig, MedusaModel
 from core.methods.medusa.tree import RANKS, write_accuracies
 from core.rounds.draft import Array
-from core.train.corpus import Blocks, Corpus
-from core.train.heads import HeadsOptions, HeadsStudent, HeadsTraining, start_heads
-from core.train.shards import Document
-from core.train.student import TrainingRun
 
 JUDGES = 16  # held-out texts that accuracies are measured on
 

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from core.errors import UserError
+from core.learning.corpus import Blocks, Corpus
+from core.learning.student import DrafterTraining, Labels, Student, TrainingRun
 from core.methods.method import Range, option
 from core.methods.sps.model import (
     PLACES,
@@ -23,8 +25,6 @@ from core.methods.sps.model import (
     load_config,
     save_adapter,
 )
-from core.train.corpus import Blocks, Corpus
-from core.train.student import DrafterTraining, Labels, Student, TrainingRun
 
 
 @dataclass(frozen=True)

@@ -14,18 +14,18 @@ import torch
 from torch import Tensor
 
 from core.errors import UserError
-from core.methods.dflash import model as dflash
-from core.methods.dflash.training import backbone_rows
-from core.methods.loading import shipped
-from core.methods.method import option
-from core.methods.treeflash.model import TreeFlashModel, initial_model, load_model, save_model
-from core.train.corpus import Blocks, Corpus
-from core.train.student import (
+from core.learning.corpus import Blocks, Corpus
+from core.learning.student import (
     DrafterTraining,
     Labels,
     Student,
     TrainingRun,
 )
+from core.methods.dflash import model as dflash
+from core.methods.dflash.training import backbone_rows
+from core.methods.loading import shipped
+from core.methods.method import option
+from core.methods.treeflash.model import TreeFlashModel, initial_model, load_model, save_model
 
 
 @dataclass(frozen=True)

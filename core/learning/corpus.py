@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from core.train.shards import Document, folder_layers, read_shard, shard_paths
+from core.learning.shards import Document, folder_layers, read_shard, shard_paths
 
 SHORTEST = 16  # answer tokens a document needs
 

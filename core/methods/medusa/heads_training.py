@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from core.errors import UserError
+from core.learning.corpus import Blocks
+from core.learning.student import DrafterTraining, M, Student, TrainingRun, target_shape
 from core.methods.method import Range, option
 from core.models.checkpoint import Form
 from core.models.language import last_layer
-from core.train.corpus import Blocks
-from core.train.student import DrafterTraining, M, Student, TrainingRun, target_shape
 
 
 @dataclass(frozen=True)

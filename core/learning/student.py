@@ -37,12 +37,9 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from core.methods.method import lazy
-from core.methods.names import DRAFTERS
-from core.methods.registry import find_drafter
+from core.learning.corpus import Blocks, Corpus
 from core.models.language import Language
 from core.models.layers import Rope
-from core.train.corpus import Blocks, Corpus
 
 M = TypeVar("M", bound=nn.Module)
 Head = Callable[[Tensor], Tensor]
@@ -185,12 +182,6 @@ class DrafterTraining(Training):
         layers  the feature layers that the text holds
         """
         return {"base": {}}
-
-
-def drafter_trainings() -> dict[str, DrafterTraining]:
-    """Every drafter that can be trained, by name, in the registry's order."""
-    found = {name: find_drafter(name).training for name in DRAFTERS}
-    return {name: lazy(training) for name, training in found.items() if training}
 
 
 def target_shape(language: Language) -> dict[str, Any]:
