@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from core.decoding.decode import Observation, Scene
-from core.drafting.session import DraftSession, draft_vocabulary
+from core.drafting.session import DraftSession
 from core.rounds.draft import Array
 from core.rounds.round import Probe, TargetProbs
 
@@ -91,7 +91,7 @@ def probe_along(
         coverage=coverage(log_q, p),
         entropy_q=_array(-(q * log_q.clamp_min(-1e9)).sum(-1)),
         rank_q=_array(_ranks(log_q, own)),
-        vocabulary=draft_vocabulary(session),
+        vocabulary=session.draft_vocabulary,
     )
 
 
