@@ -16,12 +16,13 @@ import signal
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from io import TextIOWrapper
 from typing import NoReturn, TextIO
 
 from core import VERSION
-from core.errors import UserError
+from core.errors import UserError, unwritable
 
 PROGRAM = "python -m app"
 
@@ -208,6 +209,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("DRAFTSCOPE_DEBUG"):
             raise
+        if full := unwritable(error):
+            return _complain(full, 2)
         what = " ".join(f"{type(error).__name__}: {error}".split())
         return _complain(f"{what} (DRAFTSCOPE_DEBUG=1 shows where)", 1)
 
@@ -297,20 +300,26 @@ def _complain(sentence: str, code: int) -> int:
     """Write one line to stderr. It may quote a file or a trace, so it is made safe to show."""
     from app.view.text import flowing
 
-    try:
-        sys.stdout.flush()
-        print(f"draftscope: {flowing(sentence)}".replace("\n", " "), file=sys.stderr, flush=True)
-    except BrokenPipeError:
-        return _reader_gone()
+    line = f"draftscope: {flowing(sentence)}".replace("\n", " ") + "\n"
+    for stream, text in ((sys.stdout, ""), (sys.stderr, line)):
+        try:
+            stream.write(text)
+            stream.flush()
+        except BrokenPipeError:
+            return _reader_gone()
+        except OSError:  # no room: what it still holds is lost, and said once
+            _drop(stream)
     return code
 
 
 def _reader_gone() -> int:
     """After ``| head``: no traceback, not even from the interpreter's last flush."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            os.dup2(nowhere, stream.fileno())
-        except (OSError, ValueError):
-            continue
+    _drop(sys.stdout)
+    _drop(sys.stderr)
     return 128 + signal.SIGPIPE
+
+
+def _drop(stream: TextIO) -> None:
+    """Whatever the stream still holds, or is given, goes nowhere."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -47,12 +47,13 @@ class Need:
 
 def lines() -> Iterator[str]:
     """For people. Loads the model. Raises UserError where it cannot be loaded."""
-    if resident() is None:
-        yield "this system does not say how much memory a process has"
-        return
     from core.decoding.engine import Engine
 
     engine = Engine(device="cpu")
+    if resident() is None:
+        engine.prepare()
+        yield "this system does not say how much memory a process has"
+        return
     held = load(engine)
     network = engine.prepare().model
     packed, per_token = weight_bytes(network), token_bytes(network.config)

@@ -12,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from core.errors import UserError
+from core.lines import LIMITS, Limits, open_regular
 from core.traces.reader import TraceReader, read_trace
 from core.traces.schema import ENDINGS, Header, Trace
 
@@ -67,14 +68,15 @@ def find(paths: Sequence[Path]) -> TraceFiles:
     return TraceFiles(tuple(files[:MAX_FILES]), len(files))
 
 
-def read_all(paths: Sequence[Path], report: Report) -> dict[str, Trace]:
+def read_all(paths: Sequence[Path], report: Report, limits: Limits = LIMITS) -> dict[str, Trace]:
     """The traces by name: the file's, or its whole path where two files share one.
 
     Raises UserError for a path that is no trace, or a folder without any.
     """
     files: list[Path] = []
     for path in paths:
-        found = [file for ending in ENDINGS for file in path.glob(f"*{ending}")]
+        some = (file for ending in ENDINGS for file in path.glob(f"*{ending}"))
+        found = [file for file in some if file.is_file()]
         if path.is_dir() and not found:
             raise UserError(f"the folder {path} holds no trace (.jsonl or .jsonl.gz)")
         files += sorted(found) or [path]
@@ -84,7 +86,7 @@ def read_all(paths: Sequence[Path], report: Report) -> dict[str, Trace]:
     for done, file in enumerate(files):
         if done:  # a single file is read before the bar is seen
             report(done / len(files), file.name)
-        traces[file.name if names.count(file.name) == 1 else str(file)] = read_trace(file)
+        traces[file.name if names.count(file.name) == 1 else str(file)] = read_trace(file, limits)
     return traces
 
 
@@ -119,7 +121,7 @@ def _is_trace(file: Path) -> bool:
 
 def _header(path: Path) -> Header:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return TraceReader(file, path.name).header
     except OSError as error:
         raise UserError(f"{path.name} cannot be read: {error.strerror or error}") from None

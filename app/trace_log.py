@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from core.errors import UserError
 from core.rounds.round import Round
-from core.traces.reader import TraceReader
+from core.traces.reader import read_header
 from core.traces.schema import ENDINGS
 from core.traces.writer import TraceWriter
 
@@ -161,7 +161,6 @@ def _check_replaceable(path: Path) -> None:
     if not path.is_file() or not path.stat().st_size:
         return
     try:
-        with path.open("rb") as file:
-            TraceReader(file, path.name)
-    except (OSError, UserError):
+        read_header(path)
+    except UserError:
         raise UserError(f"{path} exists and is no trace") from None

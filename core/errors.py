@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -27,10 +29,22 @@ def first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
+def unwritable(error: Exception) -> str | None:
+    """A sentence where the disk or the output has no room, whoever found out; else None."""
+    full = [os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)]
+    why = next((words for words in full if words in str(error)), None)
+    place = getattr(error, "filename", None) or "the output"
+    return None if why is None else f"{place} cannot be written: {why}"
+
+
 def as_script(main: Callable[[], int | None]) -> NoReturn:
-    """Run ``main`` and exit with the code it returns; a UserError is printed, with exit code 2."""
+    """Run ``main`` and exit with the code it returns; a UserError is printed, with exit code 2, and
+    so is a full disk."""
     try:
         sys.exit(main())
-    except UserError as error:
-        print(error, file=sys.stderr)
+    except Exception as error:
+        sentence = error if isinstance(error, UserError) else unwritable(error)
+        if sentence is None:
+            raise
+        print(sentence, file=sys.stderr)
         sys.exit(2)

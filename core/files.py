@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 
 from core.errors import UserError
 from core.json_input import parse_json
+from core.lines import check_regular, open_regular
 from core.rounds.draft import Array
 
 # Types of the arrays that are read, by their name in a safetensors header.
@@ -49,7 +50,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 def sha256(path: Path) -> str:
     """SHA-256 of a file's contents, in hex."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -61,6 +62,7 @@ def read_arrays(path: Path, kind: str) -> tuple[dict[str, str], dict[str, Array]
     is damaged or cannot be read.
     """
     try:
+        check_regular(path)
         with safe_open(str(path), framework="numpy") as file:  # checks sizes and offsets
             metadata = dict(file.metadata() or {})
         raw = np.memmap(path, np.uint8, "r")

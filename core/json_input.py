@@ -9,19 +9,18 @@ from __future__ import annotations
 import json
 import math
 import re
-from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
+from core.lines import MAX_BYTES, open_regular
 
 try:
     import orjson
 except ImportError:  # decoding runs without it
     orjson = None
 
-MAX_BYTES = 64 << 20
 MAX_DEPTH = 64  # lists and objects inside one another; a trace has 6 levels
 MAX_VALUES = 1 << 22
 
@@ -31,7 +30,7 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")  # in a JSON text,
 def read_json(path: Path) -> Any:
     """The value in a file. Raises UserError as ``parse_json`` does, or when it cannot be read."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
@@ -54,8 +53,10 @@ def parse_json(data: bytes | str, name: str, *, fast: bool = False) -> Any:
     if len(text) > MAX_VALUES and sum(map(text.count, (b",", b"[", b"{"))) > MAX_VALUES:
         raise UserError(f"{name} holds more than {MAX_VALUES:,} values")
     if fast and orjson is not None:
-        with suppress(ValueError):
+        try:
             return orjson.loads(text)
+        except ValueError:
+            pass  # or it is parsed below
     return _exact(text, name)
 
 

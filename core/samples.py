@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
@@ -12,6 +14,7 @@ from pathlib import Path
 
 from core.errors import UserError
 from core.json_input import parse_json
+from core.lines import open_regular
 
 QUESTION_FIELDS = ("user", "prompt", "question", "instruction")
 ANSWER_FIELDS = ("assistant", "answer", "response", "output")
@@ -34,9 +37,10 @@ def read_lines(path: Path, most: float = math.inf) -> list[tuple[int, str]]:
     bytes.
     """
     try:
-        if path.stat().st_size > most:
-            raise UserError(f"{path} is larger than {most / 2**20:.0f} MiB")
-        text = path.read_text("utf-8-sig")
+        with open_regular(path) as file:
+            if os.fstat(file.fileno()).st_size > most:
+                raise UserError(f"{path} is larger than {most / 2**20:.0f} MiB")
+            text = io.TextIOWrapper(file, "utf-8-sig").read()
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:

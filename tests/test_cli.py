@@ -26,6 +26,7 @@ from app.terminal import GrowingText, bar
 from app.trace_log import nth_path
 from core.methods.names import METHODS
 from core.methods.registry import find, listed
+from core.models import embedded
 from core.models.presets import shipped
 from core.rounds.draft import MAX_BUDGET
 from core.traces.reader import read_trace
@@ -142,7 +143,7 @@ def test_version(call):
     assert call("--version")[1].startswith("draftscope 0")
 
 
-def test_doctor_always_ends_well(call, monkeypatch, tmp_path):
+def test_doctor_ends_well_without_a_target(call, monkeypatch, tmp_path):
     monkeypatch.setenv("DRAFTSCOPE_CACHE", str(tmp_path / "not" / "there"))
     code, out, _ = call("doctor")
     assert code == 0
@@ -153,6 +154,18 @@ def test_doctor_always_ends_well(call, monkeypatch, tmp_path):
         for option, line in zip(method.all_options, lines[1:], strict=False):
             assert f"{option.name}={option.default} " in line and option.help in line
             assert option.range is None or str(option.range) in line
+
+
+def test_doctor_has_one_verdict_on_a_target_that_does_not_load(call, monkeypatch, tmp_path):
+    monkeypatch.setenv("DRAFTSCOPE_CACHE", str(tmp_path))
+    folder = embedded.embedded_path()
+    folder.mkdir(parents=True)
+    for name in ("draftscope.json", "config.json", "model.safetensors"):
+        (folder / name).write_text("{}")
+    code, out, _ = call("doctor")
+    (line,) = re.findall(rf"^  target {embedded.NAME}: .*", out, re.M)
+    assert code == 1 and "cannot be loaded" in line and "ready" not in line
+    assert f"remove {folder}" in out[out.index("\nbroken\n") :]
 
 
 # ── run ──────────────────────────────────────────────────────────────────────────────────────────
@@ -450,6 +463,16 @@ def test_a_full_disk_is_one_sentence_from_the_first_line_on(call, toy, tmp_path)
     assert code == 2 and is_one_sentence(err) and "No space left" in err
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("words", ["replay {0}", "validate {0}", "export {0} --to csv --out -", ""])
+def test_a_full_output_is_one_sentence(words):
+    line = f"{sys.executable} -m app {words.format(GOLDEN) or '--help'} > /dev/full"
+    done = subprocess.run(line, shell=True, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2 and is_one_sentence(done.stderr)
+    assert "No space left" in done.stderr
+    assert subprocess.run(f"{line} 2>&1", shell=True, cwd=ROOT).returncode == 2
+
+
 def test_a_port_that_is_taken_and_a_host_that_is_not_there(call):
     with socket.socket() as mine:
         mine.bind(("127.0.0.1", 0))
@@ -495,7 +518,8 @@ def test_ctrl_c_keeps_the_trace(toy, tmp_path):
 def test_a_reader_that_goes_away_is_no_traceback(toy, tmp_path):
     long = tmp_path / "long.jsonl"
     lines = GOLDEN.read_text().splitlines()
-    long.write_text("\n".join([lines[0], *lines[1:2] * 3000]))
+    again = (json.dumps(json.loads(lines[1]) | {"index": n}) for n in range(3000))
+    long.write_text("\n".join([lines[0], *again]))
     process = start("replay", long)
     assert process.stdout is not None
     process.stdout.readline()

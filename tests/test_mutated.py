@@ -14,6 +14,7 @@ import pytest
 
 from app.studio import files
 from core.errors import UserError
+from core.lines import Limits
 from core.traces.schema import MAX_ROWS
 from tests.mutants import (
     NASTY,
@@ -121,7 +122,7 @@ def test_an_upload_of_a_broken_gzip_file_opens_or_says_why(tmp_path):
 
 def test_a_small_file_cannot_fill_the_memory(tmp_path, monkeypatch):
     """A gzip bomb ends at the limit with a sentence, both in one line and in many."""
-    monkeypatch.setattr(files, "MAX_UNPACKED", 1 << 20)
+    monkeypatch.setattr(files, "LIMITS", Limits(unpacked=1 << 20))
     for body in (b" " * (3 << 20), b"{}\n" * (1 << 20), b"[" * (3 << 20)):
         path = tmp_path / "bomb.jsonl.gz"
         path.write_bytes(gzip.compress(HEADER + body))

@@ -26,6 +26,7 @@ from app.studio.tabs import calibration
 from app.studio.tabs.run import of_runs
 from app.studio.tabs.whatif import Recent, Simulations
 from core.errors import UserError
+from core.lines import Limits
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
 from tests.fakes import FakeEngine, diagnosis, make_header, make_run
@@ -111,7 +112,7 @@ def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "bomb.jsonl.gz"
     write_trace(path, trace(count=3))
     assert len(files.open_upload(path).trace().rounds) == 3
-    monkeypatch.setattr(files, "MAX_UNPACKED", 2000)
+    monkeypatch.setattr(files, "LIMITS", Limits(unpacked=2000))
     with pytest.raises(UserError, match="unpacks to more"):
         files.open_upload(path).trace()
 

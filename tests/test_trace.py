@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from core.errors import UserError
+from core.lines import Limits
 from core.rounds.causes import Cause
 from core.rounds.draft import CHILDLESS, NOT_ASKED, Candidates, Draft, Proposal
 from core.rounds.round import Probe, Round, TargetProbs, Times, Verdict
@@ -43,7 +44,7 @@ HOSTILE = [
 
 def small_round(index: int = 0, texts: dict[int, str] | None = None) -> Round:
     """Four rows with every part a tree's round can have. Odd ones are of a drafter that conditions
-    on the path, and verified by speculative sampling."""
+    on the path, and verified by speculative sampling. The numbers are random, so no p or q."""
     rng = np.random.default_rng(index)
     odd = index % 2 == 1
 
@@ -114,13 +115,15 @@ def as_json(record: Round) -> dict[str, Any]:
 
 
 def assert_same(one: Any, two: Any) -> None:
-    """Deep equality of rounds, headers and all they hold; NaN equals NaN."""
+    """Deep equality of rounds, headers and all they hold; NaN equals NaN. What a reader found wrong
+    is no part of a round."""
     if isinstance(one, np.ndarray):
         assert one.dtype == two.dtype and one.shape == two.shape
         np.testing.assert_array_equal(one, two)
     elif hasattr(one, "__dataclass_fields__"):
         for f in fields(one):
-            assert_same(getattr(one, f.name), getattr(two, f.name))
+            if f.compare:
+                assert_same(getattr(one, f.name), getattr(two, f.name))
     elif isinstance(one, dict):
         assert one.keys() == two.keys()
         assert_same(tuple(one.values()), tuple(two.values()))
@@ -219,7 +222,7 @@ def test_the_ends_of_a_trace_are_its_header_and_footer_whatever_is_between(tmp_p
     writer = TraceWriter(path, small_trace().header)
     writer.write(small_round())
     assert read_ends(path) == Trace(read_trace(path).header, (), None)
-    writer._line({"kind": "round", "nodes": "none"})
+    writer._line({"kind": "round", "index": 1, "nodes": "none"})
     writer.finish(more=1)
     ends = read_ends(path)
     assert ends.header == small_trace().header and ends.rounds == ()
@@ -330,9 +333,10 @@ def test_files_that_cannot_be_opened_are_user_errors(tmp_path):
 
 
 def test_a_limit_bounds_what_a_file_unpacks_to():
-    reader = TraceReader(io.BytesIO(small_bytes("t.jsonl.gz")), "t", limit=len(small_bytes()))
+    size = len(small_bytes())
+    reader = TraceReader(io.BytesIO(small_bytes("t.jsonl.gz")), "t", Limits(unpacked=size))
     assert len(reader.trace().rounds) == 3
-    reader = TraceReader(io.BytesIO(small_bytes("t.jsonl.gz")), "t", len(small_bytes()) - 1)
+    reader = TraceReader(io.BytesIO(small_bytes("t.jsonl.gz")), "t", Limits(unpacked=size - 1))
     with pytest.raises(UserError, match="unpacks to more than"):
         reader.trace()
 

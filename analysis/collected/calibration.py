@@ -22,6 +22,7 @@ import pandas as pd
 from analysis.collected.many_texts import departing, several_texts
 from analysis.frames import COVERAGE
 from core.errors import UserError
+from core.lines import check_regular
 from core.stats import Z
 
 if TYPE_CHECKING:
@@ -109,9 +110,12 @@ def read_table(path: Path) -> pd.DataFrame:
     """
     file = path / f"{TABLE}.parquet" if path.is_dir() else path
     try:
+        check_regular(file)
         table = _read_csv(file) if file.suffix == ".csv" else _read_parquet(file)
     except FileNotFoundError:
         raise UserError(f"there is no file {file}") from None
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror or error}") from None
     except UserError:
         raise
     except Exception as error:  # pandas and pyarrow raise anything on damaged files

@@ -29,6 +29,7 @@ from analysis.measures.tables import Tables
 from analysis.numbers import interval, number
 from core.errors import UserError
 from core.json_input import MAX_BYTES, parse_json
+from core.lines import open_regular
 from core.stats import wilson
 from core.traces.fields import BadField, Fields
 
@@ -64,7 +65,7 @@ class Curve:
 def read_accuracy(path: Path) -> list[Curve]:
     """The curves of a file. Raises UserError, one sentence, for a file that holds none."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from None

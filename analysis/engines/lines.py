@@ -17,6 +17,7 @@ from analysis.engines.rounded import MAX_PLACES, counted, rates_of, value_of, wh
 from analysis.measures.counts import Served
 from analysis.numbers import plural
 from core.errors import UserError
+from core.lines import open_regular
 from core.traces.fields import BadField
 
 MOST_BYTES = 1 << 30
@@ -84,7 +85,7 @@ def read_lines_of_counts(path: Path) -> tuple[list[Served], str, list[str]]:
 def _lines(path: Path) -> Iterator[Line]:
     """The lines that are not blank, each with its number from 1; what is too long is cut."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             start = file.read(2)
             if path.stat().st_size > MOST_BYTES:
                 raise UserError(f"{path} is larger than {MOST_BYTES >> 20} MB: cut it")

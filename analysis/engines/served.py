@@ -16,6 +16,7 @@ from analysis.engines.lines import read_lines_of_counts
 from analysis.measures.counts import Counts, Served, summed
 from core.errors import UserError
 from core.json_input import MAX_BYTES, parse_json, read_json
+from core.lines import open_regular
 from core.samples import read_lines
 from core.traces.fields import BadField, Fields
 
@@ -46,7 +47,7 @@ def _responses_if_json(path: Path) -> list[tuple[Any, str]] | None:
     if path.suffix in (".json", ".jsonl"):
         return list(responses(path))
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             start = file.read(64).lstrip()[:1]
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from None

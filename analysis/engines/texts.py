@@ -18,6 +18,7 @@ from analysis.measures.checkpoints import common_length
 from analysis.numbers import percent
 from core.errors import UserError
 from core.json_input import MAX_BYTES
+from core.lines import open_regular
 from core.rounds.round import Round, new_tokens
 from core.samples import read_lines
 from core.traces.fields import BadField, Fields
@@ -131,7 +132,7 @@ def is_trace(path: Path) -> bool:
     if not path.name.endswith(ENDINGS) or path.name.endswith(".gz"):
         return path.name.endswith(ENDINGS)
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return FORMAT.encode() in file.readline(1 << 20)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from None

@@ -13,6 +13,7 @@ from typing import Any
 
 from core.errors import UserError
 from core.json_input import parse_json
+from core.lines import open_regular
 
 
 def key_of(*facts: Any) -> str:
@@ -29,7 +30,10 @@ class Kept:
     def __init__(self, path: Path):
         self.path, self._values = path, dict[str, Any]()
         try:
-            data = path.read_bytes() if path.exists() else b""
+            data = b""
+            if path.exists():
+                with open_regular(path) as file:
+                    data = file.read()
             whole = data.rfind(b"\n") + 1
             if whole < len(data):
                 os.truncate(path, whole)

@@ -213,7 +213,7 @@ def row_of(job: Job, ends: Trace) -> Row | None:
     header, footer = ends.header, ends.footer
     found = (header.method, header.prompt_text, header.seed)
     method = split(str(job.variant.method))[0]
-    if footer is None or found != (method, job.prompt.text, job.seed):
+    if footer is None or ends.lies or found != (method, job.prompt.text, job.seed):
         return None
     try:
         return {

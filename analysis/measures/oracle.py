@@ -120,8 +120,8 @@ def _each(tables: Tables) -> Iterator[tuple[str, int, Hindsight]]:
             for record in trace.rounds
             if record.block is None
         ]
-        if len(texts) < len(trace.rounds):
-            continue  # denoising
+        if len(texts) < len(trace.rounds) or len(trace.sound) < len(trace.rounds):
+            continue  # denoising, or a text that is not known to be one
         after = [token for text in texts for token in text]
         asked = trace.header.settings.get("budget")
         start = 0

@@ -13,7 +13,7 @@ limit) cut off is marked ``in_text`` False, to be left out by ``positions[positi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
@@ -26,8 +26,8 @@ from analysis.measures.observed import Observed, Rows, ints, joined
 from analysis.measures.tokens import CLASSES, script, token_class
 from core.rounds.causes import Cause
 from core.rounds.draft import Array, Draft
-from core.rounds.round import Round, Times
-from core.traces.schema import Trace
+from core.rounds.round import Round
+from core.traces.schema import STAGES, Trace
 
 # of trees, in the order in which they are shown
 CAUSES = tuple(
@@ -35,7 +35,6 @@ CAUSES = tuple(
     for cause in Cause
     if cause not in (Cause.NOT_IN_GRAPH, Cause.BLOCK_DONE, Cause.SIDE)
 )
-STAGES = tuple(f.name for f in fields(Times))
 STOPPED, LIMITED, INTERRUPTED = "stop token", "token limit", "interrupted"
 _PROMPT = 80  # characters of a prompt's beginning
 
@@ -77,11 +76,11 @@ class Tables:
 
     @cached_property
     def _numbered(self) -> list[tuple[int, Round]]:
-        """(number of the run, round) of every round that committed tokens with a tree."""
+        """(number of the run, round) of every sound round that committed tokens with a tree."""
         return [
             (number, record)
             for number, trace in enumerate(self.traces.values())
-            for record in trace.rounds
+            for record in trace.sound
             if record.committed and is_tree(record)
         ]
 
@@ -137,13 +136,15 @@ def _runs(tables: Tables) -> pd.DataFrame:
     seed               of the target's rule; 0 when greedy, where it decides nothing
     ended              by a stop token, the token limit, or interrupted (no footer)
     rounds             rounds that committed tokens and drafted a tree or nothing (plain decoding)
-    left_out           rounds in no other table: denoising rounds, texts that ended at once
+    left_out           rounds in no other table: denoising rounds, texts that ended at once, rounds
+        that hold what cannot be
     tokens             new tokens of the text, the first (prefill's own) included
     committed          tokens committed by the rounds
     accepted           accepted drafted nodes
     cut                verified tokens beyond the text's end: Σ (accepted + 1) − committed
     tau                Σ (accepted + 1) ÷ rounds, tokens per round
-    wall_seconds       s, prefill to the last token, by the footer; NaN where that lacks it
+    wall_seconds       s, prefill to the last token, by the footer; NaN where that lacks it, and
+        where the trace holds what cannot be
     stage_seconds      s, Σ of all stages of all rounds, without prefill
     tokens_per_second  tokens ÷ wall_seconds, prefill included
     round_pace         committed ÷ stage_seconds in tokens/s, prefill left out
@@ -177,7 +178,7 @@ def _runs(tables: Tables) -> pd.DataFrame:
 
 def _tokens(trace: Trace) -> int:
     first = any(is_tree(record) for record in trace.rounds[:1])  # prefill's own token
-    return sum(len(r.committed) for r in trace.rounds) + first
+    return sum(len(r.committed) for r in trace.sound) + first
 
 
 def _ended(trace: Trace) -> str:
@@ -187,6 +188,8 @@ def _ended(trace: Trace) -> str:
 
 
 def _wall_seconds(trace: Trace) -> float:
+    if trace.mark:  # seconds of what, is not known
+        return np.nan
     seconds = (trace.footer or {}).get("wall_seconds")
     return max(0.0, labels.number(seconds)) or np.nan
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from core.errors import UserError
+from core.lines import LIMITS, UNLIMITED, Limits
 from core.methods.method import BY_PATH, BY_RUN
 from core.methods.names import METHODS
 from core.methods.registry import find, listed
@@ -201,3 +202,16 @@ def add_prompt_options(parser: argparse.ArgumentParser, required: bool) -> None:
         "--prompts", type=Path, metavar="FILE",
         help='many: .jsonl with a "prompt" field, or .txt with one prompt a line',
     )  # fmt: skip
+
+
+def add_large(parser: argparse.ArgumentParser) -> None:
+    """``--large``: see ``limits_of``."""
+    parser.add_argument(
+        "--large", action="store_true",
+        help="read a trace of any size (otherwise 2 GB unpacked, and 100 times a .gz file)",
+    )  # fmt: skip
+
+
+def limits_of(args: argparse.Namespace) -> Limits:
+    """What the traces of a command may hold."""
+    return UNLIMITED if args.large else LIMITS

@@ -6,16 +6,19 @@ import argparse
 import os
 import platform
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.numbers import size
 from app.commands.common import find_preset
 from app.terminal import console, one_line, quiet_libraries
 from core import ASSETS, VERSION
-from core.files import cache_root
+from core.errors import UserError
+from core.files import cache_root, read_arrays
 from core.methods.method import Option, find_builder, options_of
 from core.methods.names import BUILDERS
 from core.methods.registry import listed
@@ -36,7 +39,7 @@ INSTALL = "pip install -r requirements.txt"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Show versions, device, models ready, methods and their options, and what is missing.\n"
-        "Always exits 0.\n"
+        "Exit code 1 when something that is here cannot be loaded.\n"
         "What memory takes is measured with the embedded model loaded, which takes some seconds.\n"
         "With the name of a preset: what it needs in disk and memory, before it is fetched."
     )
@@ -48,22 +51,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     if args.model is not None:
         return _preset(args.model)
-    out, missing = console(), list[str]()
+    out, missing, broken = console(), list[str](), list[str]()
+    target = Target()
     for title, lines in (
         ("versions", _versions(missing)),
-        ("machine", _machine(missing)),
-        ("models", _models(missing)),
-        ("memory", _memory_held()),
+        ("machine", _machine(broken)),
+        ("models", _models(missing, broken, target)),
+        ("memory", target.memory()),
         ("presets", _presets()),
         ("methods", _methods()),
     ):
         out.print(title, style="bold")
         for line in lines:
             out.print(f"  {line}", soft_wrap=True)
-    out.print("missing" if missing else "nothing is missing", style="bold")
-    for line in missing:
-        out.print(f"  {line}", soft_wrap=True)
-    return 0
+    for title, lines in (("broken", broken), ("missing", missing)):
+        out.print(title if lines else f"nothing is {title}", style="bold")
+        for line in lines:
+            out.print(f"  {line}", soft_wrap=True)
+    return 1 if broken else 0
 
 
 def _versions(missing: list[str]) -> Iterator[str]:
@@ -104,7 +109,7 @@ def _pins() -> dict[str, str]:
     return {name.strip(): version.strip() for name, version in pairs}
 
 
-def _machine(missing: list[str]) -> Iterator[str]:
+def _machine(broken: list[str]) -> Iterator[str]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     yield f"{platform.system()} {platform.machine()} · {cores} CPU cores{_memory()}"
     try:
@@ -112,7 +117,7 @@ def _machine(missing: list[str]) -> Iterator[str]:
 
         devices = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
     except Exception as error:  # a broken driver or build: the doctor says so and goes on
-        missing.append(f"a torch that loads ({one_line(str(error), 120)}): {INSTALL}")
+        broken.append(f"torch cannot be loaded ({one_line(str(error), 120)}): {INSTALL}")
         return
     for index, found in enumerate(devices):
         yield f"cuda:{index} {found.name} · {found.total_memory / 2**30:.0f} GiB"
@@ -127,35 +132,71 @@ def _memory() -> str:
     return f" · {total / 2**30:.0f} GiB memory, {free / 2**30:.0f} GiB unused"
 
 
-def _models(missing: list[str]) -> Iterator[str]:
+class Target:
+    """The embedded target: whether it is here, and loads. It is loaded once, when first asked."""
+
+    @cached_property
+    def ready(self) -> bool:
+        return embedded.is_ready()
+
+    @cached_property
+    def _loaded(self) -> tuple[list[str], str]:
+        """Lines on memory, and why it cannot be loaded; one of them is empty."""
+        from app import memory_held
+
+        try:
+            return list(memory_held.lines()), ""
+        except Exception as error:  # a broken cache or build: the doctor says so and goes on
+            return [], one_line(str(error) or type(error).__name__, 120)
+
+    @property
+    def trouble(self) -> str:
+        return self._loaded[1] if self.ready else ""
+
+    def memory(self) -> Iterator[str]:
+        """What it holds on the CPU."""
+        if not self.ready:
+            yield f"unknown before the target {EMBEDDED} is fetched"
+        elif self.trouble:
+            yield f"unknown: the target {EMBEDDED} cannot be loaded"
+        else:
+            yield from self._loaded[0]
+
+
+def _models(missing: list[str], broken: list[str], target: Target) -> Iterator[str]:
     yield f"cache {cache_root()} · {_free_disk() / 2**30:.0f} GiB free on disk"
-    if embedded.is_ready():
-        yield f"target {EMBEDDED}: ready in {embedded.embedded_path()}"
-    else:
+    folder = embedded.embedded_path()
+    if not target.ready:
         yield f"target {EMBEDDED}: not fetched yet"
         missing.append(f"the embedded target {EMBEDDED}, 86 MB: python -m app fetch")
+    elif target.trouble:
+        yield f"target {EMBEDDED}: cannot be loaded from {folder} ({target.trouble})"
+        broken.append(f"the target {EMBEDDED}: remove {folder}, then python -m app fetch")
+    else:
+        yield f"target {EMBEDDED}: ready in {folder}"
     drafters = sorted((ASSETS / "models").glob("*/*/config.json"))
     for config in drafters:
-        bytes_ = sum(f.stat().st_size for f in config.parent.iterdir() if f.is_file())
-        yield f"drafter {config.parent.relative_to(ASSETS / 'models')}: ready, {size(bytes_)}"
+        files = [file for file in config.parent.iterdir() if file.is_file()]
+        weights = config.parent.glob("*.safetensors")
+        yield _shipped("drafter", config.parent, files, weights, broken)
     for store in sorted((ASSETS / "models").glob("*/ngram.safetensors")):
-        bytes_ = store.stat().st_size
-        yield f"n-gram store {store.relative_to(ASSETS / 'models')}: ready, {size(bytes_)}"
+        yield _shipped("n-gram store", store, [store], [store], broken)
     if not any(config.parent.parent.name == EMBEDDED for config in drafters):
         missing.append(f"a drafter for {EMBEDDED}: python -m app train, or name one by --drafter")
 
 
-def _memory_held() -> Iterator[str]:
-    """Of the embedded target on the CPU, once it is here."""
-    if not embedded.is_ready():
-        yield f"unknown before the target {EMBEDDED} is fetched"
-        return
-    from app import memory_held
-
+def _shipped(
+    kind: str, path: Path, files: Iterable[Path], weights: Iterable[Path], broken: list[str]
+) -> str:
+    """A line on a shipped file or folder; its weights are whole as far as their headers tell."""
+    name = f"{kind} {path.relative_to(ASSETS / 'models')}"
     try:
-        yield from memory_held.lines()
-    except Exception as error:  # a broken cache or build: the doctor says so and goes on
-        yield f"unknown: the target {EMBEDDED} cannot be loaded ({one_line(str(error), 120)})"
+        for file in weights:
+            read_arrays(file, "safetensors file")
+    except UserError as error:
+        broken.append(f"the {name}: {one_line(str(error), 200)}")
+        return f"{name}: damaged"
+    return f"{name}: ready, {size(sum(file.stat().st_size for file in files))}"
 
 
 def _presets() -> Iterator[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from app.commands import arguments
 from app.commands.replay import pick
+from app.terminal import say
 from core.errors import UserError
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
@@ -56,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="where to (default: beside the trace; -: stdout)"
     )
+    arguments.add_large(parser)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -64,7 +66,11 @@ def main(args: argparse.Namespace) -> int:
         raise UserError(
             f"--to {args.to} takes {'at most two traces' if args.to == 'html' else 'one trace'}"
         )
-    data = form.make([read_trace(path) for path in args.file], args)
+    traces = [read_trace(path, arguments.limits_of(args)) for path in args.file]
+    data = form.make(traces, args)
+    for path, trace in zip(args.file, traces, strict=True):
+        if trace.mark:
+            say(f"{path}: {trace.mark}")
     out = args.out or _beside(args.file[0], form, args)
     if str(out) == "-":
         sys.stdout.flush()

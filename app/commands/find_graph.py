@@ -37,6 +37,7 @@ from core.diffusion.graph_files import write_graph
 from core.errors import UserError
 from core.files import replacing
 from core.json_input import parse_json
+from core.samples import read_lines
 
 if TYPE_CHECKING:
     from core.diffusion.models import DiffusionLanguage
@@ -152,10 +153,10 @@ def _read(path: Path) -> list[tuple[SetCounts, int]]:
     """What an earlier run wrote; a last line cut short is made again."""
     found = []
     try:
-        lines = path.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
+        lines = read_lines(path)
+    except UserError:
         return []
-    for line in lines:
+    for _, line in lines:
         try:
             value = parse_json(line, "a line")
             found.append((sets_from_json(value["sets"]), int(value["steps"])))

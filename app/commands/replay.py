@@ -8,7 +8,7 @@ from pathlib import Path
 
 from analysis.numbers import milliseconds, number, tau
 from app.commands import arguments
-from app.terminal import console, one_line, table
+from app.terminal import console, one_line, say, table
 from app.view.explanation import Explainer
 from app.view.tree import text_tree
 from core.errors import UserError
@@ -24,13 +24,17 @@ COLUMNS = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="a trace: .jsonl or .jsonl.gz")
     arguments.add_number(parser, "--round", None, "the tree of round N, from 1 (default: all)")
+    arguments.add_large(parser)
 
 
 def main(args: argparse.Namespace) -> int:
-    trace = read_trace(args.file)
+    trace = read_trace(args.file, arguments.limits_of(args))
     out = console()
     if args.round is not None:
-        print(text_tree(pick(trace, args.round), Explainer.of(trace.header)))
+        record = pick(trace, args.round)
+        print(text_tree(record, Explainer.of(trace.header)))
+        if record.faults:
+            say(f"this round counts in no figure: it holds {', '.join(record.faults)}")
         return 0
     for name, value in _header(trace):
         out.print(f"{name:<10}{value}", soft_wrap=True)
@@ -64,9 +68,11 @@ def _header(trace: Trace) -> Iterator[tuple[str, str]]:
     if head.created:
         yield "made", one_line(head.created, 60)
     yield "prompt", f"{one_line(head.prompt_text, 200)} ({len(head.prompt_ids)} tokens)"
-    numbers = summary(trace.rounds)
+    numbers = summary(trace.sound)
     end = "complete" if trace.complete else "interrupted: no footer"
     rounds = len(trace.rounds)
+    if trace.mark:
+        yield "marked", trace.mark
     yield "rounds", f"{rounds} · {numbers['tokens']} tokens · τ {tau(numbers['tau'])} · {end}"
 
 

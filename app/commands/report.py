@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.commands.arguments import add_large, limits_of
 from app.report.columns import show
 from app.report.gates import GATED, gate
 from app.report.notes import notes
@@ -44,13 +45,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="such as tau>=2.5: exit code 1 when a method misses it; "
         f"numbers: {', '.join(GATED)}",
     )  # fmt: skip
+    add_large(parser)
 
 
 def main(args: argparse.Namespace) -> int:
     if args.out is None and (args.html or args.format):
         raise UserError("--format and --html write files: name a folder with --out")
     with ProgressBar("reading traces") as progress:
-        traces = read_all(args.traces, progress.at)
+        traces = read_all(args.traces, progress.at, limits_of(args))
     from analysis.measures.tables import Tables
 
     tables = Tables.of(traces)

@@ -31,7 +31,6 @@ EACH = 64  # rounds whose nodes' details are unpacked together
 # Nodes, and nodes before each of them, of a file that keeps details: about 60 MB unpacked. Each
 # node's path is listed, so a chain of n nodes takes n²/2 places.
 DETAILED = 1_500_000
-INTERRUPTED = "this trace was interrupted: it has no footer"
 
 
 def offline_page(traces: Sequence[Trace], plain: bool = False, opens: int = 0) -> str:
@@ -91,7 +90,7 @@ def _run(trace: Trace) -> dict[str, Any]:
     explainer = Explainer.of(trace.header)
     return {
         "header": header_view(trace.header),
-        "message": "" if trace.complete else INTERRUPTED,
+        "message": trace.remarks,
         "rounds": [
             round_view(r, explainer, first=at == 0) | why_view(trace.rounds, at)
             for at, r in enumerate(trace.rounds)

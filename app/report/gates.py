@@ -57,6 +57,6 @@ def gate(text: str) -> Gate:
         bound = float(found[3])
     except ValueError:
         bound = math.nan
-    if math.isnan(bound):
-        raise UserError(f"{found[3]!r} in the gate {text!r} is no number")
+    if not math.isfinite(bound):
+        raise UserError(f"{found[3]!r} in the gate {text!r} is no finite number")
     return Gate(found[1], found[2], bound)

@@ -29,6 +29,12 @@ def notes(tables: Tables) -> Iterator[str]:
             "and they are compared with none."
         )
     if left_out := int(runs["left_out"].sum()):
-        yield f"{left_out} rounds are left out: denoising rounds, or texts that ended at once."
+        yield (
+            f"{left_out} rounds are left out: denoising rounds, texts that ended at once, or "
+            "rounds that hold what cannot be."
+        )
+    for name, trace in tables.traces.items():
+        if trace.mark:
+            yield f"{name}: {trace.mark}."
     if len(tables.rounds) and tables.positions["tvd"].isna().all():
         yield "No trace holds probe numbers: TVD and coverage are not known."

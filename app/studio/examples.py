@@ -23,6 +23,7 @@ from app.view.text import flowing, visible
 from core import ASSETS
 from core.diffusion.request import PLAIN, SPIFFY
 from core.errors import UserError
+from core.lines import open_regular
 from core.methods.names import METHODS
 from core.methods.registry import built_in
 from core.rounds.round import Round
@@ -222,11 +223,14 @@ def _line(file: TraceFile) -> FileLine:
 
 def _result(file: TraceFile, denoising: bool) -> str:
     try:
-        footer = read_ends(file.path).footer
+        ends = read_ends(file.path)
     except Exception as error:
         return _trouble(error)
+    footer = ends.footer
     if footer is None:
         return "interrupted"
+    if ends.mark:
+        return visible(ends.mark, MAX_TROUBLE)
     tau, calls = footer.get("tau"), footer.get("rounds")
     if denoising:
         return visible(f"{calls} model calls") if type(calls) is int else "no calls"
@@ -256,7 +260,7 @@ class OpenFile(TraceReader):
 
     def __init__(self, path: Path):
         try:
-            self._open = path.open("rb")
+            self._open = open_regular(path)
         except OSError as error:
             raise UserError(f"{path.name} cannot be read: {error.strerror or error}") from None
         try:

@@ -21,6 +21,7 @@ from app.studio.run import Run
 from app.view.rounds import method_name
 from app.view.tree import svg_tree
 from core.errors import UserError
+from core.lines import Limits
 from core.rounds.round import Round
 from core.traces.reader import TraceReader
 from core.traces.schema import Trace
@@ -28,7 +29,7 @@ from core.traces.writer import write_trace
 
 MAX_UPLOAD = 64 << 20  # bytes of a file
 MAX_UPLOADS = 4 * MAX_UPLOAD + (1 << 20)  # bytes of the files that are sent together
-MAX_UNPACKED = 512 << 20  # bytes of what a gzip file may unpack to
+LIMITS = Limits(unpacked=512 << 20)  # of what an upload may unpack to
 UPLOAD_SECONDS = 60  # an upload stays on the disk so long; it is read at once
 MAX_NODES = 200_000  # of a run that is made into one file here; larger ones: the command line
 MAX_CELLS = 200_000  # of a table that a page sends to have it as a file
@@ -76,7 +77,7 @@ def open_upload(path: Path) -> TraceReader:
     try:
         if path.stat().st_size > MAX_UPLOAD:
             raise UserError(f"the file is larger than {MAX_UPLOAD >> 20} MB")
-        return TraceReader(io.BytesIO(path.read_bytes()), "this file", limit=MAX_UNPACKED)
+        return TraceReader(io.BytesIO(path.read_bytes()), "this file", LIMITS)
     except OSError:
         raise UserError("this file cannot be read") from None
 

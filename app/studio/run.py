@@ -34,7 +34,7 @@ FIRST_ANSWER_SIZE = 150_000  # in a run's first answer, so that something shows 
 class Run:
     """Rounds are only ever appended.
 
-    footer  what a file holds beside its header and rounds
+    footer  what a file holds beside its header and rounds; ``lies`` as in ``Trace``
     reading what is done before the first round, in words; empty when there is nothing to wait for
     seen    when a page last asked for it or watched it
     watchers  pages that watch it now
@@ -46,6 +46,7 @@ class Run:
     request: Request | None = None
     header: Header | None = None
     footer: Mapping[str, Any] = field(default_factory=dict)
+    lies: tuple[str, ...] = ()
     rounds: list[Round] = field(default_factory=list)
     state: str = WAITING
     message: str = ""
@@ -98,7 +99,7 @@ class Run:
         rounds = tuple(self.rounds)
         if self.header is None or not rounds:
             raise UserError("there is nothing to save yet")
-        return Trace(self.header, rounds, self.footer if self.state == DONE else None)
+        return Trace(self.header, rounds, self.footer if self.state == DONE else None, self.lies)
 
     def views_from(self, start: int) -> tuple[list[dict[str, Any]], bool]:
         """Views from ``start`` on, as many as one answer should hold; whether there are more."""
@@ -119,11 +120,9 @@ class Run:
             rows -= len(record.draft)
             if rows < 0 or self.stop.is_set():
                 return False
-        self.footer = trace.footer or {}
-        if trace.footer is None:
-            self.end(STOPPED, "this trace was interrupted: it has no footer")
-        else:
-            self.end(DONE)
+        whole = Trace(trace.header, tuple(self.rounds), trace.footer, trace.lies)
+        self.footer, self.lies = trace.footer or {}, trace.lies
+        self.end(DONE if whole.complete else STOPPED, whole.remarks)
         return True
 
     def news(self, since: int) -> dict[str, Any]:

@@ -88,6 +88,8 @@ def round_view(record: Round, explainer: Explainer = PLAIN, first: bool = False)
         "times": asdict(record.times),
         "tvd": [] if record.probe is None else finites(record.probe.tvd),
     }
+    if record.faults:
+        view["faults"] = list(record.faults)
     if marks.signs:
         view |= {"signs": list(marks.signs), "sign_help": dict(marks.help)}
     if folded.chips:

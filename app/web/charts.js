@@ -97,10 +97,11 @@ export class StageBar {
   }
 }
 
-/** τ, tokens per second and acceptance of the rounds that added text, as core.trace.summary has
+/** τ, tokens per second and acceptance of the sound rounds that added text, as a trace's summary has
  * them. The prompt's own pass is timed nowhere here, so its token is none of those per second. */
-export function summarise(rounds) {
-  const sum = (values) => values.reduce((all, value) => all + value, 0),
+export function summarise(all) {
+  const rounds = all.filter((round) => !round.faults);
+  const sum = (values) => values.reduce((so, value) => so + value, 0),
     committed = (round) => round.text.filter(([, came]) => came !== "p").length;
   const ran = rounds.filter(committed),
     seconds = sum(ran.flatMap((round) => STAGES.map((name) => round.times[name])));

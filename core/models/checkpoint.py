@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from core.errors import UserError, first_line
 from core.files import replacing
 from core.json_input import read_json
+from core.lines import check_regular
 from core.models.int8 import compress, expand, expanded_shapes
 
 MAX_TOKENS = 1 << 24  # of a vocabulary
@@ -173,6 +174,11 @@ def weight_files(folder: Path) -> list[Path]:
         )
     if not files:
         raise UserError(f"{folder} holds no .safetensors file")
+    try:
+        for file in files:
+            check_regular(file)
+    except OSError as error:
+        raise UserError(f"{error.filename} cannot be read: {error.strerror or error}") from None
     return files
 
 

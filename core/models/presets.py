@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from core import ASSETS
 from core.errors import UserError
+from core.lines import open_regular
 from core.models.hub import Source
 from core.rounds.draft import MAX_BUDGET
 
@@ -76,7 +77,8 @@ def shipped() -> Mapping[str, Preset]:
 def read_presets(path: Path) -> dict[str, Preset]:
     """Every preset of a file, by name. Raises UserError."""
     try:
-        raw = tomllib.loads(path.read_text("utf-8"))
+        with open_regular(path) as file:
+            raw = tomllib.load(file)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:

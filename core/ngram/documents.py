@@ -9,6 +9,7 @@ anything else   UTF-8 text, one document per file
 
 from __future__ import annotations
 
+import io
 import os
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 
 from core.errors import UserError
 from core.json_input import parse_json
+from core.lines import UNLIMITED, check_regular, lines, open_regular
 from core.rounds.draft import Array
 from core.samples import ANSWER_FIELDS, QUESTION_FIELDS, without_marks
 
@@ -62,7 +64,7 @@ def _is_text(file: Path) -> bool:
     """Whether the whole file is UTF-8 without zero bytes."""
     decoder = getincrementaldecoder("utf-8")()
     try:
-        with file.open("rb") as stream:
+        with open_regular(file) as stream:
             while block := stream.read(_PIECE):
                 if b"\0" in block:
                     return False
@@ -90,18 +92,18 @@ def read_documents(
 def _text(file: Path, encode: Encode, bytes_read: BytesRead) -> Iterator[Document]:
     """The whole file as one document, tokenised in pieces of whole lines to bound the memory."""
     pieces = [np.empty(0, np.int32)]
-    with file.open(encoding="utf-8-sig") as stream:
-        while lines := stream.readlines(_PIECE):
-            (ids,) = encode(["".join(lines)])
+    with io.TextIOWrapper(open_regular(file), "utf-8-sig") as stream:
+        while some := stream.readlines(_PIECE):
+            (ids,) = encode(["".join(some)])
             pieces.append(np.asarray(ids, np.int32))
-            bytes_read(sum(len(line.encode()) for line in lines))
+            bytes_read(sum(len(line.encode()) for line in some))
     yield np.concatenate(pieces)
 
 
 def _json_lines(file: Path, encode: Encode, bytes_read: BytesRead) -> Iterator[Document]:
     waiting: list[str] = []
-    with file.open("rb") as stream:
-        for number, line in enumerate(stream, 1):
+    with open_regular(file) as stream:
+        for number, line in enumerate(lines(stream, str(file), UNLIMITED), 1):
             row = _row(line, f"{file}, line {number}") if line.strip() else []
             if row and isinstance(row[0], str):
                 waiting += row
@@ -131,6 +133,7 @@ def _row(line: bytes, where: str) -> list:
 
 
 def _numpy(file: Path, encode: Encode, bytes_read: BytesRead) -> Iterator[Document]:
+    check_regular(file)
     try:
         ids = np.load(file, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError):
@@ -140,6 +143,7 @@ def _numpy(file: Path, encode: Encode, bytes_read: BytesRead) -> Iterator[Docume
 
 
 def _safetensors(file: Path, encode: Encode, bytes_read: BytesRead) -> Iterator[Document]:
+    check_regular(file)
     try:
         with safe_open(str(file), framework="numpy") as tensors:
             names = set(tensors.keys())

@@ -127,6 +127,7 @@ class Round:
     texts      token id → text, for every id a view shows (of long lists the first ones)
     block      a denoising call's block; then the draft is a ``BlockDraft``, ``position`` that of
                the block's first token, and ``committed`` in the order of unmasking
+    faults     what a file's reader found in it that cannot be; such a round counts in no figure
     """
 
     index: int
@@ -139,6 +140,7 @@ class Round:
     times: Times = Times()
     texts: Mapping[int, str] = field(default_factory=dict)
     block: Block | None = None
+    faults: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def accepted(self) -> int:

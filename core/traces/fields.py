@@ -14,9 +14,10 @@ import numpy as np
 from core.rounds.draft import Array
 
 END = 1 << 31  # token ids, rows, ranks and positions are below
-_LIST, _INT, _TEXT = frozenset({list}), frozenset({int}), frozenset({str})
+DIGITS = 9  # a token id has at most so many
+LONG = 64  # numbers; numpy is quicker than Python from about here on
+_LIST, _INT = frozenset({list}), frozenset({int})
 _NUMBER = frozenset({int, float, type(None)})
-_DIGITS = frozenset(range(1, 10))  # so many has a token id
 
 
 class BadField(Exception):
@@ -73,7 +74,8 @@ class Fields:
     ) -> Array:
         """The same as an array of this shape."""
         values, found = self._flat(key, shape)
-        return np.array(_whole(values, key, least), kind).reshape(found)
+        array = _array(values, key, least, kind)
+        return array if len(shape) == 1 else array.reshape(found)
 
     def floats(self, key: str, *shape: int | None) -> Array:
         """float32; null reads as NaN."""
@@ -84,7 +86,7 @@ class Fields:
             array = np.array(values, np.float32)
         except ArithmeticError:  # also numpy's own: errstate stands around a round
             raise BadField(f"{_shown(key)} holds something that is no float32 number") from None
-        return array.reshape(found)
+        return array if len(shape) == 1 else array.reshape(found)
 
     def seconds(self, key: str) -> float:
         value = self._values.get(key, 0.0)
@@ -101,15 +103,15 @@ class Fields:
     def texts(self, key: str) -> dict[int, str]:
         """Token id → text."""
         found = self.object(key)._values
-        digits = "".join(found)
-        if found and not (
-            digits.isascii()
-            and digits.isdigit()
-            and _DIGITS.issuperset(map(len, found))
-            and _TEXT.issuperset(map(type, found.values()))
-        ):
-            raise BadField(f"{key} do not map token ids to text")
-        return dict(zip(map(int, found), found.values(), strict=True))
+        if not found:
+            return {}
+        try:
+            digits, _ = "".join(found), "".join(found.values())
+            if not digits.isascii() or not digits.isdigit() or max(map(len, found)) > DIGITS:
+                raise ValueError
+            return dict(zip(map(int, found), found.values(), strict=True))
+        except (TypeError, ValueError):  # a value that is no text, an empty key
+            raise BadField(f"{key} do not map token ids to text") from None
 
     def _flat(self, key: str, shape: tuple[int | None, ...]) -> tuple[list[Any], tuple[int, ...]]:
         """The values of a list, or of a list of lists of one length, and its shape."""
@@ -124,6 +126,18 @@ class Fields:
         if shape[1] not in (None, width):
             raise BadField(f"{_shown(key)} has rows of {width} entries, expected {shape[1]}")
         return list(chain.from_iterable(values)), (len(values), width)
+
+
+def _array(values: list[Any], key: str, least: int, kind: type) -> Array:
+    if len(values) < LONG or not _INT.issuperset(map(type, values)):
+        return np.array(_whole(values, key, least), kind)
+    try:
+        array = np.array(values, kind)
+        if array.min() < least or array.max() >= END:
+            raise OverflowError
+    except OverflowError:
+        return np.array(_whole(values, key, least), kind)
+    return array
 
 
 def _whole(values: list[Any], key: str, least: int) -> list[int]:

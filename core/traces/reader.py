@@ -7,11 +7,10 @@ copy of a third of these checks; the rest are lengths and references, which type
 
 from __future__ import annotations
 
-import gzip
-import zlib
+import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import fields
+from contextlib import contextmanager, suppress
+from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
@@ -20,31 +19,49 @@ import numpy as np
 
 from core.errors import UserError
 from core.json_input import MAX_BYTES, parse_json
+from core.lines import LIMITS, Limits, lines, open_regular
 from core.rounds.blocks import MASKED, Block, BlockDraft, Edit, Ranking, Step
 from core.rounds.draft import NOT_ASKED, Array, Candidates, Draft, Proposal
 from core.rounds.round import Probe, Round, TargetProbs, Times, Verdict
 from core.traces.fields import END, BadField, Fields
-from core.traces.schema import FORMAT, MAX_BLOCK, MAX_ROWS, MAX_STATES, VERSION, Header, Trace
+from core.traces.possible import faults_of
+from core.traces.schema import (
+    FORMAT,
+    MAX_BLOCK,
+    MAX_ROWS,
+    MAX_STATES,
+    STAGES,
+    VERSION,
+    Header,
+    Totals,
+    Trace,
+)
 
 
-def read_trace(path: Path) -> Trace:
+def read_trace(path: Path, limits: Limits = LIMITS) -> Trace:
     """The whole trace. Raises UserError, with one sentence, for anything that is not one."""
-    with _opened(path) as reader:
+    with _opened(path, limits) as reader:
         return reader.trace()
 
 
-def read_ends(path: Path) -> Trace:
+def read_ends(path: Path, limits: Limits = LIMITS) -> Trace:
     """The trace without its rounds, many times faster. Raises UserError as ``read_trace`` does,
     but not for what a round holds."""
-    with _opened(path) as reader:
+    with _opened(path, limits) as reader:
         return reader.ends()
 
 
+def read_header(path: Path) -> Header:
+    """The first line alone. Raises UserError for what is no trace."""
+    with _opened(path) as reader:
+        return reader.header
+
+
 @contextmanager
-def _opened(path: Path) -> Iterator[TraceReader]:
+def _opened(path: Path, limits: Limits = LIMITS) -> Iterator[TraceReader]:
     try:
-        with path.open("rb") as file:
-            yield TraceReader(file, path.name)
+        with open_regular(path) as file:
+            yield TraceReader(file, path.name, limits)
     except OSError as error:
         raise UserError(f"the trace {path} cannot be read: {error.strerror or error}") from None
 
@@ -53,71 +70,105 @@ class TraceReader:
     """Reads a trace from an open binary file, gzipped or not.
 
     Iterating reads the rounds one by one. ``header`` is read at once; ``footer`` is None until the
-    last round has been read, and stays None when the run was interrupted.
+    last round has been read, and stays None when the run was interrupted. ``lies`` as in ``Trace``.
 
-    name   for messages
-    limit  the most bytes that the file may unpack to; None: any number
+    name    for messages
+    limits  what the file may unpack to, and how many of its lines may be unknown
 
-    Raises UserError, with one sentence, as soon as it reads something that no trace holds.
+    Raises UserError, with one sentence, as soon as it reads something that no trace of one run
+    holds.
     """
 
-    def __init__(self, file: IO[bytes], name: str, limit: int | None = None):
-        self._name, self._lines = name, _objects(_lines(file, name, limit), name)
+    def __init__(self, file: IO[bytes], name: str, limits: Limits = LIMITS):
+        self._name, self._limits = name, limits
+        self._lines = _objects(lines(file, name, limits), name)
         _, first = next(self._lines, (0, None))
         if first is None:
             raise UserError(f"{name} is empty, not a trace")
         self.header = _header(first, name)
         self.footer: dict[str, Any] | None = None
+        self.lies: tuple[str, ...] = ()
+        self._totals = Totals()
 
     def __iter__(self) -> Iterator[Round]:
+        before = None
         for number, line in self._rest():
             try:
-                yield round_from_json(line)
+                record = round_from_json(line)
             except BadField as why:
-                raise UserError(f"{self._name}, line {number}: {why}") from None
+                raise self._error(number, why) from None
+            if faults := faults_of(record, before):
+                record = replace(record, faults=faults)
+            self._totals.add_round(record)
+            before = record
+            yield record
 
     def _rest(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """The rounds' lines with their numbers; keeps the footer on the way."""
+        rounds, skipped = 0, 0
         for number, line in self._lines:
             kind = line.get("kind")
+            if kind not in ("round", "footer", "header"):
+                skipped += 1
+                if self._limits.skipped is not None and skipped > self._limits.skipped + rounds:
+                    raise UserError(f"{self._name}: {skipped:,} lines are neither rounds nor ends")
+                continue
+            # One header, rounds from 0 on, and one footer at the end: two runs are never one.
+            if kind == "header":
+                raise self._error(number, "a second header: give each run a file of its own")
+            if self.footer is not None:
+                raise self._error(number, f"a {kind} after the footer: give each run its own file")
             if kind == "footer":
-                self.footer = {k: v for k, v in line.items() if k != "kind"}
-            elif kind == "round":
-                yield number, line
+                self._end(line)
+                continue
+            if line.get("index") != rounds:
+                raise self._error(number, f"its index is not {rounds}: rounds are lost or repeated")
+            rounds += 1
+            yield number, line
+
+    def _error(self, number: int, why: object) -> UserError:
+        return UserError(f"{self._name}, line {number}: {why}")
+
+    def _end(self, line: Mapping[str, Any]) -> None:
+        """Keep the footer. What it sums up is summed up again, for it may be of other rounds."""
+        own = self._totals.summary()
+        self.lies = tuple(k for k, value in own.items() if not _agrees(line.get(k), value))
+        self.footer = {k: v for k, v in line.items() if k != "kind"} | own
 
     def trace(self) -> Trace:
         """All of it."""
         rounds = tuple(self)
-        return Trace(self.header, rounds, self.footer)
+        return Trace(self.header, rounds, self.footer, self.lies)
 
     def ends(self) -> Trace:
-        """Header and footer alone; what the rounds hold is not looked at."""
-        for _ in self._rest():
-            pass
-        return Trace(self.header, (), self.footer)
+        """Header and footer alone; what the rounds hold is counted, and not looked at."""
+        for _, line in self._rest():
+            with suppress(BadField):
+                _count(Fields(line), self._totals)
+        return Trace(self.header, (), self.footer, self.lies)
 
 
-def _lines(file: IO[bytes], name: str, limit: int | None) -> Iterator[bytes]:
-    try:
-        magic = file.read(2)
-        file.seek(0)
-        # No BufferedReader around it: at a cut end that would drop whole lines it had read ahead.
-        stream = gzip.GzipFile(fileobj=file) if magic == b"\x1f\x8b" else file
-        total = 0
-        while line := stream.readline(MAX_BYTES + 1):
-            total += len(line)
-            if limit is not None and total > limit:
-                raise UserError(f"{name} unpacks to more than {limit >> 20} MB")
-            yield line
-    except EOFError:
-        return  # a gzip stream cut short: all whole lines have been given
-    except (gzip.BadGzipFile, zlib.error):
-        raise UserError(f"{name} is not a readable gzip file") from None
+def _count(round_: Fields, totals: Totals) -> None:
+    times = round_.object("times")
+    seconds = [times.seconds(stage) for stage in STAGES]
+    committed, path = round_.entries("committed"), round_.entries("path")
+    totals.add(len(committed), len(path), seconds, bool(round_.object("block")))
 
 
-def _objects(lines: Iterator[bytes], name: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Numbers and JSON objects of lines; a cut last line (a killed run) ends the file quietly."""
-    for number, line in enumerate(lines, 1):
+def _agrees(claim: Any, own: Any) -> bool:
+    """Whether a footer's number is that of its rounds, or is missing; fractions may be rounded."""
+    if claim is None:
+        return True
+    if isinstance(own, dict):
+        return isinstance(claim, dict) and all(_agrees(claim.get(k), own[k]) for k in own)
+    if isinstance(own, float) and type(claim) is float:
+        return math.isclose(claim, own, rel_tol=0.005, abs_tol=0.005)
+    return type(claim) is not bool and claim == own
+
+
+def _objects(read: Iterator[bytes], name: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Numbers and JSON objects of lines; a cut end (a killed run) ends the file quietly."""
+    for number, line in enumerate(read, 1):
         place = f"{name}, line {number}"
         try:
             value = parse_json(line, place, fast=number > 1)
@@ -160,6 +211,8 @@ def _header(line: Mapping[str, Any], name: str) -> Header:
 _KINDS = {"str": str, "int": int, "tuple[int, ...]": list}  # all other fields are objects
 
 
+_ROWS = np.arange(MAX_ROWS, dtype=np.uint32)
+
 # ── one round ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -183,7 +236,7 @@ def round_from_json(line: Mapping[str, Any]) -> Round:
         committed=round_.whole("committed", least=0),
         target_probs=_target_probs(round_.object("target_top"), nodes, count),
         probe=_probe(round_.object("probe")),
-        times=Times(**{f.name: times.seconds(f.name) for f in fields(Times)}),
+        times=Times(*map(times.seconds, STAGES)),
         texts=round_.texts("texts"),
         block=block,
     )
@@ -196,10 +249,11 @@ def _rows(nodes: Fields) -> dict[str, Array]:
     if not 1 <= count <= MAX_ROWS:
         raise BadField(f"{count} nodes")
     above = parents[1:]
-    if parents[0] != -1 or ((above < 0) | (above >= np.arange(1, count))).any():
+    # A negative one is huge without its sign.
+    if parents[0] != -1 or np.count_nonzero(above.view(np.uint32) >= _ROWS[1:count]):
         raise BadField("a node's parent does not stand before it")
     depths = nodes.integers("depth", count, kind=np.int32)
-    if depths[0] != 0 or (depths[1:] != depths[above] + 1).any():
+    if depths[0] != 0 or np.count_nonzero(depths[1:] != depths[above] + 1):
         raise BadField("a node's depth is not its parent's plus one")
     return {
         "tokens": nodes.integers("token", count, least=0),
@@ -212,10 +266,12 @@ def _rows(nodes: Fields) -> dict[str, Array]:
 
 
 def _path(round_: Fields, draft: Draft | BlockDraft) -> tuple[int, ...]:
-    path = round_.whole("path")
-    sources = draft.links if isinstance(draft, BlockDraft) else draft.parents[:, None]
+    path, parents = round_.whole("path"), draft.parents
+    links = draft.links if isinstance(draft, BlockDraft) else None
     if path[:1] != (0,) or any(
-        not 0 < row < len(draft) or above not in sources[row] for above, row in pairwise(path)
+        not 0 < row < len(draft)
+        or (parents[row] != above if links is None else above not in links[row])
+        for above, row in pairwise(path)
     ):
         raise BadField("the accepted path is no path from the root")
     if isinstance(draft, Draft) and not draft.side.isdisjoint(path):

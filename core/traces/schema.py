@@ -14,6 +14,9 @@ VERSION = 1
 MAX_ROWS = 1 << 16
 MAX_BLOCK = 1 << 12  # positions of a denoised block
 MAX_STATES = 129  # a current block and its drafts
+STAGES = tuple(f.name for f in fields(Times))
+
+INTERRUPTED = "this trace was interrupted: it has no footer"
 
 T = TypeVar("T")
 METRICS = {
@@ -55,27 +58,88 @@ class Header:
 
 @dataclass(frozen=True)
 class Trace:
-    """A run: its header, its rounds, and the footer unless it was interrupted."""
+    """A run: its header, its rounds, and the footer unless it was interrupted.
+
+    lies  names of the numbers that the file's footer says and its rounds do not; ``footer`` has
+          those of the rounds
+    """
 
     header: Header
     rounds: tuple[Round, ...]
     footer: Mapping[str, Any] | None = None
+    lies: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
         return self.footer is not None
 
+    @property
+    def sound(self) -> tuple[Round, ...]:
+        """The rounds that figures count: those without faults."""
+        return tuple(record for record in self.rounds if not record.faults)
+
+    @property
+    def faults(self) -> list[str]:
+        """All that cannot be in this trace, a sentence each."""
+        found = [f"round {r.number} holds {fault}" for r in self.rounds for fault in r.faults]
+        if self.lies:
+            found.append(f"the footer's {', '.join(self.lies)} contradict the rounds")
+        return found
+
+    @property
+    def remarks(self) -> str:
+        """What whoever looks at this trace must know of it; empty for a sound and whole one."""
+        return "; ".join(filter(None, ("" if self.complete else INTERRUPTED, self.mark)))
+
+    @property
+    def mark(self) -> str:
+        """The faults in one sentence; empty for a sound trace."""
+        found, marked = self.faults, sum(1 for r in self.rounds if r.faults)
+        if not found:
+            return ""
+        rounds = f"{marked} of {len(self.rounds)} rounds hold what cannot be and count in no figure"
+        return f"{rounds if marked else 'this trace is not sound'}; {found[0]}" + (
+            f", and {len(found) - 1} more (validate lists them)" if found[1:] else ""
+        )
+
+
+@dataclass(eq=False)
+class Totals:
+    """What a footer sums up, round by round; rounds that committed nothing are left out."""
+
+    tokens: int = 0
+    lengths: list[int] = field(default_factory=list)
+    seconds: list[Iterable[float]] = field(default_factory=list)
+    denoised: bool = False
+
+    def add(self, committed: int, length: int, seconds: Iterable[float], denoised: bool) -> None:
+        """A round: tokens it committed, accepted + 1, seconds of each stage."""
+        if committed:
+            self.tokens += committed
+            self.lengths.append(length)
+            self.seconds.append(seconds)
+            self.denoised |= denoised
+
+    def add_round(self, record: Round) -> None:
+        seconds, denoised = vars(record.times).values(), record.block is not None
+        self.add(len(record.committed), len(record.verdict.path), seconds, denoised)
+
+    def summary(self) -> dict[str, Any]:
+        """Tokens, rounds, τ, acceptance lengths and stage seconds."""
+        lengths, stages = self.lengths, zip(*self.seconds, strict=True)
+        return {
+            "tokens": self.tokens + (not self.denoised),  # the first one is prefill's
+            "rounds": len(lengths),
+            "tau": sum(lengths) / len(lengths) if lengths else 1.0,
+            "acceptance_lengths": lengths,
+            "seconds": dict.fromkeys(STAGES, 0.0)
+            | dict(zip(STAGES, map(sum, stages), strict=False)),
+        }
+
 
 def summary(rounds: Iterable[Round]) -> dict[str, Any]:
     """Tokens, rounds, τ, acceptance lengths and stage seconds of some rounds."""
-    ran = [r for r in rounds if r.committed]
-    lengths = [r.accepted + 1 for r in ran]
-    stages = {f.name: sum(getattr(r.times, f.name) for r in ran) for f in fields(Times)}
-    first = 0 if any(r.block for r in ran) else 1  # the token that prefill gave
-    return {
-        "tokens": first + sum(len(r.committed) for r in ran),
-        "rounds": len(ran),
-        "tau": sum(lengths) / len(lengths) if lengths else 1.0,
-        "acceptance_lengths": lengths,
-        "seconds": stages,
-    }
+    totals = Totals()
+    for r in rounds:
+        totals.add_round(r)
+    return totals.summary()
