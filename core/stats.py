@@ -11,6 +11,7 @@ from core.rounds.draft import Array
 
 Z = 1.959963984540054  # the normal's 97.5 % point: every interval here is a 95 % one
 FEW = 5  # units, below which drawing them anew says little: there is then no interval
+TOO_FEW = f"Fewer than {FEW} texts give no interval."
 _AT_ONCE = 1 << 20  # units drawn at a time: bounds the memory
 
 

@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from app import cli
 from core.decoding.engine import Engine
 from core.errors import UserError
+from core.methods.registry import choose
 from tests.test_cli import is_one_sentence
 from tests.test_published import PUBLISHED
 from tests.toys_on_disk import save_toys
@@ -80,7 +81,7 @@ def complaint(toys_on_disk, method, folder) -> str:
     with pytest.raises(UserError) as found:
         engine.check(method)
     with pytest.raises(UserError) as loading:
-        engine.drafter(method)
+        engine.load_drafter(choose(method))
     assert str(loading.value) == str(found.value)
     return str(found.value)
 

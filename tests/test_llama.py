@@ -11,7 +11,7 @@ from core.methods.sps.model import Adapter, DraftConfig, first_layers
 from core.models import llama
 from core.models.chat_template import render_turn
 from core.models.fast_layers import use_fast_layers
-from core.models.layers import layer_fields
+from core.models.layer_fields import layer_fields
 from core.models.target import Target
 from core.models.tokens import FolderTokenizer
 from tests import toys

@@ -173,7 +173,7 @@ def test_options_resolve_in_their_defaults_types():
 def test_options_that_do_not_fit_are_named(name, values, words):
     """And before anything is loaded."""
     one_sentence(words, find(name).resolve, values)
-    one_sentence(words, RunRequest("x", name, options=tuple(values.items())).settings)
+    one_sentence(words, RunRequest("x", name, options=tuple(values.items())).check)
 
 
 def test_a_method_may_change_its_parts_defaults():

@@ -19,7 +19,7 @@ from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.methods.hydra import model as hydra
 from core.methods.loading import form
-from core.methods.registry import find_drafter
+from core.methods.registry import choose, find_drafter
 from core.models import presets
 from core.models.checkpoint import check_config, plain
 from core.models.layers import Rope, Rotary
@@ -201,5 +201,5 @@ def test_a_drafter_with_scaled_positions_runs(name, scaled):
     run = engine.start(RunRequest("hi", method=method, budget=9, max_new_tokens=12))
     assert new_tokens(list(run)) == text
     if kind != "sps":  # transformers' own
-        model = engine.drafter(method).model
+        model = engine.load_drafter(choose(method)).model
         assert model.config.rope.scaling

@@ -12,6 +12,7 @@ from analysis.charts.parts import About, Axis, Point, Series
 from analysis.collected.many_texts import departing
 from analysis.frames import Frame
 from analysis.numbers import plural
+from core.stats import FEW, TOO_FEW
 
 if TYPE_CHECKING:
     from analysis.collected.whatif import SimulatedRun
@@ -48,9 +49,8 @@ def tau_over_texts(
         for name, table in curves.items()
     ]
     count = max((int(table["texts"].max()) for table in curves.values()), default=0)
-    says = (
-        f"Tokens per forward pass of the target over {plural(count, 'text')}, simulated. The band "
-        "is the 95 % interval across texts."
+    says = f"Tokens per forward pass of the target over {plural(count, 'text')}, simulated. " + (
+        "The band is the 95 % interval across texts." if count >= FEW else TOO_FEW
     )
     return _taus(lines, says, " The ring is this setting on the text shown." if ring else "", style)
 

@@ -23,7 +23,7 @@ from analysis.collected.many_texts import departing, several_texts
 from analysis.frames import COVERAGE
 from core.errors import UserError
 from core.lines import check_regular
-from core.stats import Z
+from core.stats import FEW, TOO_FEW, Z
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -73,19 +73,19 @@ def figures(table: pd.DataFrame, style: Style) -> dict[str, go.Figure]:
     from analysis.charts.figures import coverage_by_depth, tvd_by_depth
 
     drawn = curves(table)
-    far = (
-        "½ Σ |q − p| along the target's own continuations: mean over anchors and its 95 % interval"
-    )
+    far = "½ Σ |q − p| along the target's own continuations: mean over anchors"
     few = "prompt" in table and table.groupby(["series", "depth", "prompt"]).ngroups <= MAX_DRAWN
     texts, bands = several_texts(table) if few else None, drawn
+    within = " and its 95 % interval."
     if texts is not None:
-        far += f" across {texts['texts'].max()} texts"
+        count = int(texts["texts"].max())
+        within = f" and its 95 % interval across {count} texts." if count >= FEW else f". {TOO_FEW}"
         bands = texts.rename(columns={"low": "tvd_low", "high": "tvd_high"})
         bands = bands.merge(drawn[["series", "depth", "observed"]])
         bands["words"] = departing(texts, "tvd")
     held = "How much of p the K best tokens hold, along the target's own continuations."
     return {
-        "tvd-by-depth": tvd_by_depth(bands, style, says=f"{far}.", band=True),
+        "tvd-by-depth": tvd_by_depth(bands, style, says=far + within, band=True),
         "coverage-by-depth": coverage_by_depth(drawn, style, says=held),
     }
 

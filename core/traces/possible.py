@@ -50,6 +50,7 @@ _LOG = Kind(None, math.log1p(ROUNDING), "above 1")
 _SHARE = Kind(-ROUNDING, 1 + ROUNDING, "below 0 or above 1")
 _NATS = Kind(-ROUNDING, math.log(END) + ROUNDING, "that no vocabulary has")
 _RANK = Kind(1, END, "below 1")
+_RANK_OR_NONE = Kind(0, END, "below 0")  # 0: q gives the token nothing
 
 
 def faults_of(record: Round, before: Round | None) -> tuple[str, ...]:
@@ -85,7 +86,7 @@ def _numbers(record: Round) -> list[tuple[str, Kind, Array]]:
         found += [
             ("a TVD", _SHARE, probe.tvd),
             ("an entropy of q", _NATS, probe.entropy_q),
-            ("a rank under q", _RANK, probe.rank_q),
+            ("a rank under q", _RANK_OR_NONE, probe.rank_q),
         ]
     if record.block is not None:
         found += [("a p", _SHARE, step.ranking.p) for step in record.block.steps]

@@ -242,7 +242,7 @@ def test_a_result_of_calibrate_is_drawn_with_its_bands(visit: Open, tmp_path: Pa
         {"number": n, "seed": seed, "prompt": n, "position": n, "series": series, "depth": depth,
          "continuations": 4, "tvd": 0.1 * depth + 0.01 * n + 0.02 * seed}
         | dict.fromkeys(COVERAGE, 0.5)
-        for n in range(3) for seed in (0, 1) for series in ("dflash", "<b>x") for depth in (1, 2, 3)
+        for n in range(5) for seed in (0, 1) for series in ("dflash", "<b>x") for depth in (1, 2, 3)
     ]  # fmt: skip
     file = tmp_path / "calibration.csv"
     pd.DataFrame(lines).to_csv(file, index=False)
@@ -253,8 +253,8 @@ def test_a_result_of_calibrate_is_drawn_with_its_bands(visit: Open, tmp_path: Pa
     made = opened.locator("figure", has=page.get_by_role("img", name="TVD by depth"))
     expect(made.locator(".scatterlayer .js-fill")).to_have_count(2)
     expect(made.locator(".annotation-text", has_text="<b>x")).to_have_count(1)
-    expect(opened).to_contain_text("6 anchors, seeds 0, 1, 3 texts")
-    expect(made).to_contain_text("across 3 texts")
+    expect(opened).to_contain_text("10 anchors, seeds 0, 1, 5 texts")
+    expect(made).to_contain_text("across 5 texts")
     file.write_text("a,b\n1,2\n")
     open_file(page, file, f"{SCOPE} .ds-opens")
     said = page.locator(f"{SCOPE} [role=alert]:visible")

@@ -33,7 +33,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> TraceFiles:
         shutil.copy(ASSETS / "traces" / f"{name}.jsonl.gz", folder / "traces" / to)
     (folder / "prompts.jsonl").write_text('{"prompt": "x"}\n')
     with gzip.open(ASSETS / "traces" / "chat-ar.jsonl.gz") as whole:
-        (folder / "broken.jsonl").write_bytes(whole.readline() + b'{"kind":"round"}\n')
+        (folder / "broken.jsonl").write_bytes(whole.readline() + b'{"kind":"round","index":0}\n')
     return find([folder])
 
 
