@@ -122,7 +122,12 @@ export function shortNumber(value) {
   return size >= 0.0005 ? String(Number(value.toFixed(3))) : value.toExponential(0);
 }
 
-export function withInterval({ y, low, high }) {
+/** A figure's point; "≈" where it has a doubt. */
+export function withInterval({ y, low, high, doubt }) {
   const known = typeof low === "number" && typeof high === "number";
-  return shortNumber(y) + (known ? ` [${shortNumber(low)}, ${shortNumber(high)}]` : "");
+  return (
+    (doubt ? "≈ " : "") +
+    shortNumber(y) +
+    (known ? ` [${shortNumber(low)}, ${shortNumber(high)}]` : "")
+  );
 }

@@ -277,7 +277,7 @@ class BuilderInfo:
     """A builder before anything heavy is loaded.
 
     make    lazy reference or function: (target facts, options) → Builder
-    nested  whether a draft of b nodes is the first b rows of any larger one
+    nested  whether the draft of budget b is the first b rows of any larger budget's
     chain   whether its drafts are chains: budgets above the drafter's depth change nothing
     optimal whether a draft holds the most probable prefixes of all that is listed: a function of
             the options, or None for a builder that never promises it

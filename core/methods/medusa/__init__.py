@@ -57,7 +57,6 @@ BUILDER = BuilderInfo(
     "a tree whose shape is the same in every round",
     "core.methods.medusa.tree:load",
     StaticTreeOptions,
-    nested=True,
 )
 METHOD = Method(
     "Medusa", "medusa", "static", 63, "a static tree of a head for each depth",
