@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from analysis.charts.palette import SERIES
 from analysis.charts.parts import FEW, About, Point, Series
+from analysis.numbers import estimate, short
 
 Json = dict[str, Any]
 
@@ -172,10 +173,8 @@ def _beyond(point: Point | None, side: Literal["low", "high"]) -> float:
 
 def _hover(about: About, point: Point) -> str:
     places = about.x.places
-    x = str(places[int(point.x)]) if places else f"{point.x:.3g}"
-    told = f"{about.x.name} {x}: {point.y:.3g}"
-    if point.low is not None and point.high is not None:
-        told += f" [{point.low:.3g}, {point.high:.3g}]"
+    x = str(places[int(point.x)]) if places else short(point.x)
+    told = f"{about.x.name} {x}: {estimate(point.y, point.low, point.high)}"
     few = point.n is not None and point.n < FEW
     counted = "" if point.n is None else f"n = {point.n}{', too few to rely on' if few else ''}"
     lines = (told, point.doubt, point.words, counted)

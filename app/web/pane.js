@@ -180,7 +180,8 @@ export class Pane {
     if (!this.table.element.hidden) this.table.show(round, null);
     this._explain();
     this.heading.textContent = `Round ${at + 1} `;
-    this.heading.append(h("small", { title: this.kind }, this.kind));
+    const about = [this.kind, round.fewer].filter(Boolean).join(". ");
+    this.heading.append(h("small", { title: about }, this.kind));
   }
 
   /** Why the walk ended where it did, in a sentence from the server. */

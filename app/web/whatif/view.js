@@ -2,7 +2,7 @@
 // Every turn of a knob is simulated on the server from the file; no model runs.
 
 import { onShown, readAddress, visit } from "../address.js";
-import { clear, h } from "../dom.js";
+import { clear, h, number } from "../dom.js";
 import { answered, sent } from "../feed.js";
 import { onGoTo, taken } from "../goto.js";
 import { News } from "../news.js";
@@ -289,7 +289,7 @@ export class WhatIf {
     const drafted = found.round.y.length - 1;
     const look = found.exact ? ["", "✓ exact"] : [" not", "≈ not exact"];
     this._say(...look, found.note, [
-      tile(found.tau.toFixed(2), "τ", "block efficiency: accepted nodes + 1, mean over rounds"),
+      tile(number(found.tau), "τ", "block efficiency: accepted nodes + 1, mean over rounds"),
       tile(found.rounds, "rounds", "forward passes of the target"),
       tile(found.tokens, "tokens", "new tokens of the text"),
       tile(drafted, "nodes here", "drafted in the round shown"),
