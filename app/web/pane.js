@@ -91,12 +91,14 @@ export class Pane {
     return this.feed.rounds;
   }
 
-  /** The method, with its budget where that says something. */
+  /** The method, with its budget where that says something, and what sets it apart from another
+   *  run of the method beside it. */
   get title() {
     const header = this.feed.header;
     if (!header) return "–";
-    const budget = new Map(header.settings).get("budget");
-    return header.method + (budget && header.method !== "ar" ? ` B ${budget}` : "");
+    const budget = new Map(header.settings).get("budget"),
+      size = budget && header.method !== "ar" ? ` B ${budget}` : "";
+    return header.method + size + (this.apart ? ` ${this.apart}` : "");
   }
 
   /** How many nodes the round shown drafted. */
