@@ -15,7 +15,7 @@ export class Collecting {
       complain: (sentence) => this._complain(sentence),
     });
     this.said = h("p", { class: "ds-banner", role: "alert" });
-    this.element = h("div", {}, this.work.element);
+    this.element = this.work.element;
   }
 
   /** Collect the text of a run. */
@@ -33,7 +33,7 @@ export class Collecting {
   _complain(sentence) {
     this.said.textContent = sentence;
     if (!sentence) return this.forget();
-    this.element.append(this.said);
+    this.element.after(this.said);
     this.hear.failed();
   }
 
