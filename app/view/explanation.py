@@ -64,8 +64,8 @@ class Explainer:
     @staticmethod
     def of(header: Header) -> Explainer:
         """By the header's method, or by its drafter where the method is a file or unknown."""
-        method, asked = built_in(str(header.method)), header.settings.get("budget")
-        budget, ends = asked if type(asked) is int else 0, ""
+        method = built_in(str(header.method))
+        budget, ends = header.stated("budget", int) or 0, ""
         if method is not None:
             parts = [info.explain for info in (method.drafter_info, method.builder_info) if info]
             explanation, options = method.explain, method.all_options
