@@ -94,6 +94,7 @@ class Simulation:
         self._recorded = lazy(info.recorded) if info and self.limits.candidates else None
         builder: Builder = chosen.make_builder(collection.header, self.options)
         self.builder = builder.for_run(Sampling(**collection.header.sampling))
+        self._learns = self.builder.learns
         self.nested = chosen.builder_info is not None and chosen.builder_info.nested
         self._optimal = _optimal(chosen.builder_info, self.options)
         self.default_budget = chosen.budget
@@ -198,7 +199,7 @@ class Simulation:
         """Why a real run may take other rounds; "": it takes these. ``off``: tokens of a given text
         that are not the target's own."""
         limits = self.limits
-        if self.builder.learns:
+        if self._learns:
             return "the builder fits its costs to the times of a real run, which are not known here"
         if doubtful:
             held = f"{limits.width} tokens per depth"
