@@ -15,6 +15,7 @@ from core.rounds.round import Sampling
 from core.traces.schema import Header
 
 LONGEST = 60  # characters of a label
+DEFAULT = "default"  # a checkpoint that nobody named: the preset's, or the one that ships
 
 
 def method_labels(headers: Mapping[str, Header]) -> dict[str, str]:
@@ -23,33 +24,44 @@ def method_labels(headers: Mapping[str, Header]) -> dict[str, str]:
     Tables over methods put runs with one label together; these differ in the prompt and seed.
     Labels that only shortening would make the same are numbered.
     """
+    apart, labels = set_apart(headers), {}
+    for name, header in headers.items():
+        setting = _setting(header)
+        words = [setting["method"], *([f"B={setting['B']}"] if "B" in setting else []), apart[name]]
+        labels[name] = " ".join(" ".join(words).split())
+    short = _shortened(dict.fromkeys(labels.values()))
+    return {name: short[label] for name, label in labels.items()}
+
+
+def set_apart(headers: Mapping[str, Header]) -> dict[str, str]:
+    """What tells each run from the others of its method, beside the budget: "drafter=mine T=1". ""
+    where nothing does."""
     settings = {name: _setting(header) for name, header in headers.items()}
     _shorten_checkpoints(list(settings.values()))
     shared: dict[str, set[tuple[str, str]]] = {}  # by method: what all of its runs have
     for setting in settings.values():
         items, method = set(setting.items()), setting["method"]
         shared[method] = shared.get(method, items) & items
-    labels = {}
-    for name, setting in settings.items():
-        method = setting.pop("method")
-        words = [method]
-        words += [f"B={setting.pop('B')}"] if "B" in setting else []
-        words += [f"{k}={v}" for k, v in setting.items() if (k, v) not in shared[method]]
-        labels[name] = " ".join(" ".join(words).split())
-    short = _shortened(dict.fromkeys(labels.values()))
-    return {name: short[label] for name, label in labels.items()}
+    return {
+        name: " ".join(
+            f"{k}={v}" for k, v in setting.items()
+            if k not in ("method", "B") and (k, v) not in shared[setting["method"]]
+        )
+        for name, setting in settings.items()
+    }  # fmt: skip
 
 
 def _shorten_checkpoints(settings: Sequence[dict[str, str]]) -> None:
-    """Leave out the hash of weights whose checkpoint's name says it, and the folders that all the
-    checkpoints of a method lie in."""
-    weights: dict[str, set[str]] = {}
+    """Leave out the hash of weights where the checkpoint's name says it, and the folders that all
+    the checkpoints of a method lie in."""
+    weights: dict[tuple[str, str], set[str]] = {}
     folders: dict[str, set[str]] = {}
     for each in settings:
-        weights.setdefault(each["drafter"], set()).add(each["weights"])
+        key = each["method"], each["drafter"]
+        weights.setdefault(key, set()).add(each["weights"])
         folders.setdefault(each["method"], set()).add(each["drafter"])
     for each in settings:
-        if len(weights[each["drafter"]]) == 1:
+        if len(weights[each["method"], each["drafter"]]) == 1:
             del each["weights"]
         names = folders[each["method"]]
         if len(names) > 1:
@@ -86,7 +98,7 @@ def _setting(header: Header) -> dict[str, str]:
     found |= {"T": f"{rule.temperature:g}", "target": str(header.model.get("name", ""))}
     found |= {"top-k": str(rule.top_k), "top-p": str(rule.top_p)}
     checkpoint, digest = (str(header.drafter.get(name, "")) for name in ("checkpoint", "sha256"))
-    return found | {"drafter": checkpoint or digest, "weights": digest}
+    return found | {"drafter": checkpoint or (DEFAULT if digest else ""), "weights": digest}
 
 
 def sampling(header: Header) -> Sampling:

@@ -1,4 +1,5 @@
-"""How numbers are written, in one place for the terminal, the page, reports and exports.
+"""How numbers are written, in one place for the terminal, reports, figures and exports. The page's
+twin is app/web/dom.js; both are tested by tests/formats.json.
 
 Values are rounded once, half to even on the exact binary value, which is what Python's formatting
 does. What is not known (None or NaN) is written as "–". Light: no libraries.
@@ -7,6 +8,7 @@ does. What is not known (None or NaN) is written as "–". Light: no libraries.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 UNKNOWN = "–"
 
@@ -40,6 +42,41 @@ def probability(log_p: float) -> str:
     return percent(math.exp(min(0.0, log_p)))
 
 
+def short(value: float | None) -> str:
+    """A number of any size in a table: 3, 2.50, 12.3, 0.012, 4e-4"""
+    if value is None or math.isnan(value):
+        return UNKNOWN
+    digits = _digits([value])
+    if digits is None:
+        return _tiny(value)
+    text = f"{value:.{digits}f}"
+    return text.rstrip("0").rstrip(".") if digits == 3 else text
+
+
+def estimate(value: float | None, low: float | None = None, high: float | None = None) -> str:
+    """A value with its interval, where known, in equal decimals: 2.60 [2.12, 3.00]"""
+    if value is None or low is None or high is None or math.isnan(value + low + high):
+        return short(value)
+    digits = _digits([value, low, high])
+    a, b, c = (_tiny(v) if digits is None else f"{v:.{digits}f}" for v in (value, low, high))
+    return f"{a} [{b}, {c}]"
+
+
+def _digits(values: Sequence[float]) -> int | None:
+    """Decimals by the largest of some values; None: so small that a power of ten says it."""
+    size = max(map(abs, values))
+    if all(float(value).is_integer() for value in values):
+        return 0
+    return next(
+        (n for n, least in ((0, 100), (1, 10), (2, 0.1), (3, 0.0005)) if size >= least), None
+    )
+
+
+def _tiny(value: float) -> str:
+    """3e-7"""
+    return f"{value:.0e}".replace("e-0", "e-")
+
+
 def tau(value: float | None) -> str:
     """Block efficiency, tokens per round: 2.31"""
     return number(value, 2)
@@ -63,14 +100,22 @@ def milliseconds(value: float | None, digits: int = 0) -> str:
     return UNKNOWN if value is None or math.isnan(value) else f"{value * 1e3:.{digits}f} ms"
 
 
+def duration(value: float | None) -> str:
+    """Seconds as a time of any length: 5.1 ms, 120 ms, 12 s. In a column take ``milliseconds``."""
+    if value is None or math.isnan(value):
+        return UNKNOWN
+    ms = value * 1e3
+    return f"{value:.0f} s" if ms >= 9999.5 else f"{ms:.{1 if ms < 9.95 else 0}f} ms"
+
+
 def rate(value: float | None) -> str:
     """Tokens per second: 12.3"""
     return number(value, 1)
 
 
 def ratio(value: float | None) -> str:
-    """1.23×"""
-    return UNKNOWN if _unknown(value) else f"{value:.2f}×"
+    """1.23×; of a division by nothing it is not known"""
+    return UNKNOWN if value is None or not math.isfinite(value) else f"{value:.2f}×"
 
 
 def size(count: int) -> str:

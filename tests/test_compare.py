@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.view.comparison import cautions, differences, same_tokens
+from app.view.comparison import cautions, comparison_view, differences, same_tokens
 from tests.fakes import make_header
 
 
@@ -53,3 +53,16 @@ def test_of_more_than_two_it_is_said_which():
     assert told.startswith("A against B and D: the prompts differ")
     assert same_tokens([one, other])
     assert not same_tokens([replace(one, tokenizer_hash="1"), replace(other, tokenizer_hash="2")])
+
+
+def test_two_checkpoints_of_one_method_have_two_names():
+    """By the user's own words; a checkpoint that nobody named is the default, never its hash."""
+    header = make_header("why?")
+    mine = replace(header, drafter={"kind": "dflash", "checkpoint": "mine", "sha256": "aa"})
+    ours = replace(header, drafter={"kind": "dflash", "sha256": "bb"})
+    other = replace(make_header("why?", "dart"), drafter={"kind": "dart", "sha256": "cc"})
+    found = comparison_view([mine, ours, other])
+    assert found["apart"] == ["drafter=mine", "drafter=default", ""]
+    assert comparison_view([mine, mine])["apart"] == ["", ""]
+    same_name = replace(mine, drafter=dict(mine.drafter) | {"sha256": "bb"})
+    assert comparison_view([mine, same_name])["apart"] == ["weights=aa", "weights=bb"]

@@ -7,11 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from analysis.collected.collection import Collection
+from analysis.collected.whatif import Simulation
 from app.view.explanation import Explainer
 from app.view.rounds import node_view, round_view
 from app.view.tree import svg_tree, text_tree
+from core import ASSETS
 from core.methods.dart import COUNT, NOTES
-from core.methods.method import Explanation, Mark, Note
+from core.methods.method import Explanation, Mark, Note, find_builder
+from core.methods.names import BUILDERS
 from core.methods.treeflash import BEHIND, MARGINAL
 from core.rounds.draft import CHILDLESS, Draft
 from core.rounds.round import Round
@@ -19,6 +23,7 @@ from tests.fakes import make_header, make_round
 from tests.test_render import small_round
 from tests.test_view import plain_json
 
+COLLECTED = ASSETS / "collected" / "fibonacci.safetensors"
 EVERY = ("ddtree", "treeflash", "dart", "ar", "dflash+continuity", "mine.py")
 
 
@@ -46,12 +51,30 @@ def test_the_method_s_declaration_is_found_by_the_header():
     assert explainer("treeflash").explanation.layout == "versus"
     assert explainer("dflash+continuity").explanation.layout == "terms"
     assert explainer("ddtree") == explainer("dflash+best-first")
-    assert explainer("no such method") == explainer("dflash+no-builder") == Explainer()
+    unknown = Explainer(budget=64)
+    assert explainer("no such method") == explainer("dflash+no-builder") == unknown
     own = replace(make_header("why?", "/home/ada/mine.py"), drafter={"kind": "treeflash"})
     assert Explainer.of(own).explanation == explainer("treeflash").explanation
     for kind in ("mine", [1], None, {"a": 1}):
         odd = replace(make_header("why?", "mine.py"), drafter={"kind": kind})
-        assert Explainer.of(odd) == Explainer()
+        assert Explainer.of(odd) == unknown
+
+
+def test_a_draft_below_its_budget_gives_its_reason():
+    """EAGLE-2's tree of 8 depths and 10 children has 10 + 7·100 nodes, whatever the budget."""
+    collected = Collection.load(COLLECTED)
+    for method, budget, nodes in (("dart+eagle2", 1024, 710), ("dart+chain", 16, 8)):
+        record = Simulation(collected, method).round(collected.answer + 5, budget)
+        own = explainer(method)
+        said = replace(own, budget=budget).fewer(record)
+        assert record.draft.nodes == nodes and f"{nodes} of {budget} nodes: " in said
+        assert "?" not in said and said in round_view(record, replace(own, budget=budget))["fewer"]
+        assert replace(own, budget=nodes).fewer(record) == ""
+        assert "fewer" not in round_view(record, replace(own, budget=nodes))
+        unknown = Explainer(budget=budget).fewer(record)
+        assert unknown.endswith("why there are no more is not recorded.")
+    assert all(find_builder(name).ends for name in BUILDERS)
+    assert explainer("ar").fewer(make_round()) == ""
 
 
 def test_no_file_that_a_header_names_is_run(tmp_path):

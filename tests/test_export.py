@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,8 +16,10 @@ import pytest
 from analysis.measures.rows import nodes_table, rounds_table
 from app.cli import main
 from app.commands.export import FORMS
+from app.export.graphs import dot, graphml
 from app.export.tables import download_table, table_bytes, table_csv, table_parquet
 from app.export.timeline import perfetto
+from app.view.tree import svg_tree
 from core.rounds.round import Times
 from core.traces.schema import Trace, summary
 from core.traces.writer import write_trace
@@ -212,3 +215,17 @@ def test_table_bytes_knows_both_forms():
     frame = pd.DataFrame({"a": [1.5], "b": ["x"]})
     assert table_bytes(frame, "csv") == b"a,b\n1.5,x\n"
     assert table_bytes(frame, "parquet")[:4] == b"PAR1"
+
+
+def test_every_export_counts_rounds_from_one():
+    """The third round is 3 wherever a file says which round it shows."""
+    trace = made(5, 16)
+    third = trace.rounds[2]
+    graph = nx.read_graphml(io.BytesIO(graphml(third)))
+    assert graph.graph["round"] == 3
+    assert 'digraph "round 3"' in dot(third)
+    assert 'aria-label="round 3' in svg_tree(third)
+    assert nodes_table([third])["round"].tolist() == [3] * len(third.draft)
+    assert rounds_table(trace)["round"].tolist() == [1, 2, 3, 4, 5]
+    events = [e["name"] for e in validated(perfetto(trace)) if e.get("cat") == "round"]
+    assert events == [f"round {n}" for n in range(1, 6)]

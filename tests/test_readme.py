@@ -11,6 +11,7 @@ import pytest
 
 from app.cli import COMMANDS
 from core.methods.names import METHODS
+from core.methods.registry import find
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
@@ -85,3 +86,13 @@ def test_its_acceptance_lengths_are_those_that_were_measured(name, method):
     )  # fmt: skip
     shares = [str(round(100 * n / sum(row["lengths"]))) for n in row["lengths"][:8]]
     assert f"| {' | '.join(shares)} |" in RESULTS
+
+
+def test_its_methods_say_what_their_q_depends_on_as_results_does():
+    table = README.partition("| q depends on |")[2].partition("\n\n")[0]
+    cells = [line.split("|") for line in table.splitlines() if line.startswith("| `")]
+    said = {cell[1].strip(" `"): cell[3].strip().removeprefix("the ") for cell in cells}
+    assert {*METHODS} <= {*said}
+    for name in METHODS:
+        info = find(name).drafter_info
+        assert said[name] == ("" if info is None else info.knows), name

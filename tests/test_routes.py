@@ -6,7 +6,10 @@ import json
 import os
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -25,9 +28,10 @@ from app.studio.server import build
 from app.studio.tabs import calibration
 from app.studio.tabs.run import of_runs
 from app.studio.tabs.whatif import Recent, Simulations
+from core.decoding.engine import other_target
 from core.errors import UserError
 from core.lines import Limits
-from core.traces.schema import Trace
+from core.traces.schema import Header, Trace
 from core.traces.writer import write_trace
 from tests.fakes import FakeEngine, diagnosis, make_header, make_run
 from tests.mutants import of_other_makes, opened
@@ -260,10 +264,44 @@ def test_a_run_s_text_is_collected_once_and_only_from_a_finished_ticket(runs: Ru
         while ask["updates"]({"ticket": each["ticket"], "since": 0})["run"]["state"] != "done":
             time.sleep(0.01)
         answer = ask["collected"]({"ticket": each["ticket"]})
-        assert answer == {"file": "name", "title": "why?"}
+        assert (answer["file"], answer["title"]) == ("name", "why?")
+        assert "leaves the run's at new token 1." in answer["apart"]  # a fake writes another text
     assert opened == [requests[0].path] and requests[0].path.is_file()
     assert ask["collect"]({"ticket": "nobody"}) == GONE
     runs.close()
+
+
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        ({"model": {}, "prompt_text": "why?", "prompt_ids": (1,)}, "which target wrote it"),
+        ({"model": {"name": "fake"}, "prompt_text": "", "prompt_ids": ()}, "hold its prompt"),
+    ],
+)
+def test_a_run_that_nobody_can_write_again_is_refused(runs: Runs, known: dict, said: str):
+    """As a loop of one's own records it: without the target's name, or without the prompt."""
+    ask = Collecting(runs, Methods.of(), str).routes()["collect"]
+    ticket = runs.open(replace(trace(), header=Header("my method", {}, **known)))
+    with pytest.raises(UserError, match=said):
+        ask({"ticket": ticket})
+
+
+def test_only_the_run_s_own_target_writes_its_text():
+    """Found by the name, the version and the tokenizer; what a trace leaves out is not compared."""
+    config = SimpleNamespace(_commit_hash="abc")
+    model: Any = SimpleNamespace(name="own", template={}, tokenizer_hash="12")
+    model.model = SimpleNamespace(config=config)
+    own = make_header()
+    for more, says in (
+        ({"model": {"name": "own"}}, ""),
+        ({"model": {"name": "own", "revision": "abc"}, "tokenizer_hash": "12"}, ""),
+        ({"model": {}}, "does not tell"),
+        ({"model": {"name": "other"}}, "the run's target is other, and here own is loaded"),
+        ({"model": {"name": "own", "revision": "def"}}, "another version of own"),
+        ({"model": {"name": "own"}, "tokenizer_hash": "34"}, "another tokenizer"),
+    ):
+        found = other_target(replace(own, **more), model)
+        assert says in found and bool(found) == bool(says)
 
 
 def test_a_method_whose_drafter_cannot_be_listed_leaves_the_others(runs: Runs):

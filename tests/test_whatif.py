@@ -19,15 +19,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
+from analysis.charts.parts import Point
+from analysis.collected.budget_figures import (
+    doubt,
+    speed_by_budget,
+    tau_by_budget,
+    tau_over_texts,
+)
 from analysis.collected.collect import Plan, Source, collect
 from analysis.collected.collection import Collection
+from analysis.collected.many_texts import whatif_texts
 from analysis.collected.whatif import Simulation, simulate
 from core.decoding.decode import Decoder, decode
 from core.decoding.request import Settings
-from core.drafting.builders import Chain, best_first
+from core.drafting.builders import best_first
 from core.drafting.session import Builder, FactorisedSession
 from core.errors import UserError
-from core.methods.method import BY_DEPTH, BY_PREVIOUS
+from core.methods.method import BY_DEPTH, BY_PREVIOUS, find_builder
+from core.methods.names import BUILDERS
 from core.methods.registry import find, listed
 from core.ngram import build_store
 from core.rounds.draft import Candidates
@@ -195,15 +204,53 @@ def test_one_search_serves_all_budgets(collected, grams, monkeypatch):
 @settings(max_examples=60)
 @given(st.integers(0, 10**6), st.integers(1, 40), st.integers(1, 40))
 def test_nested_means_that_smaller_drafts_are_beginnings(seed, small, large):
-    """Ties included: the claim that ``BuilderInfo.nested`` makes."""
+    """Ties included, and lists that are shorter than what a builder reads: the claim that
+    ``BuilderInfo.nested`` makes, of every builder that makes it. Rows above the budget b belong to
+    larger budgets alone."""
     small, large = sorted((small, large))
     rng = np.random.default_rng(seed)
     log_q = np.log(rng.dirichlet(np.full(9, 0.4), 4)).astype(np.float32).round(1)
     lists = Candidates(np.argsort(rng.random((4, 9)), 1), -np.sort(-log_q, 1))
-    for builder in (Chain(), best_first, toys.continuity([1, 2, 3], [4], width=7, beam=3)):
+    made = {"continuity": toys.continuity([1, 2, 3], [4], width=7, beam=3)}
+    for name in [name for name in BUILDERS if find_builder(name).nested]:
+        method = find(f"dflash+{name}")
+        builder = made.get(name) or method.make_builder(FACTS, method.resolve({}))
         one, two = (builder(FactorisedSession(lists), [2, 1], b) for b in (small, large))
         for field in ("tokens", "parents", "ranks", "scores"):
-            np.testing.assert_array_equal(getattr(one, field), getattr(two, field)[: len(one)])
+            rows = getattr(two, field)[: 1 + small]
+            np.testing.assert_array_equal(getattr(one, field), rows, err_msg=name)
+
+
+def test_a_static_tree_of_short_lists_is_simulated_budget_by_budget():
+    """What a drafter does not list makes no room for later nodes, so its drafts are not nested."""
+    shipped = Collection.load(ROOT / "assets" / "collected" / "fibonacci.safetensors")
+    alone = simulate(shipped, "treeflash+static", 64)
+    together = Simulation(shipped, "treeflash+static").curve([64, 1024])
+    assert together[0].lengths == alone.lengths
+
+
+def test_a_builder_that_reads_the_clock_is_never_exact(collected):
+    found = simulate(collected, "caddtree", 16, {"measure": True})
+    assert not found.exact and "times of a real run" in found.note
+
+
+def test_figures_mark_what_is_not_exact(tmp_path, collected):
+    """By budget, over several texts, and of the expected speed: one decision, everywhere hollow."""
+    made = collect(source(), toys.PROMPT, tmp_path / "x.safetensors", Plan(NEW, 4))
+    runs = Simulation(made, "ddtree").curve([1, 4, 40])
+    inexact = {run.budget for run in runs if not run.exact}
+    assert inexact and inexact != {1, 4, 40}
+    over = whatif_texts({"one": runs, "two": Simulation(collected, "ddtree").curve([1, 4, 40])})
+    timed = [Point(run.budget, 1.0, doubt=doubt(run.exact)) for run in runs]
+    for figure in (
+        tau_by_budget({"DDTree": runs}),
+        tau_over_texts({"DDTree": over}),
+        speed_by_budget("DDTree", timed, 1.0, "Times."),
+    ):
+        line = next(t for t in figure.data if t.name == "DDTree" and t.fill is None)
+        hollow = {x for x, c in zip(line.x, line.marker.color, strict=True) if c != line.line.color}
+        assert hollow == inexact == {p["x"] for p in line.meta["points"] if p.get("doubt")}
+        assert "Hollow points are not exact" in figure.layout.meta["says"]
 
 
 def test_a_stop_token_ends_the_run_where_a_real_one_ends(tmp_path, collected):

@@ -349,7 +349,8 @@ def points(
     table: Frame, x: str, y: str, stem: str | None = None, n: str | None = None
 ) -> tuple[Point, ...]:
     """The known values of a column, with the interval in ``stem``_low and ``stem``_high ("low" and
-    "high" for an empty stem) and the number of observations in ``n``."""
+    "high" for an empty stem) and the number of observations in ``n``; what a point says is in the
+    columns "words" and "doubt", if they are there."""
     low, high = ((f"{stem}_low", f"{stem}_high") if stem else ("low", "high"))  # fmt: skip
     rows = [row for row in table.to_dict("records") if known(row[y]) is not None]
     return tuple(
@@ -357,6 +358,7 @@ def points(
             float(row[x]), float(row[y]),
             None if stem is None else known(row[low]), None if stem is None else known(row[high]),
             None if n is None else int(row[n]), str(row.get("words", "")),
+            str(row.get("doubt", "")),
         )
         for row in rows
     )  # fmt: skip

@@ -31,7 +31,8 @@ class Axis:
 
 @dataclass(frozen=True)
 class Point:
-    """A value with its interval, of ``n`` observations; ``words`` say more about it."""
+    """A value with its interval, of ``n`` observations; ``words`` say more about it. ``doubt``: why
+    it may not be right, in words; such a point is hollow."""
 
     x: float
     y: float
@@ -39,6 +40,7 @@ class Point:
     high: float | None = None
     n: int | None = None
     words: str = ""
+    doubt: str = ""
 
 
 @dataclass(frozen=True)

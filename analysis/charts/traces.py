@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from analysis.charts.palette import SERIES
 from analysis.charts.parts import FEW, About, Point, Series
+from analysis.numbers import estimate, short
 
 Json = dict[str, Any]
 
@@ -96,8 +97,14 @@ class Placed:
     def _scatter(self, about: About, points: Sequence[Point | None]) -> Json:
         crowded = len(points) > _CROWDED
         mode = {"line": "lines" if crowded else "lines+markers"}.get(self.series.kind, "markers")
-        marker = {"symbol": _MARKERS[self.slot % SLOTS], "size": 7, "color": self.colour}
-        marker["line"] = {"width": 1.6 if self.slot % SLOTS == 5 else 0, "color": self.colour}
+        symbol, rim = _MARKERS[self.slot % SLOTS], 1.6 if self.slot % SLOTS == 5 else 0
+        marker = {"symbol": symbol, "size": 7, "color": self.colour}
+        marker["line"] = {"width": rim, "color": self.colour}
+        if any(p and p.doubt for p in points):
+            hollow = [bool(p and p.doubt) for p in points]
+            marker["symbol"] = [symbol.removesuffix("-thin-open") if h else symbol for h in hollow]
+            marker["color"] = ["@card" if each else self.colour for each in hollow]
+            marker["line"]["width"] = [1.6 if each else rim for each in hollow]
         made: Json = {
             "type": "scatter", "mode": mode, "marker": marker, "legendgroup": self._group,
             "x": [p and p.x + self.aside for p in points], "y": [p and p.y for p in points],
@@ -166,10 +173,9 @@ def _beyond(point: Point | None, side: Literal["low", "high"]) -> float:
 
 def _hover(about: About, point: Point) -> str:
     places = about.x.places
-    x = str(places[int(point.x)]) if places else f"{point.x:.3g}"
-    told = f"{about.x.name} {x}: {point.y:.3g}"
-    if point.low is not None and point.high is not None:
-        told += f" [{point.low:.3g}, {point.high:.3g}]"
+    x = str(places[int(point.x)]) if places else short(point.x)
+    told = f"{about.x.name} {x}: {estimate(point.y, point.low, point.high)}"
     few = point.n is not None and point.n < FEW
     counted = "" if point.n is None else f"n = {point.n}{', too few to rely on' if few else ''}"
-    return "<br>".join(html.escape(each) for each in (told, point.words, counted) if each)
+    lines = (told, point.doubt, point.words, counted)
+    return "<br>".join(html.escape(each) for each in lines if each)

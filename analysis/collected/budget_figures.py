@@ -17,6 +17,14 @@ from core.stats import FEW, TOO_FEW
 if TYPE_CHECKING:
     from analysis.collected.whatif import SimulatedRun
 
+# Always there, so that nothing moves when the points come.
+HOLLOW = " Hollow points are not exact."
+
+
+def doubt(exact: bool) -> str:
+    """What a point says of a simulated run whose rounds a real one may not take."""
+    return "" if exact else "not exact"
+
 
 def tau_by_budget(
     curves: Mapping[str, Sequence[SimulatedRun]], style: Style = AUTO, *, ring: bool = False
@@ -24,7 +32,7 @@ def tau_by_budget(
     """τ by draft budget, a line for each setting by its name. ``ring``: a page marks a budget."""
     lines = [
         Series(name, tuple(
-            Point(run.budget, run.tau, words="exact" if run.exact else "not exact") for run in runs
+            Point(run.budget, run.tau, doubt=doubt(run.exact)) for run in runs
         ))
         for name, runs in curves.items()
     ]  # fmt: skip
@@ -43,7 +51,12 @@ def tau_over_texts(
     lines = [
         Series(
             name,
-            points(table.assign(words=departing(table, "tau")), "budget", "tau", ""),
+            points(
+                table.assign(words=departing(table, "tau"), doubt=table["exact"].map(doubt)),
+                "budget",
+                "tau",
+                "",
+            ),
             band=True,
         )
         for name, table in curves.items()
@@ -58,21 +71,24 @@ def tau_over_texts(
 def _taus(lines: Sequence[Series], says: str, ring: str, style: Style) -> go.Figure:
     """``ring``: what the ring is that a page moves; "": none."""
     about = About(
-        "τ by budget", says + ring, _budgets(lines), Axis("τ", (1.0, _highest(lines, 1.5)))
+        "τ by budget",
+        says + ring + HOLLOW,
+        _budgets(lines),
+        Axis("τ", (1.0, _highest(lines, 1.5))),
     )
     live = [Series("this setting", (), live=True)] if ring else []
     return style.chart(about, [*lines, *live])
 
 
 def speed_by_budget(
-    name: str, speeds: Mapping[int, float], plain: float, says: str, style: Style = AUTO
+    name: str, speeds: Sequence[Point], plain: float, says: str, style: Style = AUTO
 ) -> go.Figure:
     """Expected tokens/s by draft budget, and those of plain decoding. ``says``: whose times."""
     lines = [
-        Series(name, tuple(Point(budget, speed) for budget, speed in speeds.items())),
-        Series("plain decoding", tuple(Point(budget, plain) for budget in speeds)),
+        Series(name, tuple(speeds)),
+        Series("plain decoding", tuple(Point(point.x, plain) for point in speeds)),
     ]
-    about = About("Expected speed by budget", says, _budgets(lines), Axis("tokens/s"))
+    about = About("Expected speed by budget", says + HOLLOW, _budgets(lines), Axis("tokens/s"))
     return style.chart(about, lines)
 
 

@@ -2,8 +2,8 @@
 
 What a round accepts follows from what is drafted at its root (``core.verification.simulate``), so
 each position is searched once and remembered. Where a smaller draft is the beginning of a larger
-one (``BuilderInfo.nested``), one search serves every budget: a draft of b nodes accepts the rows of
-the accepted path that stand among its first b. Light: numpy and numba, never torch.
+one (``BuilderInfo.nested``), one search serves every budget: the draft of budget b accepts the rows
+of the accepted path that stand among the first b. Light: numpy and numba, never torch.
 """
 
 from __future__ import annotations
@@ -94,6 +94,7 @@ class Simulation:
         self._recorded = lazy(info.recorded) if info and self.limits.candidates else None
         builder: Builder = chosen.make_builder(collection.header, self.options)
         self.builder = builder.for_run(Sampling(**collection.header.sampling))
+        self._learns = self.builder.learns
         self.nested = chosen.builder_info is not None and chosen.builder_info.nested
         self._optimal = _optimal(chosen.builder_info, self.options)
         self.default_budget = chosen.budget
@@ -112,7 +113,8 @@ class Simulation:
         doubtful = sum(self._walk(at, budget).limit <= budget for at in starts)
         given = self.collection.header.given
         off = sum(n < wanted for n in given.off) if given is not None else 0
-        exact, note = not doubtful and not off, self._note(doubtful, off)
+        why_not = self._why_not(doubtful, off)
+        exact, note = not why_not, f"not exact: {why_not}" if why_not else self._which()
         return SimulatedRun(self.method, budget, self.options, found, starts, wanted, exact, note)
 
     def curve(self, budgets: Iterable[int], new_tokens: int | None = None) -> list[SimulatedRun]:
@@ -193,21 +195,28 @@ class Simulation:
         cut = np.flatnonzero(draft.ranks >= width) if self._optimal else np.zeros(1, int)
         return int(cut[0]) if len(cut) else NEVER
 
-    def _note(self, doubtful: int, off: int) -> str:
-        """One sentence: which run this is, or why it may not be exact. ``off``: tokens of a given
-        text that are not the target's own."""
-        limits, sampling = self.limits, self.collection.header.sampling
+    def _why_not(self, doubtful: int, off: int) -> str:
+        """Why a real run may take other rounds; "": it takes these. ``off``: tokens of a given text
+        that are not the target's own."""
+        limits = self.limits
+        if self._learns:
+            return "the builder fits its costs to the times of a real run, which are not known here"
         if doubtful:
             held = f"{limits.width} tokens per depth"
             if limits.candidates:
                 held += f", {limits.candidates} candidates and {limits.siblings} siblings"
-            return f"not exact: in {plural(doubtful, 'round')} the file's {held} may not be enough"
+            return f"in {plural(doubtful, 'round')} the file's {held} may not be enough"
         if off:
             not_its = f"{plural(off, 'token')} of it {'is' if off == 1 else 'are'} not the target's"
             return (
-                "not exact: the rounds follow the given text, which a greedy run would leave: "
+                "the rounds follow the given text, which a greedy run would leave: "
                 f"{not_its} choice"
             )
+        return ""
+
+    def _which(self) -> str:
+        """Of which run the exact rounds are."""
+        sampling = self.collection.header.sampling
         if self.collection.header.given is not None:
             return "exact: the given text is what a real greedy run on this prompt writes"
         if sampling.get("temperature", 0):

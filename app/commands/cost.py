@@ -136,6 +136,7 @@ def _conclude(chosen: Estimate, plain: float, real: Sequence[RealRun]) -> None:
     say(
         f"best budget: {chosen.budget}, {rate(expected)} tokens/s expected, "
         f"{ratio(expected / plain)} plain decoding"
+        f"{'' if chosen.exact else ' (from rounds that are not exact)'}"
     )
     if not real:
         return

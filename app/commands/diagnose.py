@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from analysis.numbers import number
+from analysis.numbers import number, ratio
 from app.commands import arguments, common
 from app.commands.prompts import prompts_of
 from app.terminal import ProgressBar, console, one_line, say, table
@@ -98,6 +98,6 @@ def _row(found: Wiring, each: Signature) -> list[str]:
     mark = "" if own or not found.better(each) else "fits better"
     if not own and found.unchanged(each):
         mark = "changes nothing"
-    ratio = "" if own else f"{number(found.ratio(each), 2)}×"
+    often = "" if own else ratio(found.ratio(each))
     far = [number(x, 3) for x in each.tvd.mean(0)[:SHOWN]]
-    return [each.trial.name, number(each.tau, 2), ratio, *far, str(len(each.at)), mark]
+    return [each.trial.name, number(each.tau, 2), often, *far, str(len(each.at)), mark]

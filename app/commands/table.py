@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.experiments.sweep_folder import alone
-from analysis.numbers import interval, tau
+from analysis.numbers import UNKNOWN, interval, number, ratio, tau
 from app.commands import arguments, common, sweep
 from app.terminal import ProgressBar, console, one_line, say, table
 from core import VERSION
@@ -154,11 +154,12 @@ def _cells(entry: Entry) -> tuple[str, ...]:
         _first(entry.tvd),
         _first(entry.coverage),
         str(entry.timed or "–"),
-        "–" if entry.draft_ms is None else f"{entry.draft_ms:.1f}",
-        f"{round_ms / forward:.2f}×" if round_ms and forward else "–",
-        *(f"{each:.2f}×" if each else "–" for each in (entry.speed, entry.generate)),
+        number(entry.draft_ms, 1),
+        ratio(round_ms / forward if round_ms and forward else None),
+        ratio(entry.speed or None),
+        ratio(entry.generate or None),
     )
 
 
 def _first(values: Sequence[float]) -> str:
-    return " ".join(f"{value:.2f}" for value in values[:3]) or "–"
+    return " ".join(map(number, values[:3])) or UNKNOWN

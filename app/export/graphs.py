@@ -38,7 +38,7 @@ def draft_graph(record: Round) -> nx.DiGraph:
     stopped. What is unknown is left out: formats differ in how they say NaN."""
     record = drawable(record)
     path, verdict = set(record.verdict.path), record.verdict
-    graph = nx.DiGraph(round=record.index, position=record.position, accepted=record.accepted)
+    graph = nx.DiGraph(round=record.number, position=record.position, accepted=record.accepted)
     for row in range(len(record.draft)):
         graph.add_node(row, **_known(dict(_node(record, row))))
     graph.add_edges_from(

@@ -19,7 +19,7 @@ from html import escape
 from typing import Any
 
 from app.page_files import css, joined
-from app.view.comparison import LETTERS, comparison_view
+from app.view.comparison import LETTERS, apart, comparison_view
 from app.view.explanation import Explainer
 from app.view.rounds import GHOST, drawable, has_stop, header_view, node_view, round_view, why_view
 from app.view.statistics import depth_records, numbers_only
@@ -101,7 +101,11 @@ def _run(trace: Trace) -> dict[str, Any]:
 def _measured(traces: Sequence[Trace]) -> dict[str, Any]:
     """What the runs measure. Figures are tables here: the script that draws them is 5 MB."""
     named = dict(zip(LETTERS, traces, strict=False))
-    names = {at: f"{at} {header_view(trace.header)['method']}" for at, trace in named.items()}
+    more = apart([trace.header for trace in traces])
+    names = {
+        at: f"{at} {header_view(trace.header)['method']} {words}".rstrip()
+        for (at, trace), words in zip(named.items(), more, strict=False)
+    }
     found = depth_records(named, names)
     figures = {name: numbers_only(figure) for name, figure in found["figures"].items()}
     return found | {"figures": figures}

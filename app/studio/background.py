@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +27,7 @@ from app.view.text import flowing
 from core.errors import UserError
 from core.json_input import read_json
 from core.methods.registry import find
+from core.rounds.round import new_tokens
 from core.traces.schema import Header
 
 MOST_TOKENS = 64  # of the collected text: a minute on two cores
@@ -85,27 +86,51 @@ class Collecting:
         run = self._runs.get(get(question, "ticket"))
         if run is None or run.header is None:
             return GONE
-        ticket = self._work.begin(self._request(run.header))
-        setting = {"method": run.header.method, "budget": run.header.stated("budget", int)}
-        return {"ticket": ticket, "setting": setting}
+        ticket = self._work.begin(self._request(run.header, new_tokens(list(run.rounds))))
+        budget = run.header.stated("budget", int)
+        return {"ticket": ticket, "setting": {"method": run.header.method, "budget": budget}}
 
-    def _request(self, header: Header) -> CollectRequest:
+    def _request(self, header: Header, text: Sequence[int]) -> CollectRequest:
+        """Raises UserError for a run whose text nobody here can write again."""
+        if not header.model.get("name"):
+            raise UserError(
+                "this trace does not tell which target wrote it, and What-if needs that very "
+                "target: open its text as a collected one (collect --answer)"
+            )
+        if not (header.prompt_ids or header.prompt_text):
+            raise UserError("this trace does not hold its prompt, and What-if begins with it")
         rule = sampling(header)
         tokens = min(MOST_TOKENS, max(2, header.stated("max_new_tokens", int) or MOST_TOKENS))
         methods = tuple(_listable([header.method, *shipped.COLLECTED], self._methods))
-        key = repr((header.prompt_text, astuple(rule), tokens, methods))
+        of = (header.prompt_text, header.prompt_ids, dict(header.model), header.tokenizer_hash)
+        key = repr((of, astuple(rule), tokens, methods))
         name = hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:20]
         path = self._work.folder / f"{name}.safetensors"
-        return CollectRequest(header.prompt_text, path, methods, tokens, rule)
+        return CollectRequest(header, path, methods, tokens, rule, tuple(text))
 
     def _collected(self, question: Question) -> Any:
-        """What finished work made: the file's name in What-if, and a title."""
+        """What finished work made: the file's name in What-if, a title, and where its text leaves
+        the run's."""
         otherwise = "this text is not collected: ask for it again"
         request = self._work.finished(question, CollectRequest, otherwise)
         path = request.path
         if path not in self._names:
             self._names[path] = self._add(path)
-        return {"file": self._names[path], "title": flowing(request.prompt, MAX_TITLE)}
+        title = flowing(request.prompt, MAX_TITLE) or "the run's text"
+        return {"file": self._names[path], "title": title, "apart": _apart(request)}
+
+
+def _apart(request: CollectRequest) -> str:
+    """Where the collected text leaves the run's, in words; "": nowhere."""
+    from analysis.collected.collection import Collection
+
+    made = Collection.load(request.path)
+    pairs = zip(made.tokens[made.answer : made.end].tolist(), request.text, strict=False)
+    at = next((at for at, (mine, its) in enumerate(pairs, 1) if mine != its), None)
+    return "" if at is None else (
+        f"The text written here leaves the run's at new token {at}. From there on, what is shown "
+        "holds for the text written here only."
+    )  # fmt: skip
 
 
 def _listable(names: Iterable[str], methods: Methods) -> Iterable[str]:

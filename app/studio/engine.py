@@ -29,14 +29,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CollectRequest:
-    """What these methods' drafters say along the target's own text, written to ``path``."""
+    """What these methods' drafters say along the target's own text, written to ``path``.
 
-    prompt: str
+    of    the header of the run that is asked about: its target must be the one that is loaded
+    text  the run's new tokens, as far as it has come
+    """
+
+    of: Header
     path: Path
     methods: tuple[str, ...]
     new_tokens: int
     sampling: Sampling = GREEDY
+    text: tuple[int, ...] = ()
     method: ClassVar[str] = "collect"
+
+    @property
+    def prompt(self) -> str:
+        return self.of.prompt_text
 
 
 @dataclass(frozen=True)
@@ -178,9 +187,13 @@ def _work(
 
 def _collect(engine: Engine, asked: CollectRequest, report: Report) -> None:
     from analysis.collected.collect import Plan, collect, source_of, widest
+    from core.decoding.engine import other_target
 
+    language = engine.prepare()
+    if other := other_target(asked.of, language):
+        raise UserError(f"{other}: What-if needs the run's own target")
     source = source_of(engine, asked.methods, widest(asked.methods))
-    ids = engine.prepare().encode_chat(asked.prompt)
+    ids = list(asked.of.prompt_ids) or language.encode_chat(asked.prompt)
     plan = Plan(asked.new_tokens, sampling=asked.sampling)
     collect(source, ids, asked.path, plan, asked.prompt, _by_share(report))
 

@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
+from analysis import numbers
 from app.studio import shipped
 from app.trace_files import TraceFile, TraceFiles
 from app.view.denoise import run_title
@@ -234,7 +235,7 @@ def _result(file: TraceFile, denoising: bool) -> str:
     tau, calls = footer.get("tau"), footer.get("rounds")
     if denoising:
         return visible(f"{calls} model calls") if type(calls) is int else "no calls"
-    return visible(f"τ {tau:.2f}") if type(tau) is float and math.isfinite(tau) else "no τ"
+    return f"τ {numbers.tau(tau)}" if type(tau) is float and math.isfinite(tau) else "no τ"
 
 
 def _trouble(error: Exception) -> str:

@@ -25,7 +25,7 @@ from app.studio.questions import Question, check, get
 from app.studio.run import Run
 from app.studio.runs import Runs
 from app.view.beside import Place, beside_view
-from app.view.comparison import comparison_view
+from app.view.comparison import apart, comparison_view
 from app.view.rounds import fold_view, method_name, node_view, why_view
 from app.view.statistics import depth_records
 from app.view.text import flowing, visible
@@ -151,7 +151,13 @@ class Routes:
         """By letter, what figures call the runs; "" where none has a letter before the last, since
         the places here give the colours."""
         runs = self._lettered(question)
-        names = {letter: f"{letter} {setting(run)}" for letter, run in runs.items()}
+        headers = [run.header for run in runs.values()]
+        known = [header for header in headers if header is not None]
+        more = iter(apart(known))
+        names = {
+            letter: " ".join(f"{letter} {setting(run)} {next(more) if run.header else ''}".split())
+            for letter, run in runs.items()
+        }
         last = max(map(LETTERS.index, runs), default=-1)
         return {letter: names.get(letter, "") for letter in LETTERS[: last + 1]}
 

@@ -10,19 +10,28 @@ from collections.abc import Sequence
 from typing import Any
 
 from analysis.charts.palette import LETTERS
+from analysis.labels import set_apart
+from app.view.text import visible
 from core.traces.schema import Header
 
 
 def comparison_view(headers: Sequence[Header]) -> dict[str, Any]:
     """What the page knows of runs side by side: what they do not share, whether their nodes can be
-    linked, and which of them begin with one text."""
+    linked, which of them begin with one text, and what sets runs of one method apart."""
     if len(headers) < 2:
-        return {"cautions": [], "linkable": False, "prompts": []}
+        return {"cautions": [], "linkable": False, "prompts": [], "apart": [""] * len(headers)}
     return {
+        "apart": apart(headers),
         "cautions": differences(headers),
         "linkable": same_tokens(headers),
         "prompts": shared_prompts(headers),
     }
+
+
+def apart(headers: Sequence[Header]) -> list[str]:
+    """What tells each run from the others of its method, beside the budget; "" where nothing."""
+    found = set_apart({str(at): header for at, header in enumerate(headers)})
+    return [visible(words, 60) if words else "" for words in found.values()]
 
 
 def differences(headers: Sequence[Header]) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from analysis.numbers import plural
 from app.view.text import visible
 from app.view.values import finite, probabilities, probability
 from core.errors import UserError
@@ -50,26 +51,48 @@ class Explainer:
 
     notes    declared notes by name, of the drafter and of the builder
     options  the method's options by name, as the run had them
+    budget   the run's draft budget; 0: not known, or plain decoding
+    ends     why the builder may draft fewer nodes, as ``BuilderInfo.ends``; "": not declared
     """
 
     explanation: Explanation = PLAIN
     notes: Mapping[str, Note] = field(default_factory=dict)
     options: Mapping[str, Value] = field(default_factory=dict)
+    budget: int = 0
+    ends: str = ""
 
     @staticmethod
     def of(header: Header) -> Explainer:
         """By the header's method, or by its drafter where the method is a file or unknown."""
         method = built_in(str(header.method))
+        budget, ends = header.stated("budget", int) or 0, ""
         if method is not None:
             parts = [info.explain for info in (method.drafter_info, method.builder_info) if info]
             explanation, options = method.explain, method.all_options
+            ends = method.builder_info.ends if method.builder_info else ""
+            budget = budget if method.drafter else 0
         elif str(kind := header.drafter.get("kind")) in DRAFTERS:
             info = find_drafter(str(kind))
             parts, explanation, options = [info.explain], info.explain, options_of(info.options)
         else:
-            return Explainer()
+            return Explainer(budget=budget)
         notes = {note.name: note for part in parts if part for note in part.notes}
-        return Explainer(explanation, notes, _read(options, header.settings.get("options")))
+        values = _read(options, header.settings.get("options"))
+        return Explainer(explanation, notes, values, budget, ends)
+
+    def fewer(self, record: Round) -> str:
+        """Why the draft has fewer nodes than its budget, in a sentence; "" where it has as many."""
+        nodes = record.draft.nodes
+        if not isinstance(record.draft, Draft) or nodes >= self.budget:
+            return ""
+        told = f"{nodes} of {plural(self.budget, 'node')}"
+        ends = self.ends.format_map(_Fields(self._texts)) if self.ends else ""
+        return f"{told}: {ends}." if ends else f"{told}: why there are no more is not recorded."
+
+    @property
+    def _texts(self) -> dict[str, str]:
+        """The options as texts."""
+        return {name: visible(str(value)) for name, value in self.options.items()}
 
     def marks(self, record: Round) -> Marks:
         """Each row's first mark that holds."""
@@ -181,7 +204,7 @@ class Explainer:
         draft, rank = record.draft, int(record.draft.ranks[row])
         parent = int(draft.tokens[draft.parents[row]])
         fields = {
-            **{name: visible(str(value)) for name, value in self.options.items()},
+            **self._texts,
             "rank": "best" if rank == 1 else f"#{rank}",
             "depth": str(draft.depths[row]),
             "parent": visible(record.text(parent)),

@@ -90,6 +90,8 @@ def round_view(record: Round, explainer: Explainer = PLAIN, first: bool = False)
     }
     if record.faults:
         view["faults"] = list(record.faults)
+    if fewer := explainer.fewer(record):
+        view["fewer"] = fewer
     if marks.signs:
         view |= {"signs": list(marks.signs), "sign_help": dict(marks.help)}
     if folded.chips:
@@ -219,7 +221,7 @@ def node_view(record: Round, row: int, explainer: Explainer = PLAIN) -> dict[str
     if row == GHOST and has_stop(record):
         return _ghost_view(record)
     if not 0 <= row < len(record.draft):
-        raise IndexError(f"round {record.index} has no row {row}")
+        raise IndexError(f"round {record.number} has no row {row}")
     draft, path = record.draft, record.draft.path(row)
     probs = record.target_probs if row else None
     choice = int(record.verdict.target_tokens[row])
@@ -235,6 +237,7 @@ def node_view(record: Round, row: int, explainer: Explainer = PLAIN) -> dict[str
         "path_p": probs and _product(probs.log_p[list(path[1:])]),
         "score": finite(float(draft.scores[row])) if row else None,
         "explanation": explainer.view(record, row),
+        "fewer": "" if row else explainer.fewer(record),
         "notes": explainer.other_notes(record, row),
         "next": visible(record.text(choice)) if choice >= 0 else None,
     }

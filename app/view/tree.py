@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
-from analysis.numbers import milliseconds, percent, plural
+from analysis.numbers import duration, percent, plural
 from app.view.explanation import Explainer, Marks
 from app.view.fold import Chip, fold, whole
 from app.view.rounds import CELLS, PLAIN, drawable, has_stop, node_text, target_probability
@@ -50,7 +50,7 @@ def text_tree(record: Round, explainer: Explainer = PLAIN) -> str:
 
 def _headline(record: Round) -> str:
     drafted = f"{plural(record.draft.nodes, 'node')} drafted"
-    took = milliseconds(record.times.total)
+    took = duration(record.times.total)
     return f"round {record.number} · {drafted} · {record.accepted} accepted + 1 · {took}"
 
 

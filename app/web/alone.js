@@ -2,7 +2,7 @@
 // function of (rounds, at); the tree itself is the pane's.
 
 import { LengthChart, STAGES, summarise, Tiles } from "./charts.js";
-import { h, milliseconds, scrubber } from "./dom.js";
+import { duration, h, scrubber } from "./dom.js";
 import { Measures, Timeline } from "./measures.js";
 import { Strip } from "./strip.js";
 
@@ -143,7 +143,7 @@ export class Alone {
     this.pane.show(at);
     this.drawn = performance.now();
     this.strip.mark(at);
-    this.took.textContent = milliseconds(STAGES.reduce((sum, name) => sum + round.times[name], 0));
+    this.took.textContent = duration(STAGES.reduce((sum, name) => sum + round.times[name], 0));
     this.measures.at();
     this._draw();
   }

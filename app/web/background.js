@@ -4,7 +4,8 @@ import { button, h, plural } from "./dom.js";
 import { answered, Feed } from "./feed.js";
 
 export class Background {
-  /** title: what is done, in words. hear: {done(ticket), complain(sentence)}. */
+  /** title: what is done, in words. hear: {done(ticket), complain(sentence)}: a sentence when it
+   *  came to nothing, "" when it begins. */
   constructor(source, title, hear) {
     Object.assign(this, { source, title, hear });
     this.words = h("span", {});

@@ -1,6 +1,6 @@
 // Small charts: acceptance length per round, the stage times of one round, and the run's numbers.
 
-import { clear, h, milliseconds, s, scrub } from "./dom.js";
+import { clear, duration, h, number, s, scrub } from "./dom.js";
 
 export const STAGES = ["draft", "build", "verify", "commit"];
 
@@ -52,7 +52,7 @@ export class LengthChart {
       s("path", { class: "bonus", d: bonus.join("") }),
       s("path", { class: "tau", d: rounds.length ? `M0 ${line.toFixed(2)}H${W}` : "" }),
     );
-    this.label.textContent = rounds.length ? `τ ${tau.toFixed(2)}` : "";
+    this.label.textContent = rounds.length ? `τ ${number(tau)}` : "";
     this.label.style.top = `${Math.max(0, (line / H) * 100)}%`;
   }
 }
@@ -73,14 +73,11 @@ export class StageBar {
     const total = STAGES.reduce((sum, name) => sum + times[name], 0);
     clear(this.bar);
     clear(this.key);
-    this.bar.setAttribute(
-      "aria-label",
-      STAGES.map((n) => `${n} ${milliseconds(times[n])}`).join(", "),
-    );
+    this.bar.setAttribute("aria-label", STAGES.map((n) => `${n} ${duration(times[n])}`).join(", "));
     for (const name of STAGES) {
       const part = h("span", {
         class: `stage ${name}`,
-        title: `${name} ${milliseconds(times[name])}`,
+        title: `${name} ${duration(times[name])}`,
       });
       part.style.flexGrow = total > 0 ? String(times[name] / total) : "0";
       this.bar.append(part);
@@ -90,7 +87,7 @@ export class StageBar {
           { class: "entry" },
           h("i", { class: `stage ${name}` }),
           `${name} `,
-          h("b", {}, milliseconds(times[name])),
+          h("b", {}, duration(times[name])),
         ),
       );
     }
@@ -139,9 +136,9 @@ export class Tiles {
   }
 
   draw(sum) {
-    this.τ.textContent = sum.rounds ? sum.tau.toFixed(2) : "–";
+    this.τ.textContent = number(sum.rounds ? sum.tau : null);
     this.tokens.textContent = String(sum.tokens);
     this.rounds.textContent = String(sum.rounds);
-    this["tokens/s"].textContent = sum.speed === null ? "–" : sum.speed.toFixed(1);
+    this["tokens/s"].textContent = number(sum.speed, 1);
   }
 }

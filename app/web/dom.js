@@ -85,15 +85,34 @@ export function clear(node) {
   return node;
 }
 
-/** A probability, short: 87%, 4.2%, <0.1%, 0%. The same rule as analysis.numbers.percent. */
+// Numbers are written as analysis/numbers.py writes them; tests/formats.json tests both.
+
+function unknown(value) {
+  return value === null || value === undefined || Number.isNaN(value);
+}
+
+/** Rounded once, halves to the even number, as Python does. */
+function fixed(value, digits) {
+  const scaled = value * 10 ** digits;
+  const half = Number.isInteger(value * 2 ** (digits + 1)) && Math.abs(scaled % 1) === 0.5;
+  return (half ? (2 * Math.round(scaled / 2)) / 10 ** digits : value).toFixed(digits);
+}
+
+/** 1.23 */
+export function number(value, digits = 2) {
+  return unknown(value) ? "–" : fixed(value, digits);
+}
+
+/** 1.23×; of a division by nothing it is not known */
+export function ratio(value) {
+  return unknown(value) || !Number.isFinite(value) ? "–" : `${fixed(value, 2)}×`;
+}
+
+/** A probability, short: 87%, 4.2%, <0.1%, 0%. */
 export function percent(odds) {
-  if (odds === null || odds === undefined) return "–";
+  if (unknown(odds)) return "–";
   if (odds > 0 && odds < 0.001) return "<0.1%";
-  const value = odds * 100,
-    whole = Math.floor(value),
-    rest = value - whole;
-  if (odds > 0 && odds < 0.0995) return `${(rest === 0.25 ? whole + 0.2 : value).toFixed(1)}%`;
-  return `${rest === 0.5 ? whole + (whole % 2) : Math.round(value)}%`; // ties to even, as Python
+  return `${fixed(odds * 100, odds > 0 && odds < 0.0995 ? 1 : 0)}%`;
 }
 
 /** A product of probabilities may be tiny: 3.1e-7 instead of <0.1%. */
@@ -106,23 +125,40 @@ export function plural(count, word) {
   return `${count} ${word}${count === 1 ? "" : "s"}`;
 }
 
-export function milliseconds(seconds) {
+/** Seconds as a time of any length: 5.1 ms, 120 ms, 12 s. */
+export function duration(seconds) {
+  if (unknown(seconds)) return "–";
   const ms = seconds * 1000;
-  if (ms >= 9999.5) return `${Math.round(seconds)} s`;
-  return `${ms < 9.95 ? ms.toFixed(1) : Math.round(ms)} ms`;
+  return ms >= 9999.5 ? `${fixed(seconds, 0)} s` : `${fixed(ms, ms < 9.95 ? 1 : 0)} ms`;
 }
 
-/** A number for a table. */
+/** A number of any size in a table: 3, 2.50, 12.3, 0.012, 4e-4. */
 export function shortNumber(value) {
-  if (value === null || value === undefined || Number.isNaN(value)) return "–";
-  if (Number.isInteger(value)) return String(value);
-  const size = Math.abs(value);
-  if (size >= 10) return value.toFixed(size >= 100 ? 0 : 1);
-  if (size >= 0.1) return value.toFixed(2);
-  return size >= 0.0005 ? String(Number(value.toFixed(3))) : value.toExponential(0);
+  if (unknown(value)) return "–";
+  const digits = digitsOf([value]);
+  if (digits === null) return value.toExponential(0);
+  return digits === 3 ? String(Number(fixed(value, 3))) : fixed(value, digits);
 }
 
-export function withInterval({ y, low, high }) {
-  const known = typeof low === "number" && typeof high === "number";
-  return shortNumber(y) + (known ? ` [${shortNumber(low)}, ${shortNumber(high)}]` : "");
+/** A value with its interval where that is known, all with as many decimals: 2.60 [2.12, 3.00]. */
+export function estimate(value, low, high) {
+  if ([value, low, high].some(unknown)) return shortNumber(value);
+  const digits = digitsOf([value, low, high]);
+  const [a, b, c] = [value, low, high].map((each) =>
+    digits === null ? each.toExponential(0) : fixed(each, digits),
+  );
+  return `${a} [${b}, ${c}]`;
+}
+
+/** Decimals by the largest of some values; null: so small that a power of ten says it. */
+function digitsOf(values) {
+  if (values.every(Number.isInteger)) return 0;
+  const size = Math.max(...values.map(Math.abs)),
+    least = [100, 10, 0.1, 0.0005].findIndex((each) => size >= each);
+  return least < 0 ? null : least;
+}
+
+/** A figure's point; "≈" where it has a doubt. */
+export function withInterval({ y, low, high, doubt }) {
+  return (doubt ? "≈ " : "") + estimate(y, low, high);
 }

@@ -2,7 +2,7 @@
 // app/view/explanation.py, which reads the method's own declaration; here are its layouts: path,
 // versus, terms.
 
-import { h, percent, plural, tiny } from "./dom.js";
+import { h, number, percent, plural, tiny } from "./dom.js";
 
 const CHAIN = 6; // factors of a path that are written out
 
@@ -31,13 +31,13 @@ function ordinal(count) {
 function signed(value) {
   return value === null || value === undefined
     ? "–"
-    : (value > 0 ? "+" : value < 0 ? "−" : "") + Math.abs(value).toFixed(2);
+    : (value > 0 ? "+" : value < 0 ? "−" : "") + number(Math.abs(value));
 }
 
 /** A note's value in the form it declares. */
 export function noteText(value, form) {
   if (value === null || value === undefined) return "–";
-  return { probability: percent, signed, count: String }[form]?.(value) ?? value.toFixed(2);
+  return { probability: percent, signed, count: String }[form]?.(value) ?? number(value);
 }
 
 // ── parts of every layout ──────────────────────────────────────────────────────────────────────
@@ -97,7 +97,7 @@ function versusLines(node, told) {
   const times =
     ratio === null
       ? "the two cannot be compared here"
-      : `${sign || "="} ${ratio.toFixed(2)} × ${label}`;
+      : `${sign || "="} ${number(ratio)} × ${label}`;
   return [
     h(
       "div",

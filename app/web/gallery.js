@@ -1,7 +1,7 @@
 // The shelf: files given on the command line, the example traces that ship, and the runs this
 // browser tab has seen. One click opens.
 
-import { button, h, plural } from "./dom.js";
+import { button, h, number, plural } from "./dom.js";
 
 const SHELF = "draftscope-shelf",
   SHELVED = 24;
@@ -84,7 +84,7 @@ export class Gallery {
 
   _prompt({ topic, prompt, runs, together }) {
     const cards = runs.map((run) =>
-      this._card(run.title, `τ ${run.tau.toFixed(2)}`, `${run.title}: ${prompt}`, () =>
+      this._card(run.title, `τ ${number(run.tau)}`, `${run.title}: ${prompt}`, () =>
         this._examples([run.name]),
       ),
     );

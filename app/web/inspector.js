@@ -1,6 +1,6 @@
 // The inspector: everything known about one node. Its numbers come from the server when it opens.
 
-import { button, fill, h, percent, tiny } from "./dom.js";
+import { button, fill, h, number, percent, tiny } from "./dom.js";
 import { explanationSection, noteText } from "./explanation.js";
 
 export class Inspector {
@@ -56,6 +56,7 @@ export class Inspector {
       h("p", { class: `ds-why ${node.status}` }, this._mark(node), node.why),
       this._path(node),
       ...(node.explanation ? [explanationSection(node)] : []),
+      ...(node.fewer ? [h("p", { class: "ds-soft" }, node.fewer)] : []),
       node.row === 0 ? this._root(node) : this._numbers(node),
       ...this._lists(node),
     );
@@ -112,7 +113,6 @@ export class Inspector {
     const line = (name, value, title) =>
       table.append(h("div", { title }, h("dt", {}, name), h("dd", {}, value)));
     const rank = (value) => (value === null ? "–" : `#${value}`);
-    const number = (value) => (value === null ? "–" : value.toFixed(2));
     const unobserved = node.observed ? "–" : "unobserved";
     line(
       "p target",
@@ -124,11 +124,7 @@ export class Inspector {
     line("rank under q", rank(node.rank_q), "1 = the drafter's best token");
     line("path p", tiny(node.path_p), "product of p along the path");
     line("path q", tiny(node.path_q), "product of q along the path");
-    line(
-      "entropy p",
-      node.entropy_p === null ? "–" : number(node.entropy_p),
-      "of the target after the parent, in nats",
-    );
+    line("entropy p", number(node.entropy_p), "of the target after the parent, in nats");
     line(
       "entropy q",
       node.entropy_q === null ? unobserved : number(node.entropy_q),

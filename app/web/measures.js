@@ -3,7 +3,7 @@
 // And the stage times of every round.
 
 import { STAGES, StageBar } from "./charts.js";
-import { h, milliseconds, s, withInterval } from "./dom.js";
+import { duration, h, s, withInterval } from "./dom.js";
 import { answered } from "./feed.js";
 import { Figures } from "./figure.js";
 import { LETTERS, sign } from "./parts.js";
@@ -226,7 +226,7 @@ export class Timeline {
         this.here,
         ...STAGES.map((name) => s("path", { class: `part ${name}`, d: paths[name].join("") })),
       );
-      this.top.textContent = rounds.length ? milliseconds(most) : "";
+      this.top.textContent = rounds.length ? duration(most) : "";
     }
     if (this.here) this.here.setAttribute("x", String(Math.max(0, current)));
     if (rounds[current]) this.stages.draw(rounds[current].times);

@@ -91,12 +91,14 @@ export class Pane {
     return this.feed.rounds;
   }
 
-  /** The method, with its budget where that says something. */
+  /** The method, with its budget where that says something, and what sets it apart from another
+   *  run of the method beside it. */
   get title() {
     const header = this.feed.header;
     if (!header) return "–";
-    const budget = new Map(header.settings).get("budget");
-    return header.method + (budget && header.method !== "ar" ? ` B ${budget}` : "");
+    const budget = new Map(header.settings).get("budget"),
+      size = budget && header.method !== "ar" ? ` B ${budget}` : "";
+    return header.method + size + (this.apart ? ` ${this.apart}` : "");
   }
 
   /** How many nodes the round shown drafted. */
@@ -180,7 +182,8 @@ export class Pane {
     if (!this.table.element.hidden) this.table.show(round, null);
     this._explain();
     this.heading.textContent = `Round ${at + 1} `;
-    this.heading.append(h("small", { title: this.kind }, this.kind));
+    const about = [this.kind, round.fewer].filter(Boolean).join(". ");
+    this.heading.append(h("small", { title: about }, this.kind));
   }
 
   /** Why the walk ended where it did, in a sentence from the server. */

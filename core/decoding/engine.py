@@ -256,6 +256,22 @@ def environment(language: Language) -> dict[str, Any]:
     }
 
 
+def other_target(header: Header, language: Language) -> str:
+    """Why a run's target is not this model, or not known to be, in words; "": it is. What one of
+    the two does not tell, besides the name, is not compared."""
+    mine = model_identity(language)
+    name, revision = (str(header.model.get(key) or "") for key in ("name", "revision"))
+    if not name:
+        return "the run does not tell which target wrote it"
+    if name != mine["name"]:
+        return f"the run's target is {name[:80]}, and here {mine['name']} is loaded"
+    if revision and revision != mine.get("revision", revision):
+        return f"the run was written by another version of {mine['name']}"
+    if header.tokenizer_hash and header.tokenizer_hash != language.tokenizer_hash:
+        return f"the run's {mine['name']} had another tokenizer"
+    return ""
+
+
 def model_identity(language: Language) -> dict[str, Any]:
     """Name, what tells one version from another (a hub commit, or the wheel's hash), template."""
     found: dict[str, Any] = {"name": language.name}

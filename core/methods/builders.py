@@ -53,16 +53,21 @@ def sampled_chains_rule(options: SampledChainOptions) -> str:
     return "core.verification.rules:SpeculativeSampling" if options.classic else ""
 
 
-CHAIN = BuilderInfo("chain", "the best token after the best token", chain, nested=True, chain=True)
+ONE_EACH = "a chain has one node a depth, and ends where the drafter proposes nothing more"
+NO_MORE = "the drafter lists no further path"
+CHAIN = BuilderInfo(
+    "chain", "the best token after the best token", chain, nested=True, chain=True, ends=ONE_EACH
+)
 BEST_FIRST = BuilderInfo(
     "best-first", "the B most probable prefixes, popped from a heap", best_first, nested=True,
-    optimal=lambda options: True,
+    optimal=lambda options: True, ends=NO_MORE,
 )  # fmt: skip
 OPT_TREE = BuilderInfo(
     "opt-tree", "the same, level by level; ends where a level gains too little", opt_tree,
     OptTreeOptions, optimal=lambda options: options.gain == 0,
+    ends=f"a further level gains less than {{gain}} tokens, or {NO_MORE}",
 )  # fmt: skip
 SAMPLED_CHAIN = BuilderInfo(
     "sampled-chain", "tokens drawn from q, one after the other", sampled_chain,
-    SampledChainOptions, chain=True, rule=sampled_chains_rule,
+    SampledChainOptions, chain=True, rule=sampled_chains_rule, ends=ONE_EACH,
 )  # fmt: skip

@@ -52,6 +52,7 @@ BUILDER = BuilderInfo(
     nested=True,
     optimal=lambda options: True,
     explain=EXPLAIN,
+    ends="no further node is expected to pay for its time, or the drafter lists none",
 )
 METHOD = Method(
     "CaDDTree", "dflash", "cost-aware", 256, "DDTree with a budget that each round chooses by cost",

@@ -258,6 +258,7 @@ class DrafterInfo:
     recorded    lazy reference: (lists by depth, tables, options) → ``RecordedSession``, for a
                 drafter whose states are BY_PREVIOUS (see ``analysis.collected.collection``)
     weights     whose checkpoint, by folder or hub id, where a method's name says so
+    depends     what its q depends on, in a word; "": as ``states`` says
     """
 
     name: str
@@ -270,6 +271,12 @@ class DrafterInfo:
     recorded: str = ""
     explain: Explanation = Explanation()
     weights: str = ""
+    depends: str = ""
+
+    @property
+    def knows(self) -> str:
+        """What its q depends on, as tables say it."""
+        return self.depends or self.states
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,12 +284,14 @@ class BuilderInfo:
     """A builder before anything heavy is loaded.
 
     make    lazy reference or function: (target facts, options) → Builder
-    nested  whether a draft of b nodes is the first b rows of any larger one
+    nested  whether the draft of budget b is the first b rows of any larger budget's
     chain   whether its drafts are chains: budgets above the drafter's depth change nothing
     optimal whether a draft holds the most probable prefixes of all that is listed: a function of
             the options, or None for a builder that never promises it
     files   options that name a file which a preset of the target may provide
     rule    the verification rule that its drafts need, by its options, as in ``Method.rule``
+    ends    why a draft may have fewer nodes than its budget, as the end of a sentence; may name
+            options as fields
     """
 
     name: str
@@ -295,6 +304,7 @@ class BuilderInfo:
     explain: Explanation | None = None
     files: tuple[str, ...] = ()
     rule: Callable[[Any], str] | None = None
+    ends: str = ""
 
 
 @dataclass(frozen=True, eq=False)

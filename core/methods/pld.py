@@ -98,8 +98,9 @@ EXPLAIN = Explanation(
     closing="A copy has no probability of its own: q counts as 1.",
 )
 DRAFTER = DrafterInfo(
-    "pld", "what followed the text's last tokens before", PromptLookup, PldOptions, explain=EXPLAIN
-)
+    "pld", "what followed the text's last tokens before", PromptLookup, PldOptions,
+    explain=EXPLAIN, depends="text",
+)  # fmt: skip
 METHOD = Method(
     "PLD", "pld", "chain", 10, "prompt lookup: a copy of what followed the last tokens before",
     paper="apoorvumang/prompt-lookup-decoding",

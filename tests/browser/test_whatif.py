@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 from app.studio.tabs.whatif_answers import curve_figures, lengths_figure
 from app.view.rounds import round_view
+from core.traces.record import Recorder
 from tests.browser.steps import NODE, Open, from_menu, open_file, run, tab, with_modules
 from tests.fakes import make_round
 
@@ -54,16 +55,35 @@ def test_a_text_is_open_at_once_and_sliders_answer(shown: Page):
 
 def test_a_run_on_view_is_asked_about(visit: Open):
     page = visit()
+    begin(page)  # of a text that ships; what is said of it is not said of the run
+    tab(page, "run")
     run(page, "a patient prompt", budget=16)
     page.get_by_role("button", name="What if").click()
     scope = page.locator(SCOPE)
     expect(scope.get_by_role("status").first).to_contain_text("Collecting this run's text")
+    expect(scope.locator(".ds-exact")).to_be_hidden()
     chosen = scope.get_by_label("Collected text", exact=True).and_(page.locator("select"))
     expect(chosen.locator("option:checked")).to_have_text("a patient prompt", timeout=30_000)
     expect(page.get_by_role("slider", name="draft budget B")).to_have_attribute(
         "aria-valuetext", "16"
     )
     expect(scope.locator(".ds-background")).to_be_hidden()
+    expect(scope.locator(".ds-exact")).to_contain_text("✓ exact")
+    expect(scope).to_contain_text("The text written here leaves the run's")
+
+
+def test_a_trace_that_does_not_name_its_target_is_refused(visit: Open, tmp_path: Path):
+    file = tmp_path / "mine.jsonl"
+    with Recorder(file, "my method", [5, 17, 3], budget=3, text=str) as record:
+        record.round([9, 4, 6, 4], [-1, 0, 0, 1], path=[0, 1, 3], bonus=8)
+    page = visit()
+    open_file(page, file)
+    expect(page.locator(".ds-about:visible")).to_contain_text("my method")
+    page.get_by_role("button", name="What if").click()
+    scope = page.locator(SCOPE)
+    expect(scope.get_by_role("alert").first).to_contain_text("which target wrote it")
+    expect(scope.locator(".ds-exact")).to_be_visible()  # of the text that is named above it
+    expect(scope.get_by_role("alert").first).to_be_visible()
 
 
 def test_each_method_has_its_own_knobs_and_curves_can_be_kept(shown: Page):

@@ -1,11 +1,29 @@
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { milliseconds, percent, plural, tiny } from "../../app/web/dom.js";
+import {
+  duration,
+  estimate,
+  number,
+  percent,
+  plural,
+  ratio,
+  shortNumber,
+  tiny,
+  withInterval,
+} from "../../app/web/dom.js";
 
-test("a probability is short, and halves go to the even number as in Python", () => {
-  const said = [null, 0, 0.0004, 0.042, 0.0025, 0.125, 0.135, 0.874, 1].map(percent);
-  assert.deepEqual(said, ["–", "0%", "<0.1%", "4.2%", "0.2%", "12%", "14%", "87%", "100%"]);
-});
+const FORMATS = JSON.parse(readFileSync(new URL("../formats.json", import.meta.url)));
+const WRITE = { duration, estimate, number, percent, ratio, short: shortNumber };
+
+for (const [name, cases] of Object.entries(FORMATS)) {
+  test(`${name}: numbers are written as analysis/numbers.py writes them`, () => {
+    for (const [value, text] of cases) {
+      const given = [value].flat().map((each) => (each === "inf" ? Infinity : each));
+      assert.equal(WRITE[name](...given), text);
+    }
+  });
+}
 
 test("a product of probabilities keeps its power of ten", () => {
   assert.equal(tiny(3.14e-7), "3.1e-7");
@@ -16,7 +34,6 @@ test("a count agrees with its noun", () => {
   assert.deepEqual([plural(1, "node"), plural(2, "node")], ["1 node", "2 nodes"]);
 });
 
-test("a time is short, whatever its size", () => {
-  const shown = [0.00512, 0.0123, 1.5, 41.155].map(milliseconds);
-  assert.deepEqual(shown, ["5.1 ms", "12 ms", "1500 ms", "41 s"]);
+test("a point of a figure says its doubt", () => {
+  assert.equal(withInterval({ y: 2.5, doubt: "not exact" }), "≈ 2.50");
 });

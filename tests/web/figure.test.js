@@ -1,16 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { shortNumber, withInterval } from "../../app/web/dom.js";
 import { painted, recordsOf, seriesOf } from "../../app/web/figure.js";
-
-test("numbers are as short as their size allows", () => {
-  const said = [null, undefined, Number.NaN, 3, 1234.5, 12.34, 0.123, 0.0046, 1e-7].map(
-    shortNumber,
-  );
-  assert.deepEqual(said, ["–", "–", "–", "3", "1235", "12.3", "0.12", "0.005", "1e-7"]);
-  assert.equal(withInterval({ y: 0.5, low: 0.4, high: 0.625 }), "0.50 [0.40, 0.63]");
-  assert.equal(withInterval({ y: 2 }), "2");
-});
 
 test("names of colours become the theme's colours, and nothing else is touched", () => {
   const asked = [];

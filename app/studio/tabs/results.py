@@ -36,4 +36,4 @@ def _about(name: str) -> dict[str, str]:
     own = built_in(drafter)
     title = f"{own.title}, {builder}" if builder and own is not None else method.title
     info = method.drafter_info
-    return {"title": title, "knows": info.states if info is not None else ""}
+    return {"title": title, "knows": info.knows if info is not None else ""}

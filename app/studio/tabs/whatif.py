@@ -198,12 +198,15 @@ class Simulations:
         budget = get(question, "budget")
         with self._lock:
             run = simulation.run(budget)
-            return simulation, run, simulation.round(_start(simulation, run, place), budget)
+            start = _start(simulation, run, place)
+            record = simulation.round(start, budget)
+        number = run.starts.index(start) if start in run.starts else 0
+        return simulation, run, replace(record, index=number)
 
     def _simulate(self, question: Question) -> Any:
         simulation, run, record = self._run(question)
         first = simulation.collection.answer
-        explainer = Explainer.of(_header(simulation))
+        explainer = Explainer.of(_header(simulation, run.budget))
         drawn = round_view(record, explainer, first=record.position == first)
         name = f"{_called(question)}, B = {run.budget}"
         return _run_json(run) | {
@@ -291,10 +294,10 @@ def _called(question: object) -> str:
     return visible(name, 80) if isinstance(name, str) else "this setting"
 
 
-def _header(simulation: Simulation) -> Header:
+def _header(simulation: Simulation, budget: int) -> Header:
     """A header as a real run of the simulated settings would have it."""
     about = simulation.collection.header
-    settings = {"options": simulation.options}
+    settings = {"budget": budget, "options": simulation.options}
     return Header(simulation.method, settings, {"name": about.name}, about.prompt_text, ())
 
 

@@ -47,9 +47,11 @@ def curve_figures(
     """
     from analysis.charts.chart import as_json
     from analysis.charts.figures import PAGE
+    from analysis.charts.parts import Point
     from analysis.collected import budget_figures as figures
 
-    expected = {p["budget"]: p["speed"] for p in found["points"]} if found else {}
+    points = found["points"] if found else ()
+    expected = [Point(p["budget"], p["speed"], doubt=figures.doubt(p["exact"])) for p in points]
     plain, name = found["plain"] if found else 0.0, next(iter(curves), "")
     says = ESTIMATE if of is None else f"τ here with the times that cost measured: {of}."
     if over is None:
@@ -108,7 +110,7 @@ def speeds(
     found = estimate(cost.verify, stages, timed)
     if not found:
         return None
-    points = [{"budget": e.budget, "speed": e.tokens_per_second} for e in found]
+    points = [{"budget": e.budget, "speed": e.tokens_per_second, "exact": e.exact} for e in found]
     plain = 1 / cost.verify.seconds(1)
     return {"points": points, "best": best(found).budget, "plain": plain}
 

@@ -1,7 +1,7 @@
 // The card of a comparison: what the runs share and do not, their text, lanes and numbers.
 
 import { PACE, summarise } from "../charts.js";
-import { button, h, percent, plural } from "../dom.js";
+import { button, h, number, percent, plural } from "../dom.js";
 import { menu, sign, slot } from "../parts.js";
 import { savers } from "../save/buttons.js";
 import { CAME } from "../strip.js";
@@ -104,8 +104,8 @@ export class Card {
   _row(pane, token) {
     const sum = summarise(pane.rounds);
     const cells = [
-      sum.rounds ? sum.tau.toFixed(2) : "–",
-      sum.speed === null ? "–" : sum.speed.toFixed(1),
+      number(sum.rounds ? sum.tau : null),
+      number(sum.speed, 1),
       sum.drafted ? `${percent(sum.accepted / sum.drafted)} of ${sum.drafted}` : "–",
       String(sum.rounds),
       token ? `${SIGN[token.came]}${CAME[token.came]}` : "–",

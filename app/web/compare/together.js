@@ -148,6 +148,10 @@ export class Together {
       ? [`it is not known whether these runs can be compared: ${answer.error}`]
       : answer.cautions;
     this.linkable = answer.linkable !== false;
+    this.panes.forEach((pane, at) => {
+      pane.apart = answer.apart?.[at] ?? "";
+      pane.name.textContent = pane.title;
+    });
     if (answer.prompts?.length) this.prompts = answer.prompts;
     sayShared(this);
     this.card.note(this.parts);

@@ -1,6 +1,6 @@
 // The bar of a text's steps: where we are, what happens there, and what it cost so far.
 
-import { button, h, scrubber } from "../dom.js";
+import { button, h, ratio, scrubber } from "../dom.js";
 import { toolbar } from "../roving.js";
 import { CallLanes } from "./lanes.js";
 import { toldOf } from "./words.js";
@@ -96,7 +96,7 @@ export class Guide {
   }
 
   _count(run, { tally: [calls, plain, saved, speedup] }) {
-    const values = [plain, calls, saved, `${speedup.toFixed(2)}×`];
+    const values = [plain, calls, saved, ratio(speedup)];
     const shown = run.drafts
       ? TALLY.map((about, at) => [values[at], ...about])
       : [[calls, "model calls", "one denoising step each"]];

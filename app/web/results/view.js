@@ -2,7 +2,7 @@
 // heading sorts them.
 
 import { onShown, visit } from "../address.js";
-import { button, clear, h } from "../dom.js";
+import { button, clear, estimate, h, number, ratio } from "../dom.js";
 import { answered } from "../feed.js";
 import { card, choice } from "../parts.js";
 import { choicesOf, OWN, rowsOf, sorted } from "./rows.js";
@@ -162,10 +162,10 @@ function line(row, most, { columns, ran }) {
     h("td", {}, tauBar(row, most)),
     h("td", {}, depths(row.tvd)),
     h("td", {}, depths(row.coverage)),
-    h("td", {}, row.draft_ms ? row.draft_ms.toFixed(1) : "–"),
-    h("td", {}, cost ? `${cost.toFixed(2)}×` : "–"),
-    h("td", {}, times(row.speed)),
-    beside && h("td", {}, times(row.generate)),
+    h("td", {}, number(row.draft_ms, 1)),
+    h("td", {}, ratio(cost)),
+    h("td", {}, ratio(row.speed || null)),
+    beside && h("td", {}, ratio(row.generate || null)),
     h("td", {}, row.timed ? `${row.same} of ${row.timed}` : "–"),
   ].filter(Boolean);
   const states = row.knows ? `q depends on the ${row.knows}` : "no drafter",
@@ -181,11 +181,11 @@ function tauBar({ tau, low, high }, most) {
   bar.style.width = at(tau);
   whisker.style.left = at(low);
   whisker.style.width = at(high - low);
-  const title = `${tau.toFixed(2)} [${low.toFixed(2)}, ${high.toFixed(2)}]`;
+  const title = estimate(tau, low, high);
   return h(
     "span",
     { class: "ds-tau", title },
-    h("span", {}, tau.toFixed(2)),
+    h("span", {}, number(tau)),
     h("span", { class: "ds-tau-lane" }, bar, whisker),
   );
 }
@@ -194,13 +194,9 @@ function depths(values) {
   return (
     values
       .slice(0, SHOWN_DEPTHS)
-      .map((value) => value.toFixed(2))
+      .map((value) => number(value))
       .join("  ") || "–"
   );
-}
-
-function times(ratio) {
-  return ratio ? `${ratio.toFixed(2)}×` : "–";
 }
 
 /** Which prompts and machine the numbers are of. */

@@ -1,6 +1,6 @@
 // What stands above a tree: a label for each depth, or for each column that it shares with others.
 
-import { s } from "../dom.js";
+import { number, s } from "../dom.js";
 
 const LABEL = 64; // pixels a label needs
 const BRIEF = 120; // pixels: in a narrower column the TVD goes
@@ -29,7 +29,7 @@ export class TreeAxis {
       const words = columns ? columns.labels[at] : own(at);
       const label = s("text", { y: 15, class: columns?.here === at ? "here" : "" }, words);
       if (typeof tvd === "number")
-        label.append(s("tspan", { class: "tvd" }, `  TVD ${tvd.toFixed(2)}`));
+        label.append(s("tspan", { class: "tvd" }, `  TVD ${number(tvd)}`));
       return label;
     });
     this.labels.replaceChildren(...labels);

@@ -1,29 +1,47 @@
 // The text of a run on view, collected for What-if by the server's worker.
 
 import { Background } from "../background.js";
+import { h } from "../dom.js";
 import { answered } from "../feed.js";
 
 export class Collecting {
-  /** hear: {collected(file, title, setting), complain(sentence)}. */
+  /** hear: {begun(), collected(file, title, setting), failed()}. Its own sentence stands apart from
+   *  those about the text on view. */
   constructor(source, hear) {
     this.source = source;
     this.hear = hear;
     this.work = new Background(source, "Collecting this run's text", {
       done: (ticket) => this._collected(ticket),
-      complain: hear.complain,
+      complain: (sentence) => this._complain(sentence),
     });
+    this.said = h("p", { class: "ds-banner", role: "alert" });
     this.element = this.work.element;
   }
 
   /** Collect the text of a run. */
   async begin(ticket) {
+    this.hear.begun();
     const begun = await this.work.begin(this.source.collect({ ticket }));
     if (begun) this.setting = begun.setting;
+  }
+
+  /** Somebody turned to another text. */
+  forget() {
+    this.said.remove();
+  }
+
+  _complain(sentence) {
+    this.said.textContent = sentence;
+    if (!sentence) return this.forget();
+    this.element.after(this.said);
+    this.hear.failed();
   }
 
   async _collected(ticket) {
     const answer = await answered(this.source.collected({ ticket }));
     this.work.end(answer.error);
-    if (!answer.error) this.hear.collected(answer.file, answer.title, this.setting);
+    if (answer.error) return;
+    const { file, title, apart } = answer;
+    this.hear.collected(file, title, { ...this.setting, apart });
   }
 }

@@ -90,7 +90,8 @@ export class Curves {
 
 /** The budget that is best by some times. */
 function said(cost, of) {
-  const most = cost.points.find((p) => p.budget === cost.best).speed,
-    speeds = `${shortNumber(most)} tokens/s; plain decoding ${shortNumber(cost.plain)}`;
-  return `Best budget by ${of ? "these times" : "this estimate"}: ${cost.best}, at ${speeds}.`;
+  const { speed, exact } = cost.points.find((p) => p.budget === cost.best),
+    speeds = `${shortNumber(speed)} tokens/s; plain decoding ${shortNumber(cost.plain)}`,
+    doubt = exact ? "" : " τ is not exact there.";
+  return `Best budget by ${of ? "these times" : "this estimate"}: ${cost.best}, at ${speeds}.${doubt}`;
 }

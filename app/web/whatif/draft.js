@@ -110,7 +110,7 @@ export class DraftCard {
     this.place = place;
     this.tree.show(found.round, false);
     if (!this.nodes.element.hidden) this.nodes.show(found.round, null);
-    this.node.textContent = READ;
+    this.node.textContent = [found.round.fewer, READ].filter(Boolean).join(" ");
     const number = found.starts.indexOf(here) + 1;
     this.heading.textContent = `Round ${Math.max(1, number)} of ${found.rounds}`;
   }

@@ -2,7 +2,7 @@
 // Every turn of a knob is simulated on the server from the file; no model runs.
 
 import { onShown, readAddress, visit } from "../address.js";
-import { clear, h } from "../dom.js";
+import { clear, h, number } from "../dom.js";
 import { answered, sent } from "../feed.js";
 import { onGoTo, taken } from "../goto.js";
 import { News } from "../news.js";
@@ -43,14 +43,15 @@ export class WhatIf {
     });
     this.more = new MoreTexts(() => this.found && this._curve());
     this.collecting = new Collecting(source, {
+      begun: () => this._awaiting(true),
       collected: (file, title, setting) => this.open(file, title, setting),
-      complain: (sentence) => this.complain(sentence),
+      failed: () => this._awaiting(false),
     });
     this._build(element);
-    this._list();
     onShown(this.scope, () => this._visit());
     onGoTo(this.scope, () => this._goto());
     this._goto();
+    this._list();
   }
 
   /** A run was asked about: its text is collected, and then shown. */
@@ -66,13 +67,15 @@ export class WhatIf {
       title: "A .safetensors file of the command collect",
     };
     const open = opener("Open a collected text…", opens, (file) => this._openText(file));
-    this.files = choice("Collected text", [], (name) => this.open(name));
+    this.files = choice("Collected text", [], (name) => this._turnTo(name));
     this.method = choice("Method", [], (name) => this._choose(name));
     this.said = h("p", { class: "ds-banner", role: "alert", hidden: true });
     this.exact = h("span", { class: "ds-exact", role: "status" });
     this.tiles = h("div", { class: "ds-tiles" });
     this.prompt = h("p", { class: "ds-soft ds-tell" });
     this.given = h("p", { class: "ds-soft ds-tell", hidden: true });
+    this.apart = new Map(); // of texts collected for a run: where they leave it
+    this.words = h("div", {}, this.prompt, this.given, this.more.element);
     this.empty = h("p", { class: "ds-soft ds-tell" }, EMPTY);
     this.body = h(
       "div",
@@ -88,14 +91,7 @@ export class WhatIf {
     );
     this.body.hidden = true;
     const head = [h("h2", {}, "Collected text"), this.files, spring(), open],
-      parts = [
-        this.collecting.element,
-        this.prompt,
-        this.given,
-        this.empty,
-        this.said,
-        this.more.element,
-      ],
+      parts = [this.collecting.element, this.words, this.empty, this.said],
       file = card("Collected text", head, ...parts);
     this.scope = h("div", { class: "ds-scope" }, file, this.body);
     clear(element).append(this.scope);
@@ -129,7 +125,7 @@ export class WhatIf {
 
   async _openText(file) {
     const answer = await this._sent("open", file);
-    if (answer) this.open(answer.file, "the opened file");
+    if (answer) this._turnTo(answer.file, "the opened file");
   }
 
   /** A result of the command cost: its times in place of the estimate's. */
@@ -145,39 +141,75 @@ export class WhatIf {
     this.files.replaceChildren(...optionsOf(files.map(({ name, title }) => [name, title])));
     this.files.hidden = !files.length;
     this.listed = files.map((each) => each.name);
-    if (!files.length || this.file) return;
+    if (!this.awaited) this._first();
+  }
+
+  /** The text that the address names, or the first, where none is on view yet. */
+  _first() {
+    if (!this.listed?.length || this.file) return;
     const { view, text, method, budget } = readAddress(),
       linked = view === "whatif" && this.listed.includes(text);
     if (linked) this.open(text, undefined, { method, budget });
-    else this.open(files[0].name);
+    else this.open(this.listed[0]);
+  }
+
+  /** Somebody chose a text. */
+  _turnTo(name, title) {
+    this.collecting.forget();
+    this.open(name, title);
+  }
+
+  /** The text of a run is awaited: until it is there, nothing of another may look as if it were
+   *  its. */
+  _awaiting(on) {
+    this.awaited = on;
+    this._present();
+    if (!on) this._first();
+  }
+
+  /** What there is to say about the text on view. */
+  _present() {
+    const shown = this.file && !this.awaited;
+    this.body.hidden = this.words.hidden = !shown;
+    this.files.value = shown ? this.file : "";
+    this.empty.hidden = !!this.file || !!this.awaited;
   }
 
   /** Show a text; `title` of one that is not in the list yet, `setting`: the method and budget to
    *  begin with, where the text answers for them. */
   async open(name, title, setting = {}) {
     this.opening = name;
+    this._stale(true);
     const about = await this._ask("about", { file: name });
-    if (!about || this.opening !== name) return;
+    if (this.opening !== name) return;
+    if (!about) return this._kept();
     const listed = [...this.files.options].some((each) => each.value === name);
     if (title && !listed) this.files.append(...optionsOf([[name, title]]));
     this.files.hidden = false;
-    this.files.value = name;
-    Object.assign(this, { file: name, about, place: 0, found: null });
+    Object.assign(this, { file: name, about, place: 0, found: null, awaited: false });
     const texts = [...this.files.options].map((each) => [each.value, each.text]);
     this.more.show(texts, name);
-    this.body.hidden = false;
-    this.empty.hidden = true;
     this.prompt.textContent = `${about.model}: ${about.prompt}`;
-    this.given.textContent = about.given;
-    this.given.hidden = !about.given;
+    if (setting.apart !== undefined) this.apart.set(name, setting.apart);
+    this.given.textContent = about.given || this.apart.get(name) || "";
+    this.given.hidden = !this.given.textContent;
+    this._present();
     this.method.replaceChildren(...optionsOf(about.methods.map((each) => [each.name, each.title])));
     this.draft.read(about.text);
     this.curves.clear(usualOf(about.methods), about.figures);
+    this._say("", "");
     const find = (method) => about.methods.find((each) => each.name === method),
       wanted = find(setting.method) || find(about.method) || about.methods[0];
     this.knobs.budget = Math.min(setting.budget || this.knobs.budget, MOST);
     this.method.value = wanted.name;
     this._choose(wanted.name);
+  }
+
+  /** Another text could not be opened: this one stays. */
+  _kept() {
+    this.awaited = false;
+    this._stale(!this.found);
+    this._present();
   }
 
   _choose(name) {
@@ -225,10 +257,15 @@ export class WhatIf {
   /** No answer to this setting: nothing of the one before may look as if it were its. */
   _blank() {
     this.found = null;
-    this.exact.className = "ds-exact not";
-    this.exact.replaceChildren(h("b", {}, "no answer"));
-    this.tiles.replaceChildren();
+    this._say(" not", "no answer");
     this.curves.blank();
+  }
+
+  /** Whether the answer is exact, and its figures. */
+  _say(look, exact, note, tiles = []) {
+    this.exact.className = `ds-exact${look}`;
+    this.exact.replaceChildren(h("b", {}, exact), ...(note ? [h("span", {}, note)] : []));
+    this.tiles.replaceChildren(...tiles);
   }
 
   async _curve() {
@@ -250,17 +287,13 @@ export class WhatIf {
     this.found = found;
     this._visit();
     const drafted = found.round.y.length - 1;
-    this.tiles.replaceChildren(
-      tile(found.tau.toFixed(2), "τ", "block efficiency: accepted nodes + 1, mean over rounds"),
+    const look = found.exact ? ["", "✓ exact"] : [" not", "≈ not exact"];
+    this._say(...look, found.note, [
+      tile(number(found.tau), "τ", "block efficiency: accepted nodes + 1, mean over rounds"),
       tile(found.rounds, "rounds", "forward passes of the target"),
       tile(found.tokens, "tokens", "new tokens of the text"),
       tile(drafted, "nodes here", "drafted in the round shown"),
-    );
-    this.exact.className = `ds-exact${found.exact ? "" : " not"}`;
-    this.exact.replaceChildren(
-      h("b", {}, found.exact ? "✓ exact" : "≈ not exact"),
-      h("span", {}, found.note),
-    );
+    ]);
     this.curves.at({ name, method, options }, budget, found);
     this.draft.show(found, this.place);
   }

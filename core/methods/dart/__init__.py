@@ -94,6 +94,8 @@ BUILDER = BuilderInfo(
     nested=True,
     explain=EXPLAIN,
     files=("ngram",),
+    ends="the beam has no more candidates: it follows {beam} nodes of a depth and reads {width} "
+    "tokens of the drafter there",
 )
 METHOD = Method(
     "DART", "dart", "continuity", 59, "a beam held together by n-gram continuity",

@@ -6,7 +6,15 @@ Light. ``model`` is the network and its checkpoint form, ``drafter`` the network
 from __future__ import annotations
 
 from core.methods.dflash import DFlashOptions
-from core.methods.method import BY_PATH, Checkpoint, DrafterInfo, Explanation, Method, Note
+from core.methods.method import (
+    BY_PATH,
+    BY_PREVIOUS,
+    Checkpoint,
+    DrafterInfo,
+    Explanation,
+    Method,
+    Note,
+)
 from core.rounds.draft import MARGINAL
 
 EXPLAIN = Explanation(
@@ -21,6 +29,7 @@ DRAFTER = DrafterInfo(
     "core.methods.dflash2.drafter:load",
     DFlashOptions,
     states=BY_PATH,
+    depends=BY_PREVIOUS,
     checkpoint=Checkpoint("core.methods.dflash2.model:FORM", layouts="z-lab's layout"),
     explain=EXPLAIN,
 )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from core.methods.dflash import CONFIDENCE
 from core.methods.method import (
     BY_PATH,
+    BY_PREVIOUS,
     Checkpoint,
     DrafterInfo,
     Explanation,
@@ -50,6 +51,7 @@ DRAFTER = DrafterInfo(
     "core.methods.dspark.drafter:load",
     DSparkOptions,
     states=BY_PATH,
+    depends=BY_PREVIOUS,
     checkpoint=Checkpoint(
         "core.methods.dspark.model:FORM", layouts="DeepSpec's and SpecForge's layouts"
     ),

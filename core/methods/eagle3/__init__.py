@@ -61,6 +61,8 @@ BUILDER = BuilderInfo(
     "level by level, the best children of the best nodes; then the best of all",
     dynamic_tree,
     DynamicTreeOptions,
+    ends="at each depth the {top_k} best nodes get {top_k} children, and the drafter's depths are "
+    "used up",
 )
 METHOD = Method(
     "EAGLE-3", "eagle3", "eagle2", 59, "a dynamic tree of a layer that drafts token after token",

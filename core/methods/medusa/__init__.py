@@ -57,7 +57,7 @@ BUILDER = BuilderInfo(
     "a tree whose shape is the same in every round",
     "core.methods.medusa.tree:load",
     StaticTreeOptions,
-    nested=True,
+    ends="the static tree has no more nodes, or the drafter does not list those that it asks for",
 )
 METHOD = Method(
     "Medusa", "medusa", "static", 63, "a static tree of a head for each depth",

@@ -1,0 +1,20 @@
+"""How numbers are written: one table for the terminal and the page (tests/web/dom.test.js)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from analysis import numbers
+
+FORMATS = json.loads((Path(__file__).parent / "formats.json").read_text("utf-8"))
+CASES = [(name, *case) for name, cases in FORMATS.items() for case in cases]
+
+
+@pytest.mark.parametrize(("name", "value", "text"), CASES)
+def test_numbers_are_written_as_the_page_writes_them(name: str, value: object, text: str):
+    given = value if isinstance(value, list) else [value]
+    write = getattr(numbers, name)
+    assert write(*(float(each) if each is not None else None for each in given)) == text
