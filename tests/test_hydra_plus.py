@@ -384,10 +384,10 @@ def test_lint_reads_what_the_drafter_reads(tmp_path):
     target = toys.language_model()
     published(tmp_path, target, vocabulary=toys.LANGUAGE_SIZE)
     language = Language("toy", target, toys.tokenizer(), None)
-    assert [r.text for r in lint(FORM, tmp_path, language) if r.wrong] == []
+    assert [r.text for r in lint(FORM, tmp_path, language).remarks if r.wrong] == []
     zero = {"hydra_mlp.1.3.linear.weight": torch.zeros(32, 32)}
     published(tmp_path, target, zero, vocabulary=toys.LANGUAGE_SIZE)
-    (found,) = [r.text for r in lint(FORM, tmp_path, language) if r.wrong]
+    (found,) = [r.text for r in lint(FORM, tmp_path, language).remarks if r.wrong]
     assert found.startswith("hydra_mlp.1.3.linear.weight is all zero")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.drafters.lint import Remark, covered, head_ids, lint
+from analysis.drafters.lint import Lint, Remark, covered, head_ids, lint
 from analysis.drafters.measuring import Kept, Report
 from analysis.drafters.wiring import Plan, Wiring, probe, to_json
 from core.decoding.engine import Engine
@@ -59,11 +59,11 @@ def diagnose(
         raise UserError(f"{method} has no drafter")
     source = engine.checkpoint(info)
     language = engine.prepare()
-    remarks = lint(form(info), source.full_folder(), language) if source is not None else []
-    hear(remarks)
+    file = lint(form(info), source.full_folder(), language) if source is not None else Lint()
+    hear(file.remarks)
     engine.check(method)
     drafter = engine.load_drafter(choose(method, options))
     assert drafter is not None  # it has info
     found = probe(language, drafter, prompts, plan, report, kept)
-    seen = covered(head_ids(drafter), found.mean_p, found.used)
-    return Diagnosis(method, found, tuple(remarks), tuple(seen))
+    seen = covered(head_ids(drafter), found.mean_p, found.used, file.dead)
+    return Diagnosis(method, found, file.remarks, tuple(seen))

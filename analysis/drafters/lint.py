@@ -5,7 +5,10 @@ Every remark is a sentence. Those that are ``wrong`` explain a bad drafter; the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,15 +19,21 @@ from safetensors import safe_open
 from torch import Tensor
 
 from analysis.drafters.computed_mistakes import target_theta
+from analysis.drafters.rounding import COARSE, mantissa_bits
+from analysis.numbers import percent, share
+from core.errors import UserError
 from core.models import checkpoint
 from core.models.language import Language
 from core.rounds.draft import Array
+from core.stats import wilson
 
-SMALL = 1e-3  # of the median row's length: such a row is as good as zero
+SMALL = 1e-3  # of the rows' length (root mean square): such a row is as good as zero
 ODD = 30.0  # times the median gain
 SHOWN = 3  # names in a sentence
 TIED = 1e-2  # relative difference that rounding to bf16 or int8 explains
-HEADS, EMBEDDINGS = ("lm_head.weight",), ("embed_tokens.weight",)
+HEAD, EMBEDDING = "lm_head.weight", "embed_tokens.weight"
+FEW_BITS = ("I8", "U8", "F8")  # how safetensors' names of types of eight bits begin
+MAPS = ("BOOL", "I32", "I64")  # types of token maps
 
 
 @dataclass(frozen=True)
@@ -38,8 +47,16 @@ class Remark:
         return self.text
 
 
-def lint(form: Any, folder: Path, language: Language) -> list[Remark]:
-    """Remarks on the checkpoint in a folder, of the kind that ``form`` reads, for a target.
+@dataclass(frozen=True)
+class Lint:
+    """``dead``: the rows of the head that is read from the file which are near zero."""
+
+    remarks: tuple[Remark, ...] = ()
+    dead: tuple[int, ...] = ()
+
+
+def lint(form: Any, folder: Path, language: Language) -> Lint:
+    """Look through the checkpoint in a folder, of the kind that ``form`` reads, for a target.
 
     Raises UserError where its config or files cannot be read.
     """
@@ -47,13 +64,18 @@ def lint(form: Any, folder: Path, language: Language) -> list[Remark]:
     remarks = list(_keys(made, found))
     state = dict[str, Tensor]()
     for part in form.folders(folder):
-        state |= checkpoint.read_state(part)
-        remarks += _precision(part)
+        own = checkpoint.read_state(part)
+        remarks += _precision(part, own)
+        state |= own
     state = {name: t for name, t in state.items() if name not in getattr(form, "unread", ())}
     remarks += _values(state)
-    remarks += _shared(state, language)
-    remarks += _config(form.load_config(folder), language)
-    return remarks
+    remarks += _maps(state.get("d2t"), state.get("t2d"), language.vocabulary)
+    remarks += _tables(state, folder, language)
+    config, head = form.load_config(folder), state.get(HEAD)
+    remarks += _config(config, language)
+    reads = hasattr(config, "draft_vocab_size")  # others draft with the target's head
+    dead = _dead(head).nonzero().flatten().tolist() if head is not None and reads else ()
+    return Lint(tuple(remarks), tuple(dead))
 
 
 def _keys(made: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Remark]:
@@ -78,20 +100,40 @@ def _are(names: list[str]) -> str:
     return f"{_named(names)} {'is' if len(names) == 1 else 'are'}"
 
 
-def _precision(folder: Path) -> Iterator[Remark]:
-    """Types of the stored numbers, from the files' headers."""
-    counts: dict[str, int] = {}
+def _precision(folder: Path, state: Mapping[str, Tensor]) -> Iterator[Remark]:
+    """Types of the stored numbers, from the files' headers, and how finely the numbers differ."""
+    sizes = Counter[str]()
     for file in checkpoint.weight_files(folder):
         with safe_open(file, "pt") as stored:
             for name in stored.keys():  # noqa: SIM118 (it is no dict)
                 entry = stored.get_slice(name)
-                kind = str(entry.get_dtype())
-                counts[kind] = counts.get(kind, 0) + int(np.prod(entry.get_shape()))
-    total = max(1, sum(counts.values()))
-    shares = ", ".join(f"{kind} {count / total:.0%}" for kind, count in sorted(counts.items()))
-    eighth = any(kind.startswith(("I8", "F8")) for kind in counts)
-    effect = "compare τ with the unquantised file" if eighth else "nothing is lost by its precision"
-    yield Remark(False, f"weights of {folder.name} are stored as {shares}: {effect}")
+                if (kind := str(entry.get_dtype())) not in MAPS:
+                    sizes[kind] += math.prod(entry.get_shape())
+    total = max(1, sizes.total())
+    shares = ", ".join(f"{kind} {percent(count / total)}" for kind, count in sorted(sizes.items()))
+    told = f"weights of {folder.name} are stored as {shares}: "
+    if any(kind.startswith(FEW_BITS) for kind in sizes):
+        yield Remark(False, told + "compare τ with the unquantised file")
+        return
+    matrices = [t for t in state.values() if t.ndim == 2 and t.is_floating_point()]
+    measured = [(each.numel(), mantissa_bits(each)) for each in matrices]
+    yield Remark(False, told + _rounding([(n, b) for n, b in measured if b is not None]))
+
+
+def _rounding(measured: Sequence[tuple[int, float]]) -> str:
+    """Whether matrices were rounded before they were stored: the size and mantissa bits of each."""
+    if not measured:
+        return "too few numbers to tell whether they were rounded to fewer bits"
+    coarse = [(n, bits) for n, bits in measured if bits < COARSE]
+    if not coarse:
+        return "the numbers show no rounding to fewer bits"
+    size = sum(n for n, _ in coarse)
+    bits, part = sum(n * bits for n, bits in coarse) / size, size / sum(n for n, _ in measured)
+    return (
+        f"{percent(part)} of the numbers in matrices repeat as those with {bits:.1f} bits of "
+        "mantissa do, and bf16 has 7. They look rounded to eight bits or fewer before they were "
+        "stored: compare τ with the file before that"
+    )
 
 
 def _values(state: Mapping[str, Tensor]) -> Iterator[Remark]:
@@ -105,8 +147,9 @@ def _values(state: Mapping[str, Tensor]) -> Iterator[Remark]:
             yield Remark(True, f"{name} holds NaN or infinity: nothing after it can be right")
         elif not values.any():
             (unused if name.endswith("bias") else lost).append(name)
-        elif values.ndim == 2:
-            yield from _rows(name, values)
+        elif values.ndim == 2 and name not in (HEAD, EMBEDDING) and (some := _dead(values)).any():
+            text = f"{_rows(some)} of {name} are near zero: these outputs are dead"
+            yield Remark(True, text)
         elif values.ndim == 1 and "norm" in name:
             norms[name] = values
     if lost:
@@ -116,17 +159,23 @@ def _values(state: Mapping[str, Tensor]) -> Iterator[Remark]:
     yield from _gains(norms)
 
 
-def _rows(name: str, matrix: Tensor) -> Iterator[Remark]:
-    lengths = matrix.norm(dim=1)
-    none = int((lengths < SMALL * lengths.median()).sum())
-    if none and name in HEADS:
-        effect = "these tokens get one logit, whatever the text"
-    elif none and name in EMBEDDINGS:
-        effect = "these tokens look alike to it; a mask among them makes all depths alike"
-    else:
-        effect = "these outputs are dead"
-    if none:
-        yield Remark(True, f"{none} of {len(lengths)} rows of {name} are near zero: {effect}")
+def _dead(matrix: Tensor) -> Tensor:
+    """The rows that are as good as zero, bool [n]."""
+    lengths = matrix.float().norm(dim=1)
+    return lengths <= SMALL * _typical(lengths)
+
+
+def _typical(lengths: Tensor) -> Tensor:
+    """Root mean square: a median is zero once half of them are."""
+    return lengths.square().mean().sqrt()
+
+
+def _rows(some: Tensor) -> str:
+    """How many rows are meant, bool [n], and which."""
+    at = some.nonzero().flatten().tolist()
+    together = len(at) > SHOWN and at[-1] - at[0] == len(at) - 1
+    which = f"{at[0]} to {at[-1]}" if together else _named([str(row) for row in at])
+    return f"{len(at)} of {len(some)} rows ({which})"
 
 
 def _gains(norms: Mapping[str, Tensor]) -> Iterator[Remark]:
@@ -148,32 +197,114 @@ def _gains(norms: Mapping[str, Tensor]) -> Iterator[Remark]:
             )
 
 
-def _shared(state: Mapping[str, Tensor], language: Language) -> Iterator[Remark]:
-    """Whether head and embedding are the target's."""
-    own: Any = language.model.get_input_embeddings()
-    for names, what, theirs in (
-        (HEADS, "head", getattr(language.model.get_output_embeddings(), "weight", None)),
-        (EMBEDDINGS, "embedding", own.weight),
-    ):
-        name = next((name for name in names if name in state), None)
-        if name is None:
+def _weight(module: Any) -> Tensor | None:
+    return getattr(module, "weight", None)
+
+
+def _target_head(language: Language) -> Tensor | None:
+    """The target's head [V, h]; None where it is packed and not tied to the embedding."""
+    head = _weight(language.model.get_output_embeddings())
+    tied = getattr(language.model.config.get_text_config(), "tie_word_embeddings", False)
+    return _weight(language.embedding) if head is None and tied else head
+
+
+def _maps(d2t: Tensor | None, t2d: Tensor | None, vocabulary: int) -> Iterator[Remark]:
+    """A head's token maps: what is added to each row's number [C], and a mask of tokens [V]."""
+    marked: set[int] | None = None
+    if t2d is not None and t2d.ndim == 1 and bool(((t2d == 0) | (t2d == 1)).all()):
+        marked = set(t2d.nonzero().flatten().tolist())
+    elif t2d is not None:
+        text = f"t2d is {_kind(t2d)}, not a mask over the vocabulary: it was not compared with d2t"
+        yield Remark(False, text)
+    if d2t is None:
+        if marked is not None and marked != set(range(len(marked))):
+            text = f"d2t is missing, and t2d marks other tokens than the first {len(marked)}"
+            yield Remark(True, text)
+    elif d2t.ndim != 1 or d2t.is_floating_point():
+        yield Remark(True, f"d2t is {_kind(d2t)}: it should hold an integer for each row")
+    else:
+        yield from _named_by(d2t.long(), marked, vocabulary)
+
+
+def _named_by(d2t: Tensor, marked: set[int] | None, vocabulary: int) -> Iterator[Remark]:
+    """The tokens that d2t names, beside those that t2d marks, if these are known."""
+    ids = torch.arange(len(d2t)) + d2t
+    named, count = set(ids.tolist()), len(ids)
+    if marked is not None and named != marked == set(d2t.tolist()):
+        yield Remark(True, "d2t holds the token ids that t2d marks: readers add the row's number")
+        return
+    if outside := int(((ids < 0) | (ids >= vocabulary)).sum()):
+        yield Remark(True, f"d2t leads {outside} of {count} rows outside the vocabulary")
+    if twice := count - len(named):
+        yield Remark(True, f"d2t gives {twice} of {count} rows the token of another row")
+    if named == marked:
+        yield Remark(False, f"its token maps d2t and t2d name the same {len(named)} tokens")
+    elif marked is not None:
+        yield Remark(
+            True,
+            f"its token maps contradict each other: d2t names {len(named - marked)} tokens that "
+            f"t2d leaves out, and t2d marks {len(marked - named)} that d2t lacks. d2t is used here",
+        )
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+
+
+def _tables(state: Mapping[str, Tensor], folder: Path, language: Language) -> Iterator[Remark]:
+    """Head and embedding beside the target's."""
+    head, embedding, ids = state.get(HEAD), state.get(EMBEDDING), None
+    if head is not None:
+        with suppress(UserError):  # the remarks on the token maps have said it
+            ids = checkpoint.covered(state.get("d2t"), len(head), language.vocabulary, folder)
+        yield from _shared("head", head, _target_head(language), ids)
+    if embedding is not None:
+        yield from _shared("embedding", embedding, _weight(language.embedding), None)
+    others = [t for name, t in state.items() if t.ndim == 2 and name not in (HEAD, EMBEDDING)]
+    if any(len(each) == language.vocabulary for each in others):
+        return  # it may be one by another name: a head of Medusa's, a draft model's embedding
+    for what, mine in (("head", head), ("embedding", embedding)):
+        if mine is None:
             yield Remark(False, f"it has no {what} of its own and uses the target's")
-            continue
-        mine = state[name].float()
-        if theirs is None or theirs.shape != mine.shape:
-            yield Remark(False, f"it has a {what} of its own, over {len(mine)} tokens")
-            continue
-        away = float((mine - theirs.float().cpu()).norm() / theirs.float().norm().cpu())
-        if away < TIED:
-            yield Remark(False, f"its {what} is a copy of the target's")
-        elif what == "embedding":
+
+
+LOOK_ALIKE = {
+    "head": "these tokens get one logit, whatever the text",
+    "embedding": "these tokens look alike to it; a mask among them makes all depths alike",
+}
+
+
+def _shared(what: str, mine: Tensor, theirs: Tensor | None, ids: Tensor | None) -> Iterator[Remark]:
+    """Whether head or embedding is the target's, and which of its rows are dead.
+
+    ids  int64 [C]: the target's token of each row; None: the same
+    """
+    mine, theirs = mine.float(), None if theirs is None else theirs.detach().float().cpu()
+    if theirs is not None and ids is not None:
+        theirs = theirs[ids]
+    fits = theirs is not None and len(theirs) == len(mine)
+    dead = _dead(mine)
+    # a target's unused tokens are near zero in it too, and cost nothing
+    alone = dead & ~_dead(theirs) if theirs is not None and fits else dead
+    for some, wrong, more in ((alone, True, ""), (dead & ~alone, False, ", as the target's are")):
+        if some.any() and mine.any():
             yield Remark(
-                True,
-                f"its embedding differs from the target's by {away:.0%} of its length, and the "
-                "target's is used: what training changed there is lost",
+                wrong, f"{_rows(some)} of its {what} are near zero{more}: {LOOK_ALIKE[what]}"
             )
-        else:
-            yield Remark(False, f"its {what} is its own: {away:.0%} away from the target's")
+    if theirs is None or theirs.shape != mine.shape:
+        yield Remark(False, f"it has a {what} of its own, over {len(mine)} tokens")
+        return
+    away = float((mine - theirs).norm() / theirs.norm())
+    if away < TIED:
+        yield Remark(False, f"its {what} is a copy of the target's")
+    elif what == "embedding":
+        yield Remark(
+            True,
+            f"its embedding differs from the target's by {away:.0%} of its length, and the "
+            "target's is used: what training changed there is lost",
+        )
+    else:
+        yield Remark(False, f"its {what} is its own: {away:.0%} away from the target's")
 
 
 def _config(config: Any, language: Language) -> Iterator[Remark]:
@@ -181,10 +312,10 @@ def _config(config: Any, language: Language) -> Iterator[Remark]:
     mask = getattr(config, "mask_token_id", None)
     if mask is not None:
         table: Any = language.model.get_input_embeddings()
-        rows = table.weight.float()
-        length = float(rows[mask].norm() / rows.norm(dim=1).median())
+        lengths = table.weight.float().norm(dim=1)
+        length = float(lengths[mask] / _typical(lengths))
         if length < 0.05:
-            text = f"the mask token {mask} has an embedding {length:.2g} times the median's length"
+            text = f"the mask token {mask} has an embedding {length:.2g} times as long as others"
             yield Remark(True, f"{text}: norms blow it up, and rounding decides what depths say")
     rope, theta = getattr(config, "rope", None), target_theta(language)
     if rope is not None and theta is not None and rope.theta != theta:
@@ -202,21 +333,29 @@ def _config(config: Any, language: Language) -> Iterator[Remark]:
         )  # fmt: skip
 
 
-def covered(ids: Tensor | None, mean_p: Array, used: Array) -> list[Remark]:
-    """How much of the target's text a head over some tokens can draft.
+def covered(
+    ids: Tensor | None, mean_p: Array, used: Array, dead: Sequence[int] = ()
+) -> list[Remark]:
+    """How much of the target's text a head can draft. A fact of drafter and text, and no verdict.
 
     ids     int64 [C], the head's tokens; None: all
     mean_p  [V], the mean of p over a text's places; ``used`` [V]: how often each token is in it
+    dead    rows of the head that are near zero: they count as not covered
     """
-    if ids is None:
+    if ids is None and not dead:
         return [Remark(False, "its head covers the whole vocabulary")]
-    some = ids.cpu().numpy()
-    mass, share = float(mean_p[some].sum()), float(used[some].sum() / max(1, used.sum()))
+    every = np.arange(len(mean_p)) if ids is None else ids.cpu().numpy()
+    some = np.unique(np.delete(every, list(dead)))
+    hits, n = int(used[some].sum()), int(used.sum())
+    low, high = (float(bound) for bound in wilson(hits, n))
+    left_out = f" (not counting {len(dead)} near zero)" if dead else ""
+    never = "" if ids is None else "; what has no row is never drafted"
     text = (
-        f"its draft vocabulary of {len(some)} tokens covers {share:.1%} of the text's tokens and "
-        f"{mass:.1%} of p: no depth can accept more often than that"
+        f"its head has rows for {len(every)} tokens{left_out}. They cover {hits} of the text's {n} "
+        f"tokens ({share(hits / max(1, n))}, 95 % interval {share(low)} to {share(high)}) and "
+        f"{share(float(mean_p[some].sum()))} of p{never}"
     )
-    return [Remark(share < 0.95, text)]
+    return [Remark(False, text)]
 
 
 def head_ids(drafter: Any) -> Tensor | None:
