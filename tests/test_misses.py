@@ -9,7 +9,7 @@ from analysis.measures.misses import miss, sentence
 from core.drafting.builders import best_first
 from core.drafting.session import FactorisedSession
 from core.rounds.causes import Cause
-from core.rounds.draft import Candidates
+from core.rounds.draft import Candidates, Proposal
 from core.rounds.round import Probe, Round, Verdict
 from core.verification.simulate import verdict
 
@@ -44,6 +44,29 @@ def test_the_budget_and_what_it_accepts_are_those_of_real_drafts(seed, ranks):
     assert found.nodes == budget
     assert found.accepted == made(budget, text, seed).accepted
     assert f"it needs B = {budget}" in sentence(found, str, accepted) or not found.exact
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_lists_that_depend_on_the_path_tell_the_least_budget(seed):
+    """Every listed token that is more probable, along the nodes that were drafted, comes first."""
+    text = [int(IDS[0, 0]), int(IDS[1, 9])]
+    record = made(8, text, seed)
+    draft, proposal = record.draft, record.proposal
+    lists = Candidates(proposal.lists.ids.copy(), proposal.lists.log_q)
+    apart = replace(draft, proposal=Proposal(lists, proposal.after, proposal.max_depth))
+    found, accepted = miss(replace(record, draft=apart)), record.accepted
+    if found.reason != Cause.PRUNED:
+        return
+    scores = {}
+    for row in range(len(draft)):
+        path = draft.tokens[list(draft.path(row)[1:])].tolist()
+        above = sum(float(draft.log_q[r]) for r in draft.path(row)[1:])
+        if len(path) < proposal.max_depth:
+            for token, log_q in zip(lists.ids[len(path)], lists.log_q[len(path)], strict=True):
+                scores[(*path, int(token))] = above + float(log_q)
+    mine = scores[tuple(text[: accepted + 1])]
+    assert found.nodes == 1 + sum(score > mine + 1e-6 for score in scores.values())
+    assert not found.exact and found.accepted == accepted + 1
 
 
 def test_another_builder_s_draft_gets_no_budget():

@@ -83,6 +83,9 @@ def test_rounds_at_one_place_stay_on_one_side():
     places = np.repeat([10, 20], 40)
     found = step(places, np.repeat([4, 1], 40) + np.tile([0, 1], 40))
     assert found.place == 20 and found.before > found.after
+    # the first place's own rounds fall too, but nothing lies between them
+    found = step(np.repeat([10, 20], 60), np.repeat([4, 1, 1, 1], 30))
+    assert (found.place, found.before, found.after) == (20, 2.5, 1)
 
 
 def test_the_bins_hold_what_counting_by_hand_gives():
@@ -129,10 +132,30 @@ def test_a_weak_kind_and_a_weak_tag_are_found():
     traces = {"a": trace(good, "maths"), "b": trace(bad, "chat", "mine")}
     found = findings(Tables.of(traces)).set_index("finding")
     assert "Prompts tagged chat are accepted at 0.00" in found["sentence"]["tag"]
+    assert "of 60 positions, all others at 1.00" in found["sentence"]["tag"]
     assert found["run"]["tag"] == "b" and found["round"]["tag"] == 1
     assert "cyrillic" in found["sentence"]["script"]
     tags = by_kind(Tables.of(traces), "tag").set_index("tag")["acceptance"].to_dict()
     assert tags == {"maths": 1.0, "chat": 0.0}
+
+
+def test_a_sort_that_is_a_little_worse_is_not_named():
+    """0.9 against 1: beyond chance, but no quarter less."""
+    good = [chain(n, n, 3, 1) for n in range(200)]
+    less = [chain(n, n, 3 if n % 4 else 2, 1) for n in range(200)]
+    traces = {"a": trace(good, "maths"), "b": trace(less, "chat", "mine")}
+    shares = by_kind(Tables.of(traces), "tag").set_index("tag")
+    assert shares["acceptance_high"]["chat"] < 0.95 and findings(Tables.of(traces)).empty
+
+
+@pytest.mark.parametrize(("log_q", "word"), [(-0.1, "too much"), (-2.0, "too little")])
+def test_what_chains_of_three_come_to(log_q, word):
+    """Eight walks use all three depths and four use two, counted by hand."""
+    rounds = [chain(n, n, length, 2) for n, length in enumerate([3] * 8 + [2] * 4 + [0] * 8)]
+    rounds = [replace(r, draft=Draft.chain(r.draft.tokens.tolist(), [log_q] * 3)) for r in rounds]
+    found = table(Tables.of(trace(rounds))).set_index("finding")["sentence"]
+    assert found["depth"].startswith("8 of 20 walks used the whole depth")
+    assert f"they promise {word}" in found["trust"] and "53% of 60 nodes" in found["trust"]
 
 
 def test_nothing_is_said_of_little():

@@ -75,7 +75,12 @@ def test_status_tells_rejected_from_unobserved():
 def test_side_rows_are_neither_accepted_nor_rejected():
     record = a_round([0, 1], 8, side=frozenset({2, 4}))
     assert record.status == (ACCEPTED, ACCEPTED, SIDE, REJECTED, SIDE) and record.why(2) == SIDE
-    assert replace(DRAFT, side=frozenset({2})).child(0, 2) is None
+    aside = replace(DRAFT, side=frozenset({2, 4}))
+    assert aside.child(0, 2) is None and aside.nodes == 2
+    # a chain after the root and a row after node 1
+    more = DRAFT.with_side(np.array([5, 6, 7]), [0, 5, 1])
+    assert more.depths.tolist() == [0, 1, 1, 2, 2, 1, 2, 2] and more.side == {5, 6, 7}
+    assert more.nodes == DRAFT.nodes and more.children[5] == (6,)
 
 
 @pytest.mark.parametrize(
@@ -140,6 +145,12 @@ def test_the_list_after_a_row(proposal, expected):
     found = [record.candidates_after(row) for row in range(5)]
     assert [each and each.ids.tolist() for each in found] == expected
     assert all((each.log_q == -each.ids).all() for each in found if each)
+
+
+def test_a_place_without_a_token_is_no_candidate():
+    held = Candidates(np.array([[1, 2, 2]]), np.array([[-1, -2, -np.inf]], np.float32))
+    found = a_round([0], 8, Proposal.factorised(held, DRAFT.depths)).candidates_after(0)
+    assert found.ids.tolist() == [1, 2] and found.log_q.tolist() == [-1, -2]
 
 
 def test_causes_of_a_long_accepted_path_take_time_by_its_length_alone():

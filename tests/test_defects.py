@@ -1,0 +1,80 @@
+"""The command that plants defects, on a tree of its own with one module and its tests."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.defects import __main__ as defects
+
+LIST = """
+[[module]]
+file = "half.py"
+tests = ["test_half.py"]
+defects = [
+  ["it doubles", 'return x  //  2', 'return x * 2'],
+  ["it rounds up", 'x // 2', '(x + 1) // 2'],
+  ["it ends never", 'return x // 2', 'while True: pass'],
+  ["it is no Python", 'return x', 'return return'],
+  ["it is not there", 'return y', 'return x'],
+  ["it is there twice", 'x', 'y'],
+]
+[[module]]
+file = "half.py"
+tests = ["test_broken.py"]
+defects = [["its tests fail anyway", 'x // 2', 'x']]
+"""
+FOUND = {
+    "it doubles": "test_half.py::test_even",
+    "it rounds up": defects.SURVIVED,
+    "it ends never": "more than 2 s",
+    "it is no Python": defects.GONE,
+    "it is not there": defects.GONE,
+    "it is there twice": defects.GONE,
+    "its tests fail anyway": defects.UNFIT,
+}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    root = tmp_path / "tree"
+    root.mkdir()
+    (root / "half.py").write_text("def half(x):\n    return x // 2\n")
+    (root / "test_half.py").write_text(
+        "from half import half\n\n\ndef test_even():\n    assert half(4) == 2\n"
+    )
+    (root / "test_broken.py").write_text("def test_it():\n    assert False\n")
+    (root / "list.toml").write_text(LIST)
+    subprocess.run(["git", "init", "-q", root], check=True)
+    return root
+
+
+def test_each_defect_is_planted_alone_and_the_tree_stays_as_it_is(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(defects, "TOO_LONG", 2)
+    monkeypatch.setattr(defects, "LARGE", ())
+    before = (tree / "half.py").read_text()
+    listing, record = tree / "list.toml", tmp_path / "caught.tsv"
+    record.write_text("it rounds up\ttest_half.py::test_odd\nan old one\tsurvived\n")
+    assert defects.main(tree, listing, record, ["--record"]) == 1
+    assert defects.read_record(record) == FOUND
+    assert (tree / "half.py").read_text() == before
+    assert "✗ half.py: it rounds up: survived" in (shown := capsys.readouterr().out)
+    assert "2 of 7 caught" in shown
+    # what survived before is no loss
+    assert defects.main(tree, listing, record, ["rounds"]) == 0
+    assert defects.main(tree, listing, record, ["--check"]) == 1
+    assert capsys.readouterr().out.count("half.py: it is") == 3
+    assert defects.main(tree, listing, record, ["--new"]) == 0
+
+
+def test_the_list_can_be_read_and_its_record_is_of_it():
+    every = defects.listed(defects.HERE / "list.toml")
+    known = {each.name for each in every}
+    assert len(every) >= 80 and len({each.file for each in every}) >= 10
+    assert defects.read_record(defects.HERE / "caught.tsv").keys() <= known
+    missing = {name for each in every for name in (each.file, *each.tests)}
+    assert not [name for name in missing if not (defects.ROOT / name.partition("::")[0]).exists()]
