@@ -61,6 +61,9 @@ def test_a_recorded_run_is_the_run(tmp_path):
         assert ours.position == theirs.position and ours.committed == theirs.committed
         assert ours.verdict.path == theirs.verdict.path and ours.status == theirs.status
         assert ours.verdict.bonus == theirs.verdict.bonus
+        walked = list(theirs.verdict.path)
+        told, known = ours.verdict.target_tokens, theirs.verdict.target_tokens
+        np.testing.assert_array_equal(told[walked], known[walked])
         for name in ("tokens", "parents", "depths", "ranks", "log_q"):
             np.testing.assert_array_equal(getattr(ours.draft, name), getattr(theirs.draft, name))
         np.testing.assert_allclose(ours.draft.scores, theirs.draft.scores, rtol=1e-5)

@@ -189,6 +189,13 @@ def test_a_round_without_optional_parts_reads_back():
     assert_same(round_from_json(as_json(bare)), bare)
 
 
+@pytest.mark.parametrize("bonus", [None, 0, 6])
+def test_a_bonus_token_that_was_drawn_reads_back(bonus):
+    record = small_round()
+    record = replace(record, verdict=replace(record.verdict, bonus_token=bonus))
+    assert round_from_json(as_json(record)).verdict.bonus_token == bonus
+
+
 def test_a_text_that_ended_with_its_first_token_reads_back():
     record = Round(0, 4, Draft.root_only(3), Verdict((0,), np.array([-1])), ())
     assert_same(round_from_json(as_json(record)), record)
