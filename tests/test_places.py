@@ -8,12 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from analysis.measures.causes import cause_shares
 from analysis.measures.findings import OUTSTANDING, table
 from analysis.measures.places import BINS, by_kind, by_place, step
 from analysis.measures.tables import Tables
 from analysis.measures.tokens import script, token_class
-from core.rounds.draft import Draft
-from core.rounds.round import Probe, Round, Verdict
+from core.rounds.draft import Candidates, Draft, Proposal
+from core.rounds.round import ACCEPTED, UNREACHED, Probe, Round, Verdict
 from core.stats import wilson
 from core.traces.schema import Header, Trace
 
@@ -156,6 +157,32 @@ def test_what_chains_of_three_come_to(log_q, word):
     found = table(Tables.of(trace(rounds))).set_index("finding")["sentence"]
     assert found["depth"].startswith("8 of 20 walks used the whole depth")
     assert f"they promise {word}" in found["trust"] and "53% of 60 nodes" in found["trust"]
+
+
+def test_only_observed_nodes_share_a_depths_causes():
+    """Chains of three: twelve of twenty reach the second depth, and all of these are accepted."""
+    rounds = [chain(n, n, length, 2) for n, length in enumerate([3] * 8 + [2] * 4 + [0] * 8)]
+    shares = cause_shares(Tables.of(trace(rounds))).set_index(["depth", "cause"])
+    assert shares["observed_share"][1, ACCEPTED] == 12 / 20
+    assert shares["observed_share"][2, ACCEPTED] == 1 and shares["share"][2, ACCEPTED] == 12 / 20
+    assert np.isnan(shares["observed_share"][2, UNREACHED])
+    assert shares["observed_share"][3, ACCEPTED] == 8 / 12
+
+
+def test_only_the_token_at_the_walks_end_can_be_outside_the_candidates():
+    lists = Candidates(np.full((3, 2), [1, 7]), np.full((3, 2), [-0.1, -3], np.float32))
+    rounds = [chain(n, n, n % 3, 7 if n % 2 else 5) for n in range(12)]
+    rounds = [
+        replace(r, draft=replace(r.draft, proposal=Proposal.factorised(lists, r.draft.depths)))
+        for r in rounds
+    ]
+    positions = Tables.of(trace(rounds)).positions
+    told = list(zip(positions["round"], positions["depth"], positions["outside"], strict=True))
+    assert told == [
+        (n + 1, depth, depth == n % 3 + 1 and not n % 2)
+        for n in range(12)
+        for depth in range(1, n % 3 + 2)
+    ]
 
 
 def test_nothing_is_said_of_little():

@@ -9,7 +9,17 @@ import pytest
 
 from core.rounds.causes import Cause
 from core.rounds.draft import CHILDLESS, NOT_ASKED, Candidates, Draft, Proposal
-from core.rounds.round import ACCEPTED, REJECTED, SIDE, UNREACHED, Round, Sampling, Verdict
+from core.rounds.round import (
+    ACCEPTED,
+    REJECTED,
+    SIDE,
+    UNREACHED,
+    Round,
+    Sampling,
+    TargetProbs,
+    Verdict,
+    new_tokens,
+)
 from tests.toys import draft_of, random_parents, verdict_of
 
 #        root ── 1(a) ── 3(c)
@@ -161,6 +171,20 @@ def test_causes_of_a_long_accepted_path_take_time_by_its_length_alone():
     began = time.process_time()
     causes = [record.why(row) for row in range(len(draft))]
     assert causes.count(Cause.OUTRANKED) == rows - 1 and time.process_time() - began < 5
+
+
+def test_log_p_after_a_row_is_that_of_the_token():
+    ids, log_p = np.array([[3, 4]] * 5), np.array([[-0.5, -1.5]] * 5, np.float32)
+    none = np.zeros(5, np.float32)
+    known = TargetProbs(none, np.zeros(5, np.int32), ids, log_p, none)
+    record = replace(a_round([0], 8), target_probs=known)
+    assert [record.log_p_after(1, token) for token in (3, 4, 5)] == [-0.5, -1.5, None]
+    assert a_round([0], 8).log_p_after(1, 3) is None
+
+
+def test_the_text_begins_with_prefills_token():
+    rounds = [replace(a_round([0], 8), committed=(1, 8)), replace(a_round([0], 3), committed=(3,))]
+    assert new_tokens(rounds) == [9, 1, 8, 3]
 
 
 def test_a_token_without_text_shows_its_id():

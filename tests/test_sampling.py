@@ -18,6 +18,7 @@ from core.verification.sampling import (
     TargetSampler,
     best,
     gumbel_noise,
+    uniforms,
 )
 from tests.toys import own_choice
 
@@ -95,6 +96,12 @@ def test_positions_and_streams_are_independent():
     noise = torch.stack([gumbel_noise(0, p, 2000, s) for p in range(10) for s in streams])
     off_diagonal = torch.corrcoef(noise.double()) - torch.eye(20)
     assert off_diagonal.abs().max() < 0.12
+
+
+def test_streams_share_no_number():
+    """Also not at another place, as streams would that begin a few numbers apart."""
+    streams = [set(uniforms(3, 7, 400, stream).tolist()) for stream in range(4)]
+    assert len(set.union(*streams)) == sum(map(len, streams)) == 1600
 
 
 @pytest.mark.filterwarnings("error")

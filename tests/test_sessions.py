@@ -1,5 +1,6 @@
 """The seam: draft sessions, searches over what they have said so far, and other verification."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -321,28 +322,42 @@ def test_speculative_sampling_has_the_targets_distribution_exactly():
     np.testing.assert_allclose(law, expected, atol=1e-12)
 
 
-@pytest.mark.parametrize(("p", "q"), [((2, 2, 4), (4, 2, 2)), ((1, 3, 4), (2, 2, 4))])
+@pytest.mark.parametrize(
+    ("p", "q"),
+    [
+        ((2, 2, 4), (4, 2, 2)),
+        ((1, 3, 4), (2, 2, 4)),
+        ((4, 9, 3), (8, 8, 0)),  # after a refusal the second draw may be refused too
+    ],
+)
 def test_independent_siblings_have_the_targets_distribution_exactly(p, q):
     """Multi-round sampling: two draws from q stand after the root, tried one after the other."""
     law = np.zeros(3)
 
     class One:
         def log_q(self, path):
-            return torch.tensor([[x / 8 for x in q]]).log()
+            return torch.tensor([[x / sum(q) for x in q]]).log()
 
     class Rule(OnGrid):
         def _uniform(self, after, stream, number):
             return self.numbers[stream, number]
 
-    logits = torch.tensor([p, (1, 1, 1), (1, 1, 1)]).div(8).log()
+    logits = torch.tensor([p, (1, 1, 1), (1, 1, 1)]).div(sum(p)).log()
     for one, two in product(range(3), repeat=2):
         draft = toys.draft_of([-1, 0, 0], [ROOT, one, two])
         for first, second, left in product((0.125, 0.375, 0.625, 0.875), repeat=3):
             rule = Rule({(2, 0): first, (2, 1): second, (3, 0): left})
             verdict = rule.verify(draft, logits, 0, One())
             tokens = [*draft.tokens[list(verdict.path[1:])].tolist(), verdict.bonus]
-            law[tokens[0]] += q[one] / 8 * q[two] / 8 / 4**3
-    np.testing.assert_allclose(law, np.array(p) / 8, atol=1e-12)
+            law[tokens[0]] += q[one] / sum(q) * q[two] / sum(q) / 4**3
+    np.testing.assert_allclose(law, np.array(p) / sum(p), atol=1e-12)
+
+
+def test_speculative_sampling_leaves_side_rows_alone():
+    draft = replace(toys.draft_of([-1, 0], [ROOT, 1]), side=frozenset({1}))
+    sure = torch.tensor([[0.0, 50.0, 0.0], [0.0, 0.0, 0.0]])
+    verdict = SpeculativeSampling(Sampling(1.0)).verify(draft, sure, 0, None)
+    assert verdict.path == (0,) and verdict.bonus == 1
 
 
 def speculative(drafter):
