@@ -259,6 +259,7 @@ def test_the_small_form_has_no_head_where_the_targets_serves(tmp_path):
         ({}, {"lm_head.weight": torch.zeros(3, 32)}, "lm_head"),
         ({}, {"d2t": torch.full((14,), 40)}, "d2t"),
         ({}, {"surplus": torch.zeros(2)}, "surplus"),
+        ({}, {"fc.weight": torch.zeros(5, 5)}, r"fc.weight has shape \(5, 5\)"),
     ],
 )
 def test_what_is_wrong_in_a_checkpoint_is_one_sentence(tmp_path, fields, state, words):

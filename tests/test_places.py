@@ -155,7 +155,7 @@ def test_what_chains_of_three_come_to(log_q, word):
     rounds = [chain(n, n, length, 2) for n, length in enumerate([3] * 8 + [2] * 4 + [0] * 8)]
     rounds = [replace(r, draft=Draft.chain(r.draft.tokens.tolist(), [log_q] * 3)) for r in rounds]
     found = table(Tables.of(trace(rounds))).set_index("finding")["sentence"]
-    assert found["depth"].startswith("8 of 20 walks used the whole depth")
+    assert found["depth"].startswith("8 of 20 walks used the whole drafted depth")
     assert f"they promise {word}" in found["trust"] and "53% of 60 nodes" in found["trust"]
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from analysis.measures.probe import observe
 from core.decoding.decode import Decoder
 from core.drafting.builders import Chain, OptTree, SampledChain, best_first, grow
-from core.drafting.session import NO_STATE, DraftSession, FactorisedSession
+from core.drafting.session import NO_STATE, DraftSession, FactorisedSession, spread
 from core.drafting.states import StateTable
 from core.errors import UserError
 from core.rounds.causes import Cause
@@ -358,6 +358,11 @@ def test_speculative_sampling_leaves_side_rows_alone():
     sure = torch.tensor([[0.0, 50.0, 0.0], [0.0, 0.0, 0.0]])
     verdict = SpeculativeSampling(Sampling(1.0)).verify(draft, sure, 0, None)
     assert verdict.path == (0,) and verdict.bonus == 1
+
+
+def test_a_place_without_a_token_hides_no_token():
+    lists = Candidates(np.array([[2, 0, 0]]), np.array([[-1, -2, -np.inf]], np.float32))
+    assert spread(lists, 4).tolist() == [[-2, -np.inf, -1, -np.inf]]
 
 
 def speculative(drafter):

@@ -23,7 +23,7 @@ from typing import NoReturn
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 SURVIVED, GONE, UNFIT = "survived", "does not apply", "its tests fail without it"
-TOO_LONG = 300  # CPU seconds of tests: an endless loop is noticed by whoever runs them
+TOO_LONG = 120  # CPU seconds of tests: an endless loop is noticed by whoever runs them
 # imported once, not for every defect: with them a run of tests begins some four seconds sooner
 LARGE = ("pandas", "torch", "numba", "hypothesis", "pytest", "transformers", "plotly",
          "transformers.models.llama.modeling_llama")  # fmt: skip
