@@ -350,3 +350,10 @@ def test_every_row_sees_the_whole_block():
     before = model(block, where, context)
     block[0, -1] += 1
     assert (model(block, where, context) - before)[0, 0].abs().max() > 1e-4
+
+
+def test_a_low_temperature_sharpens_q():
+    logits = torch.tensor([[1.0, 3.0, 2.0]])
+    drafter = toys.dflash_drafter()
+    drafter.temperature = 0.5
+    assert torch.equal(drafter.log_softmax(logits), (logits * 2).log_softmax(-1))
