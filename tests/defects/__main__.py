@@ -115,7 +115,7 @@ class Scratch:
             return None
         if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU:
             return f"more than {TOO_LONG} s"
-        found = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", said, re.MULTILINE)
+        found = re.search(r"^(?:FAILED|ERROR) ([^\s\[]+)", said, re.MULTILINE)
         if found is None:
             sys.exit(f"{' '.join(tests)} cannot be run:\n{said}")
         return found[1]
