@@ -78,7 +78,7 @@ def figures(table: pd.DataFrame, style: Style) -> dict[str, go.Figure]:
     texts, bands = several_texts(table) if few else None, drawn
     within = " and its 95 % interval."
     if texts is not None:
-        count = int(texts["texts"].max())
+        count = int(texts["texts"].to_numpy().max())
         within = f" and its 95 % interval across {count} texts." if count >= FEW else f". {TOO_FEW}"
         bands = texts.rename(columns={"low": "tvd_low", "high": "tvd_high"})
         bands = bands.merge(drawn[["series", "depth", "observed"]])
