@@ -156,6 +156,13 @@ def test_what_chains_of_three_come_to(log_q, word):
     rounds = [replace(r, draft=Draft.chain(r.draft.tokens.tolist(), [log_q] * 3)) for r in rounds]
     found = table(Tables.of(trace(rounds))).set_index("finding")["sentence"]
     assert found["depth"].startswith("8 of 20 walks used the whole drafted depth")
+    lists = Candidates(np.full((3, 2), [1, 7]), np.full((3, 2), [log_q, -3], np.float32))
+    known = [
+        replace(r, draft=replace(r.draft, proposal=Proposal.factorised(lists, r.draft.depths)))
+        for r in rounds
+    ]
+    found = table(Tables.of(trace(known))).set_index("finding")["sentence"]
+    assert found["depth"].startswith("8 of 20 walks used the whole depth")
     assert f"they promise {word}" in found["trust"] and "53% of 60 nodes" in found["trust"]
 
 
