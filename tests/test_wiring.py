@@ -18,10 +18,11 @@ import torch
 from torch import nn
 
 from analysis.drafters import measuring, wiring
-from analysis.drafters.measuring import Measured, measure, passage_of, silent, texts_of
+from analysis.drafters.measuring import Kept, Measured, measure, passage_of, unheard
 from analysis.drafters.mistakes import MISTAKES, NO_FEATURES, _frames
-from analysis.drafters.trials import Subject, Trial, patched
-from analysis.drafters.wiring import CONFIGURED, Plan, Signature, Wiring, probe, to_json
+from analysis.drafters.signatures import Signature, Wiring
+from analysis.drafters.trials import Subject, Trial
+from analysis.drafters.wiring import CONFIGURED, Plan, Probe, to_json
 from app.cli import main
 from app.studio.engine import DiagnoseRequest, LiveEngine, ModelChoice
 from core.drafting.session import FactorisedSession
@@ -44,8 +45,7 @@ from core.methods.medusa.model import MedusaConfig, MedusaModel
 from core.models.language import Language
 from core.models.layers import MLP, Attention, RMSNorm, Rope
 from core.models.target import Target
-from core.progress import Progress
-from core.progress import silent as unheard
+from core.progress import Progress, silent
 from tests import toys
 from tests.toys_on_disk import save_toys
 
@@ -65,7 +65,8 @@ def passages(frame: str = ""):
     """What the probe reads; ``frame``: after the prompts as the trial of this name has them."""
     trials = {trial.name: trial for trial in _frames(Subject(toys.RandomDrafter(), language(), 0))}
     framed = trials[frame].frame if frame else language().encode_chat
-    texts = texts_of(language(), PROMPTS, PLAN.new_tokens, DEPTH, silent)
+    kept = Kept()
+    texts = [kept.text(language(), prompt, PLAN.new_tokens, unheard) for prompt in PROMPTS]
     return [passage_of(language(), framed(text.prompt), text.answer) for text in texts]
 
 
@@ -249,8 +250,13 @@ HEALTHY = {
 }  # fmt: skip
 
 
+def quiet(done, what):
+    """Nobody listens."""
+
+
 def run(drafter, **more):
-    return probe(language(), drafter, PROMPTS, PLAN, **more)
+    report = more.pop("report", quiet)
+    return Probe(language(), drafter, PROMPTS, PLAN, **more).run(report)
 
 
 @pytest.mark.parametrize("kind", HEALTHY)
@@ -294,37 +300,21 @@ def dart_at(layers):
 def shifted_features(step):
     """It is handed features that come ``step`` tokens late."""
     made = other(dart())
-    plain = made.begin_each
+    plain = made.log_q_at
 
-    def begin_each(tokens, features, anchors, width):
+    def log_q_at(tokens, features, anchors):
         rows = (torch.arange(len(features)) - step).clamp(0, len(features) - 1)
-        return plain(tokens, features[rows], anchors, width)
+        return plain(tokens, features[rows], anchors)
 
-    made.begin_each = begin_each
+    made.log_q_at = log_q_at
     return made
 
 
 def moved_context(kind, step):
     made = other(kind())
-    name = "project" if hasattr(made.model, "project") else None
-    if name is None:  # the layer that also places drafted rows: only the prefix is moved
-        each = made.begin_each
-
-        def each_moved(*args):
-            plain, sessions = made.model.join, each(*args)
-
-            def join(hidden, embedded, positions):
-                return plain(hidden, embedded, positions + step)
-
-            with patched(made.model, "join", join):
-                first = next(sessions)
-            yield first
-            yield from sessions
-
-        made.begin_each = each_moved
-        return made
     project = made.model.project
-    object.__setattr__(made.model, name, lambda x, positions: project(x, positions + step))
+    moved = lambda *given: project(*given[:-1], given[-1] + step)  # noqa: E731
+    object.__setattr__(made.model, "project", moved)
     return made
 
 
@@ -715,7 +705,7 @@ def test_no_trial_leaves_a_trace():
 def test_what_a_few_places_rule_out_stays_at_them(make, monkeypatch):
     """All else rests on all places and has the numbers of a probe that has one pass only."""
     found = run(make())
-    monkeypatch.setattr(wiring, "FIRST", 1)
+    monkeypatch.setattr(wiring, "EARLY", 10_000)
     whole = run(make())
     assert whole.faults == found.faults
     everywhere = np.arange(len(found.units))
@@ -786,7 +776,7 @@ def test_a_stop_is_heard_within_two_forwards(kind, monkeypatch):
     run(drafter, report=report)
 
 
-BEGINS = {"eagle3": "begin", "dflash": "begin_each"}
+BEGINS = {"eagle3": "log_q_at", "dflash": "log_q_at"}
 
 
 def test_what_a_stopped_probe_measured_is_kept(monkeypatch):
@@ -801,7 +791,7 @@ def test_what_a_stopped_probe_measured_is_kept(monkeypatch):
         return found
 
     monkeypatch.setattr(measuring, "measure", counted)
-    kept, stops = {}, 0
+    kept, stops = Kept(), 0
     while True:
         try:
             found = run(drafter, report=halt_after(300), kept=kept)
@@ -839,11 +829,11 @@ class Silent(toys.RandomDrafter):
 
 def test_bad_input_is_one_sentence():
     with pytest.raises(UserError, match="stride"):
-        probe(language(), medusa(), PROMPTS, Plan(stride=0))
+        Probe(language(), medusa(), PROMPTS, Plan(stride=0)).run()
     with pytest.raises(UserError, match="longer texts"):
-        probe(language(), medusa(), PROMPTS, Plan(new_tokens=12))
+        Probe(language(), medusa(), PROMPTS, Plan(new_tokens=12)).run()
     with pytest.raises(UserError, match="does not tell q"):
-        probe(language(), Silent(), PROMPTS, PLAN)
+        Probe(language(), Silent(), PROMPTS, PLAN).run()
 
 
 # ── the command ──────────────────────────────────────────────────────────────────────────────────
@@ -868,7 +858,7 @@ def test_the_command_shows_every_trial_and_its_verdict(tmp_path, capsys):
 def test_the_page_goes_on_with_what_a_stopped_diagnosis_measured(tmp_path):
     target, drafter = save_toys(tmp_path)
     engine = LiveEngine(ModelChoice(str(target), "cpu", str(drafter)))
-    engine.prepare(unheard)
+    engine.prepare(silent)
     request, heard = DiagnoseRequest("dflash", tmp_path / "found.json"), list[Progress]()
 
     def report(progress: Progress) -> None:
