@@ -32,6 +32,7 @@ from core.rounds.draft import Array
 UNIT = 8  # tokens of text that are resampled together
 LEAST = 8  # such stretches, or the text is too short for a verdict
 EARLY, TIMES = 8, 4  # places of the first pass, and how many times as many the next one has
+MOST_LATE = 24  # trials of late mistakes that go beyond the first pass
 TEXTS_DONE = 0.35  # about how much of the time has passed when the texts are there
 CONFIGURED = Trial("as configured", "")
 
@@ -117,7 +118,7 @@ class Probe:
         if wiring.verdict in (NAMED, GOOD):
             return wiring
         late = [(m.name, t) for m in MISTAKES if m.late for t in m.trials(subject)]
-        more = _narrowed(bench, units, [("", CONFIGURED), *late], share)[1:] if late else ()
+        more = _narrowed(bench, units, [("", CONFIGURED), *late], share, MOST_LATE)[1:]
         return replace(wiring, mistakes=(*wiring.mistakes, *more))
 
     def _bench(self, report: Report) -> tuple[Bench, Array]:
@@ -190,10 +191,14 @@ def _spread(count: int, some: int) -> Array:
 
 
 def _narrowed(
-    bench: Bench, units: Array, trials: Sequence[tuple[str, Trial]], shares: Iterator[Report]
+    bench: Bench,
+    units: Array,
+    trials: Sequence[tuple[str, Trial]],
+    shares: Iterator[Report],
+    most: int | None = None,
 ) -> list[Signature]:
     """The signatures of trials, the configuration first. Those that more places cannot help stay
-    at the places that showed it."""
+    at the places that showed it; at most ``most`` go on, those that fit best (None: all)."""
     found, done, some = dict[str, Signature](), np.zeros(len(units), bool), EARLY
     near = list(trials)
     while not done.all():
@@ -205,7 +210,8 @@ def _narrowed(
             found[trial.name] = Signature(mistake, trial, whole)
         own, *others = (found[trial.name] for _, trial in near)
         none = np.zeros(0)
-        left = Wiring(own, tuple(others), units, none, none).near()
+        early = Wiring(own, tuple(others), units, none, none)
+        left = sorted(early.near(), key=lambda each: -early.gain(each).mean())[:most]
         near = [near[0], *((each.mistake, each.trial) for each in left)]
         done, some = done | fresh, some * TIMES
     return [found[trial.name] for _, trial in trials]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from analysis.drafters.signatures import Signature, Wiring
 
 SHOWN = 4  # depths in the terminal
+MOST = 24  # trials of one mistake in the terminal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,13 +91,22 @@ def _list(remarks: Sequence[Remark]) -> None:
 
 
 def _show(found: Wiring) -> None:
-    """The configuration first, then the mistakes from the best to the worst."""
+    """The configuration first, then the mistakes from the best to the worst; of one that has very
+    many trials, the best few."""
     by_fit = sorted(found.mistakes, key=lambda each: -found.gain(each).mean())
-    rows = [_row(found, each) for each in (found.configured, *by_fit)]
+    seen: Counter[str] = Counter()
+    shown: list[Signature] = []
+    for each in by_fit:
+        seen[each.mistake] += 1
+        if seen[each.mistake] <= MOST or found.better(each):
+            shown.append(each)
+    rows = [_row(found, each) for each in (found.configured, *shown)]
     depths = range(1, 1 + min(SHOWN, found.configured.tvd.shape[1]))
     columns = ["", "τ", "accepted", *(f"TVD {d}" for d in depths), "places", " "]
     out = console()
     out.print(table(columns, rows, left=("", " ")))
+    if left := len(by_fit) - len(shown):
+        out.print(f"and {left} trials that fit worse than others of their mistake (--json has all)")
     for line in (*found.said, *found.notes):
         out.print(one_line(line, 600), soft_wrap=True)
 
