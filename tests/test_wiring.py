@@ -874,11 +874,11 @@ def test_what_a_stopped_probe_measured_is_kept(monkeypatch):
     kept, stops = Kept(), 0
     while True:
         try:
-            found = run(drafter, report=halt_after(45), kept=kept)
+            found = run(drafter, report=halt_after(55), kept=kept)
             break
         except Halt:
             stops += 1
-    assert stops > 3 and set(counts.values()) == {1}
+    assert stops > 2 and set(counts.values()) == {1}
     assert to_json(found) == whole
     again = run(drafter, report=halt_after(len(PROMPTS)), kept=kept)  # nothing is left to do
     assert to_json(again) == whole
@@ -929,7 +929,7 @@ def test_the_command_shows_every_trial_and_its_verdict(tmp_path, capsys):
     assert "as configured" in shown and "layers in reverse order" in shown
     assert "Bad, and no mistake fits" in shown
     assert shown.index("at 8 places of the first text") < shown.index("as configured")
-    assert main([*words, "--json", "dflash"]) == 3
+    assert main([*words[:2], "dflash", *words[2:], "--json"]) == 3
     found, other = map(json.loads, capsys.readouterr().out.splitlines())
     assert found["method"] == "ddtree" and found["wiring"]["faults"] == []
     assert found["code"] == 3 and other["wiring"] == found["wiring"]  # one drafter
