@@ -247,6 +247,7 @@ def measure(
 
 def _along(
     drafter: Drafter, passage: Passage, features: Tensor, roots: Array, tick: Tick
+) -> Iterator[Tensor]:
     """log q [A, L, V] of the text's own tokens after some roots at a time, ascending. ``tick``
     hears before each forward."""
     done, most = 0, NUMBERS // (drafter.max_depth * passage.p.shape[1])
