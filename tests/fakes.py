@@ -308,8 +308,10 @@ def diagnosis(method: str) -> dict[str, Any]:
     worse = [
         off | {"name": f"rope {n}", "places": 20, "gain": -n, "better": False} for n in range(9)
     ]
-    wiring = {"places": 80, "nearest": "layers + 1", "configured": own, "mistakes": [off, *worse],
-              "faults": ["layers + 1 accepts 3.0× as much"],
+    named = "layers + 1 accepts 3.0× as much"
+    wiring = {"places": 80, "verdict": "mistake named", "said": [named],
+              "nearest": "layers + 1", "configured": own, "mistakes": [off, *worse],
+              "faults": [named],
               "notes": ["features help little"]}  # fmt: skip
     lint = [{"wrong": True, "text": HOSTILE[0]}, {"wrong": False, "text": "its head is tied"}]
     return {"method": method, "wiring": wiring, "checkpoint": lint}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from analysis.drafters.wiring import Plan, probe
+from analysis.drafters.wiring import Plan, Probe
 from analysis.experiments.drafted import Scored, Text, observed
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
@@ -165,14 +165,13 @@ def test_a_run_opens_no_socket():
 
 @pytest.mark.parametrize("method", ["ddtree", "treeflash", "dart", "eagle3", "hydra"])
 def test_no_shipped_drafter_is_accused_of_being_miswired(engine, method):
-    found = probe(
-        engine.prepare(), engine.load_drafter(choose(method)), WIRING_PROMPTS, Plan(64, 4)
-    )
+    drafter = engine.load_drafter(choose(method))
+    found = Probe(engine.prepare(), drafter, WIRING_PROMPTS, Plan(64, 4)).run()
     assert found.faults == () and found.configured.tau > 1.2
 
 
 def test_a_shipped_drafter_with_its_layers_in_reverse_is_told_so(engine):
     drafter = copy.copy(engine.load_drafter(choose("eagle3")))
     drafter.layers = drafter.layers[::-1]
-    found = probe(engine.prepare(), drafter, WIRING_PROMPTS, Plan(64, 4))
+    found = Probe(engine.prepare(), drafter, WIRING_PROMPTS, Plan(64, 4)).run()
     assert found.nearest.trial.name == "layers in reverse order"

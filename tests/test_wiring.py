@@ -18,10 +18,12 @@ import torch
 from torch import nn
 
 from analysis.drafters import measuring, wiring
-from analysis.drafters.measuring import Measured, measure, passage_of, silent, texts_of
+from analysis.drafters.expected import Expected, reported
+from analysis.drafters.measuring import Kept, Measured, measure, passage_of, unheard
 from analysis.drafters.mistakes import MISTAKES, NO_FEATURES, _frames
-from analysis.drafters.trials import Subject, Trial, patched
-from analysis.drafters.wiring import CONFIGURED, Plan, Signature, Wiring, probe, to_json
+from analysis.drafters.signatures import BAD, BETTER, GOOD, NAMED, NOTHING, Signature, Wiring
+from analysis.drafters.trials import Subject, Trial
+from analysis.drafters.wiring import CONFIGURED, Plan, Probe, to_json
 from app.cli import main
 from app.studio.engine import DiagnoseRequest, LiveEngine, ModelChoice
 from core.drafting.session import FactorisedSession
@@ -44,8 +46,7 @@ from core.methods.medusa.model import MedusaConfig, MedusaModel
 from core.models.language import Language
 from core.models.layers import MLP, Attention, RMSNorm, Rope
 from core.models.target import Target
-from core.progress import Progress
-from core.progress import silent as unheard
+from core.progress import Progress, silent
 from tests import toys
 from tests.toys_on_disk import save_toys
 
@@ -65,7 +66,8 @@ def passages(frame: str = ""):
     """What the probe reads; ``frame``: after the prompts as the trial of this name has them."""
     trials = {trial.name: trial for trial in _frames(Subject(toys.RandomDrafter(), language(), 0))}
     framed = trials[frame].frame if frame else language().encode_chat
-    texts = texts_of(language(), PROMPTS, PLAN.new_tokens, DEPTH, silent)
+    kept = Kept()
+    texts = [kept.text(language(), prompt, PLAN.new_tokens, unheard) for prompt in PROMPTS]
     return [passage_of(language(), framed(text.prompt), text.answer) for text in texts]
 
 
@@ -249,8 +251,13 @@ HEALTHY = {
 }  # fmt: skip
 
 
+def quiet(done, what):
+    """Nobody listens."""
+
+
 def run(drafter, **more):
-    return probe(language(), drafter, PROMPTS, PLAN, **more)
+    report = more.pop("report", quiet)
+    return Probe(language(), drafter, PROMPTS, PLAN, **more).run(report)
 
 
 @pytest.mark.parametrize("kind", HEALTHY)
@@ -281,6 +288,9 @@ def other(drafter, **config):
     return made
 
 
+copied = other  # under a name that no argument hides
+
+
 def at_layers(layers):
     return other(dflash(), target_layer_ids=layers)
 
@@ -294,37 +304,21 @@ def dart_at(layers):
 def shifted_features(step):
     """It is handed features that come ``step`` tokens late."""
     made = other(dart())
-    plain = made.begin_each
+    plain = made.log_q_at
 
-    def begin_each(tokens, features, anchors, width):
+    def log_q_at(tokens, features, anchors):
         rows = (torch.arange(len(features)) - step).clamp(0, len(features) - 1)
-        return plain(tokens, features[rows], anchors, width)
+        return plain(tokens, features[rows], anchors)
 
-    made.begin_each = begin_each
+    made.log_q_at = log_q_at
     return made
 
 
 def moved_context(kind, step):
     made = other(kind())
-    name = "project" if hasattr(made.model, "project") else None
-    if name is None:  # the layer that also places drafted rows: only the prefix is moved
-        each = made.begin_each
-
-        def each_moved(*args):
-            plain, sessions = made.model.join, each(*args)
-
-            def join(hidden, embedded, positions):
-                return plain(hidden, embedded, positions + step)
-
-            with patched(made.model, "join", join):
-                first = next(sessions)
-            yield first
-            yield from sessions
-
-        made.begin_each = each_moved
-        return made
     project = made.model.project
-    object.__setattr__(made.model, name, lambda x, positions: project(x, positions + step))
+    moved = lambda *given: project(*given[:-1], given[-1] + step)  # noqa: E731
+    object.__setattr__(made.model, "project", moved)
     return made
 
 
@@ -525,7 +519,38 @@ def junk_in_blocks_but(size):
     return made
 
 
+def heads_exchanged(layer, one, other, names):
+    """A copy whose file has two heads of a layer exchanged, in these projections."""
+    made = copied(dflash())
+    attention = made.model.layers[layer].self_attn
+    for name in names:
+        linear, axis = getattr(attention, name), int(name == "o_proj")
+        heads = linear.weight.data.unflatten(axis, (-1, attention.shape.head_dim))
+        order = list(range(heads.shape[axis]))
+        order[one], order[other] = order[other], order[one]
+        linear.weight.data = heads.index_select(axis, torch.tensor(order)).flatten(axis, axis + 1)
+    return made
+
+
+def in_turns():
+    """Query heads stored as another program has them: those of one key head take turns."""
+    made = copied(dflash())
+    for layer in made.model.layers:
+        shape, attention = layer.self_attn.shape, layer.self_attn
+        order = torch.arange(shape.heads).view(shape.groups, -1).T.flatten()
+        for linear, axis in ((attention.q_proj, 0), (attention.o_proj, 1)):
+            heads = linear.weight.data.unflatten(axis, (shape.heads, -1))
+            linear.weight.data = heads.index_select(axis, order).flatten(axis, axis + 1)
+    return made
+
+
 PLANTED = {
+    "layers in the order [0, 1, 2]": lambda: dart_at((2, 0, 1)),
+    "layers.0: queries of heads 0 and 3 exchanged": lambda: heads_exchanged(0, 0, 3, ["q_proj"]),
+    "layers.1: keys and values of heads 0 and 1 exchanged": lambda: heads_exchanged(
+        1, 0, 1, ["k_proj", "v_proj"]
+    ),
+    "query heads in turns": in_turns,
     "features stacked": stacked,
     "gains + 1": lambda: turned(dflash, gained(-1)),
     "gains − 1": lambda: turned(dflash, gained(1)),
@@ -671,6 +696,55 @@ def test_notes_say_what_no_mistake_explains():
     assert note.startswith("q hardly follows p")
 
 
+@pytest.mark.parametrize("kind", HEALTHY)
+def test_many_places_at_once_tell_what_a_decoding_tells_one_by_one(kind):
+    drafter, passage = HEALTHY[kind](), passages()[0]
+    features, tokens = passage.after(tuple(drafter.layers)), passage.tokens
+    anchors = torch.tensor([1, 2, 7, passage.answer + 3, len(tokens) - DEPTH - 1])
+    together = drafter.log_q_at(tokens, features, anchors)
+    for anchor, found in zip(anchors.tolist(), together, strict=True):
+        drafter.reset(len(tokens))
+        drafter.extend(tokens[:anchor].tolist(), features[:anchor])
+        path = tokens[anchor : anchor + drafter.max_depth].tolist()
+        alone = drafter.begin(path[0], 4).log_q(path)
+        torch.testing.assert_close(found.exp(), alone.exp(), atol=1e-4, rtol=1e-3)
+
+
+def expected(*shares):
+    """A training report's figures."""
+    right = np.array([shares])
+    return Expected("its report", right, right.cumprod(1))
+
+
+def test_a_verdict_is_no_surer_than_what_a_healthy_drafter_reaches():
+    """Shares of right tokens at 400 places; the verdict in each of four cases."""
+    rng = np.random.default_rng(0)
+    own, mended = rng.random((400, 3)) < 0.3, rng.random((400, 3)) < 0.6
+    plain, better = seen(own, np.zeros((400, 3))), seen(own, mended)
+    assert (plain.verdict, better.verdict) == (NOTHING, NAMED)  # nothing is known
+    assert replace(plain, expected=expected(0.3, 0.3, 0.3)).verdict == GOOD
+    assert replace(better, expected=expected(0.6, 0.6, 0.6)).verdict == NAMED
+    far = replace(better, expected=expected(0.9, 0.9, 0.9))
+    assert far.verdict == BETTER and far.faults == () and "Better, not yet good" in far.said[0]
+    bad = replace(plain, expected=expected(0.31, 0.9, 0.9))
+    assert bad.verdict == BAD and bad.short.depth == 2
+    assert bad.short.tau == pytest.approx(1 + own.cumprod(1).sum(1).mean())
+    assert bad.short.expected_tau == pytest.approx(1 + 0.31 * (1 + 0.9 + 0.81))
+    few = seen(own[:12], np.zeros((12, 3)))
+    assert replace(few, expected=expected(0.5, 0.5, 0.5)).verdict == GOOD  # it may be chance
+
+
+def test_the_report_beside_a_checkpoint_says_what_is_expected(tmp_path):
+    assert reported(tmp_path) is None
+    (tmp_path / "accuracy.json").write_text('{"val/full_acc_0": 0.8, "val/full_acc_1": 0.5}')
+    found = reported(tmp_path)
+    np.testing.assert_allclose(found.right, [[0.8, 0.5]])
+    assert np.isnan(found.tau)  # shares after a right prefix are not told
+    plain = seen(np.random.default_rng(0).random((400, 2)) < (0.8, 0.1), np.zeros((400, 2)))
+    poor = replace(plain, expected=found)
+    assert poor.verdict == BAD and poor.short.depth == 2 and "τ" not in poor.said[0].split("No")[0]
+
+
 # ── the numbers ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -715,7 +789,7 @@ def test_no_trial_leaves_a_trace():
 def test_what_a_few_places_rule_out_stays_at_them(make, monkeypatch):
     """All else rests on all places and has the numbers of a probe that has one pass only."""
     found = run(make())
-    monkeypatch.setattr(wiring, "FIRST", 1)
+    monkeypatch.setattr(wiring, "EARLY", 10_000)
     whole = run(make())
     assert whole.faults == found.faults
     everywhere = np.arange(len(found.units))
@@ -747,18 +821,14 @@ def halt_after(count):
 
 
 def test_a_probe_can_be_stopped_anywhere_and_leaves_the_drafter_as_it_was():
-    """It reports before every token of a text and every place of a trial, ever further on, and
-    before the forwards that come first."""
+    """It reports before every token of a text and every forward of a trial, ever further on."""
     drafter, heard = eagle3(), list[tuple[float, str]]()
     before = run(drafter, report=lambda *news: heard.append(news))
     shares = [done for done, _ in heard]
     assert shares == sorted(shares) and shares[0] >= 0 and shares[-1] <= 1
     tokens = sum(what.startswith("the target's text") for _, what in heard)
     assert tokens >= sum(len(passage.tokens) - passage.answer for passage in passages()) - 2
-    for name in {each.trial.name: 0 for each in before.mistakes}:
-        places = sum(len(m.at) for m in before.mistakes if m.trial.name == name)
-        assert sum(what == name for _, what in heard) >= places
-
+    assert {each.trial.name for each in before.mistakes} <= {what for _, what in heard}
     for at in range(0, len(heard), len(heard) // 12):
         with pytest.raises(Halt):
             run(drafter, report=halt_after(at))
@@ -786,7 +856,7 @@ def test_a_stop_is_heard_within_two_forwards(kind, monkeypatch):
     run(drafter, report=report)
 
 
-BEGINS = {"eagle3": "begin", "dflash": "begin_each"}
+BEGINS = {"eagle3": "log_q_at", "dflash": "log_q_at"}
 
 
 def test_what_a_stopped_probe_measured_is_kept(monkeypatch):
@@ -801,14 +871,14 @@ def test_what_a_stopped_probe_measured_is_kept(monkeypatch):
         return found
 
     monkeypatch.setattr(measuring, "measure", counted)
-    kept, stops = {}, 0
+    kept, stops = Kept(), 0
     while True:
         try:
-            found = run(drafter, report=halt_after(300), kept=kept)
+            found = run(drafter, report=halt_after(55), kept=kept)
             break
         except Halt:
             stops += 1
-    assert stops > 3 and set(counts.values()) == {1}
+    assert stops > 2 and set(counts.values()) == {1}
     assert to_json(found) == whole
     again = run(drafter, report=halt_after(len(PROMPTS)), kept=kept)  # nothing is left to do
     assert to_json(again) == whole
@@ -839,28 +909,30 @@ class Silent(toys.RandomDrafter):
 
 def test_bad_input_is_one_sentence():
     with pytest.raises(UserError, match="stride"):
-        probe(language(), medusa(), PROMPTS, Plan(stride=0))
+        Probe(language(), medusa(), PROMPTS, Plan(stride=0)).run()
     with pytest.raises(UserError, match="longer texts"):
-        probe(language(), medusa(), PROMPTS, Plan(new_tokens=12))
+        Probe(language(), medusa(), PROMPTS, Plan(new_tokens=12)).run()
     with pytest.raises(UserError, match="does not tell q"):
-        probe(language(), Silent(), PROMPTS, PLAN)
+        Probe(language(), Silent(), PROMPTS, PLAN).run()
 
 
 # ── the command ──────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_command_shows_every_trial_and_its_verdict(tmp_path, capsys):
-    """A drafter of random weights: nothing is named, and the exit code says so."""
+    """A drafter of random weights is bad and nothing is named: an exit code of its own."""
     target, drafter = save_toys(tmp_path)
     words = ["--model", str(target), "--drafter", str(drafter), "--device", "cpu"]
     words = ["diagnose", "ddtree", *words, "--prompt", "hi", "--max-new-tokens", "80"]
-    assert main(words) == 0
+    assert main(words) == 3
     shown = capsys.readouterr().out
     assert "as configured" in shown and "layers in reverse order" in shown
-    assert "No named mistake fits better" in shown
-    assert main([*words, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    assert "Bad, and no mistake fits" in shown
+    assert shown.index("at 8 places of the first text") < shown.index("as configured")
+    assert main([*words[:2], "dflash", *words[2:], "--json"]) == 3
+    found, other = map(json.loads, capsys.readouterr().out.splitlines())
     assert found["method"] == "ddtree" and found["wiring"]["faults"] == []
+    assert found["code"] == 3 and other["wiring"] == found["wiring"]  # one drafter
     assert main(["diagnose", "ar"]) == 2
     assert main([*words, "--stride", "0"]) == 2
 
@@ -868,7 +940,7 @@ def test_the_command_shows_every_trial_and_its_verdict(tmp_path, capsys):
 def test_the_page_goes_on_with_what_a_stopped_diagnosis_measured(tmp_path):
     target, drafter = save_toys(tmp_path)
     engine = LiveEngine(ModelChoice(str(target), "cpu", str(drafter)))
-    engine.prepare(unheard)
+    engine.prepare(silent)
     request, heard = DiagnoseRequest("dflash", tmp_path / "found.json"), list[Progress]()
 
     def report(progress: Progress) -> None:

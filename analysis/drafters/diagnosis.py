@@ -6,14 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from analysis.drafters import signatures
+from analysis.drafters.expected import Expected, reported
 from analysis.drafters.lint import Lint, Remark, covered, head_ids, lint
 from analysis.drafters.measuring import Kept, Report
-from analysis.drafters.wiring import Plan, Wiring, probe, to_json
+from analysis.drafters.wiring import Alive, Healthy, Plan, Probe, Wiring, to_json
 from core.decoding.engine import Engine
 from core.errors import UserError
 from core.methods.loading import form
-from core.methods.registry import choose, find
+from core.methods.registry import choose, find, shipped, split
+from core.models.hub import Source
 from core.models.presets import Value
+
+Hear = Callable[[Sequence[Remark]], None]
+FOUND, UNSETTLED = 1, 3  # exit codes; 0: nothing is wrong, 2: bad input
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,13 +33,29 @@ class Diagnosis:
 
     @property
     def wrong(self) -> bool:
+        """Whether something is named, in the wiring or in the file."""
         every = (*self.remarks, *self.seen)
         return bool(self.wiring.faults) or any(remark.wrong for remark in every)
+
+    @property
+    def code(self) -> int:
+        """The exit code of a command: 0 where nothing is wrong; FOUND: what is wrong is named;
+        UNSETTLED: the drafter is bad, and what is named does not explain it."""
+        if self.wiring.verdict == signatures.BETTER:
+            return UNSETTLED
+        if self.wrong:
+            return FOUND
+        return UNSETTLED if self.wiring.verdict == signatures.BAD else 0
 
     def to_json(self) -> dict[str, Any]:
         every = (*self.remarks, *self.seen)
         lint = [{"wrong": remark.wrong, "text": remark.text} for remark in every]
-        return {"method": self.method, "wiring": to_json(self.wiring), "checkpoint": lint}
+        return {
+            "method": self.method,
+            "code": self.code,
+            "wiring": to_json(self.wiring),
+            "checkpoint": lint,
+        }
 
 
 def diagnose(
@@ -44,14 +66,14 @@ def diagnose(
     report: Report,
     *,
     options: Mapping[str, Value] | None = None,
-    hear: Callable[[Sequence[Remark]], None] = lambda remarks: None,
+    hear: Hear = lambda remarks: None,
     kept: Kept | None = None,
 ) -> Diagnosis:
-    """``hear`` gets the remarks on the file before the drafter is loaded. ``kept``: as for
-    ``analysis.drafters.wiring.probe``.
+    """``hear`` gets the remarks on the file before the drafter is loaded, and those on a few places
+    as soon as they are measured. ``kept``: as for ``analysis.drafters.wiring.Probe``.
 
     Raises UserError for a method without a drafter, a checkpoint that cannot be loaded, and where
-    ``analysis.drafters.wiring.probe`` does.
+    ``analysis.drafters.wiring.Probe`` does.
     """
     plan.check()
     info = find(method).drafter_info
@@ -64,6 +86,31 @@ def diagnose(
     engine.check(method)
     drafter = engine.load_drafter(choose(method, options))
     assert drafter is not None  # it has info
-    found = probe(language, drafter, prompts, plan, report, kept)
+
+    def alive(found: Alive) -> None:
+        seen = covered(head_ids(drafter), found.mean_p, found.used, file.dead)
+        hear([Remark(False, found.sentence), *seen])
+
+    expected = None if source is None else _expected(engine, method, source, options)
+    who = repr((method, sorted((options or {}).items())))
+    parts = (language, drafter, prompts, plan, expected, who, kept, alive)
+    found = Probe(*parts).run(report)
     seen = covered(head_ids(drafter), found.mean_p, found.used, file.dead)
     return Diagnosis(method, found, file.remarks, tuple(seen))
+
+
+def _expected(
+    engine: Engine, method: str, source: Source, options: Mapping[str, Value] | None
+) -> Expected | Healthy | None:
+    """What the training report beside the checkpoint says, or the drafter of its kind that ships
+    for the target; None where neither is there."""
+    folder, info = source.full_folder(), find(method).drafter_info
+    if (found := reported(folder)) is not None or info is None:
+        return found
+    ours = shipped(info.name, engine.model)
+    if ours is None:
+        return None
+    base = split(method)[0]
+    drafter = engine.load_drafter(choose(f"{base}@{ours}", options))
+    assert drafter is not None  # as of the method itself
+    return Healthy(f"the {info.name} drafter that ships for this target", drafter)

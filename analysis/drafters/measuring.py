@@ -1,6 +1,6 @@
 """How the wiring probe measures a trial: the target's texts, and a drafter's q at places of them.
 
-Shapes: R texts, P places, L drafted depths, T tokens, V vocabulary.
+Shapes: P places, L drafted depths, T tokens, V vocabulary.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from analysis.drafters.trials import Passage, Trial
 from analysis.measures.probe import tvd
 from core.decoding.decode import Decoder, decode
 from core.decoding.request import Settings
-from core.drafting.session import Drafter, DraftSession
+from core.drafting.session import Drafter
 from core.errors import UserError
 from core.methods.names import PLAIN
 from core.models.language import Language
@@ -27,10 +26,11 @@ from core.models.target import Target
 from core.rounds.draft import Array, Draft
 from core.rounds.round import GREEDY, Round, new_tokens
 
-AT_ONCE = 16  # places that share a pass of a drafter
+AT_ONCE = 16  # places that share a pass of a drafter, at most
+NUMBERS = 1 << 23  # of q that a pass may hold: 32 MB
+PASSAGES = 8  # texts whose passes of the target are kept
 Report = Callable[[float, str], None]  # (done of 1, what is being done); what it raises ends it
 Tick = Callable[[float], None]  # the same of one trial: its share that is done
-Kept = dict[Hashable, Any]  # texts, and what trials measured at them
 
 
 def silent(done: float, what: str) -> None:
@@ -46,8 +46,8 @@ class Text:
     """A prompt, its token ids as the target has them, and the target's own greedy answer."""
 
     prompt: str
-    frame: Sequence[int]
-    answer: Sequence[int]
+    frame: tuple[int, ...]
+    answer: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,38 +75,46 @@ class Measured:
         return Measured(at[order], right[order], far[order])
 
 
-def texts_of(
-    language: Language,
-    prompts: Sequence[str],
-    count: int,
-    depth: int,
-    report: Report,
-    kept: Kept | None = None,
-) -> list[Text]:
-    """The target's greedy answers of ``count`` tokens to the prompts, where they are long enough
-    for a draft of ``depth`` tokens."""
-    kept = {} if kept is None else kept
-    for number, prompt in enumerate(prompts):
-        what = f"the target's text {number + 1} of {len(prompts)}"
+@dataclass(frozen=True)
+class Kept:
+    """What probes of one target share, and what a probe that was stopped goes on from.
 
-        def tick(done: float, number: int = number, what: str = what) -> None:
-            report((number + done) / len(prompts), what)
+    texts     the target's answers, by prompt and length
+    passages  its passes over the last few of them: large, ``clear`` them when they have served
+    mean_p    [V], the mean of p over a text's places
+    measured  (right, tvd) of trials, by drafter, trial, text and places
+    """
 
+    texts: dict[tuple[str, int], Text] = field(default_factory=dict)
+    passages: dict[Text, Passage] = field(default_factory=dict)
+    mean_p: dict[Text, Array] = field(default_factory=dict)
+    measured: dict[Hashable, tuple[Array, Array]] = field(default_factory=dict)
+
+    def text(self, language: Language, prompt: str, count: int, tick: Tick) -> Text:
+        """The target's greedy answer of ``count`` tokens. ``tick`` hears after every token."""
         tick(0.0)
-        if ("text", number) not in kept:
-            kept["text", number] = _answered(language, prompt, count, tick)
-    texts = [kept["text", number] for number in range(len(prompts))]
-    return [text for text in texts if len(text.answer) > depth + 1]
+        if (prompt, count) not in self.texts:
+            self.texts[prompt, count] = _answered(language, prompt, count, tick)
+        return self.texts[prompt, count]
+
+    def passage(self, language: Language, text: Text, tick: Tick = unheard) -> Passage:
+        """A text with the target's states as configured."""
+        if text not in self.passages:
+            while len(self.passages) >= PASSAGES:
+                del self.passages[next(iter(self.passages))]
+            made = passage_of(language, text.frame, text.answer, tick)
+            self.passages[text] = made
+            self.mean_p[text] = made.p.mean(0).cpu().numpy()
+        return self.passages[text]
 
 
 def _answered(language: Language, prompt: str, count: int, tick: Tick) -> Text:
-    """The target's answer to a prompt; ``tick`` hears after every token how much is done."""
     target, settings = Target(language.model), Settings(1, count, GREEDY, timed=False)
     ids, rounds = language.encode_chat(prompt), list[Round]()
     for record in decode(target, Decoder(PLAIN), ids, settings):
         rounds.append(record)
         tick(min(1.0, len(rounds) / count))
-    return Text(prompt, ids, new_tokens(rounds))
+    return Text(prompt, tuple(ids), tuple(new_tokens(rounds)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,65 +122,62 @@ class Bench:
     """A drafter and the texts that all trials run on.
 
     places  of each text: the answer's tokens at which a draft begins
-    kept    what is measured already: a probe of the same drafter on the same texts that was stopped
-            goes on from it
+    who     the drafter's name in ``kept``
     """
 
     language: Language
     drafter: Drafter
     texts: Sequence[Text]
     places: Sequence[Array]
-    kept: Kept = field(default_factory=dict)
+    kept: Kept = field(default_factory=Kept)
+    who: str = ""
 
     def run(
         self, trials: Sequence[Trial], chosen: Array, report: Report = silent
     ) -> list[Measured]:
         """Every trial at the ``chosen`` of all places, bool."""
-        parts, numbers, first = list[list[Measured]](), np.flatnonzero(chosen), 0
+        parts, first = list[list[Measured]](), 0
         for index, places in enumerate(self.places):
-            own = numbers[(numbers >= first) & (numbers < first + len(places))]
+            own = np.flatnonzero(chosen[first : first + len(places)])
 
             def tick(done: float, what: str, index: int = index) -> None:
                 report((index + done) / len(self.texts), what)
 
-            parts.append(self._on_text(index, trials, own, first, tick))
+            found = self._on_text(self.texts[index], trials, places[own], tick)
+            parts.append([Measured(own + first, *some) for some in found])
             first += len(places)
         return [Measured.joined(some) for some in zip(*parts, strict=True)]
 
     def _on_text(
-        self, index: int, trials: Sequence[Trial], own: Array, first: int, report: Report
-    ) -> list[Measured]:
-        """Every trial at some places of one text, by their numbers among all; its own begin at
-        ``first``."""
-        found, plain = list[Measured](), None
+        self, text: Text, trials: Sequence[Trial], places: Array, report: Report
+    ) -> Iterator[tuple[Array, Array]]:
+        """Every trial at some places of one text."""
         for n, trial in enumerate(trials):
 
             def tick(done: float, n: int = n, trial: Trial = trial) -> None:
                 report((n + done) / len(trials), trial.name)
 
-            key = (trial.name, index, own.tobytes())
-            if key not in self.kept:
-                if trial.frame is None:
-                    plain = passage = plain or self._plain(index, tick)
-                else:
-                    text, frame = self.texts[index], trial.frame(self.texts[index].prompt)
-                    passage = passage_of(self.language, frame, text.answer, tick)
-                places = self.places[index][own - first]
-                self.kept[key] = Measured(own, *measure(self.drafter, passage, trial, places, tick))
-            found.append(self.kept[key])
-        return found
+            key = (self.who, trial.name, text, places.tobytes())
+            if key not in self.kept.measured:
+                self.kept.measured[key] = self._measured(text, trial, places, tick)
+            yield self.kept.measured[key]
 
-    def _plain(self, index: int, tick: Tick) -> Passage:
-        """A text with its states as configured; the mean of p over its places is kept."""
-        text = self.texts[index]
-        passage = passage_of(self.language, text.frame, text.answer, tick)
-        self.kept["p", index] = passage.p.mean(0).cpu().numpy()
-        return passage
+    def _measured(self, text: Text, trial: Trial, places: Array, tick: Tick) -> tuple[Array, Array]:
+        if not len(places):
+            none = np.zeros((0, self.drafter.max_depth), np.float32)
+            return none.astype(bool), none
+        passage = self._passage(text, trial, tick)
+        return measure(self.drafter, passage, trial, places, tick)
+
+    def _passage(self, text: Text, trial: Trial, tick: Tick) -> Passage:
+        if trial.frame is None:
+            return self.kept.passage(self.language, text, tick)
+        return passage_of(self.language, trial.frame(text.prompt), text.answer, tick)
 
     @property
     def mean_p(self) -> Array:
         """The mean of p over the places of all texts, [V], once they are read."""
-        return np.mean([self.kept["p", index] for index in range(len(self.texts))], axis=0)
+        return np.mean([self.kept.mean_p[text] for text in self.texts], axis=0)
 
 
 @torch.inference_mode()
@@ -216,7 +221,8 @@ def measure(
     tick: Tick = unheard,
 ) -> tuple[Array, Array]:
     """Whether the best token is right, bool [P, L], and TVD [P, L], with roots at the answer's
-    tokens ``places``. ``tick`` hears before every place and forward how much is done."""
+    tokens ``places``; of depths past the text's end they say nothing. ``tick`` hears before every
+    forward how much is done."""
     features = trial.features or (lambda passage: passage.after(tuple(drafter.layers)))
     given, depths = features(passage), drafter.max_depth
     right = np.zeros((len(places), depths), bool)
@@ -224,29 +230,32 @@ def measure(
     late, skipped = max(0, trial.reach), max(0, -trial.reach)
     with trial.change():
         reach = min(depths, drafter.max_depth)  # the trial may draft fewer, or more
-        sessions = _sessions(drafter, passage, given, places + passage.answer - late, tick)
-        for n, (place, session) in enumerate(zip(places.tolist(), sessions, strict=True)):
-            tick(n / len(places))
-            root = place + passage.answer
-            path = passage.tokens[root - late : root - late + reach].tolist()
-            log_q = session.log_q(path)
-            if log_q is None:
-                raise UserError("this drafter does not tell q: its wiring cannot be probed")
-            log_q = log_q[skipped:]
-            count = len(log_q)
-            p = passage.p[place : place + count].to(log_q.device)
-            right[n, :count] = (log_q.argmax(-1) == p.argmax(-1)).cpu().numpy()
+        done = 0
+        for log_q in _along(drafter, passage, given, places + passage.answer - late, tick):
+            log_q = log_q[:, skipped:reach]
+            some, count = slice(done, done + len(log_q)), log_q.shape[1]
+            at = np.minimum(places[some, None] + np.arange(count), len(passage.p) - 1)
+            rows = torch.from_numpy(at).to(log_q.device)
+            best, q = log_q.argmax(-1), log_q.exp().flatten(0, 1)
+            right[some, :count] = (best == passage.best[rows]).cpu().numpy()
             # some mistakes let numbers overflow: nothing is proposed then
-            far[n, :count] = tvd(log_q.exp(), p).nan_to_num(1.0).cpu().numpy()
+            found = tvd(q, passage.p[rows.flatten()]).nan_to_num(1.0)
+            far[some, :count] = found.view(rows.shape).cpu().numpy()
+            done = some.stop
     return right, far
 
 
-def _sessions(
+def _along(
     drafter: Drafter, passage: Passage, features: Tensor, roots: Array, tick: Tick
-) -> Iterator[DraftSession]:
-    """A session at each root, ascending. ``tick`` hears before each of them is begun."""
+) -> Iterator[Tensor]:
+    """log q [A, L, V] of the text's own tokens after some roots at a time, ascending. ``tick``
+    hears before each forward."""
+    done, most = 0, NUMBERS // (drafter.max_depth * passage.p.shape[1])
     anchors = torch.from_numpy(roots).to(passage.tokens.device)
-    tick(0.0)
-    for n, session in enumerate(drafter.begin_each(passage.tokens, features, anchors, 1), 1):
-        yield session
-        tick(n / len(roots))
+    for some in anchors.split(min(AT_ONCE, max(1, most))):
+        tick(done / len(roots))
+        log_q = drafter.log_q_at(passage.tokens, features, some)
+        if log_q is None:
+            raise UserError("this drafter does not tell q: its wiring cannot be probed")
+        yield log_q
+        done += len(some)

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import replace
+from itertools import combinations, permutations
 from typing import Any
 
 import torch
@@ -30,7 +30,14 @@ from analysis.drafters.computed_mistakes import (
     switches,
     windows,
 )
-from analysis.drafters.stored_mistakes import gains, halves, pairs, swapped_gates
+from analysis.drafters.stored_mistakes import (
+    exchanged_heads,
+    gains,
+    halves,
+    pairs,
+    swapped_gates,
+    turns,
+)
 from analysis.drafters.trials import Mistake, Passage, Subject, Trial, patched
 from core.drafting.session import Covered
 from core.models.language import Language, encode_between, encode_chat
@@ -45,6 +52,7 @@ TEMPLATES = {
     "Vicuna": ("USER: ", " ASSISTANT:"),
 }
 NO_FEATURES = "features all zero"
+FEW = 4  # feature layers, of which all orders are tried
 THINKING = re.compile(r"\b(?:enable_)?thinking\b")  # a chat template's own variable
 
 
@@ -52,7 +60,7 @@ THINKING = re.compile(r"\b(?:enable_)?thinking\b")  # a chat template's own vari
 
 
 def _layers(subject: Subject) -> Iterator[Trial]:
-    """All feature layers one off, one of them one off, all in reverse order, or stacked instead of
+    """All feature layers one off, one of them one off, in another order, or stacked instead of
     concatenated."""
     layers, last = tuple(subject.drafter.layers), subject.target_layers - 1
     for step, cause in (
@@ -67,14 +75,32 @@ def _layers(subject: Subject) -> Iterator[Trial]:
                 one = (*layers[:at], layer + step, *layers[at + 1 :])
                 yield _read(f"layer {layer + step} for {layer}", f"layer {layer} is misread", one)
     if len(layers) > 1:
-        cause = "the features are concatenated in the opposite order"
-        yield _read("layers in reverse order", cause, layers[::-1])
+        for order in _orders(len(layers)):
+            moved = tuple(layers[at] for at in order)
+            name, cause = f"layers in the order {list(moved)}", f"in the order {list(moved)}"
+            if moved == layers[::-1]:
+                name, cause = "layers in reverse order", "in the opposite order"
+            yield _read(name, f"the features are concatenated {cause}", moved)
 
         def stacked(passage: Passage) -> Tensor:
             return passage.after(layers).unflatten(-1, (len(layers), -1)).mT.flatten(1)
 
         cause = "in training the features were stacked: one number of each layer, then the next"
         yield Trial("features stacked", cause, features=stacked)
+
+
+def _orders(count: int) -> list[tuple[int, ...]]:
+    """Other orders of so many: all of a few, and of many the reverse, those that begin elsewhere
+    and those with two exchanged."""
+    own = tuple(range(count))
+    if count <= FEW:
+        return [order for order in permutations(own) if order != own]
+    found = [own[::-1], *(own[at:] + own[:at] for at in own[1:])]
+    for one, other in combinations(own, 2):
+        moved = list(own)
+        moved[one], moved[other] = other, one
+        found.append(tuple(moved))
+    return found
 
 
 def _read(name: str, cause: str, layers: tuple[int, ...]) -> Trial:
@@ -203,11 +229,7 @@ def _draft_vocabulary(subject: Subject) -> Iterator[Trial]:
         if int(other.min()) < 0 or len(other.unique()) < len(other) or torch.equal(other, ids):
             continue
         made = Covered(other, holder.size) if owner == "covered" else replace(holder, ids=other)
-
-        def change(made: Any = made) -> AbstractContextManager[None]:
-            return patched(drafter, owner, made)
-
-        yield Trial(name, cause, change=change)
+        yield Trial(name, cause, change=patched((drafter, owner, made)))
 
 
 def _rows(subject: Subject) -> Iterator[Trial]:
@@ -233,7 +255,7 @@ def _rows(subject: Subject) -> Iterator[Trial]:
     yield Trial(
         "anchor first",
         "each row was trained on the token after it: the root's row speaks of depth 1",
-        change=lambda: patched(network, "forward", rolled),
+        change=patched((network, "forward", rolled)),
     )
 
 
@@ -256,6 +278,8 @@ MISTAKES = (
     Mistake("rotary pairs", pairs),
     Mistake("gate and up", swapped_gates),
     Mistake("embedding and feature", halves),
+    Mistake("order of heads", turns),
+    Mistake("two heads", exchanged_heads, late=True),
     Mistake("draft vocabulary", _draft_vocabulary),
     Mistake("shifted rows", _rows),
 )

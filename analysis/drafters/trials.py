@@ -7,14 +7,18 @@ h hidden width, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor, nn
 
 from core.drafting.session import Drafter
 from core.models.language import Language
+from core.models.layers import Attention
+
+Change = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +40,11 @@ class Passage:
     def after(self, layers: tuple[int, ...]) -> Tensor:
         """The features [T, F·h] after these layers; −1 is the embedding."""
         return self.states[:, [layer + 1 for layer in layers]].flatten(1)
+
+    @cached_property
+    def best(self) -> Tensor:
+        """The target's best token after every token from the answer on, int64 [T − answer]."""
+        return self.p.argmax(-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +70,24 @@ class Subject:
         """The network's config, if it is one of ours."""
         return getattr(self.network, "config", None)
 
+    @property
+    def named_modules(self) -> dict[str, nn.Module]:
+        """All modules of the drafter's own by their names: of its network, and of a head that
+        conditions on what that says."""
+        owner = getattr(self.drafter, "conditioner", self.drafter)
+        found = getattr(owner, "model", None)
+        return dict(found.named_modules()) if isinstance(found, nn.Module) else {}
+
+    @property
+    def attention(self) -> dict[str, Attention]:
+        """Its attention layers by their names."""
+        found = self.named_modules.items()
+        return {name: module for name, module in found if isinstance(module, Attention)}
+
+    def configured(self, **values: Any) -> Change:
+        """The config says something else."""
+        return patched((self.network, "config", replace(self.config, **values)))
+
 
 @dataclass(frozen=True, eq=False)
 class Trial:
@@ -80,21 +107,35 @@ class Trial:
     moot: str = ""
     features: Callable[[Passage], Tensor] | None = None
     frame: Callable[[str], list[int]] | None = None
-    change: Callable[[], AbstractContextManager[None]] = nullcontext
+    change: Change = nullcontext
     reach: int = 0
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """``trials``: its trials of a drafter; none where it does not apply."""
+    """``trials``: its trials of a drafter; none where it does not apply. ``late``: they are many,
+    and run only where nothing else explains a drafter."""
 
     name: str
     trials: Callable[[Subject], Iterator[Trial]]
+    late: bool = False
+
+
+def patched(*parts: tuple[object, str, object]) -> Change:
+    """A change in which attributes of objects have other values: (object, name, value) each."""
+
+    @contextmanager
+    def change() -> Iterator[None]:
+        with ExitStack() as stack:
+            for part in parts:
+                stack.enter_context(_patched(*part))
+            yield
+
+    return change
 
 
 @contextmanager
-def patched(owner: object, name: str, made: object) -> Iterator[None]:
-    """An object's attribute is another one for a while."""
+def _patched(owner: object, name: str, made: object) -> Iterator[None]:
     own = vars(owner)
     had, before = name in own, own.get(name)
     object.__setattr__(owner, name, made)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -17,51 +18,69 @@ from core.methods.registry import find
 if TYPE_CHECKING:
     from analysis.drafters.diagnosis import Diagnosis
     from analysis.drafters.lint import Remark
-    from analysis.drafters.wiring import Signature, Wiring
+    from analysis.drafters.signatures import Signature, Wiring
 
 SHOWN = 4  # depths in the terminal
+MOST = 24  # trials of one mistake in the terminal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Run a method's drafter on the target's own text as configured, and again under every\n"
         "named mistake of wiring that applies to it: other layers, positions, norms, template, …\n"
-        "Its checkpoint is checked before. Exit code 1 if a mistake fits better than the\n"
-        "configuration, or something in the file is wrong. docs/wiring.md explains each."
+        "Its checkpoint is checked before. docs/wiring.md explains each. Several drafters share\n"
+        "the text and the target's passes. Exit code 0: nothing is wrong; 1: a mistake is named,\n"
+        "or something in the file is wrong; 3: the drafter is bad and no mistake fits, or one\n"
+        "makes it better and not yet good. The largest code of several drafters counts."
     )
-    parser.add_argument("method", type=arguments.method, help="whose drafter is examined")
+    parser.add_argument(
+        "methods",
+        nargs="+",
+        type=arguments.method,
+        metavar="method",
+        help="whose drafter is examined; METHOD@FOLDER names a checkpoint",
+    )
     arguments.add_set(parser, "an option of the drafter, such as depth=5")
     arguments.add_prompt_options(parser, required=False)
     arguments.add_number(parser, "--max-new-tokens", 96, "of each text")
     arguments.add_number(parser, "--stride", 3, "tokens between two places that are measured")
-    parser.add_argument("--json", action="store_true", help="signatures and verdict as JSON")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="signatures and verdict as JSON; of several drafters, as JSON lines",
+    )
     arguments.add_model_options(parser)
 
 
 def main(args: argparse.Namespace) -> int:
     from analysis.experiments.prompts import PROMPTS
 
-    if find(args.method).drafter_info is None:
-        raise UserError(f"{args.method} has no drafter")
+    for method in args.methods:
+        if find(method).drafter_info is None:
+            raise UserError(f"{method} has no drafter")
     prompts = prompts_of(args, PROMPTS)
     engine = common.load_engine(args)
     from analysis.drafters.diagnosis import diagnose
+    from analysis.drafters.measuring import Kept
     from analysis.drafters.wiring import Plan
 
     plan = Plan(args.max_new_tokens, args.stride)
     hear = _list if not args.json else lambda remarks: None
-    options = arguments.option_values(args)
-    with ProgressBar("probing the wiring") as progress:
-        found = diagnose(
-            engine, args.method, prompts, plan, progress.at, options=options, hear=hear
-        )
-    if args.json:
-        print(json.dumps(found.to_json()))
-    else:
-        _list(found.seen)
-        _show(found.wiring)
-        _next(found)
-    return 1 if found.wrong else 0
+    parts = {"options": arguments.option_values(args), "hear": hear, "kept": Kept()}
+    code = 0
+    for method in args.methods:
+        if len(args.methods) > 1 and not args.json:
+            console().print(one_line(method, 200), soft_wrap=True)
+        with ProgressBar("probing the wiring") as progress:
+            found = diagnose(engine, method, prompts, plan, progress.at, **parts)
+        if args.json:
+            print(json.dumps(found.to_json()))
+        else:
+            _list(found.seen)
+            _show(found.wiring)
+            _next(found)
+        code = max(code, found.code)
+    return code
 
 
 def _list(remarks: Sequence[Remark]) -> None:
@@ -72,21 +91,29 @@ def _list(remarks: Sequence[Remark]) -> None:
 
 
 def _show(found: Wiring) -> None:
-    """The configuration first, then the mistakes from the best to the worst."""
+    """The configuration first, then the mistakes from the best to the worst; of one that has very
+    many trials, the best few."""
     by_fit = sorted(found.mistakes, key=lambda each: -found.gain(each).mean())
-    rows = [_row(found, each) for each in (found.configured, *by_fit)]
+    seen: Counter[str] = Counter()
+    shown: list[Signature] = []
+    for each in by_fit:
+        seen[each.mistake] += 1
+        if seen[each.mistake] <= MOST or found.better(each):
+            shown.append(each)
+    rows = [_row(found, each) for each in (found.configured, *shown)]
     depths = range(1, 1 + min(SHOWN, found.configured.tvd.shape[1]))
     columns = ["", "τ", "accepted", *(f"TVD {d}" for d in depths), "places", " "]
-    healthy = f"No named mistake fits better than the configuration ({len(found.units)} places)."
     out = console()
     out.print(table(columns, rows, left=("", " ")))
-    for line in (*(found.faults or (healthy,)), *found.notes):
-        out.print(one_line(line, 400), soft_wrap=True)
+    if left := len(by_fit) - len(shown):
+        out.print(f"and {left} trials that fit worse than others of their mistake (--json has all)")
+    for line in (*found.said, *found.notes):
+        out.print(one_line(line, 600), soft_wrap=True)
 
 
 def _next(found: Diagnosis) -> None:
     """What to run now."""
-    if found.wrong:
+    if found.code:
         say("docs/wiring.md says how each mistake comes about, and how to mend it")
         return
     say(f"next: python -m app run {found.method} … --trace run.jsonl.gz, with the same options;")

@@ -106,9 +106,7 @@ class LiveEngine:
         self._choice = choice
         self._engine: Engine | None = None
         self._denoiser: DiffusionLanguage | None = None
-        self._measured: dict[
-            str, Kept
-        ] = {}  # of diagnoses, by method: one that was stopped goes on
+        self._kept: Kept | None = None  # of diagnoses: one that was stopped goes on
 
     def prepare(self, report: Report) -> None:
         report(Progress("starting torch", None))
@@ -141,10 +139,22 @@ class LiveEngine:
         if isinstance(request, CollectRequest):
             return _work(self._engine, request, partial(_collect, self._engine, request, report))
         if isinstance(request, DiagnoseRequest):
-            kept = self._measured.setdefault(request.method, {})
-            work = partial(_diagnose, self._engine, request, report, kept)
+            work = partial(self._diagnose, self._engine, request, report)
             return _work(self._engine, request, work)
         return _LiveRun(self._engine.start(request, observe, report))
+
+    def _diagnose(self, engine: Engine, asked: DiagnoseRequest, report: Report) -> None:
+        from analysis.drafters.diagnosis import diagnose
+        from analysis.drafters.measuring import Kept
+        from analysis.drafters.wiring import Plan
+        from analysis.experiments.prompts import PROMPTS
+
+        kept = self._kept = self._kept or Kept()
+        try:
+            found = diagnose(engine, asked.method, PROMPTS, Plan(), _by_share(report), kept=kept)
+        finally:
+            kept.passages.clear()
+        asked.path.write_text(json.dumps(found.to_json()), encoding="utf-8")
 
     def _loaded_denoiser(self, report: Report = silent) -> DiffusionLanguage:
         """The embedded denoiser is loaded when the first run needs it."""
@@ -196,15 +206,6 @@ def _collect(engine: Engine, asked: CollectRequest, report: Report) -> None:
     ids = list(asked.of.prompt_ids) or language.encode_chat(asked.prompt)
     plan = Plan(asked.new_tokens, sampling=asked.sampling)
     collect(source, ids, asked.path, plan, asked.prompt, _by_share(report))
-
-
-def _diagnose(engine: Engine, asked: DiagnoseRequest, report: Report, kept: Kept) -> None:
-    from analysis.drafters.diagnosis import diagnose
-    from analysis.drafters.wiring import Plan
-    from analysis.experiments.prompts import PROMPTS
-
-    found = diagnose(engine, asked.method, PROMPTS, Plan(), _by_share(report), kept=kept)
-    asked.path.write_text(json.dumps(found.to_json()), encoding="utf-8")
 
 
 def _by_share(report: Report) -> Callable[[float, str], None]:

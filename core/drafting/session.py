@@ -187,6 +187,30 @@ class Drafter(ABC):
             known = anchor
             yield self.begin(text[anchor], width)
 
+    def log_q_at(self, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor | None:
+        """log q [A, L, V] along the same text from each anchor, its own tokens drafted: past its
+        end the last one is repeated. None where the drafter does not tell q.
+
+        By default each anchor's session is asked; a drafter that reads many at once overrides this.
+        """
+        import torch
+
+        paths, found = along(tokens, anchors, self.max_depth).tolist(), list[Tensor]()
+        sessions = self.begin_each(tokens, features, anchors, 1)
+        for path, session in zip(paths, sessions, strict=True):
+            if (log_q := session.log_q(path)) is None:
+                return None
+            found.append(log_q)
+        return torch.stack(found)
+
+
+def along(tokens: Tensor, anchors: Tensor, depths: int) -> Tensor:
+    """The text's tokens from each anchor on, int64 [A, depths]; its last one past its end."""
+    import torch
+
+    at = anchors[:, None] + torch.arange(depths, device=anchors.device)
+    return tokens[at.clamp(max=len(tokens) - 1)]
+
 
 class Builder(ABC):
     """Turns a session into a draft of at most ``budget`` nodes; a pure function of its arguments,

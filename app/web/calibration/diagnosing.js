@@ -1,7 +1,7 @@
 // Diagnose a drafter: the verdict, the signature of every mistake, and its checkpoint.
 
 import { Background } from "../background.js";
-import { button, h, plural, shortNumber } from "../dom.js";
+import { button, h, shortNumber } from "../dom.js";
 import { answered } from "../feed.js";
 import { card, choice, optionsOf, sheet } from "../parts.js";
 
@@ -52,10 +52,10 @@ export class DiagnosisCard {
 }
 
 function diagnosisOf({ method, wiring, checkpoint }) {
-  const { faults, notes, places } = wiring,
-    none = `No named mistake fits better than the configuration (${plural(places, "place")}).`,
+  const { faults, notes, verdict: word } = wiring,
     said = checkpoint.map(({ wrong, text }) => (wrong ? fault(text) : text)),
-    verdict = section(`Verdict on ${method}`, faults.length ? faults.map(fault) : [none]),
+    marked = wiring.said.map((text) => (faults.includes(text) ? fault(text) : text)),
+    verdict = section(`Verdict on ${method}: ${word}`, marked),
     noted = notes.length ? section("What the numbers show besides", notes) : null;
   return [
     h(
@@ -107,7 +107,7 @@ function sheetOf(configured, mistakes) {
     each.better ? "fits better" : each.unchanged ? "changes nothing" : "",
   ];
   const accepted = ["accepted", "accepted tokens, as a multiple of the configuration's"],
-    places = ["places", "a mistake that cannot be named any more stays at a quarter of them"],
+    places = ["places", "a mistake stays at those that rule it out"],
     heads = ["Wired", ["τ", "of the chain of best tokens"], accepted, ...depths, places, "verdict"];
   return sheet("Signatures of mistakes", heads, [configured, ...mistakes].map(line));
 }

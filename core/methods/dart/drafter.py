@@ -111,13 +111,25 @@ class DartDrafter(Drafter):
         for rows in self.model.rows_at(self.embedding, tokens, features, anchors):
             yield self._session(rows, width)
 
+    @torch.inference_mode()
+    def log_q_at(self, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor:
+        """log q [A, L, V] along one text from A places, in one pass."""
+        features = features.to(self.model.norm.weight.dtype)
+        rows = self.model.rows_at(self.embedding, tokens, features, anchors)
+        return self._log_q(rows.flatten(0, 1)).unflatten(0, rows.shape[:2])
+
+    def _log_q(self, rows: Tensor) -> Tensor:
+        """log q [N, V] of rows [N, h]; what the head does not cover has q = 0."""
+        log_q = (self.head.module(rows).float() / self.temperature).log_softmax(-1)
+        if self.head.ids is None:
+            return log_q
+        return Covered(self.head.ids, self.model.config.vocab_size).whole(log_q)
+
     def _session(self, rows: Tensor, width: int) -> DraftSession:
         """The session of rows [L, h]."""
-        logits = self.head.module(rows).float() / self.temperature
-        log_q, covered = logits.log_softmax(-1), logits.shape[-1]
-        if self.head.ids is not None:  # what the head does not cover has q = 0
-            log_q = Covered(self.head.ids, self.model.config.vocab_size).whole(log_q)
-        part = None if self.head.ids is None else covered
+        log_q, ids = self._log_q(rows), self.head.ids
+        part = None if ids is None else len(ids)
+        covered = part or log_q.shape[-1]
         return FactorisedSession.of(log_q, min(max(width, MIN_LISTED), covered), part)
 
     def _rows(self, root: int) -> Tensor:

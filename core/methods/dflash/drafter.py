@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from core.drafting.session import MIN_LISTED, Drafter, DraftSession, FactorisedSession
+from core.drafting.session import MIN_LISTED, Drafter, DraftSession, FactorisedSession, along
 from core.drafting.work import DraftWork
 from core.methods.dflash import DFlashOptions
 from core.methods.dflash.model import FORM, DFlashModel
@@ -119,6 +119,18 @@ class DFlashDrafter(Drafter):
             rows = self.model.rows_at(self.embedding, tokens, features, some)
             for hidden, root in zip(rows, tokens[some].tolist(), strict=True):
                 yield self.session(hidden, root, width)
+
+    @torch.inference_mode()
+    def log_q_at(self, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor:
+        """log q [A, L, V] along one text from A places, in one pass."""
+        features = features.to(self.model.norm.weight.dtype)
+        rows = self.model.rows_at(self.embedding, tokens, features, anchors)
+        before = along(tokens, anchors, rows.shape[1])
+        return self.after(rows.flatten(0, 1), before.flatten()).unflatten(0, before.shape)
+
+    def after(self, hidden: Tensor, before: Tensor) -> Tensor:
+        """log q [N, V] of residual rows [N, h], after the tokens before them [N]."""
+        return self.log_softmax(self.head(self.model.norm(hidden)))
 
     def session(self, hidden: Tensor, root: int, width: int) -> DraftSession:
         """The session of a pass's residual rows [L, h]."""

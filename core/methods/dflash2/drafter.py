@@ -35,15 +35,27 @@ class DFlash2Drafter(DFlashDrafter):
     def work(self) -> DraftWork:
         return replace(super().work, state=self.model.candidate_selector)
 
+    def after(self, hidden: Tensor, before: Tensor) -> Tensor:
+        normed = self.model.norm(hidden)
+        return self._selected(normed, *self._best(self.head(normed)), before)
+
+    def _best(self, logits: Tensor) -> torch.return_types.topk:
+        return logits.topk(min(self.model.candidate_selector.top_k, logits.shape[-1]))
+
+    def _selected(self, normed: Tensor, values: Tensor, ids: Tensor, before: Tensor) -> Tensor:
+        """log q [N, V] of the best tokens' logits [N, K] at rows [N, h], after the tokens before
+        them."""
+        scores = values + self.model.candidate_selector(normed, before, ids)
+        size = len(ids), self.model.config.vocab_size
+        whole = scores.new_full(size, -torch.inf, dtype=torch.float32)
+        return whole.scatter(1, ids, self.log_softmax(scores))
+
     def session(self, hidden: Tensor, root: int, width: int) -> BeforeSession:
-        model, normed = self.model, self.model.norm(hidden)
+        normed = self.model.norm(hidden)
         logits = self.head(normed)
-        best = logits.topk(min(model.candidate_selector.top_k, logits.shape[-1]))
+        values, ids = self._best(logits)
 
         def after(depths: Tensor, before: Tensor) -> Tensor:
-            ids = best.indices[depths]
-            scores = best.values[depths] + model.candidate_selector(normed[depths], before, ids)
-            whole = scores.new_full((len(ids), logits.shape[-1]), -torch.inf, dtype=torch.float32)
-            return whole.scatter(1, ids, self.log_softmax(scores))
+            return self._selected(normed[depths], values[depths], ids[depths], before)
 
         return BeforeSession(Block(self.log_softmax(logits), after), root, width)

@@ -48,6 +48,10 @@ class DSparkDrafter(DFlashDrafter):
     def work(self) -> DraftWork:
         return replace(super().work, state=self.model.markov_head)
 
+    def after(self, hidden: Tensor, before: Tensor) -> Tensor:
+        normed = self.model.norm(hidden)
+        return self.log_softmax(self.head(normed) + self.model.markov_head(before, normed))
+
     def session(self, hidden: Tensor, root: int, width: int) -> BeforeSession:
         model, normed = self.model, self.model.norm(hidden)
         logits = self.head(normed)

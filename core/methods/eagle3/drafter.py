@@ -133,8 +133,8 @@ class EagleDrafter(Drafter):
         hidden, count = self.model.reduce(features), len(self._tokens) - 1
         if count:
             positions = torch.arange(count, device=like.device) + self._length
-            rows = self.model.join(hidden[:-1], self.embed(self._tokens[1:]), positions)
-            self._context.write(self._length, self.model.keys_values(rows))
+            fresh = self.model.project(hidden[:-1], self.embed(self._tokens[1:]), positions)
+            self._context.write(self._length, fresh)
         self._length += count
         self._waiting, self._tokens = [features[-1:]], self._tokens[-1:]
         context = self._context.first(self._length)
@@ -148,11 +148,23 @@ class EagleDrafter(Drafter):
         last, ids = int(anchors[-1]), tokens.tolist()
         hidden = self.model.reduce(features[:last].to(self.model.like.dtype))
         positions = torch.arange(last - 1, device=hidden.device)
-        rows = self.model.join(hidden[:-1], self.embed(ids[1:last]), positions)
-        context = self.model.keys_values(rows)
+        context = self.model.project(hidden[:-1], self.embed(ids[1:last]), positions)
         for anchor in anchors.tolist():
             before = context.first(anchor - 1)
             yield EagleSession(self, before, hidden[anchor - 1 : anchor], ids[anchor], width)
+
+    @torch.inference_mode()
+    def log_q_at(self, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor:
+        """log q [A, L, V] along one text from A places, in one pass."""
+        features = features.to(self.model.like.dtype)
+        rows = self.model.rows_at(self.embedding, tokens, features, anchors, self.max_depth)
+        log_q = self.log_softmax(self.head(rows.flatten(0, 1)))
+        log_q = log_q if self.covered is None else self.covered.whole(log_q)
+        return log_q.unflatten(0, rows.shape[:2])
+
+    def log_softmax(self, logits: Tensor) -> Tensor:
+        """log q at the drafter's temperature."""
+        return scaled(logits, self.options.temperature).log_softmax(-1)
 
     def embed(self, tokens: Sequence[int]) -> Tensor:
         """The target's embeddings [N, h]."""
@@ -180,7 +192,7 @@ class EagleSession(PathSession):
 
     @torch.inference_mode()
     def score(self, tokens: list[int], parents: list[int]) -> Tensor:
-        model, options = self._drafter.model, self._drafter.options
+        model = self._drafter.model
         above = [self._paths[parent] if parent >= 0 else [] for parent in parents]
         visible = torch.zeros(len(tokens), self._rows.rows, dtype=torch.bool)
         visible[:, : self._prefix] = True
@@ -201,4 +213,4 @@ class EagleSession(PathSession):
         )
         self._paths += [[*nodes, len(self._paths) + i] for i, nodes in enumerate(above)]
         self._fed = torch.cat([self._fed, fed])
-        return scaled(self._drafter.head(out), options.temperature).log_softmax(-1)
+        return self._drafter.log_softmax(self._drafter.head(out))

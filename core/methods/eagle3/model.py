@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from core.drafting.session import along
 from core.errors import UserError
 from core.models import checkpoint
 from core.models.checkpoint import WithHead
@@ -218,6 +219,10 @@ class EagleModel(nn.Module):
         rotary = Rotary.at(positions, config.head_dim, config.rope, inputs.dtype)
         return Rows(inputs, normed if config.norm_before_residual else hidden, rotary)
 
+    def project(self, hidden: Tensor, next_embeddings: Tensor, positions: Tensor) -> LayerContext:
+        """Keys and values [G, T, D] of prefix rows, as ``join`` takes them."""
+        return self.keys_values(self.join(hidden, next_embeddings, positions))
+
     def keys_values(self, rows: Rows) -> LayerContext:
         """Keys and values [G, N, D]."""
         return self.midlayer.self_attn.keys_values(rows.inputs, rows.rotary)
@@ -251,21 +256,14 @@ class EagleModel(nn.Module):
         tokens [T] and features [≥ the last anchor, F·h] of the text. At each step a block reads
         the features that it made at the step before. It sees the prefix, and of the steps its own.
         """
-        last, where = int(anchors.max()), tokens.device
-        positions = torch.arange(last, device=where)
+        last, ends = int(anchors.max()), anchors - 1
+        positions = torch.arange(last - 1, device=tokens.device)
         hidden = self.reduce(features[:last])
-        prefix = self.join(hidden, embed(tokens[1 : last + 1]).to(hidden.dtype), positions)
-        context, ends = self.keys_values(prefix), anchors - 1
-        before = positions[None] < ends[:, None]
-        visible = before & self.near_enough(ends, positions)
-        rotary = Rotary(prefix.rotary.cos[ends], prefix.rotary.sin[ends])
-        rows = Rows(prefix.inputs[ends], prefix.residual[ends], rotary)
-        near = LayerContext(context.keys[:, ends], context.values[:, ends])
-        fed, out = self(rows, context, near, visible)
-        found = [out]
-        for step in range(1, depths):
-            index = (anchors + step).clamp(max=len(tokens) - 1)  # nothing is learnt past the end
-            rows = self.join(fed, embed(tokens[index]).to(fed.dtype), ends + step)
+        context = self.project(hidden[:-1], embed(tokens[1:last]).to(hidden.dtype), positions)
+        before, paths = positions[None] < ends[:, None], along(tokens, anchors, depths)
+        fed, near, found = hidden[ends], None, list[Tensor]()
+        for step in range(depths):
+            rows = self.join(fed, embed(paths[:, step]).to(fed.dtype), ends + step)
             visible = before & self.near_enough(ends + step, positions)
             near = _beside(near, self.keys_values(rows), len(anchors))
             fed, out = self(rows, context, near, visible)
@@ -273,8 +271,10 @@ class EagleModel(nn.Module):
         return torch.stack(found, 1)
 
 
-def _beside(near: LayerContext, fresh: LayerContext, blocks: int) -> LayerContext:
-    """One more row [G, A, D] after each block's rows [G, A·n, D]."""
+def _beside(near: LayerContext | None, fresh: LayerContext, blocks: int) -> LayerContext:
+    """One more row [G, A, D] after each block's rows [G, A·n, D]; None: there are none yet."""
+    if near is None:
+        return fresh
     both = (
         torch.cat([a.unflatten(1, (blocks, -1)), b.unflatten(1, (blocks, -1))], 2).flatten(1, 2)
         for a, b in ((near.keys, fresh.keys), (near.values, fresh.values))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from core.drafting.best import scaled, worth_a_batch
-from core.drafting.session import MIN_LISTED, Drafter, PathSession
+from core.drafting.session import MIN_LISTED, Drafter, PathSession, along
 from core.methods.hydra import HydraOptions
 from core.methods.hydra.model import FORM, HydraModel, HydraPlusModel, form_for
 from core.methods.loading import check_fits, drafter_folder
@@ -76,8 +76,25 @@ class HydraDrafter(Drafter):
         self, tokens: Tensor, features: Tensor, anchors: Tensor, width: int
     ) -> Iterator[HydraSession]:
         """Sessions with roots at A places of one text."""
-        for anchor, root in zip(anchors.tolist(), tokens[anchors].tolist(), strict=True):
-            yield HydraSession(self, features[anchor - 1 : anchor], root, width)
+        read = self._read_at(features, anchors)
+        for last, root in zip(read.split(1), tokens[anchors].tolist(), strict=True):
+            yield HydraSession(self, last, root, width)
+
+    @torch.inference_mode()
+    def log_q_at(self, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor:
+        """log q [A, L, V] along one text from A places, in one pass."""
+        paths = self.embedding(along(tokens, anchors, self.max_depth))
+        last = self._read_at(features, anchors).to(paths.dtype)
+        rows = [self.model(last, paths[:, :depth]) for depth in range(1, self.max_depth + 1)]
+        return self.log_softmax(self.head(torch.stack(rows, 1)))
+
+    def log_softmax(self, logits: Tensor) -> Tensor:
+        """log q at the drafter's temperature."""
+        return scaled(logits, self.temperature).log_softmax(-1)
+
+    def _read_at(self, features: Tensor, anchors: Tensor) -> Tensor:
+        """What the heads read of the token before each anchor, [A, h]."""
+        return features[anchors - 1]
 
 
 class HydraPlusDrafter(HydraDrafter):
@@ -118,16 +135,12 @@ class HydraPlusDrafter(HydraDrafter):
         return super().begin(root, width)
 
     @torch.inference_mode()
-    def begin_each(
-        self, tokens: Tensor, features: Tensor, anchors: Tensor, width: int
-    ) -> Iterator[HydraSession]:
-        """Sessions with roots at A places of one text, on the keys and values of one pass."""
+    def _read_at(self, features: Tensor, anchors: Tensor) -> Tensor:
+        """On the keys and values of one pass."""
         hidden = features[: int(anchors[-1])].to(self.model.like.dtype)
         positions = torch.arange(len(hidden), device=hidden.device)
         context, ends = self.model.project(hidden, positions), anchors.to(hidden.device) - 1
-        read = self.model.attend(hidden[ends], ends, context)
-        for last, root in zip(read.split(1), tokens[anchors].tolist(), strict=True):
-            yield HydraSession(self, last, root, width)
+        return self.model.attend(hidden[ends], ends, context)
 
 
 class HydraSession(PathSession):
@@ -154,4 +167,4 @@ class HydraSession(PathSession):
             hidden = self._last.to(path.dtype).expand(len(rows), -1)
             found |= zip(rows, drafter.model(hidden, path), strict=True)
         logits = drafter.head(torch.stack([found[row] for row in range(len(paths))]))
-        return scaled(logits, drafter.temperature).log_softmax(-1)
+        return drafter.log_softmax(logits)

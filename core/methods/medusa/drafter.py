@@ -80,8 +80,16 @@ class MedusaDrafter(Drafter):
         for last in features[anchors - 1]:
             yield self._session(last, width)
 
-    def _session(self, last: Tensor, width: int) -> DraftSession:
-        rows = self.model(last[None].to(self.dtype))[0]
+    @torch.inference_mode()
+    def log_q_at(self, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor:
+        """log q [A, L, V] along one text from A places, in one pass."""
+        return self._log_q(features[anchors - 1])
+
+    def _log_q(self, last: Tensor) -> Tensor:
+        """log q [A, L, V] after tokens of hidden states [A, h]."""
+        rows = self.model(last.to(self.dtype))
         logits = rows if self.model.config.vocab_size else self.head(rows)
-        log_q = (logits.float() / self.temperature).log_softmax(-1)
-        return FactorisedSession.of(log_q, max(width, MIN_LISTED))
+        return (logits.float() / self.temperature).log_softmax(-1)
+
+    def _session(self, last: Tensor, width: int) -> DraftSession:
+        return FactorisedSession.of(self._log_q(last[None])[0], max(width, MIN_LISTED))

@@ -55,6 +55,9 @@ class TreeFlashDrafter(DFlashDrafter):
     def work(self) -> DraftWork:
         return replace(super().work, state=self.conditioner.model.ar_approximation)
 
+    def after(self, hidden: Tensor, before: Tensor) -> Tensor:
+        return self.conditioner.conditioned(hidden, before).log_softmax(-1)
+
     def session(self, hidden: Tensor, root: int, width: int) -> TreeFlashSession:
         return TreeFlashSession(self.conditioner, hidden, root, width)
 

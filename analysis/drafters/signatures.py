@@ -1,0 +1,292 @@
+"""What the trials of a drafter say: which mistake fits best, and whether the drafter is good.
+
+Shapes: P places, L drafted depths, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from analysis.drafters.expected import CHANCE, Expected, Shortfall, errors, mean_of
+from analysis.drafters.measuring import Measured
+from analysis.drafters.mistakes import NO_FEATURES
+from analysis.drafters.trials import Trial
+from analysis.numbers import percent
+from core.rounds.draft import Array
+
+WORTH = 1.05  # times the overlap of q and p (1 − TVD) and the accepted tokens, to deserve a name
+LIVES = 0.1  # accepted tokens a place, or nothing says that it would work so
+HARDLY = 0.1  # share of places at depth 1, below which q does not follow p
+GENTLE, CLIFF = 0.6, 0.4  # of what is right one depth before
+LITTLE = 0.9  # of what is accepted, that is left without features
+SEEN = 0.02  # overlap of q and p from which on a change of q shows
+UNCHANGED = 1e-3  # mean change of TVD
+LOST = 1e-3  # chance that a pass rules out a mistake that deserves a name, or the best one
+
+# verdicts
+NAMED = "mistake named"
+BETTER = "better, not yet good"
+BAD = "bad, no mistake fits"
+GOOD = "as expected"
+NOTHING = "no mistake fits"  # and what is expected is not known
+
+
+@dataclass(frozen=True, eq=False)
+class Signature:
+    """What a trial measured. ``mistake``: the name of its mistake; "" for the configuration."""
+
+    mistake: str
+    trial: Trial
+    found: Measured
+
+    @property
+    def at(self) -> Array:
+        return self.found.at
+
+    @property
+    def right(self) -> Array:
+        return self.found.right
+
+    @property
+    def tvd(self) -> Array:
+        return self.found.tvd
+
+    @property
+    def accepted(self) -> Array:
+        """Tokens of the best chain that would be accepted at each place, [P]."""
+        return self.right.cumprod(1).sum(1)
+
+    @property
+    def tau(self) -> float:
+        """Mean of accepted + 1 over the places."""
+        return 1 + float(self.accepted.mean())
+
+    @property
+    def acceptance(self) -> Array:
+        """By depth, [L]: of the places whose chain was right before, how many are right there; NaN
+        where none was."""
+        alive = self.right.cumprod(1).sum(0)
+        before = np.concatenate([[len(self.right)], alive[:-1]])
+        return np.divide(alive, before, out=np.full(len(alive), np.nan), where=before > 0)
+
+    @property
+    def follows(self) -> float:
+        """The share of places whose best token at depth 1 is right."""
+        return float(self.right[:, 0].mean())
+
+
+@dataclass(frozen=True, eq=False)
+class Wiring:
+    """The configuration's signature and those of all mistakes that apply.
+
+    units     int [P]: the stretch of text that each place lies in. A mistake's signature has only
+              those places that were needed to rule it out
+    mean_p    [V]: the mean of p over the texts' places; ``used`` [V]: how often each token is in
+              them
+    expected  what a healthy drafter of this kind reaches; None: not known
+    """
+
+    configured: Signature
+    mistakes: tuple[Signature, ...]
+    units: Array
+    mean_p: Array
+    used: Array
+    expected: Expected | None = None
+
+    # ── one mistake ──────────────────────────────────────────────────────────────────────────────
+
+    def ratio(self, other: Signature) -> float:
+        """How many times as much it accepts as the configuration at the same places."""
+        own = self.configured.accepted[self._places(other)].mean()
+        return float(other.accepted.mean() / own) if own else float("inf")
+
+    def gain(self, other: Signature) -> Array:
+        """How much nearer in TVD it is at each of its places, over the depths that it speaks of."""
+        return np.nanmean(self.configured.tvd[self._places(other)] - other.tvd, axis=1)
+
+    def better(self, other: Signature) -> bool:
+        """Whether it fits the target better: nearer in TVD beyond chance, and more accepted."""
+        gain = self.gain(other)
+        worth = gain.mean() >= self._deserving(other)
+        return bool(worth and self._lives(other) and self._beyond(self._chance, gain, other.at))
+
+    def near(self) -> tuple[Signature, ...]:
+        """The mistakes that more places could make the one that is named, and those whose
+        indifference says something. All have the same places."""
+        alive = [each for each in self.mistakes if self._lives(each)]
+        best = max(alive, key=lambda each: self.gain(each).mean(), default=None)
+        return tuple(m for m in self.mistakes if m.trial.moot or not self._ruled_out(m, best))
+
+    def _ruled_out(self, other: Signature, best: Signature | None) -> bool:
+        """Whether its gain is too small beyond chance: for a name, or beside the best one's."""
+        gain = self.gain(other)
+        if self._beyond(LOST, self._deserving(other) - gain, other.at):
+            return True
+        return best is not None and self._beyond(LOST, self.gain(best) - gain, other.at)
+
+    def unchanged(self, other: Signature) -> bool:
+        """Whether the trial made no difference to q. Where q is nowhere near p, TVD cannot tell."""
+        own = self.configured.tvd[self._places(other)]
+        change = np.nanmean(np.abs(own - other.tvd))
+        return bool(change < UNCHANGED and 1 - own.mean() >= SEEN)
+
+    def _places(self, other: Signature) -> Array:
+        """The configuration's rows at the places of another."""
+        return np.searchsorted(self.configured.at, other.at)
+
+    def _lives(self, other: Signature) -> bool:
+        """Whether enough is accepted for a name."""
+        return bool(other.accepted.mean() >= LIVES and self.ratio(other) >= WORTH)
+
+    def _deserving(self, other: Signature) -> float:
+        """The mean gain from which on it is worth a name."""
+        spoken = np.isfinite(other.tvd).all(0)
+        return float((WORTH - 1) * (1 - self.configured.tvd[self._places(other)][:, spoken].mean()))
+
+    @property
+    def _chance(self) -> float:
+        """That one trial looks better and is not, so that CHANCE is that of all."""
+        return CHANCE / max(1, len(self.mistakes))
+
+    def _beyond(self, chance: float, values: Array, at: Array) -> bool:
+        """Whether the mean of values at places is above 0, but for this chance."""
+        mean, error = mean_of(values, self.units[at])
+        return mean > errors(chance, self.units[at]) * error
+
+    # ── the verdict ──────────────────────────────────────────────────────────────────────────────
+
+    @cached_property
+    def nearest(self) -> Signature | None:
+        """The mistake that fits best, if one fits better than the configuration."""
+        found = [each for each in self.mistakes if self.better(each)]
+        return max(found, key=lambda each: self.gain(each).mean(), default=None)
+
+    @property
+    def moot(self) -> tuple[Signature, ...]:
+        """The mistakes that change nothing although they should."""
+        return tuple(each for each in self.mistakes if each.trial.moot and self.unchanged(each))
+
+    @cached_property
+    def short(self) -> Shortfall | None:
+        """How far below what is expected the drafter is, mended by the mistake that fits best."""
+        own = (self.nearest or self.configured).found
+        return self.expected.short(own, self.units[own.at]) if self.expected else None
+
+    @cached_property
+    def verdict(self) -> str:
+        """One of NAMED, BETTER, BAD, GOOD and NOTHING."""
+        best = self.nearest
+        poor = self.short is not None or (best or self.configured).follows < HARDLY
+        if best is not None:
+            return BETTER if poor else NAMED
+        if self.moot:
+            return NAMED
+        return BAD if poor else GOOD if self.expected else NOTHING
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What is wrong for certain, a sentence each."""
+        found = [f"{m.trial.name}: {m.trial.moot}" for m in self.moot]
+        if self.nearest is not None and self.verdict == NAMED:
+            found.insert(0, f"{self._fits(self.nearest)}: {self.nearest.trial.cause}")
+        return tuple(found)
+
+    def _fits(self, best: Signature) -> str:
+        often, own = self.ratio(best), self.configured
+        more = (
+            f"accepts {often:.1f}× as much"
+            if np.isfinite(often)
+            else "accepts, and the configuration nothing"
+        )
+        return (
+            f"{best.trial.name} {more} (τ {own.tau:.2f} → {best.tau:.2f}, mean TVD "
+            f"{own.tvd.mean():.2f} → {np.nanmean(best.tvd):.2f})"
+        )
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """The verdict in sentences."""
+        best, n, healthy = self.nearest, len(self.units), self.expected
+        plain = f"No named mistake fits better than the configuration ({n} places, "
+        plain += f"{len(self.mistakes)} trials)"
+        if self.verdict == NAMED:
+            return (*self.faults, *((self._mended(best),) if best else ()))
+        if self.verdict == BETTER and best is not None:
+            return (
+                f"Better, not yet good: {self._fits(best)}; {self._why(best)}. So it is not the "
+                f"mistake, or not the only one. If it is one: {best.trial.cause}",
+                *self.faults,
+            )
+        if self.verdict == BAD:
+            return (f"Bad, and no mistake fits: {self._why(self.configured)}. {plain}",)
+        if healthy is None:
+            return (f"{plain}. What a healthy drafter of this kind reaches here is not known",)
+        tau = f": τ {self.configured.tau:.2f}, and {healthy.tau:.2f}"
+        told = tau if np.isfinite(healthy.tau) else ""
+        return (f"{plain}, and it is not far below {healthy.source}{told}",)
+
+    def _mended(self, best: Signature) -> str:
+        if self.expected is None:
+            return (
+                f"With it τ is {best.tau:.2f}; what a healthy drafter of this kind reaches here is "
+                "not known, so something else may be wrong too"
+            )
+        return f"With it the drafter is not far below {self.expected.source}"
+
+    def _why(self, own: Signature) -> str:
+        """Why it is not good."""
+        if self.short is not None and self.expected is not None:
+            return self.short.sentence(self.expected.source)
+        return f"its best token at depth 1 is right at {percent(own.follows)} of the places"
+
+    # ── beside the verdict ───────────────────────────────────────────────────────────────────────
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the numbers say beside the named mistakes, a sentence each. None is a fault."""
+        found = (self._hardly_follows(), self._cliff(), self._features())
+        return tuple(note for note in found if note)
+
+    def _hardly_follows(self) -> str:
+        own = self.configured
+        if own.follows >= HARDLY:
+            return ""
+        return (
+            f"q hardly follows p: the best token at depth 1 is right at {percent(own.follows)} of "
+            f"places, TVD {own.tvd[:, 0].mean():.2f}. The weights are untrained, of another "
+            "target, or damaged, or the wiring has a mistake without a name"
+        )
+
+    def _cliff(self) -> str:
+        """The first depth at which far fewer best tokens are right than one depth before, where
+        the fall was gentle until then."""
+        right = self.configured.right
+        shares = right.mean(0)
+        for depth in range(2, len(shares)):
+            first, before, here = shares[depth - 2 : depth + 1].tolist()
+            lost = right[:, depth - 1].astype(float) - right[:, depth]
+            if before < GENTLE * first or here >= CLIFF * before:
+                continue
+            if self._beyond(CHANCE / len(shares), lost, self.configured.at):
+                return (
+                    f"a cliff at depth {depth + 1}: after the true tokens the best one is right at "
+                    f"{percent(before)} of places at depth {depth} and at {percent(here)} there. "
+                    "Deeper rows were not trained, or are fed or placed in another way"
+                )
+        return ""
+
+    def _features(self) -> str:
+        none = next((m for m in self.mistakes if m.trial.name == NO_FEATURES), None)
+        if (
+            none is None
+            or self.unchanged(none)
+            or not LITTLE <= (kept := self.ratio(none)) < np.inf
+        ):
+            return ""
+        return (
+            f"the features help little: with all of them zero it accepts {kept:.2f}× as much. It "
+            "was hardly trained on them, or what arrives is not what it was trained on"
+        )
