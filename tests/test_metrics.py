@@ -369,6 +369,9 @@ def test_bootstrap_is_the_same_every_time_and_pairs():
     picks = np.random.default_rng(0).integers(0, len(many), (500, len(many)))
     ones = np.ones(len(many))
     assert np.allclose(resample(many, ones, draws=500), many[picks].mean(1))
+    # a unit's count is drawn with its sum, and an interval holds the middle 95 %
+    assert np.allclose(resample([2, 4, 20], [1, 2, 10]), 2)
+    assert interval(np.linspace(0, 1, 1001)) == pytest.approx((0.025, 0.975))
     # the same units are drawn for both of a pair
     assert np.ptp(resample([5, 7, 9], [1, 1, 1]) - resample([4, 6, 8], [1, 1, 1])) < 1e-12
 

@@ -8,9 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from analysis.measures.acceptance import tau
 from analysis.measures.causes import cause_shares
 from analysis.measures.findings import OUTSTANDING, table
 from analysis.measures.places import BINS, by_kind, by_place, step
+from analysis.measures.reliability import reliability
 from analysis.measures.tables import Tables
 from analysis.measures.tokens import script, token_class
 from core.rounds.draft import Candidates, Draft, Proposal
@@ -149,6 +151,16 @@ def test_a_sort_that_is_a_little_worse_is_not_named():
     assert shares["acceptance_high"]["chat"] < 0.95 and findings(Tables.of(traces)).empty
 
 
+def test_a_calibration_curve_tells_how_far_and_which_way_q_is_off():
+    """Chains whose q is exp(−0.1) at each step, of which half are accepted."""
+    tables = Tables.of(trace([chain(n, n, 3 if n % 2 else 0, 2) for n in range(40)]))
+    for row in reliability(tables).to_dict("records"):
+        assert row["share"] == 0.5 and row["mean_q"] > 0.7
+        assert row["gap"] == pytest.approx(0.5 - row["mean_q"])
+    # a round's text holds its bonus token, unless the end cut it off
+    assert (tables.rounds["cut"] == 0).all()
+
+
 @pytest.mark.parametrize(("log_q", "word"), [(-0.1, "too much"), (-2.0, "too little")])
 def test_what_chains_of_three_come_to(log_q, word):
     """Eight walks use all three depths and four use two, counted by hand."""
@@ -174,6 +186,15 @@ def test_only_observed_nodes_share_a_depths_causes():
     assert shares["observed_share"][2, ACCEPTED] == 1 and shares["share"][2, ACCEPTED] == 12 / 20
     assert np.isnan(shares["observed_share"][2, UNREACHED])
     assert shares["observed_share"][3, ACCEPTED] == 8 / 12
+    ends = cause_shares(Tables.of(trace(rounds)), "stops").groupby("depth")["count"].sum()
+    assert ends.to_dict() == {1: 8, 3: 4, 4: 8}
+
+
+def test_speed_is_of_the_runs_that_were_timed():
+    some = [chain(0, 2, 3, 2), chain(1, 6, 1, 2)]
+    timed = replace(trace(some), footer={"wall_seconds": 2.0})
+    found = tau(Tables.of({"a": timed, "b": trace(some)}))
+    assert found["tokens_per_second"].tolist() == [(1 + 4 + 2) / 2.0]
 
 
 def test_only_the_token_at_the_walks_end_can_be_outside_the_candidates():

@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from analysis.measures.misses import miss, sentence
-from analysis.measures.probe import observe
+from analysis.measures.probe import observe, probe_along
 from core.decoding.decode import Scene
 from core.drafting.session import FactorisedSession
 from core.rounds.causes import Cause
@@ -231,3 +231,10 @@ def test_observing_leaves_what_it_saw_alone():
     observe(scene)
     assert torch.equal(scene.logits, before[0])
     np.testing.assert_array_equal(scene.verdict.target_tokens, before[1])
+
+
+def test_depths_behind_one_without_a_proposal_are_not_probed():
+    log_q = torch.tensor([[0.0, -torch.inf], [-torch.inf, -torch.inf], [0.0, -torch.inf]])
+    session = FactorisedSession.of(log_q, 2)
+    found = probe_along(session, [5, 0, 0], torch.zeros(3, 2), np.array([0, 0, 0]))
+    assert len(found.tvd) == len(found.rank_q) == 1 and found.tvd[0] == 0.5

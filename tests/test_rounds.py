@@ -14,6 +14,7 @@ from core.rounds.round import (
     REJECTED,
     SIDE,
     UNREACHED,
+    Probe,
     Round,
     Sampling,
     TargetProbs,
@@ -180,6 +181,13 @@ def test_log_p_after_a_row_is_that_of_the_token():
     record = replace(a_round([0], 8), target_probs=known)
     assert [record.log_p_after(1, token) for token in (3, 4, 5)] == [-0.5, -1.5, None]
     assert a_round([0], 8).log_p_after(1, 3) is None
+
+
+def test_the_wanted_tokens_rank_is_that_of_the_depth_where_the_walk_ended():
+    none = np.zeros(2, np.float32)
+    probe = Probe(none, np.zeros((2, 16), np.float32), none, np.array([1, 30], np.int32))
+    assert replace(a_round([0, 1], 8), probe=probe).wanted_rank == 30
+    assert a_round([0, 1], 4, by_depth()).wanted_rank == 2 and a_round([0], 8).wanted_rank is None
 
 
 def test_the_text_begins_with_prefills_token():

@@ -187,10 +187,10 @@ def main(root: Path, listing: Path, record: Path, words: Sequence[str]) -> int:
     before, found, lost = read_record(record), dict[str, str](), 0
     chosen = [each for each in chosen if not args.new or each.name not in before]
     for defect, outcome in outcomes(root, chosen):
-        found[defect.name] = outcome
-        if args.record:  # at once: a run that is stopped can go on with --new
-            write_record(record, every, read_record(record) | found)
         bad = outcome in (GONE, UNFIT)
+        found[defect.name] = outcome
+        if args.record and not bad:  # at once: a run that is stopped can go on with --new
+            write_record(record, every, read_record(record) | {defect.name: outcome})
         bad |= outcome == SURVIVED != before.get(defect.name, SURVIVED)
         lost += bad
         print(f"{'✗' if bad else ' '} {defect.file}: {defect.name}: {outcome}", flush=True)
