@@ -7,6 +7,7 @@ import math
 import pytest
 
 from app.studio.examples import Examples
+from app.studio.questions import check
 from app.studio.routes import Routes
 from app.studio.runs import Runs
 from app.view.beside import MOST, beside_view
@@ -78,4 +79,4 @@ def test_the_route_believes_nothing():
         {"places": [place | {"row": True}], "token": 1},
     ):
         with pytest.raises(UserError):
-            ask(wrong)
+            ask(check(wrong))

@@ -13,6 +13,7 @@ from core.drafting.session import FactorisedSession
 from core.methods.caddtree import WORTH
 from core.methods.registry import find
 from core.rounds.draft import Candidates
+from core.rounds.round import GREEDY
 from tests import toys
 from tests.test_sessions import ROOT, path_function
 from tests.toys import FunctionSession, plain, run
@@ -103,7 +104,7 @@ def test_what_is_measured_takes_the_place_of_what_was_supposed():
     node, fixed = np.polyfit(nodes, spent, 1)
     assert learns.cost.node == pytest.approx(node) and learns.cost.fixed == pytest.approx(fixed)
     assert learns.cost.fixed < 40, "the two supposed rounds weigh little"
-    assert learns.for_run().cost == START, "a run begins anew"
+    assert learns.for_run(GREEDY).cost == START, "a run begins anew"
 
 
 def test_a_cost_stays_above_nothing():

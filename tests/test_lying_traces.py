@@ -102,7 +102,6 @@ def test_only_the_first_lines_in_their_order_are_a_run(order: list[int]):
 WRONG = [
     ("probe.tvd.0", [-5, 1.2], [0, 1, 1.0078, None]),
     ("probe.coverage.0.15", [9, -1, 0.2], [1.0078, None]),
-    ("probe.rank_q.0", [-1], [0, 1]),
     ("probe.entropy_q.0", [-3, 400], [0, None]),
     ("nodes.log_q.1", [0.5, 3], [0.0078, None]),
     ("nodes.rank.1", [0, -1], [7]),

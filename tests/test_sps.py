@@ -14,7 +14,7 @@ from core.decoding.request import RunRequest, Settings
 from core.drafting.builders import Chain, OptTree, SampledChain, best_first
 from core.drafting.session import FactorisedSession
 from core.errors import UserError
-from core.methods.registry import find
+from core.methods.registry import choose, find
 from core.methods.sps.model import (
     Adapter,
     DraftConfig,
@@ -175,7 +175,7 @@ def test_a_model_of_its_own_drafts_and_either_rule_is_used(folder):
     assert text_of(made, "sps", temperature=1.0) == text_of(made, "ar", temperature=1.0)
     assert made.method("sps", {"classic": "yes"}).rule is SpeculativeSampling
     assert len(text_of(made, "sps", temperature=1.0, options=(("classic", True),))) == 15
-    assert len(made.identity("sps", made.method("sps"))["sha256"]) == 16
+    assert len(made.identity(choose("sps"), made.method("sps").drafter)["sha256"]) == 16
 
 
 @pytest.mark.parametrize("rank", [0, 2])

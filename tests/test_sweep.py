@@ -48,10 +48,11 @@ ROOT = Path(__file__).resolve().parent.parent
 TIMES = ["seconds", "tokens_per_second", "prefill", "draft", "build", "verify", "commit", "created"]
 RAISES = """
 from pathlib import Path
+from core.drafting.session import Drafter
 from core.methods.method import DrafterInfo, Method
 
-class Raises:
-    layers, max_depth = (), 3
+class Raises(Drafter):
+    max_depth = 3
     def reset(self, capacity): self.read = 0
     def extend(self, tokens, features): self.read += len(tokens)
     def begin(self, root, width):
@@ -173,8 +174,7 @@ def test_it_says_what_report_says(call, words, whole):
     for row in found.itertuples():
         (line,) = [x for x in out.splitlines() if x.startswith(row.method.replace("ar", "plain"))]
         assert f" {row.tau:.2f} " in line and f" {row.tokens_per_second:.1f} " in line
-        low, high = map(float, re.findall(r"\[([\d.]+), ([\d.]+)\]", line)[0])
-        assert abs(low - row.low) < 0.1 and abs(high - row.high) < 0.1
+        assert "[" not in line, "two texts give no interval"
         assert line.endswith("4 of 4")
     assert call(["report", str(whole / "traces")])[0] == 0
 

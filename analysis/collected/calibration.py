@@ -115,7 +115,9 @@ def read_table(path: Path) -> pd.DataFrame:
     except FileNotFoundError:
         raise UserError(f"there is no file {file}") from None
     except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror or error}") from None
+        raise UserError(
+            f"{file} cannot be read: {error.strerror or ' '.join(str(error).split())}"
+        ) from None
     except UserError:
         raise
     except Exception as error:  # pandas and pyarrow raise anything on damaged files

@@ -15,7 +15,7 @@ Shapes: C candidates of a round, V vocabulary.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,8 +28,9 @@ from torch import Tensor
 from analysis.measures.checkpoints import common_length
 from analysis.measures.probe import observe
 from core.decoding.decode import Scene, with_observation
+from core.drafting.session import Children, DraftSession
 from core.errors import UserError
-from core.rounds.draft import NOT_ASKED, Candidates, Draft, Proposal
+from core.rounds.draft import NOT_ASKED, Array, Candidates, Draft, Proposal
 from core.rounds.round import Round, Times
 from core.traces.record import Recorder
 
@@ -198,7 +199,7 @@ def _name(model: Any) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class _Told:
+class _Told(DraftSession):
     """A session that knows log q along the candidates, [C, V], and nothing else."""
 
     rows: Tensor
@@ -207,7 +208,10 @@ class _Told:
     def max_depth(self) -> int:
         return len(self.rows)
 
-    def log_q(self, path: list[int]) -> Tensor:
+    def expand(self, states: Array) -> Children:
+        raise NotImplementedError("its generator has drafted")
+
+    def log_q(self, path: Sequence[int]) -> Tensor:
         return self.rows[: len(path)]
 
 

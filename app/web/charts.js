@@ -94,7 +94,7 @@ export class StageBar {
   }
 }
 
-/** τ, tokens per second and acceptance of the sound rounds that added text, as a trace's summary has
+/** τ, tokens/s and acceptance of the sound rounds that added text, as a trace's summary has
  * them. The prompt's own pass is timed nowhere here, so its token is none of those per second. */
 export function summarise(all) {
   const rounds = all.filter((round) => !round.faults);

@@ -50,7 +50,7 @@ _LOG = Kind(None, math.log1p(ROUNDING), "above 1")
 _SHARE = Kind(-ROUNDING, 1 + ROUNDING, "below 0 or above 1")
 _NATS = Kind(-ROUNDING, math.log(END) + ROUNDING, "that no vocabulary has")
 _RANK = Kind(1, END, "below 1")
-_RANK_OR_NONE = Kind(0, END, "below 0")  # 0: q gives the token nothing
+_RANK_OR_NONE = Kind(-1, END, "below 0")  # 0: q gives the token nothing; −1: not known
 
 
 def faults_of(record: Round, before: Round | None) -> tuple[str, ...]:

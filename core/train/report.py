@@ -72,7 +72,7 @@ def print_rows(found: Iterable[Row]) -> list[Row]:
     for row in found:
         print(
             f"{row['method']:20} {row['sampling']:7} {row['source']:10} "
-            f"{row['tau']:.3f} [{row['low']:.2f}, {row['high']:.2f}]",
+            f"{row['tau']:.3f} {_interval(row['low'], row['high'])}",
             flush=True,
         )
         made.append(row)

@@ -93,5 +93,6 @@ function said(cost, of) {
   const { speed, exact } = cost.points.find((p) => p.budget === cost.best),
     speeds = `${shortNumber(speed)} tokens/s; plain decoding ${shortNumber(cost.plain)}`,
     doubt = exact ? "" : " τ is not exact there.";
-  return `Best budget by ${of ? "these times" : "this estimate"}: ${cost.best}, at ${speeds}.${doubt}`;
+  const by = of ? "these times" : "this estimate";
+  return `Best budget by ${by}: ${cost.best}, at ${speeds}.${doubt}`;
 }
