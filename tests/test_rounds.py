@@ -209,3 +209,21 @@ def test_drafts_and_rounds_are_frozen():
 
 def test_greedy_means_temperature_zero():
     assert Sampling().greedy and not Sampling(temperature=0.01).greedy
+
+
+def test_a_node_is_read_once_and_what_is_unknown_is_none():
+    """Against the record's own arrays; a log that rounding lifted above 0 is a probability of 1."""
+    record = a_round([0, 2], 8, by_depth())
+    logs, count = np.log(np.linspace(0.9, 0.2, len(DRAFT))), len(DRAFT)
+    logs[2] = 1e-7
+    draft = replace(record.draft, log_q=logs.astype(np.float32))
+    record = replace(record, draft=draft)
+    for row in range(count):
+        node, path = record.node(row), draft.path(row)[1:]
+        assert (node.p, node.path_p) == (None, None if row else 1.0) and node.rank_p is None
+        assert node.q == (pytest.approx(min(1.0, np.exp(logs[row]))) if row else None)
+        product = np.prod([min(1.0, np.exp(logs[above])) for above in path])
+        assert node.path_q == pytest.approx(product, rel=1e-6)
+        assert (node.status, node.cause) == (record.status[row], record.why(row))
+        assert node.rank == (draft.ranks[row] if row else None) and node.token == draft.tokens[row]
+    assert record.node(2).q == 1.0 and np.isnan(record.nodes().p).all()

@@ -46,8 +46,8 @@ def test_a_round_s_payload():
         "4": "⏎",
         "5": "␣was",
     }
-    assert view["q"] == [1.0, 0.6, 0.3, 0.5, 0.25, 0.02]
-    assert view["p"] == [1.0, 0.9, 0.05, 0.8, 0.0004, 0.5]
+    assert view["q"] == [None, 0.6, 0.3, 0.5, 0.25, 0.02]
+    assert view["p"] == [None, 0.9, 0.05, 0.8, 0.0004, 0.5]
     assert view["text"] == [
         ["The", "p", 0],
         [" sky", "a", 1],

@@ -71,9 +71,15 @@ class Rows:
         found[self.parent[self.drafted]] = True
         return found
 
-    def along_paths(self, name: str) -> Array:
-        """A whole number of the draft at every row of the accepted paths, [W]."""
-        return joined([getattr(r.draft, name) for r in self.records], np.int64)[self.path]
+    @cached_property
+    def tokens(self) -> Array:
+        """Token ids, [N]."""
+        return joined([record.draft.tokens for record in self.records], np.int64)
+
+    @cached_property
+    def ranks_along_paths(self) -> Array:
+        """The drafter's ranks of all rows of the accepted paths, [W]."""
+        return joined([record.draft.ranks for record in self.records], np.int64)[self.path]
 
 
 def _draft(record: Round) -> Draft:
@@ -130,12 +136,12 @@ class Observed:
     @cached_property
     def _drafted_ranks(self) -> Array:
         """The rank of each accepted position's node."""
-        return self._after(self.rows.along_paths("ranks"))
+        return self._after(self.rows.ranks_along_paths)
 
     @property
     def ranks_above(self) -> tuple[Array, Array]:
         """The rank of each position's parent, and whether all nodes above are of rank 1."""
-        ranks, roots = self.rows.along_paths("ranks"), self.rows.roots
+        ranks, roots = self.rows.ranks_along_paths.copy(), self.rows.roots
         ranks[roots] = 1
         left = np.cumsum(ranks != 1)  # siblings on the path so far; the root is none
         return ranks[self.there], (left - left[roots][self.rows.walker])[self.there] == 0
@@ -144,7 +150,7 @@ class Observed:
     def target_tokens(self) -> Array:
         """The target's token at each position: the accepted node's, or the bonus token."""
         bonus = ints(r.verdict.bonus for r in self.rows.records)[self.owner]
-        return np.where(self.accepted, self._after(self.rows.along_paths("tokens")), bonus)
+        return np.where(self.accepted, self._after(self.rows.tokens[self.rows.path]), bonus)
 
     def probed(self, read: Callable[[Probe], Array], width: int = 0) -> Array:
         """A probe's numbers at the positions, [P] or [P, width]; NaN where there are none."""

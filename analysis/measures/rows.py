@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.frames import documented
-from core.rounds.draft import Array, Draft
+from core.rounds.draft import Draft
 from core.rounds.round import Round
 from core.traces.schema import Trace
 
@@ -92,7 +92,7 @@ def _nodes_table(rounds: Iterable[Round]) -> pd.DataFrame:
 
 
 def _nodes(record: Round) -> pd.DataFrame:
-    draft, probs, count = record.draft, record.target_probs, len(record.draft)
+    draft, nodes, count = record.draft, record.nodes(), len(record.draft)
     choices = record.verdict.target_tokens.tolist()
     return pd.DataFrame({
         "round": np.full(count, record.number),
@@ -102,11 +102,11 @@ def _nodes(record: Round) -> pd.DataFrame:
         "depth": draft.depths,
         "token": draft.tokens,
         "text": [_text(record, [token]) for token in draft.tokens.tolist()],
-        "rank": _beyond_root(draft.ranks),
-        "q": np.exp(_beyond_root(np.minimum(draft.log_q, 0))),
-        "score": _beyond_root(draft.scores),
-        "p": np.full(count, np.nan) if probs is None else _chance(probs.log_p),
-        "rank_p": np.full(count, np.nan) if probs is None else _beyond_root(probs.rank),
+        "rank": nodes.rank,
+        "q": nodes.q,
+        "score": nodes.score,
+        "p": nodes.p,
+        "rank_p": nodes.rank_p,
         "status": record.status,
         "cause": [record.why(row).value for row in range(count)],
         "choice": choices,
@@ -119,17 +119,6 @@ def _notes(record: Round) -> pd.DataFrame:
     notes = draft.notes if isinstance(draft, Draft) else {}
     columns = {f"note: {name}": values for name, values in notes.items()}
     return pd.DataFrame(columns, index=range(len(draft)))
-
-
-def _chance(logs: Array) -> Array:
-    return np.exp(_beyond_root(np.minimum(logs, 0)))
-
-
-def _beyond_root(values: Array) -> Array:
-    """As float64, without a value for the root, which was not drafted."""
-    numbers = values.astype(np.float64)
-    numbers[0] = np.nan
-    return numbers
 
 
 def _text(record: Round, tokens: Iterable[int]) -> str:

@@ -317,24 +317,24 @@ def _nodes(tables: Tables) -> pd.DataFrame:
     records, rows = tables._records, tables._rows
     drafted, owner = rows.drafted, rows.owner[rows.drafted]
 
-    def of(name: str, dtype: type) -> Array:
+    columns = [record.nodes() for record in records]
+
+    def of(name: str) -> Array:
         """A number of every drafted node."""
-        return joined([getattr(r.draft, name) for r in records], dtype)[drafted]
+        return joined([getattr(nodes, name) for nodes in columns], float)[drafted]
 
     frame = tables._frame(owner)
     frame["round"] = tables.rounds["round"].to_numpy()[owner]
     frame["row"] = (np.arange(len(rows.owner)) - rows.start[rows.owner])[drafted]
     frame["depth"] = rows.depth[drafted]
-    frame["rank"] = of("ranks", np.int64)
-    frame["q"] = np.exp(np.minimum(of("log_q", float), 0.0))
+    frame["rank"] = of("rank").astype(np.int64)
+    frame["q"] = of("q")
     frame["path_q"] = np.exp(np.minimum(_path_log_q(tables), 0.0))[drafted]
-    unknown = np.full(max((len(r.draft) for r in records), default=0), np.nan)
-    log_p = [r.target_probs.log_p if r.target_probs else unknown[: len(r.draft)] for r in records]
-    frame["p"] = np.exp(joined(log_p, float)[drafted])
+    frame["p"] = of("p")
     frame["reached"] = rows.accepted[rows.parent][drafted]
     frame["accepted"] = rows.accepted[drafted]
     frame["cause"] = _causes(tables)[drafted]
-    frame["token_class"] = _classes(tables, of("tokens", np.int64), owner)
+    frame["token_class"] = _classes(tables, rows.tokens[drafted], owner)
     return frame
 
 

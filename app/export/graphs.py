@@ -16,7 +16,7 @@ import networkx as nx
 
 from app.view.rounds import drawable, has_stop, node_text, target_probability
 from app.view.text import flowing, visible
-from app.view.values import probability
+from app.view.values import finite
 from core.errors import UserError
 from core.rounds.blocks import BlockDraft
 from core.rounds.draft import Draft
@@ -56,27 +56,23 @@ def draft_graph(record: Round) -> nx.DiGraph:
 
 
 def _node(record: Round, row: int) -> Iterator[tuple[str, Any]]:
-    draft, probs = record.draft, record.target_probs
-    token = int(draft.tokens[row])
+    draft, node = record.draft, record.node(row)
     if isinstance(draft, BlockDraft):
-        yield "text", visible(record.text(token)) if row else "the block"
+        yield "text", visible(node.text) if row else "the block"
         yield "edits", node_text(record, row)
     else:
-        yield "text", visible(record.text(token))
-    yield "token", token
-    yield "depth", int(draft.depths[row])
-    yield "status", record.status[row]
-    yield "cause", record.why(row).value
-    if not row:
-        return
-    yield "rank", int(draft.ranks[row])
-    yield "q", probability(float(draft.log_q[row]))
-    yield "score", float(draft.scores[row])
-    for name, values in draft.notes.items() if isinstance(draft, Draft) else ():
+        yield "text", visible(node.text)
+    yield "token", node.token
+    yield "depth", node.depth
+    yield "status", node.status
+    yield "cause", node.cause.value
+    yield "rank", node.rank
+    yield "q", finite(node.q)
+    yield "score", node.score
+    for name, values in draft.notes.items() if row and isinstance(draft, Draft) else ():
         yield flowing(f"note: {name}", 80), float(values[row])
-    if probs is not None:
-        yield "p", probability(float(probs.log_p[row]))
-        yield "rank_p", int(probs.rank[row])
+    yield "p", finite(node.p)
+    yield "rank_p", node.rank_p
 
 
 def _known(node: dict[str, Any]) -> dict[str, Any]:

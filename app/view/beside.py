@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from app.view.rounds import LETTERS, drawable
+from app.view.rounds import LETTERS, drafter_probability, drawable, target_probability
 from app.view.text import visible
-from app.view.values import probability
+from app.view.values import finite
 from core.rounds.round import Round
 
 OF_TARGET, OF_DRAFTER = 5, 3  # the best tokens that are listed
@@ -70,27 +70,24 @@ class _Here:
         listed = self.record.candidates_after(row)
         self.listed = listed is not None
         self.drafter = [] if listed is None else listed.ids.tolist()
-        self._log_q = [] if listed is None else listed.log_q.tolist()
         self.target = [] if probs is None else probs.top_ids[row].tolist()
         self._children = {
             int(draft.tokens[child]): child
             for child in (draft.parents == row).nonzero()[0].tolist()
         }
-        choice = int(self.record.verdict.target_tokens[row])
-        self.chosen = [choice] if choice >= 0 else []
+        self._nodes, choice = self.record.nodes(), self.record.node(row).choice
+        self.chosen = [] if choice is None else [choice]
 
     def p(self, token: int) -> float | None:
-        child, probs = self._children.get(token), self.record.target_probs
-        if child is not None and probs is not None:
-            return probability(float(probs.log_p[child]))
-        log_p = self.record.log_p_after(self.row, token)
-        return None if log_p is None else probability(log_p)
+        child = self._children.get(token)
+        own = None if child is None else finite(float(self._nodes.p[child]))
+        return target_probability(self.record, self.row, token) if own is None else own
 
     def q(self, token: int) -> float | None:
         if token in self.drafter:
-            return probability(self._log_q[self.drafter.index(token)])
+            return drafter_probability(self.record, self.row, token)
         child = self._children.get(token)
-        return None if child is None else probability(float(self.record.draft.log_q[child]))
+        return None if child is None else finite(float(self._nodes.q[child]))
 
     def rank(self, token: int) -> int | None:
         return self.drafter.index(token) + 1 if token in self.drafter else None

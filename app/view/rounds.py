@@ -22,6 +22,7 @@ from app.view.values import finite, finites, probabilities, probability
 from core.rounds.blocks import BlockDraft
 from core.rounds.causes import Cause
 from core.rounds.draft import NOT_ASKED, Array, Draft
+from core.rounds.node import Node
 from core.rounds.round import ACCEPTED, REJECTED, SIDE, UNREACHED, Round, TargetProbs, Verdict
 from core.traces.schema import Header
 
@@ -68,6 +69,7 @@ def round_view(record: Round, explainer: Explainer = PLAIN, first: bool = False)
     record = drawable(record)
     draft, verdict = record.draft, record.verdict
     layout, folded, marks = whole(record), fold(record), explainer.marks(record)
+    nodes = record.nodes()
     labels = {str(t): visible(record.text(t)) for t in sorted(set(draft.tokens.tolist()))}
     short = {token: fitting(label, CELLS) for token, label in labels.items()}
     view: dict[str, Any] = {
@@ -80,8 +82,8 @@ def round_view(record: Round, explainer: Explainer = PLAIN, first: bool = False)
         "tokens": draft.tokens.tolist(),
         "labels": labels,
         "short": {token: label for token, label in short.items() if label.endswith("…")},
-        "q": probabilities(draft.log_q),
-        "p": record.target_probs and probabilities(record.target_probs.log_p),
+        "q": finites(nodes.q),
+        "p": record.target_probs and finites(nodes.p),
         "status": "".join(LETTERS[s] for s in record.status),
         "path": list(verdict.path),
         "text": _pieces(record, first),
@@ -222,24 +224,22 @@ def node_view(record: Round, row: int, explainer: Explainer = PLAIN) -> dict[str
         return _ghost_view(record)
     if not 0 <= row < len(record.draft):
         raise IndexError(f"round {record.number} has no row {row}")
-    draft, path = record.draft, record.draft.path(row)
-    probs = record.target_probs if row else None
-    choice = int(record.verdict.target_tokens[row])
-    return _place_view(record, path[:-1], int(draft.tokens[row])) | {
+    node = record.node(row)
+    return _place_view(record, record.draft.path(row)[:-1], node.token) | {
         "row": row,
-        "status": record.status[row],
-        "why": _why(record, row),
-        "q": probability(float(draft.log_q[row])) if row else None,
-        "p": probs and probability(float(probs.log_p[row])),
-        "rank_q": int(draft.ranks[row]) or None,
-        "rank_p": probs and (int(probs.rank[row]) or None),
-        "path_q": _product(draft.log_q[list(path[1:])]) if row else None,
-        "path_p": probs and _product(probs.log_p[list(path[1:])]),
-        "score": finite(float(draft.scores[row])) if row else None,
+        "status": node.status,
+        "why": _why(node),
+        "q": finite(node.q),
+        "p": finite(node.p),
+        "rank_q": node.rank or None,
+        "rank_p": node.rank_p or None,
+        "path_q": finite(node.path_q) if row else None,
+        "path_p": finite(node.path_p) if row else None,
+        "score": finite(node.score),
         "explanation": explainer.view(record, row),
         "fewer": "" if row else explainer.fewer(record),
         "notes": explainer.other_notes(record, row),
-        "next": visible(record.text(choice)) if choice >= 0 else None,
+        "next": None if node.choice is None else visible(record.text(node.choice)),
     }
 
 
@@ -250,25 +250,21 @@ _WHY = {
 }
 
 
-def _why(record: Round, row: int) -> str:
+def _why(node: Node) -> str:
     """Why a drafted row lived or died, as the inspector says it."""
-    if row == 0:
+    if node.row == 0:
         return "root: the bonus token of the round before"
-    why = record.why(row)
-    if record.status[row] != REJECTED or why is Cause.OUTRANKED:
-        return _WHY.get(why, why.words)
-    return f"rejected: the target's token here was {why.words}"
+    if node.status != REJECTED or node.cause is Cause.OUTRANKED:
+        return _WHY.get(node.cause, node.cause.words)
+    return f"rejected: the target's token here was {node.cause.words}"
 
 
 def _ghost_view(record: Round) -> dict[str, Any]:
     """The target's token that was not drafted."""
     end, bonus = record.verdict.path[-1], record.verdict.bonus
-    draft, probs = record.draft, record.target_probs
-    path = draft.path(end)
-    view, p = _place_view(record, path, bonus), target_probability(record, end, bonus)
-    q = drafter_probability(record, end, bonus)
-    above_q = _product(draft.log_q[list(path[1:])])
-    above_p = probs and _product(probs.log_p[list(path[1:])])
+    above = record.node(end)
+    view = _place_view(record, record.draft.path(end), bonus)
+    p, q = target_probability(record, end, bonus), drafter_probability(record, end, bonus)
     return view | {
         "row": GHOST,
         "status": "bonus",
@@ -277,8 +273,8 @@ def _ghost_view(record: Round) -> dict[str, Any]:
         "p": p,
         "rank_q": record.wanted_rank or None,
         "rank_p": next((i for i, c in enumerate(view["target"], 1) if c["own"]), None),
-        "path_q": None if above_q is None or q is None else above_q * q,
-        "path_p": None if above_p is None or p is None else above_p * p,
+        "path_q": _times(finite(above.path_q), q),
+        "path_p": _times(finite(above.path_p), p),
         "score": None,
         "explanation": None,
         "notes": [],
@@ -361,5 +357,5 @@ def drafter_probability(record: Round, row: int, token: int) -> float | None:
     return probability(float(listed.log_q[ids.index(token)])) if listed and token in ids else None
 
 
-def _product(logs: Array) -> float | None:
-    return probability(float(logs.astype(np.float64).sum()))
+def _times(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one * other

@@ -11,7 +11,8 @@ from app.view.explanation import Explainer, Marks
 from app.view.fold import Chip, fold, whole
 from app.view.rounds import CELLS, PLAIN, drawable, has_stop, node_text, target_probability
 from app.view.text import fitting, visible
-from app.view.values import probability
+from app.view.values import finite
+from core.rounds.node import Nodes
 from core.rounds.round import ACCEPTED, REJECTED, SIDE, UNREACHED, Round
 
 SIGNS = {ACCEPTED: "✓", REJECTED: "×", UNREACHED: "·", SIDE: "○"}
@@ -28,7 +29,7 @@ def text_tree(record: Round, explainer: Explainer = PLAIN) -> str:
     character.
     """
     record = drawable(record)
-    marks = explainer.marks(record)
+    marks, nodes = explainer.marks(record), record.nodes()
     below: list[list[int | None]] = [[] for _ in range(len(record.draft))]
     for row, parent in enumerate(record.draft.parents.tolist()):
         if parent >= 0:
@@ -40,7 +41,7 @@ def text_tree(record: Round, explainer: Explainer = PLAIN) -> str:
     stack = [(row, "", row == below[0][-1]) for row in reversed(below[0])]  # None: the stop
     while stack:
         row, indent, last = stack.pop()
-        line = _stop_line(record) if row is None else _node_line(record, row, marks)
+        line = _stop_line(record) if row is None else _node_line(record, row, nodes, marks)
         lines.append(f"{indent}{'└' if last else '├'}─ {line}")
         deeper = indent + ("   " if last else "│  ")
         rows = below[row] if row is not None else []
@@ -54,10 +55,10 @@ def _headline(record: Round) -> str:
     return f"round {record.number} · {drafted} · {record.accepted} accepted + 1 · {took}"
 
 
-def _node_line(record: Round, row: int, marks: Marks) -> str:
-    line = f"{SIGNS[record.status[row]]} {node_text(record, row)}  q {percent(_q(record, row))}"
+def _node_line(record: Round, row: int, nodes: Nodes, marks: Marks) -> str:
+    line = f"{SIGNS[record.status[row]]} {node_text(record, row)}  q {_percent(nodes.q[row])}"
     if record.target_probs is not None:
-        line += f"  p {percent(_p(record, row))}"
+        line += f"  p {_percent(nodes.p[row])}"
     sign, _ = marks.at(row)
     return f"{line}  {sign}" if sign else line
 
@@ -67,13 +68,8 @@ def _stop_line(record: Round) -> str:
     return f"{STOP} {token}  target's token, {record.stop_reason.words}"
 
 
-def _q(record: Round, row: int) -> float | None:
-    return probability(float(record.draft.log_q[row]))
-
-
-def _p(record: Round, row: int) -> float | None:
-    probs = record.target_probs
-    return probs and probability(float(probs.log_p[row]))
+def _percent(chance: float) -> str:
+    return percent(finite(chance))  # the page rounds so
 
 
 # ── SVG ──────────────────────────────────────────────────────────────────────────────────────────
@@ -119,11 +115,11 @@ def svg_tree(
     record = drawable(record)
     end = record.verdict.path[-1]
     drawn = whole(record) if opened is None else fold(record, opened)
-    depths, marks = record.draft.depths, explainer.marks(record)
+    depths, marks, nodes = record.draft.depths, explainer.marks(record), record.nodes()
     heights = zip(drawn.rows, drawn.y.tolist(), strict=True)
     places = {row: _at(float(depths[row]), y) for row, y in heights}
     body = [_edges(record, places)]
-    body += [_box(record, places[row], row, marks) for row in drawn.rows]
+    body += [_box(record, places[row], row, nodes, marks) for row in drawn.rows]
     body += [_chip(record, places[chip.parent], chip) for chip in drawn.chips]
     if drawn.ghost is not None:
         body.append(_ghost(record, places[end], _at(float(depths[end]) + 1, drawn.ghost)))
@@ -184,7 +180,7 @@ def _curve(start: Point, stop: Point) -> str:
     return f"M{x0:.0f} {y0:.1f}C{x0 + bend:.0f} {y0:.1f} {x1 - bend:.0f} {y1:.1f} {x1:.0f} {y1:.1f}"
 
 
-def _box(record: Round, place: Point, row: int, marks: Marks) -> str:
+def _box(record: Round, place: Point, row: int, nodes: Nodes, marks: Marks) -> str:
     x, y = place
     status, label = record.status[row], node_text(record, row)
     parts = [
@@ -193,9 +189,9 @@ def _box(record: Round, place: Point, row: int, marks: Marks) -> str:
         f'<text x="8" y="16">{SIGNS[status] if row else "●"} {_text(fitting(label, CELLS))}</text>',
     ]
     if row:
-        parts.append(_bar(8, "q", _q(record, row)))
+        parts.append(_bar(8, "q", finite(nodes.q[row])))
         if record.target_probs is not None:
-            parts.append(_bar(8 + BAR + 6, "p", _p(record, row)))
+            parts.append(_bar(8 + BAR + 6, "p", finite(nodes.p[row])))
     sign, help = marks.at(row)
     if sign:
         sign = f"<title>{_text(help)}</title>{_text(sign)}"

@@ -10,8 +10,8 @@ import math
 from core.rounds.draft import Array
 
 
-def finite(value: float) -> float | None:
-    return float(f"{value:.4g}") if math.isfinite(value) else None
+def finite(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(f"{value:.4g}")
 
 
 def probability(log: float) -> float | None:

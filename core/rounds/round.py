@@ -11,6 +11,7 @@ import numpy as np
 from core.rounds.blocks import Block, BlockDraft
 from core.rounds.causes import Cause
 from core.rounds.draft import NOT_ASKED, Array, Candidates, Draft, Proposal
+from core.rounds.node import Node, Nodes, beyond_root, chances, known, whole
 
 ACCEPTED, REJECTED, UNREACHED, SIDE = "accepted", "rejected", "unreached", "side"  # of a row
 
@@ -183,6 +184,43 @@ class Round:
             return UNREACHED if accepted.isdisjoint(parents) else REJECTED
 
         return tuple(of(row, parents) for row, parents in enumerate(self.draft.sources))
+
+    @cached_property
+    def _nodes(self) -> Nodes:
+        return self.nodes()
+
+    def nodes(self) -> Nodes:
+        """The numbers of all rows, in columns."""
+        draft, probs = self.draft, self.target_probs
+        unknown = np.full(len(draft), np.nan)
+        return Nodes(
+            rank=beyond_root(draft.ranks),
+            q=chances(draft.log_q),
+            score=beyond_root(draft.scores),
+            p=unknown if probs is None else chances(probs.log_p),
+            rank_p=unknown if probs is None else beyond_root(probs.rank),
+        )
+
+    def node(self, row: int) -> Node:
+        """All that is recorded of a row, unrounded."""
+        numbers, token = self._nodes, int(self.draft.tokens[row])
+        below, choice = list(self.draft.path(row)[1:]), int(self.verdict.target_tokens[row])
+        return Node(
+            row=row,
+            depth=int(self.draft.depths[row]),
+            token=token,
+            text=self.text(token),
+            status=self.status[row],
+            cause=self.why(row),
+            rank=whole(numbers.rank[row]),
+            q=known(numbers.q[row]),
+            path_q=known(float(np.prod(numbers.q[below]))),
+            score=known(numbers.score[row]),
+            p=known(numbers.p[row]),
+            path_p=known(float(np.prod(numbers.p[below]))),
+            rank_p=whole(numbers.rank_p[row]),
+            choice=choice if choice >= 0 else None,
+        )
 
     def candidates_after(self, row: int) -> Candidates | None:
         """The drafter's best tokens after a row, if the round recorded them."""
