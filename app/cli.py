@@ -163,7 +163,6 @@ GROUPS: dict[str, dict[str, Command]] = {
             "count the n-grams of any text into a store, or convert a .trie",
             "ngram ngrams.safetensors questions.jsonl notes/ --min-count 2",
             "ngram qwen3.safetensors small.trie --model Qwen/Qwen3-4B",
-            "ngram ngrams.trie ngrams.safetensors",
         ),
         "doctor": command(
             "show versions, device, models ready, methods, and what is missing", "doctor"

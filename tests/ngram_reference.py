@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from core.ngram import NgramStore, lookup_each
+from core.ngram import NgramStore
 from core.ngram.store import Arrays, count_limit, make_metadata, pack_nodes, token_bits
 
 
@@ -45,9 +46,28 @@ def store_of(counts: Mapping[tuple[int, ...], int], vocabulary: int) -> NgramSto
 
 
 def probabilities(store: NgramStore, context: Sequence[int], tokens: Sequence[int]) -> list[float]:
-    """P(token | context) of each token, by the store's own lookup; 0 for grams never seen."""
-    wanted = np.ascontiguousarray(tokens, np.int64)
-    counts, contexts, lengths = (np.empty(len(wanted), np.int64) for _ in range(3))
-    before, last = [-1, -1, *map(int, context)][-2:]
-    lookup_each(store.arrays, before, last, wanted, counts, contexts, lengths)
-    return (counts / np.maximum(contexts, 1)).tolist()
+    """P(token | context) of each token; 0 for grams never seen."""
+    return store.probabilities(context, np.asarray(tokens)).tolist()
+
+
+def trie_bytes(counts, order=None, shuffle=None, root=None) -> bytes:
+    """A ``.trie`` file by struct: ``order`` lists the grams, the root () first."""
+    order = order or [(), *sorted(counts, key=lambda g: (len(g), g))]
+    number = {gram: at for at, gram in enumerate(order)}
+    below = {gram: [] for gram in order}
+    for gram in sorted(counts):
+        below[gram[:-1]].append(gram)
+    made = struct.pack("<QQ", 3, len(order))
+    for gram in order:
+        children = below[gram]
+        if shuffle:
+            shuffle.shuffle(children)
+        if gram:
+            made += struct.pack("<iQi", gram[-1], number[gram[:-1]], counts[gram])
+        else:
+            total = sum(n for g, n in counts.items() if len(g) == 1)
+            made += struct.pack("<iQi", *(root or (0, 0, total)))
+        made += struct.pack("<Q", len(children))
+        for child in children:
+            made += struct.pack("<iQ", child[-1], number[child])
+    return made

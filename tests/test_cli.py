@@ -295,7 +295,6 @@ BAD = [
     "fetch {empty}",
     "doctor nope",
     "doctor {empty}",
-    "ngram {empty}/x.safetensors {prompts} --memory 99999999999999999999",
     "ngram {empty}/x.safetensors {prompts} --min-count 99999999999999999999",
     "denoise {x} --length 0",
     "denoise {x} --length -5",

@@ -1,4 +1,4 @@
-"""The n-gram store against counting by hand, ``.trie`` files byte for byte, and broken files."""
+"""The n-gram store against counting by hand, ``.trie`` files, and broken files."""
 
 import json
 import random
@@ -16,38 +16,31 @@ from transformers import LlamaConfig, PreTrainedTokenizerFast
 
 from app import cli
 from core.errors import UserError
-from core.ngram import (
-    NgramStore,
-    Options,
-    build_store,
-    lookup,
-    lookup_each,
-    read_trie,
-    write_trie,
-)
-from core.ngram.build import BYTES_PER_TOKEN
+from core.ngram import NgramStore, Options, build_store, lookup, lookup_each, read_trie
 from core.ngram.documents import expand, read_documents
 from core.ngram.store import MAX_VOCABULARY, TENSORS, count_limit
-from tests.ngram_reference import count_grams, probabilities, store_of
+from tests.ngram_reference import count_grams, probabilities, store_of, trie_bytes
 
 TEXT = [[1, 2, 3, 1, 2], [5], [], [1, 2], [1, 2, 3, 9, 0, 9, 9, 9, 9]]
-MEMORIES = (1, 5 * BYTES_PER_TOKEN, 23 * BYTES_PER_TOKEN, 1 << 20)  # 1, 5, 23 tokens; all
+BLOCKS = (1, 5, 23, 1 << 20)  # tokens counted at once
 
 
 def grams(store):
     """Every gram of a store with its count, by walking the arrays as documented."""
+    bits, large = int(store.arrays.shape[1]), dict(zip(*store.arrays[:2], strict=True))
+    levels = (store.arrays.unigrams, store.arrays.bigrams, store.arrays.trigrams)
+    starts = (store.arrays.bigram_starts, store.arrays.trigram_starts)
     found = {}
-    levels = [store.level(length, 0, size) for length, size in enumerate(store.sizes, 1)]
-    starts = (store.arrays.bigram_starts.tolist(), store.arrays.trigram_starts.tolist())
 
     def walk(prefix, level, low, high):
-        tokens, counts = levels[level]
-        assert (np.diff(tokens[low:high]) > 0).all(), "siblings are sorted and differ"
-        for at in range(low, high):
-            gram = (*prefix, int(tokens[at]))
-            found[gram] = int(counts[at])
+        siblings = [divmod(int(word), 1 << bits) for word in levels[level][low:high]]
+        tokens = [token for token, _ in siblings]
+        assert tokens == sorted(set(tokens)), "siblings are sorted and differ"
+        for at, (token, count) in enumerate(siblings, low):
+            gram = (*prefix, token)
+            found[gram] = int(large.get(sum(store.sizes[:level]) + at, count))
             if level < 2:
-                walk(gram, level + 1, starts[level][at], starts[level][at + 1])
+                walk(gram, level + 1, *map(int, starts[level][at : at + 2]))
 
     walk((), 0, 0, store.sizes[0])
     return found
@@ -72,14 +65,16 @@ def corpora(draw):
 
 @settings(max_examples=50)
 @given(corpora(), st.integers(1, 3))
-def test_counts_are_those_counted_by_hand_whatever_the_memory(tmp_path_factory, corpus, rare):
+def test_counts_are_those_counted_by_hand_whatever_the_blocks(tmp_path_factory, corpus, rare):
     vocabulary, documents = corpus
     folder = tmp_path_factory.mktemp("built")
     expected = count_grams(documents, rare)
     files = []
-    for memory in MEMORIES:
-        path = folder / f"{memory}.safetensors"
-        store = build_store(documents, path, vocabulary, Options(rare, memory))
+    for block in BLOCKS:
+        path = folder / f"{block}.safetensors"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("core.ngram.build._BLOCK", block)
+            store = build_store(documents, path, vocabulary, Options(rare))
         files.append(path.read_bytes())
     assert len(set(files)) == 1
     assert grams(store) == expected
@@ -96,14 +91,6 @@ def test_documents_may_be_of_any_integer_type(tmp_path):
         assert grams(build_store(map(kind, TEXT), path, 10)) == expected
 
 
-def test_a_document_longer_than_every_buffer(tmp_path, monkeypatch):
-    monkeypatch.setattr("core.ngram.build._PIECE", 7)
-    document = np.random.default_rng(0).integers(0, 5, 2_000)
-    options = Options(memory=100 * BYTES_PER_TOKEN)
-    store = build_store([document, document[:1]], tmp_path / "a.safetensors", 5, options)
-    assert grams(store) == count_grams([document.tolist(), document[:1].tolist()])
-
-
 @pytest.mark.parametrize("vocabulary", [MAX_VOCABULARY, 151_936])
 @pytest.mark.parametrize("beyond", [-2, -1, 0, 1, 2, 3, 1000])
 def test_large_counts_are_exact(tmp_path, vocabulary, beyond):
@@ -111,7 +98,7 @@ def test_large_counts_are_exact(tmp_path, vocabulary, beyond):
     times = count_limit(vocabulary) + beyond
     last = vocabulary - 1
     documents = [[last] * times, [3, 4, last] * (times + 1)]
-    store = build_store(documents, tmp_path / "a.safetensors", vocabulary, Options(memory=1 << 20))
+    store = build_store(documents, tmp_path / "a.safetensors", vocabulary)
     expected = count_grams(documents)
     assert grams(store) == expected
     assert len(store.arrays.large_nodes) == sum(
@@ -158,7 +145,7 @@ def test_an_impossible_vocabulary_is_refused(tmp_path, vocabulary):
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, UserError])
-def test_an_error_midway_leaves_everything_as_it_was(tmp_path, error):
+def test_an_error_midway_leaves_everything_as_it_was(tmp_path, monkeypatch, error):
     path = tmp_path / "a.safetensors"
     build_store(TEXT, path, 10)
     before = path.read_bytes()
@@ -167,14 +154,15 @@ def test_an_error_midway_leaves_everything_as_it_was(tmp_path, error):
         yield [1, 2, 3] * 50
         raise error("now")
 
-    def while_merging(_):
+    def now(*_):
         raise error("now")
 
-    tiny = Options(memory=1)
-    for words in ((documents(), path, 10, tiny), (TEXT, path, 10, tiny, while_merging)):
-        with pytest.raises(error):
-            build_store(*words)
-        assert list(tmp_path.iterdir()) == [path] and path.read_bytes() == before
+    with pytest.raises(error):
+        build_store(documents(), path, 10)
+    monkeypatch.setattr("core.ngram.build.file_header", now)
+    with pytest.raises(error):
+        build_store(TEXT, path, 10)
+    assert list(tmp_path.iterdir()) == [path] and path.read_bytes() == before
 
 
 def test_an_impossible_path_is_an_error(tmp_path):
@@ -188,7 +176,7 @@ def test_a_full_disk_is_an_error(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("core.ngram.build.LevelWriter._write", full)
+    monkeypatch.setattr("core.ngram.build.file_header", full)
     with pytest.raises(UserError, match="No space left"):
         build_store(TEXT, tmp_path / "a.safetensors", 10)
     assert list(tmp_path.iterdir()) == []
@@ -274,61 +262,23 @@ def test_the_empty_store(tmp_path):
 # ── the released format ──────────────────────────────────────────────────────────────────────────
 
 
-def trie_bytes(counts, order=None, shuffle=None, root=None):
-    """The format with struct: ``order`` lists the grams, the root () first; default canonical."""
-    order = order or [(), *sorted(counts, key=lambda g: (len(g), g))]
-    number = {gram: at for at, gram in enumerate(order)}
-    below = {gram: [] for gram in order}
-    for gram in sorted(counts):
-        below[gram[:-1]].append(gram)
-    made = struct.pack("<QQ", 3, len(order))
-    for gram in order:
-        children = below[gram]
-        if shuffle:
-            shuffle.shuffle(children)
-        if gram:
-            made += struct.pack("<iQi", gram[-1], number[gram[:-1]], counts[gram])
-        else:
-            total = sum(n for g, n in counts.items() if len(g) == 1)
-            made += struct.pack("<iQi", *(root or (0, 0, total)))
-        made += struct.pack("<Q", len(children))
-        for child in children:
-            made += struct.pack("<iQ", child[-1], number[child])
-    return made
-
-
 @settings(max_examples=50)
-@given(corpora())
-def test_store_and_trie_are_the_same_both_ways(tmp_path_factory, corpus):
-    vocabulary, documents = corpus
-    folder = tmp_path_factory.mktemp("tries")
-    path, trie, back = folder / "a.safetensors", folder / "a.trie", folder / "b.safetensors"
-    store = build_store(documents, path, vocabulary)
-    write_trie(store, trie)
-    assert trie.read_bytes() == trie_bytes(count_grams(documents))
-    for memory in (1, 1 << 20):
-        assert same(read_trie(trie, back, vocabulary, Options(memory=memory)), store)
-        assert back.read_bytes() == path.read_bytes()
-    write_trie(NgramStore.open(back), folder / "b.trie")
-    assert (folder / "b.trie").read_bytes() == trie.read_bytes()
-
-
-@settings(max_examples=40)
 @given(corpora(), st.integers(0, 2**32))
-def test_nodes_and_children_may_have_any_order(tmp_path_factory, corpus, seed):
-    _, documents = corpus
-    folder, rng = tmp_path_factory.mktemp("shuffled"), random.Random(seed)
+def test_a_trie_gives_the_store_of_its_counts_in_any_order(tmp_path_factory, corpus, seed):
+    vocabulary, documents = corpus
+    folder, rng = tmp_path_factory.mktemp("tries"), random.Random(seed)
+    trie, built, converted = (folder / name for name in ("a.trie", "a.st", "b.st"))
     counts = count_grams(documents)
+    trie.write_bytes(trie_bytes(counts))
+    store = build_store(documents, built, vocabulary)
+    assert same(read_trie(trie, converted, vocabulary), store)
+    assert converted.read_bytes() == built.read_bytes()
     order = list(counts)
     rng.shuffle(order)
-    shuffled = folder / "a.trie"
     # The root's own fields have no meaning: a pruned file has a negative count there.
-    shuffled.write_bytes(trie_bytes(counts, [(), *order], rng, root=(-1, 2**64 - 1, -5)))
-    store = read_trie(shuffled, folder / "a.safetensors")
+    trie.write_bytes(trie_bytes(counts, [(), *order], rng, root=(-1, 2**64 - 1, -5)))
     largest = max((t for document in documents for t in document), default=0)
-    assert same(store, store_of(counts, largest + 1))
-    write_trie(store, folder / "b.trie")
-    assert (folder / "b.trie").read_bytes() == trie_bytes(counts)
+    assert same(read_trie(trie, converted), store_of(counts, largest + 1))
 
 
 ODD = {(1,): 5, (1, 2): 9, (1, 2, 3): 0, (2,): 0, (2, 2): 0, (7,): 2**31 - 1}
@@ -342,29 +292,8 @@ def test_a_tries_counts_are_taken_as_stored(tmp_path):
     counts = np.empty(1, np.int64)
     assert lookup(store.arrays, 2, 2, np.array([2]), counts) == (0, 0)  # counted 0 times: unknown
     assert lookup(store.arrays, 2, 1, np.array([2]), counts) == (1, 5) and counts[0] == 9
-    write_trie(store, tmp_path / "b.trie")
-    assert (tmp_path / "b.trie").read_bytes() == (tmp_path / "a.trie").read_bytes()
     pruned = read_trie(tmp_path / "a.trie", tmp_path / "p.safetensors", 8, Options(min_count=2))
     assert set(grams(pruned)) == set(ODD) - {(1, 2, 3)}
-
-
-def test_wide_levels_are_written_in_slices(tmp_path, monkeypatch):
-    monkeypatch.setattr("core.ngram.trie._BATCH", 3)
-    monkeypatch.setattr("core.ngram.trie._CHILDREN", 4)
-    documents = [np.random.default_rng(0).integers(0, 12, 400).tolist()]
-    store = build_store(documents, tmp_path / "a.safetensors", 12)
-    heard = []
-    write_trie(store, tmp_path / "a.trie", heard.append)
-    assert (tmp_path / "a.trie").read_bytes() == trie_bytes(count_grams(documents))
-    assert heard[-1].fraction == 1
-    assert same(read_trie(tmp_path / "a.trie", tmp_path / "b.safetensors", 12), store)
-
-
-def test_a_count_too_large_for_the_format_is_refused(tmp_path):
-    store = store_of({(1,): 2**31}, 10)
-    with pytest.raises(UserError, match="2,147,483,648"):
-        write_trie(store, tmp_path / "a.trie")
-    assert list(tmp_path.iterdir()) == []
 
 
 GOOD = trie_bytes(count_grams(TEXT))
@@ -668,42 +597,6 @@ def test_text_is_one_document_a_file_however_long(tmp_path, monkeypatch):
         read(path)
 
 
-def test_token_files(tmp_path):
-    flat, rows, shard = tmp_path / "a.npy", tmp_path / "b.npy", tmp_path / "c.safetensors"
-    np.save(flat, np.arange(4, dtype=np.uint16))
-    np.save(rows, np.arange(4).reshape(2, 2))
-    starts = np.array([0, 1, 1, 4], np.int32)
-    save_file({"tokens": np.arange(4, dtype=np.int32), "starts": starts}, shard)
-    assert read(flat, rows) == [[0, 1, 2, 3], [0, 1], [2, 3]]
-    assert read(shard) == [[0], [], [1, 2, 3]]
-    save_file({"input_ids": np.arange(4).reshape(2, 2)}, shard)
-    assert read(shard) == [[0, 1], [2, 3]]
-
-
-def save_odd_tokens(folder):
-    """Files that look like token files but are not."""
-    np.save(folder / "float.npy", np.zeros(3))
-    np.save(folder / "deep.npy", np.zeros((1, 1, 1), int))
-    np.save(folder / "object.npy", np.array([{}]), allow_pickle=True)
-    (folder / "text.npy").write_text("hello")
-    (folder / "empty.npy").write_bytes(b"")
-    (folder / "text.safetensors").write_text("hello")
-    save_file({"weight": np.zeros(3, np.float32)}, folder / "weights.safetensors")
-    for name, starts in (("beyond", [0, 9]), ("back", [0, 2, 1]), ("below", [-1, 2])):
-        tensors = {"tokens": np.arange(3), "starts": np.array(starts)}
-        save_file(tensors, folder / f"{name}.safetensors")
-    save_file({"tokens": np.arange(3), "starts": np.zeros(2)}, folder / "kind.safetensors")
-
-
-def test_files_without_tokens_are_refused(tmp_path):
-    save_odd_tokens(tmp_path)
-    files = sorted(tmp_path.iterdir())
-    assert len(files) == 11
-    for file in files:
-        with pytest.raises(UserError, match=file.name):
-            read(file)
-
-
 def test_a_folder_is_the_text_below_it(tmp_path):
     (tmp_path / "b").mkdir()
     (tmp_path / ".git").mkdir()
@@ -753,14 +646,14 @@ def call(capsys):
     return run
 
 
-def test_the_command_counts_text_and_converts_both_ways(call, model, tmp_path):
-    texts = tmp_path / "texts"
+def test_the_command_counts_text_and_converts_a_trie(call, model, tmp_path):
+    texts, ids = tmp_path / "texts", tmp_path / "c.jsonl"
     texts.mkdir()
     (texts / "a.txt").write_text("abab<end>ab")
     (texts / "b.jsonl").write_text(json.dumps({"prompt": "ab", "answer": "ba"}))
-    np.save(tmp_path / "c.npy", np.array([299, 299]))
+    ids.write_text(json.dumps({"tokens": [299, 299]}))
     out, trie, back = (tmp_path / name for name in ("s.safetensors", "s.trie", "back.safetensors"))
-    code, shown, err = call(out, texts, tmp_path / "c.npy", "--model", model)
+    code, shown, err = call(out, texts, ids, "--model", model)
     assert code == 0, err
     store = NgramStore.open(out)
     a, b = PreTrainedTokenizerFast.from_pretrained(model)("ab").input_ids
@@ -768,14 +661,13 @@ def test_the_command_counts_text_and_converts_both_ways(call, model, tmp_path):
     assert probabilities(store, [256], [a]) == [0]  # text that spells <end> is text
     assert store.vocabulary == 300 and store.tokens == 11 + 4 + 2
     assert len(store.metadata["tokenizer"]) == 16
-    assert store.metadata["sources"] == "texts, c.npy"
+    assert store.metadata["sources"] == "texts, c.jsonl"
     assert shown.startswith(f"{out}: {store.nodes:,} nodes, {out.stat().st_size:,} bytes, ")
     assert shown.endswith("17 tokens counted\n")
-    assert call(trie, out)[0] == 0 and call(back, trie, "--model", model)[0] == 0
+    trie.write_bytes(trie_bytes(grams(store)))
+    assert call(back, trie, "--model", model)[0] == 0
     assert same(NgramStore.open(back), store)
     assert NgramStore.open(back).metadata["tokenizer"] == store.metadata["tokenizer"]
-    assert call(tmp_path / "direct", texts, tmp_path / "c.npy", "--model", model, "--trie")[0] == 0
-    assert (tmp_path / "direct").read_bytes() == trie.read_bytes()
     assert call(out, trie, "--min-count", 3)[0] == 0  # a store is replaced by a store
     assert NgramStore.open(out).sizes[2] < store.sizes[2]
 
@@ -786,21 +678,18 @@ BAD = {
     "no suffix": ("{tmp}/out", "{text}"),
     "would overwrite text": ("{text}", "{text}"),
     "would overwrite a model": ("{tmp}/weights.safetensors", "{text}"),
-    "would overwrite by --trie": ("{text}", "{text}", "--trie"),
     "folder of OUT": ("/nowhere/at/all.safetensors", "{text}"),
     "OUT is a folder": ("{tmp}/folder.safetensors", "{text}"),
     "read and written": ("{store}", "{store}"),
-    "store to store": ("{out}", "{store}"),
-    "store pruned": ("{tmp}/x.trie", "{store}", "--min-count", "2"),
+    "store to store": ("{out}", "{store}", "--model", "{model}"),
     "trie with others": ("{out}", "{tmp}/a.trie", "{text}"),
     "trie broken": ("{out}", "{tmp}/a.trie"),
     "min-count 0": ("{out}", "{text}", "--min-count", "0"),
-    "memory 0": ("{out}", "{text}", "--memory", "0"),
-    "memory word": ("{out}", "{text}", "--memory", "lots"),
     "model missing": ("{out}", "{text}", "--model", "/nowhere/at/all"),
     "model empty": ("{out}", "{text}", "--model", "{tmp}/folder.safetensors"),
     "nothing inside": ("{out}", "{tmp}/nothing.txt", "--model", "{model}"),
-    "token too large": ("{out}", "{tmp}/large.npy", "--model", "{model}"),
+    "token too large": ("{out}", "{tmp}/large.jsonl", "--model", "{model}"),
+    "a .trie is not written": ("{tmp}/x.trie", "{text}"),
     "not text": ("{out}", "{tmp}/latin.txt", "--model", "{model}"),
 }
 
@@ -812,7 +701,7 @@ def test_bad_input_is_an_error_and_changes_nothing(call, model, tmp_path, words)
     (tmp_path / "nothing.txt").touch()
     (tmp_path / "a.trie").write_bytes(b"no trie")
     (tmp_path / "folder.safetensors").mkdir()
-    np.save(tmp_path / "large.npy", np.array([300]))
+    (tmp_path / "large.jsonl").write_text('{"tokens": [300]}')
     save_file({"weight": np.zeros(3, np.float32)}, tmp_path / "weights.safetensors")
     build_store(TEXT, tmp_path / "store.safetensors", 10)
     before = {path: path.is_file() and path.read_bytes() for path in tmp_path.iterdir()}
@@ -835,10 +724,7 @@ def test_ctrl_c_leaves_no_file(call, model, tmp_path, monkeypatch):
     def pressed(*_):
         raise KeyboardInterrupt
 
-    for name in ("core.ngram.build.merge_runs", "core.ngram.trie._level_words"):
-        monkeypatch.setattr(name, pressed)
-        for out in ("a.trie", "a.safetensors")[: 1 if "trie" in name else 2]:
-            code, _, err = call(tmp_path / out, tmp_path / "a.txt", "--model", model)
-            assert code == 130 and err.splitlines()[-1] == "draftscope: stopped"
-            assert list(tmp_path.iterdir()) == [tmp_path / "a.txt"]
-        monkeypatch.undo()
+    monkeypatch.setattr("core.ngram.build.file_header", pressed)
+    code, _, err = call(tmp_path / "a.safetensors", tmp_path / "a.txt", "--model", model)
+    assert code == 130 and err.splitlines()[-1] == "draftscope: stopped"
+    assert list(tmp_path.iterdir()) == [tmp_path / "a.txt"]

@@ -53,7 +53,7 @@ from core.methods.sps import model as sps
 from core.methods.treeflash import model as treeflash
 from core.models.checkpoint import Form, WithHead
 from core.models.presets import read_presets
-from core.ngram import NgramStore, build_store, read_trie, write_trie
+from core.ngram import NgramStore, build_store, read_trie
 from core.ngram.documents import read_documents
 from core.samples import read_samples
 from core.traces.reader import read_trace
@@ -62,6 +62,7 @@ from core.traces.writer import write_trace
 from tests import toys
 from tests.fakes import make_header, make_run
 from tests.mutants import NASTY, of_bytes, of_json
+from tests.ngram_reference import count_grams, trie_bytes
 from tests.test_calibration_files import table
 from tests.test_cost import KEPT
 from tests.test_lines import LOGS
@@ -201,8 +202,9 @@ def use_store(path: Path) -> None:
 
 
 def make_trie(folder: Path) -> Path:
-    write_trie(NgramStore.open(make_store(folder)), folder / "a.trie")
-    return folder / "a.trie"
+    path = folder / "a.trie"
+    path.write_bytes(trie_bytes(count_grams([[1, 2, 3, 1, 2, 3, 4]])))
+    return path
 
 
 def read_and_convert(path: Path) -> None:

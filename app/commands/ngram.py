@@ -1,4 +1,4 @@
-"""``ngram``: count the n-grams of any text into a store, or convert between store and ``.trie``.
+"""``ngram``: count the n-grams of any text into a store, or convert a ``.trie``.
 
 Nothing appears under the final name until it is complete, and Ctrl-C leaves nothing behind.
 """
@@ -22,18 +22,17 @@ if TYPE_CHECKING:
     from core.progress import Report
 
 MOST_COUNT = 1 << 40  # far above all text there is, and below what a count can hold
-MOST_MEMORY = 1 << 30  # MiB
 NAMED_SOURCES = 8  # how many files the store's metadata names
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Count every gram of 1 to 3 tokens in files of text, or of token ids, into a store that\n"
-        "builders read. A .jsonl line's texts, and any other text file, are documents; .npy\n"
-        "and .safetensors files hold token ids; of a folder, all text files below it are read.\n"
-        "A single .trie file (the released format) is converted, and a single store into one."
+        "builders read. A .jsonl line's texts, and any other text file, are documents; of a\n"
+        "folder, all text files below it are read. A single .trie file (the released format) is\n"
+        "converted."
     )
-    parser.add_argument("out", type=Path, metavar="OUT", help="NAME.safetensors, or NAME.trie")
+    parser.add_argument("out", type=Path, metavar="OUT", help="NAME.safetensors")
     parser.add_argument("files", type=Path, metavar="FILE", nargs="+", help="what to count")
     parser.add_argument(
         "--model",
@@ -41,26 +40,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"whose tokens (default {EMBEDDED}; of a .trie: as many as its largest)",
     )
     arguments.add_number(parser, "--min-count", 1, "drop trigrams rarer than N")
-    arguments.add_number(parser, "--memory", 512, "for sorting", "MIB")
-    parser.add_argument("--trie", action="store_true", help="write the released .trie format")
 
 
 def main(args: argparse.Namespace) -> int:
-    as_trie = _check(args)
-    from core.ngram import write_trie
-    from core.ngram.build import build_folder
+    _check(args)
     from core.ngram.documents import expand
 
     files = expand(args.files)
     if args.out.resolve() in {file.resolve() for file in files}:
         raise UserError(f"{args.out} would be both read and written")
     with ProgressBar("n-grams") as progress:
-        if as_trie:
-            with build_folder(args.out) as folder:
-                store = _store(args, files, folder / "store.safetensors", progress)
-                write_trie(store, args.out, progress.report)
-        else:
-            store = _store(args, files, args.out, progress)
+        store = _store(args, files, progress)
     size, nodes = args.out.stat().st_size, store.nodes
     print(
         f"{one_line(str(args.out), 200)}: {nodes:,} nodes, {size:,} bytes, "
@@ -69,37 +59,26 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check(args: argparse.Namespace) -> bool:
-    """Whether to write a ``.trie``. Raises UserError for options that cannot be, before any work.
+def _check(args: argparse.Namespace) -> None:
+    """Raises UserError for options that cannot be, before any work.
 
-    An existing file is only replaced by its like, so that a slip costs no model and no text.
+    Only a store is replaced, so that a slip costs no model and no text.
     """
     from core.ngram import NgramStore
 
-    for name, value, most in (
-        ("--min-count", args.min_count, MOST_COUNT),
-        ("--memory", args.memory, MOST_MEMORY),
-    ):
-        if not 1 <= value <= most:
-            raise UserError(f"{name} must be 1 to {most}, not {value}")
-    kind = args.out.suffix.lower()
-    as_trie = args.trie or kind == ".trie"
-    if not as_trie and kind != ".safetensors":
-        raise UserError(f"{args.out} must be named NAME.safetensors, or NAME.trie")
-    if args.out.is_file() and as_trie and kind != ".trie":
-        raise UserError(f"{args.out} exists and is no .trie file")
-    if args.out.is_file() and not as_trie:
+    if not 1 <= args.min_count <= MOST_COUNT:
+        raise UserError(f"--min-count must be 1 to {MOST_COUNT}, not {args.min_count}")
+    if args.out.suffix.lower() != ".safetensors":
+        raise UserError(f"{args.out} must be named NAME.safetensors")
+    if args.out.is_file():
         try:
             NgramStore.open(args.out)
         except UserError:
             raise UserError(f"{args.out} exists and is no n-gram store") from None
-    return as_trie
 
 
-def _store(
-    args: argparse.Namespace, files: Sequence[Path], path: Path, progress: ProgressBar
-) -> NgramStore:
-    """The store of what the files hold, at ``path`` unless the one file already is a store."""
+def _store(args: argparse.Namespace, files: Sequence[Path], progress: ProgressBar) -> NgramStore:
+    """The store of what the files hold, written to OUT."""
     from core.ngram import build_store, read_trie
 
     report = progress.report
@@ -108,26 +87,10 @@ def _store(
             raise UserError("a .trie file is converted alone, not with other files")
         own = _tokens(args.model, report) if args.model else None
         vocabulary = own.vocabulary if own else None
-        return read_trie(files[0], path, vocabulary, _options(args, own), report)
-    if store := _as_store(files):
-        if path == args.out or args.min_count > 1:
-            raise UserError(f"{files[0]} is an n-gram store: it can only be written as a .trie")
-        return store
+        return read_trie(files[0], args.out, vocabulary, _options(args, own), report)
     own = _tokens(args.model or EMBEDDED, report)
     documents = _documents(files, own.encode, progress)
-    return build_store(documents, path, own.vocabulary, _options(args, own), report)
-
-
-def _as_store(files: Sequence[Path]) -> NgramStore | None:
-    """The store, when the only file is one."""
-    from core.ngram import NgramStore
-
-    if len(files) != 1 or files[0].suffix.lower() != ".safetensors":
-        return None
-    try:
-        return NgramStore.open(files[0])
-    except UserError:
-        return None
+    return build_store(documents, args.out, own.vocabulary, _options(args, own))
 
 
 def _options(args: argparse.Namespace, own: Tokens | None) -> Options:
@@ -140,7 +103,7 @@ def _options(args: argparse.Namespace, own: Tokens | None) -> Options:
         names.append(f"and {more} more")
     sources = ", ".join(names).encode("utf-8", "replace").decode()
     identity = own.identity if own else ""
-    return Options(args.min_count, args.memory << 20, identity, sources)
+    return Options(args.min_count, identity, sources)
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def _is_made(ngram: Ngram) -> bool:
 
 
 def _make_store(preset: Preset, ngram: Ngram, report: Report) -> None:
-    """Fetch the file and convert it as a stream; the store appears when it is whole."""
+    """Fetch the file and convert it; the store appears when it is whole."""
     from core.models.language import load_vocabulary
     from core.ngram import Options, read_trie
 

@@ -1,14 +1,14 @@
 """N-gram counts over token ids: building them, one small file of them, and lookups in µs.
 
 store      the file, and the lookup that tree search calls from numba
-build      documents → store, by sorting and merging in bounded memory
-trie       DART's released ``.trie`` format, read and written as a stream
-documents  text, JSON lines and token files → documents
+build      documents → store
+trie       DART's released ``.trie`` format → store
+documents  text and JSON lines → documents
 """
 
 from core.ngram.build import Options, build_store
 from core.ngram.store import Arrays, NgramStore, lookup, lookup_each
-from core.ngram.trie import read_trie, write_trie
+from core.ngram.trie import read_trie
 
 __all__ = [
     "Arrays",
@@ -18,5 +18,4 @@ __all__ = [
     "lookup",
     "lookup_each",
     "read_trie",
-    "write_trie",
 ]

@@ -1,9 +1,7 @@
-"""Documents of token ids, read lazily from text, JSON lines and token files.
+"""Documents of token ids, read lazily from text and JSON lines.
 
 .jsonl          one object per line: token ids ("tokens", "ids"), or every text of a known field as
                 a document
-.npy            integers: one document, or one per row
-.safetensors    "tokens" or "ids" likewise; "starts", if present, are where documents begin
 anything else   UTF-8 text, one document per file
 """
 
@@ -13,15 +11,13 @@ import io
 import os
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 
 from core.errors import UserError
 from core.json_input import parse_json
-from core.lines import UNLIMITED, check_regular, lines, open_regular
+from core.lines import UNLIMITED, lines, open_regular
 from core.rounds.draft import Array
 from core.samples import ANSWER_FIELDS, QUESTION_FIELDS, without_marks
 
@@ -80,9 +76,9 @@ def read_documents(
 ) -> Iterator[Document]:
     """Every document of the files. Raises UserError naming the file, and the line of a .jsonl."""
     for file in files:
-        kind = {".jsonl": _json_lines, ".npy": _numpy, ".safetensors": _safetensors}
+        read = _json_lines if file.suffix.lower() == ".jsonl" else _text
         try:
-            yield from kind.get(file.suffix.lower(), _text)(file, encode, bytes_read)
+            yield from read(file, encode, bytes_read)
         except OSError as error:
             raise UserError(f"{file} cannot be read: {error.strerror or error}") from None
         except UnicodeDecodeError:
@@ -130,45 +126,3 @@ def _row(line: bytes, where: str) -> list:
     if not texts:
         raise UserError(f"{where} has no token ids and no text ({', '.join(TEXT_FIELDS)})")
     return [without_marks(t) if name in ANSWER_FIELDS else t for name, t in texts.items()]
-
-
-def _numpy(file: Path, encode: Encode, bytes_read: BytesRead) -> Iterator[Document]:
-    check_regular(file)
-    try:
-        ids = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError):
-        raise UserError(f"{file} is not a .npy file of token ids") from None
-    yield from _rows(file, ids)
-    bytes_read(file.stat().st_size)
-
-
-def _safetensors(file: Path, encode: Encode, bytes_read: BytesRead) -> Iterator[Document]:
-    check_regular(file)
-    try:
-        with safe_open(str(file), framework="numpy") as tensors:
-            names = set(tensors.keys())
-            ids = next((tensors.get_tensor(n) for n in ID_FIELDS if n in names), np.empty(0))
-            starts = tensors.get_tensor("starts") if "starts" in names else None
-    except (SafetensorError, ValueError, TypeError):
-        raise UserError(f"{file} is not a readable safetensors file") from None
-    if starts is None:
-        yield from _rows(file, ids)
-    else:
-        yield from _split(file, ids, starts)
-    bytes_read(file.stat().st_size)
-
-
-def _rows(file: Path, ids: Array) -> Iterator[Document]:
-    if ids.dtype.kind not in "iu" or ids.ndim not in (1, 2):
-        raise UserError(f"{file} holds no token ids: they are integers, one row or several")
-    yield from ids.reshape(1, -1) if ids.ndim == 1 else ids
-
-
-def _split(file: Path, ids: Array, starts: Array) -> Iterator[Document]:
-    """Adjacent documents; ``starts`` int [D + 1] are where each begins and the last one ends."""
-    bounds = starts.tolist() if starts.ndim == 1 and starts.dtype.kind in "iu" else [-1]
-    ascending = all(low <= high for low, high in pairwise(bounds))
-    if ids.ndim != 1 or not bounds or bounds[0] < 0 or bounds[-1] > len(ids) or not ascending:
-        raise UserError(f'{file} has "starts" that do not fit its tokens')
-    for low, high in pairwise(bounds):
-        yield from _rows(file, ids[low:high])

@@ -139,16 +139,6 @@ class NgramStore:
         lookup_each(self.arrays, before, last, wanted, counts, contexts, lengths)
         return counts / np.maximum(contexts, 1)
 
-    def level(self, length: int, low: int, high: int) -> tuple[Array, Array]:
-        """Last tokens and exact counts, int64 [high − low], of the grams low … high of a length."""
-        words = self.arrays[_LEVELS[length - 1]][low:high].astype(np.int64)
-        tokens, counts = np.divmod(words, 1 << int(self.arrays.shape[1]))
-        node = sum(self.sizes[: length - 1]) + low
-        here = np.searchsorted(self.arrays.large_nodes, [node, node + len(words)])
-        large = slice(*map(int, here))
-        counts[self.arrays.large_nodes[large] - node] = self.arrays.large_counts[large]
-        return tokens, counts
-
     @staticmethod
     def empty(vocabulary: int = 1) -> NgramStore:
         """A store without grams: every lookup finds nothing."""
@@ -166,9 +156,6 @@ class NgramStore:
             raise UserError(f"{path} contradicts itself: it is damaged")
         tensors = [arrays[name] for name in TENSORS]
         return NgramStore(_frozen(tensors, int(metadata["vocabulary"])), metadata)
-
-
-_LEVELS = [Arrays._fields.index(name) for name in ("unigrams", "bigrams", "trigrams")]
 
 
 def check_vocabulary(vocabulary: int) -> None:

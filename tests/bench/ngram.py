@@ -9,14 +9,13 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from statistics import median
 
 import numba
 import numpy as np
 
-from core.ngram import NgramStore, Options, build_store, lookup, lookup_each, read_trie, write_trie
+from core.ngram import NgramStore, build_store, lookup, lookup_each
 from core.rounds.draft import Array
 
 VOCABULARY, CANDIDATES = 49_152, 25
@@ -80,13 +79,9 @@ def main() -> None:
     count = parser.parse_args().count
     tokens = synthetic(count)
     with tempfile.TemporaryDirectory() as name:
-        path, trie = Path(name) / "store.safetensors", Path(name) / "store.trie"
-        build_store([tokens[:1000]], path, VOCABULARY)  # compiles
-        for memory in (512, 32):
-            options = Options(memory=memory << 20)
-            build = partial(build_store, [tokens], path, VOCABULARY, options)
-            took = min(seconds(build) for _ in range(3))
-            print(f"building in {memory} MiB: {count / took / 1e6:.2f} million tokens/s")
+        path = Path(name) / "store.safetensors"
+        took = min(seconds(lambda: build_store([tokens], path, VOCABULARY)) for _ in range(3))
+        print(f"building: {count / took / 1e6:.2f} million tokens/s")
         store, size = NgramStore.open(path), path.stat().st_size
         print(f"{store.nodes:,} nodes {store.sizes}, {size / store.nodes:.2f} bytes/node")
         opening = median(seconds(lambda: NgramStore.open(path)) for _ in range(50))
@@ -94,10 +89,6 @@ def main() -> None:
         for title, action in (("lookup", many), ("lookup_each", many_each)):
             took = microseconds(action, store, tokens)
             print(f"{title}, {CANDIDATES} candidates: {took:.2f} µs (goal {GOAL_US:g})")
-        took = seconds(lambda: write_trie(store, trie))
-        print(f"writing a .trie of {trie.stat().st_size / 1e6:.0f} MB: {took:.1f} s")
-        took = seconds(lambda: read_trie(trie, path))
-        print(f"converting it back: {took:.1f} s, {store.nodes / took / 1e6:.2f} million nodes/s")
 
 
 if __name__ == "__main__":
