@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -28,7 +29,7 @@ from core.methods.registry import drafter_trainings, find, listed
 from core.models import embedded
 from core.models.language import Language
 from core.samples import read_samples
-from core.stats import bootstrap
+from core.stats import TOO_FEW, bootstrap
 from core.train.command_line import whole
 from core.train.evaluation import SAMPLINGS, Text, evaluation_texts
 from core.train.simulate import Score, Setup, score, setups, why_run
@@ -77,6 +78,10 @@ def print_rows(found: Iterable[Row]) -> list[Row]:
         )
         made.append(row)
     return made
+
+
+def _interval(low: float, high: float) -> str:
+    return TOO_FEW if math.isnan(low) else f"[{low:.2f}, {high:.2f}]"
 
 
 def load(engine: Engine, methods: Sequence[str], options: Mapping[str, Any]) -> list[Decoder]:
