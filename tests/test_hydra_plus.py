@@ -399,7 +399,7 @@ def test_the_commands_run_examine_and_write_it(tmp_path, capsys):
     for method in ("hydra", "hydra+static"):
         assert main(["audit", method, *words, "--prompt", "hi", "--max-new-tokens", "24"]) == 0
     talk = ["--prompt", "hi", "--max-new-tokens", "80"]
-    assert main(["diagnose", "hydra", *words, *talk]) == 0
+    assert main(["diagnose", "hydra", *words, *talk]) == 3  # its heads are random
     shown = capsys.readouterr().out
     assert "wrong:" not in shown and "rope_theta 500000" in shown
     out = tmp_path / "out"

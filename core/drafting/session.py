@@ -195,7 +195,7 @@ class Drafter(ABC):
         """
         import torch
 
-        paths, found = along(tokens, anchors, self.max_depth).tolist(), list[Tensor]()
+        paths, found = along(tokens, anchors, self.max_depth).tolist(), []
         sessions = self.begin_each(tokens, features, anchors, 1)
         for path, session in zip(paths, sessions, strict=True):
             if (log_q := session.log_q(path)) is None:
