@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analysis.numbers import milliseconds, number, rate, share, tau
 from app.commands import arguments, common
@@ -26,9 +26,6 @@ from app.terminal import GrowingText, ProgressBar, bar, console, one_line, say, 
 from app.trace_log import check_trace, nth_path
 from core.errors import UserError
 from core.traces.schema import summary
-
-if TYPE_CHECKING:
-    pass
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -44,7 +44,7 @@ def _events(rounds: tuple[Round, ...], name: str) -> Iterator[dict[str, Any]]:
             yield _at(at, "X", stage, dur=length, cat="stage")
             at += length
         yield _at(start, "C", "accepted", args={"accepted": record.accepted})
-        if record.committed:  # τ so far, as core.traces.reader.summary counts it
+        if record.committed:  # τ so far, as core.traces.schema.summary counts it
             lengths, ran = lengths + record.accepted + 1, ran + 1
             yield _at(start, "C", "τ", args={"τ": lengths / ran})
         start += whole
