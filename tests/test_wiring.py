@@ -725,6 +725,8 @@ def test_a_verdict_is_no_surer_than_what_a_healthy_drafter_reaches():
     assert replace(plain, expected=expected(0.3, 0.3, 0.3)).verdict == GOOD
     assert replace(better, expected=expected(0.6, 0.6, 0.6)).verdict == NAMED
     far = replace(better, expected=expected(0.9, 0.9, 0.9))
+    poor = replace(better, configured=seen(own & False, own).configured)
+    assert poor.nearest is not None and not poor.notes  # what has a name needs no other cause
     assert far.verdict == BETTER and far.faults == () and "Better, not yet good" in far.said[0]
     bad = replace(plain, expected=expected(0.31, 0.9, 0.9))
     assert bad.verdict == BAD and bad.short.depth == 2

@@ -252,8 +252,8 @@ class Wiring:
 
     def _hardly_follows(self) -> str:
         own = self.configured
-        if own.follows >= HARDLY:
-            return ""
+        if own.follows >= HARDLY or self.nearest is not None or self.moot:
+            return ""  # a mistake with a name explains it, or the verdict says that it does not
         return (
             f"q hardly follows p: the best token at depth 1 is right at {percent(own.follows)} of "
             f"places, TVD {own.tvd[:, 0].mean():.2f}. The weights are untrained, of another "

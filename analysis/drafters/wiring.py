@@ -74,10 +74,11 @@ class Alive:
     @property
     def sentence(self) -> str:
         right, count = int(self.found.right[:, 0].sum()), len(self.found.at)
+        times = "time" if right == 1 else "times"
         word = "alive" if right else "it looks dead"
         return (
             f"{word}: at {count} places of the first text its best token at depth 1 is right "
-            f"{right} times (TVD {number(float(self.found.tvd[:, 0].mean()), 2)})"
+            f"{right} {times} (TVD {number(float(self.found.tvd[:, 0].mean()), 2)})"
         )
 
 

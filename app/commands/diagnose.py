@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from analysis.drafters.signatures import Signature, Wiring
 
 SHOWN = 4  # depths in the terminal
-MOST = 24  # trials of one mistake in the terminal
+MOST = 40  # trials of one mistake in the terminal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,18 +65,25 @@ def main(args: argparse.Namespace) -> int:
     from analysis.drafters.wiring import Plan
 
     plan = Plan(args.max_new_tokens, args.stride)
-    hear = _list if not args.json else lambda remarks: None
+    heard: list[Remark] = []
+
+    def hear(remarks: Sequence[Remark]) -> None:
+        heard.extend(remarks)
+        if not args.json:
+            _list(remarks)
+
     parts = {"options": arguments.option_values(args), "hear": hear, "kept": Kept()}
     code = 0
     for method in args.methods:
         if len(args.methods) > 1 and not args.json:
             console().print(one_line(method, 200), soft_wrap=True)
+        heard.clear()
         with ProgressBar("probing the wiring") as progress:
             found = diagnose(engine, method, prompts, plan, progress.at, **parts)
         if args.json:
             print(json.dumps(found.to_json()))
         else:
-            _list(found.seen)
+            _list([remark for remark in found.seen if remark not in heard])
             _show(found.wiring)
             _next(found)
         code = max(code, found.code)
