@@ -26,6 +26,9 @@ SCALED = ("dynamic", "linear", *OF_LENGTH)
 RENAMED = {"mrope": "default", "su": "longrope"}
 
 
+WIDEST_HEAD = 1 << 14  # numbers of a head: beyond them nothing is published
+
+
 @dataclass(frozen=True)
 class Shape:
     """The sizes and options of an attention and an MLP.
@@ -141,6 +144,8 @@ class Rope:
     def check(self, width: int) -> None:
         """Raises UserError when heads of ``width`` cannot turn so."""
         try:
+            if width > WIDEST_HEAD:  # before a tensor of that size is made
+                raise ValueError(f"heads of {width} numbers")
             found, factor = self.frequencies(width, torch.device("cpu"))
         except KeyError as missing:
             raise UserError(f"its rotary positions have no field {missing}") from None
