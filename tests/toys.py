@@ -486,6 +486,7 @@ def dflash_drafter(family: str = "llama", seed: int = 0, **changes) -> DFlashDra
 def dspark_model(seed: int = 0, dtype=torch.float64, **changes) -> DSparkModel:
     """Blocks of 8 with both heads."""
     own = {"markov_rank": 6, "enable_confidence_head": True, "confidence_head_with_markov": True}
+    own |= {"sample_from_anchor": True}
     config = DSparkConfig(**(vars(dflash_config()) | own | changes))
     return _randomised(DSparkModel(config), seed + 700, dtype)
 

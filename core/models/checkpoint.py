@@ -167,11 +167,7 @@ def weight_files(folder: Path) -> list[Path]:
     """The folder's safetensors files; raises UserError when there is none."""
     files = sorted(folder.glob("*.safetensors"))
     if not files and (pickles := sorted([*folder.glob("*.bin"), *folder.glob("*.pt")])):
-        raise UserError(
-            f"{pickles[0]} is a pickle, which may run any program and is not read: load it with "
-            "torch.load(…, weights_only=True) and write a clone() of every tensor with "
-            "safetensors.torch.save_file as model.safetensors beside its config.json"
-        )
+        raise pickle_error(pickles[0], "model.safetensors")
     if not files:
         raise UserError(f"{folder} holds no .safetensors file")
     try:
@@ -180,6 +176,14 @@ def weight_files(folder: Path) -> list[Path]:
     except OSError as error:
         raise UserError(f"{error.filename} cannot be read: {error.strerror or error}") from None
     return files
+
+
+def pickle_error(file: Path, instead: str) -> UserError:
+    return UserError(
+        f"{file} is a pickle, which may run any program and is not read: load it with "
+        "torch.load(…, weights_only=True) and write a clone() of every tensor with "
+        f"safetensors.torch.save_file as {instead} beside its config.json"
+    )
 
 
 def read_state(folder: Path) -> dict[str, Tensor]:
@@ -286,6 +290,8 @@ class Form(Generic[C, Model]):
     beside   names of tensors that are not the network's: a head, its token maps, an embedding
     unread   names of tensors that a file may hold and no drafter reads
     rename   a stored tensor's name → the network's name of it
+    pickles  files that hold a tensor of their stem's name and are not read: it must lie in a
+             safetensors file
     """
 
     kind: str
@@ -295,6 +301,7 @@ class Form(Generic[C, Model]):
     beside: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
     rename: Callable[[str], str] = str
+    pickles: tuple[str, ...] = ()
 
     def load_config(self, folder: Path) -> C:
         """Raises UserError when the folder holds no such checkpoint."""
@@ -319,6 +326,9 @@ class Form(Generic[C, Model]):
     def read_shapes(self, folder: Path) -> dict[str, tuple[int, ...]]:
         """Names and shapes of the network's tensors, from the files' headers. Raises UserError."""
         found, others = read_shapes(folder), (*self.beside, *self.unread)
+        for name in self.pickles:
+            if (folder / name).exists() and Path(name).stem not in found:
+                raise pickle_error(folder / name, f"{Path(name).stem}.safetensors")
         return {self.rename(name): s for name, s in found.items() if name not in others}
 
     def load_checkpoint(
