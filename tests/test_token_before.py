@@ -274,7 +274,8 @@ def test_the_published_layout_of_a_gated_head_is_read(tmp_path):
     ("kind", "fields", "words"),
     [
         ("dspark", {"markov_head_type": "gated"}, "gate_proj"),
-        ("dspark", {"markov_head_type": "rnn"}, "rnn Markov head"),
+        ("dspark", {"markov_head_type": "rnn"}, "joint_proj"),
+        ("dspark", {"markov_head_type": "lstm"}, "lstm Markov head"),
         ("dspark", {"markov_rank": 0}, "rank 0"),
         ("dspark", {"enable_confidence_head": False}, "confidence_head"),
         ("dspark", {"hidden_size": None}, "DSpark"),

@@ -344,7 +344,7 @@ class Form(Generic[C, Model]):
         state = {self.rename(n): tensor for n, tensor in state.items() if n not in self.unread}
         model = fill(model, state, folder).to(device=device, dtype=dtype).eval()
         config: Any = model.config
-        if "lm_head.weight" not in beside or not hasattr(config, "draft_vocab_size"):
+        if "lm_head.weight" not in beside or not getattr(config, "draft_vocab_size", 0):
             return WithHead(model)  # a head that may stand there is a copy of the target's
         head, rows = beside["lm_head.weight"], config.draft_vocab_size
         if head is not None:

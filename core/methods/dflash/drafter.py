@@ -112,7 +112,7 @@ class DFlashDrafter(Drafter):
     def extend(self, tokens: Sequence[int], features: Tensor) -> None:
         """Features [T, F·h] of newly committed tokens; projected when the next round drafts."""
         self._waiting.append(features)
-        self._before = tokens[-1]
+        self._before = [self._before, *tokens][-1]
 
     @torch.inference_mode()
     def begin(self, root: int, width: int) -> DraftSession:

@@ -159,7 +159,7 @@ class DFlashConfig:
                 raise UserError(f"a DFlash drafter with {name} is not supported")
         layers, ids = raw["num_hidden_layers"], inner.get("target_layer_ids")
         of_target = raw.get("num_target_layers", 0) if ids else raw["num_target_layers"]
-        whole = raw["vocab_size"]
+        part = inner.get("draft_vocab_size")
         sinks = inner.get("attention_sink_bias", inner.get("add_swa_attention_sink_bias"))
         return DFlashConfig(
             **layer_fields(raw, positions=40960),
@@ -168,7 +168,7 @@ class DFlashConfig:
             num_target_layers=of_target,
             target_layer_ids=tuple(ids or default_layer_ids(of_target, layers)),
             mask_token_id=inner["mask_token_id"],
-            draft_vocab_size=inner.get("draft_vocab_size") or whole,
+            draft_vocab_size=part if part and part != raw["vocab_size"] else 0,
             **_attention(inner, layers),
             sample_from_anchor=bool(inner.get("sample_from_anchor", False)),
             attention_bias=raw.get("attention_bias", False),
@@ -189,7 +189,7 @@ class DFlashConfig:
                  "sample_from_anchor", "of_root", "num_target_layers")  # fmt: skip
         unsaid = {each.name: each.default for each in fields(self)} | {"num_target_layers": 0}
         for name in quiet:
-            if plain[name] == unsaid[name] or (name, plain[name]) == (quiet[0], self.vocab_size):
+            if plain[name] == unsaid[name]:
                 del plain[name]
         sliding = plain.pop("sliding") or (False,) * self.num_hidden_layers
         window, causal = plain.pop("window"), plain.pop("causal")

@@ -44,7 +44,7 @@ class DFlash2Config(DFlashConfig):
             if type(own[name]) is not int or not 1 <= own[name] <= 1 << 16:
                 raise UserError(f"the DFlash 2 config has an impossible {name}")
         base = DFlashConfig.from_json(raw)
-        if base.draft_vocab_size != base.vocab_size or base.logit_scale != 1:
+        if base.draft_vocab_size or base.logit_scale != 1:
             raise UserError("a DFlash 2 drafter with a draft vocabulary or a logit_scale")
         if base.hidden_size % own["conv_group_size"]:
             raise UserError("the DFlash 2 config's conv_group_size does not divide hidden_size")
