@@ -37,6 +37,7 @@ from core.drafting.session import (
     MIN_LISTED,
     NO_STATE,
     Children,
+    Covered,
     Drafter,
     DraftSession,
     FactorisedSession,
@@ -46,10 +47,12 @@ from core.methods.dart import ContinuityOptions
 from core.methods.dart.drafter import DartDrafter
 from core.methods.dart.model import DartConfig, DartModel, Head, feature_layers
 from core.methods.dart.search import ContinuitySearch
+from core.methods.dflash.before import CorrectedDrafter
 from core.methods.dflash.drafter import DFlashDrafter
 from core.methods.dflash.model import DFlashConfig, DFlashModel
 from core.methods.dflash2.drafter import DFlash2Drafter
 from core.methods.dflash2.model import DFlash2Config, DFlash2Model
+from core.methods.domino.model import DominoConfig, DominoModel
 from core.methods.dspark import DSparkOptions
 from core.methods.dspark.drafter import DSparkDrafter
 from core.methods.dspark.model import DSparkConfig, DSparkModel
@@ -67,6 +70,7 @@ from core.methods.sps.drafter import LmDrafter
 from core.methods.treeflash import TreeFlashOptions
 from core.methods.treeflash.drafter import TreeFlashDrafter
 from core.methods.treeflash.model import TreeFlashModel
+from core.methods.xpress.model import XPressConfig, XPressModel
 from core.models.hugging_face import ATTENTION
 from core.models.target import Target
 from core.ngram import NgramStore
@@ -509,6 +513,38 @@ def dflash2_drafter(seed: int = 0, temperature: float = 1.0, **changes) -> DFlas
     owner = model()
     parts = owner.get_input_embeddings(), owner.get_output_embeddings()
     return DFlash2Drafter(dflash2_model(seed, **changes), *parts, temperature)
+
+
+def _corrected(network, config, own: dict, seed: int, changes: dict) -> CorrectedDrafter:
+    """A drafter whose logits are corrected, of a network and config class."""
+    temperature, covered = changes.pop("temperature", 1.0), None
+    if ids := changes.pop("ids", None):
+        covered, own = Covered(torch.tensor(ids), VOCABULARY), own | {"draft_vocab_size": len(ids)}
+    made = network(config(**(vars(dflash_config()) | own | changes)))
+    head = model().get_output_embeddings()
+    if covered is not None:
+        head = torch.nn.Linear(32, len(covered.ids), bias=False)
+        head.weight = torch.nn.Parameter(model().get_output_embeddings().weight[covered.ids])
+    made = _randomised(made, seed + 900, torch.float64)
+    parts = made, model().get_input_embeddings(), head
+    return CorrectedDrafter(*parts, temperature, covered=covered)
+
+
+def xpress_drafter(seed: int = 0, **changes) -> CorrectedDrafter:
+    """Blocks of 8; the refiner mixes its rows as strongly as anything else it does."""
+    own = {"xpress_rank": 6, "xpress_mlp_ratio": 2}
+    made = _corrected(XPressModel, XPressConfig, own, seed, changes)
+    made.model.refiner_head.mix_l.data = 0.3 * numbers_like(made.model.refiner_head.mix_l, seed)
+    return made
+
+
+def domino_drafter(seed: int = 0, **changes) -> CorrectedDrafter:
+    own = {"emb_dim": 10, "gru_hidden_dim": 6}
+    return _corrected(DominoModel, DominoConfig, own, seed, changes)
+
+
+def numbers_like(tensor, seed: int):
+    return torch.randn(tensor.shape, generator=torch.Generator().manual_seed(seed)).to(tensor.dtype)
 
 
 def treeflash_model(
