@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FILES = [f for house in ("core", "analysis", "app") for f in sorted((ROOT / house).rglob("*.py"))]
 HEAVY = {"torch", "transformers", "numba", "accelerate"}
 VIEWS = {
-    "gradio", "plotly", "pandas", "pyarrow", "networkx", "graphviz", "rich", "ray", "msgspec",
+    "gradio", "plotly", "pandas", "pyarrow", "networkx", "graphviz", "rich", "ray",
     "cachetools", "platformdirs",
 }  # fmt: skip
 READING = """
