@@ -21,6 +21,7 @@ from core.json_input import decode, parse_json
 from core.rounds.draft import NOT_ASKED, Array
 
 Numbers = list[float | None]
+Shape = tuple[int | None, ...]  # None: any length
 TokenName = Annotated[int, Meta(ge=0, lt=10**9)]  # a key of a mapping
 
 
@@ -160,16 +161,16 @@ def numbers(values: Numbers | None, count: int | None, name: str) -> Array:
     return _floats(_sized(values, count, name), name)
 
 
-def whole_table(values: list[list[int]], rows: int | None, columns: int | None, name: str) -> Array:
-    """Whole numbers as an array [rows, columns]. Raises BadField."""
-    flat, shape = _flat(values, rows, columns, name)
-    return np.array(flat, np.int64).reshape(shape)
+def whole_table(values: list[list[int]], shape: Shape, name: str) -> Array:
+    """Whole numbers as an array of this shape. Raises BadField."""
+    flat, found = _flat(values, shape, name)
+    return np.array(flat, np.int64).reshape(found)
 
 
-def table(values: list[Numbers], rows: int | None, columns: int | None, name: str) -> Array:
-    """float32 [rows, columns]; null reads as NaN. Raises BadField."""
-    flat, shape = _flat(values, rows, columns, name)
-    return _floats(flat, name).reshape(shape)
+def table(values: list[Numbers], shape: Shape, name: str) -> Array:
+    """float32 of this shape; null reads as NaN. Raises BadField."""
+    flat, found = _flat(values, shape, name)
+    return _floats(flat, name).reshape(found)
 
 
 def _floats(values: Sequence[float | None], name: str) -> Array:
@@ -187,10 +188,9 @@ def _sized(values: Sequence[Any] | None, count: int | None, name: str) -> Sequen
     return values
 
 
-def _flat(
-    values: list[Any], rows: int | None, columns: int | None, name: str
-) -> tuple[list[Any], tuple[int, int]]:
+def _flat(values: list[Any], shape: Shape, name: str) -> tuple[list[Any], tuple[int, int]]:
     """The entries of a list of lists of one length, and its shape."""
+    rows, columns = shape
     _sized(values, rows, name)
     width = len(values[0]) if values else 0
     if any(len(row) != width for row in values):

@@ -317,8 +317,8 @@ def _proposal(line: RoundLine, depths: Array) -> Proposal | None:
 
 
 def _lists(raw: ListsLine, name: str) -> Candidates:
-    ids = whole_table(raw.token, None, None, f"{name}.token")
-    return Candidates(ids, table(raw.log_q, *ids.shape, f"{name}.log_q"))
+    ids = whole_table(raw.token, (None, None), f"{name}.token")
+    return Candidates(ids, table(raw.log_q, ids.shape, f"{name}.log_q"))
 
 
 # ── block drafts ──────────────────────────────────────────────────────────────────────────────────
@@ -340,10 +340,10 @@ def _step(raw: StepLine, state: Array) -> Step:
     positions, count = np.array(raw.position, np.int32), raw.count
     if not np.array_equal(np.sort(positions), np.flatnonzero(state == MASKED)):
         raise BadField("a denoising step does not rank the masked positions of its block")
-    ids = whole_table(raw.token, len(positions), None, "a step's token")
+    ids = whole_table(raw.token, (len(positions), None), "a step's token")
     if not ids.size or count > len(positions):
         raise BadField(f"a denoising step unmasks {count} of {len(positions)} positions")
-    return Step(Ranking(positions, ids, table(raw.p, *ids.shape, "a step's p")), count)
+    return Step(Ranking(positions, ids, table(raw.p, ids.shape, "a step's p")), count)
 
 
 def _graph(nodes: NodesLine, rows: dict[str, Array], block: Block) -> BlockDraft:
@@ -387,12 +387,12 @@ def _edits(raw: list[list[int]], block: Block) -> tuple[Edit, ...]:
 def _target_probs(raw: TopLine | None, nodes: NodesLine, count: int) -> TargetProbs | None:
     if raw is None:
         return None
-    ids = whole_table(raw.token, count, None, "target_top.token")
+    ids = whole_table(raw.token, (count, None), "target_top.token")
     return TargetProbs(
         log_p=numbers(nodes.log_p, count, "nodes.log_p"),
         rank=whole(nodes.rank_p, count, "nodes.rank_p", np.int32),
         top_ids=ids,
-        top_log_p=table(raw.log_p, *ids.shape, "target_top.log_p"),
+        top_log_p=table(raw.log_p, ids.shape, "target_top.log_p"),
         entropy=numbers(nodes.entropy, count, "nodes.entropy"),
     )
 
@@ -403,7 +403,7 @@ def _probe(raw: ProbeLine | None) -> Probe | None:
     ranks = np.array(raw.rank_q, np.int32)
     return Probe(
         tvd=numbers(raw.tvd, len(ranks), "probe.tvd"),
-        coverage=table(raw.coverage, len(ranks), None, "probe.coverage"),
+        coverage=table(raw.coverage, (len(ranks), None), "probe.coverage"),
         entropy_q=numbers(raw.entropy_q, len(ranks), "probe.entropy_q"),
         rank_q=ranks,
         vocabulary=raw.vocabulary,
