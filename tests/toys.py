@@ -168,7 +168,7 @@ def config(family: str, vocabulary: int = VOCABULARY):
 
 def _make(family: str, seed: int, vocabulary: int, attention: str):
     torch.manual_seed(seed)
-    experts = {"experts_implementation": "eager"} if "moe" in family else {}
+    experts = {} if family in ("llama", "qwen3") else {"experts_implementation": "eager"}
     made = AutoModelForCausalLM.from_config(
         config(family, vocabulary), attn_implementation=attention, **experts
     )

@@ -1,9 +1,9 @@
 """Targets whose layers carry a state: gated delta nets, Mamba 2, short convolutions, Kimi's KDA.
 
-Such a layer has no keys to mask, so it runs a tree by depth: the rows of one depth are a batch, each
-row with a copy of its parent's state, and the module's own code in transformers makes the one-token
-step. All other modules still see one forward of all rows. ``commit`` makes the state after the last
-accepted row the state of the text.
+Such a layer has no keys to mask, so it runs a tree by depth: the rows of one depth are a batch,
+each row with a copy of its parent's state, and the module's own code in transformers makes the
+one-token step. All other modules still see one forward of all rows. ``commit`` makes the state
+after the last accepted row the state of the text.
 
 States of a draft are kept by row until the commit if they fit in ``KEPT`` bytes. Otherwise only two
 depths exist at a time, and the commit repeats the steps of the accepted path.
@@ -102,7 +102,7 @@ class Level:
 class Drafted:
     """What one layer has of a scored draft: the states after each depth, or its inputs [N, h]."""
 
-    levels: list[States] = field(default_factory=list)
+    levels: list[tuple[Level, States]] = field(default_factory=list)
     inputs: Tensor | None = None
 
 
@@ -165,7 +165,7 @@ class RecurrentKV(HuggingFaceKV):
             states = states.at(level.parents)
             out[level.rows] = _step(mixer, hidden[level.rows], states)
             if keep:
-                drafted.levels.append(states)
+                drafted.levels.append((level, states))
         return out
 
     def commit(self, rows: Tensor | int) -> None:
@@ -179,7 +179,8 @@ class RecurrentKV(HuggingFaceKV):
     def _after(self, layer: int, drafted: Drafted, path: list[int]) -> States:
         """The layer's states [1, …] after the rows of ``path``."""
         if drafted.inputs is None:
-            return drafted.levels[len(path) - 1].at(self._places[path[-1] : path[-1] + 1])
+            level, after = drafted.levels[len(path) - 1]
+            return after.at((level.rows == path[-1]).nonzero()[0])
         states = self._states[layer]
         for row in path:
             _step(self._mixers[layer], drafted.inputs[row : row + 1], states)
@@ -214,7 +215,9 @@ def _levels(parents: np.ndarray) -> list[Level]:
 
 
 def let_states_fork(model: nn.Module, config: Any) -> None:
-    """Wrap the model's carrying mixers so that they run trees; other models stay as they are.
+    """Wrap the model's carrying mixers, once, so that they run trees.
+
+    Other models stay as they are.
 
     Raises UserError when a carrying layer has a mixer that is not known.
     """
@@ -224,8 +227,9 @@ def let_states_fork(model: nn.Module, config: Any) -> None:
         for name, child in list(module.named_children()):
             if argument := MIXERS.get(type(child).__name__):
                 layer: Any = child.layer_idx
-                setattr(module, name, ForkingMixer(child, argument, layer))
                 found.append(layer)
+                if not isinstance(module, ForkingMixer):
+                    setattr(module, name, ForkingMixer(child, argument, layer))
     if sorted(found) != wanted:
         raise UserError(
             f"the layers of {type(model).__name__} that carry a state are of a make that is not "
