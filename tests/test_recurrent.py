@@ -9,13 +9,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from transformers import DynamicCache
+from transformers import DynamicCache, Qwen3_5Config, Qwen3_5ForConditionalGeneration
 
 from core.errors import UserError
 from core.models import recurrent
 from core.models import target as target_module
+from core.models.language import load_language
 from core.models.recurrent import RecurrentKV, let_states_fork
-from core.models.target import no_graph_reason
+from core.models.target import Target, no_graph_reason
 from core.train.collect import Collector, CollectSettings
 from tests import toys
 
@@ -111,3 +112,15 @@ def test_what_a_state_rules_out_is_said(monkeypatch):
     language = SimpleNamespace(name="x", model=model, tokenizer=None, stop_ids=())
     with pytest.raises(UserError, match="cannot be collected"):
         Collector(language, CollectSettings(layers=()))
+
+
+def test_a_checkpoint_for_text_and_images_loads_as_its_text_model(tmp_path):
+    text = toys.config("qwen3_5_text", toys.LANGUAGE_SIZE).to_dict()
+    eyes = {"depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2}
+    config = Qwen3_5Config(text_config=text, vision_config={**eyes, "out_hidden_size": 32})
+    Qwen3_5ForConditionalGeneration(config).save_pretrained(tmp_path)
+    toys.tokenizer().save_pretrained(tmp_path)
+    where = Target(load_language(str(tmp_path), "cpu").model)
+    where.prefill(CONTEXT, 60)
+    assert where.score(random_draft(0)).logits.shape == (9, toys.LANGUAGE_SIZE)
+    assert isinstance(where._kv, RecurrentKV)
