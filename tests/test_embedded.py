@@ -11,6 +11,7 @@ import torch
 
 from analysis.drafters.wiring import Plan, Probe
 from analysis.experiments.drafted import Scored, Text, observed
+from core.decoding.along import Setup
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
 from core.errors import UserError
@@ -21,7 +22,6 @@ from core.models.fast_layers import use_fast_layers
 from core.models.language import load_language
 from core.models.target import Target
 from core.rounds.round import Sampling, new_tokens
-from core.train.simulate import Setup
 from core.verification.sampling import TargetSampler
 from tests import needs
 
