@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,10 @@ from analysis.collected.collect import Report, Source
 from analysis.collected.given import Answer, Follows
 from analysis.frames import COVERAGE
 from analysis.measures.probe import coverage, tvd
+from core.decoding.along import along
 from core.decoding.decode import Decoder, decode
 from core.decoding.request import Settings
-from core.drafting.session import Drafter
+from core.drafting.session import DraftSession
 from core.errors import UserError
 from core.files import replacing
 from core.json_input import read_json
@@ -104,14 +105,16 @@ def calibrate(
     plan.check(len(prompts))
     parts = _prepared(folder, source, prompts, plan, given)
     texts = _texts(source, prompts, folder, plan, given, report)
-    measure = _Measure(source, plan.depths or source.max_depth, plan.continuations)
+    depths = plan.depths or source.max_depth
     stops = source.facts.stop_ids
     todo = anchors(plan, [_places(len(p), t, stops) for p, t in zip(prompts, texts, strict=True)])
     found = []
     for anchor in todo:
         path = parts / f"{anchor.number:04}.parquet"
         if not path.exists():
-            rows = pd.DataFrame(measure.rows(texts[anchor.prompt], anchor))
+            rows = pd.DataFrame(
+                _rows(source, texts[anchor.prompt], anchor, depths, plan.continuations)
+            )
             with replacing(path) as unfinished:
                 rows.to_parquet(unfinished, index=False)
         found.append(pd.read_parquet(path))
@@ -210,57 +213,43 @@ def tree(tokens: Sequence[int], parents: Sequence[int]) -> Draft:
     )
 
 
-class _Measure:
-    """The target and the drafters on one text after the other."""
+@torch.inference_mode()
+def _rows(
+    source: Source, text: Array, anchor: Anchor, depths: int, count: int
+) -> list[dict[str, Any]]:
+    """The table's rows of one anchor: for every depth and series the mean over the continuations
+    that reach it."""
+    before, root = text[: anchor.position].tolist(), int(text[anchor.position])
+    reading = source.read(before, depths * count + 1)
+    reading = replace(reading, tokens=torch.tensor([*before, root], device=reading.tokens.device))
+    rng = torch.Generator().manual_seed(anchor.seed * 1_000_003 + anchor.number)
+    branches = continuations(source.target, root, depths, count, rng)
+    found = [(MARGINAL, marginal(branches, depths))]
+    for name, drafter in source.drafters.items():
+        (at,) = along(drafter, reading, iter([len(before)]), 1)
+        found.append((name, _numbers(at.session, branches, min(depths, drafter.max_depth))))
+    return [
+        asdict(anchor) | {"series": name, **row}
+        for name, numbers in found
+        for row in averaged(numbers, branches, min(depths, len(numbers)))
+    ]
 
-    def __init__(self, source: Source, depths: int, count: int):
-        self.source, self.depths, self.count = source, depths, count
-        layers = {layer for d in source.drafters.values() for layer in d.layers}
-        self.layers = tuple(sorted(layers))
-        self.target = Target(source.target(None).model, self.layers)
 
-    @torch.inference_mode()
-    def rows(self, text: Array, anchor: Anchor) -> list[dict[str, Any]]:
-        """The table's rows of one anchor: for every depth and series the mean over the
-        continuations that reach it."""
-        root, before = int(text[anchor.position]), text[: anchor.position].tolist()
-        features = self.target.prefill(before, self.depths * self.count + 1).features
-        rng = torch.Generator().manual_seed(anchor.seed * 1_000_003 + anchor.number)
-        branches = continuations(self.target, root, self.depths, self.count, rng)
-        found = [(MARGINAL, marginal(branches, self.depths))]
-        for name, drafter in self.source.drafters.items():
-            self._extend(drafter, before, features)
-            found.append((name, self._along(drafter, branches, root)))
-        return [
-            asdict(anchor) | {"series": name, **row}
-            for name, numbers in found
-            for row in averaged(numbers, branches, min(self.depths, len(numbers)))
-        ]
-
-    def _extend(self, drafter: Drafter, before: list[int], features: Tensor) -> None:
-        """Give a drafter the context with the layers' features that it reads."""
-        own = [self.layers.index(layer) for layer in drafter.layers]
-        parts = features.unflatten(-1, (max(1, len(self.layers)), -1))[:, own]
-        drafter.reset(len(before) + 1)
-        drafter.extend(before, parts.flatten(1))
-
-    def _along(self, drafter: Drafter, branches: Branches, root: int) -> list[Numbers]:
-        """By depth, the numbers of every row at it; none where a drafter cannot tell all of q."""
-        session = drafter.begin(root, 1)
-        depths = min(self.depths, drafter.max_depth)
-        found: list[Numbers] = [{} for _ in range(depths)]
-        for path in branches.paths:
-            rows = list(path[:depths])
-            if all(row in found[depth] for depth, row in enumerate(rows)):
-                continue
-            log_q = session.log_q(branches.draft.tokens[rows].tolist())
-            if log_q is None:
-                return []
-            p = branches.p[rows].to(log_q.device)
-            far, covered = tvd(log_q.exp(), p).cpu().numpy(), coverage(log_q, p)
-            for depth, row in enumerate(rows):
-                found[depth][row] = (float(far[depth]), covered[depth])
-        return found
+def _numbers(session: DraftSession, branches: Branches, depths: int) -> list[Numbers]:
+    """By depth, the numbers of every row at it; none where a drafter cannot tell all of q."""
+    found: list[Numbers] = [{} for _ in range(depths)]
+    for path in branches.paths:
+        rows = list(path[:depths])
+        if all(row in found[depth] for depth, row in enumerate(rows)):
+            continue
+        log_q = session.log_q(branches.draft.tokens[rows].tolist())
+        if log_q is None:
+            return []
+        p = branches.p[rows].to(log_q.device)
+        far, covered = tvd(log_q.exp(), p).cpu().numpy(), coverage(log_q, p)
+        for depth, row in enumerate(rows):
+            found[depth][row] = (float(far[depth]), covered[depth])
+    return found
 
 
 Numbers = dict[int, tuple[float, Array]]  # row → its TVD and coverage [16]
@@ -355,7 +344,7 @@ def _texts(
             count, rule = min(count, len(given[number].tokens)), Follows(given[number], len(prompt))
         settings = Settings(1, count, GREEDY, timed=False)
         decoder = Decoder(PLAIN, rule=lambda _, rule=rule: rule)
-        text = new_tokens(list(decode(source.target(None), decoder, prompt, settings)))
+        text = new_tokens(list(decode(source.target, decoder, prompt, settings)))
         texts.append([*prompt, *text])
         if isinstance(rule, Follows):
             said.append(rule.found(len(text)).sentence(len(text)))

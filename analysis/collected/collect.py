@@ -13,7 +13,6 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -21,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from analysis.collected.collection import (
     Collection,
@@ -36,6 +34,7 @@ from analysis.collected.collection import (
 from analysis.collected.given import Answer, Follows
 from analysis.measures.probe import observe
 from core import VERSION
+from core.decoding.along import Reading, along, read
 from core.decoding.decode import Decoder, decode
 from core.decoding.engine import Engine, environment, model_identity
 from core.decoding.request import Settings
@@ -88,16 +87,20 @@ class Source:
     """A loaded target with its drafters.
 
     drafters  by the name they have in the file; ``options``: those each was made with
-    target    a Target that keeps the features this drafter reads (None: any)
+    target    a Target that keeps the features that all drafters read
     about     which target and weights these are; only the same ones continue unfinished work
     """
 
     facts: TargetFacts
     piece: Callable[[int], str]
     drafters: Mapping[str, Drafter]
-    target: Callable[[Drafter | None], Target]
+    target: Target
     options: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
+
+    def read(self, tokens: Sequence[int], reserve: int = 1) -> Reading:
+        """What the drafters read of a text of token ids; p is not known."""
+        return read(self.target, tokens, len(tokens), reserve=reserve)
 
     @property
     def max_depth(self) -> int:
@@ -143,9 +146,8 @@ def source_of(engine: Engine, methods: Sequence[str], values: Mapping[str, Value
         "weights": weights,
     }
 
-    def target(drafter: Drafter | None) -> Target:
-        return engine.target(Decoder("", drafter))
-
+    layers = tuple(sorted({layer for each in drafters.values() for layer in each.layers}))
+    target = Target(language.model, layers)
     return Source(language, language.piece, drafters, target, options, about)
 
 
@@ -179,13 +181,14 @@ def collect(
     given = _given(plan, text)
     if end - answer < 2:
         raise UserError("the text ends with its first token: no round would start in it")
+    reading = source.read(text["tokens"][: end - 1].tolist())
     arrays, limits = dict(text), {}
     for number, (name, drafter) in enumerate(source.drafters.items()):
 
         def step(done: float, name: str = name, number: int = number) -> None:
             report((number + done) / len(source.drafters), name)
 
-        place = _Place(source, name, drafter, text["tokens"][: end - 1], answer)
+        place = _Place(source, name, drafter, reading, answer)
         limits[name] = _limits(place, plan)
         found = _gather(place, limits[name], work, plan, step)
         arrays |= {f"{name}.{key}": values for key, values in found.items()}
@@ -225,7 +228,7 @@ class EndlessTarget(Target):
 
 def _text(source: Source, prompt: Sequence[int], plan: Plan) -> dict[str, Array]:
     """The target's own text, or the given one with what the target says of it (``given``, JSON)."""
-    target, tail = source.target(None), 1 + source.max_depth
+    target, tail = source.target, 1 + source.max_depth
     if plan.given is None:
         return text_with_tail(target, prompt, plan.new_tokens, plan.sampling, tail)
     plan.given.check(target.vocabulary)
@@ -285,28 +288,23 @@ def text_with_tail(
 
 @dataclass(frozen=True, eq=False)
 class _Place:
-    """One drafter on one text: its tokens up to the last root."""
+    """One drafter on one text, read up to the last root; ``answer``: the first one."""
 
     source: Source
     name: str
     drafter: Drafter
-    tokens: Array
+    reading: Reading
     answer: int
 
     @property
     def starts(self) -> int:
-        return len(self.tokens) - self.answer
-
-    @cached_property
-    def features(self) -> Tensor:
-        return self.source.target(self.drafter).prefill(self.tokens.tolist(), 0).features
+        return len(self.reading.tokens) - self.answer
 
     def sessions(self, first: int, width: int) -> Iterator[DraftSession]:
         """At every start from the ``first`` on, in order."""
-        device = self.features.device
-        tokens = torch.from_numpy(self.tokens.astype(np.int64)).to(device)
-        anchors = torch.arange(self.answer + first, len(self.tokens), device=device)
-        yield from self.drafter.begin_each(tokens, self.features, anchors, width)
+        tokens = self.reading.tokens
+        roots = torch.arange(self.answer + first, len(tokens), device=tokens.device)
+        return (at.session for at in along(self.drafter, self.reading, roots, width))
 
 
 def _gather(

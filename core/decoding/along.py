@@ -83,17 +83,19 @@ def read(
     answer: int,
     norm: nn.Module | None = None,
     report: Report = silent,
+    reserve: int = 1,
 ) -> Reading:
     """What the target says of a text of token ids, with the states after its ``layers``.
 
     The tokens before ``answer`` are prefilled, the others scored in one forward; with ``answer`` at
     the text's end p is not known. ``norm``: the target's final one, for ``Reading.before``.
-    ``report`` hears before each forward, and what it raises ends the reading.
+    ``report`` hears before each forward, and what it raises ends the reading. ``reserve``: rows
+    that the target's cache keeps free after the text.
     """
     new = tuple(tokens[answer:])
     with _entering(norm) as entered:
         report(Progress("reading the text", 0.0))
-        scores = target.prefill(list(tokens[:answer]), len(new) + 1, report)
+        scores = target.prefill(list(tokens[:answer]), len(new) + reserve, report)
         features, logits = scores.features, scores.logits[:0]
         if new:
             report(Progress("reading the text", answer / len(tokens)))
