@@ -11,7 +11,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import islice
@@ -41,6 +41,7 @@ from core.decoding.request import Settings
 from core.drafting.session import Drafter, DraftSession
 from core.errors import UserError
 from core.files import replacing
+from core.journal import Journal, open_journal, writing
 from core.json_input import parse_json
 from core.methods.method import TargetFacts, Value
 from core.methods.names import PLAIN
@@ -171,10 +172,21 @@ def collect(
     ends with its first token or is of another target, or a drafter whose states cannot be listed.
     """
     plan.check()
-    work = _Work(path, {**source.identity, "plan": asdict(plan), "prompt": list(prompt)})
-    work.begin()
+    folder = path.with_name(path.name + ".partial")
+    made_of = {**source.identity, "plan": asdict(plan), "prompt": list(prompt)}
+    with open_journal(folder, "collection", made_of, anew=True) as journal:
+        arrays, header = _collected(source, prompt, plan, _Work(folder, journal), report)
+        arrays["pieces"] = _pieces(arrays, source.piece)
+        write(path, replace(header, prompt_text=prompt_text), arrays)
+        shutil.rmtree(folder, ignore_errors=True)
+    return Collection.load(path)
+
+
+def _collected(
+    source: Source, prompt: Sequence[int], plan: Plan, work: _Work, report: Report
+) -> tuple[dict[str, Array], CollectionHeader]:
     report(0.0, "the text")
-    if not work.has("text"):
+    if "text" not in work:
         work.save("text", _text(source, prompt, plan))
     text = work.load("text")
     answer, end = len(prompt), int(text.pop("end"))
@@ -198,7 +210,7 @@ def collect(
         stops=tuple(sorted(source.facts.stop_ids)),
         answer=answer,
         end=end,
-        prompt_text=prompt_text,
+        prompt_text="",
         sampling=asdict(plan.sampling),
         drafters=limits,
         about={
@@ -208,11 +220,7 @@ def collect(
         },
         given=given,
     )
-    arrays = {name: _small(a, header.vocabulary) for name, a in arrays.items()}
-    arrays["pieces"] = _pieces(arrays, source.piece)
-    write(path, header, arrays)
-    work.end()
-    return Collection.load(path)
+    return {name: _small(a, header.vocabulary) for name, a in arrays.items()}, header
 
 
 # ── the text ─────────────────────────────────────────────────────────────────────────────────────
@@ -313,7 +321,7 @@ def _gather(
     """All that one drafter proposes, by the names in the file. Parts are saved as they are done."""
     file = re.sub(r"[^\w+-]", "_", place.name) + f"-{sha256(place.name.encode()).hexdigest()[:8]}"
     parts = {first: f"{file}.{first}" for first in range(0, place.starts, AT_ONCE)}
-    done = next((first for first, part in parts.items() if not work.has(part)), place.starts)
+    done = next((first for first, part in parts.items() if part not in work), place.starts)
     sessions = place.sessions(done, plan.width)
     for first in range(done, place.starts, AT_ONCE):
         report(first / place.starts)
@@ -375,41 +383,25 @@ def _tables(session: DraftSession) -> dict[str, Array]:
 # ── unfinished work ──────────────────────────────────────────────────────────────────────────────
 
 
+@dataclass(frozen=True, eq=False)
 class _Work:
-    """A folder beside the file, with the arrays that are finished."""
+    """Arrays that are finished: files beside the journal."""
 
-    def __init__(self, path: Path, identity: Mapping[str, Any]):
-        self.folder = path.with_name(path.name + ".partial")
-        self._identity = json.dumps(identity)
+    folder: Path
+    journal: Journal
 
-    def begin(self) -> None:
-        """Continue what is there if it is the same work, else start again."""
-        plan = self.folder / "plan.json"
-        try:
-            if plan.is_file() and plan.read_text("utf-8") == self._identity:
-                return
-            shutil.rmtree(self.folder, ignore_errors=True)
-            self.folder.mkdir(parents=True)
-            plan.write_text(self._identity, "utf-8")
-        except (OSError, ValueError) as error:
-            raise UserError(f"{self.folder} cannot be made: {error}") from None
-
-    def end(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def has(self, part: str) -> bool:
-        return self._path(part).exists()
+    def __contains__(self, part: str) -> bool:
+        return part in self.journal
 
     def save(self, part: str, arrays: Mapping[str, Array]) -> None:
-        with replacing(self._path(part)) as unfinished, unfinished.open("wb") as file:
+        path = self.folder / f"{part}.npz"
+        with writing(path), replacing(path) as unfinished, unfinished.open("wb") as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
+        self.journal.add(part, path.name)
 
     def load(self, part: str) -> dict[str, Array]:
-        with np.load(self._path(part), allow_pickle=False) as found:
+        with np.load(self.folder / self.journal.get(part), allow_pickle=False) as found:
             return dict(found)
-
-    def _path(self, part: str) -> Path:
-        return self.folder / f"{part}.npz"
 
 
 def _small(array: Array, vocabulary: int) -> Array:
