@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from analysis.drafters.mistakes import final_norm
 from analysis.drafters.trials import Trial
 from analysis.measures.probe import tvd
 from core.decoding.along import Reading, log_q_along, read
@@ -19,7 +18,7 @@ from core.decoding.decode import Decoder, decode
 from core.decoding.request import Settings
 from core.drafting.session import Drafter
 from core.methods.names import PLAIN
-from core.models.language import Language
+from core.models.language import Language, final_norm
 from core.models.target import Target
 from core.rounds.draft import Array
 from core.rounds.round import GREEDY, Round, new_tokens

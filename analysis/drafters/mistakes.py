@@ -17,7 +17,7 @@ from itertools import combinations, permutations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from analysis.drafters.computed_mistakes import (
     block_sizes,
@@ -41,7 +41,7 @@ from analysis.drafters.stored_mistakes import (
 from analysis.drafters.trials import Mistake, Subject, Trial, patched
 from core.decoding.along import Reading
 from core.drafting.session import Covered
-from core.models.language import Language, encode_between, encode_chat
+from core.models.language import Language, encode_between, encode_chat, final_norm
 
 # Other chat templates: what stands before and after the user's words.
 TEMPLATES = {
@@ -157,11 +157,6 @@ def _feature_norms(subject: Subject) -> Iterator[Trial]:
             "it was trained on features that went through the final norm twice",
             features=lambda passage: final(passage.after(layers)),
         )
-
-
-def final_norm(language: Language) -> nn.Module | None:
-    """The target's norm before its head, where it goes by the usual name."""
-    return getattr(language.model.get_decoder(), "norm", None)
 
 
 def _present(tensor: Tensor | None) -> Tensor:

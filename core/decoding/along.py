@@ -1,9 +1,9 @@
 """One way along a text that is there already.
 
 ``read`` has the target read the text once; what it says may also come from hidden states that were
-kept (``core.models.dumps``). ``along`` opens a drafter's sessions at places of the text. ``rounds``
-are those that decoding would take: the text is the target's own, so a round that starts at some
-token accepts exactly the prefix of the drafted tree that agrees with the text.
+kept (``core.decoding.dumps``). ``along`` opens a drafter's sessions at places of the text.
+``rounds`` are those that decoding would take: the text is the target's own, so a round that starts
+at some token accepts exactly the prefix of the drafted tree that agrees with the text.
 
 Shapes: T tokens, h hidden width, F layers that a drafter reads, A roots, L drafted depths,
 V vocabulary.
@@ -43,7 +43,8 @@ class Reading:
     answer  index of the first new token: p is known after it and after all later ones
     states  layer → [T, h], its output after every token; −1 is the embedding. The last layer's is
             after the final norm
-    rows    [T − answer, …], of which ``head`` makes logits [·, V]
+    rows    of the text's last tokens, those from the answer on or more; ``head`` makes logits
+            [·, V] of them
     before  [T, h], the last layer's output before the final norm; None: not known
     """
 
@@ -63,9 +64,18 @@ class Reading:
 
     def logits(self, first: int, last: int) -> Tensor:
         """The target's logits [last − first, V] after the tokens at ``first`` … ``last`` − 1."""
-        return self.head(self.rows[first - self.answer : last - self.answer])
+        known = len(self.tokens) - len(self.rows)
+        return self.head(self.rows[first - known : last - known])
+
+    def until(self, end: int) -> Reading:
+        """The same of the tokens before ``end``."""
+        states = {layer: each[:end] for layer, each in self.states.items()}
+        rows = self.rows[: max(0, len(self.rows) - (len(self.tokens) - end))]
+        before = None if self.before is None else self.before[:end]
+        return Reading(self.tokens[:end], self.answer, states, rows, self.head, before)
 
     @cached_property
+    @torch.inference_mode()
     def p(self) -> Tensor:
         """float32 [T − answer, V] after every token from the answer on."""
         return self.logits(self.answer, len(self.tokens)).float().softmax(-1)
