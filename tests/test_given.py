@@ -321,7 +321,7 @@ IDS = {"prompt_token_ids": list(b"say")}
         ({"text": "", "prompt_token_ids": [1]}, (), "fewer than 2 tokens"),
         ({"output_ids": [1, 2], "prompt_token_ids": [1] * 200_000}, (), "context"),
         ({"output_ids": ["x"]}, (), "output_ids"),
-        (3, (), "response"),
+        (3, (), "must be an object"),
         ({}, (), "holds no text"),
         (VLLM | IDS, ("--temperature", 1), "leave the temperature at 0"),
     ],
