@@ -72,7 +72,7 @@ class Journal:
                 file.write(line)
                 file.flush()
                 os.fsync(file.fileno())
-        self._values[key] = json.loads(line)["value"]
+        self._values[key] = json.loads(json.dumps(value))
 
     def made(self, key: str, make: Callable[[], Any]) -> Any:
         """What is kept there; what is not is made, and kept."""
