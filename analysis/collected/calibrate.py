@@ -12,8 +12,9 @@ all N costs one forward. A continuation that ends the text is followed no furthe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,12 @@ from torch import Tensor
 
 from analysis.collected.calibration import MARGINAL, write_tables
 from analysis.collected.collect import Report, Source
-from analysis.collected.given import Answer, Follows
+from analysis.collected.given import Answer, Follows, told
 from analysis.frames import COVERAGE
 from analysis.measures.probe import coverage, tvd
-from core.decoding.along import along
+from core.decoding.along import Reading, along
 from core.decoding.decode import Decoder, decode
+from core.decoding.engine import Recent
 from core.decoding.request import Settings
 from core.drafting.session import DraftSession
 from core.errors import UserError
@@ -39,6 +41,7 @@ from core.rounds.draft import Array, Draft
 from core.rounds.round import GREEDY, new_tokens
 from core.verification.rules import TargetTokens
 
+READINGS = 4  # kept texts in memory
 TRUNCATED = 256  # tokens of p that make the marginal, as in the paper
 
 
@@ -91,10 +94,13 @@ def calibrate(
     plan: Plan = Plan(),
     report: Report = lambda done, what: None,
     given: Sequence[Answer] = (),
+    kept: Sequence[Callable[[], Reading]] = (),
 ) -> pd.DataFrame:
     """Measure, or continue the measurement in ``folder``, and write the tables there.
 
     given  a text for each prompt, in which the anchors lie; none: the target writes them
+    kept   what the target said of each given text elsewhere; none: it is run here. An anchor's one
+           continuation is then the text itself, and a marginal is not measured
 
     Raises UserError for a plan out of range, a folder that holds another measurement, or a given
     text of another target.
@@ -106,16 +112,22 @@ def calibrate(
         "prompts": [list(map(int, p)) for p in prompts],
         "plan": asdict(plan),
         "given": [asdict(answer) for answer in given],
+        "kept": bool(kept),
     }
+    readings = Recent[Reading](READINGS)
     with open_journal(folder, "measurement", made_of) as journal:
-        kept = journal.made("texts", lambda: _texts(source, prompts, plan, given, report))
-        texts = [np.array(text, np.int64) for text in kept["texts"]]
+        make = partial(_told, kept) if kept else partial(_texts, source)
+        made = journal.made("texts", lambda: make(prompts, plan, given, report))
+        texts = [np.array(text, np.int64) for text in made["texts"]]
         stops, found = source.facts.stop_ids, list[dict[str, Any]]()
         places = [_places(len(p), t, stops) for p, t in zip(prompts, texts, strict=True)]
         for anchor in (todo := anchors(plan, places)):
 
             def rows(anchor: Anchor = anchor) -> list[dict[str, Any]]:
-                return _rows(source, texts[anchor.prompt], anchor, plan)
+                if not kept:
+                    return _rows(source, texts[anchor.prompt], anchor, plan)
+                reading = readings.get(anchor.prompt, kept[anchor.prompt])
+                return _rows_kept(source, reading, anchor, plan)
 
             found += journal.made(f"anchor {anchor.number}", rows)
             report((anchor.number + 1) / len(todo), f"anchor {anchor.number + 1} of {len(todo)}")
@@ -224,9 +236,37 @@ def _rows(source: Source, text: Array, anchor: Anchor, plan: Plan) -> list[dict[
     rng = torch.Generator().manual_seed(anchor.seed * 1_000_003 + anchor.number)
     branches = continuations(source.target, root, depths, count, rng)
     found = [(MARGINAL, marginal(branches, depths))]
+    found += _drafted(source, reading, anchor, branches, depths)
+    return _table_rows(anchor, found, branches, depths)
+
+
+@torch.inference_mode()
+def _rows_kept(
+    source: Source, reading: Reading, anchor: Anchor, plan: Plan
+) -> list[dict[str, Any]]:
+    """The same along the text itself."""
+    depths = plan.depths or source.max_depth
+    tokens = reading.tokens[anchor.position : anchor.position + depths].tolist()
+    logits = reading.logits(anchor.position, anchor.position + len(tokens))
+    draft = tree(tokens, range(-1, len(tokens) - 1))
+    branches = Branches(draft, logits.float().softmax(-1), (tuple(range(len(tokens))),))
+    found = _drafted(source, reading.until(anchor.position + 1), anchor, branches, depths)
+    return _table_rows(anchor, found, branches, depths)
+
+
+def _drafted(
+    source: Source, reading: Reading, anchor: Anchor, branches: Branches, depths: int
+) -> list[tuple[str, list[Numbers]]]:
+    found = list[tuple[str, list[Numbers]]]()
     for name, drafter in source.drafters.items():
-        (at,) = along(drafter, reading, iter([len(before)]), 1)
+        (at,) = along(drafter, reading, iter([anchor.position]), 1)
         found.append((name, _numbers(at.session, branches, min(depths, drafter.max_depth))))
+    return found
+
+
+def _table_rows(
+    anchor: Anchor, found: Sequence[tuple[str, list[Numbers]]], branches: Branches, depths: int
+) -> list[dict[str, Any]]:
     return [
         asdict(anchor) | {"series": name, **row}
         for name, numbers in found
@@ -313,6 +353,23 @@ def _texts(
         texts.append([int(token) for token in (*prompt, *text)])
         if isinstance(rule, Follows):
             said.append(rule.found(len(text)).sentence(len(text)))
+    return {"texts": texts, "said": said}
+
+
+def _told(
+    kept: Sequence[Callable[[], Reading]],
+    prompts: Sequence[Sequence[int]],
+    plan: Plan,
+    given: Sequence[Answer],
+    report: Report,
+) -> dict[str, Any]:
+    """The same of texts that were read elsewhere."""
+    texts, said = [], []
+    for number, (prompt, answer, read) in enumerate(zip(prompts, given, kept, strict=True)):
+        report(0.0, f"text {number + 1} of {len(prompts)}")
+        count = min(plan.new_tokens, len(answer.tokens))
+        texts.append([int(token) for token in (*prompt, *answer.tokens[:count])])
+        said.append(told(read(), answer, count).sentence(count))
     return {"texts": texts, "said": said}
 
 

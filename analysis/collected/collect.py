@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from analysis.collected.collection import (
     Collection,
@@ -31,8 +32,8 @@ from analysis.collected.collection import (
     not_listable,
     write,
 )
-from analysis.collected.given import Answer, Follows
-from analysis.measures.probe import observe
+from analysis.collected.given import Answer, Follows, told
+from analysis.measures.probe import SLAB, TOP, observe
 from core import VERSION
 from core.decoding.along import Reading, along, read
 from core.decoding.decode import Decoder, decode
@@ -88,7 +89,8 @@ class Source:
     """A loaded target with its drafters.
 
     drafters  by the name they have in the file; ``options``: those each was made with
-    target    a Target that keeps the features that all drafters read
+    target    a Target that keeps the features that all drafters read; of an engine of ends one
+              that cannot be run
     about     which target and weights these are; only the same ones continue unfinished work
     """
 
@@ -148,7 +150,7 @@ def source_of(engine: Engine, methods: Sequence[str], values: Mapping[str, Value
     }
 
     layers = tuple(sorted({layer for each in drafters.values() for layer in each.layers}))
-    target = Target(language.model, layers)
+    target = Target(language.model, () if engine.ends else layers)
     return Source(language, language.piece, drafters, target, options, about)
 
 
@@ -165,8 +167,11 @@ def collect(
     plan: Plan = Plan(),
     prompt_text: str = "",
     report: Report = lambda done, what: None,
+    kept: Reading | None = None,
 ) -> Collection:
     """Collect the text after ``prompt`` (token ids) into ``path``; continues its own work.
+
+    kept  what the target said of ``plan.given`` elsewhere; None: it reads the text here
 
     Raises UserError for a plan out of range, a prompt that does not fit the context, a text that
     ends with its first token or is of another target, or a drafter whose states cannot be listed.
@@ -175,7 +180,8 @@ def collect(
     folder = path.with_name(path.name + ".partial")
     made_of = {**source.identity, "plan": asdict(plan), "prompt": list(prompt)}
     with open_journal(folder, "collection", made_of, anew=True) as journal:
-        arrays, header = _collected(source, prompt, plan, _Work(folder, journal), report)
+        work = _Work(folder, journal)
+        arrays, header = _collected(source, prompt, plan, work, report, kept)
         arrays["pieces"] = _pieces(arrays, source.piece)
         write(path, replace(header, prompt_text=prompt_text), arrays)
         shutil.rmtree(folder, ignore_errors=True)
@@ -183,17 +189,24 @@ def collect(
 
 
 def _collected(
-    source: Source, prompt: Sequence[int], plan: Plan, work: _Work, report: Report
+    source: Source,
+    prompt: Sequence[int],
+    plan: Plan,
+    work: _Work,
+    report: Report,
+    kept: Reading | None,
 ) -> tuple[dict[str, Array], CollectionHeader]:
     report(0.0, "the text")
     if "text" not in work:
-        work.save("text", _text(source, prompt, plan))
+        made = _text(source, prompt, plan) if kept is None else _told(source, kept, plan)
+        work.save("text", made)
     text = work.load("text")
     answer, end = len(prompt), int(text.pop("end"))
     given = _given(plan, text)
     if end - answer < 2:
         raise UserError("the text ends with its first token: no round would start in it")
-    reading = source.read(text["tokens"][: end - 1].tolist())
+    known = text["tokens"][: end - 1].tolist()
+    reading = source.read(known) if kept is None else kept.until(end - 1)
     arrays, limits = dict(text), {}
     for number, (name, drafter) in enumerate(source.drafters.items()):
 
@@ -245,6 +258,31 @@ def _text(source: Source, prompt: Sequence[int], plan: Plan) -> dict[str, Array]
     found = text_with_tail(target, prompt, count, plan.sampling, tail, lambda _: follows)
     about = asdict(follows.found(int(found["end"]) - len(prompt)))
     return found | {"given": np.array(json.dumps(about))}
+
+
+@torch.inference_mode()
+def _told(source: Source, kept: Reading, plan: Plan) -> dict[str, Array]:
+    """The same of a text that was read elsewhere: what follows its end is its own tail."""
+    assert plan.given is not None
+    plan.given.check(source.facts.vocabulary)
+    tokens, answer = kept.tokens.tolist(), kept.answer
+    end = min(len(tokens), answer + plan.new_tokens)
+    stops = (n + 1 for n in range(answer, end) if tokens[n] in source.facts.stop_ids)
+    end = min(end, next(stops, end))
+    last = min(len(tokens), end + 1 + source.max_depth)
+    best = list[tuple[Tensor, Tensor]]()
+    for first in range(answer, last - 1, SLAB):
+        log_p = kept.logits(first, min(first + SLAB, last - 1)).float().log_softmax(-1)
+        top = log_p.topk(min(TOP, log_p.shape[-1]))
+        best.append((top.indices.cpu(), top.values.cpu()))
+    ids, values = (torch.cat(part).numpy() for part in zip(*best, strict=True))
+    return {
+        "tokens": np.array(tokens[:last], np.int32),
+        "end": np.array(end),
+        "target.ids": ids.astype(np.int32),
+        "target.log_p": values.astype(np.float32),
+        "given": np.array(json.dumps(asdict(told(kept, plan.given, end - answer)))),
+    }
 
 
 def _given(plan: Plan, text: dict[str, Array]) -> Given | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from analysis.drafters.trials import Trial
 from analysis.measures.probe import tvd
 from core.decoding.along import Reading, log_q_along, read
 from core.decoding.decode import Decoder, decode
+from core.decoding.dumps import read_dump, reading_of
 from core.decoding.request import Settings
 from core.drafting.session import Drafter
 from core.methods.names import PLAIN
@@ -78,12 +80,16 @@ class Kept:
     passages  its passes over the last few of them: large, ``clear`` them when they have served
     mean_p    [V], the mean of p over a text's places
     measured  (right, tvd) of trials, by drafter, trial, text and places
+    kept      reads a text's hidden states that were kept (``dumped``); None: the target reads it
+    layers    whose states it has; None: all
     """
 
     texts: dict[tuple[str, int], Text] = field(default_factory=dict)
     passages: dict[Text, Reading] = field(default_factory=dict)
     mean_p: dict[Text, Array] = field(default_factory=dict)
     measured: dict[Hashable, tuple[Array, Array]] = field(default_factory=dict)
+    kept: Callable[[Text], Reading] | None = None
+    layers: frozenset[int] | None = None
 
     def text(self, language: Language, prompt: str, count: int, tick: Tick) -> Text:
         """The target's greedy answer of ``count`` tokens. ``tick`` hears after every token."""
@@ -97,10 +103,42 @@ class Kept:
         if text not in self.passages:
             while len(self.passages) >= PASSAGES:
                 del self.passages[next(iter(self.passages))]
-            made = passage_of(language, text.frame, text.answer, tick)
+            tick(0.0)
+            if self.kept is not None:
+                made = self.kept(text)
+            else:
+                made = passage_of(language, text.frame, text.answer, tick)
             self.passages[text] = made
             self.mean_p[text] = made.p.mean(0).cpu().numpy()
         return self.passages[text]
+
+
+def dumped(
+    language: Language,
+    paths: Sequence[Path],
+    drafted: Sequence[int],
+    count: int,
+    named: Sequence[int] | None = None,
+    answer: int | None = None,
+) -> tuple[list[str], Kept]:
+    """Files of hidden states as texts of a probe: a name for each, in place of its prompt, and what
+    probes share. ``count``: tokens of an answer at most; the others as for ``reading_of``.
+
+    Raises UserError as ``read_dump`` and ``reading_of`` do.
+    """
+    texts, files, layers = dict[tuple[str, int], Text](), dict[str, Path](), set[int]()
+
+    def read(path: Path) -> Reading:
+        whole = reading_of(read_dump(path), language, drafted, named, answer)
+        return whole.until(min(len(whole.tokens), whole.answer + count))
+
+    for number, path in enumerate(paths, 1):
+        found, name = read(path), f"{number}: {path.name}"
+        tokens, layers = found.tokens.tolist(), set(found.states)
+        own = Text(name, tuple(tokens[: found.answer]), tuple(tokens[found.answer :]))
+        texts[name, count], files[name] = own, path
+    kept = Kept(texts, kept=lambda text: read(files[text.prompt]), layers=frozenset(layers))
+    return list(files), kept
 
 
 def _answered(language: Language, prompt: str, count: int, tick: Tick) -> Text:

@@ -63,16 +63,16 @@ THINKING = re.compile(r"\b(?:enable_)?thinking\b")  # a chat template's own vari
 def _layers(subject: Subject) -> Iterator[Trial]:
     """All feature layers one off, one of them one off, in another order, or stacked instead of
     concatenated."""
-    layers, last = tuple(subject.drafter.layers), subject.target_layers - 1
+    layers = tuple(subject.drafter.layers)
     for step, cause in (
         (1, "the checkpoint's layer numbers are one too low for this target"),
         (-1, "the checkpoint counts layers from 1, or names the states that enter a layer"),
     ):
         moved = tuple(layer + step for layer in layers)
-        if moved and min(moved) >= -1 and max(moved) <= last:
+        if moved and subject.reads(*moved):
             yield _read(f"layers {list(layers)} {'+' if step > 0 else '−'} 1", cause, moved)
         for at, layer in enumerate(layers if len(layers) > 1 else ()):
-            if -1 <= layer + step <= last:
+            if subject.reads(layer + step):
                 one = (*layers[:at], layer + step, *layers[at + 1 :])
                 yield _read(f"layer {layer + step} for {layer}", f"layer {layer} is misread", one)
     if len(layers) > 1:
@@ -169,7 +169,7 @@ def _frames(subject: Subject) -> Iterator[Trial]:
     mode turned over."""
     language = subject.language
     tokenizer, template = language.tokenizer, str(language.tokenizer.chat_template or "")
-    if not template:
+    if not template or subject.known is not None:
         return
     yield Trial(
         "no chat template",

@@ -22,15 +22,25 @@ Change = Callable[[], AbstractContextManager[None]]
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A drafter and the target it drafts for; ``longest``: tokens of the longest text."""
+    """A drafter and the target it drafts for.
+
+    longest  tokens of the longest text
+    known    layers whose states are there; None: all, and the target reads other texts as well
+    """
 
     drafter: Drafter
     language: Language
     longest: int
+    known: frozenset[int] | None = None
 
     @property
     def target_layers(self) -> int:
         return self.language.model.config.get_text_config().num_hidden_layers
+
+    def reads(self, *layers: int) -> bool:
+        """Whether the target has these layers, and what they say of the texts is there."""
+        last = self.target_layers - 1
+        return all(-1 <= n <= last and (self.known is None or n in self.known) for n in layers)
 
     @property
     def network(self) -> nn.Module | None:

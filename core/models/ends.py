@@ -57,11 +57,22 @@ def load_ends(
             if buffer is not None and buffer.is_meta:
                 module._buffers[key] = torch.zeros_like(buffer, device=where)
     model.config = config
+    model.generation_config = _generation(source, model)
     model.eval().requires_grad_(False)
     if preset.chat_template and not tokenizer.chat_template:
         tokenizer.chat_template = preset.chat_template
     variables = {**preset.template, **template}
     return Language(name, model, tokenizer, source.folder, template=variables)
+
+
+def _generation(source: Source, model: Any) -> Any:
+    """What says where a text ends: beside the weights, or else in the config."""
+    from transformers import GenerationConfig
+
+    folder = source.config_folder()
+    if not (folder / "generation_config.json").is_file():
+        return model.generation_config
+    return GenerationConfig.from_pretrained(str(folder))
 
 
 def _without_layers(config: Any, dtype: torch.dtype) -> Any:
