@@ -15,7 +15,7 @@ from core.drafting.session import (
     Drafter,
     DraftSession,
     FactorisedSession,
-    along,
+    tokens_after,
 )
 from core.drafting.work import DraftWork
 from core.methods.dflash import DFlashOptions
@@ -137,7 +137,7 @@ class DFlashDrafter(Drafter):
         """log q [A, L, V] along one text from A places, in one pass."""
         features = features.to(self.model.norm.weight.dtype)
         rows = self.model.rows_at(self.embedding, tokens, features, anchors)
-        paths = along(tokens, anchors - 1, 1 + self.max_depth)
+        paths = tokens_after(tokens, anchors - 1, 1 + self.max_depth)
         log_q = self.log_softmax(self.logits(rows, paths))
         return self.whole(log_q.flatten(0, 1)).unflatten(0, log_q.shape[:2])
 
