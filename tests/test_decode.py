@@ -146,6 +146,8 @@ def method_named(name, sampling):
         "sliding": lambda: toys.dflash_drafter(sliding=(True, False), window=6),
         "dspark": lambda: toys.dspark_drafter(),
         "dflash2": lambda: toys.dflash2_drafter(),
+        "xpress": lambda: toys.xpress_drafter(),
+        "domino": lambda: toys.domino_drafter(),
         "treeflash": lambda: toys.treeflash_drafter(),
         "dart": lambda: toys.dart_drafter(),
         "dart reduced": lambda: toys.dart_drafter(head=toys.dart_head(range(0, 48, 2))),
@@ -187,6 +189,7 @@ METHODS = (
     "eagle2+eagle2", "eagle3+best-first", "medusa+static", "hydra+best-first", "hydra+static",
     "hydra plus+best-first", "hydra plus+static",
     "dspark+chain", "dspark+best-first", "dflash2+chain", "dflash2+best-first",
+    "xpress+best-first", "domino+best-first",
 )  # fmt: skip
 OTHERS = (
     "noisy+continuity", "noisy+continuity without grams", "conditional+chain",

@@ -569,7 +569,8 @@ def dflash2_drafter(seed: int = 0, temperature: float = 1.0, **changes) -> DFlas
 
 def _corrected(network, config, own: dict, seed: int, changes: dict) -> CorrectedDrafter:
     """A drafter whose logits are corrected, of a network and config class."""
-    temperature, covered = changes.pop("temperature", 1.0), None
+    temperature, dtype = changes.pop("temperature", 1.0), changes.pop("dtype", torch.float64)
+    covered = None
     if ids := changes.pop("ids", None):
         covered, own = Covered(torch.tensor(ids), VOCABULARY), own | {"draft_vocab_size": len(ids)}
     made = network(config(**(vars(dflash_config()) | own | changes)))
@@ -577,7 +578,7 @@ def _corrected(network, config, own: dict, seed: int, changes: dict) -> Correcte
     if covered is not None:
         head = torch.nn.Linear(32, len(covered.ids), bias=False)
         head.weight = torch.nn.Parameter(model().get_output_embeddings().weight[covered.ids])
-    made = _randomised(made, seed + 900, torch.float64)
+    made = _randomised(made, seed + 900, dtype)
     parts = made, model().get_input_embeddings(), head
     return CorrectedDrafter(*parts, temperature, covered=covered)
 
