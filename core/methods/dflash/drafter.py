@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from core.drafting.own_head import own_head
 from core.drafting.session import (
     MIN_LISTED,
     Covered,
@@ -20,7 +21,7 @@ from core.drafting.session import (
 from core.drafting.work import DraftWork
 from core.methods.dflash import DFlashOptions
 from core.methods.dflash.model import FORM, DFlashModel
-from core.methods.loading import check_fits, drafter_folder, own_head
+from core.methods.loading import check_fits, drafter_folder
 from core.models.checkpoint import Form
 from core.models.cuda_graphs import CaptureError, DrafterInputs, PaddedDrafterPass
 from core.models.fast_layers import use_fast_layers
@@ -35,8 +36,8 @@ def load(language: Language, folder: Path | None, options: DFlashOptions) -> DFl
 
     Raises UserError when there is none or it was made for another target.
     """
-    *parts, covered = loaded("dflash", FORM, language, folder)
-    return DFlashDrafter(*parts, options.temperature, covered=covered)
+    model, embedding, head, covered = loaded("dflash", FORM, language, folder)
+    return DFlashDrafter(model, embedding, head, options.temperature, covered=covered)
 
 
 def loaded(

@@ -177,10 +177,6 @@ class DFlashConfig:
             logit_scale=inner.get("logit_scale", 1.0),
         )
 
-    def with_tensors(self, shapes: Mapping[str, tuple[int, ...]]) -> DFlashConfig:
-        """With what only a file's tensors tell."""
-        return replace(self, mask_embedding=MASK in shapes)
-
     def to_json(self) -> dict[str, Any]:
         """The published form: a Qwen3 config with DFlash's own fields."""
         plain = asdict(self)
@@ -342,6 +338,11 @@ def network_name(name: str) -> str:
     return next(found, name)
 
 
+def _told_by_tensors(shapes: Mapping[str, tuple[int, ...]], config: C) -> C:
+    """The config with what only a file's tensors tell."""
+    return replace(config, mask_embedding=MASK in shapes)
+
+
 def form(
     kind: str,
     parse: Callable[[dict[str, Any]], C],
@@ -352,7 +353,7 @@ def form(
         kind,
         parse,
         network,
-        sizes=lambda shapes, config: config.with_tensors(shapes),
+        sizes=_told_by_tensors,
         beside=BESIDE,
         rename=network_name,
         pickles=(f"{MASK}.pt",),

@@ -21,8 +21,8 @@ def load(language: Language, folder: Path | None, options: DFlashOptions) -> DFl
 
     Raises UserError when there is none or it was made for another target.
     """
-    *parts, covered = loaded("dflash2", FORM, language, folder)
-    return DFlash2Drafter(*parts, options.temperature, covered=covered)
+    model, embedding, head, covered = loaded("dflash2", FORM, language, folder)
+    return DFlash2Drafter(model, embedding, head, options.temperature, covered=covered)
 
 
 class DFlash2Drafter(DFlashDrafter):

@@ -21,10 +21,10 @@ def load(language: Language, folder: Path | None, options: DSparkOptions) -> DSp
     Raises UserError when there is none, it was made for another target, or has no head for the
     confidence that is asked for.
     """
-    model, *parts, covered = loaded("dspark", FORM, language, folder)
+    model, embedding, head, covered = loaded("dspark", FORM, language, folder)
     if options.confidence and model.confidence_head is None:
         raise UserError("this DSpark drafter has no confidence head: leave the option confidence 0")
-    return DSparkDrafter(model, *parts, options, covered)
+    return DSparkDrafter(model, embedding, head, options, covered)
 
 
 class DSparkDrafter(CorrectedDrafter):

@@ -50,9 +50,10 @@ class DSparkConfig(DFlashConfig):
         if kind not in HEADS or type(rank) is not int or not 1 <= rank <= 1 << 16:
             what = f"a {kind} Markov head of rank {rank}"
             raise UserError(f"a DSpark drafter with {what} is not supported")
-        told = {"sample_from_anchor": own.get("sample_from_anchor") is not False}
+        told = vars(DFlashConfig.from_json(raw))
+        told["sample_from_anchor"] = own.get("sample_from_anchor") is not False
         return DSparkConfig(
-            **(vars(DFlashConfig.from_json(raw)) | told),
+            **told,
             markov_rank=rank,
             markov_head_type=kind,
             enable_confidence_head=bool(own.get("enable_confidence_head")),

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from core.drafting.best import scaled, worth_a_batch
+from core.drafting.own_head import own_head
 from core.drafting.session import MIN_LISTED, Covered, Drafter, PathSession
 from core.drafting.work import DraftWork
 from core.methods.eagle3 import EagleOptions
 from core.methods.eagle3.model import FORM, EagleModel
-from core.methods.loading import check_fits, drafter_folder, own_head
+from core.methods.loading import check_fits, drafter_folder
 from core.models.checkpoint import Form
 from core.models.fast_layers import use_fast_layers
 from core.models.language import Language

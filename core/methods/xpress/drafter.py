@@ -16,5 +16,5 @@ def load(language: Language, folder: Path | None, options: DFlashOptions) -> Cor
 
     Raises UserError when there is none or it was made for another target.
     """
-    *parts, covered = loaded("xpress", FORM, language, folder)
-    return CorrectedDrafter(*parts, options.temperature, covered=covered)
+    model, embedding, head, covered = loaded("xpress", FORM, language, folder)
+    return CorrectedDrafter(model, embedding, head, options.temperature, covered=covered)
