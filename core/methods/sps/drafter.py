@@ -103,14 +103,11 @@ class LmDrafter(Drafter):
     ) -> Tensor:
         """Logits of R tokens, which are added to the cache; row i sees the rows ``allowed[i]``
         [S]. ``keep``: logits of so many last rows; 0: of all."""
-        device, dtype = input_device(self.model), self.model.dtype
-        self.cache.grow(self.cache.length + len(tokens))
-        mask = torch.zeros(allowed.shape, dtype=dtype).masked_fill_(~allowed, mask_value(dtype))
-        where = torch.tensor(positions, device=device).clamp(max=self._last_position)
+        where, mask = self.rows(positions, allowed)
         model: Any = self.model
         out = model(
-            torch.tensor(tokens, device=device)[None],
-            attention_mask=mask.to(device)[None, None],
+            torch.tensor(tokens, device=where.device)[None],
+            attention_mask=mask[None, None],
             position_ids=where[None],
             past_key_values=self.cache,
             use_cache=True,
@@ -118,6 +115,14 @@ class LmDrafter(Drafter):
         )
         self.cache.commit(len(tokens))
         return out.logits[0]
+
+    def rows(self, positions: list[int], allowed: Tensor) -> tuple[Tensor, Tensor]:
+        """The positions [R] of new rows and their additive mask [R, S], on the model's device; the
+        cache has room for them."""
+        device, dtype = input_device(self.model), self.model.dtype
+        self.cache.grow(self.cache.length + len(positions))
+        mask = torch.zeros(allowed.shape, dtype=dtype).masked_fill_(~allowed, mask_value(dtype))
+        return torch.tensor(positions, device=device).clamp(max=self._last_position), mask.to(device)
 
 
 class LmSession(PathSession):
@@ -130,6 +135,11 @@ class LmSession(PathSession):
         self._paths: list[list[int]] = []  # numbers of every node's ancestors and its own
 
     def score(self, tokens: list[int], parents: list[int]) -> Tensor:
+        where, allowed = self.place(parents)
+        return self._drafter.forward(tokens, where, allowed).float().log_softmax(-1)
+
+    def place(self, parents: list[int]) -> tuple[list[int], Tensor]:
+        """The next nodes' positions, and which rows of the cache each sees, bool [R, S]."""
         first = len(self._paths)
         for number, parent in enumerate(parents, first):
             self._paths.append([*(self._paths[parent] if parent >= 0 else ()), number])
@@ -138,8 +148,7 @@ class LmSession(PathSession):
         allowed[:, : self.start] = True
         for row, path in enumerate(fresh):
             allowed[row, [self.start + number for number in path]] = True
-        where = [self.start + len(path) - 1 for path in fresh]
-        return self._drafter.forward(tokens, where, allowed).float().log_softmax(-1)
+        return [self.start + len(path) - 1 for path in fresh], allowed
 
     def rows(self, tokens: Sequence[int]) -> list[int]:
         """The numbers of the nodes that these tokens after the context pass through, as far as they
