@@ -182,9 +182,7 @@ def weight_files(folder: Path) -> list[Path]:
     return files
 
 
-def read_state(
-    folder: Path, wanted: Callable[[str], bool] | None = None
-) -> dict[str, Tensor]:
+def read_state(folder: Path, wanted: Callable[[str], bool] | None = None) -> dict[str, Tensor]:
     """Every tensor of the folder's safetensors files, int8 ones as bf16 (``wanted``: those of some
     names). Raises UserError."""
     state: dict[str, Tensor] = {}

@@ -119,7 +119,9 @@ class MtpConfig:
 
     def __post_init__(self) -> None:
         sizes = (self.hidden_size, self.rank, *(n for shape in self.parts.values() for n in shape))
-        if not (all(type(n) is int and n >= 0 for n in sizes) and self.parts.keys() <= PLACES.keys()):
+        if not (
+            all(type(n) is int and n >= 0 for n in sizes) and self.parts.keys() <= PLACES.keys()
+        ):
             raise ValueError("rank and parts are whole numbers of known parts")
 
     @property
@@ -241,7 +243,10 @@ def _fields(model: Any) -> dict[str, Any]:
     """The config of a model whose one layer is the target's MTP layer, as far as it differs."""
     config = model.config.get_text_config()
     fields: dict[str, Any] = {"num_hidden_layers": 1}
-    for kinds, own in (("layer_types", "mtp_layer_types"), ("mlp_layer_types", "mtp_mlp_layer_types")):
+    for kinds, own in (
+        ("layer_types", "mtp_layer_types"),
+        ("mlp_layer_types", "mtp_mlp_layer_types"),
+    ):
         if every := getattr(config, kinds, None):
             usual = FULL if kinds == "layer_types" and FULL in every else every[-1]
             fields[kinds] = [(getattr(config, own, None) or [usual])[0]]
@@ -355,7 +360,7 @@ def _folder(language: Language, folder: Path | None) -> Path:
     return drafter_folder("mtp", language, folder)
 
 
-def load_head(language: Language, folder: Path) -> MtpHead:
+def load_head(language: Language, folder: Path, fast: bool = True) -> MtpHead:
     """The head in ``folder`` on the target's device. Raises UserError as ``load``."""
     config, model = load_config(folder), language.model
     check_fits(folder, language, config)
@@ -366,7 +371,8 @@ def load_head(language: Language, folder: Path) -> MtpHead:
     checkpoint.check_state(own, state, folder)
     state = {name: each.to(language.device, model.dtype) for name, each in state.items()}
     head.load_state_dict(state, strict=False, assign=True)
-    use_fast_layers(head, model.dtype, language.device)
+    if fast:
+        use_fast_layers(head, model.dtype, language.device)
     return head.requires_grad_(False).eval()
 
 
@@ -392,7 +398,7 @@ def to_json(config: MtpConfig) -> dict[str, Any]:
 def export(folder: Path, out: Path, load_target: Callable[[], Language]) -> nn.Module:
     """Write a head trained here in Qwen's layout: a layer of its own, in bf16."""
     language = load_target()
-    head = load_head(language, folder)
+    head = load_head(language, folder, fast=False)
     for place in {*PLACES.values()}:
         for name, each in getattr(head.layer, place).named_children():
             if isinstance(each, Changed):

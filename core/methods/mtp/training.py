@@ -31,7 +31,7 @@ from core.methods.mtp.model import (
 from core.methods.sps.model import PLACES
 from core.models import checkpoint
 from core.models.cache import mask_value
-from core.models.language import last_layer
+from core.models.language import Language, last_layer
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,7 @@ class MtpStudent(Student[MtpHead]):
             found.append(fed)
         return torch.stack(found, 1)
 
-    def _step(
-        self, hidden: Tensor, tokens: Tensor, where: Tensor, seen: Tensor, kv: Any
-    ) -> Tensor:
+    def _step(self, hidden: Tensor, tokens: Tensor, where: Tensor, seen: Tensor, kv: Any) -> Tensor:
         """Hidden states [N, h] of rows that see ``seen`` bool [N, S]."""
         rows = self.model.join(hidden, self.embed(tokens).to(hidden.dtype))
         mask = torch.zeros(seen.shape, device=self.device)
@@ -90,17 +88,27 @@ class MtpStudent(Student[MtpHead]):
         save(self.model, folder)
 
 
-def new_head(target: Any, change: int) -> MtpHead:
-    """The target's last layer. The projection starts by passing on the hidden state."""
-    config, layer = target.config.get_text_config(), target.get_decoder().layers[-1]
+def new_head(language: Language, change: int) -> MtpHead:
+    """The target's last layer. What it reads starts as what the target's reads, as far as the last
+    hidden state tells: the final norm is undone, and embeddings are as long, but not read yet.
+
+    Raises UserError for a target whose last layer has other parts.
+    """
+    target: Any = language.model
+    config, decoder = target.config.get_text_config(), target.get_decoder()
     parts = {}
     for name, at in PLACES.items():
-        if (part := getattr(getattr(layer, at, None), name, None)) is None:
+        if (part := getattr(getattr(decoder.layers[-1], at, None), name, None)) is None:
             raise UserError(f"an MTP head of this target's last layer is not trained: no {name}")
         parts[name] = tuple(part.weight.shape)
     sizes = (config.hidden_size, config.vocab_size, config.rms_norm_eps)
     head = on_last_layer(target, MtpConfig(*sizes, rank=change, parts=parts))
     with torch.no_grad():
+        ids = torch.tensor([language.encode_chat("Why is the sky blue?")], device=target.device)
+        every = target(ids, output_hidden_states=True).hidden_states
+        before, after = (x.float().square().mean(-1).sqrt().median() for x in every[-2:])
+        head.hnorm.weight.copy_(before * after / decoder.norm.weight)
+        head.enorm.weight.fill_(float(before))
         head.eh_proj.weight.zero_()
         head.eh_proj.weight[:, config.hidden_size :] = torch.eye(config.hidden_size)
     return head
@@ -116,7 +124,7 @@ class MtpTraining(DrafterTraining):
     def student(self, run: TrainingRun, options: MtpTrainingOptions, corpus: Corpus) -> MtpStudent:
         target = run.language.model
         if not run.start:
-            return MtpStudent(new_head(target, options.change), target, options.steps)
+            return MtpStudent(new_head(run.language, options.change), target, options.steps)
         if not (config := load_config(run.start)).rank:
             raise UserError(f"{run.start} is a published head, which is not trained on here")
         head = on_last_layer(target, config)

@@ -122,7 +122,9 @@ class LmDrafter(Drafter):
         device, dtype = input_device(self.model), self.model.dtype
         self.cache.grow(self.cache.length + len(positions))
         mask = torch.zeros(allowed.shape, dtype=dtype).masked_fill_(~allowed, mask_value(dtype))
-        return torch.tensor(positions, device=device).clamp(max=self._last_position), mask.to(device)
+        return torch.tensor(positions, device=device).clamp(max=self._last_position), mask.to(
+            device
+        )
 
 
 class LmSession(PathSession):

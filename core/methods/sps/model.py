@@ -10,6 +10,7 @@ was trained, and there is no such file.
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -214,6 +215,7 @@ def changed(layer: nn.Module, pairs: Mapping[str, Pair]) -> nn.Module:
 def shared(module: nn.Module) -> nn.Module:
     """The same module with the same weights, whose parts can be exchanged without its owner's."""
     made = copy.copy(module)
+    made._forward_hooks = OrderedDict()  # transformers' report a layer's output to its own model
     made._modules = {n: m and shared(m) for n, m in module._modules.items()}
     return made
 
