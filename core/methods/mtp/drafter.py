@@ -35,7 +35,7 @@ class MtpDrafter(LmDrafter):
         options: MtpOptions = MtpOptions(),  # noqa: B008 (frozen)
     ):
         super().__init__(head.body, options.depth)
-        self.head, self.embedding = head, embedding
+        self.model, self.embedding = head, embedding
         self.layers, self.temperature = layers, options.temperature
         self._hidden: list[Tensor] = []  # of the tokens that wait
         self._length = 0  # prefix rows that are final
@@ -55,7 +55,7 @@ class MtpDrafter(LmDrafter):
         """Take in the rows whose next token is committed, and open a session; the last one must not
         be asked again. The last token's row is only supposed to have ``root`` behind it."""
         self.cache.truncate(self._length)
-        hidden = torch.cat(self._hidden).to(self.model.dtype)
+        hidden = torch.cat(self._hidden).to(self.lm.dtype)
         tokens, count = self._waiting, len(self._waiting) - 1
         for low in range(0, count, PREFILL_CHUNK):
             some = range(low, min(low + PREFILL_CHUNK, count))
@@ -80,9 +80,9 @@ class MtpDrafter(LmDrafter):
         """Logits [R, V] and hidden states [R, h] of R tokens behind ``hidden`` [R, h], as
         ``LmDrafter.forward``; ``positions`` are those of the rows."""
         where, mask = self.rows([at + 1 for at in positions], allowed)
-        ids = torch.tensor(tokens, device=input_device(self.model))
-        rows = self.head.join(hidden, self.embedding(ids).to(hidden.dtype))
-        logits, fed = self.head(rows, where, mask, self.cache, keep)
+        ids = torch.tensor(tokens, device=input_device(self.lm))
+        rows = self.model.join(hidden, self.embedding(ids).to(hidden.dtype))
+        logits, fed = self.model(rows, where, mask, self.cache, keep)
         self.cache.commit(len(tokens))
         return logits, fed
 

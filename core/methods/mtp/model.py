@@ -1,8 +1,8 @@
 """MTP heads: the network, the layouts they are published in, and how they are loaded.
 
 Published heads lie among the target's own tensors, so a checkpoint's folder is the target's, or one
-that holds the head alone. The layer is of the target's own class, whatever that is: gated attention,
-experts, latent attention.
+that holds the head alone. The layer is of the target's own class, whatever that is: gated
+attention, experts, latent attention.
 
 Heads that are trained here share the target's last layer. Their config is ``{"format":
 "draftscope-last-layer", "rank": r, "parts": {name: [out, in]}, …}``, and the file holds norms, the

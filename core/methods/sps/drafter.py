@@ -50,12 +50,15 @@ def load(language: Language, folder: Path | None, options: SpsOptions) -> LmDraf
 
 
 class LmDrafter(Drafter):
-    """A causal language model and its cache of one text."""
+    """A causal language model and its cache of one text.
+
+    model  its network; ``lm``: the language model in it
+    """
 
     layers = ()
 
     def __init__(self, model: PreTrainedModel, depth: int = 5):
-        self.model, self.max_depth = model, depth
+        self.model, self.lm, self.max_depth = model, model, depth
         self._last_position = context_limit(model) - 1
         self._cache: StaticKV | None = None
         self._session: LmSession | None = None
@@ -64,7 +67,7 @@ class LmDrafter(Drafter):
     def reset(self, capacity: int) -> None:
         """Forget the text. Memory of the last text is used again if it is enough."""
         if self._cache is None or self._cache.capacity < capacity:
-            self._cache = make_kv(self.model, -(-capacity // 256) * 256)
+            self._cache = make_kv(self.lm, -(-capacity // 256) * 256)
         self._cache.reset()
         self._session, self._waiting = None, []
 
@@ -104,8 +107,8 @@ class LmDrafter(Drafter):
         """Logits of R tokens, which are added to the cache; row i sees the rows ``allowed[i]``
         [S]. ``keep``: logits of so many last rows; 0: of all."""
         where, mask = self.rows(positions, allowed)
-        model: Any = self.model
-        out = model(
+        lm: Any = self.lm
+        out = lm(
             torch.tensor(tokens, device=where.device)[None],
             attention_mask=mask[None, None],
             position_ids=where[None],
@@ -119,7 +122,7 @@ class LmDrafter(Drafter):
     def rows(self, positions: list[int], allowed: Tensor) -> tuple[Tensor, Tensor]:
         """The positions [R] of new rows and their additive mask [R, S], on the model's device; the
         cache has room for them."""
-        device, dtype = input_device(self.model), self.model.dtype
+        device, dtype = input_device(self.lm), self.lm.dtype
         self.cache.grow(self.cache.length + len(positions))
         mask = torch.zeros(allowed.shape, dtype=dtype).masked_fill_(~allowed, mask_value(dtype))
         return torch.tensor(positions, device=device).clamp(max=self._last_position), mask.to(
@@ -133,7 +136,7 @@ class LmSession(PathSession):
     def __init__(self, drafter: LmDrafter, root: int, width: int):
         super().__init__(root, drafter.max_depth, width)
         self._drafter, self.start = drafter, drafter.cache.length
-        self.at_once = worth_a_batch(input_device(drafter.model))
+        self.at_once = worth_a_batch(input_device(drafter.lm))
         self._paths: list[list[int]] = []  # numbers of every node's ancestors and its own
 
     def score(self, tokens: list[int], parents: list[int]) -> Tensor:
