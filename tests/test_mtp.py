@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (
+    AutoModelForCausalLM,
     DeepseekV3Config,
     DeepseekV3ForCausalLM,
     DynamicCache,
@@ -32,6 +33,7 @@ from core.methods.mtp.training import TRAINING, MtpStudent, new_head
 from core.models import checkpoint
 from core.models.hub import Source
 from core.models.hugging_face import ATTENTION
+from tests import toys
 
 SHAPE = {
     "vocab_size": 48, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3,
@@ -51,8 +53,11 @@ FAMILIES = {
         Glm4MoeConfig(**SHAPE, **EXPERTS, head_dim=16, use_qk_norm=True)
     ),
     "deepseek_v3": lambda: DeepseekV3ForCausalLM(DeepseekV3Config(**SHAPE | EXPERTS | LATENT)),
+    # The target's other layers carry a state:
+    "qwen3_5_text": lambda: AutoModelForCausalLM.from_config(toys.config("qwen3_5_text", 48)),
+    "qwen3_next": lambda: AutoModelForCausalLM.from_config(toys.config("qwen3_next", 48)),
 }
-COUNT = {"qwen3": "mtp_num_hidden_layers", "llama": "mtp_num_hidden_layers"}
+COUNT = dict.fromkeys(("qwen3", "llama", "qwen3_5_text", "qwen3_next"), "mtp_num_hidden_layers")
 PLACES = {  # a tensor of MtpModel → its published name
     "qwen3": {"layers.0.enorm": "mtp.pre_fc_norm_embedding", "layers.0.eh_proj": "mtp.fc",
               "layers.0.hnorm": "mtp.pre_fc_norm_hidden", "layers.0.post_norm": "mtp.norm",
@@ -60,7 +65,7 @@ PLACES = {  # a tensor of MtpModel → its published name
     "glm4_moe": {"layers.0.mtp_block": "model.layers.3", "layers.0.post_norm":
                  "model.layers.3.shared_head.norm", "layers.0.": "model.layers.3."},
 }  # fmt: skip
-PLACES |= {"llama": PLACES["qwen3"], "deepseek_v3": PLACES["glm4_moe"]}
+PLACES |= dict.fromkeys(COUNT, PLACES["qwen3"]) | {"deepseek_v3": PLACES["glm4_moe"]}
 
 
 def published(family, folder, single_experts=True):
@@ -140,7 +145,7 @@ def test_every_nodes_q_is_that_of_transformers_layer_along_its_path(family, buil
     owner = language(main, tmp_path)
     check("mtp", Source(str(tmp_path)), "toy", main.config)
     drafter = load(owner, None, MtpOptions(4))  # the target's own folder
-    assert drafter.layers == (2,)
+    assert drafter.layers == (main.config.num_hidden_layers - 1,)
     rng = np.random.default_rng(1)
     drafter.reset(40)
     tokens, root = [], 7

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from core.drafting.session import along
+from core.drafting.session import tokens_after
 from core.errors import UserError
 from core.learning.corpus import Blocks, Corpus
 from core.learning.student import DrafterTraining, Student, TrainingRun
@@ -68,7 +68,7 @@ class MtpStudent(Student[MtpHead]):
         row = torch.arange(last, device=self.device)
         seen = row[None] <= row[:, None]
         fed = self._step(hidden, tokens[1 : last + 1], row, seen, kv)[anchors - 1]
-        paths, found = along(tokens, anchors, self.steps), [fed]
+        paths, found = tokens_after(tokens, anchors, self.steps), [fed]
         own = torch.eye(count, dtype=torch.bool, device=self.device)
         before = row[None] < anchors[:, None]
         for step in range(1, self.steps):
