@@ -403,12 +403,16 @@ def export(folder: Path, out: Path, load_target: Callable[[], Language]) -> nn.M
         for name, each in getattr(head.layer, place).named_children():
             if isinstance(each, Changed):
                 setattr(getattr(head.layer, place), name, each.merged())
+    write_in_qwens_layout(head, language.model.config.to_dict(), out)
+    return head
+
+
+def write_in_qwens_layout(head: MtpHead, target_config: Mapping[str, Any], out: Path) -> None:
+    """Write a head of any target as a folder that holds it alone."""
     theirs = {"enorm": "pre_fc_norm_embedding", "hnorm": "pre_fc_norm_hidden", "eh_proj": "fc",
               "layer": "layers.0"}  # fmt: skip
     state = {}
     for name, each in head.state_dict().items():
         first, rest = name.split(".", 1)
         state[f"mtp.{theirs.get(first, first)}.{rest}"] = each
-    config = {**language.model.config.to_dict(), "mtp_num_hidden_layers": 1}
-    checkpoint.write(out, config, state, small=False)
-    return head
+    checkpoint.write(out, {**target_config, "mtp_num_hidden_layers": 1}, state, small=False)
