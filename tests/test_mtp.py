@@ -28,7 +28,8 @@ from core.learning.corpus import Blocks
 from core.learning.shards import Document
 from core.methods.loading import check, load_drafter
 from core.methods.mtp import DRAFTER, MtpOptions
-from core.methods.mtp.model import export, load, load_config, load_head, outline, read_shapes
+from core.methods.mtp.drafter import load
+from core.methods.mtp.model import export, load_config, load_head, outline, read_shapes
 from core.methods.mtp.training import TRAINING, MtpStudent, new_head
 from core.models import checkpoint
 from core.models.hub import Source

@@ -34,7 +34,7 @@ class MtpOptions:
 DRAFTER = DrafterInfo(
     "mtp",
     "q given the whole path, from a layer of the target's own kind that reads its own hidden state",
-    "core.methods.mtp.model:load",
+    "core.methods.mtp.drafter:load",
     MtpOptions,
     states=BY_PATH,
     checkpoint=Checkpoint(

@@ -9,16 +9,37 @@ what is committed is fed again with the target's hidden states.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from core.drafting.best import scaled
 from core.drafting.session import MIN_LISTED
+from core.methods.loading import drafter_folder
 from core.methods.mtp import MtpOptions
-from core.methods.mtp.model import MtpHead
+from core.methods.mtp.model import MtpHead, load_head
+from core.methods.registry import shipped
 from core.methods.sps.drafter import LmDrafter, LmSession
+from core.models.language import Language
 from core.models.target import PREFILL_CHUNK, input_device
+
+
+def load(language: Language, folder: Path | None, options: MtpOptions) -> MtpDrafter:
+    """The MTP head in ``folder`` (None: the one that ships, or the target's own) at work.
+
+    Raises UserError when there is none or it was made for another target.
+    """
+    head = load_head(language, _folder(language, folder))
+    (layer,) = head.config.feature_layers(language.model.config.get_text_config().num_hidden_layers)
+    return MtpDrafter(head, language.embedding, (layer,), options)
+
+
+def _folder(language: Language, folder: Path | None) -> Path:
+    own = language.folder
+    if folder is None and shipped("mtp", language.name) is None and own is not None:
+        return own
+    return drafter_folder("mtp", language, folder)
 
 
 class MtpDrafter(LmDrafter):

@@ -18,16 +18,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from core.errors import UserError
 from core.json_input import read_json
-from core.methods.loading import check_fits, drafter_folder
-from core.methods.mtp import MtpOptions
-from core.methods.registry import shipped
+from core.methods.loading import check_fits
 from core.methods.sps.model import PLACES, Changed, Pair, changed, model_of_layers, shared
 from core.models import checkpoint
 from core.models.cache import StaticKV
@@ -36,9 +34,6 @@ from core.models.language import Language
 from core.models.layer_fields import FULL
 from core.models.layers import RMSNorm
 from core.models.target import reads_static_kv
-
-if TYPE_CHECKING:
-    from core.methods.mtp.drafter import MtpDrafter
 
 KIND, FORMAT = "MTP", "draftscope-last-layer"
 COUNTS = ("mtp_num_hidden_layers", "num_nextn_predict_layers", "num_mtp_layers", "mtp_num_layers")
@@ -339,25 +334,6 @@ def read_state(folder: Path, config: MtpConfig) -> dict[str, Tensor]:
     some = checkpoint.read_state(folder, lambda n: layout.ours(n, config.layers or 0) is not None)
     named = _named(some, layout, config)
     return _together(named, torch.stack, lambda a, b: torch.cat([a, b], 1))
-
-
-def load(language: Language, folder: Path | None, options: MtpOptions) -> MtpDrafter:
-    """The MTP head in ``folder`` (None: the one that ships, or the target's own) at work.
-
-    Raises UserError when there is none or it was made for another target.
-    """
-    from core.methods.mtp.drafter import MtpDrafter
-
-    head = load_head(language, _folder(language, folder))
-    (layer,) = head.config.feature_layers(language.model.config.get_text_config().num_hidden_layers)
-    return MtpDrafter(head, language.embedding, (layer,), options)
-
-
-def _folder(language: Language, folder: Path | None) -> Path:
-    own = language.folder
-    if folder is None and shipped("mtp", language.name) is None and own is not None:
-        return own
-    return drafter_folder("mtp", language, folder)
 
 
 def load_head(language: Language, folder: Path, fast: bool = True) -> MtpHead:
