@@ -27,7 +27,7 @@ def target(logits: Tensor, parents: Tensor, tokens: Tensor, listed: int) -> dict
         x = some.float()
         total = x.logsumexp(-1, keepdim=True)
         values, ids = x.topk(best)
-        log_p = x.sub_(total)
+        log_p = x - total  # never in place: float32 logits are the engine's own
         # exp(−inf)·(−inf) would be NaN; such tokens carry no entropy
         entropy = -(log_p.exp() * log_p.clamp_min(-1e9)).sum(-1)
         parts.append((ids.int(), values - total, entropy, total[:, 0]))

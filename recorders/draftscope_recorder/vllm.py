@@ -88,7 +88,7 @@ def attach(runner: Any, config: Any, chosen: options.Options) -> Listener | None
     v2 = not hasattr(runner, "_sample")
     for hook in HOOKS:
         path = hook.v2 if v2 else hook.v1
-        if not _has(runner, path.split(".")[0]):
+        if not hasattr(runner, path.split(".")[0]):
             what = "nothing is recorded" if hook.vital else f"{hook.need} is not recorded"
             log.warning("draftscope: this vLLM's runner has no %s: %s", path, what)
             if hook.vital:
@@ -98,10 +98,6 @@ def attach(runner: Any, config: Any, chosen: options.Options) -> Listener | None
     atexit.register(listener.close)
     log.warning("draftscope: rounds are recorded in %s", chosen.folder)
     return listener
-
-
-def _has(runner: Any, name: str) -> bool:
-    return hasattr(runner, name)
 
 
 def _writes(config: Any) -> bool:
@@ -411,9 +407,8 @@ class V1(Listener):
         self.calls = []
         made = own(*args, **more)
         calls, self.calls = self.calls, None
-        self.offered = {}
         if calls and self.live:
-            self.offered = self.guarded(self.told, calls, made) or {}
+            self.offered |= self.guarded(self.told, calls, made) or {}
         self.drafting = time.perf_counter() - began
         return made
 
@@ -513,11 +508,9 @@ class Heard:
         if not (listener.on and listener.sampling):
             return self._own(logits, batch, *args, **more)
         before = listener.guarded(listener.before, logits, batch)
-        # the next step's drafts overwrite q, and the sampler its logits
-        kept = logits.clone() if before is not None and listener.needs_logits else logits
         made = self._own(logits, batch, *args, **more)
         if before is not None:
-            listener.guarded(listener.after, *before, kept, batch, made)
+            listener.guarded(listener.after, *before, logits, batch, made)
         return made
 
     def __getattr__(self, name: str) -> Any:

@@ -3,7 +3,8 @@
 It has its own time and memory, so that neither JSON nor the disk costs the serving process a step.
 A request that lost a step ends there, without a footer: a trace never has a hole.
 
-Shapes: a message holds R rows of all its requests, one request after another, roots first.
+Shapes: a message holds R rows of all its requests, one request after another, roots first. Parents
+are rows of the message.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ class Writer:
             return
         here = {name: x[rows] for name, x in arrays.items() if name != "out"}
         tokens = [request.last, *here["tokens"][1:].tolist()]
-        parents = here["parents"].tolist()
+        parents = np.maximum(here["parents"] - rows.start, -1).tolist()
         path = _walk(tokens, parents, out)
         if request.recorder is None:
             request.recorder = self._recorder(request)
@@ -222,7 +223,8 @@ class Writer:
             unfinished.write_text(json.dumps(vars(self.totals)) + "\n")
             unfinished.replace(target)
         except OSError:  # the disk is full: the traces say so already
-            unfinished.unlink(missing_ok=True)
+            with suppress(OSError):
+                unfinished.unlink(missing_ok=True)
 
 
 def _walk(tokens: list[int], parents: list[int], out: list[int]) -> list[int]:
