@@ -80,7 +80,9 @@ class Fake:
             method=self.kind, model="drafter", num_speculative_tokens=self.places,
             rejection_sample_method="standard",
         )  # fmt: skip
-        model = SimpleNamespace(max_model_len=512, tokenizer="", model="target", dtype="torch.float32")
+        model = SimpleNamespace(
+            max_model_len=512, tokenizer="", model="target", dtype="torch.float32"
+        )
         return SimpleNamespace(
             speculative_config=spec, model_config=model, parallel_config=SimpleNamespace()
         )

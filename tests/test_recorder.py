@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -66,7 +67,9 @@ def record(monkeypatch, folder, runner, requests, chosen="", **serve):
 
 
 def prompts(count, **more):
-    return [fakes.request(f"r{n}", [3 + n % 30, 5, 7 + n % 30], 20 + n, **more) for n in range(count)]
+    return [
+        fakes.request(f"r{n}", [3 + n % 30, 5, 7 + n % 30], 20 + n, **more) for n in range(count)
+    ]
 
 
 KINDS = [(fakes.FakeV1, k) for k in ("steps", "block", "heads")] + [(fakes.FakeV2, "steps")]
@@ -92,7 +95,7 @@ def test_every_round_is_there_with_p_and_q(monkeypatch, tmp_path, runner, kind, 
             np.testing.assert_allclose(probs.top_log_p, p[tokens].topk(10).values, atol=1e-5)
             np.testing.assert_allclose(probs.log_p[1:], p[tokens[:-1], tokens[1:]], atol=1e-5)
             assert probs.rank.tolist()[1:] == [
-                int((p[a] > p[a, b]).sum()) + 1 for a, b in zip(tokens, tokens[1:], strict=False)
+                int((p[a] > p[a, b]).sum()) + 1 for a, b in pairwise(tokens)
             ]
             if temperature == 0:
                 assert r.verdict.target_tokens.tolist() == p[tokens].argmax(-1).tolist()
@@ -145,7 +148,9 @@ def test_who_is_recorded(monkeypatch, tmp_path):
     assert "r0" in traces and "s0" not in traces and 3 < len(traces) < 25
     assert traces["r0"].header.settings["tag"] == "nightly"
     chosen = options.parse("x,sample=0.3")
-    assert set(traces) - {"r0"} == {n for n in ("r1", *(f"s{i}" for i in range(1, 40))) if chosen.wants(n)}
+    assert set(traces) - {"r0"} == {
+        n for n in ("r1", *(f"s{i}" for i in range(1, 40))) if chosen.wants(n)
+    }
 
 
 @pytest.mark.parametrize("left_out", ["p=0", "q=0", "p=0,q=0"])
@@ -220,7 +225,7 @@ def test_a_lost_step_ends_the_requests_it_held(tmp_path):
 
 
 def test_a_full_disk_and_old_files(tmp_path, monkeypatch, capsys):
-    """A trace that cannot be written is one sentence; finished ones beyond the limit are removed."""
+    """A trace that cannot be written is one sentence; old ones beyond the limit are removed."""
     fake = fakes.FakeV1()
     record(monkeypatch, tmp_path / "a", fake, prompts(6), ",max_mb=0")
     assert not list((tmp_path / "a").glob("*.gz"))
@@ -239,7 +244,12 @@ def test_a_full_disk_and_old_files(tmp_path, monkeypatch, capsys):
 def test_the_writers_process(tmp_path):
     """It writes while the server lives, drops what the queue cannot hold, never waits, and closes
     its files when the server is gone."""
-    header = {"folder": str(tmp_path), "name": "0", "max_mb": 1, "header": {"engine": "vLLM", "model": {}}}
+    header = {
+        "folder": str(tmp_path),
+        "name": "0",
+        "max_mb": 1,
+        "header": {"engine": "vLLM", "model": {}},
+    }
     slow = channel.Channel(header, 2, lambda x: time.sleep(0.05) or x)
     began = time.perf_counter()
     for _ in range(50):

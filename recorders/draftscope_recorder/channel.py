@@ -39,7 +39,9 @@ class Channel:
         self._queue: queue.Queue[Step | None] = queue.Queue(size)
         self._gap, self._collect, self._ended = False, collect, False
         path = str(Path(__file__).resolve().parent.parent)
-        code = f"import sys; sys.path.append({path!r}); from {__package__}.writing import main; main()"
+        code = (
+            f"import sys; sys.path.append({path!r}); from {__package__}.writing import main; main()"
+        )
         command = [sys.executable, "-c", code]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
         self._queue.put_nowait((header, {}))

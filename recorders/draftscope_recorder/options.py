@@ -1,7 +1,7 @@
 """``DRAFTSCOPE_RECORD``: a folder, and options after it, separated by commas.
 
-    DRAFTSCOPE_RECORD=runs/served
-    DRAFTSCOPE_RECORD=runs/served,sample=0.01,p=0
+DRAFTSCOPE_RECORD=runs/served
+DRAFTSCOPE_RECORD=runs/served,sample=0.01,p=0
 """
 
 from __future__ import annotations

@@ -60,7 +60,9 @@ def install() -> None:
 
         own = Wrapper.init_device
     except (ImportError, AttributeError):
-        log.warning("draftscope: this vLLM has no WorkerWrapperBase.init_device: nothing is recorded")
+        log.warning(
+            "draftscope: this vLLM has no WorkerWrapperBase.init_device: nothing is recorded"
+        )
         return
     if getattr(own, "_draftscope", False):
         return
@@ -196,7 +198,9 @@ class Listener:
         self.began[new.req_id] = {
             "prompt": list(map(int, new.prompt_token_ids)),
             "most": min(longest, sampling.max_tokens or longest),
-            "stops": sorted(stops | ({eos} if eos is not None and not sampling.ignore_eos else set())),
+            "stops": sorted(
+                stops | ({eos} if eos is not None and not sampling.ignore_eos else set())
+            ),
             "tag": asked if isinstance(asked, str) else "",
             "sampling": {
                 "temperature": sampling.temperature,

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +128,13 @@ class Writer:
         )
 
     def _guarded(
-        self, name: str, request: Request, facts: dict[str, Any], arrays: Arrays, at: int, rows: slice
+        self,
+        name: str,
+        request: Request,
+        facts: dict[str, Any],
+        arrays: Arrays,
+        at: int,
+        rows: slice,
     ) -> None:
         try:
             self._round(request, facts, arrays, at, rows)
@@ -153,11 +159,12 @@ class Writer:
         tokens = [request.last, *here["tokens"][1:].tolist()]
         parents = np.maximum(here["parents"] - rows.start, -1).tolist()
         path = _walk(tokens, parents, out)
-        if request.recorder is None:
-            request.recorder = self._recorder(request)
+        recorder = request.recorder
+        if recorder is None:
+            recorder = request.recorder = self._recorder(request)
             self.totals.requests += 1
         keep = _cut(out, request)
-        request.recorder.round(
+        recorder.round(
             tokens,
             parents,
             path,
@@ -185,7 +192,7 @@ class Writer:
             text=None if text is None else lambda token: text([token]),
             settings=request.settings,
             prompt_text="" if text is None else text(request.prompt),
-            created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
             **header,
         )
 
