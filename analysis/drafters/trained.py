@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 from msgspec import Meta, Struct
 
-from analysis.frames import Frame, documented
+from analysis.frames import Frame, declared
 from analysis.measures.acceptance import per_depth
 from analysis.measures.counts import Counts
 from analysis.measures.tables import Tables
@@ -157,23 +157,13 @@ def _logged(path: Path, rows: Iterable[Any]) -> list[Curve]:
 # ── beside what is served ──────────────────────────────────────────────────────────────────────
 
 
-@documented
+@declared("trained_and_served")
 def trained_and_served(
     curves: Sequence[Curve],
     tables: Tables | None = None,
     counts: Mapping[str, Counts] | None = None,
 ) -> pd.DataFrame:
-    """Trained accuracy and served acceptance by depth, one line each.
-
-    source     "trained", or the label of the runs
-    text       the trainer's name of the text; "served"
-    measure    all places, after a right prefix: the best token was right; accepted: any drafted
-        token was, given that all before was accepted; survival: of all rounds
-    depth      1 … L
-    value      the share
-    low, high  Wilson's 95 % interval; NaN where it is not told over how many
-    over       places
-    """
+    """Trained accuracy and served acceptance by depth, one line each."""
     rows = [
         {"source": "trained", "text": c.text, "measure": c.kind, "depth": n, "value": value}
         | {"over": c.seen[n - 1] if c.seen else np.nan}

@@ -258,11 +258,16 @@ def last_layer(model: PreTrainedModel) -> int:
     return model.config.get_text_config().num_hidden_layers - 1
 
 
+def final_norm(language: Language) -> nn.Module | None:
+    """The target's norm before its head, where it goes by the usual name."""
+    return getattr(language.model.get_decoder(), "norm", None)
+
+
 def load_vocabulary(name: str, report: Report = silent) -> Vocabulary:
     """The tokens of the target of this name. Raises UserError when they cannot be read."""
     from core.models.hugging_face import load_config, load_tokenizer
 
-    source = _source(name, lambda: embedded.prepare(report))
+    source = target_source(name, report)
     try:
         size = load_config(source).get_text_config().vocab_size
         return Vocabulary(load_tokenizer(source), size)
@@ -278,6 +283,11 @@ def _source(name: str, embedded_folder: Callable[[], Path]) -> Source:
     if preset.diffusion:
         raise UserError(f"{name!r} is a diffusion model: `denoise` decodes it")
     return preset.target
+
+
+def target_source(name: str, report: Report = silent) -> Source:
+    """Where the target of this name is; the embedded one is made if need be. Raises UserError."""
+    return _source(name, lambda: embedded.prepare(report))
 
 
 def load_language(
@@ -299,7 +309,7 @@ def load_language(
     Raises UserError when loading fails.
     """
     where = pick_device(device)
-    source = _source(name, lambda: embedded.prepare(report))
+    source = target_source(name, report)
     report(Progress("loading weights", None))
     preset = presets.find(name)
     variables = {**preset.template, **(template or {})}
