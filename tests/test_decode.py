@@ -50,6 +50,7 @@ def drafter_named(name, sampling, family="llama"):
         "eagle3": lambda: toys.eagle_drafter(),
         "medusa": lambda: toys.medusa_drafter(),
         "hydra": lambda: toys.hydra_drafter(),
+        "mtp": lambda: toys.mtp_drafter(),
         "noisy": lambda: toys.NoisyOracle(text),
         "adversarial": lambda: toys.AdversarialDrafter(text),
         "right until 3": lambda: toys.RightUntil(text, 3),
@@ -156,6 +157,7 @@ def method_named(name, sampling):
         "medusa": lambda: toys.medusa_drafter(),
         "hydra": lambda: toys.hydra_drafter(),
         "hydra plus": lambda: toys.hydra_plus_drafter(),
+        "mtp": lambda: toys.mtp_drafter(),
         "noisy": lambda: toys.NoisyOracle(text),
         "conditional": lambda: toys.ConditionalDrafter(text),
         "adversarial conditional": lambda: toys.ConditionalDrafter(text, adversarial=True),
@@ -188,6 +190,7 @@ METHODS = (
     "path+best-first", "path+opt-tree", "path+chain", "path+eagle2", "eagle3+eagle2",
     "eagle2+eagle2", "eagle3+best-first", "medusa+static", "hydra+best-first", "hydra+static",
     "hydra plus+best-first", "hydra plus+static",
+    "mtp+chain", "mtp+best-first", "mtp+eagle2",
     "dspark+chain", "dspark+best-first", "dflash2+chain", "dflash2+best-first",
     "xpress+best-first", "domino+best-first",
 )  # fmt: skip

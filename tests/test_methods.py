@@ -69,6 +69,7 @@ def test_every_listed_name_is_declared_in_its_home():
         "eagle3",
         "medusa",
         "hydra",
+        "mtp",
     ]
     for name, method in listed().items():
         assert find(name) is built_in(name) is method
@@ -91,7 +92,7 @@ def test_what_a_model_can_run_by_default_needs_weights_that_are_known(tmp_path):
     assert every == tuple(METHODS)
     assert bare == ("ar", "ddtree", "pld", "lookahead"), "and the default"
     shipped = runnable("smollm2-135m")
-    assert set(every) - set(shipped) == {"eagle2", "dspark", "dflash2", "xpress", "domino"}
+    assert set(every) - set(shipped) == {"eagle2", "dspark", "dflash2", "xpress", "domino", "mtp"}
     (tmp_path / "p.toml").write_text('[m]\ntarget = "x/y"\ndrafters.eagle2 = "a/b"\n')
     assert set(runnable(str(tmp_path / "p.toml"))) - set(bare) == {"eagle2"}
 
@@ -203,6 +204,7 @@ TOYS = {
     "eagle3": toys.eagle_drafter,
     "medusa": toys.medusa_drafter,
     "hydra": toys.hydra_drafter,
+    "mtp": toys.mtp_drafter,
 }
 FACTS = toys.SimpleNamespace(name="toy", vocabulary=toys.VOCABULARY, stop_ids=frozenset())
 

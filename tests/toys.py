@@ -61,6 +61,9 @@ from core.methods.hydra.model import HydraConfig, HydraModel, HydraPlusModel, Pr
 from core.methods.lookahead import Lookahead, LookaheadOptions
 from core.methods.medusa.drafter import MedusaDrafter
 from core.methods.medusa.model import MedusaConfig, MedusaModel
+from core.methods.mtp import MtpOptions
+from core.methods.mtp.drafter import MtpDrafter
+from core.methods.mtp.model import MtpConfig, head_of
 from core.methods.pld import PldOptions, PromptLookup
 from core.methods.sps.drafter import LmDrafter
 from core.methods.treeflash import TreeFlashOptions
@@ -687,6 +690,14 @@ def draft_model(noise: float = 0.02):
 
 def sps_drafter(depth: int = 5, noise: float = 0.02) -> LmDrafter:
     return LmDrafter(draft_model(noise), depth)
+
+
+def mtp_drafter(family: str = "llama", dtype=torch.float64, vocabulary: int = VOCABULARY):
+    """A random MTP layer of the target's class, five tokens deep."""
+    owner = model(family, vocabulary=vocabulary)
+    head = head_of(owner, MtpConfig(32, vocabulary, owner.config.rms_norm_eps))
+    head = _randomised(head.to_empty(device="cpu"), 1000, dtype).eval()
+    return MtpDrafter(head, owner.get_input_embeddings(), (3,), MtpOptions(5))
 
 
 def eagle_config(**changes) -> EagleConfig:

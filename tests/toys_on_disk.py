@@ -17,6 +17,7 @@ from core.methods.eagle2 import model as eagle2
 from core.methods.eagle3 import model as eagle3
 from core.methods.hydra import model as hydra
 from core.methods.medusa import model as medusa
+from core.methods.mtp import model as mtp
 from core.methods.treeflash import model as treeflash
 from core.methods.xpress import model as xpress
 from core.models.checkpoint import WithHead
@@ -58,6 +59,9 @@ def save_toys(folder: Path) -> tuple[Path, Path]:
     eagle2.FORM.save_model(toys.feature_drafter(**sizes).model, folder / "eagle2")
     medusa.FORM.save_model(toys.medusa_drafter().model, folder / "medusa")
     hydra.FORM.save_model(toys.hydra_drafter().model, folder / "hydra")
+    head = toys.mtp_drafter(dtype=torch.float32, vocabulary=BYTES).model
+    config = toys.model("llama", vocabulary=BYTES).config.to_dict()
+    mtp.write_in_qwens_layout(head, config, folder / "mtp")
     text = list(b"the cat sat on the mat and the cat sat on the hat")
     build_store([text], folder / "grams.safetensors", BYTES)
     return target, drafter

@@ -24,6 +24,7 @@ METHODS = {
     "eagle3": "core.methods.eagle3:METHOD",
     "medusa": "core.methods.medusa:METHOD",
     "hydra": "core.methods.hydra:METHOD",
+    "mtp": "core.methods.mtp:METHOD",
 }
 DRAFTERS = {
     "dflash": "core.methods.dflash:DRAFTER",
@@ -40,6 +41,7 @@ DRAFTERS = {
     "eagle3": "core.methods.eagle3:DRAFTER",
     "medusa": "core.methods.medusa:DRAFTER",
     "hydra": "core.methods.hydra:DRAFTER",
+    "mtp": "core.methods.mtp:DRAFTER",
 }
 BUILDERS = {
     "chain": "core.methods.builders:CHAIN",

@@ -186,12 +186,17 @@ def pickle_error(file: Path, instead: str) -> UserError:
     )
 
 
-def read_state(folder: Path) -> dict[str, Tensor]:
-    """Every tensor of the folder's safetensors files, int8 ones as bf16. Raises UserError."""
+def read_state(folder: Path, wanted: Callable[[str], bool] | None = None) -> dict[str, Tensor]:
+    """Every tensor of the folder's safetensors files, int8 ones as bf16 (``wanted``: those of some
+    names). Raises UserError."""
     state: dict[str, Tensor] = {}
     for file in weight_files(folder):
         try:
-            state |= load_file(file)
+            if wanted is None:
+                state |= load_file(file)
+                continue
+            with safe_open(file, "pt") as stored:
+                state |= {n: stored.get_tensor(n) for n in stored.keys() if wanted(n)}  # noqa: SIM118
         except Exception as error:  # safetensors raises many types
             raise UserError(f"{file} cannot be read: {error}") from None
     try:
@@ -205,13 +210,18 @@ def fill(model: Model, state: dict[str, Tensor], folder: Path) -> Model:
 
     Raises UserError for a missing, surplus or misshapen tensor, or one of another sort of numbers.
     """
+    check_state(model, state, folder)
+    model.load_state_dict(state, assign=True)
+    return model
+
+
+def check_state(model: nn.Module, state: Mapping[str, Tensor], folder: Path) -> None:
+    """Raises UserError for tensors that are not a model's, as ``fill`` does."""
     check_shapes(shapes(model), {name: tuple(p.shape) for name, p in state.items()}, folder)
     for name, own in model.state_dict().items():
         if own.is_floating_point() != state[name].is_floating_point():
             kind = str(state[name].dtype).removeprefix("torch.")
             raise UserError(f"{folder}: tensor {name} holds numbers of the type {kind}: no weights")
-    model.load_state_dict(state, assign=True)
-    return model
 
 
 def covered(d2t: Tensor | None, rows: int, vocabulary: int, folder: Path) -> Tensor | None:
