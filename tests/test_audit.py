@@ -24,7 +24,7 @@ from core.rounds.draft import Draft
 from core.rounds.round import Sampling
 from core.stats import goodness_of_fit
 from core.verification import rules
-from core.verification.rules import SpeculativeSampling, TargetTokens
+from core.verification.rules import BlockVerification, SpeculativeSampling, TargetTokens
 from core.verification.sampling import TargetSampler
 from core.verification.walk import walk
 from tests import toys
@@ -153,15 +153,17 @@ class WrongBehindTheFirst(SpeculativeSampling):
         return super()._try(children, tokens, p, q, after)
 
 
-@pytest.mark.parametrize("rule", [SpeculativeSampling, NoResidual, WrongBehindTheFirst])
+@pytest.mark.parametrize(
+    "rule", [SpeculativeSampling, BlockVerification, NoResidual, WrongBehindTheFirst]
+)
 def test_a_rule_that_is_not_lossless_in_distribution_is_caught(rule):
     drafter = toys.NoisyOracle((*toys.PROMPT, *toys.plain(30)))
-    method = Decoder("sampled", drafter, SampledChain(), rule)
+    method = Decoder("sampled", drafter, SampledChain(block=rule is BlockVerification), rule)
     settings = Settings(3, sampling=Sampling(temperature=0.5))
     target = toys.target(layers=drafter.layers)
     found = distribution.check_rounds(target, method, list(toys.PROMPT), settings, 1000)
     assert found.draws > 1300 and found.contexts > 1 and found.detectable < 0.15
-    assert found.refuted == (rule is not SpeculativeSampling)
+    assert found.refuted == (rule in (NoResidual, WrongBehindTheFirst))
     said = distribution.sentence(found)
     assert f"{found.detectable:.2f} would be found with 95% power" in said
     assert ("do not follow" in said) == found.refuted

@@ -19,7 +19,7 @@ from core.rounds.causes import Cause
 from core.rounds.draft import NOT_ASKED, Candidates, Draft
 from core.rounds.round import SIDE, Sampling
 from core.traces.writer import round_to_json
-from core.verification.rules import SpeculativeSampling
+from core.verification.rules import SpeculativeSampling, block_odds
 from tests import toys
 from tests.fakes import round_from_json
 from tests.toys import PROMPT, FunctionSession, plain, run
@@ -351,6 +351,41 @@ def test_independent_siblings_have_the_targets_distribution_exactly(p, q):
             tokens = [*draft.tokens[list(verdict.path[1:])].tolist(), verdict.bonus]
             law[tokens[0]] += q[one] / sum(q) * q[two] / sum(q) / 4**3
     np.testing.assert_allclose(law, np.array(p) / sum(p), atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_block_verification_has_the_targets_distribution_exactly(seed):
+    """Every draft of three tokens, weighed by q: the next three tokens have p's law, and no fewer
+    are accepted than one by one."""
+    rng, size, length = np.random.default_rng(seed), 3, 3
+    after = {
+        path: rng.dirichlet(np.full(size, 0.5), 2)
+        for depth in range(length + 1)
+        for path in product(range(size), repeat=depth)
+    }
+    law, accepted, one_by_one = np.zeros((size,) * length), 0.0, 0.0
+    for tokens in product(range(size), repeat=length):
+        p = np.stack([after[tokens[:end]][0] for end in range(length + 1)])
+        q = np.stack([after[tokens[:end]][1] for end in range(length)])
+        at = np.arange(length), np.array(tokens)
+        weight = q[at].prod()
+        keep, then = block_odds(p, q, tokens)
+        one_by_one += weight * np.minimum(1, p[:length][at] / q[at]).cumprod().sum()
+        for end in range(length + 1):
+            share = weight * keep[end] * np.prod(1 - keep[end + 1 :])
+            accepted += share * end
+            if end == length:
+                law[tokens] += share
+                continue
+            for rest in product(range(size), repeat=length - end):
+                odds = then[end, rest[0]]
+                for more in range(1, len(rest)):  # later rounds follow p
+                    odds *= after[tokens[:end] + rest[:more]][0][rest[more]]
+                law[tokens[:end] + rest] += share * odds
+    for path in product(range(size), repeat=length):
+        expected = np.prod([after[path[:end]][0][path[end]] for end in range(length)])
+        assert law[path] == pytest.approx(expected, abs=1e-12)
+    assert accepted >= one_by_one - 1e-12
 
 
 def test_speculative_sampling_leaves_side_rows_alone():

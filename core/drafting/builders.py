@@ -65,10 +65,12 @@ class SampledChain(Builder):
     target's: its own token is then the drafted one with probability (1 − TV)/(1 + TV) at least.
 
     sampling  the run's; ``decode`` fills it in. Greedy, it is ``Chain``
+    block     each round has noise of its own, as block verification needs it
     """
 
     sampling: Sampling = GREEDY
     coupled: bool = False
+    block: bool = False
     reads: int = 1
 
     def for_run(self, sampling: Sampling) -> SampledChain:
@@ -77,11 +79,17 @@ class SampledChain(Builder):
     def __call__(self, session: DraftSession, text: Sequence[int], budget: int) -> Draft:
         """Raises UserError for a drafter that cannot tell all of q."""
         # torch: only here
-        from core.verification.sampling import DRAFT_STREAM, TARGET_STREAM, TargetSampler
+        from core.verification.sampling import (
+            DRAFT_STREAM,
+            TARGET_STREAM,
+            TargetSampler,
+            of_round,
+        )
 
         if self.sampling.greedy:
             return Chain()(session, text, budget)
-        sampler = TargetSampler(self.sampling, TARGET_STREAM if self.coupled else DRAFT_STREAM)
+        own = of_round(DRAFT_STREAM, len(text) - 1) if self.block else DRAFT_STREAM
+        sampler = TargetSampler(self.sampling, TARGET_STREAM if self.coupled else own)
         path, lists = [text[-1]], list[Candidates]()
         depth = min(budget, session.max_depth)
         while len(lists) < depth:

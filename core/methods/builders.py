@@ -23,6 +23,12 @@ class SampledChainOptions:
         "distribution, but another text; no: draw with the target's noise and accept its own token",
         label="classic rule",
     )
+    block: bool = option(
+        False,
+        "judge the whole chain at once, with the classic rule's distribution and at least as many "
+        "accepted tokens on average (block verification, arXiv 2403.10444)",
+        label="block verification",
+    )
 
 
 def chain(facts: TargetFacts, options: None):
@@ -46,10 +52,12 @@ def opt_tree(facts: TargetFacts, options: OptTreeOptions):
 def sampled_chain(facts: TargetFacts, options: SampledChainOptions):
     from core.drafting.builders import SampledChain
 
-    return SampledChain(coupled=not options.classic)
+    return SampledChain(coupled=not (options.classic or options.block), block=options.block)
 
 
 def sampled_chains_rule(options: SampledChainOptions) -> str:
+    if options.block:
+        return "core.verification.rules:BlockVerification"
     return "core.verification.rules:SpeculativeSampling" if options.classic else ""
 
 

@@ -3,5 +3,5 @@
 walk      the lossless walk along the target's own tokens; light, never torch
 simulate  the same on a text that is known already; light
 sampling  drawing tokens with position-keyed noise
-rules     the rules a method may have: the target's own token, or speculative sampling
+rules     a method's rules: the target's own token, speculative sampling, block verification
 """

@@ -3,6 +3,7 @@
 ``TargetTokens`` is the default: the text equals plain decoding, token for token.
 ``SpeculativeSampling`` is the classic rule of speculative sampling: its text has the target's
 distribution, but is another text than plain decoding writes with the same seed.
+``BlockVerification`` has the same distribution, and judges a chain as a whole.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from core.verification.sampling import (
     ACCEPT_STREAM,
     RESIDUAL_STREAM,
     TargetSampler,
+    of_round,
     uniforms,
 )
 from core.verification.walk import walk
@@ -142,6 +144,55 @@ class SpeculativeSampling:
 
     def _uniform(self, after: int, stream: int, number: int) -> float:
         return float(uniforms(self.sampler.sampling.seed, after, number + 1, stream)[number])
+
+
+class BlockVerification(SpeculativeSampling):
+    """Judge a chain as a whole (Sun et al., arXiv 2403.10444, algorithm 2): the target's
+    distribution, with at least as many accepted tokens on average as one by one.
+
+    Whether a prefix is kept depends on tokens and noise behind it, so the next round must not meet
+    them again: the builder and the rule key theirs by the round too.
+    """
+
+    def verify(
+        self, draft: Draft, logits: Tensor, position: int, session: Proposes | None
+    ) -> Verdict:
+        """Raises UserError for a drafter that cannot tell all of q, or a draft that branches."""
+        emitted = np.full(len(draft), -1, np.int64)
+        tell_side(emitted, draft, logits, position, self.sampler)
+        path = [ROOT]
+        while children := [c for c in draft.children[path[-1]] if c not in draft.side]:
+            if len(children) > 1:
+                raise UserError("block verification needs a chain")
+            path += children
+        tokens = [int(draft.tokens[row]) for row in path]
+        p = np.stack([self.probabilities(logits[row]) for row in path])
+        q = [self._q(session, tokens[: end + 1]) for end in range(len(path) - 1)]
+        keep, after = block_odds(p, np.reshape(q, (-1, p.shape[1])), tokens[1:])
+        stream = of_round(ACCEPT_STREAM, position)
+        kept = max(
+            end for end, odds in enumerate(keep)
+            if end == 0 or self._uniform(position + end, stream, 0) < odds
+        )  # fmt: skip
+        emitted[path[:kept]] = tokens[1 : kept + 1]
+        emitted[path[kept]] = draw(
+            after[kept], self._uniform(position + kept + 1, RESIDUAL_STREAM, 0)
+        )
+        return Verdict(tuple(path[: kept + 1]), emitted, int(emitted[path[kept]]))
+
+
+def block_odds(p: Array, q: Array, tokens: Sequence[int]) -> tuple[Array, Array]:
+    """For a chain of n tokens with p [n + 1, V] and q [n, V]: the odds [n + 1] at which each length
+    is accepted, and the distribution [n + 1, V] of the token after it. The longest accepted length
+    counts, each by a uniform number of its own; 0 is always accepted."""
+    keep, after, weight = np.ones(len(p)), p.copy(), 1.0
+    for end, token in enumerate(tokens):
+        over = np.maximum(weight * p[end] - q[end], 0).sum()
+        keep[end] = over / (over + 1 - weight) if over > 0 else float(end == 0)
+        after[end] = residual(weight * p[end], q[end])
+        weight = min(1.0, weight * p[end, token] / q[end, token]) if q[end, token] > 0 else 0.0
+    keep[-1] = weight
+    return keep, after
 
 
 def tell_side(

@@ -19,6 +19,11 @@ from core.rounds.round import Sampling
 TARGET_STREAM, DRAFT_STREAM, ACCEPT_STREAM, RESIDUAL_STREAM = range(4)
 
 
+def of_round(stream: int, root: int) -> int:
+    """A stream like this one for the round whose root stands at this position, and no other."""
+    return stream + 4 * (root + 1)
+
+
 class Noise:
     """A seed's Gumbel noise by absolute position. That of the latest positions is cached."""
 
