@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -37,15 +38,45 @@ def replacing(path: Path) -> Iterator[Path]:
     """A temporary path to write to, which replaces ``path`` when the block ends without an error.
 
     The data is on disk before the rename: a crash leaves the old file or the new one, never a part.
+    What a killed process left there is written over. Raises UserError where another process is
+    writing the same file: both would write to one temporary path.
     """
     unfinished = path.with_name(f"{path.name}.tmp")
+    with unfinished.open("ab") as lock:
+        if sys.platform != "win32":  # there, a file that is open cannot replace another
+            hold(lock, UserError(f"another process is writing {path}"))
+        try:
+            yield unfinished
+            with unfinished.open("rb+") as file:
+                os.fsync(file.fileno())
+            if sys.platform == "win32":
+                lock.close()
+            unfinished.replace(path)
+        finally:
+            lock.close()
+            unfinished.unlink(missing_ok=True)
+
+
+def hold(lock: IO[bytes], busy: UserError) -> None:
+    """Lock an open file, or raise ``busy``. The lock goes with the process, however that ends; a
+    file system without locks has none."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        try:
+            lock.seek(0)
+            msvcrt.locking(lock.fileno(), msvcrt.LK_NBLCK, 1)
+        except OSError:
+            raise busy from None
+        return
+    import fcntl
+
     try:
-        yield unfinished
-        with unfinished.open("rb+") as file:
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise busy from None
+    except OSError:
+        return
 
 
 def sha256(path: Path) -> str:

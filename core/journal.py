@@ -11,13 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from core.errors import UserError
+from core.files import hold
 from core.json_input import parse_json
 from core.lines import open_regular
 
@@ -131,29 +131,8 @@ def alone(folder: Path, what: str) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / LOCK).open("ab")
     with lock:
-        _hold(lock, UserError(f"another {what} is at work in {folder}"))
+        hold(lock, UserError(f"another {what} is at work in {folder}"))
         yield
-
-
-def _hold(lock: IO[bytes], busy: UserError) -> None:
-    """The lock goes with the process, however that ends; a file system without locks has none."""
-    if sys.platform == "win32":
-        import msvcrt
-
-        try:
-            lock.seek(0)
-            msvcrt.locking(lock.fileno(), msvcrt.LK_NBLCK, 1)
-        except OSError:
-            raise busy from None
-        return
-    import fcntl
-
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise busy from None
-    except OSError:
-        return
 
 
 @contextmanager
