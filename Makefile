@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: app test lint types web setup model constraints clean
+.PHONY: app test test-engines lint types web setup model constraints clean
 
 app: setup model
 	$(BIN)/python -m app
@@ -13,6 +13,20 @@ app: setup model
 # with a reason at the end, where chromium or dot is missing.
 test: setup model lint types web
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+
+# The recorder in a real vLLM for CPUs, in an environment of its own (3.4 GB). DRAFTSCOPE_VLLM names the
+# Python of another one, DRAFTSCOPE_DRAFTERS a folder of exported drafters by method.
+ENGINES := .venv-vllm
+DRAFTSCOPE_VLLM ?= $(CURDIR)/$(ENGINES)/bin/python
+
+test-engines: setup model $(if $(filter $(CURDIR)/%,$(DRAFTSCOPE_VLLM)),$(ENGINES)/.ready)
+	OMP_NUM_THREADS=1 DRAFTSCOPE_VLLM=$(DRAFTSCOPE_VLLM) $(BIN)/python -m pytest -n0 -rs -s tests/engines/proof.py
+
+$(ENGINES)/.ready: recorders/requirements-vllm.txt
+	$(PYTHON) -m venv $(ENGINES)
+	$(ENGINES)/bin/python -m pip install --quiet -r recorders/requirements-vllm.txt
+	$(ENGINES)/bin/python -m pip install --quiet ./recorders
+	touch $@
 
 lint: setup
 	$(BIN)/ruff check .
