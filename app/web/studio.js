@@ -22,6 +22,8 @@ import { emptyView, Shelf } from "./studio/shelf.js";
 import { StatusLine, setChip } from "./studio/status.js";
 import { Toolbar } from "./studio/toolbar.js";
 
+const CUT = "The run before was stopped. Its rounds are in Examples, under “Runs of this tab”.";
+
 export class Studio {
   /** where: {view, places, stop}: its tab, how many runs it shows at once, whose Stop it hears. */
   constructor(element, source, trigger, where = {}) {
@@ -33,6 +35,7 @@ export class Studio {
       made: (letter, name) => this._pane(letter, name),
       began: () => this._began(),
       parted: () => this._parted(),
+      cut: () => this.status.note(CUT),
       complain: (sentence) => this.complain(sentence),
     });
     this._parts();

@@ -1,7 +1,7 @@
 // The view of runs in the page: what the tabs Run and Compare have in common.
 
 import { answered } from "../feed.js";
-import { formAbove } from "../form.js";
+import { formAbove, typedIn, writePrompt } from "../form.js";
 import { recall } from "../memory.js";
 import { News } from "../news.js";
 import { Studio } from "../studio.js";
@@ -15,7 +15,11 @@ export function mountStudio(page, setting) {
   const source = { ...page.server, news: new News("rounds") },
     studio = new Studio(page.element, source, (name, asked) => page[name](asked), setting),
     filling = recall(setting.stop);
-  if (filling) page.refill({ filling });
+  if (filling && !typedIn(setting.stop)) {
+    const { prompt, ...others } = filling;
+    writePrompt(setting.stop, prompt); // at once: the server's answer may come when one has typed
+    page.refill({ filling: others });
+  }
   studio.link.listen().then((opened) => {
     if (!opened) restore(studio);
     if (setting.view === "run" && window.matchMedia(PHONE).matches) showFirst(studio, page.server);

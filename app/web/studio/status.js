@@ -4,6 +4,7 @@ import { button, h, plural } from "../dom.js";
 import { goTo } from "../goto.js";
 import { toolbar } from "../roving.js";
 
+const NOTED = 6000; // milliseconds that a note stays
 const RUN_WORDS = { done: "done", stopped: "stopped", failed: "failed" };
 const FILE_WORDS = {
   running: "reading the trace",
@@ -94,7 +95,15 @@ export class StatusLine {
     setChip(pane.chip, run.state, (several ? `${pane.letter}: ` : "") + stateOf(run));
   }
 
+  /** A sentence that is no complaint; it goes by itself. */
+  note(sentence) {
+    this.complain(sentence);
+    this.banner.classList.add("note");
+    setTimeout(() => this.complaint === sentence && this.complain(""), NOTED);
+  }
+
   complain(sentence) {
+    this.banner.classList.remove("note");
     this.banner.hidden = !sentence;
     this.banner.textContent = sentence;
   }

@@ -97,6 +97,7 @@ export class Toolbar {
     this.previous.disabled = guide.atStart;
     this.next.disabled = guide.atEnd;
     this.play.disabled = count < 2;
+    for (const part of this.parts.values()) part.disabled = !count; // else a white page
     this.live.hidden = !busy;
     this.live.setAttribute("aria-pressed", String(guide.follow));
   }

@@ -63,8 +63,9 @@ function spoken(round, row, label) {
   const q = round.q[row];
   const p = round.lines ? q : round.p?.[row];
   const help = signOf(round, row);
-  const odds = `${round.lines ? "" : `q ${percent(q)}, `}p ${percent(p)}`;
-  return `${label}, ${STATUS[round.status[row]]}, ${odds}${help && `, ${help}`}`;
+  // As it is drawn, in this order: who speaks to the page says what can be read on it.
+  const odds = `${round.lines ? "" : `q ${percent(q)} `}p ${percent(p)}`;
+  return `${label} ${odds}, ${STATUS[round.status[row]]}${help && `, ${help}`}`;
 }
 
 export function nodeBox(size, round, row, id, [x, y]) {

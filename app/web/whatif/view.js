@@ -264,7 +264,8 @@ export class WhatIf {
   /** Whether the answer is exact, and its figures. */
   _say(look, exact, note, tiles = []) {
     this.exact.className = `ds-exact${look}`;
-    this.exact.replaceChildren(h("b", {}, exact), ...(note ? [h("span", {}, note)] : []));
+    const more = note?.replace(/^(not )?exact:? ?/, ""); // as the sentence begins by itself
+    this.exact.replaceChildren(h("b", {}, exact), more ? ` ${more}` : "");
     this.tiles.replaceChildren(...tiles);
   }
 
