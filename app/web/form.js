@@ -2,7 +2,10 @@
 // in a popover that moves nothing. Gradio draws the inputs; here the popover opens and closes, and
 // what somebody typed is never written over.
 
+import { keepTyped } from "./memory.js";
+
 const OPEN = "open";
+let writing = false; // it is not somebody's hand that writes
 
 const panelOf = (prefix) => document.getElementById(`${prefix}-panel`);
 
@@ -15,17 +18,14 @@ export function openForm(prefix) {
   });
 }
 
-/** Whether somebody has written or chosen something since the last Start. */
-export function typedIn(prefix) {
-  return panelOf(prefix)?.getAttribute("data-typed") === "yes";
-}
-
 /** Write a prompt into the form, as if it were typed. */
 export function writePrompt(prefix, text) {
   const box = panelOf(prefix)?.querySelector(`#${prefix}-prompt textarea`);
   if (!box || typeof text !== "string" || box.value === text) return;
   box.value = text;
+  writing = true;
   box.dispatchEvent(new Event("input", { bubbles: true }));
+  writing = false;
 }
 
 /** The form whose parts' ids begin with `prefix`; null: there is none, as in the offline file. */
@@ -42,8 +42,8 @@ export function formAbove(prefix) {
   };
   settings.setAttribute("aria-haspopup", "dialog");
   set(false);
-  const typed = (on) => panel.setAttribute("data-typed", on ? "yes" : "no");
-  panel.addEventListener("input", (event) => event.isTrusted && typed(true));
+  const typed = (on) => keepTyped(prefix, on);
+  panel.addEventListener("input", () => writing || typed(true));
   panel.addEventListener("click", ({ target }) => {
     if (within("open-settings", target)) return set(!panel.classList.contains(OPEN));
     if (target.closest(".ds-examples button")) typed(true);

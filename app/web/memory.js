@@ -1,4 +1,5 @@
-// What is in a form, kept in this browser: a reload, or another day, finds it as it was.
+// What somebody wrote into a form and has not started, kept in this browser: a reload, or another
+// day, finds it as it was. Else a form is that of the run on view.
 
 const KEY = (prefix) => `draftscope-form-${prefix}`;
 
@@ -9,6 +10,25 @@ export function remember(prefix, names, values) {
     localStorage.setItem(KEY(prefix), JSON.stringify(kept));
   } catch {
     // storage may be forbidden or full; then a reload starts afresh
+  }
+}
+
+const TYPED = (prefix) => `draftscope-typed-${prefix}`;
+
+/** Whether somebody has written or chosen something since the last Start. */
+export function typedIn(prefix) {
+  try {
+    return localStorage.getItem(TYPED(prefix)) === "yes";
+  } catch {
+    return false;
+  }
+}
+
+export function keepTyped(prefix, on) {
+  try {
+    localStorage.setItem(TYPED(prefix), on ? "yes" : "no");
+  } catch {
+    // storage may be forbidden
   }
 }
 

@@ -146,6 +146,13 @@ export class Pane {
     return answer.error ? null : answer;
   }
 
+  /** Say in the canvas what the run waits for; "": for nothing. */
+  wait(words) {
+    this.away.classList.toggle("waiting", !!words);
+    if (words || !this.shown) this.away.textContent = words;
+    this.away.hidden = !this.away.textContent;
+  }
+
   clear() {
     this.details.clear();
     this.closeInspector();

@@ -14,6 +14,7 @@ import { LETTERS } from "./parts.js";
 import { Frame } from "./studio/frame.js";
 import { helpDialog, Legend } from "./studio/help.js";
 import { Look } from "./studio/look.js";
+import { Opening } from "./studio/opening.js";
 import { listenToPage } from "./studio/page.js";
 import { RoundsPlayer } from "./studio/rounds-player.js";
 import { RunsOnView } from "./studio/runs-on-view.js";
@@ -25,7 +26,8 @@ import { Toolbar } from "./studio/toolbar.js";
 const CUT = "The run before was stopped. Its rounds are in Examples, under “Runs of this tab”.";
 
 export class Studio {
-  /** where: {view, places, stop}: its tab, how many runs it shows at once, whose Stop it hears. */
+  /** where: {view, places, stop, bar}: its tab, how many runs it shows at once, whose Stop it hears,
+   * and the line of the form above it, where there is one. */
   constructor(element, source, trigger, where = {}) {
     this.source = source;
     this.trigger = trigger;
@@ -72,6 +74,7 @@ export class Studio {
     this.legend = new Legend();
     this.help = helpDialog(this.legend);
     this.link = new Permalink(this);
+    this.opening = new Opening(this);
     this.search = new Search({
       panes: () => this.panes,
       found: (pane, row) => {
@@ -99,6 +102,7 @@ export class Studio {
 
   _build(element) {
     this.frame = new Frame(this);
+    if (this.where.bar) this.status.standIn(this.where.bar);
     this.panes[0].picture.append(this.empty);
     clear(element).append(this.scope);
   }
@@ -192,7 +196,9 @@ export class Studio {
     if (first === 0 && pane.feed.ticket) shelve([pane.feed.ticket]);
     this.status.describe(this.panes);
     this.guide.take(pane, first);
-    if (first === 0) this._explain();
+    if (first !== 0) return;
+    this._explain();
+    this.opening.fill();
   }
 
   _explain() {
@@ -273,8 +279,10 @@ export class Studio {
     if (!this.panes.includes(pane)) return;
     const run = pane.feed.run;
     this.status.run(pane, this.comparing);
+    pane.wait(this.status.waitingFor(pane));
     if (run.message) this.complain(run.message);
     if (pane.feed.active) return;
+    this.opening.settled(pane);
     this.guide.settle();
     this._explain();
     if (ended) this._settled();

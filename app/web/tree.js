@@ -76,6 +76,16 @@ export class TreeView {
     this.frame(keep);
   }
 
+  /** Draw what is on view once more, depth by depth. */
+  unroll() {
+    this.svg.classList.remove("unroll");
+    this.svg.getBoundingClientRect(); // else the animation is not begun anew
+    this.svg.classList.add("unroll");
+    this.svg.addEventListener("animationend", () => this.svg.classList.remove("unroll"), {
+      once: true,
+    });
+  }
+
   /** Draw all nodes of a round, or those of a fold. */
   _draw(round, fold) {
     this.plan = this.window.plan = this.planned(round, fold || null);

@@ -78,7 +78,7 @@ def test_options_and_builder_reach_the_run(visit: Open, tmp_path: Path):
     run(page, "hello")
     expect(page.locator(".ds-about")).to_contain_text("treeflash+opt-tree")
     with page.expect_download() as download:
-        page.get_by_role("button", name="Save trace").click()
+        from_menu(page, "Save trace").click()
     path = tmp_path / "run.jsonl.gz"
     download.value.save_as(path)
     header = read_trace(path).header
@@ -187,7 +187,7 @@ def test_the_tree_shown_is_saved_as_svg(visit: Open, tmp_path: Path, scheme: str
     page.locator(".ds-tree").focus()
     page.keyboard.press("Home")
     with page.expect_download() as download:
-        page.get_by_role("button", name="Save the tree as SVG").click()
+        from_menu(page, "Save the tree as SVG").click()
     assert download.value.suggested_filename == "draftscope-treeflash-round-1.svg"
     path = tmp_path / "tree.svg"
     download.value.save_as(path)

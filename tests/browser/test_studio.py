@@ -30,6 +30,7 @@ from tests.browser.steps import (
     at_round,
     choose,
     free_port,
+    from_menu,
     open_file,
     open_form,
     run,
@@ -197,7 +198,7 @@ def test_the_tree_has_most_of_the_window(visit: Open, size: tuple[int, int]):
 def test_a_long_prompt_leaves_room_for_what_can_be_done(visit: Open, address: str):
     wide = 1280
     page = visit(f"{address}/#trace=chat-eagle3", viewport={"width": wide, "height": 720})
-    last = page.locator("#ds-scope").get_by_role("button", name="Save trace")
+    last = page.locator("#ds-panel").get_by_label("What to do with this run")
     expect(last).to_be_enabled()
     box = last.bounding_box()
     assert box is not None and box["x"] + box["width"] < wide
@@ -235,7 +236,7 @@ def test_a_run_is_started_again_with_changes(visit: Open):
     page = visit()
     run(page, "first", budget=16)
     page.locator(PROMPT).fill("another")
-    page.get_by_role("button", name="Run again").click()
+    from_menu(page, "Run again").click()
     expect(page.locator("#ds-settings")).to_be_visible()
     expect(page.locator(PROMPT)).to_have_value("first")
     expect(page.locator("#ds-budget input:checked")).to_have_value("16")
@@ -342,7 +343,7 @@ def test_a_run_that_is_gone_is_said(browser: Browser):
         run(page, "hello")
         expect(banner).to_have_count(0)
         runs._runs.clear()
-        page.get_by_role("button", name="Copy a link to this view").click()
+        from_menu(page, "Copy a link to this view").click()
         expect(banner).to_contain_text("no longer on the server")
         expect(page.get_by_role("button", name="Copy a link")).to_have_text("not copied")
         page.reload()
@@ -453,7 +454,7 @@ def test_save_and_reopen_give_the_same_view(visit: Open, tmp_path: Path):
     page = visit()
     run(page, "hello")
     with page.expect_download() as download:
-        page.get_by_role("button", name="Save trace").click()
+        from_menu(page, "Save trace").click()
     path = tmp_path / download.value.suggested_filename
     download.value.save_as(path)
     assert path.name.startswith("draftscope-ddtree") and path.name.endswith(".jsonl.gz")
@@ -670,7 +671,7 @@ def test_the_embedded_model_in_the_browser(browser: Browser, tmp_path: Path):
             page.locator(f"{NODE}.ghost").click()
             expect(page.locator(".ds-top li")).to_have_count(20)  # ten of p, ten of q
             with page.expect_download() as download:
-                page.get_by_role("button", name="Save trace").click()
+                from_menu(page, "Save trace").click()
             path = tmp_path / "run.jsonl.gz"
             download.value.save_as(path)
             trace = read_trace(path)

@@ -80,5 +80,6 @@ function apart(points) {
 
 function spoken(points) {
   const [best] = [...points].sort((a, b) => b.speed - a.speed);
-  return `Speed by τ of ${points.length} methods; the fastest is ${best.title}, at ${ratio(best.speed)} plain decoding`;
+  const how = `${best.title}, at ${ratio(best.speed)} plain decoding`;
+  return `Speed by τ of ${points.length} methods; the fastest is ${how}`;
 }

@@ -13,7 +13,6 @@ export class Toolbar {
   /** studio: whose trees these are the tools of. */
   constructor(studio) {
     this.titles = h("div", { class: "ds-titles" });
-    this.drawings = h("span", { class: "ds-drawings" });
     const parts = [
       this._transport(studio),
       this.titles,
@@ -69,8 +68,6 @@ export class Toolbar {
       ),
       this.fold,
       this.table,
-      this.drawings,
-      studio.link.button,
       tool("?", "Keys and marks (?)", () => studio.help.showModal()),
     );
   }
