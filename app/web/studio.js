@@ -54,6 +54,7 @@ export class Studio {
       picked: (picked, row) => this._picked(picked, row),
       say: (words) => this.say(words),
       pointed: (pointed, row) => this._pointed(pointed, row),
+      round: (at) => this.reach(at),
       complain: (sentence) => this.complain(sentence),
       model: (model) => this.status.model(model),
       rounds: (_feed, first) => this._rounds(pane, first),

@@ -42,6 +42,9 @@ export class Toolbar {
       toggle = (words, title, act) =>
         button(words, { class: "ds-button", "aria-pressed": "false", title }, act),
       trees = (act) => () => studio.look.trees(act);
+    this.run = button("⟷", { "aria-label": "The whole run (w)", title: "The whole run (w)" }, () =>
+      studio.look.trees((tree) => tree.fitRun()),
+    );
     this.fold = toggle("All nodes", "Draw every node, or fold again (u)", () =>
       studio.look.toggleFold(),
     );
@@ -63,9 +66,10 @@ export class Toolbar {
       ),
       tool(
         "⤢",
-        "Fit the whole tree (f)",
+        "Fit this round (f)",
         trees((tree) => tree.fit()),
       ),
+      this.run,
       this.fold,
       this.table,
       tool("?", "Keys and marks (?)", () => studio.help.showModal()),
