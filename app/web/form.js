@@ -47,6 +47,8 @@ export function formAbove(prefix) {
   panel.addEventListener("click", ({ target }) => {
     if (within("open-settings", target)) return set(!panel.classList.contains(OPEN));
     if (target.closest(".ds-examples button")) typed(true);
+    // Stop goes when it was pressed; what had the focus must not be nothing.
+    if (within("stop", target)) return settings.focus();
     if (!within("start", target)) return;
     typed(false);
     set(false);

@@ -36,6 +36,7 @@ from tests.browser.steps import (
     run,
     served,
     serving,
+    settle,
     state,
     tab,
     title,
@@ -120,7 +121,7 @@ def test_search_help_fit_and_zoom(visit: Open):
     expect(keys).to_be_visible()
     page.keyboard.press("Escape")
     expect(keys).to_be_hidden()
-    scene = page.locator(".ds-tree > g").first
+    scene = page.locator(".ds-scene")
     page.keyboard.press("+")
     before = scene.get_attribute("transform")
     page.keyboard.press("f")
@@ -167,16 +168,62 @@ def test_a_walk_s_end_is_explained(visit: Open):
     expect(page.locator(f"{NODE}.ghost.selected")).to_have_count(1)
 
 
-def test_the_form_opens_when_somebody_writes_and_closes_on_start(visit: Open):
+def test_settings_float_over_the_page_and_enter_starts(visit: Open):
     page = visit()
-    settings = page.locator("#ds-settings")
+    settings, prompt = page.locator("#ds-settings"), page.locator(PROMPT)
+    settle(page)
+    place = page.locator(".ds-canvas").bounding_box()
     expect(settings).to_be_hidden()
-    page.locator(PROMPT).click()
+    page.locator("#ds-open-settings").click()
     expect(settings).to_be_visible()
+    assert page.locator(".ds-canvas").bounding_box() == place
     page.locator("#ds-budget label", has_text="256").click()
     expect(page.locator("#ds-open-settings")).to_contain_text("DDTree 256")
-    page.locator("#ds-start").click()
+    page.keyboard.press("Escape")
     expect(settings).to_be_hidden()
+    expect(page.locator("#ds-open-settings")).to_be_focused()
+    prompt.fill("two")
+    prompt.press("Shift+Enter")
+    prompt.press_sequentially("lines")
+    expect(prompt).to_have_value("two\nlines")
+    prompt.press("Enter")
+    expect(page.locator(".ds-about q")).to_contain_text("lines")
+    expect(state(page)).to_have_attribute("data-state", "done")
+    expect(prompt).to_be_focused()
+
+
+def test_the_page_opens_on_a_good_round_with_its_settings_in_the_form(visit: Open):
+    page = visit()
+    expect(title(page)).to_contain_text("3 accepted")
+    expect(page.locator(PROMPT)).to_have_value(re.compile("drink enough water"))
+    expect(page.locator("#ds-open-settings")).to_contain_text("DDTree 64")
+
+
+def test_a_second_start_says_that_it_stopped_the_first(visit: Open):
+    page = visit()
+    run(page, "slow", wait="running")
+    expect(page.locator(".ds-band").nth(1)).to_be_visible()
+    run(page, "hello")
+    expect(page.locator(".ds-banner.note")).to_contain_text("The run before was stopped")
+
+
+def test_the_run_is_one_picture(visit: Open):
+    page = visit()
+    run(page, "hello")
+    page.locator(".ds-tree").focus()
+    page.keyboard.press("Home")
+    near = page.locator(".ds-spine .box")
+    expect(near.first).to_be_attached()  # the rounds after this one go on at the right
+    page.keyboard.press("w")
+    expect(page.locator(".ds-tree.shape .ds-spine.shape .here")).to_be_visible()
+    tree = page.locator(".ds-tree").bounding_box()
+    assert tree is not None
+    tree_middle = {"x": tree["width"] * 0.5, "y": tree["height"] * 0.5}
+    page.locator(".ds-tree").click(position=tree_middle)
+    expect(title(page)).not_to_have_text(at_round(1))
+    page.keyboard.press("f")
+    expect(page.locator(".ds-tree.shape")).to_have_count(0)
+    expect(page.locator(f"{NODE}.root")).to_be_visible()
 
 
 @pytest.mark.parametrize("size", [(1280, 720), (1440, 900), (1920, 1080)])
@@ -215,6 +262,7 @@ def test_the_theme_is_remembered(visit: Open):
 
 def test_the_form_is_as_it_was_after_a_reload(visit: Open):
     page = visit()
+    settle(page)
     choose(page, "TreeFlash")
     page.locator("#ds-budget label", has_text="256").click()
     page.locator("#ds-options").get_by_role("button").first.click()
@@ -299,7 +347,7 @@ def test_1024_nodes_stay_fluid(visit: Open):
     page.keyboard.press("u")
     page.keyboard.press("f")
     expect(page.locator(".ds-tree.blocks")).to_be_visible()
-    tree, scene = (page.locator(at).first.bounding_box() for at in (".ds-tree", ".ds-tree > g"))
+    tree, scene = (page.locator(at).first.bounding_box() for at in (".ds-tree", ".ds-scene"))
     assert tree and scene and tree["height"] > 400
     assert tree["y"] <= scene["y"] and scene["y"] + scene["height"] <= tree["y"] + tree["height"]
     assert tree["x"] <= scene["x"] and scene["x"] + scene["width"] <= tree["x"] + tree["width"]
