@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.experiments import bench, drafted
+from analysis.experiments import bench, drafted, tabulate
 from analysis.experiments.family import Accepted, Cell, Measured, Timed, entries
 from analysis.experiments.kept import Kept
 from analysis.experiments.prompts import Prompt
@@ -141,7 +141,7 @@ def test_what_is_done_is_not_done_again(folder: Path, monkeypatch: pytest.Monkey
         raise AssertionError("this was done already")
 
     before = table(folder)
-    for module, name in ((drafted.Text, "written"), (drafted.Scored, "of"), (bench, "_decode")):
+    for module, name in ((drafted.Text, "written"), (tabulate, "read"), (bench, "_decode")):
         monkeypatch.setattr(module, name, never)
     assert cli.main(words(folder)) == 0
     assert table(folder) == before

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from app import cli
+from core.decoding.along import Setup
 from core.decoding.decode import Decoder, decode
 from core.decoding.engine import Engine
 from core.decoding.request import Settings
@@ -30,7 +31,7 @@ from core.train import report
 from core.train.collect import Collector, CollectSettings
 from core.train.evaluation import Text
 from core.train.ship import Gain, better, ship, units
-from core.train.simulate import Score, Setup, score, simulate
+from core.train.simulate import Score, score, simulate
 from core.train.sources import Sources
 from tests import toys
 from tests.toys_on_disk import save_toys

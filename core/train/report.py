@@ -18,6 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from core.decoding.along import Setup, why_run
 from core.decoding.decode import Decoder
 from core.decoding.engine import Engine
 from core.drafting.session import Drafter
@@ -32,7 +33,7 @@ from core.samples import read_samples
 from core.stats import TOO_FEW, bootstrap
 from core.train.command_line import whole
 from core.train.evaluation import SAMPLINGS, Text, evaluation_texts
-from core.train.simulate import Score, Setup, score, setups, why_run
+from core.train.simulate import Score, score, setups
 
 BUDGETS = (16, 64)
 ALL = "all"  # the source of rows over all sources
