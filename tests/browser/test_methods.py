@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Page, expect
 
+from analysis.charts.palette import PALETTES
 from core.rounds.draft import CHILDLESS
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
@@ -196,7 +197,7 @@ def test_the_tree_shown_is_saved_as_svg(visit: Open, tmp_path: Path, scheme: str
     boxes = root.findall(".//{http://www.w3.org/2000/svg}g")
     assert 5 < len(boxes) < 40 and "64 nodes" in text and "Σq" in text  # folded, as it is shown
     assert "<script" not in text
-    assert ("#14171d" in text) == (scheme == "dark")
+    assert (PALETTES["dark"]["card"] in text) == (scheme == "dark")
 
 
 def test_each_pane_saves_its_own_tree(visit: Open):
