@@ -1,13 +1,13 @@
 // What somebody wrote into a form and has not started, kept in this browser: a reload, or another
 // day, finds it as it was. Else a form is that of the run on view.
 
-const KEY = (prefix) => `draftscope-form-${prefix}`;
+const FORM = (prefix) => `draftscope-form-${prefix}`;
 
 /** Keep a form's values, in the order of the names of its inputs. */
 export function remember(prefix, names, values) {
   const kept = Object.fromEntries(names.map((name, at) => [name, values[at]]));
   try {
-    localStorage.setItem(KEY(prefix), JSON.stringify(kept));
+    localStorage.setItem(FORM(prefix), JSON.stringify(kept));
   } catch {
     // storage may be forbidden or full; then a reload starts afresh
   }
@@ -35,7 +35,7 @@ export function keepTyped(prefix, on) {
 /** What was kept, or null. */
 export function recall(prefix) {
   try {
-    return JSON.parse(localStorage.getItem(KEY(prefix)));
+    return JSON.parse(localStorage.getItem(FORM(prefix)));
   } catch {
     return null;
   }

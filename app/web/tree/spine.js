@@ -7,7 +7,7 @@ import { FAR, FARTHER } from "./camera.js";
 import { RunPlan } from "./run-plan.js";
 
 const MOST = 3; // branches drawn on one side of a token
-const AROUND = 1; // windows beside the one in sight that are drawn too
+const WINDOWS = 1; // windows beside the one in sight that are drawn too
 const HIGH = 54; // pixels of TVD 1 in the shape
 const DEEP = 11; // pixels of a doubling of siblings
 const HALF = 7; // pixels of half the text's line in the shape
@@ -57,7 +57,7 @@ export class Spine {
     const { drawn } = this;
     const same = drawn?.level === level && (level === "shape" || drawn.kx === kx);
     if (same && (level === "shape" || (from >= drawn.from && to <= drawn.to))) return;
-    const more = Math.ceil((to - from + 1) * AROUND);
+    const more = Math.ceil((to - from + 1) * WINDOWS);
     this.drawn = { level, kx, from: Math.max(0, from - more), to: to + more };
     element.setAttribute("class", `ds-spine ${level}`);
     element.replaceChildren(...(level === "shape" ? this._shape() : this._tokens(view)));
