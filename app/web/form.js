@@ -9,11 +9,22 @@ let writing = false; // it is not somebody's hand that writes
 
 const panelOf = (prefix) => document.getElementById(`${prefix}-panel`);
 
+/** Open or close the settings. */
+export function setForm(prefix, on) {
+  const panel = panelOf(prefix),
+    button = panel?.querySelector(`#${prefix}-open-settings`);
+  if (!button) return;
+  const inside = document.activeElement?.closest(`#${prefix}-settings`);
+  panel.classList.toggle(OPEN, on);
+  button.setAttribute("aria-expanded", String(on));
+  if (!on && inside) button.focus(); // what had the focus is gone
+}
+
 /** Open the settings, to be changed and started. */
 export function openForm(prefix) {
   // Later: the click that asks for it is one outside of the form, which closes it.
   setTimeout(() => {
-    panelOf(prefix)?.classList.add(OPEN);
+    setForm(prefix, true);
     panelOf(prefix)?.querySelector("textarea")?.focus();
   });
 }
@@ -34,12 +45,7 @@ export function formAbove(prefix) {
   if (!panel) return null;
   const within = (name, target) => target.closest?.(`#${prefix}-${name}`);
   const settings = panel.querySelector(`#${prefix}-open-settings`);
-  const set = (on) => {
-    const inside = within("settings", document.activeElement);
-    panel.classList.toggle(OPEN, on);
-    settings.setAttribute("aria-expanded", String(on));
-    if (!on && inside) settings.focus(); // what had the focus is gone
-  };
+  const set = (on) => setForm(prefix, on);
   settings.setAttribute("aria-haspopup", "dialog");
   set(false);
   const typed = (on) => keepTyped(prefix, on);

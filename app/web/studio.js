@@ -6,7 +6,7 @@
 import { Alone } from "./alone.js";
 import { Together } from "./compare/together.js";
 import { clear } from "./dom.js";
-import { openForm } from "./form.js";
+import { openForm, setForm } from "./form.js";
 import { shelve } from "./gallery.js";
 import { Permalink } from "./link.js";
 import { Pane } from "./pane.js";
@@ -171,6 +171,7 @@ export class Studio {
   }
 
   _began() {
+    if (!this.opening.ticket) setForm(this.where.stop, false); // what was opened is to be seen
     this.empty.hidden = this.comparing || !!this.panes[0].rounds.length;
     this._arrange();
     this.runs.keep();

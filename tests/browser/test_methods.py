@@ -29,6 +29,7 @@ from tests.browser.steps import (
     pick,
     run,
     served,
+    settle,
     title,
 )
 from tests.fakes import FakeEngine, make_header, make_round
@@ -113,7 +114,7 @@ def own_address(tmp_path: Path) -> Iterator[str]:
 def test_a_method_of_one_s_own_stands_in_the_panel(browser: Browser, own_address: str):
     page = browser.new_context().new_page()
     page.goto(own_address)
-    expect(page.locator(".ds-scope")).to_be_visible()
+    settle(page)
     open_options(page)
     choose(page, "Mine")
     expect(page.get_by_label("luck")).to_have_value("0.5")
@@ -183,6 +184,7 @@ def test_a_weighed_node_shows_its_terms_and_that_a_score_is_no_probability(
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_tree_shown_is_saved_as_svg(visit: Open, tmp_path: Path, scheme: str):
     page = visit(color_scheme=scheme)
+    settle(page)  # the form takes the example's settings once
     choose(page, "TreeFlash")
     run(page, "hostile ${window.__pwned=1}")
     page.locator(".ds-tree").focus()
