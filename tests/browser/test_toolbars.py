@@ -46,7 +46,7 @@ def walked(page: Page, bar: Locator, key: str) -> None:
 def test_arrows_go_along_a_toolbar_and_leave_the_round_alone(visit: Open, address: str, name: str):
     page = visit(address + RUN)
     expect(title(page)).to_have_text(at_round(3))
-    bar = page.locator("#ds-scope").get_by_role("toolbar", name=name)
+    bar = page.get_by_role("toolbar", name=name).locator("visible=true")
     page.locator("#ds-scope .ds-tree").focus()
     tab_into(page, bar, back=name == "The run on view")
     walked(page, bar, "ArrowRight")
