@@ -17,6 +17,7 @@ from analysis.collected.given import NEAR, Answer
 from analysis.collected.whatif import Simulation, simulate
 from app import cli
 from app.studio.examples import Examples
+from app.studio.questions import Question
 from app.studio.tabs.whatif import Simulations
 from core.errors import UserError
 from core.journal import FILE, Journal
@@ -145,7 +146,7 @@ def test_the_sentence_tells_what_is_held(tmp_path, given):
 def test_the_page_tells_it_too(given):
     simulations = Simulations(Examples())
     name = simulations.add(given.path)
-    assert simulations.routes()["about"]({"file": name})["given"] == given.given
+    assert simulations.routes()["about"](Question(file=name))["given"] == given.given
 
 
 def _percent(collection) -> str:
