@@ -98,7 +98,7 @@ def connect_refill(studio: Studio, form: RunForm, view: gr.HTML, prefix: str) ->
             try:
                 filling = of_runs(studio.methods, headers) if headers else {}
             except UserError:
-                if not question.get("quietly"):
+                if not question.quietly:
                     raise
                 filling = {"prompt": headers[0].prompt_text}
         return updates(form, studio.methods, filling)
