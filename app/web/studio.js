@@ -26,7 +26,7 @@ import { Toolbar } from "./studio/toolbar.js";
 const CUT = "The run before was stopped. Its rounds are in Examples, under “Runs of this tab”.";
 
 export class Studio {
-  /** where: {view, places, stop, bar}: its tab, how many runs it shows at once, whose Stop it hears,
+  /** where: {view, places, stop, bar}: its tab, how many runs it shows at once, whose Stop,
    * and the line of the form above it, where there is one. */
   constructor(element, source, trigger, where = {}) {
     this.source = source;

@@ -5,10 +5,9 @@
 import { h, s } from "./dom.js";
 import { TreeAxis } from "./tree/axis.js";
 import { GHOST, ghostBox, nodeBox, tipLines } from "./tree/boxes.js";
-import { FAR, wholeScale } from "./tree/camera.js";
 import { listenToHands } from "./tree/hands.js";
 import { TreeMap } from "./tree/map.js";
-import { TreePlan } from "./tree/plan.js";
+import { planFor } from "./tree/plan.js";
 import { Pointing } from "./tree/pointing.js";
 import { TreeScene } from "./tree/scene.js";
 import { Spine } from "./tree/spine.js";
@@ -63,8 +62,6 @@ export class TreeView {
     this.element = h("div", { class: "ds-canvas" }, parts);
   }
 
-  // ── drawing ────────────────────────────────────────────────────────────────────────────────
-
   get round() {
     return this.plan?.round ?? null;
   }
@@ -73,9 +70,9 @@ export class TreeView {
    * is a part of, whose other rounds are drawn around it. */
   show(round, keep, run) {
     const before = this.window.spine && this.plan && { ...this.window.view };
-    const columns =
-      before && run?.rounds === this.spine.plan.rounds && this.spine.columnsTo(run.at);
-    const line = before && this.plan.at(0)[1];
+    const same = before && run?.rounds === this.spine.plan.rounds,
+      columns = same ? this.spine.columnsTo(run.at) : 0,
+      line = before && this.plan.at(0)[1];
     this.run = run ?? null;
     this.opened.clear();
     this.pointing.forget();
@@ -84,8 +81,7 @@ export class TreeView {
     this._draw(round, this.folded ? round.fold : null);
     this.unseen = !this.svg.getClientRects().length;
     this.frame(keep);
-    if (typeof columns === "number" && columns && !this.unseen)
-      this.window.glide(before, columns, line - this.plan.at(0)[1]);
+    if (columns && !this.unseen) this.window.glide(before, columns, line - this.plan.at(0)[1]);
   }
 
   /** More rounds of the run have come. */
@@ -93,16 +89,6 @@ export class TreeView {
     if (!this.run || !this.plan) return;
     this.spine.show(this.run.rounds, this.run.at, this.plan);
     this._apply();
-  }
-
-  /** Draw what is on view once more, depth by depth. */
-  unroll() {
-    this.svg.classList.remove("unroll");
-    this.svg.getBoundingClientRect(); // else the animation is not begun anew
-    this.svg.classList.add("unroll");
-    this.svg.addEventListener("animationend", () => this.svg.classList.remove("unroll"), {
-      once: true,
-    });
   }
 
   /** Draw all nodes of a round, or those of a fold. */
@@ -121,12 +107,7 @@ export class TreeView {
 
   planned(round, fold) {
     const onward = !!this.run && this.run.at < this.run.rounds.length - 1;
-    const plan = new TreePlan(round, fold, { onward });
-    if (round.lines || this.columns || wholeScale(this.window.size, plan.width, plan.height) >= FAR)
-      return plan;
-    // A tall tree: boxes of one line, if q and p can be read then and cannot be otherwise.
-    const flat = new TreePlan(round, fold, { onward, flat: true });
-    return wholeScale(this.window.size, flat.width, flat.height) >= FAR ? flat : plan;
+    return planFor(round, fold, onward, this.columns ? null : this.window.size);
   }
 
   /** The box of a row, to be drawn. */
@@ -165,8 +146,6 @@ export class TreeView {
     return this.scene.node(row);
   }
 
-  // ── folding ────────────────────────────────────────────────────────────────────────────────
-
   /** Whether some of the round's nodes are not drawn, or would not be. */
   get foldable() {
     return !!this.round?.fold && !!this.onOpen;
@@ -200,8 +179,6 @@ export class TreeView {
     if (row !== null && this.plan.chipPlace.has(row)) this.open([row]);
     else this.setFolded(!this.folded);
   }
-
-  // ── the window ─────────────────────────────────────────────────────────────────────────────
 
   get columns() {
     return this.window.columns;
@@ -289,8 +266,6 @@ export class TreeView {
     this._apply();
   }
 
-  // ── selection ──────────────────────────────────────────────────────────────────────────────
-
   select(row) {
     if (!this.plan) return;
     this.scene.deselect(this.selected);
@@ -306,11 +281,8 @@ export class TreeView {
 
   /** Open whatever hides a row, then select it. */
   async _uncover(row) {
-    const hiding = this.plan
-      .ways(row)
-      .filter(([, at]) => !this.plan.place.has(at))
-      .map(([parent]) => parent);
-    await this.open(hiding);
+    const hiding = this.plan.ways(row).filter(([, at]) => !this.plan.place.has(at));
+    await this.open(hiding.map(([parent]) => parent));
     if (this.selected === null && this.plan.place.has(row)) this.select(row);
   }
 

@@ -10,6 +10,15 @@ export function bestOf(rounds) {
   return rounds.reduce((best, round, at) => (gain(round) > gain(rounds[best]) ? at : best), 0);
 }
 
+/** Draw what is on view once more, depth by depth. */
+function unroll(svg) {
+  const rolled = () => svg.classList.remove("unroll");
+  rolled();
+  svg.getBoundingClientRect(); // else the animation is not begun anew
+  svg.classList.add("unroll");
+  svg.addEventListener("animationend", rolled, { once: true });
+}
+
 export class Opening {
   constructor(studio) {
     this.studio = studio;
@@ -31,7 +40,7 @@ export class Opening {
     if (feed.ticket !== this.ticket || !rounds.length) return;
     this.ticket = null;
     this.studio.reach(bestOf(rounds));
-    tree.unroll();
+    unroll(tree.svg);
   }
 
   /** The form is that of the runs on view, unless somebody is writing another one. */

@@ -2,6 +2,7 @@
 // what is folded. Nothing here touches the page.
 
 import { curve, GHOST, sizes } from "./boxes.js";
+import { FAR, wholeScale } from "./camera.js";
 
 export class TreePlan {
   /** fold: {rows, y, ghost, chips} of app/view/fold.py; null: every node is drawn. look: {flat:
@@ -203,4 +204,14 @@ export class TreePlan {
     const row = [...this.place].find(hit)?.[0] ?? null;
     return [row, row === null ? ([...this.chipPlace].find(hit)?.[0] ?? null) : null];
   }
+}
+
+/** The plan of a round in a window of this size. A tall tree has boxes of one line, if q and p can
+ * be read then and cannot be otherwise; size null: never. */
+export function planFor(round, fold, onward, size) {
+  const plan = new TreePlan(round, fold, { onward }),
+    read = ({ width, height }) => wholeScale(size, width, height) >= FAR;
+  if (round.lines || !size || read(plan)) return plan;
+  const flat = new TreePlan(round, fold, { onward, flat: true });
+  return read(flat) ? flat : plan;
 }

@@ -1,7 +1,7 @@
 // Where the rounds of a run stand beside each other: every token of the text has a column, and each
 // column belongs to the round that drafted there. Nothing here touches the page.
 
-/** One column of the text: {at: its round, row: of the round's path or GHOST, rounds: their list}. */
+// A column of the text: {at: its round, row: of the round's path or GHOST, rounds: their list}.
 export class RunPlan {
   constructor() {
     this.rounds = null;

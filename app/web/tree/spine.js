@@ -125,7 +125,8 @@ export class Spine {
       if (taken.some((other) => Math.abs(other - at) < tree.boxH)) return [];
       const from = top + middle;
       const bend = (left - back) / 2;
-      const d = `M${back} ${from}C${back + bend} ${from} ${left - bend} ${at + middle} ${left} ${at + middle}`;
+      const to = at + middle,
+        d = `M${back} ${from}C${back + bend} ${from} ${left - bend} ${to} ${left} ${to}`;
       return [
         s("path", { class: "line rejected", d }),
         s("text", { class: "token twig", x: left + 5, y: at + middle + 4 }, words),
@@ -195,6 +196,7 @@ export function tokenLines({ at, label, round, came, q, p }) {
   return [
     label,
     [came, ...odds].join(" · "),
-    `round ${at + 1}: ${round.accepted} accepted of ${drafted}${round.ghost ? `; ${round.ghost.why}` : ""}`,
+    `round ${at + 1}: ${round.accepted} accepted of ${drafted}` +
+      (round.ghost ? `; ${round.ghost.why}` : ""),
   ];
 }
