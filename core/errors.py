@@ -13,6 +13,14 @@ LONGEST_WORD, LONGEST = 300, 2000  # characters of a message's words, and of all
 _LONG_WORD = re.compile(rf"\S{{{LONGEST_WORD},}}")
 
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# Of a path that is not there, or that nobody may write: a home folder that can only be read.
+REFUSED = (
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.ELOOP,
+    errno.ENAMETOOLONG,
+)  # fmt: skip
+
+
 class UserError(Exception):
     """Bad input, described in one sentence. The command line prints it and exits with code 2.
 
@@ -30,11 +38,16 @@ def first_line(error: Exception) -> str:
 
 
 def unwritable(error: Exception) -> str | None:
-    """A sentence where the disk or the output has no room, whoever found out; else None."""
-    full = [os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)]
+    """A sentence where the disk or the output has no room, or the system refuses a path, whoever
+    found out; else None."""
+    full = [os.strerror(number) for number in FULL]
     why = next((words for words in full if words in str(error)), None)
     place = getattr(error, "filename", None) or "the output"
-    return None if why is None else f"{place} cannot be written: {why}"
+    if why is not None:
+        return f"{place} cannot be written: {why}"
+    if isinstance(error, OSError) and error.filename and error.errno in REFUSED:
+        return f"{place} cannot be used: {error.strerror}"
+    return None
 
 
 def as_script(main: Callable[[], int | None]) -> NoReturn:

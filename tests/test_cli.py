@@ -462,6 +462,15 @@ def test_a_full_disk_is_one_sentence_from_the_first_line_on(call, toy, tmp_path)
     assert code == 2 and is_one_sentence(err) and "No space left" in err
 
 
+def test_a_cache_that_cannot_be_made_is_one_sentence(call, monkeypatch, tmp_path):
+    """As under a home folder that can only be read."""
+    (tmp_path / "home").write_text("no folder")
+    monkeypatch.setenv("DRAFTSCOPE_CACHE", str(tmp_path / "home" / "cache"))
+    code, _, err = call("fetch")
+    assert code == 2 and f"{tmp_path / 'home'}" in err
+    assert is_one_sentence(err.splitlines()[-1] + "\n") and "cannot be used" in err
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 @pytest.mark.parametrize("words", ["replay {0}", "validate {0}", "export {0} --to csv --out -", ""])
 def test_a_full_output_is_one_sentence(words):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.rounds.draft import Array, DraftRows
+from .draft import Array, DraftRows
 
 MASKED = -1  # in a block state: no token stands there yet
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core.rounds.causes import Cause
-from core.rounds.draft import Array
+from .causes import Cause
+from .draft import Array
 
 
 @dataclass(frozen=True, kw_only=True)

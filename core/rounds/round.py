@@ -8,10 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
-from core.rounds.blocks import Block, BlockDraft
-from core.rounds.causes import Cause
-from core.rounds.draft import NOT_ASKED, Array, Candidates, Draft, Proposal
-from core.rounds.node import Node, Nodes, beyond_root, chances, known, whole
+from .blocks import Block, BlockDraft
+from .causes import Cause
+from .draft import NOT_ASKED, Array, Candidates, Draft, Proposal
+from .node import Node, Nodes, beyond_root, chances, known, whole
 
 ACCEPTED, REJECTED, UNREACHED, SIDE = "accepted", "rejected", "unreached", "side"  # of a row
 

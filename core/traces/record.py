@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from core.errors import UserError
-from core.rounds.draft import Array, Candidates, Draft, Proposal
-from core.rounds.round import Round, Times, Verdict
-from core.traces.schema import Header
-from core.traces.writer import TraceWriter
+from ..errors import UserError
+from ..rounds.draft import Array, Candidates, Draft, Proposal
+from ..rounds.round import Round, Times, Verdict
+from .schema import Header
+from .writer import TraceWriter
 
 NOT_TIMED = Times()
 

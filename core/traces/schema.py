@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
-from core.rounds.round import Round, Times
+from ..rounds.round import Round, Times
 
 FORMAT = "draftscope-trace"
 ENDINGS = (".jsonl", ".jsonl.gz")

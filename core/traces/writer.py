@@ -11,11 +11,11 @@ from typing import IO, Any
 
 import numpy as np
 
-from core.errors import UserError
-from core.rounds.blocks import Block
-from core.rounds.draft import Array, Candidates, Draft, Proposal
-from core.rounds.round import Probe, Round
-from core.traces.schema import FORMAT, VERSION, Header, Trace, summary
+from ..errors import UserError
+from ..rounds.blocks import Block
+from ..rounds.draft import Array, Candidates, Draft, Proposal
+from ..rounds.round import Probe, Round
+from .schema import FORMAT, VERSION, Header, Trace, summary
 
 
 class TraceWriter:

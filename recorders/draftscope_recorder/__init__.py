@@ -1,0 +1,11 @@
+"""Records the speculative rounds of a serving engine as Draftscope traces.
+
+    DRAFTSCOPE_RECORD=runs/served vllm serve …
+
+options    the environment variable
+measuring  p and q of a step on the device (torch)
+channel    from the serving process to the writer's: never waits, drops what does not fit
+writing    the writer's process: messages become traces (numpy alone)
+vllm, sglang  where the two engines are listened to
+core       the trace format, as Draftscope has it
+"""

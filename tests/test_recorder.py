@@ -1,0 +1,300 @@
+"""The recorder for vLLM and SGLang, on small stand-ins of their classes. ``make test-engines`` runs
+it in a real vLLM."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import subprocess
+import sys
+import time
+import tomllib
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "recorders"))
+
+from draftscope_recorder import channel, options, vllm, writing  # noqa: E402
+
+from core.rounds.round import new_tokens  # noqa: E402
+from core.traces.reader import read_trace  # noqa: E402
+from tests import recorder_fakes as fakes  # noqa: E402
+
+
+class Here:
+    """The channel without a process: what would go through the pipe is written at once."""
+
+    made: Here | None = None
+
+    def __init__(self, header, size, collect):
+        self.collect = collect
+        facts = self._through(header, {})[0]
+        folder, about = Path(facts["folder"]), facts["header"]
+        folder.mkdir(parents=True, exist_ok=True)
+        self.writer = writing.Writer(folder, about, facts["max_mb"] << 20, "run")
+        Here.made = self
+
+    def _through(self, facts, arrays):
+        pipe = io.BytesIO()
+        channel.write(pipe, facts, {name: self.collect(x) for name, x in arrays.items()})
+        pipe.seek(0)
+        found = channel.read(pipe)
+        assert found is not None
+        return found
+
+    def send(self, facts, arrays):
+        self.writer.step(*self._through(facts, arrays))
+
+    def close(self):
+        self.writer.close()
+
+
+def record(monkeypatch, folder, runner, requests, chosen="", **serve):
+    """Serve the requests with the recorder on; the traces by request, and the writer's totals."""
+    monkeypatch.setattr(vllm, "Channel", Here)
+    listener = vllm.attach(runner, runner.config(), options.parse(f"{folder}{chosen}"))
+    runner.serve(requests, **serve)
+    assert listener is not None and listener.on
+    listener.close()
+    traces = {t.header.settings["request"]: t for t in map(read_trace, folder.glob("*.jsonl.gz"))}
+    return traces, json.loads((folder / "run.json").read_text())
+
+
+def prompts(count, **more):
+    return [
+        fakes.request(f"r{n}", [3 + n % 30, 5, 7 + n % 30], 20 + n, **more) for n in range(count)
+    ]
+
+
+KINDS = [(fakes.FakeV1, k) for k in ("steps", "block", "heads")] + [(fakes.FakeV2, "steps")]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize(("runner", "kind"), KINDS)
+def test_every_round_is_there_with_p_and_q(monkeypatch, tmp_path, runner, kind, temperature):
+    """Counts are the engine's own, texts are those served, p and q those of the tables."""
+    fake = runner(kind, temperature=temperature)
+    requests = prompts(5, temperature=temperature)
+    traces, totals = record(monkeypatch, tmp_path, fake, requests)
+    assert {k: totals[k] for k in fake.counts} == fake.counts
+    assert fake.counts["accepted_tokens"] > 0 and set(traces) == {r.name for r in requests}
+    p, q = (x.log_softmax(-1) for x in (fake.target, fake.q))
+    for served in requests:
+        trace = traces[served.name]
+        assert trace.complete and not trace.faults
+        assert list(trace.header.prompt_ids) == served.prompt
+        assert new_tokens(trace.rounds) == served.text[: served.most]
+        for r in trace.rounds:
+            probs, tokens = r.target_probs, torch.from_numpy(r.draft.tokens)
+            np.testing.assert_allclose(probs.top_log_p, p[tokens].topk(10).values, atol=1e-5)
+            np.testing.assert_allclose(probs.log_p[1:], p[tokens[:-1], tokens[1:]], atol=1e-5)
+            assert probs.rank.tolist()[1:] == [
+                int((p[a] > p[a, b]).sum()) + 1 for a, b in pairwise(tokens)
+            ]
+            if temperature == 0:
+                assert r.verdict.target_tokens.tolist() == p[tokens].argmax(-1).tolist()
+            if kind != "steps" or not r.draft.nodes:
+                continue
+            np.testing.assert_allclose(r.draft.log_q[1:], q[tokens[:-1], tokens[1:]], atol=1e-5)
+            assert (r.draft.ranks[1:] == 1).all() and r.max_depth == 3
+            assert r.probe is not None
+            observed = tokens[list(r.verdict.path[:3])]
+            tvd = (p[observed].exp() - q[observed].exp()).abs().sum(-1) / 2
+            np.testing.assert_allclose(r.probe.tvd, tvd, atol=1e-5)
+            covered = p[observed].exp().gather(1, q[observed].topk(16).indices).cumsum(1)
+            np.testing.assert_allclose(r.probe.coverage, covered, atol=1e-5)
+            if r.verdict.bonus_token is None and r.accepted < 3:
+                wanted = q[tokens[r.accepted]]
+                assert r.probe.rank_q[r.accepted] == (wanted > wanted[r.verdict.bonus]).sum() + 1
+
+
+def test_recording_changes_no_token(monkeypatch, tmp_path):
+    plain, heard = fakes.FakeV1(temperature=1.0), fakes.FakeV1(temperature=1.0)
+    requests = prompts(4, temperature=1.0), prompts(4, temperature=1.0)
+    plain.serve(requests[0])
+    record(monkeypatch, tmp_path, heard, requests[1])
+    assert [r.text for r in requests[0]] == [r.text for r in requests[1]]
+
+
+def test_a_text_ends_where_it_was_served_to(monkeypatch, tmp_path):
+    """A stop token in the midst of a round, a length limit, and a prompt that came in parts."""
+    fake = fakes.FakeV1()
+    whole = fakes.request("a", list(range(3, 20)), 20)
+    fakes.FakeV1().serve([whole])
+    stop = whole.text[9]
+    asked = fakes.request("a", list(range(3, 20)), 20, stop_token_ids=[stop])
+    short = fakes.request("b", [4, 5, 6], 7)
+    traces, _ = record(monkeypatch, tmp_path, fake, [asked, short], part=5)
+    text = new_tokens(traces["a"].rounds)
+    assert text == whole.text[: whole.text.index(stop) + 1]
+    assert len(new_tokens(traces["b"].rounds)) == 7
+    assert traces["a"].complete and not traces["a"].faults
+
+
+def test_who_is_recorded(monkeypatch, tmp_path):
+    """A share of the requests, and those that ask; a request may also refuse, or give a tag."""
+    asks, refuses = prompts(2), prompts(40)
+    for n, r in enumerate(refuses):
+        r.name = f"s{n}"
+    asks[0].sampling.extra_args = {"draftscope": "nightly"}
+    refuses[0].sampling.extra_args = {"draftscope": 0}
+    traces, _ = record(monkeypatch, tmp_path, fakes.FakeV1(), [*asks, *refuses], ",sample=0.3")
+    assert "r0" in traces and "s0" not in traces and 3 < len(traces) < 25
+    assert traces["r0"].header.settings["tag"] == "nightly"
+    chosen = options.parse("x,sample=0.3")
+    assert set(traces) - {"r0"} == {
+        n for n in ("r1", *(f"s{i}" for i in range(1, 40))) if chosen.wants(n)
+    }
+
+
+@pytest.mark.parametrize("left_out", ["p=0", "q=0", "p=0,q=0"])
+def test_what_is_left_out_is_unknown(monkeypatch, tmp_path, left_out):
+    traces, _ = record(monkeypatch, tmp_path, fakes.FakeV1(), prompts(1), f",{left_out}")
+    for r in traces["r0"].rounds:
+        assert (r.target_probs is None) == ("p=0" in left_out)
+        assert (r.proposal is None) == ("q=0" in left_out or not r.draft.nodes)
+        assert r.probe is None
+
+
+@pytest.mark.parametrize("hook", vllm.HOOKS, ids=lambda hook: hook.need)
+@pytest.mark.parametrize("runner", [fakes.FakeV1, fakes.FakeV2])
+def test_a_missing_name_is_one_sentence(monkeypatch, tmp_path, caplog, hook, runner):
+    """For every hook of the table, and both runners: nothing breaks and no number is wrong."""
+    fake = runner()
+    name = (hook.v1 if runner is fakes.FakeV1 else hook.v2).split(".")[0]
+
+    class Older:
+        def __getattr__(self, wanted):
+            if wanted == name:
+                raise AttributeError(wanted)
+            return getattr(fake, wanted)
+
+    monkeypatch.setattr(vllm, "Channel", Here)
+    if name == "_sample":  # it would be taken for the other runner, which lacks more
+        monkeypatch.setattr(vllm, "V2", vllm.V1)
+    with caplog.at_level(logging.WARNING):
+        made = vllm.attach(Older(), fake.config(), options.parse(str(tmp_path)))
+    said = [r.getMessage() for r in caplog.records]
+    assert any("this vLLM's runner has no" in line for line in said)
+    assert (made is None) == hook.vital
+
+
+def test_an_error_ends_the_recording_and_no_step(monkeypatch, tmp_path, caplog):
+    fake, requests = fakes.FakeV1(), prompts(2)
+    monkeypatch.setattr(vllm, "Channel", Here)
+    listener = vllm.attach(fake, fake.config(), options.parse(str(tmp_path)))
+    monkeypatch.setattr(vllm.V1, "measured", lambda *args: 1 / 0)
+    with caplog.at_level(logging.WARNING):
+        fake.serve(requests)
+    assert all(len(r.text) >= r.most for r in requests) and not listener.on
+    assert [r.getMessage() for r in caplog.records].count(
+        "draftscope: recording ended: division by zero in before"
+    ) == 1
+
+
+def test_a_lost_step_ends_the_requests_it_held(tmp_path):
+    """Their traces are cut, without a hole; requests that begin later are whole."""
+    header = {"engine": "vLLM", "model": {}}
+    writer = writing.Writer(tmp_path, header, 1 << 30, "run")
+    about = {"prompt": [1, 2], "sampling": {"temperature": 0.0}, "most": 9, "stops": []}
+
+    def step(name, tokens, out, **facts):
+        count = len(tokens)
+        arrays = {
+            "tokens": np.array(tokens, np.int32), "out": np.array([out], np.int32),
+            "parents": np.arange(-1, count - 1, dtype=np.int32),
+        }  # fmt: skip
+        writer.step({"rows": [[name, count]], **facts}, arrays)
+
+    step("a", [0], [5], new={"a": about})
+    step("a", [0, 6], [6, 7])
+    step("a", [0, 6], [6, 7], gap=True, lost=2)
+    step("b", [0], [5], new={"b": about})
+    step("b", [0, 6], [3, -1])
+    writer.step({"finished": ["b"], "lost": 2}, {})
+    a, b = (read_trace(p) for p in sorted(tmp_path.glob("*.gz")))
+    assert (a.complete, len(a.rounds)) == (False, 1) and (b.complete, len(b.rounds)) == (True, 1)
+    totals = json.loads((tmp_path / "run.json").read_text())
+    assert (totals["lost_steps"], totals["broken_requests"], totals["rounds"]) == (2, 1, 2)
+
+
+def test_a_full_disk_and_old_files(tmp_path, monkeypatch, capsys):
+    """A trace that cannot be written is one sentence; old ones beyond the limit are removed."""
+    fake = fakes.FakeV1()
+    record(monkeypatch, tmp_path / "a", fake, prompts(6), ",max_mb=0")
+    assert not list((tmp_path / "a").glob("*.gz"))
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(vllm, "Channel", lambda *a: None)
+    writer = writing.Writer(tmp_path / "file" / "b", {"engine": "vLLM", "model": {}}, 1, "run")
+    about = {"prompt": [1], "sampling": {}, "most": 9, "stops": []}
+    rows = {"tokens": np.zeros(1, np.int32), "parents": np.array([-1], np.int32)}
+    for n in range(3):
+        facts = {"rows": [["a", 1]], "new": {"a": about} if not n else {}}
+        writer.step(facts, rows | {"out": np.array([[n]], np.int32)})
+    writer.close()
+    assert capsys.readouterr().err.count("draftscope: the trace of request a ends") == 1
+
+
+def test_the_writers_process(tmp_path):
+    """It writes while the server lives, drops what the queue cannot hold, never waits, and closes
+    its files when the server is gone."""
+    header = {
+        "folder": str(tmp_path),
+        "name": "0",
+        "max_mb": 1,
+        "header": {"engine": "vLLM", "model": {}},
+    }
+    slow = channel.Channel(header, 2, lambda x: time.sleep(0.05) or x)
+    began = time.perf_counter()
+    for _ in range(50):
+        slow.send({"rows": []}, {"out": np.zeros((1, 1), np.int32)})
+    assert slow.lost > 40 and time.perf_counter() - began < 1
+    slow.close()
+    assert slow._process.returncode == 0
+    [totals] = tmp_path.glob("vllm-*.json")
+    assert json.loads(totals.read_text())["lost_steps"] > 40
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [("x,y=1", "there is no option 'y'"), ("x,p=many", "p is no number"), (",p=1", "no folder"),
+     ("x,sample=2", "out of range")],
+)  # fmt: skip
+def test_a_wrong_variable_is_one_sentence(value, said):
+    with pytest.raises(ValueError, match=said):
+        options.parse(value)
+
+
+def test_the_trace_format_is_packed_and_not_copied(tmp_path):
+    """What the wheel holds beside the recorder is the project's own writer, file by file, and runs
+    with numpy alone where no ``core`` or ``app`` is."""
+    build = tomllib.loads((ROOT / "recorders/pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    packed = build["targets"]["wheel"]["force-include"]
+    import shutil
+
+    shutil.copytree(ROOT / "recorders/draftscope_recorder", tmp_path / "draftscope_recorder")
+    for source, target in packed.items():
+        source, target = ROOT / "recorders" / source, tmp_path / target
+        copy = shutil.copytree if source.is_dir() else shutil.copy
+        target.parent.mkdir(exist_ok=True)
+        copy(source, target)
+    code = (
+        "import sys, importlib.abc\n"
+        "class Hide(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name.split('.')[0] in {'core', 'app', 'analysis', 'torch', 'safetensors'}:\n"
+        "            raise ImportError(name)\n"
+        "sys.meta_path.insert(0, Hide())\n"
+        "from draftscope_recorder.core.traces.record import Recorder\n"
+        "import draftscope_recorder.writing, draftscope_recorder.vllm\n"
+        "with Recorder('a.jsonl', 'mine', [1, 2]) as record:\n"
+        "    record.round([9, 4], [-1, 0], [0, 1], 8, [0.0, -0.5])\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    assert read_trace(tmp_path / "a.jsonl").rounds[0].committed == (4, 8)
