@@ -20,8 +20,8 @@ PLOTLY = Path(str(files("plotly"))) / "package_data" / "plotly.min.js"
 STYLES = tuple(
     f"{name}.css"
     for name in (
-        "theme", "frame", "cards", "text", "stage", "tree", "legend", "inspector", "explanation",
-        "gallery", "table", "measures", "sizes", "form", "fill", "compare/compare",
+        "theme", "frame", "cards", "text", "stage", "tree", "tree/spine", "legend", "inspector",
+        "explanation", "gallery", "table", "measures", "sizes", "form", "fill", "compare/compare",
         "compare/card", "plots", "save", "phone", "lab",
     )
 )  # fmt: skip

@@ -195,7 +195,7 @@ def _slot(methods: Methods, letter: str, begin: tuple[str, int]) -> MethodInputs
 
 def _prompt(prefix: str) -> gr.Textbox:
     return gr.Textbox(
-        shipped.PROMPTS[0][1], label="Prompt", lines=3, max_lines=12,
+        shipped.PROMPTS[0][1], label="Prompt", lines=1, max_lines=8,
         elem_id=f"{prefix}-prompt", placeholder="Ask the target something",
     )  # fmt: skip
 

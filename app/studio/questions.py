@@ -38,6 +38,7 @@ class Question(msgspec.Struct, frozen=True):
     place: Whole | None = None
     dark: bool | None = None
     whole: bool | None = None
+    quietly: bool | None = None
     tickets: list[str | None] | None = None
     more: list[str | None] | None = None
     places: list[Question | None] | None = None

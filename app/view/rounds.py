@@ -108,6 +108,7 @@ def round_view(record: Round, explainer: Explainer = PLAIN, first: bool = False)
             "short": fitting(label, CELLS - 1),
             "p": target_probability(record, verdict.path[-1], verdict.bonus),
             "q": drafter_probability(record, verdict.path[-1], verdict.bonus),
+            "cause": record.stop_reason.value,
             "why": record.stop_reason.words,
         }
     return view

@@ -13,6 +13,7 @@ LABEL, PIECE = 48, 400  # characters a token may take in a label, in running tex
 
 _NAMED = {"\n": "⏎", "\t": "⇥", "\x7f": "␡"}
 _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}  # no glyph of their own, or a blank one
+_JOINERS = "\u200c\u200d"  # parts of emoji and of several scripts' words
 
 
 def visible(text: str, limit: int = LABEL) -> str:
@@ -45,9 +46,20 @@ def fitting(label: str, cells: int) -> str:
 def _shown(text: str, glyph: Callable[[str], str]) -> str:
     if text.isascii() and text.isprintable():
         return text
-    shown = "".join(c if c == " " else glyph(c) for c in text)
+    shown = "".join(
+        c if c == " " or (c in _JOINERS and _joins(text, at)) else glyph(c)
+        for at, c in enumerate(text)
+    )
     alone = bool(text) and unicodedata.category(text[0]).startswith("M")
     return "◌" + shown if alone else shown  # a combining mark needs something to sit on
+
+
+def _joins(text: str, at: int) -> bool:
+    """Whether a joiner stands between two characters that can be seen, as in one emoji."""
+    around = text[max(at - 1, 0) : at] + text[at + 1 : at + 2]
+    return len(around) == 2 and not any(
+        char.isascii() or unicodedata.category(char) in _UNSEEN for char in around
+    )
 
 
 def _in_text(char: str) -> str:

@@ -105,6 +105,7 @@ export class Alone {
   take(_pane, first) {
     this.strip.append(this.pane.rounds.slice(first), first);
     this.measures.stale();
+    this.pane.tree.grown();
     if (this.pane.rounds.length > first && (this.pane.at < 0 || this.follow)) this._followLatest();
     else this._draw();
   }

@@ -94,7 +94,7 @@ export class Figure {
     this.tools = h("span", { class: "ds-plot-tools" }, this.list);
     this.element = h(
       "figure",
-      { class: "ds-figure" },
+      { class: "ds-figure waiting", "aria-busy": "true" },
       h("figcaption", {}, this.title, h("span", { class: "ds-spring" }), this.tools),
       this.says,
       this.box,
@@ -105,8 +105,12 @@ export class Figure {
     if (lazy) new IntersectionObserver((all) => this._sight(all.at(-1)), CLOSE).observe(this.box);
   }
 
-  /** Show a figure as the server describes it, {data, layout}. */
-  draw(json) {
+  /** Show a figure as the server describes it, {data, layout}; waiting: its points are on their
+   * way. */
+  draw(json, waiting = false) {
+    this.waiting = waiting;
+    this.element.classList.toggle("waiting", waiting);
+    this.element.setAttribute("aria-busy", String(waiting));
     const { meta } = json.layout,
       { title, says, choices = [] } = meta;
     if (this.json?.layout.meta.title !== title) this._name(title);
@@ -223,7 +227,7 @@ export class Figure {
   }
 
   async _draw() {
-    if (this.source?.tablesOnly) return;
+    if (this.source?.tablesOnly || this.waiting) return;
     this.due = false;
     try {
       const { react } = await plotly(),

@@ -1,21 +1,41 @@
-// What is in a form, kept in this browser: a reload, or another day, finds it as it was.
+// What somebody wrote into a form and has not started, kept in this browser: a reload, or another
+// day, finds it as it was. Else a form is that of the run on view.
 
-const KEY = (prefix) => `draftscope-form-${prefix}`;
+const FORM = (prefix) => `draftscope-form-${prefix}`;
 
 /** Keep a form's values, in the order of the names of its inputs. */
 export function remember(prefix, names, values) {
   const kept = Object.fromEntries(names.map((name, at) => [name, values[at]]));
   try {
-    localStorage.setItem(KEY(prefix), JSON.stringify(kept));
+    localStorage.setItem(FORM(prefix), JSON.stringify(kept));
   } catch {
     // storage may be forbidden or full; then a reload starts afresh
+  }
+}
+
+const TYPED = (prefix) => `draftscope-typed-${prefix}`;
+
+/** Whether somebody has written or chosen something since the last Start. */
+export function typedIn(prefix) {
+  try {
+    return localStorage.getItem(TYPED(prefix)) === "yes";
+  } catch {
+    return false;
+  }
+}
+
+export function keepTyped(prefix, on) {
+  try {
+    localStorage.setItem(TYPED(prefix), on ? "yes" : "no");
+  } catch {
+    // storage may be forbidden
   }
 }
 
 /** What was kept, or null. */
 export function recall(prefix) {
   try {
-    return JSON.parse(localStorage.getItem(KEY(prefix)));
+    return JSON.parse(localStorage.getItem(FORM(prefix)));
   } catch {
     return null;
   }

@@ -31,6 +31,7 @@ export class Pane {
       (row) => this.inspect(row),
       (row) => hear.pointed(this, row ?? this.row),
       (open) => this._fold(open),
+      (at) => hear.round?.(at),
     );
     this.table = new NodeTable((row) => this.inspect(row));
     this.own = new Inspector(() => this.closeInspector());
@@ -115,6 +116,7 @@ export class Pane {
 
   /** Without other panes beside it: its own inspector, and columns of its own. */
   alone() {
+    this.spined = true;
     if (this.inspector !== this.own) this.closeInspector();
     this.inspector = this.own;
     this.tree.onMove = null;
@@ -144,6 +146,14 @@ export class Pane {
     );
     if (answer.error) this.hear.complain(answer.error);
     return answer.error ? null : answer;
+  }
+
+  /** Say in the canvas what the run waits for; "": for nothing. */
+  wait(words) {
+    if (!words && !this.away.classList.contains("waiting")) return;
+    this.away.classList.toggle("waiting", !!words);
+    this.away.textContent = words;
+    this.away.hidden = !words;
   }
 
   clear() {
@@ -178,7 +188,7 @@ export class Pane {
     if (this.inspector.open) this.closeInspector();
     this.row = null;
     this.shown = true;
-    this.tree.show(round, false);
+    this.tree.show(round, false, this.spined && !round.lines ? { rounds: this.rounds, at } : null);
     if (!this.table.element.hidden) this.table.show(round, null);
     this._explain();
     this.heading.textContent = `Round ${at + 1} `;

@@ -6,7 +6,7 @@
 import { Alone } from "./alone.js";
 import { Together } from "./compare/together.js";
 import { clear } from "./dom.js";
-import { openForm } from "./form.js";
+import { openForm, setForm } from "./form.js";
 import { shelve } from "./gallery.js";
 import { Permalink } from "./link.js";
 import { Pane } from "./pane.js";
@@ -14,6 +14,7 @@ import { LETTERS } from "./parts.js";
 import { Frame } from "./studio/frame.js";
 import { helpDialog, Legend } from "./studio/help.js";
 import { Look } from "./studio/look.js";
+import { Opening } from "./studio/opening.js";
 import { listenToPage } from "./studio/page.js";
 import { RoundsPlayer } from "./studio/rounds-player.js";
 import { RunsOnView } from "./studio/runs-on-view.js";
@@ -22,8 +23,11 @@ import { emptyView, Shelf } from "./studio/shelf.js";
 import { StatusLine, setChip } from "./studio/status.js";
 import { Toolbar } from "./studio/toolbar.js";
 
+const CUT = "The run before was stopped. Its rounds are in Examples, under “Runs of this tab”.";
+
 export class Studio {
-  /** where: {view, places, stop}: its tab, how many runs it shows at once, whose Stop it hears. */
+  /** where: {view, places, stop, bar}: its tab, how many runs it shows at once, whose Stop,
+   * and the line of the form above it, where there is one. */
   constructor(element, source, trigger, where = {}) {
     this.source = source;
     this.trigger = trigger;
@@ -33,6 +37,7 @@ export class Studio {
       made: (letter, name) => this._pane(letter, name),
       began: () => this._began(),
       parted: () => this._parted(),
+      cut: () => this.status.note(CUT),
       complain: (sentence) => this.complain(sentence),
     });
     this._parts();
@@ -49,6 +54,7 @@ export class Studio {
       picked: (picked, row) => this._picked(picked, row),
       say: (words) => this.say(words),
       pointed: (pointed, row) => this._pointed(pointed, row),
+      round: (at) => this.reach(at),
       complain: (sentence) => this.complain(sentence),
       model: (model) => this.status.model(model),
       rounds: (_feed, first) => this._rounds(pane, first),
@@ -69,6 +75,7 @@ export class Studio {
     this.legend = new Legend();
     this.help = helpDialog(this.legend);
     this.link = new Permalink(this);
+    this.opening = new Opening(this);
     this.search = new Search({
       panes: () => this.panes,
       found: (pane, row) => {
@@ -96,6 +103,7 @@ export class Studio {
 
   _build(element) {
     this.frame = new Frame(this);
+    if (this.where.bar) this.status.standIn(this.where.bar);
     this.panes[0].picture.append(this.empty);
     clear(element).append(this.scope);
   }
@@ -163,6 +171,7 @@ export class Studio {
   }
 
   _began() {
+    if (!this.opening.ticket) setForm(this.where.stop, false); // what was opened is to be seen
     this.empty.hidden = this.comparing || !!this.panes[0].rounds.length;
     this._arrange();
     this.runs.keep();
@@ -189,7 +198,9 @@ export class Studio {
     if (first === 0 && pane.feed.ticket) shelve([pane.feed.ticket]);
     this.status.describe(this.panes);
     this.guide.take(pane, first);
-    if (first === 0) this._explain();
+    if (first !== 0) return;
+    this._explain();
+    this.opening.fill();
   }
 
   _explain() {
@@ -270,8 +281,10 @@ export class Studio {
     if (!this.panes.includes(pane)) return;
     const run = pane.feed.run;
     this.status.run(pane, this.comparing);
+    pane.wait(this.status.waitingFor(pane));
     if (run.message) this.complain(run.message);
     if (pane.feed.active) return;
+    this.opening.settled(pane);
     this.guide.settle();
     this._explain();
     if (ended) this._settled();

@@ -7,9 +7,10 @@ import { TreeAxis } from "./tree/axis.js";
 import { GHOST, ghostBox, nodeBox, tipLines } from "./tree/boxes.js";
 import { listenToHands } from "./tree/hands.js";
 import { TreeMap } from "./tree/map.js";
-import { TreePlan } from "./tree/plan.js";
+import { planFor } from "./tree/plan.js";
 import { Pointing } from "./tree/pointing.js";
 import { TreeScene } from "./tree/scene.js";
+import { Spine } from "./tree/spine.js";
 import { TreeWindow } from "./tree/window.js";
 
 const SPOKEN = "Draft tree of this round";
@@ -20,9 +21,10 @@ const SPOKEN_KEYS =
 export class TreeView {
   /** `name` makes ids unique on the page; onSelect(row) is called when a person picks a node,
    * onPoint(row) when one is pointed at; null: no more. onOpen(rows) answers with the tree folded
-   * but for these rows' children, or with null; without it the tree is never folded. */
-  constructor(name, onSelect, onPoint, onOpen) {
-    Object.assign(this, { name, onSelect, onPoint: onPoint || (() => {}), onOpen });
+   * but for these rows' children, or with null; without it the tree is never folded. onRound(at):
+   * another round of the run was pressed. */
+  constructor(name, onSelect, onPoint, onOpen, onRound) {
+    Object.assign(this, { name, onSelect, onPoint: onPoint || (() => {}), onOpen, onRound });
     this.plan = null;
     this.onMove = null; // called when a person moved it
     this.folded = !!onOpen; // what a person last chose
@@ -46,7 +48,8 @@ export class TreeView {
     this.scene = new TreeScene(this.svg, (row) => this._made(row));
     this.axis = new TreeAxis();
     const { band, ground, labels } = this.axis;
-    this.svg.append(band, this.scene.element, ground, labels);
+    this.spine = new Spine();
+    this.svg.append(band, this.spine.element, this.scene.element, ground, labels);
     this.window = new TreeWindow(
       this.svg,
       () => this._apply(),
@@ -59,14 +62,18 @@ export class TreeView {
     this.element = h("div", { class: "ds-canvas" }, parts);
   }
 
-  // ── drawing ────────────────────────────────────────────────────────────────────────────────
-
   get round() {
     return this.plan?.round ?? null;
   }
 
-  /** Draw a round; keep tells whether the person's zoom stays. */
-  show(round, keep) {
+  /** Draw a round; keep tells whether the person's zoom stays. run: {rounds, at} of the run that it
+   * is a part of, whose other rounds are drawn around it. */
+  show(round, keep, run) {
+    const before = this.window.spine && this.plan && { ...this.window.view };
+    const same = before && run?.rounds === this.spine.plan.rounds,
+      columns = same ? this.spine.columnsTo(run.at) : 0,
+      line = before && this.plan.at(0)[1];
+    this.run = run ?? null;
     this.opened.clear();
     this.pointing.forget();
     this.selected = this.marked = null;
@@ -74,11 +81,22 @@ export class TreeView {
     this._draw(round, this.folded ? round.fold : null);
     this.unseen = !this.svg.getClientRects().length;
     this.frame(keep);
+    if (columns && !this.unseen) this.window.glide(before, columns, line - this.plan.at(0)[1]);
+  }
+
+  /** More rounds of the run have come. */
+  grown() {
+    if (!this.run || !this.plan) return;
+    this.spine.show(this.run.rounds, this.run.at, this.plan);
+    this._apply();
   }
 
   /** Draw all nodes of a round, or those of a fold. */
   _draw(round, fold) {
     this.plan = this.window.plan = this.planned(round, fold || null);
+    this.window.spine = this.run ? this.spine : null;
+    if (this.run) this.spine.show(this.run.rounds, this.run.at, this.plan);
+    else this.spine.clear();
     this.scene.draw(this.plan);
     this.axis.draw(this.plan, this.columns);
     this.map.draw(this.plan.width, this.plan.height, this.scene.blocks());
@@ -88,7 +106,8 @@ export class TreeView {
   }
 
   planned(round, fold) {
-    return new TreePlan(round, fold);
+    const onward = !!this.run && this.run.at < this.run.rounds.length - 1;
+    return planFor(round, fold, onward, this.columns ? null : this.window.size);
   }
 
   /** The box of a row, to be drawn. */
@@ -108,6 +127,7 @@ export class TreeView {
   clear() {
     this.plan = this.window.plan = null;
     this.selected = null;
+    this.spine.clear();
     this.scene.clear();
     this.axis.clear();
     this.map.clear();
@@ -125,8 +145,6 @@ export class TreeView {
   node(row) {
     return this.scene.node(row);
   }
-
-  // ── folding ────────────────────────────────────────────────────────────────────────────────
 
   /** Whether some of the round's nodes are not drawn, or would not be. */
   get foldable() {
@@ -162,8 +180,6 @@ export class TreeView {
     else this.setFolded(!this.folded);
   }
 
-  // ── the window ─────────────────────────────────────────────────────────────────────────────
-
   get columns() {
     return this.window.columns;
   }
@@ -189,6 +205,10 @@ export class TreeView {
     if (this.plan) this.window.fit();
   }
 
+  fitRun() {
+    if (this.plan) this.window.fitRun();
+  }
+
   /** `point`: of the window, where a person's hand is. */
   zoomBy(factor, point) {
     if (this.plan) this.window.zoomBy(factor, point);
@@ -209,6 +229,8 @@ export class TreeView {
     const { view, size, columns } = this.window;
     this.scene.place(view);
     if (!this.plan) return;
+    this.spine.place(view, size);
+    this.svg.classList.toggle("shape", this.spine.drawn?.level === "shape");
     this.axis.place(this.plan, view, columns);
     this.map.mark(view, size);
     this.settling ||= requestAnimationFrame(() => {
@@ -244,8 +266,6 @@ export class TreeView {
     this._apply();
   }
 
-  // ── selection ──────────────────────────────────────────────────────────────────────────────
-
   select(row) {
     if (!this.plan) return;
     this.scene.deselect(this.selected);
@@ -261,11 +281,8 @@ export class TreeView {
 
   /** Open whatever hides a row, then select it. */
   async _uncover(row) {
-    const hiding = this.plan
-      .ways(row)
-      .filter(([, at]) => !this.plan.place.has(at))
-      .map(([parent]) => parent);
-    await this.open(hiding);
+    const hiding = this.plan.ways(row).filter(([, at]) => !this.plan.place.has(at));
+    await this.open(hiding.map(([parent]) => parent));
     if (this.selected === null && this.plan.place.has(row)) this.select(row);
   }
 

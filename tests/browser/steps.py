@@ -103,12 +103,30 @@ def open_form(page: Page, prefix: str = "ds") -> None:
     expect(page.locator(f"#{prefix}-settings")).to_be_visible()
 
 
+FILLED = """() => {
+  const said = document.querySelector("#ds-panel .ds-about q");
+  const typed = localStorage.getItem("draftscope-typed-ds") === "yes";
+  return typed || !said || document.querySelector("#ds-prompt textarea").value === said.textContent;
+}"""
+TICKETS = "sessionStorage.getItem('draftscope-tickets-run')"
+
+
 def run(page: Page, prompt: str, budget: int = 64, wait: str = "done") -> None:
+    settle(page)
+    before = page.evaluate(TICKETS)
     page.locator(PROMPT).fill(prompt)
     open_form(page)
     page.locator("#ds-budget label", has_text=re.compile(rf"^\s*{budget}\s*$")).click()
     page.locator("#ds-start").click()
+    page.wait_for_function(f"(before) => {TICKETS} !== before", arg=before)
     expect(state(page)).to_have_attribute("data-state", wait)
+
+
+def settle(page: Page) -> None:
+    """The page has opened on its example, or says why it shows nothing."""
+    seen = ".ds-banner:visible, .ds-node:not(.out):visible, .ds-chip.run:visible"
+    expect(page.locator(seen).first).to_be_visible()
+    page.wait_for_function(FILLED)
 
 
 def choose(page: Page, title: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Page, expect
 
+from analysis.charts.palette import PALETTES
 from core.rounds.draft import CHILDLESS
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
@@ -28,6 +29,7 @@ from tests.browser.steps import (
     pick,
     run,
     served,
+    settle,
     title,
 )
 from tests.fakes import FakeEngine, make_header, make_round
@@ -78,7 +80,7 @@ def test_options_and_builder_reach_the_run(visit: Open, tmp_path: Path):
     run(page, "hello")
     expect(page.locator(".ds-about")).to_contain_text("treeflash+opt-tree")
     with page.expect_download() as download:
-        page.get_by_role("button", name="Save trace").click()
+        from_menu(page, "Save trace").click()
     path = tmp_path / "run.jsonl.gz"
     download.value.save_as(path)
     header = read_trace(path).header
@@ -112,7 +114,7 @@ def own_address(tmp_path: Path) -> Iterator[str]:
 def test_a_method_of_one_s_own_stands_in_the_panel(browser: Browser, own_address: str):
     page = browser.new_context().new_page()
     page.goto(own_address)
-    expect(page.locator(".ds-scope")).to_be_visible()
+    settle(page)
     open_options(page)
     choose(page, "Mine")
     expect(page.get_by_label("luck")).to_have_value("0.5")
@@ -182,12 +184,13 @@ def test_a_weighed_node_shows_its_terms_and_that_a_score_is_no_probability(
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_tree_shown_is_saved_as_svg(visit: Open, tmp_path: Path, scheme: str):
     page = visit(color_scheme=scheme)
+    settle(page)  # the form takes the example's settings once
     choose(page, "TreeFlash")
     run(page, "hostile ${window.__pwned=1}")
     page.locator(".ds-tree").focus()
     page.keyboard.press("Home")
     with page.expect_download() as download:
-        page.get_by_role("button", name="Save the tree as SVG").click()
+        from_menu(page, "Save the tree as SVG").click()
     assert download.value.suggested_filename == "draftscope-treeflash-round-1.svg"
     path = tmp_path / "tree.svg"
     download.value.save_as(path)
@@ -196,7 +199,7 @@ def test_the_tree_shown_is_saved_as_svg(visit: Open, tmp_path: Path, scheme: str
     boxes = root.findall(".//{http://www.w3.org/2000/svg}g")
     assert 5 < len(boxes) < 40 and "64 nodes" in text and "Σq" in text  # folded, as it is shown
     assert "<script" not in text
-    assert ("#14171d" in text) == (scheme == "dark")
+    assert (PALETTES["dark"]["card"] in text) == (scheme == "dark")
 
 
 def test_each_pane_saves_its_own_tree(visit: Open):

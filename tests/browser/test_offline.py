@@ -21,7 +21,7 @@ from app.export.offline import offline_page
 from app.notebook import View
 from app.view.beside import beside_view
 from core.traces.schema import Trace
-from tests.browser.steps import NODE, Open, at_round, run, state, title, watch
+from tests.browser.steps import NODE, Open, at_round, from_menu, run, state, title, watch
 from tests.fakes import make_header, make_run
 
 pytestmark = pytest.mark.browser
@@ -286,7 +286,7 @@ def test_a_shared_run_can_be_watched_and_not_stopped(visit: Open):
     page = visit()
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     run(page, "slow tale", wait="running")
-    page.get_by_role("button", name="Copy a link to this view").first.click()
+    from_menu(page, "Copy a link to this view").click()
     expect(page.get_by_role("button", name="Copy a link to this view").first).to_have_text("copied")
     link = page.evaluate("navigator.clipboard.readText()")
     tickets = page.evaluate("sessionStorage.getItem('draftscope-tickets-run')")

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("gradio")
 pytest.importorskip("playwright")
 
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from app.studio.tabs.results import SHIPPED, table
 from core.methods.names import METHODS
@@ -19,27 +19,33 @@ from tests.browser.steps import Open, tab
 pytestmark = pytest.mark.browser
 
 
+def speeds(page: Page) -> list[float]:
+    said = page.locator(".ds-results tbody td:nth-child(3)").all_inner_texts()
+    return [float(each.rstrip("×")) for each in said]
+
+
 def test_the_table_is_sorted_and_filtered(visit: Open):
     page = visit()
     tab(page, "results")
     rows = page.locator(".ds-results tbody tr")
     shipped = json.loads(SHIPPED.read_text())["rows"]
     expect(rows.first).to_be_visible()
-    first = [float(each) for each in page.locator(".ds-tau > span:first-child").all_inner_texts()]
-    assert first == sorted(first, reverse=True)
-    best = max(r["tau"] for r in shipped if (r["temperature"], r["source"]) == (0, "all"))
-    assert first[0] == pytest.approx(best, abs=0.006)
+    expect(page.locator("th[aria-sort=descending]")).to_contain_text("speed")
+    assert speeds(page) == sorted(speeds(page), reverse=True) and speeds(page)[0] > 1
+    expect(page.locator(".ds-scatter .dot")).to_have_count(rows.count())
     place = page.locator("#ds-results")
+    place.get_by_role("button", name="τ").click()
+    first = [float(each) for each in page.locator(".ds-tau > span:first-child").all_inner_texts()]
+    best = max(r["tau"] for r in shipped if (r["temperature"], r["source"]) == (0, "all"))
+    assert first == sorted(first, reverse=True) and first[0] == pytest.approx(best, abs=0.006)
     place.get_by_label("temperature").select_option(label="T = 1")
     place.get_by_label("budget").select_option(label="budget 16")
     place.get_by_role("button", name="speed").click()
-    expect(page.locator("th[aria-sort=descending]")).to_have_text("speed")
     some = [r for r in shipped if (r["temperature"], r["source"]) == (1, "all")]
     with_it = {r["method"] for r in some if r["budget"] == 16}
     shown = [r for r in some if r["budget"] == 16 or (r["own"] and r["method"] not in with_it)]
     expected = sorted((r["speed"] for r in shown), reverse=True)
-    said = [float(each.rstrip("×")) for each in page.locator(
-        ".ds-results tbody td:nth-child(7)").all_inner_texts()]  # fmt: skip
+    said = speeds(page)
     assert said[0] == pytest.approx(expected[0], abs=0.006) and said == sorted(said, reverse=True)
     expect(page).to_have_url(re.compile("view=results"))
     texts, timed = (max(r[name] for r in shipped) for name in ("texts", "timed"))

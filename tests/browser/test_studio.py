@@ -30,11 +30,13 @@ from tests.browser.steps import (
     at_round,
     choose,
     free_port,
+    from_menu,
     open_file,
     open_form,
     run,
     served,
     serving,
+    settle,
     state,
     tab,
     title,
@@ -119,7 +121,7 @@ def test_search_help_fit_and_zoom(visit: Open):
     expect(keys).to_be_visible()
     page.keyboard.press("Escape")
     expect(keys).to_be_hidden()
-    scene = page.locator(".ds-tree > g").first
+    scene = page.locator(".ds-scene")
     page.keyboard.press("+")
     before = scene.get_attribute("transform")
     page.keyboard.press("f")
@@ -166,16 +168,62 @@ def test_a_walk_s_end_is_explained(visit: Open):
     expect(page.locator(f"{NODE}.ghost.selected")).to_have_count(1)
 
 
-def test_the_form_opens_when_somebody_writes_and_closes_on_start(visit: Open):
+def test_settings_float_over_the_page_and_enter_starts(visit: Open):
     page = visit()
-    settings = page.locator("#ds-settings")
+    settings, prompt = page.locator("#ds-settings"), page.locator(PROMPT)
+    settle(page)
+    place = page.locator(".ds-canvas").bounding_box()
     expect(settings).to_be_hidden()
-    page.locator(PROMPT).click()
+    page.locator("#ds-open-settings").click()
     expect(settings).to_be_visible()
+    assert page.locator(".ds-canvas").bounding_box() == place
     page.locator("#ds-budget label", has_text="256").click()
     expect(page.locator("#ds-open-settings")).to_contain_text("DDTree 256")
-    page.locator("#ds-start").click()
+    page.keyboard.press("Escape")
     expect(settings).to_be_hidden()
+    expect(page.locator("#ds-open-settings")).to_be_focused()
+    prompt.fill("two")
+    prompt.press("Shift+Enter")
+    prompt.press_sequentially("lines")
+    expect(prompt).to_have_value("two\nlines")
+    prompt.press("Enter")
+    expect(page.locator(".ds-about q")).to_contain_text("lines")
+    expect(state(page)).to_have_attribute("data-state", "done")
+    expect(prompt).to_be_focused()
+
+
+def test_the_page_opens_on_a_good_round_with_its_settings_in_the_form(visit: Open):
+    page = visit()
+    expect(title(page)).to_contain_text("3 accepted")
+    expect(page.locator(PROMPT)).to_have_value(re.compile("drink enough water"))
+    expect(page.locator("#ds-open-settings")).to_contain_text("DDTree 64")
+
+
+def test_a_second_start_says_that_it_stopped_the_first(visit: Open):
+    page = visit()
+    run(page, "slow", wait="running")
+    expect(page.locator(".ds-band").nth(1)).to_be_visible()
+    run(page, "hello")
+    expect(page.locator(".ds-banner.note")).to_contain_text("The run before was stopped")
+
+
+def test_the_run_is_one_picture(visit: Open):
+    page = visit()
+    run(page, "hello")
+    page.locator(".ds-tree").focus()
+    page.keyboard.press("Home")
+    near = page.locator(".ds-spine .box")
+    expect(near.first).to_be_attached()  # the rounds after this one go on at the right
+    page.keyboard.press("w")
+    expect(page.locator(".ds-tree.shape .ds-spine.shape .here")).to_be_visible()
+    tree = page.locator(".ds-tree").bounding_box()
+    assert tree is not None
+    tree_middle = {"x": tree["width"] * 0.5, "y": tree["height"] * 0.5}
+    page.locator(".ds-tree").click(position=tree_middle)
+    expect(title(page)).not_to_have_text(at_round(1))
+    page.keyboard.press("f")
+    expect(page.locator(".ds-tree.shape")).to_have_count(0)
+    expect(page.locator(f"{NODE}.root")).to_be_visible()
 
 
 @pytest.mark.parametrize("size", [(1280, 720), (1440, 900), (1920, 1080)])
@@ -197,7 +245,7 @@ def test_the_tree_has_most_of_the_window(visit: Open, size: tuple[int, int]):
 def test_a_long_prompt_leaves_room_for_what_can_be_done(visit: Open, address: str):
     wide = 1280
     page = visit(f"{address}/#trace=chat-eagle3", viewport={"width": wide, "height": 720})
-    last = page.locator("#ds-scope").get_by_role("button", name="Save trace")
+    last = page.locator("#ds-panel").get_by_label("What to do with this run")
     expect(last).to_be_enabled()
     box = last.bounding_box()
     assert box is not None and box["x"] + box["width"] < wide
@@ -214,6 +262,7 @@ def test_the_theme_is_remembered(visit: Open):
 
 def test_the_form_is_as_it_was_after_a_reload(visit: Open):
     page = visit()
+    settle(page)
     choose(page, "TreeFlash")
     page.locator("#ds-budget label", has_text="256").click()
     page.locator("#ds-options").get_by_role("button").first.click()
@@ -235,7 +284,7 @@ def test_a_run_is_started_again_with_changes(visit: Open):
     page = visit()
     run(page, "first", budget=16)
     page.locator(PROMPT).fill("another")
-    page.get_by_role("button", name="Run again").click()
+    from_menu(page, "Run again").click()
     expect(page.locator("#ds-settings")).to_be_visible()
     expect(page.locator(PROMPT)).to_have_value("first")
     expect(page.locator("#ds-budget input:checked")).to_have_value("16")
@@ -298,7 +347,7 @@ def test_1024_nodes_stay_fluid(visit: Open):
     page.keyboard.press("u")
     page.keyboard.press("f")
     expect(page.locator(".ds-tree.blocks")).to_be_visible()
-    tree, scene = (page.locator(at).first.bounding_box() for at in (".ds-tree", ".ds-tree > g"))
+    tree, scene = (page.locator(at).first.bounding_box() for at in (".ds-tree", ".ds-scene"))
     assert tree and scene and tree["height"] > 400
     assert tree["y"] <= scene["y"] and scene["y"] + scene["height"] <= tree["y"] + tree["height"]
     assert tree["x"] <= scene["x"] and scene["x"] + scene["width"] <= tree["x"] + tree["width"]
@@ -342,7 +391,7 @@ def test_a_run_that_is_gone_is_said(browser: Browser):
         run(page, "hello")
         expect(banner).to_have_count(0)
         runs._runs.clear()
-        page.get_by_role("button", name="Copy a link to this view").click()
+        from_menu(page, "Copy a link to this view").click()
         expect(banner).to_contain_text("no longer on the server")
         expect(page.get_by_role("button", name="Copy a link")).to_have_text("not copied")
         page.reload()
@@ -453,7 +502,7 @@ def test_save_and_reopen_give_the_same_view(visit: Open, tmp_path: Path):
     page = visit()
     run(page, "hello")
     with page.expect_download() as download:
-        page.get_by_role("button", name="Save trace").click()
+        from_menu(page, "Save trace").click()
     path = tmp_path / download.value.suggested_filename
     download.value.save_as(path)
     assert path.name.startswith("draftscope-ddtree") and path.name.endswith(".jsonl.gz")
@@ -670,7 +719,7 @@ def test_the_embedded_model_in_the_browser(browser: Browser, tmp_path: Path):
             page.locator(f"{NODE}.ghost").click()
             expect(page.locator(".ds-top li")).to_have_count(20)  # ten of p, ten of q
             with page.expect_download() as download:
-                page.get_by_role("button", name="Save trace").click()
+                from_menu(page, "Save trace").click()
             path = tmp_path / "run.jsonl.gz"
             download.value.save_as(path)
             trace = read_trace(path)

@@ -58,7 +58,7 @@ def test_a_run_on_view_is_asked_about(visit: Open):
     begin(page)  # of a text that ships; what is said of it is not said of the run
     tab(page, "run")
     run(page, "a patient prompt", budget=16)
-    page.get_by_role("button", name="What if").click()
+    from_menu(page, "What if").click()
     scope = page.locator(SCOPE)
     expect(scope.get_by_role("status").first).to_contain_text("Collecting this run's text")
     expect(scope.locator(".ds-exact")).to_be_hidden()
@@ -79,7 +79,7 @@ def test_a_trace_that_does_not_name_its_target_is_refused(visit: Open, tmp_path:
     page = visit()
     open_file(page, file)
     expect(page.locator(".ds-about:visible")).to_contain_text("my method")
-    page.get_by_role("button", name="What if").click()
+    from_menu(page, "What if").click()
     scope = page.locator(SCOPE)
     expect(scope.get_by_role("alert").first).to_contain_text("which target wrote it")
     expect(scope.locator(".ds-exact")).to_be_visible()  # of the text that is named above it

@@ -84,7 +84,8 @@ COMPARE = Tab("compare", "Compare", build_compare)
 def connect_refill(studio: Studio, form: RunForm, view: gr.HTML, prefix: str) -> None:
     """Let the browser keep what is in the form, and the view ask for it or for a run's settings.
 
-    The view asks with {"filling": …} as it was kept, or {"tickets": […]} of runs on view.
+    The view asks with {"filling": …} as it was kept, or {"tickets": […]} of runs on view;
+    ``quietly``: without a sentence about a method that this page does not offer.
     """
 
     def refill(asked: gr.EventData) -> dict[Any, Any]:
@@ -94,7 +95,12 @@ def connect_refill(studio: Studio, form: RunForm, view: gr.HTML, prefix: str) ->
             tickets = (question.tickets or [])[: len(form.methods)]
             runs = [studio.runs.get(ticket) for ticket in tickets]
             headers = [run.header for run in runs if run is not None and run.header is not None]
-            filling = of_runs(studio.methods, headers) if headers else {}
+            try:
+                filling = of_runs(studio.methods, headers) if headers else {}
+            except UserError:
+                if not question.quietly:
+                    raise
+                filling = {"prompt": headers[0].prompt_text}
         return updates(form, studio.methods, filling)
 
     parts: list[Any] = [*form.components, *(inputs.box for inputs in form.methods)]

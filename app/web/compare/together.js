@@ -33,7 +33,10 @@ export class Together {
     this.aside = this.beside.element;
     this.measures = new Measures(panes, source);
     this.below = this.measures.element;
-    for (const pane of panes) pane.tree.onMove = () => this._follow(pane);
+    for (const pane of panes) {
+      pane.spined = false;
+      pane.tree.onMove = () => this._follow(pane);
+    }
     // The place that was looked at before stays: the round shown begins there.
     this.place = Math.max(
       0,

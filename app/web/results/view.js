@@ -6,6 +6,7 @@ import { button, clear, estimate, h, number, ratio } from "../dom.js";
 import { answered } from "../feed.js";
 import { card, choice } from "../parts.js";
 import { choicesOf, OWN, rowsOf, sorted } from "./rows.js";
+import { scatter } from "./scatter.js";
 
 const SHOWN_DEPTHS = 5;
 const LABELS = {
@@ -13,17 +14,27 @@ const LABELS = {
   source: (value) => (value === "all" ? "all prompts" : value),
   budget: (value) => (value === OWN ? "each method's own budget" : `budget ${value}`),
 };
+// name, heading, what it means in few words below it, and in full where it is pointed at.
 const COLUMNS = [
   { name: "method", words: "Method" },
   {
     name: "tau",
     words: "τ",
+    says: "tokens a round",
     title: "tokens per round: accepted + 1, with a 95 % interval over prompts",
     key: (r) => r.tau,
   },
   {
+    name: "speed",
+    words: "speed",
+    says: "÷ plain decoding",
+    title: "tokens per second ÷ plain decoding's, the median over prompts",
+    key: (r) => r.speed,
+  },
+  {
     name: "tvd",
     words: "TVD by depth",
+    says: "how far q is from p: 0 to 1",
     title: "mean ½ Σ |q − p| at depths 1, 2, …",
     key: (r) => r.tvd[0],
     up: true,
@@ -31,12 +42,14 @@ const COLUMNS = [
   {
     name: "coverage",
     words: "top 16 by depth",
+    says: "p of the drafter's 16 best",
     title: "mean p of the drafter's 16 best tokens",
     key: (r) => r.coverage[0],
   },
   {
     name: "draft",
     words: "draft ms",
+    says: "a round",
     title: "drafting and building, a round",
     key: (r) => r.draft_ms,
     up: true,
@@ -44,25 +57,22 @@ const COLUMNS = [
   {
     name: "round",
     words: "round",
+    says: "÷ a plain token",
     title: "time of a round ÷ time of one token of plain decoding",
     key: costOf,
     up: true,
   },
   {
-    name: "speed",
-    words: "speed",
-    title: "tokens per second ÷ plain decoding's, the median over prompts",
-    key: (r) => r.speed,
-  },
-  {
     name: "generate",
     words: "÷ generate",
+    says: "transformers' own",
     title: "tokens per second ÷ those of transformers' generate, the median over prompts",
     key: (r) => r.generate,
   },
   {
     name: "same",
     words: "as plain",
+    says: "same text",
     title: "timed runs with plain decoding's own tokens",
     key: (r) => r.timed && r.same / r.timed,
   },
@@ -79,7 +89,7 @@ export function mount({ element, server }) {
 export class Results {
   constructor(element, source) {
     this.chosen = {};
-    this.order = COLUMNS[1];
+    this.order = COLUMNS.find((column) => column.name === "speed");
     this.place = h("div", { class: "ds-scope" });
     clear(element).append(this.place);
     onShown(element, () => visit({ view: "results" }));
@@ -110,12 +120,14 @@ export class Results {
       return made;
     };
     const picks = Object.entries(options).map(pick);
+    this.picture = h("div", { class: "ds-wide" });
     this.table = h("table", { class: "ds-results", "aria-label": "All methods" });
     this.place.append(
       card(
         "All methods",
         [h("h2", {}, "All methods, the same prompts"), ...picks],
         h("p", { class: "ds-soft ds-tell" }, aboutOf(answer)),
+        this.picture,
         h("div", { class: "ds-wide" }, this.table),
       ),
     );
@@ -125,12 +137,15 @@ export class Results {
   _draw() {
     const { key, up = false } = this.order,
       rows = sorted(rowsOf(this.rows, this.chosen), key, up),
-      most = Math.max(...rows.map((row) => row.high));
+      most = Math.max(...rows.map((row) => row.high)),
+      drawn = scatter(rows);
+    this.picture.replaceChildren(...(drawn ? [drawn] : []));
     const head = this.columns.map((column) =>
       h(
         "th",
         { title: column.title ?? null, "aria-sort": this._sortOf(column) },
         column.key ? button(column.words, {}, () => this._sort(column)) : column.words,
+        column.says ? h("small", {}, column.says) : "",
       ),
     );
     this.table.replaceChildren(
@@ -160,11 +175,11 @@ function line(row, most, { columns, ran }) {
     beside = columns.some((column) => column.name === "generate");
   const cells = [
     h("td", {}, tauBar(row, most)),
+    h("td", {}, ratio(row.speed || null)),
     h("td", {}, depths(row.tvd)),
     h("td", {}, depths(row.coverage)),
     h("td", {}, number(row.draft_ms, 1)),
     h("td", {}, ratio(cost)),
-    h("td", {}, ratio(row.speed || null)),
     beside && h("td", {}, ratio(row.generate || null)),
     h("td", {}, row.timed ? `${row.same} of ${row.timed}` : "–"),
   ].filter(Boolean);

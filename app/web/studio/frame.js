@@ -4,9 +4,9 @@ import { button, h } from "../dom.js";
 import { menu } from "../parts.js";
 
 export class Frame {
-  /** parts: {status, toolbar, legend, help dialog, shelf or null}. */
-  constructor({ status, toolbar, legend, help, shelf }) {
-    Object.assign(this, { status, toolbar, legend });
+  /** parts: {status, toolbar, legend, help dialog, link, shelf or null}. */
+  constructor({ status, toolbar, legend, help, link, shelf }) {
+    Object.assign(this, { status, toolbar, legend, link: link.button });
     this.announce = h("div", { class: "ds-unseen", "aria-live": "polite" });
     this.stage = h("div", { class: "ds-panes" });
     this.around = h("div", { class: "ds-around" });
@@ -47,7 +47,8 @@ export class Frame {
     toolbar.parts.get("stages").hidden = pair;
     toolbar.titles.replaceChildren(...titles);
     this.legend.key(guide.key);
-    toolbar.drawings.replaceChildren(...(pair ? [] : [panes[0].svgButton, panes[0].menu.button]));
+    const { svgButton, menu: saves } = panes[0];
+    this.status.files.replaceChildren(...(pair ? [] : [svgButton, saves.button]), this.link);
     for (const pane of panes) pane.head.replaceChildren(...(pair ? headOf(pane, part) : []));
     stage.replaceChildren(...panes.map((pane) => pane.element), ...(aside ? [aside] : []));
     this.status.chips.replaceChildren(...panes.map((pane) => pane.chip));

@@ -18,6 +18,7 @@ export function actsOf(studio, shift) {
     Enter: () => tree.round && active.inspect(active.row ?? tree.neighbour("here")),
     " ": () => studio.player.toggle(),
     f: trees((each) => each.fit()),
+    w: trees((each) => each.fitRun()),
     u: () => studio.look.unfold(),
     a: trees((each) => each.frame(false)),
     "+": trees((each) => each.zoomBy(1.3)),

@@ -33,6 +33,7 @@ export class Look {
   toggleTable() {
     this.tabular = !this.tabular;
     this.studio.toolbar.tabular(this.tabular);
+    this.studio.scope.classList.toggle("tabular", this.tabular);
     for (const pane of this.studio.panes) pane.tabulate(this.tabular);
   }
 

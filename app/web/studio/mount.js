@@ -1,24 +1,29 @@
 // The view of runs in the page: what the tabs Run and Compare have in common.
 
 import { answered } from "../feed.js";
-import { formAbove } from "../form.js";
-import { recall } from "../memory.js";
+import { formAbove, writePrompt } from "../form.js";
+import { recall, typedIn } from "../memory.js";
 import { News } from "../news.js";
 import { Studio } from "../studio.js";
 import { restore } from "./page.js";
 
-const PHONE = "(max-width: 600px)";
-
 /** The studio of one tab: its name, how many runs it shows, and whose Stop it hears. */
 export function mountStudio(page, setting) {
-  formAbove(setting.stop);
+  const bar = formAbove(setting.stop)?.querySelector(".ds-bar");
   const source = { ...page.server, news: new News("rounds") },
-    studio = new Studio(page.element, source, (name, asked) => page[name](asked), setting),
-    filling = recall(setting.stop);
-  if (filling) page.refill({ filling });
+    studio = new Studio(page.element, source, (name, asked) => page[name](asked), {
+      ...setting,
+      bar,
+    }),
+    filling = typedIn(setting.stop) && recall(setting.stop);
+  if (filling) {
+    const { prompt, ...others } = filling;
+    writePrompt(setting.stop, prompt); // at once: the server's answer may come when one has typed
+    page.refill({ filling: others });
+  }
   studio.link.listen().then((opened) => {
     if (!opened) restore(studio);
-    if (setting.view === "run" && window.matchMedia(PHONE).matches) showFirst(studio, page.server);
+    if (setting.view === "run") showFirst(studio, page.server);
   });
   page.watch("value", () => {
     const value = page.props.value || {};
@@ -28,9 +33,9 @@ export function mountStudio(page, setting) {
   });
 }
 
-/** On a phone there is something to look at from the start: the first example. */
+/** There is something to look at from the start: a good round of the first example. */
 async function showFirst(studio, server) {
   const { first } = await answered(server.examples({}));
   const idle = !studio.panes[0].feed.ticket && !studio.status.complaint;
-  if (first && idle) studio.link.apply({ trace: first });
+  if (first && idle) studio.opening.on(first);
 }

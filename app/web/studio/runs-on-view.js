@@ -5,7 +5,8 @@ import { keepTickets } from "./shelf.js";
 
 export class RunsOnView {
   /** where: {view: its tab, places: how many it has room for}. hear: {made(letter, name) gives a
-   * pane, began() and parted() when others are on view, complain(sentence)}. */
+   * pane, began() and parted() when others are on view, cut() when
+   * they take the place of one that went on, complain(sentence)}. */
   constructor({ view, places }, hear) {
     Object.assign(this, { view, places, hear });
     this.made = 0; // panes so far: the ids on a page stay apart
@@ -38,6 +39,7 @@ export class RunsOnView {
     const wanted = tickets.filter(Boolean).slice(0, this.places);
     this.hear.complain("");
     if (wanted.join() === this.tickets.join()) return; // on view already
+    if (this.panes.some((pane) => pane.feed.decoding)) this.hear.cut();
     for (const pane of this.panes.splice(1)) pane.feed.close();
     this.active = this.panes[0];
     this.active.open(wanted[0]);

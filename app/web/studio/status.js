@@ -1,9 +1,12 @@
-// The line above the view: the model, the runs' states, what is on view, and what to do with it.
+// Beside the prompt, in the form's one line (above the view where there is no form): the states of
+// model and runs, what is on view, and one menu with what can be done with it.
 
 import { button, h, plural } from "../dom.js";
 import { goTo } from "../goto.js";
+import { menu } from "../parts.js";
 import { toolbar } from "../roving.js";
 
+const NOTED = 6000; // milliseconds that a note stays
 const RUN_WORDS = { done: "done", stopped: "stopped", failed: "failed" };
 const FILE_WORDS = {
   running: "reading the trace",
@@ -37,22 +40,24 @@ export class StatusLine {
     this.save = action("Save trace", "Download this run as .jsonl.gz", does.save);
     this.examples.hidden = this.again.hidden = !live;
     this.compare.hidden = this.whatIf.hidden = !live || !alone;
-    this.element = this._line();
+    this.files = h("span", { class: "ds-drawings" }); // of the run on view: see Frame
+    const actions = [this.again, this.compare, this.whatIf, this.save, this.files];
+    this.menu = menu("What to do with this run", actions);
+    this.line = this._line();
+    this.element = h("div", { class: "ds-top-line" }, this.line, this.banner);
     this.allow(false);
     this.examples.disabled = false;
   }
 
   _line() {
-    const parts = [
-      this.modelChip,
-      this.modelBar,
-      this.chips,
-      this.about,
-      h("span", { class: "ds-spring" }),
-    ];
-    const actions = [this.examples, this.again, this.compare, this.whatIf, this.save];
-    const line = toolbar("The run on view", h("div", { class: "ds-status" }, parts, actions));
-    return h("div", { class: "ds-top-line" }, line, this.banner);
+    const states = [this.modelChip, this.modelBar, this.chips, this.about];
+    const parts = [...states, h("span", { class: "ds-spring" }), this.examples, this.menu];
+    return toolbar("The run on view", h("div", { class: "ds-status" }, parts));
+  }
+
+  /** Stand in the form's line, which is outside of the view. */
+  standIn(bar) {
+    bar.append(h("div", { class: "ds-scope ds-beside-prompt" }, this.line));
   }
 
   /** Whether there is a run to do things with, and whether one alone can be saved here. */
@@ -94,7 +99,22 @@ export class StatusLine {
     setChip(pane.chip, run.state, (several ? `${pane.letter}: ` : "") + stateOf(run));
   }
 
+  /** A sentence that is no complaint; it goes by itself. */
+  note(sentence) {
+    this.complain(sentence);
+    this.banner.classList.add("note");
+    setTimeout(() => this.complaint === sentence && this.complain(""), NOTED);
+  }
+
+  /** What a run without rounds waits for, in words; "": it has some, or nothing comes. */
+  waitingFor({ rounds, feed }) {
+    if (rounds.length || !feed.active) return "";
+    const waking = this.modelChip.getAttribute("data-state") === "loading";
+    return waking && feed.decoding ? this.modelChip.textContent : stateOf(feed.run);
+  }
+
   complain(sentence) {
+    this.banner.classList.remove("note");
     this.banner.hidden = !sentence;
     this.banner.textContent = sentence;
   }

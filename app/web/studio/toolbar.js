@@ -13,7 +13,6 @@ export class Toolbar {
   /** studio: whose trees these are the tools of. */
   constructor(studio) {
     this.titles = h("div", { class: "ds-titles" });
-    this.drawings = h("span", { class: "ds-drawings" });
     const parts = [
       this._transport(studio),
       this.titles,
@@ -43,6 +42,9 @@ export class Toolbar {
       toggle = (words, title, act) =>
         button(words, { class: "ds-button", "aria-pressed": "false", title }, act),
       trees = (act) => () => studio.look.trees(act);
+    this.run = button("⟷", { "aria-label": "The whole run (w)", title: "The whole run (w)" }, () =>
+      studio.look.trees((tree) => tree.fitRun()),
+    );
     this.fold = toggle("All nodes", "Draw every node, or fold again (u)", () =>
       studio.look.toggleFold(),
     );
@@ -64,13 +66,12 @@ export class Toolbar {
       ),
       tool(
         "⤢",
-        "Fit the whole tree (f)",
+        "Fit this round (f)",
         trees((tree) => tree.fit()),
       ),
+      this.run,
       this.fold,
       this.table,
-      this.drawings,
-      studio.link.button,
       tool("?", "Keys and marks (?)", () => studio.help.showModal()),
     );
   }
@@ -97,6 +98,7 @@ export class Toolbar {
     this.previous.disabled = guide.atStart;
     this.next.disabled = guide.atEnd;
     this.play.disabled = count < 2;
+    for (const part of this.parts.values()) part.disabled = !count; // else a white page
     this.live.hidden = !busy;
     this.live.setAttribute("aria-pressed", String(guide.follow));
   }

@@ -16,8 +16,10 @@ export const STATUS = { a: "accepted", r: "rejected", u: "unreached", s: "side" 
 export const GHOST = -1; // in place of a row: the target's token where the walk stopped
 const KINDS = ["s", "u", "r", "a"]; // the accepted ones lie on top
 
-/** {boxW, boxH, stepX, stepY}. A draft graph's boxes list edits, a line each, and so are larger. */
-export function sizes(lines) {
+/** {boxW, boxH, stepX, stepY}. A draft graph's boxes list edits, a line each, and so are larger;
+ * flat boxes say token, q and p on one line, so that a tall tree is read as a whole. */
+export function sizes(lines, flat) {
+  if (flat) return { boxW: 212, boxH: 22, stepX: 248, stepY: 26 };
   if (!lines) return { boxW: BOX_W, boxH: BOX_H, stepX: STEP_X, stepY: STEP_Y };
   const most = Math.max(1, ...lines.map((edits) => edits.length));
   const boxH = 25 + EDIT_H * most;
@@ -63,8 +65,9 @@ function spoken(round, row, label) {
   const q = round.q[row];
   const p = round.lines ? q : round.p?.[row];
   const help = signOf(round, row);
-  const odds = `${round.lines ? "" : `q ${percent(q)}, `}p ${percent(p)}`;
-  return `${label}, ${STATUS[round.status[row]]}, ${odds}${help && `, ${help}`}`;
+  // As it is drawn, in this order: who speaks to the page says what can be read on it.
+  const odds = `${round.lines ? "" : `q ${percent(q)} `}p ${percent(p)}`;
+  return `${label} ${odds}, ${STATUS[round.status[row]]}${help && `, ${help}`}`;
 }
 
 export function nodeBox(size, round, row, id, [x, y]) {
@@ -84,7 +87,8 @@ export function nodeBox(size, round, row, id, [x, y]) {
   node.append(s("rect", { class: "box", width: size.boxW, height: size.boxH, rx: 7 }));
   if (round.lines) return fill(node, {}, edits(size, round.lines[row], mark, label));
   const words = `${mark} ${round.short[token] || label}`;
-  node.append(s("text", { class: "token", x: 8, y: row ? 16 : 25, "data-words": words }, words));
+  const top = size.flat ? 15 : row ? 16 : 25;
+  node.append(s("text", { class: "token", x: 8, y: top, "data-words": words }, words));
   if (row) node.append(...odds(size, round, row));
   return node;
 }
@@ -92,19 +96,21 @@ export function nodeBox(size, round, row, id, [x, y]) {
 function odds(size, round, row) {
   const p = round.p ? round.p[row] : null;
   const help = signOf(round, row);
-  const cue = { class: "odds cue", x: size.boxW - 4, y: 29, "text-anchor": "end" };
+  const cue = { class: "odds cue", x: size.boxW - 4, y: size.flat ? 15 : 29, "text-anchor": "end" };
   return [
-    ...bar("q", round.q[row], 8),
-    ...(p === null ? [] : bar("p", p, 14 + BAR)),
+    ...bar(size, "q", round.q[row], 0),
+    ...(p === null ? [] : bar(size, "p", p, 1)),
     ...(help ? [s("text", cue, round.signs[row])] : []),
   ];
 }
 
-function bar(name, chance, x) {
-  const width = Math.max(1, BAR * (chance || 0)).toFixed(1);
+/** A chance in words, and as a bar: the first or second of a box. */
+function bar({ flat, boxW }, name, chance, place) {
+  const x = flat ? boxW - 100 + 48 * place : 8 + (6 + BAR) * place;
+  const width = Math.max(1, (flat ? 42 : BAR) * (chance || 0)).toFixed(1);
   return [
-    s("text", { class: "odds", x, y: 29 }, `${name} ${percent(chance)}`),
-    s("rect", { class: `bar ${name}`, x, y: 33, width, height: 3.5 }),
+    s("text", { class: "odds", x, y: flat ? 14 : 29 }, `${name} ${percent(chance)}`),
+    s("rect", { class: `bar ${name}`, x, y: flat ? 17.5 : 33, width, height: flat ? 2.5 : 3.5 }),
   ];
 }
 
@@ -127,7 +133,7 @@ export function ghostBox(size, round, id, [x, y]) {
   const { ghost } = round;
   const what = round.lines ? "step" : "token";
   const words = `◇ ${ghost.short}`;
-  const top = ghost.p === null ? 25 : 16;
+  const top = size.flat ? 15 : ghost.p === null ? 25 : 16;
   return s(
     "g",
     {
@@ -147,7 +153,7 @@ export function ghostBox(size, round, id, [x, y]) {
       rx: Math.min(20, size.boxH / 2),
     }),
     s("text", { class: "token", x: 13, y: top, "data-words": words }, words),
-    ...(ghost.p === null ? [] : bar("p", ghost.p, 14)),
+    ...(ghost.p === null ? [] : bar(size, "p", ghost.p, size.flat ? 1 : 0)),
   );
 }
 
@@ -168,10 +174,16 @@ export function chipBox(size, chip, [x, y]) {
     s("rect", { class: "pill", width: size.boxW, height: size.boxH - 6, y: 3, rx: 17 }),
     s(
       "text",
-      { class: "token", x: 10, y: 17, "data-words": chip.words, "data-brief": count },
+      {
+        class: "token",
+        x: 10,
+        y: size.flat ? 15 : 17,
+        "data-words": chip.words,
+        "data-brief": count,
+      },
       chip.words,
     ),
-    s("text", { class: "odds", x: 10, y: 30 }, sums),
+    s("text", { class: "odds", x: size.flat ? 108 : 10, y: size.flat ? 14 : 30 }, sums),
   );
 }
 

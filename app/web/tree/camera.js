@@ -1,10 +1,11 @@
 // Where a tree stands in its window: pure functions of sizes. A view is {k, kx, x, y}: the scale,
 // the scale across (larger than k only where a tall tree is seen as a whole), and the shift.
 
-export const FAR = 0.85; // below: no numbers, and tokens at TOKEN pixels of the screen
+export const FAR = 0.72; // below: no numbers, and tokens at TOKEN pixels of the screen
 export const FARTHER = 0.32; // below: no boxes one by one
 export const BESIDE = 0.5; // the smallest scale of trees beside each other that nobody zoomed
 export const TOKEN = 11; // pixels of the screen, the smallest text
+export const LARGEST = 1.5; // of a tree that is shown as a whole: small ones fill their room
 const CLOSEST = 2.5;
 const FARTHEST = 0.02;
 const PAD = 26; // around the tree: the key stands below it
@@ -19,7 +20,7 @@ export function wholeScale([w, hgt], width, height) {
 export function fitted(size, width, height) {
   const [w, hgt] = size;
   const across = (w - 2 * PAD) / width;
-  const k = Math.max(FARTHEST, Math.min(wholeScale(size, width, height), 1.15));
+  const k = Math.max(FARTHEST, Math.min(wholeScale(size, width, height), LARGEST));
   const kx = k < FARTHER ? Math.max(k, Math.min(across, FARTHER)) : k;
   return { k, kx, x: (w - width * kx) / 2, y: AXIS + (hgt - height * k) / 2 };
 }
@@ -41,9 +42,21 @@ export function pathScale([w], wide, wanted, least = FAR + 0.02) {
   return Math.max(least, Math.min(wanted, (w - 2 * PAD) / wide));
 }
 
-/** Zoom by a factor about a point of the window. */
-export function zoomed({ k, kx, x, y }, factor, [atX, atY]) {
-  const next = Math.min(CLOSEST, Math.max(FARTHEST, k * factor));
+/** A run of so many columns as a whole; `before` of them are at the left of the tree's root, whose
+ * middle line is `line`. */
+export function wholeRun([w, hgt], columns, before, step, line) {
+  const k = Math.min(1, (w - 2 * PAD) / (columns * step));
+  return { k, kx: k, x: PAD + before * step * k, y: hgt / 2 - line * k };
+}
+
+/** A view at the scales of another one, with `wide` columns from the root on in the middle. */
+export function carried({ k, kx }, [w, hgt], wide, line) {
+  return { k, kx, x: Math.max(PAD, (w - wide * kx) / 2), y: hgt / 2 - line * k };
+}
+
+/** Zoom by a factor about a point of the window; least: the smallest scale. */
+export function zoomed({ k, kx, x, y }, factor, [atX, atY], least = FARTHEST) {
+  const next = Math.min(CLOSEST, Math.max(least, k * factor));
   const wide = next > k ? Math.max(next, kx) : Math.max(next, (kx * next) / k);
   return { k: next, kx: wide, x: atX - ((atX - x) * wide) / kx, y: atY - ((atY - y) * next) / k };
 }

@@ -2,12 +2,15 @@
 // what is folded. Nothing here touches the page.
 
 import { curve, GHOST, sizes } from "./boxes.js";
+import { FAR, wholeScale } from "./camera.js";
 
 export class TreePlan {
-  /** fold: {rows, y, ghost, chips} of app/view/fold.py; null: every node is drawn. */
-  constructor(round, fold) {
-    Object.assign(this, { round, fold }, sizes(round.lines));
+  /** fold: {rows, y, ghost, chips} of app/view/fold.py; null: every node is drawn. look: {flat:
+   * boxes of one line, onward: the text goes on at the right of the path}. */
+  constructor(round, fold, { flat = false, onward = false } = {}) {
+    Object.assign(this, { round, fold, flat }, sizes(round.lines, flat));
     this._place();
+    if (onward) this._makeWay();
     Object.assign(this, this.extent());
   }
 
@@ -22,6 +25,43 @@ export class TreePlan {
     this.chipPlace = new Map((fold?.chips || []).map((c) => [c.parent, beyond(c.parent, c.y)]));
     const ghostY = fold ? fold.ghost : round.ghost?.y;
     if (round.ghost) this.place.set(GHOST, beyond(round.ghost.parent, ghostY));
+  }
+
+  /** Move the branches apart that would lie on the text as it goes on behind the path. */
+  _makeWay() {
+    const { round, place, chipPlace, stepX, stepY } = this;
+    const onPath = new Set([...round.path, GHOST]);
+    const line = place.get(0)[1];
+    const end = round.path.length * stepX;
+    const branch = (row) => {
+      let at = row;
+      while (!onPath.has(this.parent(at))) at = this.parent(at);
+      return at;
+    };
+    const above = new Map(); // a branch's row → whether it hangs above the path
+    const side = (row, y) => {
+      const root = branch(row);
+      if (!above.has(root)) above.set(root, (place.get(root)?.[1] ?? y) < line);
+      return above.get(root);
+    };
+    const all = [...place.keys()]
+      .filter((row) => !onPath.has(row))
+      .map((row) => [place, row, side(row, 0)]);
+    for (const [row, [, y]] of chipPlace)
+      all.push([chipPlace, row, onPath.has(row) ? y < line : side(row, y)]);
+    const need = { true: 0, false: 0 };
+    for (const [places, row, up] of all) {
+      const [x, y] = places.get(row);
+      const room = up ? line - y : y - line;
+      if (x > end) need[up] = Math.max(need[up], stepY - room);
+    }
+    for (const [places, row, up] of all) {
+      const [x, y] = places.get(row);
+      places.set(row, [x, up ? y : y + need.true + need.false]);
+    }
+    for (const row of onPath) {
+      if (place.has(row)) place.set(row, [place.get(row)[0], line + need.true]);
+    }
   }
 
   /** {width, height} of what is drawn. */
@@ -164,4 +204,14 @@ export class TreePlan {
     const row = [...this.place].find(hit)?.[0] ?? null;
     return [row, row === null ? ([...this.chipPlace].find(hit)?.[0] ?? null) : null];
   }
+}
+
+/** The plan of a round in a window of this size. A tall tree has boxes of one line, if q and p can
+ * be read then and cannot be otherwise; size null: never. */
+export function planFor(round, fold, onward, size) {
+  const plan = new TreePlan(round, fold, { onward }),
+    read = ({ width, height }) => wholeScale(size, width, height) >= FAR;
+  if (round.lines || !size || read(plan)) return plan;
+  const flat = new TreePlan(round, fold, { onward, flat: true });
+  return read(flat) ? flat : plan;
 }

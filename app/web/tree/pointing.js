@@ -3,6 +3,7 @@
 
 import { h } from "../dom.js";
 import { chipLines } from "./boxes.js";
+import { tokenLines } from "./spine.js";
 
 export class Pointing {
   /** tree: a TreeView, which says what a row is and hears what was picked. */
@@ -23,14 +24,26 @@ export class Pointing {
     this.hide();
     if (row !== null) this.tree.onSelect(row);
     else if (parent !== null) this.tree.open([parent]);
+    else {
+      const token = this._beside(event);
+      if (token) this.tree.onRound?.(token.at);
+    }
+  }
+
+  /** A token of another round of the run. */
+  _beside(event) {
+    const { tree } = this;
+    return tree.plan && tree.run && tree.spine.under(tree.window.point(event), tree.window.view);
   }
 
   hover(event) {
     const [row, parent] = this._under(event);
-    const some = row !== null || parent !== null;
+    const token = row === null && parent === null ? this._beside(event) : null;
+    const some = row !== null || parent !== null || token;
     this.tree.svg.classList.toggle("over", some);
     this._point(row);
     if (!some) return this.hide();
+    if (token) return this._say(tokenLines(token), event);
     this._say(row === null ? chipLines(this.tree.plan.chip(parent)) : this.tree.told(row), event);
   }
 

@@ -13,7 +13,7 @@ export class TreeScene {
   /** make(row) gives a row's box, which is asked for once. */
   constructor(svg, make) {
     Object.assign(this, { svg, make });
-    this.element = s("g", {});
+    this.element = s("g", { class: "ds-scene" });
     this.view = { k: 1, kx: 1, x: 0, y: 0 };
     this.nodes = new Map();
   }

@@ -3,6 +3,7 @@
 
 import {
   BESIDE,
+  carried,
   centred,
   columned,
   fitted,
@@ -10,10 +11,12 @@ import {
   following,
   intoSight,
   pathScale,
+  wholeRun,
   wholeScale,
   zoomed,
 } from "./camera.js";
 
+const GLIDE = 260; // milliseconds from one round to the next
 const READABLE = 0.6; // a tree that is not smaller than this is shown as a whole
 
 export class TreeWindow {
@@ -22,7 +25,9 @@ export class TreeWindow {
     Object.assign(this, { svg, changed, moved });
     this.plan = null;
     this.columns = null; // those that the tree shares with other trees
+    this.spine = null; // the run that the tree is a part of
     this.zoom = 0.95; // what a person last chose
+    this.byHand = false; // whether the scale is a person's choice, and so stays
     this.view = { k: 1, kx: 1, x: 0, y: 0 };
   }
 
@@ -39,6 +44,7 @@ export class TreeWindow {
   }
 
   show(view) {
+    cancelAnimationFrame(this.gliding);
     this.view = view;
     this.changed();
   }
@@ -49,6 +55,10 @@ export class TreeWindow {
     const { plan, size, columns, zoom } = this;
     const [, above] = plan.at(0);
     const half = plan.boxH / 2;
+    if (this.spine && this.byHand) {
+      const wide = (plan.round.path.length + 1) * plan.stepX;
+      return this.show(carried(this.view, size, wide, above + half));
+    }
     if (!keep && this.holdsAll) return this.fit();
     if (columns)
       return this.show(columned(size, columns, plan.stepX, zoom, above, plan.height, half));
@@ -57,8 +67,19 @@ export class TreeWindow {
     this.show(centred(size, k, above, plan.height, half));
   }
 
+  /** Show all of the run. */
+  fitRun() {
+    const { spine, plan, size } = this;
+    if (!spine) return this.fit();
+    this.byHand = true;
+    const [, above] = plan.at(0);
+    const line = above + plan.boxH / 2;
+    this.show(wholeRun(size, spine.plan.columns, -spine.columnsTo(0), plan.stepX, line));
+  }
+
   /** Show all of it. */
   fit() {
+    this.byHand = false;
     const { plan, size, columns } = this;
     this.show(
       columns
@@ -77,8 +98,11 @@ export class TreeWindow {
   /** Zoom about a point of the window; without one about its middle. */
   zoomBy(factor, point) {
     const [w, hgt] = this.size;
-    const view = zoomed(this.view, factor, point ?? [w / 2, hgt / 2]);
+    const columns = this.spine?.plan.columns;
+    const least = columns ? Math.min(0.02, w / (columns * this.plan.stepX)) : undefined;
+    const view = zoomed(this.view, factor, point ?? [w / 2, hgt / 2], least);
     this.zoom = view.k;
+    this.byHand = true;
     this.show(view);
     if (point) this.moved();
   }
@@ -87,6 +111,26 @@ export class TreeWindow {
     const { view } = this;
     this.show({ ...view, x: view.x + dx, y: view.y + dy });
     this.moved();
+  }
+
+  /** Go from where the window stood, seen from another round's root, to where it stands now. */
+  glide(from, columns, rise) {
+    const to = this.view;
+    const { stepX } = this.plan;
+    const start = { ...from, x: from.x + columns * stepX * from.kx, y: from.y + rise * from.k };
+    cancelAnimationFrame(this.gliding);
+    const far = Math.abs(start.x - to.x) > 3 * this.size[0];
+    if (far || matchMedia("(prefers-reduced-motion: reduce)").matches) return;
+    const began = performance.now();
+    const move = (now) => {
+      const share = Math.min(1, Math.max(0, (now - began) / GLIDE));
+      const eased = 1 - (1 - share) ** 3;
+      const between = (name) => start[name] + (to[name] - start[name]) * eased;
+      this.view = { k: between("k"), kx: between("kx"), x: between("x"), y: between("y") };
+      this.changed();
+      if (share < 1) this.gliding = requestAnimationFrame(move);
+    };
+    move(began);
   }
 
   /** Bring a node inside the picture when it is not. */

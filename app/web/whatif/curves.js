@@ -53,7 +53,7 @@ export class Curves {
     Object.assign(this, { kept: [], methods, empty, setting: null });
     this.forget.hidden = true;
     this.speed.element.hidden = false;
-    this.blank();
+    this.blank(true);
   }
 
   /** Settings to compare with; of those that are equal the last, and the oldest of too many go. */
@@ -71,10 +71,11 @@ export class Curves {
     this.lengths.draw(figures.lengths);
   }
 
-  /** No answer to a setting: nothing of the one before may look as if it were its. */
-  blank() {
+  /** No answer to a setting, or (waiting) none yet: nothing of the one before may look as if it
+   * were its. */
+  blank(waiting) {
     this.setting = null;
-    for (const name of ["tau", "speed", "lengths"]) this[name].draw(this.empty[name]);
+    for (const name of ["tau", "speed", "lengths"]) this[name].draw(this.empty[name], waiting);
     this.best.textContent = "";
   }
 

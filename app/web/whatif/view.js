@@ -47,6 +47,7 @@ export class WhatIf {
       collected: (file, title, setting) => this.open(file, title, setting),
       failed: () => this._awaiting(false),
     });
+    this.linked = readAddress(); // before anything is written over it
     this._build(element);
     onShown(this.scope, () => this._visit());
     onGoTo(this.scope, () => this._goto());
@@ -99,7 +100,8 @@ export class WhatIf {
 
   /** The address names the text, if it ships, and the setting. */
   _visit() {
-    if (!this.scope.getClientRects().length) return;
+    const awaited = this.linked.view === "whatif" && this.linked.text && !this.found;
+    if (!this.scope.getClientRects().length || awaited) return;
     const { method, budget } = this.knobs,
       text = this.listed?.includes(this.file) ? this.file : undefined;
     visit({ view: "whatif", text, ...(text && method && { method: method.name, budget }) });
@@ -147,7 +149,7 @@ export class WhatIf {
   /** The text that the address names, or the first, where none is on view yet. */
   _first() {
     if (!this.listed?.length || this.file) return;
-    const { view, text, method, budget } = readAddress(),
+    const { view, text, method, budget } = this.linked,
       linked = view === "whatif" && this.listed.includes(text);
     if (linked) this.open(text, undefined, { method, budget });
     else this.open(this.listed[0]);
@@ -264,7 +266,8 @@ export class WhatIf {
   /** Whether the answer is exact, and its figures. */
   _say(look, exact, note, tiles = []) {
     this.exact.className = `ds-exact${look}`;
-    this.exact.replaceChildren(h("b", {}, exact), ...(note ? [h("span", {}, note)] : []));
+    const more = note?.replace(/^(not )?exact:? ?/, ""); // as the sentence begins by itself
+    this.exact.replaceChildren(h("b", {}, exact), more ? ` ${more}` : "");
     this.tiles.replaceChildren(...tiles);
   }
 
