@@ -28,7 +28,7 @@ from core.models.language import Language
 from core.rounds.draft import Array, Draft
 from core.rounds.round import Verdict
 from core.stats import difference
-from core.train.command_line import progress_bar
+from core.train.bars import progress_bar
 from core.train.evaluation import NEW_TOKENS, Text
 from core.verification.rules import TargetTokens
 from core.verification.simulate import verdict
