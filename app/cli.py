@@ -227,7 +227,7 @@ RENAMED = {  # what commands were called
     "find-graph": "model graph",
     "calibrate-graph": "model graph",
 }
-EXAMPLES = (
+EXAMPLES = (  # of the overview
     'run ddtree --prompt "Why is the sky blue?" --budget 16 --trace run.jsonl',
     "trace show run.jsonl --round 3",
     "report run.jsonl",

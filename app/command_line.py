@@ -8,7 +8,8 @@
         budget: int = option(16, "drafted nodes a round", Range(1, 1024))
 
 Classes are combined by inheriting; each base is a group of its own in the help, under its
-``title``. The types are int, float, str, Path, bool, Literal, one of these or None, and tuples of them.
+``title``. The types are int, float, str, Path, bool, Literal, one of these or None, and tuples of
+them.
 """
 
 from __future__ import annotations
@@ -141,9 +142,12 @@ def parse(kind: type[T], words: Sequence[str], name: str, examples: Sequence[str
     if call is not command:
         call(*bound.args, **bound.kwargs)
         return None
-    if empty := next((name for name, value in bound.arguments.items() if value == ()), None):
-        raise UserError(f"--{empty.replace('_', '-')} needs a value (see {name} --help)")
-    return kind.of(bound.arguments)
+    declared = {f.name: (f, hint) for _, own in kind.groups() for f, hint in own}
+    try:
+        given = {n: _value(*declared[n], value) for n, value in bound.arguments.items()}
+    except ValueError as error:
+        raise UserError(f"{error} (see {name} --help)") from None
+    return kind.of(given)
 
 
 def run(
@@ -165,25 +169,25 @@ def _flowing(text: str) -> str:
 
 def _sentence(error: Exception) -> str:
     """A sentence of the parser, begun small and without its stop; an old name gets its new one."""
-    text = " ".join(str(error).split()).rstrip(".").replace(". Did you mean", ", did you mean")
-    old = text.removeprefix("Unknown option: ").partition(",")[0]
-    if text.startswith("Unknown option") and old in RENAMED:
+    text, _, more = " ".join(str(error).split()).rstrip(".").partition(". ")
+    old = text.removeprefix("Unknown option: ")
+    if old in RENAMED:
         return f"{old} is {RENAMED[old]} now"
     text = re.sub(r"^Parameter (\S+) requires an argument$", r"\1 needs a value", text)
-    return text[:1].lower() + text[1:]
+    parts = (text, more) if more else (text,)
+    return ", ".join(part[:1].lower() + part[1:] for part in parts)
 
 
 def _parameters(kind: type[CommandOptions]) -> list[inspect.Parameter]:
     """Each field as a parameter of a function, those that may stand without their name first."""
     from cyclopts import Group
 
-    groups = {title: Group(title.capitalize(), sort_key=n) for n, (title, _) in _numbered(kind)}
-    made = [_parameter(*own, groups[title]) for title, all_own in kind.groups() for own in all_own]
+    groups: dict[str, Group] = {}
+    made: list[inspect.Parameter] = []
+    for title, declared in kind.groups():
+        group = groups.setdefault(title, Group(title.capitalize(), sort_key=len(groups)))
+        made += [_parameter(*each, group) for each in declared]
     return sorted(made, key=lambda each: (each.kind, each.default is not each.empty))
-
-
-def _numbered(kind: type[CommandOptions]) -> Iterator[tuple[int, tuple[str, list[Declared]]]]:
-    return reversed([*enumerate(kind.groups())])  # of two of one title the first decides
 
 
 def _parameter(declared: Field[Any], hint: Any, group: Any) -> inspect.Parameter:
@@ -191,18 +195,6 @@ def _parameter(declared: Field[Any], hint: Any, group: Any) -> inspect.Parameter
 
     about, name = declared.metadata, f"--{declared.name.replace('_', '-')}"
     kind, several = _kind(hint), get_origin(hint) is tuple
-    read = about.get("read") or _reader(kind, about.get("range"))
-
-    def convert(_: Any, tokens: Any) -> Any:
-        """Word by word, so that a sentence names the option and the one value."""
-        found = []
-        for token in tokens:
-            try:
-                found.append(read(token.value))
-            except ValueError as error:
-                raise UserError(f"{name} {error}, not {token.value!r}") from None
-        return tuple(found) if several else found[0]
-
     shown = kind if kind is bool or get_origin(kind) is Literal else str
     default, places = declared.default, inspect.Parameter
     return places(
@@ -215,9 +207,8 @@ def _parameter(declared: Field[Any], hint: Any, group: Any) -> inspect.Parameter
                 name=name,
                 help=about["help"],
                 group=group,
-                converter=None if kind is bool else convert,
                 consume_multiple=several,
-                allow_leading_hyphen=not several or kind in (int, float),
+                allow_leading_hyphen=not several,
                 show_default=_default if _default(default) else False,
                 metavar=(about.get("metavar") or METAVARS.get(kind, "TEXT")) + " …" * several,
             ),
@@ -240,13 +231,26 @@ def _default(value: Any) -> str:
     return " ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in several)
 
 
+def _value(declared: Field[Any], hint: Any, given: Any) -> Any:
+    """What was given, a word or several, in the field's type. Raises ValueError with a sentence."""
+    kind, name = _kind(hint), f"--{declared.name.replace('_', '-')}"
+    read = declared.metadata.get("read") or _reader(kind, declared.metadata.get("range"))
+    if given == ():
+        raise ValueError(f"{name} needs a value")
+    found = []
+    for word in given if get_origin(hint) is tuple else (given,):
+        try:
+            found.append(read(word))
+        except ValueError as error:
+            raise ValueError(f"{name} {error}, not {word!r}") from None
+    return tuple(found) if get_origin(hint) is tuple else found[0]
+
+
 def _reader(kind: Any, allowed: Range | None) -> Read:
     """Reads a word as a value of this type. Raises ValueError with what it must be."""
-    if get_origin(kind) is Literal:
-        return one_of(get_args(kind))
     if kind in (int, float):
         return lambda text: _number(text, kind, allowed)
-    return Path if kind is Path else str
+    return Path if kind is Path else lambda word: word
 
 
 def _number(text: str, kind: type, allowed: Range | None) -> float:

@@ -19,8 +19,8 @@ class Options(Model):
     """Open the studio in the browser."""
 
     traces: tuple[Path, ...] = words(
-        "traces (.jsonl or .jsonl.gz), or folders searched for them at any depth, such as a grid's: the "
-        "page lists them above its examples",
+        "traces (.jsonl or .jsonl.gz), or folders searched for them at any depth, such as that of "
+        "`grid run`: the page lists them above its examples",
         (),
     )
     host: str = option("127.0.0.1", "address to listen on; by default this machine only")

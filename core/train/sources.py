@@ -22,6 +22,7 @@ from core.train.collect import Collector, CollectSettings, collect_with_bar, syn
 from core.train.prompts import code_prompts, function_prompts, topic_prompts
 
 PLAN = "prompts.json"
+KEYS = {"temperature": "temperatures"}  # of a record, where it is not the field's name
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Sources:
         "prompts to report on; texts that share 13 words in a row with them, or all words of a "
         "shorter one, are left out",
     )
-    temperatures: tuple[float, ...] = option(
+    temperature: tuple[float, ...] = option(
         (0.0, 0.8), "each prompt is answered once at every one of these, 0 is greedy", Range(0)
     )
     batch: int = option(32, "prompts answered at once, a shard each", Range(1))
@@ -63,17 +64,17 @@ class Sources:
         record = sources.record(model)
         if not (shards / PLAN).exists():
             return sources
-        check_record(shards, {name: record[name] for name in ("model", *named)})
+        check_record(shards, {n: record[n] for n in ("model", *(KEYS.get(n, n) for n in named))})
         made_of = read_record(shards)
-        as_made = {n: made_of[n] for n in ("temperatures", "batch", "seed") if n in made_of}
-        return replace(sources, **as_made)
+        kept = {name: KEYS.get(name, name) for name in ("temperature", "batch", "seed")}
+        return replace(sources, **{n: made_of[key] for n, key in kept.items() if key in made_of})
 
     def record(self, model: str) -> dict[str, Any]:
         """As the shards' record holds it: a file by its contents, wherever it lies.
 
         Raises UserError for a file that cannot be read.
         """
-        return asdict(self) | {
+        return {KEYS.get(name, name): value for name, value in asdict(self).items()} | {
             "model": model,
             "prompts": [digest(read_samples(path)) for path in self.prompts],
             "code": [str(folder.resolve()) for folder in self.code],
@@ -85,7 +86,7 @@ class Sources:
 
     def settings(self, layers: tuple[int, ...]) -> CollectSettings:
         """How the collector makes the text."""
-        return CollectSettings(layers, tuple(self.temperatures), batch=self.batch, seed=self.seed)
+        return CollectSettings(layers, tuple(self.temperature), batch=self.batch, seed=self.seed)
 
     def samples(self, language: Language) -> list[Sample]:
         """Prompts of every kind, interleaved, each once, none overlapping the held-out ones."""

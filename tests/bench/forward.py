@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from app.commands.arguments import add_model_options
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
@@ -27,7 +28,6 @@ from analysis.experiments.bench import as_transformers_runs_it
 from analysis.experiments.cost import bushy
 from analysis.experiments.roofline import Forward, Gauge, seconds_of
 from app.commands import common
-from app.commands.arguments import add_model_options
 from app.terminal import ProgressBar, console, table
 from core.decoding.engine import Engine
 from core.errors import UserError

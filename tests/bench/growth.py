@@ -29,13 +29,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from app.commands.arguments import add_model_options
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, record_function
 from transformers import AttentionInterface
 
 from analysis.experiments.roofline import Drafting, Forward, Gauge, Machine, Work, round_work
 from app.commands import common
-from app.commands.arguments import add_model_options
 from app.terminal import ProgressBar, console, table
 from core.decoding.decode import Decoder, decode
 from core.decoding.engine import Engine

@@ -22,9 +22,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any, cast
 
+from app.commands.arguments import add_model_options
+
 from analysis.experiments.prompts import PROMPTS
 from app.commands import common
-from app.commands.arguments import add_model_options
 from core.decoding.decode import Decoder, decode
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest, Settings

@@ -1,4 +1,4 @@
-"""``model doctor``: what is installed, what the machine has, which models are ready, what is missing."""
+"""``model doctor``: what is installed, which models are ready, and what is missing."""
 
 from __future__ import annotations
 
@@ -168,10 +168,10 @@ def _models(missing: list[str], broken: list[str], target: Target) -> Iterator[s
     folder = embedded.embedded_path()
     if not target.ready:
         yield f"target {EMBEDDED}: not fetched yet"
-        missing.append(f"the embedded target {EMBEDDED}, 86 MB: python -m app fetch")
+        missing.append(f"the embedded target {EMBEDDED}, 86 MB: python -m app model fetch")
     elif target.trouble:
         yield f"target {EMBEDDED}: cannot be loaded from {folder} ({target.trouble})"
-        broken.append(f"the target {EMBEDDED}: remove {folder}, then python -m app fetch")
+        broken.append(f"the target {EMBEDDED}: remove {folder}, then python -m app model fetch")
     else:
         yield f"target {EMBEDDED}: ready in {folder}"
     drafters = sorted((ASSETS / "models").glob("*/*/config.json"))
