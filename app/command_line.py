@@ -32,6 +32,11 @@ Read = Callable[[str], Any]
 Declared = tuple[Field[Any], Any]  # a field and its type
 T = TypeVar("T", bound="CommandOptions")
 WIDTH = 100  # characters of a line of help
+SENTENCES = {
+    r"^Parameter (\S+) requires an argument$": r"\1 needs a value",
+    r"^Unused Tokens: \[(.*)\]$": r"\1 is more than the command takes",
+    r"^Unknown option: (\S+)$": r"there is no option \1",
+}
 METAVARS = {int: "N", float: "X", Path: "PATH"}
 
 # What options were called, and what they are called now.
@@ -173,7 +178,8 @@ def _sentence(error: Exception) -> str:
     old = text.removeprefix("Unknown option: ")
     if old in RENAMED:
         return f"{old} is {RENAMED[old]} now"
-    text = re.sub(r"^Parameter (\S+) requires an argument$", r"\1 needs a value", text)
+    for said, ours in SENTENCES.items():
+        text = re.sub(said, ours, text)
     parts = (text, more) if more else (text,)
     return ", ".join(part[:1].lower() + part[1:] for part in parts)
 
@@ -208,7 +214,7 @@ def _parameter(declared: Field[Any], hint: Any, group: Any) -> inspect.Parameter
                 help=about["help"],
                 group=group,
                 consume_multiple=several,
-                allow_leading_hyphen=not several,
+                allow_leading_hyphen=not several and not about.get("word"),
                 show_default=_default if _default(default) else False,
                 metavar=(about.get("metavar") or METAVARS.get(kind, "TEXT")) + " …" * several,
             ),

@@ -32,8 +32,8 @@ def words(folder: Path, *more: object) -> list[str]:
     named = [f"{m}@{folder / m}" for m in ("eagle3", "treeflash", "hydra", "sps")]
     drafter = str(folder / "drafter")
     found = ["grid", "table", "--out", folder / "out", "--methods", f"dflash@{drafter}",
-             f"ddtree@{drafter}", *named, "pld", "lookahead", "--budget", 5, "--max-new-tokens", TOKENS, "--prompts",
-             folder / "p.jsonl", "--model", folder / "target", "--device", "cpu",
+             f"ddtree@{drafter}", *named, "pld", "lookahead", "--budget", 5, "--max-new-tokens", TOKENS,
+             "--prompts", folder / "p.jsonl", "--model", folder / "target", "--device", "cpu",
              "--time-every", 2, *more]  # fmt: skip
     return [str(word) for word in found]
 
