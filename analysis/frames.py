@@ -1,12 +1,14 @@
-"""What every table of ``analysis`` shares: types, and columns that docstrings declare."""
+"""Types that all tables of ``analysis`` share, and the columns that ``columns.toml`` declares."""
 
 from __future__ import annotations
 
 import inspect
 import math
-import re
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from functools import wraps
+from dataclasses import dataclass
+from functools import cache, wraps
+from pathlib import Path
 from typing import Any, Literal, ParamSpec
 
 import pandas as pd
@@ -19,27 +21,47 @@ COVERAGE = tuple(f"coverage_{k}" for k in range(1, WIDEST + 1))
 P = ParamSpec("P")
 
 
-def documented(make: Callable[P, pd.DataFrame]) -> Callable[P, pd.DataFrame]:
-    """Give a table the columns that its docstring declares, in that order, and no others.
+@dataclass(frozen=True)
+class Column:
+    """A column of a table, as ``columns.toml`` declares it.
 
-    ``attrs["about"]`` = {"table": …, "columns": {name: …}} says what they are. In the docstring a
-    column is a line of its name, two blanks and its unit and meaning. ``method`` becomes ``run``
-    where the argument ``by`` is "run"; ``coverage_K`` is all coverages; a column whose meaning ends
-    with "only with ``x``" (or "only with ``x=value``") depends on the argument x.
+    meaning  its unit and what it says
+    title    over it in a report; None: the shared title, or its name
+    format   in a report (``app.report.shown``); "": by the kind of its values
+    when     "ARGUMENT=VALUE" (or "ARGUMENT", for true) of the calls that have it; "": all
     """
-    about, columns = _read(inspect.getdoc(make) or "")
-    signature = inspect.signature(make)
 
-    @wraps(make)
-    def made(*args: P.args, **more: P.kwargs) -> pd.DataFrame:
-        bound = signature.bind(*args, **more)
-        bound.apply_defaults()
-        declared = dict(_declared(columns, bound.arguments))
-        frame = make(*args, **more).reindex(columns=list(declared))
-        frame.attrs = {"about": {"table": about, "columns": declared}}
-        return frame
+    meaning: str = ""
+    title: str | None = None
+    format: str = ""
+    when: str = ""
 
-    return made
+
+def declared(table: str) -> Callable[[Callable[P, pd.DataFrame]], Callable[P, pd.DataFrame]]:
+    """Give a table the columns that are declared for it, in that order, and no others.
+
+    ``attrs["about"]`` = {"table": the docstring, "columns": {name: meaning}} goes into files.
+    ``method`` becomes ``run`` where the argument ``by`` is "run". A line that lacks a declared
+    column raises KeyError.
+    """
+
+    def decorate(make: Callable[P, pd.DataFrame]) -> Callable[P, pd.DataFrame]:
+        signature, about = inspect.signature(make), " ".join((make.__doc__ or "").split())
+
+        @wraps(make)
+        def made(*args: P.args, **more: P.kwargs) -> pd.DataFrame:
+            bound = signature.bind(*args, **more)
+            bound.apply_defaults()
+            meanings = dict(_meanings(table, bound.arguments))
+            frame: Frame = make(*args, **more)
+            names = list(meanings)
+            frame = frame.reindex(columns=names) if frame.empty else frame[names]
+            frame.attrs = {"about": {"table": about, "columns": meanings}, "declared": table}
+            return frame
+
+        return made
+
+    return decorate
 
 
 def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
@@ -50,34 +72,25 @@ def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
     ]
 
 
-def _declared(
-    columns: Mapping[str, str], arguments: Mapping[str, Any]
-) -> Iterator[tuple[str, str]]:
+def _meanings(table: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(name, meaning) of the columns that a call with these arguments has."""
-    for name, meaning in columns.items():
-        condition = re.search(r"only with ``(\w+)(?:=(\w+))?``$", meaning)
-        if condition and str(arguments[condition[1]]) != (condition[2] or "True"):
+    for name, column in columns(table).items():
+        argument, _, value = column.when.partition("=")
+        if argument and str(arguments[argument]) != (value or "True"):
             continue
-        if name == "method" and "by" in arguments:
-            name = arguments["by"]
-        for each in COVERAGE if name == "coverage_K" else (name,):
-            yield each, meaning
+        yield arguments.get("by", name) if name == "method" else name, column.meaning
 
 
-def _read(doc: str) -> tuple[str, dict[str, str]]:
-    """A docstring's prose, and its columns with their meanings."""
-    prose: list[str] = []
-    columns: dict[str, str] = {}
-    last = ""
-    for line in doc.splitlines():
-        found = re.match(r"([\w, ]*\w)  +(\S.*)", line)
-        if found:
-            last = found[1]
-            columns |= dict.fromkeys(last.split(", "), found[2])
-        elif last and line.startswith("    "):
-            for name in last.split(", "):
-                columns[name] += " " + line.strip()
-        elif line.strip():
-            last = ""
-            prose.append(line.strip())
-    return " ".join(prose), columns
+@cache
+def columns(table: str) -> Mapping[str, Column]:
+    """The columns of a table, in their order; of "shown", titles and formats that tables share."""
+    return {
+        name: Column(said) if isinstance(said, str) else Column(**said)
+        for names, said in _declarations()[table].items()
+        for name in (COVERAGE if names == "coverage_K" else names.split(", "))
+    }
+
+
+@cache
+def _declarations() -> Mapping[str, Any]:
+    return tomllib.loads(Path(__file__).with_name("columns.toml").read_text(encoding="utf-8"))

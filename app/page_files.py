@@ -66,7 +66,7 @@ def css(more: Sequence[str] = ()) -> str:
 
 
 def palette() -> str:
-    """The runs' colours, which the stylesheets name and do not define."""
+    """Define the colours that the stylesheets name."""
     return f":root{{{variables('light')}}}\n.dark{{{variables('dark')}}}"
 
 

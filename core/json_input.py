@@ -11,19 +11,20 @@ import math
 import re
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from core.errors import UserError
 from core.lines import MAX_BYTES, open_regular
 
-try:
-    import orjson
-except ImportError:  # decoding runs without it
-    orjson = None
+T = TypeVar("T")
 
 MAX_DEPTH = 64  # lists and objects inside one another; a trace has 6 levels
 MAX_VALUES = 1 << 22
+BOM = b"\xef\xbb\xbf"
 
+_ANY = msgspec.json.Decoder()
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")  # in a JSON text, escaped or not
 
 
@@ -37,30 +38,41 @@ def read_json(path: Path) -> Any:
     return parse_json(data, str(path))
 
 
-def parse_json(data: bytes | str, name: str, *, fast: bool = False) -> Any:
+def parse_json(data: bytes | str, name: str) -> Any:
     """The value of a JSON text.
 
     NaN and numbers beyond float64 are refused. Lone surrogates, which no file or terminal can show,
-    become U+FFFD. ``fast`` is for large tables: orjson parses them, where it is installed, in half
-    the time. It turns whole numbers beyond 64 bits into floats and allows 1,024 levels, so the
-    caller must check the fields it takes and ignore all others.
+    become U+FFFD.
 
     Raises UserError, one sentence that begins with ``name``.
     """
-    if len(data) > MAX_BYTES:
-        raise UserError(f"{name} is larger than {MAX_BYTES >> 20} MB")
     text = data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass")
+    try:
+        value = decode(text.removeprefix(BOM), _ANY, name)
+        if _depth(value) > MAX_DEPTH:
+            raise RecursionError
+    except RecursionError:
+        raise UserError(f"{name} is nested deeper than {MAX_DEPTH} levels") from None
+    except ValueError:  # of msgspec, which refuses lone surrogates
+        return _exact(text, name)
+    return value
+
+
+def decode(text: bytes, decoder: msgspec.json.Decoder[T], name: str) -> T:
+    """A JSON text as the decoder's type, within the limits on size and values.
+
+    Raises UserError where it is beyond them, what msgspec raises for what is not JSON or not of
+    that type, and RecursionError.
+    """
+    if len(text) > MAX_BYTES:
+        raise UserError(f"{name} is larger than {MAX_BYTES >> 20} MB")
     if len(text) > MAX_VALUES and sum(map(text.count, (b",", b"[", b"{"))) > MAX_VALUES:
         raise UserError(f"{name} holds more than {MAX_VALUES:,} values")
-    if fast and orjson is not None:
-        try:
-            return orjson.loads(text)
-        except ValueError:
-            pass  # or it is parsed below
-    return _exact(text, name)
+    return decoder.decode(text)
 
 
 def _exact(data: bytes, name: str) -> Any:
+    """The same by the standard library, which says what is wrong, and reads lone surrogates."""
     try:
         text = data.decode("utf-8-sig", "surrogatepass")
         value = json.loads(text, parse_float=_finite, parse_constant=_finite)

@@ -12,7 +12,7 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
 from typing import Any
@@ -28,6 +28,8 @@ from core.methods.registry import find
 from core.progress import Progress, Report, silent
 from core.rounds.draft import CHILDLESS, Array, Candidates, Draft, Proposal
 from core.rounds.round import Probe, Round, TargetProbs, Times, Verdict
+from core.traces.fields import as_round
+from core.traces.reader import round_from_line
 from core.traces.schema import Header
 
 WORDS = (
@@ -388,3 +390,8 @@ class FakeEngine:
                 yield record
         finally:
             self.closed += 1
+
+
+def round_from_json(line: Mapping[str, Any]) -> Round:
+    """The Round of what ``round_to_json`` writes."""
+    return round_from_line(as_round({"kind": "round", **line}))

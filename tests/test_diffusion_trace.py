@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from app.studio.examples import TRACES
 from app.studio.shipped import DENOISED
+from core.declared import BadField
 from core.diffusion.draft_graph_search import BUDGETS
 from core.diffusion.graph_files import shipped_graph
 from core.diffusion.nfe import simulate
@@ -17,11 +18,11 @@ from core.diffusion.request import DenoiseSettings, Pace
 from core.models.embedded import NAME
 from core.rounds.blocks import BlockDraft
 from core.rounds.round import Round
-from core.traces.fields import BadField
-from core.traces.reader import read_trace, round_from_json
+from core.traces.reader import read_trace
 from core.traces.schema import Header, Trace
 from core.traces.writer import round_to_json, write_trace
 from tests.diffusion_toys import ToyTarget, chain, graphs, paces, run
+from tests.fakes import round_from_json
 from tests.mutants import MISSING, placed
 
 

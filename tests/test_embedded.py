@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from analysis.drafters.wiring import Plan, Probe
-from analysis.experiments.drafted import Scored, Text, observed
+from analysis.experiments.drafted import Text, accepted, observed
+from core.decoding.along import Setup, read
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
 from core.errors import UserError
@@ -21,7 +22,6 @@ from core.models.fast_layers import use_fast_layers
 from core.models.language import load_language
 from core.models.target import Target
 from core.rounds.round import Sampling, new_tokens
-from core.train.simulate import Setup
 from core.verification.sampling import TargetSampler
 from tests import needs
 
@@ -69,7 +69,8 @@ def test_what_follows_from_a_text_is_what_real_runs_do(engine, temperature):
     tail = 1 + max(drafter.max_depth for drafter, _ in walks)
     text = Text.written(language, language.encode_chat(PROMPT), tokens, sampling, tail)
     layers = tuple(sorted({layer for drafter, _ in walks for layer in drafter.layers}))
-    for name, found in Scored.of(language, text, layers).accepted(walks):
+    reading = read(Target(language.model, layers, padded=False), text.tokens, text.answer)
+    for name, found in accepted(walks, reading, text.end):
         real = observed(engine, RunRequest(PROMPT, name, 16, tokens, temperature))
         assert found.lengths == real.lengths and found.probed == real.probed, name
         assert found.tvd == pytest.approx(real.tvd, abs=1e-3), name

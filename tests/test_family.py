@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.experiments import bench, drafted
+from analysis.experiments import bench, drafted, tabulate
 from analysis.experiments.family import Accepted, Cell, Measured, Timed, entries
 from analysis.experiments.kept import Kept
 from analysis.experiments.prompts import Prompt
@@ -32,9 +32,9 @@ def words(folder: Path, *more: object) -> list[str]:
     named = [f"{m}@{folder / m}" for m in ("eagle3", "treeflash", "hydra", "sps")]
     drafter = str(folder / "drafter")
     found = ["grid", "table", "--out", folder / "out", "--methods", f"dflash@{drafter}",
-             f"ddtree@{drafter}", *named, "pld", "lookahead", "--budget", 5, "--max-new-tokens", TOKENS,
-             "--prompts", folder / "p.jsonl", "--model", folder / "target", "--device", "cpu",
-             "--time-every", 2, *more]  # fmt: skip
+             f"ddtree@{drafter}", *named, "pld", "lookahead", "--budget", 5,
+             "--max-new-tokens", TOKENS, "--prompts", folder / "p.jsonl",
+             "--model", folder / "target", "--device", "cpu", "--time-every", 2, *more]  # fmt: skip
     return [str(word) for word in found]
 
 
@@ -141,7 +141,7 @@ def test_what_is_done_is_not_done_again(folder: Path, monkeypatch: pytest.Monkey
         raise AssertionError("this was done already")
 
     before = table(folder)
-    for module, name in ((drafted.Text, "written"), (drafted.Scored, "of"), (bench, "_decode")):
+    for module, name in ((drafted.Text, "written"), (tabulate, "read"), (bench, "_decode")):
         monkeypatch.setattr(module, name, never)
     assert cli.main(words(folder)) == 0
     assert table(folder) == before

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice, pairwise
@@ -18,12 +17,11 @@ from hypothesis import strategies as st
 
 from analysis.charts import figures
 from analysis.charts.chart import _apart, as_json, chart
-from analysis.charts.colours import PALETTES
 from analysis.charts.figures import FIGURES, PAGE, Style
+from analysis.charts.palette import PALETTES
 from analysis.charts.parts import About, Axis, Point, Series
 from analysis.measures import acceptance, causes
 from analysis.measures.tables import Tables
-from app.page_files import WEB
 from core.traces.schema import Trace
 from tests import fakes
 
@@ -193,18 +191,6 @@ def test_where_both_are_the_same_is_a_curve_on_an_axis_of_logarithms():
 def test_no_point_is_said_so():
     drawn = as_json(chart(ABOUT, [Series("one", ())], "page"))
     assert not drawn["data"] and drawn["layout"]["annotations"][0]["text"] == "nothing to show"
-
-
-def test_the_stylesheet_and_the_palettes_have_the_same_colours():
-    style = (WEB / "theme.css").read_text("utf-8")
-    blocks = {
-        "light": style.partition("}")[0],
-        "dark": style.partition("\n.dark,")[2].partition("}")[0],
-    }
-    for theme, text in blocks.items():
-        stated = dict(re.findall(r"--ds-([a-z0-9-]+): (#[0-9a-f]{6});", text))
-        wanted = {k: v for k, v in PALETTES[theme].items() if not k.startswith("series-")}
-        assert wanted.items() <= stated.items(), theme
 
 
 def test_the_page_s_figures_are_plain_json(tables: Tables):

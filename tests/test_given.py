@@ -17,8 +17,10 @@ from analysis.collected.given import NEAR, Answer
 from analysis.collected.whatif import Simulation, simulate
 from app import cli
 from app.studio.examples import Examples
+from app.studio.questions import Question
 from app.studio.tabs.whatif import Simulations
 from core.errors import UserError
+from core.journal import FILE, Journal
 from tests import toys
 from tests.test_cli import is_one_sentence
 from tests.test_whatif import corrupt, source
@@ -144,7 +146,7 @@ def test_the_sentence_tells_what_is_held(tmp_path, given):
 def test_the_page_tells_it_too(given):
     simulations = Simulations(Examples())
     name = simulations.add(given.path)
-    assert simulations.routes()["about"]({"file": name})["given"] == given.given
+    assert simulations.routes()["about"](Question(file=name))["given"] == given.given
 
 
 def _percent(collection) -> str:
@@ -201,7 +203,7 @@ def test_anchors_of_calibrate_lie_in_a_given_text(tmp_path):
     assert plain.equals(same)
     other = calibrate(source(), [PROMPT], tmp_path / "c", CALIBRATE, given=[answer()])
     assert not other.equals(plain)
-    text = json.loads((tmp_path / "c" / "texts.json").read_text())[0]
+    text = Journal(tmp_path / "c" / FILE).get("texts")["texts"][0]
     assert text == [*PROMPT, *SERVED[:12]]
     assert given_texts(tmp_path / "a") == []
     assert "12 of its 30 tokens" in given_texts(tmp_path / "c")[0]
@@ -328,7 +330,7 @@ IDS = {"prompt_token_ids": list(b"say")}
         ({"text": "", "prompt_token_ids": [1]}, (), "fewer than 2 tokens"),
         ({"output_ids": [1, 2], "prompt_token_ids": [1] * 200_000}, (), "context"),
         ({"output_ids": ["x"]}, (), "output_ids"),
-        (3, (), "response"),
+        (3, (), "must be an object"),
         ({}, (), "holds no text"),
         (VLLM | IDS, ("--temperature", 1), "leave the temperature at 0"),
     ],

@@ -10,16 +10,11 @@ from core import json_input
 from core.errors import UserError
 from core.json_input import MAX_DEPTH, parse_json, read_json
 
-both = pytest.mark.parametrize("fast", [False, True])
 
-
-@both
 @pytest.mark.parametrize("value", [None, True, 0, -1.5, "x", "🤝 \u2028", [], {"a": [1, {"b": 2}]}])
-def test_what_json_can_say_is_read(value, fast):
+def test_what_json_can_say_is_read(value):
     for text in (json.dumps(value), json.dumps(value, ensure_ascii=False)):
-        assert (
-            parse_json(text, "x", fast=fast) == parse_json(text.encode(), "x", fast=fast) == value
-        )
+        assert parse_json(text, "x") == parse_json(text.encode(), "x") == value
 
 
 @pytest.mark.parametrize("shape", ["[{}]", '{{"a":{}}}', '[{{"a":{}}}]'])
@@ -35,16 +30,14 @@ def test_nesting_is_limited(shape):
         parse_json(nested(MAX_DEPTH + 2), "x")
 
 
-@both
 @pytest.mark.parametrize("unit", ["[", '{"a":', '[{"a":'])
 @pytest.mark.parametrize("closed", [False, True])
-def test_a_hundred_thousand_levels_are_one_sentence(unit, closed, fast):
+def test_a_hundred_thousand_levels_are_one_sentence(unit, closed):
     end = unit[::-1].translate(str.maketrans("[{", "]}", '"a:')) if closed else ""
     with pytest.raises(UserError, match=r"^x is nested deeper"):
-        parse_json(unit * 100_000 + "1" * closed + end * 100_000, "x", fast=fast)
+        parse_json(unit * 100_000 + "1" * closed + end * 100_000, "x")
 
 
-@both
 @pytest.mark.parametrize(
     "text",
     [
@@ -59,23 +52,21 @@ def test_a_hundred_thousand_levels_are_one_sentence(unit, closed, fast):
         "[1" + "0" * 9999 + "]",
     ],
 )
-def test_what_is_no_json_is_one_sentence(text, fast):
+def test_what_is_no_json_is_one_sentence(text):
     with pytest.raises(UserError, match=r"^my file is not JSON$"):
-        parse_json(text, "my file", fast=fast)
+        parse_json(text, "my file")
 
 
-@both
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400", "-1e999"])
-def test_numbers_beyond_all_range_are_refused(number, fast):
+def test_numbers_beyond_all_range_are_refused(number):
     with pytest.raises(UserError, match="a number beyond all range"):
-        parse_json(f'{{"a": [{number}]}}', "x", fast=fast)
+        parse_json(f'{{"a": [{number}]}}', "x")
 
 
 def test_whole_numbers_are_exact():
     assert parse_json(str(2**70), "x") == 2**70
 
 
-@both
 @pytest.mark.parametrize(
     ("text", "read"),
     [
@@ -89,23 +80,22 @@ def test_whole_numbers_are_exact():
         (r'{"\ud800": ["\udfff", {"x": "\uDABC"}]}', {"\ufffd": ["\ufffd", {"x": "\ufffd"}]}),
     ],
 )
-def test_lone_surrogates_become_replacement_characters(text, read, fast):
-    found = parse_json(text, "x", fast=fast)
+def test_lone_surrogates_become_replacement_characters(text, read):
+    found = parse_json(text, "x")
     assert found == read
     json.dumps(found, ensure_ascii=False).encode()
 
 
-@both
-def test_size_and_number_of_values_are_limited(fast, monkeypatch):
-    assert len(parse_json("[" + "1," * 1000 + "1]", "x", fast=fast)) == 1001
+def test_size_and_number_of_values_are_limited(monkeypatch):
+    assert len(parse_json("[" + "1," * 1000 + "1]", "x")) == 1001
     monkeypatch.setattr(json_input, "MAX_VALUES", 1000)
     for text in ("[" + "1," * 1000 + "1]", "[" * 600 + "{}," * 600, "[" + "{}," * 1000 + "1]"):
         with pytest.raises(UserError, match="more than 1,000 values"):
-            parse_json(text, "x", fast=fast)
-    assert parse_json(json.dumps("x" * 9000), "x", fast=fast)
+            parse_json(text, "x")
+    assert parse_json(json.dumps("x" * 9000), "x")
     monkeypatch.setattr(json_input, "MAX_BYTES", 1 << 20)
     with pytest.raises(UserError, match="larger than 1 MB"):
-        parse_json(json.dumps("x" * (1 << 20)), "x", fast=fast)
+        parse_json(json.dumps("x" * (1 << 20)), "x")
 
 
 @pytest.mark.parametrize("unit", ["[],", '{"":0},', '"\\u0041",', '""', "\\", "1" * 4000 + ","])
@@ -115,11 +105,6 @@ def test_time_grows_with_size_alone(unit):
     with suppress(UserError):
         parse_json(text, "x")
     assert time.process_time() - began < 5
-
-
-def test_it_reads_the_same_without_orjson(monkeypatch):
-    monkeypatch.setattr(json_input, "orjson", None)
-    assert parse_json('{"a": [1, 2.5, null]}', "x", fast=True) == {"a": [1, 2.5, None]}
 
 
 def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path):

@@ -17,10 +17,10 @@ from core.methods.lookahead import NEWEST, SHARED, Pool, PoolSession
 from core.models.tree_mask import ancestor_mask
 from core.rounds.draft import Draft
 from core.rounds.round import SIDE
-from core.traces.reader import round_from_json
 from core.traces.writer import round_to_json
 from core.verification.rules import SpeculativeSampling
 from tests import toys
+from tests.fakes import round_from_json
 from tests.toys import GREEDY, HOT, PROMPT, plain, run
 
 SIZES = [(5, 7, 7), (2, 3, 2), (3, 1, 4), (4, 5, 1)]

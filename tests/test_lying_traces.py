@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from analysis.measures.acceptance import per_depth, tau
 from analysis.measures.tables import Tables
 from app import cli
-from app.report.notes import notes
+from app.report.sections import notes
 from app.studio.run import RUNNING, Run
 from core import lines
 from core.errors import UserError

@@ -299,7 +299,7 @@ NOTHING = {
 @pytest.mark.parametrize("case", list(NOTHING))
 def test_nothing_to_measure_gives_empty_tables(case):
     tables = Tables.of(NOTHING[case])
-    for name, table in metrics.report(tables).items():
+    for name, table in metrics.Report(tables).items():
         assert table.attrs["about"]["table"], name
         if name not in ("runs", "tau", "rounds", "stages", "acceptance-histogram"):
             assert table.empty, name
@@ -329,7 +329,7 @@ def test_unknown_q_and_probes_of_odd_shapes_are_left_out_never_wrong():
     assert tables.positions["coverage_3"].notna().all()
     assert tables.positions["coverage_4"].isna().all()
     assert set(tables.nodes["token_class"]) == {"unknown"}
-    metrics.report(tables)
+    dict(metrics.Report(tables))
 
 
 def test_a_cut_end_counts_in_tau_and_can_be_left_out():

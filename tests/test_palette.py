@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from analysis.charts.palette import LETTERS, SERIES, colour, letter
+from analysis.charts import palette
+from analysis.charts.palette import LETTERS, PALETTES, SERIES, Theme, colour, letter
 from app.page_files import WEB, css
+from core import ASSETS
+
+ROOT = ASSETS.parent
 
 # Machado, Oliveira, Fernandes 2009, severity 1.0, for linear RGB
 MACHADO = {
@@ -57,13 +62,10 @@ def test_four_runs_are_told_apart_by_colour(theme: str, sight: str):
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_colours_stand_out_from_every_ground(theme: str):
-    """The grounds as the page's stylesheet has them."""
-    found = css().split(".dark,")[theme == "dark"]
-    grounds = re.findall(r"--ds-(?:ground|card|sunk|band|accepted-box): (#[0-9a-f]{6})", found)
-    assert len(grounds) >= 5
-    for ground in grounds[:5]:
-        assert min(contrast(code, ground) for code in SERIES[theme]) >= 3
+def test_colours_stand_out_from_every_ground(theme: Theme):
+    for ground in ("ground", "card", "sunk", "band", "accepted-box"):
+        for code in SERIES[theme]:
+            assert contrast(code, PALETTES[theme][ground]) >= 3
 
 
 def test_colours_of_no_theme_are_read_on_white_and_on_black():
@@ -72,11 +74,16 @@ def test_colours_of_no_theme_are_read_on_white_and_on_black():
         assert contrast(code, "#000000") >= 3
 
 
-def test_the_page_takes_its_colours_and_letters_from_here():
-    for theme in ("light", "dark"):
-        for code in SERIES[theme]:
-            assert code in css()
-            assert not any(code in file.read_text("utf-8") for file in WEB.rglob("*.css"))
+def test_no_other_file_has_a_colour_of_the_palette_and_every_named_one_is_defined():
+    codes = {code for theme in ("light", "dark") for code in PALETTES[theme].values()}
+    sheets = {file: file.read_text("utf-8") for file in WEB.rglob("*.css")}
+    others = [*(ROOT / "app").rglob("*.py"), *(ROOT / "analysis").rglob("*.py"), *WEB.rglob("*.js")]
+    texts = sheets | {file: file.read_text("utf-8") for file in others}
+    del texts[Path(palette.__file__)]
+    assert not {(file.name, code) for file, text in texts.items() for code in codes if code in text}
+    named = set(re.findall(r"var\((--ds-[\w-]+)", "".join(texts.values())))
+    whole = css() + "".join(texts.values())
+    assert [name for name in named if not re.search(rf"{name}\d*['\"]?\s*[:,]", whole)] == []
     assert f'LETTERS = "{LETTERS}"' in (WEB / "parts.js").read_text("utf-8")
 
 

@@ -14,10 +14,10 @@ from core.decoding.decode import Decoder
 from core.drafting.builders import Chain, SampledChain
 from core.methods.pld import MATCHED, PLACE, PldOptions, lookup
 from core.rounds.causes import Cause
-from core.traces.reader import round_from_json
 from core.traces.writer import round_to_json
 from core.verification.rules import SpeculativeSampling
 from tests import toys
+from tests.fakes import round_from_json
 from tests.test_whatif import source
 from tests.toys import PROMPT, plain, run
 

@@ -290,11 +290,11 @@ def test_a_presets_template_fits_its_drafters():
     presets.check_template(Source("/models/my-own"), {})
 
 
-def test_a_target_with_linear_attention_is_refused(tmp_path, no_weights):
-    about = {"model_type": "qwen3_next", "layer_types": ["linear_attention", "full_attention"]}
-    (tmp_path / "config.json").write_text(json.dumps({**about, "num_hidden_layers": 2}))
+def test_a_target_with_layers_of_an_unknown_kind_is_refused(tmp_path, no_weights):
+    about = {"model_type": "falcon_h1", "num_hidden_layers": 2}
+    (tmp_path / "config.json").write_text(json.dumps(about))
     toys.tokenizer().save_pretrained(tmp_path)
-    with pytest.raises(UserError, match="'linear_attention'") as error:
+    with pytest.raises(UserError, match="'hybrid'") as error:
         load_language(str(tmp_path), "cpu")
     assert one_sentence(error)
 

@@ -136,11 +136,13 @@ def test_a_rounds_launches_do_not_depend_on_the_number_of_layers(kind, launches,
 def source(device):
     """A target and its drafters, for collecting and calibrating."""
     model = copy.deepcopy(toys.model()).to(device)
+    drafters = {kind: on(device, method(kind)).drafter for kind in DRAFTERS}
+    layers = tuple(sorted({layer for drafter in drafters.values() for layer in drafter.layers}))
     return collect.Source(
         SimpleNamespace(name="toy", vocabulary=toys.VOCABULARY, stop_ids=frozenset()),
         str,
-        {kind: on(device, method(kind)).drafter for kind in DRAFTERS},
-        lambda drafter: Target(model, drafter.layers if drafter else (), device == HERE),
+        drafters,
+        Target(model, layers, device == HERE),
     )
 
 

@@ -77,7 +77,7 @@ def test_tables_and_page_are_written(call, folder, tmp_path):
     assert code == 0 and "35 tables" in err
     names = sorted(folder.glob("*.gz"))
     tables = Tables.of({p.name: read_trace(p) for p in names})
-    for name, expected in metrics.report(tables).items():
+    for name, expected in metrics.Report(tables).items():
         packed = pd.read_parquet(out / f"{name}.parquet")
         assert list(packed.columns) == list(expected.columns)
         assert packed.attrs["about"]["columns"].keys() == set(expected.columns)
@@ -120,7 +120,7 @@ def test_hostile_names_stay_text(call, tmp_path):
     write_trace(tmp_path / "evil.jsonl", trace)
     code, out, _ = call("report", tmp_path / "evil.jsonl")
     assert code == 0 and "\x1b" not in out and "interrupted" in out
-    assert "<script>alert" not in html_page(Tables.of(trace), [evil])
+    assert "<script>alert" not in html_page(Tables.of(trace), [], [evil])
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from app.studio.engine import CollectRequest
 from app.studio.examples import Examples
 from app.studio.files import remove_leftovers
 from app.studio.methods import Methods
+from app.studio.questions import check
 from app.studio.routes import GONE, Route, Routes, named
 from app.studio.runs import Runs
 from app.studio.server import build
@@ -170,14 +171,22 @@ def test_what_uploads_leave_is_tidied(tmp_path: Path):
 
 @pytest.fixture(scope="module")
 def simulate() -> Asks:
-    return Simulations(Examples()).routes()
+    return checked(Simulations(Examples()).routes())
+
+
+def checked(routes: Asks) -> Asks:
+    """Their questions have the declared types; what a route raises comes through."""
+    return {name: lambda q, route=route: route(check(q)) for name, route in routes.items()}
 
 
 def test_the_estimate_never_takes_the_place_of_a_result_that_is_gone(simulate: Asks):
     question = {"file": "fibonacci", "method": "ddtree", "options": {}}
     assert simulate["curve"](question)["cost"]["points"]
-    for name in ("gone", "", 7, []):
+    for name in ("gone", ""):
         with pytest.raises(UserError, match="no longer on the server"):
+            simulate["curve"](question | {"cost": name})
+    for name in (7, []):
+        with pytest.raises(UserError, match="the question: cost must be a text"):
             simulate["curve"](question | {"cost": name})
 
 
@@ -196,11 +205,11 @@ def test_a_curve_over_several_texts_is_that_of_each_text_together(simulate: Asks
         expected = sum(sum(r["lengths"]) for r in runs) / sum(r["rounds"] for r in runs)
         assert taus[budget] == pytest.approx(expected)
     assert sum(trace.get("fill") == "toself" for trace in figure["data"]) == 1
-    for alone in (None, [], ["fibonacci"], "train-journey"):
+    for alone in (None, [], ["fibonacci"]):
         figure = simulate["curve"](question | {"more": alone})["figures"]["tau"]
         assert not any(trace.get("fill") for trace in figure["data"])
-    for bad in (["gone"], [7], [None]):
-        with pytest.raises(UserError, match="collected text"):
+    for bad in (["gone"], [7], [None], "train-journey"):
+        with pytest.raises(UserError, match=r"collected text|the question: more"):
             simulate["curve"](question | {"more": bad})
     held = {each["name"] for each in simulate["about"]({"file": "train-journey"})["methods"]}
     every = {each["name"] for each in simulate["about"](question)["methods"]}
@@ -280,7 +289,7 @@ def test_a_run_s_text_is_collected_once_and_only_from_a_finished_ticket(runs: Ru
 )
 def test_a_run_that_nobody_can_write_again_is_refused(runs: Runs, known: dict, said: str):
     """As a loop of one's own records it: without the target's name, or without the prompt."""
-    ask = Collecting(runs, Methods.of(), str).routes()["collect"]
+    ask = checked(Collecting(runs, Methods.of(), str).routes())["collect"]
     ticket = runs.open(replace(trace(), header=Header("my method", {}, **known)))
     with pytest.raises(UserError, match=said):
         ask({"ticket": ticket})
@@ -305,9 +314,9 @@ def test_only_the_run_s_own_target_writes_its_text():
 
 
 def test_a_method_whose_drafter_cannot_be_listed_leaves_the_others(runs: Runs):
-    collecting = Collecting(runs, Methods.of(), str)
+    collecting = checked(Collecting(runs, Methods.of(), str).routes())
     for method in ("eagle3", "lookahead", "ar", "/home/ada/mine.py"):
-        answer = collecting.routes()["collect"]({"ticket": runs.open(trace(method))})
+        answer = collecting["collect"]({"ticket": runs.open(trace(method))})
         run = runs.get(answer["ticket"])
         assert run is not None and isinstance(run.request, CollectRequest)
         assert run.request.methods == ("ddtree", "treeflash", "dart")

@@ -153,7 +153,7 @@ WRONG = {
     "no draft was verified": {"meta_info": {"spec_verify_ct": 0}},
     "add up to the accepted": {"num_spec_steps": 2, "acceptance_histogram": [0, 2],
                                "num_accepted_draft_tokens": 1},
-    "are not shares, or rise": BENCH | {"spec_decode_per_position_acceptance_rates": [0.1, 0.2]},
+    "shares by place rise": BENCH | {"spec_decode_per_position_acceptance_rates": [0.1, 0.2]},
     "more tokens are accepted than drafted": {"timings": {"draft_n": 1, "draft_n_accepted": 2}},
     "draft_n_accepted is missing": {"timings": {"draft_n": 1}},
     "does not add up": {"meta_info": {"spec_verify_ct": 3, "spec_accept_histogram": [1]}},
@@ -161,9 +161,9 @@ WRONG = {
         "num_spec_steps": 1, "per_step_accepted": [3], "per_step_drafted": [1]
     },
     "a histogram of 2000 depths": {
-        "meta_info": {"spec_verify_ct": 3, "spec_accept_histogram": [0] * 2000}
+        "meta_info": {"spec_verify_ct": 3, "spec_accept_histogram": [0] * 1999 + [1]}
     },
-    "is no object": {"metrics": [1]},
+    "an object, not a list": {"metrics": [1]},
     "counts several choices": {"sglext": {"spec_tokens_details": [{}, {}]}},
     "holds no response": [],
 }  # fmt: skip

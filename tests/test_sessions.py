@@ -18,10 +18,10 @@ from core.errors import UserError
 from core.rounds.causes import Cause
 from core.rounds.draft import NOT_ASKED, Candidates, Draft
 from core.rounds.round import SIDE, Sampling
-from core.traces.reader import round_from_json
 from core.traces.writer import round_to_json
 from core.verification.rules import SpeculativeSampling
 from tests import toys
+from tests.fakes import round_from_json
 from tests.toys import PROMPT, FunctionSession, plain, run
 
 ROOT = 7

@@ -21,9 +21,10 @@ from core.lines import Limits
 from core.rounds.causes import Cause
 from core.rounds.draft import CHILDLESS, NOT_ASKED, Candidates, Draft, Proposal
 from core.rounds.round import Probe, Round, TargetProbs, Times, Verdict
-from core.traces.reader import TraceReader, read_ends, read_trace, round_from_json
+from core.traces.reader import TraceReader, read_ends, read_trace
 from core.traces.schema import FORMAT, VERSION, Header, Trace, summary
 from core.traces.writer import TraceWriter, round_to_json, write_trace
+from tests.fakes import round_from_json
 from tests.mutants import as_file, opened, placed, read_through
 
 ROOT = Path(__file__).resolve().parent.parent

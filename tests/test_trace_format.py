@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from core.declared import END
 from core.json_input import MAX_BYTES, MAX_DEPTH, MAX_VALUES
-from core.traces.fields import END
 from core.traces.reader import read_trace
 from core.traces.schema import FORMAT, MAX_BLOCK, MAX_ROWS, MAX_STATES, VERSION, Header
 from tests.mutants import HOLE, NASTY, opened, placed, places, sound

@@ -14,6 +14,7 @@ from app import cli
 from app.command_line import run
 from app.maintainers import report as script
 from app.maintainers.ship import Gain, better, ship, units
+from core.decoding.along import Setup
 from core.decoding.decode import Decoder, decode
 from core.decoding.engine import Engine
 from core.decoding.request import Settings
@@ -32,7 +33,7 @@ from core.samples import read_samples
 from core.train import report
 from core.train.collect import Collector, CollectSettings
 from core.train.evaluation import Text
-from core.train.simulate import Score, Setup, score, simulate
+from core.train.simulate import Score, score, simulate
 from core.train.sources import Sources
 from tests import toys
 from tests.toys_on_disk import save_toys

@@ -58,11 +58,13 @@ def drafters(candidates=12, siblings=14):
 
 def source(made=None, facts=FACTS, stop=()):
     facts = SimpleNamespace(**(vars(facts) | {"stop_ids": frozenset(stop)}))
+    made = drafters() if made is None else made
+    layers = tuple(sorted({layer for drafter in made.values() for layer in drafter.layers}))
     return Source(
         facts,
         lambda token: f"<b>{token}",
-        drafters() if made is None else made,
-        lambda d: toys.target(layers=d.layers if d else (), stop=stop),
+        made,
+        toys.target(layers=layers, stop=stop),
     )
 
 

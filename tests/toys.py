@@ -21,13 +21,9 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from torch import Tensor
 from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
+    AutoConfig,
+    AutoModelForCausalLM,
     PreTrainedTokenizerFast,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-    Qwen3MoeConfig,
-    Qwen3MoeForCausalLM,
 )
 
 from core.decoding.decode import Decoder, decode
@@ -68,6 +64,7 @@ from core.methods.treeflash import TreeFlashOptions
 from core.methods.treeflash.drafter import TreeFlashDrafter
 from core.methods.treeflash.model import TreeFlashModel
 from core.models.hugging_face import ATTENTION
+from core.models.recurrent import let_states_fork
 from core.models.target import Target
 from core.ngram import NgramStore
 from core.rounds.draft import Candidates, Draft
@@ -90,7 +87,9 @@ FAMILIES = ("llama", "qwen3")
 @cache
 def model(family: str = "llama", seed: int = 0, vocabulary: int = VOCABULARY, dtype=torch.float64):
     """A random causal LM that runs on Draftscope's attention. Shared: never train it."""
-    return _make(family, seed, vocabulary, ATTENTION).to(dtype)
+    made = _make(family, seed, vocabulary, ATTENTION).to(dtype)
+    let_states_fork(made, made.config)
+    return made
 
 
 @cache
@@ -99,32 +98,85 @@ def reference(family: str = "llama", seed: int = 0, vocabulary: int = VOCABULARY
     return _make(family, seed, vocabulary, "eager").double()
 
 
+HYBRIDS = {
+    "qwen3_next": {"full_attention_interval": 2, "mlp_only_layers": [1]},
+    "qwen3_5_text": {"full_attention_interval": 2},
+    "qwen3_5_moe_text": {"full_attention_interval": 2},
+    "olmo_hybrid": {"layer_types": ["linear_attention", "full_attention"] * 2},
+    "nemotron_h": {
+        "layers_block_type": ["linear_attention", "moe", "full_attention", "linear_attention"],
+        "mamba_num_heads": 4,
+        "mamba_head_dim": 16,
+        "ssm_state_size": 8,
+        "n_groups": 2,
+        "n_routed_experts": 4,
+        "moe_shared_expert_intermediate_size": 24,
+    },
+    "lfm2": {"layer_types": ["conv", "full_attention"] * 2, "block_auto_adjust_ff_dim": False},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2, "num_dense_layers": 2},
+    "kimi_linear": {
+        "layer_types": ["linear_attention", "full_attention"] * 2,
+        "mlp_layer_types": ["dense", "dense", "sparse", "sparse"],
+        "n_routed_experts": 4,
+        "num_key_value_heads": 4,
+        "kv_lora_rank": 16,
+        "qk_nope_head_dim": 16,
+        "qk_rope_head_dim": 8,
+        "v_head_dim": 16,
+        "linear_attn_config": {
+            "head_dim": 16,
+            "num_heads": 4,
+            "short_conv_kernel_size": 4,
+            "kda_layers": [1, 3],
+            "full_attn_layers": [2, 4],
+        },
+    },
+}
+"""What a tiny model of each family with recurrent state needs beside ``_SHAPE``."""
+
+_SHAPE = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 4096,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
+_HEADS = {"head_dim": 16}
+_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+_DELTA_NET = {
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+    "shared_expert_intermediate_size": 24,
+}
+_FAMILY = {"qwen3": _HEADS, "qwen3_moe": {**_HEADS, **_EXPERTS}}
+
+
+def config(family: str, vocabulary: int = VOCABULARY):
+    """The config of a tiny model of a family, by transformers' ``model_type``."""
+    hybrid = HYBRIDS.get(family)
+    own = _FAMILY.get(family, {}) if hybrid is None else {**_HEADS, **_EXPERTS, **_DELTA_NET}
+    return AutoConfig.for_model(
+        family, vocab_size=vocabulary, **{**_SHAPE, **own, **(hybrid or {})}
+    )
+
+
 def _make(family: str, seed: int, vocabulary: int, attention: str):
-    shape = {
-        "vocab_size": vocabulary,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 4096,
-        "attn_implementation": attention,
-        "bos_token_id": None,
-        "eos_token_id": None,
-        "pad_token_id": None,
-    }
     torch.manual_seed(seed)
-    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
-    made = {
-        "llama": lambda: LlamaForCausalLM(LlamaConfig(**shape)),
-        "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(head_dim=16, **shape)),
-        "qwen3_moe": lambda: Qwen3MoeForCausalLM(
-            Qwen3MoeConfig(head_dim=16, **shape, **experts, experts_implementation="eager")
-        ),
-    }[family]()
+    experts = {} if family in ("llama", "qwen3") else {"experts_implementation": "eager"}
+    made = AutoModelForCausalLM.from_config(
+        config(family, vocabulary), attn_implementation=attention, **experts
+    )
     generator = torch.Generator().manual_seed(seed)
-    for parameter in made.parameters():
-        if parameter.ndim > 1:  # wide enough that every token and position matters
+    for name, parameter in made.named_parameters():
+        if name.endswith("A_log"):  # log of a rate of decay, one that a few tokens live through
+            parameter.data = torch.rand(parameter.shape, generator=generator) - 2
+        elif parameter.ndim > 1:  # wide enough that every token and position matters
             parameter.data = torch.randn(parameter.shape, generator=generator) * 0.25
         else:
             parameter.data = 1 + 0.2 * torch.randn(parameter.shape, generator=generator)

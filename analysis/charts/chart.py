@@ -18,7 +18,7 @@ from dataclasses import replace
 
 import plotly.graph_objects as go
 
-from analysis.charts.colours import PALETTES, Theme, painted
+from analysis.charts.palette import PALETTES, Theme, painted
 from analysis.charts.parts import About, Axis, Point, Series
 from analysis.charts.traces import Json, Placed, placed
 

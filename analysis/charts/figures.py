@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import plotly.graph_objects as go
 
 from analysis.charts.chart import chart
-from analysis.charts.colours import Theme
+from analysis.charts.palette import Theme
 from analysis.charts.parts import About, Axis, Point, Series
 from analysis.frames import COVERAGE, By, Frame
 from analysis.measures import acceptance, causes, reliability

@@ -12,9 +12,9 @@ all N costs one forward. A continuation that ends the text is followed no furthe
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,22 +25,23 @@ from torch import Tensor
 
 from analysis.collected.calibration import MARGINAL, write_tables
 from analysis.collected.collect import Report, Source
-from analysis.collected.given import Answer, Follows
+from analysis.collected.given import Answer, Follows, told
 from analysis.frames import COVERAGE
 from analysis.measures.probe import coverage, tvd
+from core.decoding.along import Reading, along
 from core.decoding.decode import Decoder, decode
+from core.decoding.engine import Recent
 from core.decoding.request import Settings
-from core.drafting.session import Drafter
+from core.drafting.session import DraftSession
 from core.errors import UserError
-from core.files import replacing
-from core.json_input import read_json
+from core.journal import FILE, Journal, open_journal
 from core.methods.names import PLAIN
 from core.models.target import Target
 from core.rounds.draft import Array, Draft
 from core.rounds.round import GREEDY, new_tokens
 from core.verification.rules import TargetTokens
 
-GIVEN = "given.json"  # what is said of given texts
+READINGS = 4  # kept texts in memory
 TRUNCATED = 256  # tokens of p that make the marginal, as in the paper
 
 
@@ -93,31 +94,45 @@ def calibrate(
     plan: Plan = Plan(),
     report: Report = lambda done, what: None,
     given: Sequence[Answer] = (),
+    kept: Sequence[Callable[[], Reading]] = (),
 ) -> pd.DataFrame:
     """Measure, or continue the measurement in ``folder``, and write the tables there.
 
     given  a text for each prompt, in which the anchors lie; none: the target writes them
+    kept   what the target said of each given text elsewhere; none: it is run here. An anchor's one
+           continuation is then the text itself, and a marginal is not measured
 
     Raises UserError for a plan out of range, a folder that holds another measurement, or a given
     text of another target.
     """
     plan.check(len(prompts))
-    parts = _prepared(folder, source, prompts, plan, given)
-    texts = _texts(source, prompts, folder, plan, given, report)
-    measure = _Measure(source, plan.depths or source.max_depth, plan.continuations)
-    stops = source.facts.stop_ids
-    todo = anchors(plan, [_places(len(p), t, stops) for p, t in zip(prompts, texts, strict=True)])
-    found = []
-    for anchor in todo:
-        path = parts / f"{anchor.number:04}.parquet"
-        if not path.exists():
-            rows = pd.DataFrame(measure.rows(texts[anchor.prompt], anchor))
-            with replacing(path) as unfinished:
-                rows.to_parquet(unfinished, index=False)
-        found.append(pd.read_parquet(path))
-        report((anchor.number + 1) / len(todo), f"anchor {anchor.number + 1} of {len(todo)}")
-    table = pd.concat(found, ignore_index=True)
-    write_tables(table, folder)
+    made_of = {
+        **source.identity,
+        "drafters": sorted(source.drafters),
+        "prompts": [list(map(int, p)) for p in prompts],
+        "plan": asdict(plan),
+        "given": [asdict(answer) for answer in given],
+        "kept": bool(kept),
+    }
+    readings = Recent[Reading](READINGS)
+    with open_journal(folder, "measurement", made_of) as journal:
+        make = partial(_told, kept) if kept else partial(_texts, source)
+        made = journal.made("texts", lambda: make(prompts, plan, given, report))
+        texts = [np.array(text, np.int64) for text in made["texts"]]
+        stops, found = source.facts.stop_ids, list[dict[str, Any]]()
+        places = [_places(len(p), t, stops) for p, t in zip(prompts, texts, strict=True)]
+        for anchor in (todo := anchors(plan, places)):
+
+            def rows(anchor: Anchor = anchor) -> list[dict[str, Any]]:
+                if not kept:
+                    return _rows(source, texts[anchor.prompt], anchor, plan)
+                reading = readings.get(anchor.prompt, kept[anchor.prompt])
+                return _rows_kept(source, reading, anchor, plan)
+
+            found += journal.made(f"anchor {anchor.number}", rows)
+            report((anchor.number + 1) / len(todo), f"anchor {anchor.number + 1} of {len(todo)}")
+        table = pd.DataFrame(found)
+        write_tables(table, folder)
     return table
 
 
@@ -210,57 +225,70 @@ def tree(tokens: Sequence[int], parents: Sequence[int]) -> Draft:
     )
 
 
-class _Measure:
-    """The target and the drafters on one text after the other."""
+@torch.inference_mode()
+def _rows(source: Source, text: Array, anchor: Anchor, plan: Plan) -> list[dict[str, Any]]:
+    """The table's rows of one anchor: for every depth and series the mean over the continuations
+    that reach it."""
+    before, root = text[: anchor.position].tolist(), int(text[anchor.position])
+    depths, count = plan.depths or source.max_depth, plan.continuations
+    reading = source.read(before, depths * count + 1)
+    reading = replace(reading, tokens=torch.tensor([*before, root], device=reading.tokens.device))
+    rng = torch.Generator().manual_seed(anchor.seed * 1_000_003 + anchor.number)
+    branches = continuations(source.target, root, depths, count, rng)
+    found = [(MARGINAL, marginal(branches, depths))]
+    found += _drafted(source, reading, anchor, branches, depths)
+    return _table_rows(anchor, found, branches, depths)
 
-    def __init__(self, source: Source, depths: int, count: int):
-        self.source, self.depths, self.count = source, depths, count
-        layers = {layer for d in source.drafters.values() for layer in d.layers}
-        self.layers = tuple(sorted(layers))
-        self.target = Target(source.target(None).model, self.layers)
 
-    @torch.inference_mode()
-    def rows(self, text: Array, anchor: Anchor) -> list[dict[str, Any]]:
-        """The table's rows of one anchor: for every depth and series the mean over the
-        continuations that reach it."""
-        root, before = int(text[anchor.position]), text[: anchor.position].tolist()
-        features = self.target.prefill(before, self.depths * self.count + 1).features
-        rng = torch.Generator().manual_seed(anchor.seed * 1_000_003 + anchor.number)
-        branches = continuations(self.target, root, self.depths, self.count, rng)
-        found = [(MARGINAL, marginal(branches, self.depths))]
-        for name, drafter in self.source.drafters.items():
-            self._extend(drafter, before, features)
-            found.append((name, self._along(drafter, branches, root)))
-        return [
-            asdict(anchor) | {"series": name, **row}
-            for name, numbers in found
-            for row in averaged(numbers, branches, min(self.depths, len(numbers)))
-        ]
+@torch.inference_mode()
+def _rows_kept(
+    source: Source, reading: Reading, anchor: Anchor, plan: Plan
+) -> list[dict[str, Any]]:
+    """The same along the text itself."""
+    depths = plan.depths or source.max_depth
+    tokens = reading.tokens[anchor.position : anchor.position + depths].tolist()
+    logits = reading.logits(anchor.position, anchor.position + len(tokens))
+    draft = tree(tokens, range(-1, len(tokens) - 1))
+    branches = Branches(draft, logits.float().softmax(-1), (tuple(range(len(tokens))),))
+    found = _drafted(source, reading.until(anchor.position + 1), anchor, branches, depths)
+    return _table_rows(anchor, found, branches, depths)
 
-    def _extend(self, drafter: Drafter, before: list[int], features: Tensor) -> None:
-        """Give a drafter the context with the layers' features that it reads."""
-        own = [self.layers.index(layer) for layer in drafter.layers]
-        parts = features.unflatten(-1, (max(1, len(self.layers)), -1))[:, own]
-        drafter.reset(len(before) + 1)
-        drafter.extend(before, parts.flatten(1))
 
-    def _along(self, drafter: Drafter, branches: Branches, root: int) -> list[Numbers]:
-        """By depth, the numbers of every row at it; none where a drafter cannot tell all of q."""
-        session = drafter.begin(root, 1)
-        depths = min(self.depths, drafter.max_depth)
-        found: list[Numbers] = [{} for _ in range(depths)]
-        for path in branches.paths:
-            rows = list(path[:depths])
-            if all(row in found[depth] for depth, row in enumerate(rows)):
-                continue
-            log_q = session.log_q(branches.draft.tokens[rows].tolist())
-            if log_q is None:
-                return []
-            p = branches.p[rows].to(log_q.device)
-            far, covered = tvd(log_q.exp(), p).cpu().numpy(), coverage(log_q, p)
-            for depth, row in enumerate(rows):
-                found[depth][row] = (float(far[depth]), covered[depth])
-        return found
+def _drafted(
+    source: Source, reading: Reading, anchor: Anchor, branches: Branches, depths: int
+) -> list[tuple[str, list[Numbers]]]:
+    found = list[tuple[str, list[Numbers]]]()
+    for name, drafter in source.drafters.items():
+        (at,) = along(drafter, reading, iter([anchor.position]), 1)
+        found.append((name, _numbers(at.session, branches, min(depths, drafter.max_depth))))
+    return found
+
+
+def _table_rows(
+    anchor: Anchor, found: Sequence[tuple[str, list[Numbers]]], branches: Branches, depths: int
+) -> list[dict[str, Any]]:
+    return [
+        asdict(anchor) | {"series": name, **row}
+        for name, numbers in found
+        for row in averaged(numbers, branches, min(depths, len(numbers)))
+    ]
+
+
+def _numbers(session: DraftSession, branches: Branches, depths: int) -> list[Numbers]:
+    """By depth, the numbers of every row at it; none where a drafter cannot tell all of q."""
+    found: list[Numbers] = [{} for _ in range(depths)]
+    for path in branches.paths:
+        rows = list(path[:depths])
+        if all(row in found[depth] for depth, row in enumerate(rows)):
+            continue
+        log_q = session.log_q(branches.draft.tokens[rows].tolist())
+        if log_q is None:
+            return []
+        p = branches.p[rows].to(log_q.device)
+        far, covered = tvd(log_q.exp(), p).cpu().numpy(), coverage(log_q, p)
+        for depth, row in enumerate(rows):
+            found[depth][row] = (float(far[depth]), covered[depth])
+    return found
 
 
 Numbers = dict[int, tuple[float, Array]]  # row → its TVD and coverage [16]
@@ -300,52 +328,18 @@ def averaged(
         far = np.array([numbers[depth][row][0] for row in at])
         covered = np.mean([numbers[depth][row][1] for row in at], axis=0)
         coverages = dict(zip(COVERAGE, covered.tolist(), strict=True))
-        yield {"depth": depth + 1, "continuations": len(at), "tvd": far.mean(), **coverages}
-
-
-# ── unfinished work ────────────────────────────────────────────────────────────────────────────
-
-
-def _prepared(
-    folder: Path,
-    source: Source,
-    prompts: Sequence[Sequence[int]],
-    plan: Plan,
-    given: Sequence[Answer],
-) -> Path:
-    """The folder of finished anchors, if it belongs to the same measurement."""
-    identity = {
-        **source.identity,
-        "drafters": sorted(source.drafters),
-        "prompts": [list(map(int, p)) for p in prompts],
-        "plan": asdict(plan),
-        **({"given": [asdict(answer) for answer in given]} if given else {}),
-    }
-    parts, path = folder / "anchors", folder / "plan.json"
-    try:
-        parts.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            path.write_text(json.dumps(identity), "utf-8")
-        known = read_json(path)
-    except (OSError, UserError) as error:
-        raise UserError(f"{folder} cannot be used: {error}") from None
-    if known != json.loads(json.dumps(identity)):
-        raise UserError(f"{folder} holds another measurement: name another folder")
-    return parts
+        yield {"depth": depth + 1, "continuations": len(at), "tvd": float(far.mean()), **coverages}
 
 
 def _texts(
     source: Source,
     prompts: Sequence[Sequence[int]],
-    folder: Path,
     plan: Plan,
     given: Sequence[Answer],
     report: Report,
-) -> list[Array]:
-    """Prompt and text, the target's own greedy one or the given one, made once."""
-    path = folder / "texts.json"
-    if path.exists():
-        return [np.array(t, np.int64) for t in read_json(path)]
+) -> dict[str, Any]:
+    """Each prompt with its text, the target's own greedy one or the given one, and a sentence on
+    each given one."""
     texts, said = [], []
     for number, prompt in enumerate(prompts):
         report(0.0, f"text {number + 1} of {len(prompts)}")
@@ -355,17 +349,30 @@ def _texts(
             count, rule = min(count, len(given[number].tokens)), Follows(given[number], len(prompt))
         settings = Settings(1, count, GREEDY, timed=False)
         decoder = Decoder(PLAIN, rule=lambda _, rule=rule: rule)
-        text = new_tokens(list(decode(source.target(None), decoder, prompt, settings)))
-        texts.append([*prompt, *text])
+        text = new_tokens(list(decode(source.target, decoder, prompt, settings)))
+        texts.append([int(token) for token in (*prompt, *text)])
         if isinstance(rule, Follows):
             said.append(rule.found(len(text)).sentence(len(text)))
-    for file, value in ((folder / GIVEN, said), (path, [list(map(int, t)) for t in texts])):
-        with replacing(file) as unfinished:
-            unfinished.write_text(json.dumps(value), "utf-8")
-    return [np.array(t, np.int64) for t in texts]
+    return {"texts": texts, "said": said}
+
+
+def _told(
+    kept: Sequence[Callable[[], Reading]],
+    prompts: Sequence[Sequence[int]],
+    plan: Plan,
+    given: Sequence[Answer],
+    report: Report,
+) -> dict[str, Any]:
+    """The same of texts that were read elsewhere."""
+    texts, said = [], []
+    for number, (prompt, answer, read) in enumerate(zip(prompts, given, kept, strict=True)):
+        report(0.0, f"text {number + 1} of {len(prompts)}")
+        count = min(plan.new_tokens, len(answer.tokens))
+        texts.append([int(token) for token in (*prompt, *answer.tokens[:count])])
+        said.append(told(read(), answer, count).sentence(count))
+    return {"texts": texts, "said": said}
 
 
 def given_texts(folder: Path) -> list[str]:
     """A sentence on each given text of a measurement; none where the target wrote them."""
-    file = folder / GIVEN
-    return [str(said) for said in read_json(file)] if file.exists() else []
+    return [str(said) for said in Journal(folder / FILE).get("texts")["said"]]

@@ -73,7 +73,9 @@ def figures(table: pd.DataFrame, style: Style) -> dict[str, go.Figure]:
     from analysis.charts.figures import coverage_by_depth, tvd_by_depth
 
     drawn = curves(table)
-    far = "½ Σ |q − p| along the target's own continuations: mean over anchors"
+    own = MARGINAL in set(table["series"])  # a text that was kept is followed alone
+    where = "the target's own continuations" if own else "the texts that were kept"
+    far = f"½ Σ |q − p| along {where}: mean over anchors"
     few = "prompt" in table and table.groupby(["series", "depth", "prompt"]).ngroups <= MAX_DRAWN
     texts, bands = several_texts(table) if few else None, drawn
     within = " and its 95 % interval."
@@ -83,7 +85,7 @@ def figures(table: pd.DataFrame, style: Style) -> dict[str, go.Figure]:
         bands = texts.rename(columns={"low": "tvd_low", "high": "tvd_high"})
         bands = bands.merge(drawn[["series", "depth", "observed"]])
         bands["words"] = departing(texts, "tvd")
-    held = "How much of p the K best tokens hold, along the target's own continuations."
+    held = f"How much of p the K best tokens hold, along {where}."
     return {
         "tvd-by-depth": tvd_by_depth(bands, style, says=far + within, band=True),
         "coverage-by-depth": coverage_by_depth(drawn, style, says=held),

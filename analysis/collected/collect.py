@@ -11,9 +11,8 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -33,15 +32,17 @@ from analysis.collected.collection import (
     not_listable,
     write,
 )
-from analysis.collected.given import Answer, Follows
-from analysis.measures.probe import observe
+from analysis.collected.given import Answer, Follows, told
+from analysis.measures.probe import SLAB, TOP, observe
 from core import VERSION
+from core.decoding.along import Reading, along, read
 from core.decoding.decode import Decoder, decode
 from core.decoding.engine import Engine, environment, model_identity
 from core.decoding.request import Settings
 from core.drafting.session import Drafter, DraftSession
 from core.errors import UserError
 from core.files import replacing
+from core.journal import Journal, open_journal, writing
 from core.json_input import parse_json
 from core.methods.method import TargetFacts, Value
 from core.methods.names import PLAIN
@@ -88,16 +89,21 @@ class Source:
     """A loaded target with its drafters.
 
     drafters  by the name they have in the file; ``options``: those each was made with
-    target    a Target that keeps the features this drafter reads (None: any)
+    target    a Target that keeps the features that all drafters read; of an engine of ends one
+              that cannot be run
     about     which target and weights these are; only the same ones continue unfinished work
     """
 
     facts: TargetFacts
     piece: Callable[[int], str]
     drafters: Mapping[str, Drafter]
-    target: Callable[[Drafter | None], Target]
+    target: Target
     options: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
+
+    def read(self, tokens: Sequence[int], reserve: int = 1) -> Reading:
+        """What the drafters read of a text of token ids; p is not known."""
+        return read(self.target, tokens, len(tokens), reserve=reserve)
 
     @property
     def max_depth(self) -> int:
@@ -143,9 +149,8 @@ def source_of(engine: Engine, methods: Sequence[str], values: Mapping[str, Value
         "weights": weights,
     }
 
-    def target(drafter: Drafter | None) -> Target:
-        return engine.target(Decoder("", drafter))
-
+    layers = tuple(sorted({layer for each in drafters.values() for layer in each.layers}))
+    target = Target(language.model, () if engine.ends else layers)
     return Source(language, language.piece, drafters, target, options, about)
 
 
@@ -162,30 +167,53 @@ def collect(
     plan: Plan = Plan(),
     prompt_text: str = "",
     report: Report = lambda done, what: None,
+    kept: Reading | None = None,
 ) -> Collection:
     """Collect the text after ``prompt`` (token ids) into ``path``; continues its own work.
+
+    kept  what the target said of ``plan.given`` elsewhere; None: it reads the text here
 
     Raises UserError for a plan out of range, a prompt that does not fit the context, a text that
     ends with its first token or is of another target, or a drafter whose states cannot be listed.
     """
     plan.check()
-    work = _Work(path, {**source.identity, "plan": asdict(plan), "prompt": list(prompt)})
-    work.begin()
+    folder = path.with_name(path.name + ".partial")
+    made_of = {**source.identity, "plan": asdict(plan), "prompt": list(prompt)}
+    with open_journal(folder, "collection", made_of, anew=True) as journal:
+        work = _Work(folder, journal)
+        arrays, header = _collected(source, prompt, plan, work, report, kept)
+        arrays["pieces"] = _pieces(arrays, source.piece)
+        write(path, replace(header, prompt_text=prompt_text), arrays)
+        shutil.rmtree(folder, ignore_errors=True)
+    return Collection.load(path)
+
+
+def _collected(
+    source: Source,
+    prompt: Sequence[int],
+    plan: Plan,
+    work: _Work,
+    report: Report,
+    kept: Reading | None,
+) -> tuple[dict[str, Array], CollectionHeader]:
     report(0.0, "the text")
-    if not work.has("text"):
-        work.save("text", _text(source, prompt, plan))
+    if "text" not in work:
+        made = _text(source, prompt, plan) if kept is None else _told(source, kept, plan)
+        work.save("text", made)
     text = work.load("text")
     answer, end = len(prompt), int(text.pop("end"))
     given = _given(plan, text)
     if end - answer < 2:
         raise UserError("the text ends with its first token: no round would start in it")
+    known = text["tokens"][: end - 1].tolist()
+    reading = source.read(known) if kept is None else kept.until(end - 1)
     arrays, limits = dict(text), {}
     for number, (name, drafter) in enumerate(source.drafters.items()):
 
         def step(done: float, name: str = name, number: int = number) -> None:
             report((number + done) / len(source.drafters), name)
 
-        place = _Place(source, name, drafter, text["tokens"][: end - 1], answer)
+        place = _Place(source, name, drafter, reading, answer)
         limits[name] = _limits(place, plan)
         found = _gather(place, limits[name], work, plan, step)
         arrays |= {f"{name}.{key}": values for key, values in found.items()}
@@ -195,7 +223,7 @@ def collect(
         stops=tuple(sorted(source.facts.stop_ids)),
         answer=answer,
         end=end,
-        prompt_text=prompt_text,
+        prompt_text="",
         sampling=asdict(plan.sampling),
         drafters=limits,
         about={
@@ -205,11 +233,7 @@ def collect(
         },
         given=given,
     )
-    arrays = {name: _small(a, header.vocabulary) for name, a in arrays.items()}
-    arrays["pieces"] = _pieces(arrays, source.piece)
-    write(path, header, arrays)
-    work.end()
-    return Collection.load(path)
+    return {name: _small(a, header.vocabulary) for name, a in arrays.items()}, header
 
 
 # ── the text ─────────────────────────────────────────────────────────────────────────────────────
@@ -225,7 +249,7 @@ class EndlessTarget(Target):
 
 def _text(source: Source, prompt: Sequence[int], plan: Plan) -> dict[str, Array]:
     """The target's own text, or the given one with what the target says of it (``given``, JSON)."""
-    target, tail = source.target(None), 1 + source.max_depth
+    target, tail = source.target, 1 + source.max_depth
     if plan.given is None:
         return text_with_tail(target, prompt, plan.new_tokens, plan.sampling, tail)
     plan.given.check(target.vocabulary)
@@ -234,6 +258,31 @@ def _text(source: Source, prompt: Sequence[int], plan: Plan) -> dict[str, Array]
     found = text_with_tail(target, prompt, count, plan.sampling, tail, lambda _: follows)
     about = asdict(follows.found(int(found["end"]) - len(prompt)))
     return found | {"given": np.array(json.dumps(about))}
+
+
+@torch.inference_mode()
+def _told(source: Source, kept: Reading, plan: Plan) -> dict[str, Array]:
+    """The same of a text that was read elsewhere: what follows its end is its own tail."""
+    assert plan.given is not None
+    plan.given.check(source.facts.vocabulary)
+    tokens, answer = kept.tokens.tolist(), kept.answer
+    end = min(len(tokens), answer + plan.new_tokens)
+    stops = (n + 1 for n in range(answer, end) if tokens[n] in source.facts.stop_ids)
+    end = min(end, next(stops, end))
+    last = min(len(tokens), end + 1 + source.max_depth)
+    best = list[tuple[Tensor, Tensor]]()
+    for first in range(answer, last - 1, SLAB):
+        log_p = kept.logits(first, min(first + SLAB, last - 1)).float().log_softmax(-1)
+        top = log_p.topk(min(TOP, log_p.shape[-1]))
+        best.append((top.indices.cpu(), top.values.cpu()))
+    ids, values = (torch.cat(part).numpy() for part in zip(*best, strict=True))
+    return {
+        "tokens": np.array(tokens[:last], np.int32),
+        "end": np.array(end),
+        "target.ids": ids.astype(np.int32),
+        "target.log_p": values.astype(np.float32),
+        "given": np.array(json.dumps(asdict(told(kept, plan.given, end - answer)))),
+    }
 
 
 def _given(plan: Plan, text: dict[str, Array]) -> Given | None:
@@ -285,28 +334,23 @@ def text_with_tail(
 
 @dataclass(frozen=True, eq=False)
 class _Place:
-    """One drafter on one text: its tokens up to the last root."""
+    """One drafter on one text, read up to the last root; ``answer``: the first one."""
 
     source: Source
     name: str
     drafter: Drafter
-    tokens: Array
+    reading: Reading
     answer: int
 
     @property
     def starts(self) -> int:
-        return len(self.tokens) - self.answer
-
-    @cached_property
-    def features(self) -> Tensor:
-        return self.source.target(self.drafter).prefill(self.tokens.tolist(), 0).features
+        return len(self.reading.tokens) - self.answer
 
     def sessions(self, first: int, width: int) -> Iterator[DraftSession]:
         """At every start from the ``first`` on, in order."""
-        device = self.features.device
-        tokens = torch.from_numpy(self.tokens.astype(np.int64)).to(device)
-        anchors = torch.arange(self.answer + first, len(self.tokens), device=device)
-        yield from self.drafter.begin_each(tokens, self.features, anchors, width)
+        tokens = self.reading.tokens
+        roots = torch.arange(self.answer + first, len(tokens), device=tokens.device)
+        return (at.session for at in along(self.drafter, self.reading, roots, width))
 
 
 def _gather(
@@ -315,7 +359,7 @@ def _gather(
     """All that one drafter proposes, by the names in the file. Parts are saved as they are done."""
     file = re.sub(r"[^\w+-]", "_", place.name) + f"-{sha256(place.name.encode()).hexdigest()[:8]}"
     parts = {first: f"{file}.{first}" for first in range(0, place.starts, AT_ONCE)}
-    done = next((first for first, part in parts.items() if not work.has(part)), place.starts)
+    done = next((first for first, part in parts.items() if part not in work), place.starts)
     sessions = place.sessions(done, plan.width)
     for first in range(done, place.starts, AT_ONCE):
         report(first / place.starts)
@@ -377,41 +421,25 @@ def _tables(session: DraftSession) -> dict[str, Array]:
 # ── unfinished work ──────────────────────────────────────────────────────────────────────────────
 
 
+@dataclass(frozen=True, eq=False)
 class _Work:
-    """A folder beside the file, with the arrays that are finished."""
+    """Arrays that are finished: files beside the journal."""
 
-    def __init__(self, path: Path, identity: Mapping[str, Any]):
-        self.folder = path.with_name(path.name + ".partial")
-        self._identity = json.dumps(identity)
+    folder: Path
+    journal: Journal
 
-    def begin(self) -> None:
-        """Continue what is there if it is the same work, else start again."""
-        plan = self.folder / "plan.json"
-        try:
-            if plan.is_file() and plan.read_text("utf-8") == self._identity:
-                return
-            shutil.rmtree(self.folder, ignore_errors=True)
-            self.folder.mkdir(parents=True)
-            plan.write_text(self._identity, "utf-8")
-        except (OSError, ValueError) as error:
-            raise UserError(f"{self.folder} cannot be made: {error}") from None
-
-    def end(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def has(self, part: str) -> bool:
-        return self._path(part).exists()
+    def __contains__(self, part: str) -> bool:
+        return part in self.journal
 
     def save(self, part: str, arrays: Mapping[str, Array]) -> None:
-        with replacing(self._path(part)) as unfinished, unfinished.open("wb") as file:
+        path = self.folder / f"{part}.npz"
+        with writing(path), replacing(path) as unfinished, unfinished.open("wb") as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
+        self.journal.add(part, path.name)
 
     def load(self, part: str) -> dict[str, Array]:
-        with np.load(self._path(part), allow_pickle=False) as found:
+        with np.load(self.folder / self.journal.get(part), allow_pickle=False) as found:
             return dict(found)
-
-    def _path(self, part: str) -> Path:
-        return self.folder / f"{part}.npz"
 
 
 def _small(array: Array, vocabulary: int) -> Array:

@@ -6,12 +6,15 @@ chosen there is noted.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from analysis.collected.collection import Given
+from analysis.measures.probe import SLAB
+from core.decoding.along import Reading
 from core.errors import UserError
 from core.rounds.draft import Draft
 from core.rounds.round import GREEDY, Verdict
@@ -87,14 +90,29 @@ class Follows(TargetSampler):
 
     def found(self, count: int) -> Given:
         """What the target says of the text's first ``count`` tokens."""
-        known = [self._log_p[number] for number in range(count)]
-        off = [n for n, (own, most) in enumerate(known) if own < most]
-        return Given(
-            name=self.answer.name,
-            words=self.answer.words,
-            length=len(self.answer.tokens),
-            digest=self.answer.digest,
-            log_p=sum(own for own, _ in known) / count,
-            off=tuple(off),
-            near=sum(known[n][1] - known[n][0] < NEAR for n in off),
-        )
+        return _noted(self.answer, [self._log_p[number] for number in range(count)])
+
+
+@torch.inference_mode()
+def told(reading: Reading, answer: Answer, count: int) -> Given:
+    """The same of a text that was read elsewhere; p must be known before its first new token."""
+    log_p, last = list[tuple[float, float]](), reading.answer - 1 + count
+    for first in range(reading.answer - 1, last, SLAB):
+        rows = reading.logits(first, min(first + SLAB, last)).float().log_softmax(-1)
+        own = rows.gather(1, reading.tokens[first + 1 : first + 1 + len(rows), None])[:, 0]
+        log_p += zip(own.tolist(), rows.amax(-1).tolist(), strict=True)
+    return _noted(answer, log_p)
+
+
+def _noted(answer: Answer, log_p: Sequence[tuple[float, float]]) -> Given:
+    """What the target says of a text's first tokens: log p of each, and of its best token there."""
+    off = [n for n, (own, most) in enumerate(log_p) if own < most]
+    return Given(
+        name=answer.name,
+        words=answer.words,
+        length=len(answer.tokens),
+        digest=answer.digest,
+        log_p=sum(own for own, _ in log_p) / len(log_p),
+        off=tuple(off),
+        near=sum(log_p[n][1] - log_p[n][0] < NEAR for n in off),
+    )

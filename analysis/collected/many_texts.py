@@ -13,26 +13,16 @@ import numpy as np
 import pandas as pd
 
 from analysis.collected.whatif import SimulatedRun
-from analysis.frames import Frame, documented
+from analysis.frames import Frame, declared
 from analysis.measures.comparison import paired
 from analysis.numbers import number
 from core.rounds.draft import Array
 from core.stats import ratio
 
 
-@documented
+@declared("whatif_texts")
 def whatif_texts(runs: Mapping[str, Sequence[SimulatedRun]]) -> pd.DataFrame:
-    """Simulated runs of the same settings on several texts.
-
-    method, budget  the setting
-    texts           texts it was simulated on
-    tau, low, high  Σ tokens ÷ Σ rounds, and its interval across texts; NaN for fewer than 5 texts
-    difference, difference_low, difference_high  τ less that of the setting with the highest, paired
-        by text
-    apart           the text that differs most: whose τ is furthest from that of all others
-    apart_tau, others_tau  its τ, and theirs
-    exact           whether all runs are those of real ones
-    """
+    """Simulated runs of the same settings on several texts."""
     by: dict[tuple[str, int], dict[str, SimulatedRun]] = {}
     for text, some in runs.items():
         for run in some:
@@ -58,19 +48,9 @@ def _frame(runs: Mapping[str, SimulatedRun]) -> Frame:
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-@documented
+@declared("calibration_texts")
 def calibration_texts(table: pd.DataFrame) -> pd.DataFrame:
-    """TVD of every series by depth over the prompts' texts. Anchors of one text count together.
-
-    series          a drafter, or the marginal
-    depth           1 … L
-    texts           prompts with an anchor that comes so deep
-    tvd, low, high  mean over anchors, and its interval across texts; NaN for fewer than 5 texts
-    against         the series it is compared with: the first drafter
-    difference, difference_low, difference_high  TVD less that series', paired by text
-    apart           the prompt that differs most, from 1
-    apart_tvd, others_tvd  its TVD, and that of all others
-    """
+    """TVD of every series by depth over the prompts' texts. Anchors of one text count together."""
     if "prompt" not in table:
         return pd.DataFrame()
     sums = table.groupby(["series", "depth", "prompt"])["tvd"].agg(["sum", "count"])

@@ -91,7 +91,8 @@ def diagnose(
         seen = covered(head_ids(drafter), found.mean_p, found.used, file.dead)
         hear([Remark(False, found.sentence), *seen])
 
-    expected = None if source is None else _expected(engine, method, source, options)
+    layers = kept.layers if kept is not None else None
+    expected = None if source is None else _expected(engine, method, source, options, layers)
     who = repr((method, sorted((options or {}).items())))
     parts = (language, drafter, prompts, plan, expected, who, kept, alive)
     found = Probe(*parts).run(report)
@@ -100,10 +101,14 @@ def diagnose(
 
 
 def _expected(
-    engine: Engine, method: str, source: Source, options: Mapping[str, Value] | None
+    engine: Engine,
+    method: str,
+    source: Source,
+    options: Mapping[str, Value] | None,
+    layers: frozenset[int] | None,
 ) -> Expected | Healthy | None:
     """What the training report beside the checkpoint says, or the drafter of its kind that ships
-    for the target; None where neither is there."""
+    for the target and reads of these ``layers`` (None: of all); None where neither is there."""
     folder, info = source.full_folder(), find(method).drafter_info
     if (found := reported(folder)) is not None or info is None:
         return found
@@ -113,4 +118,6 @@ def _expected(
     base = split(method)[0]
     drafter = engine.load_drafter(choose(f"{base}@{ours}", options))
     assert drafter is not None  # as of the method itself
+    if layers is not None and not layers.issuperset(drafter.layers):
+        return None
     return Healthy(f"the {info.name} drafter that ships for this target", drafter)

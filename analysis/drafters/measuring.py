@@ -6,28 +6,25 @@ Shapes: P places, L drafted depths, T tokens, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from analysis.drafters.mistakes import final_norm
-from analysis.drafters.trials import Passage, Trial
+from analysis.drafters.trials import Trial
 from analysis.measures.probe import tvd
+from core.decoding.along import Reading, log_q_along, read
 from core.decoding.decode import Decoder, decode
+from core.decoding.dumps import read_dump, reading_of
 from core.decoding.request import Settings
 from core.drafting.session import Drafter
-from core.errors import UserError
 from core.methods.names import PLAIN
-from core.models.language import Language
+from core.models.language import Language, final_norm
 from core.models.target import Target
-from core.rounds.draft import Array, Draft
+from core.rounds.draft import Array
 from core.rounds.round import GREEDY, Round, new_tokens
 
-AT_ONCE = 16  # places that share a pass of a drafter, at most
-NUMBERS = 1 << 23  # of q that a pass may hold: 32 MB
 PASSAGES = 8  # texts whose passes of the target are kept
 Report = Callable[[float, str], None]  # (done of 1, what is being done); what it raises ends it
 Tick = Callable[[float], None]  # the same of one trial: its share that is done
@@ -83,12 +80,16 @@ class Kept:
     passages  its passes over the last few of them: large, ``clear`` them when they have served
     mean_p    [V], the mean of p over a text's places
     measured  (right, tvd) of trials, by drafter, trial, text and places
+    kept      reads a text's hidden states that were kept (``dumped``); None: the target reads it
+    layers    whose states it has; None: all
     """
 
     texts: dict[tuple[str, int], Text] = field(default_factory=dict)
-    passages: dict[Text, Passage] = field(default_factory=dict)
+    passages: dict[Text, Reading] = field(default_factory=dict)
     mean_p: dict[Text, Array] = field(default_factory=dict)
     measured: dict[Hashable, tuple[Array, Array]] = field(default_factory=dict)
+    kept: Callable[[Text], Reading] | None = None
+    layers: frozenset[int] | None = None
 
     def text(self, language: Language, prompt: str, count: int, tick: Tick) -> Text:
         """The target's greedy answer of ``count`` tokens. ``tick`` hears after every token."""
@@ -97,15 +98,47 @@ class Kept:
             self.texts[prompt, count] = _answered(language, prompt, count, tick)
         return self.texts[prompt, count]
 
-    def passage(self, language: Language, text: Text, tick: Tick = unheard) -> Passage:
+    def passage(self, language: Language, text: Text, tick: Tick = unheard) -> Reading:
         """A text with the target's states as configured."""
         if text not in self.passages:
             while len(self.passages) >= PASSAGES:
                 del self.passages[next(iter(self.passages))]
-            made = passage_of(language, text.frame, text.answer, tick)
+            tick(0.0)
+            if self.kept is not None:
+                made = self.kept(text)
+            else:
+                made = passage_of(language, text.frame, text.answer, tick)
             self.passages[text] = made
             self.mean_p[text] = made.p.mean(0).cpu().numpy()
         return self.passages[text]
+
+
+def dumped(
+    language: Language,
+    paths: Sequence[Path],
+    drafted: Sequence[int],
+    count: int,
+    named: Sequence[int] | None = None,
+    answer: int | None = None,
+) -> tuple[list[str], Kept]:
+    """Files of hidden states as texts of a probe: a name for each, in place of its prompt, and what
+    probes share. ``count``: tokens of an answer at most; the others as for ``reading_of``.
+
+    Raises UserError as ``read_dump`` and ``reading_of`` do.
+    """
+    texts, files, layers = dict[tuple[str, int], Text](), dict[str, Path](), set[int]()
+
+    def read(path: Path) -> Reading:
+        whole = reading_of(read_dump(path), language, drafted, named, answer)
+        return whole.until(min(len(whole.tokens), whole.answer + count))
+
+    for number, path in enumerate(paths, 1):
+        found, name = read(path), f"{number}: {path.name}"
+        tokens, layers = found.tokens.tolist(), set(found.states)
+        own = Text(name, tuple(tokens[: found.answer]), tuple(tokens[found.answer :]))
+        texts[name, count], files[name] = own, path
+    kept = Kept(texts, kept=lambda text: read(files[text.prompt]), layers=frozenset(layers))
+    return list(files), kept
 
 
 def _answered(language: Language, prompt: str, count: int, tick: Tick) -> Text:
@@ -169,7 +202,7 @@ class Bench:
         passage = self._passage(text, trial, tick)
         return measure(self.drafter, passage, trial, places, tick)
 
-    def _passage(self, text: Text, trial: Trial, tick: Tick) -> Passage:
+    def _passage(self, text: Text, trial: Trial, tick: Tick) -> Reading:
         if trial.frame is None:
             return self.kept.passage(self.language, text, tick)
         return passage_of(self.language, trial.frame(text.prompt), text.answer, tick)
@@ -180,42 +213,21 @@ class Bench:
         return np.mean([self.kept.mean_p[text] for text in self.texts], axis=0)
 
 
-@torch.inference_mode()
 def passage_of(
     language: Language, frame: Sequence[int], answer: Sequence[int], tick: Tick = unheard
-) -> Passage:
-    """The target on a prompt's ids and an answer after them. ``tick`` hears before each forward."""
+) -> Reading:
+    """The target on a prompt's ids and an answer after them, with the states of all layers.
+    ``tick`` hears before each forward."""
     layers = tuple(range(-1, language.model.config.get_text_config().num_hidden_layers))
     target = Target(language.model, layers, padded=False)
-    with _recorded(final_norm(language)) as entered:
-        tick(0.0)
-        before = target.prefill(list(frame), len(answer) + 1, lambda _: tick(0.0))
-        tick(0.0)
-        scores = target.score(Draft.chain(answer))
-    states = torch.cat([before.features, scores.features]).unflatten(-1, (len(layers), -1))
-    tokens = torch.tensor([*frame, *answer], device=language.device)
-    raw = torch.cat(entered) if entered else None
-    return Passage(tokens, len(frame), states, raw, scores.logits.float().softmax(-1))
-
-
-@contextmanager
-def _recorded(module: torch.nn.Module | None) -> Iterator[list[Tensor]]:
-    """What enters a module, [N, h] of every call."""
-    found = list[Tensor]()
-    if module is None:
-        yield found
-        return
-    hook = module.register_forward_pre_hook(lambda _, given: found.append(given[0][0]))
-    try:
-        yield found
-    finally:
-        hook.remove()
+    text, norm = [*frame, *answer], final_norm(language)
+    return read(target, text, len(frame), norm, lambda _: tick(0.0))
 
 
 @torch.inference_mode()
 def measure(
     drafter: Drafter,
-    passage: Passage,
+    passage: Reading,
     trial: Trial,
     places: Array,
     tick: Tick = unheard,
@@ -223,15 +235,14 @@ def measure(
     """Whether the best token is right, bool [P, L], and TVD [P, L], with roots at the answer's
     tokens ``places``; of depths past the text's end they say nothing. ``tick`` hears before every
     forward how much is done."""
-    features = trial.features or (lambda passage: passage.after(tuple(drafter.layers)))
-    given, depths = features(passage), drafter.max_depth
+    given, depths = trial.features and trial.features(passage), drafter.max_depth
     right = np.zeros((len(places), depths), bool)
     far = np.full((len(places), depths), np.nan, np.float32)
     late, skipped = max(0, trial.reach), max(0, -trial.reach)
     with trial.change():
         reach = min(depths, drafter.max_depth)  # the trial may draft fewer, or more
-        done = 0
-        for log_q in _along(drafter, passage, given, places + passage.answer - late, tick):
+        done, roots = 0, torch.from_numpy(places + passage.answer - late).to(passage.p.device)
+        for log_q in log_q_along(drafter, passage, roots, given, tick):
             log_q = log_q[:, skipped:reach]
             some, count = slice(done, done + len(log_q)), log_q.shape[1]
             at = np.minimum(places[some, None] + np.arange(count), len(passage.p) - 1)
@@ -243,19 +254,3 @@ def measure(
             far[some, :count] = found.view(rows.shape).cpu().numpy()
             done = some.stop
     return right, far
-
-
-def _along(
-    drafter: Drafter, passage: Passage, features: Tensor, roots: Array, tick: Tick
-) -> Iterator[Tensor]:
-    """log q [A, L, V] of the text's own tokens after some roots at a time, ascending. ``tick``
-    hears before each forward."""
-    done, most = 0, NUMBERS // (drafter.max_depth * passage.p.shape[1])
-    anchors = torch.from_numpy(roots).to(passage.tokens.device)
-    for some in anchors.split(min(AT_ONCE, max(1, most))):
-        tick(done / len(roots))
-        log_q = drafter.log_q_at(passage.tokens, features, some)
-        if log_q is None:
-            raise UserError("this drafter does not tell q: its wiring cannot be probed")
-        yield log_q
-        done += len(some)

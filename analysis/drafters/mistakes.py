@@ -17,7 +17,7 @@ from itertools import combinations, permutations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from analysis.drafters.computed_mistakes import (
     block_sizes,
@@ -38,9 +38,10 @@ from analysis.drafters.stored_mistakes import (
     swapped_gates,
     turns,
 )
-from analysis.drafters.trials import Mistake, Passage, Subject, Trial, patched
+from analysis.drafters.trials import Mistake, Subject, Trial, patched
+from core.decoding.along import Reading
 from core.drafting.session import Covered
-from core.models.language import Language, encode_between, encode_chat
+from core.models.language import Language, encode_between, encode_chat, final_norm
 
 # Other chat templates: what stands before and after the user's words.
 TEMPLATES = {
@@ -62,16 +63,16 @@ THINKING = re.compile(r"\b(?:enable_)?thinking\b")  # a chat template's own vari
 def _layers(subject: Subject) -> Iterator[Trial]:
     """All feature layers one off, one of them one off, in another order, or stacked instead of
     concatenated."""
-    layers, last = tuple(subject.drafter.layers), subject.target_layers - 1
+    layers = tuple(subject.drafter.layers)
     for step, cause in (
         (1, "the checkpoint's layer numbers are one too low for this target"),
         (-1, "the checkpoint counts layers from 1, or names the states that enter a layer"),
     ):
         moved = tuple(layer + step for layer in layers)
-        if moved and min(moved) >= -1 and max(moved) <= last:
+        if moved and subject.reads(*moved):
             yield _read(f"layers {list(layers)} {'+' if step > 0 else '−'} 1", cause, moved)
         for at, layer in enumerate(layers if len(layers) > 1 else ()):
-            if -1 <= layer + step <= last:
+            if subject.reads(layer + step):
                 one = (*layers[:at], layer + step, *layers[at + 1 :])
                 yield _read(f"layer {layer + step} for {layer}", f"layer {layer} is misread", one)
     if len(layers) > 1:
@@ -82,7 +83,7 @@ def _layers(subject: Subject) -> Iterator[Trial]:
                 name, cause = "layers in reverse order", "in the opposite order"
             yield _read(name, f"the features are concatenated {cause}", moved)
 
-        def stacked(passage: Passage) -> Tensor:
+        def stacked(passage: Reading) -> Tensor:
             return passage.after(layers).unflatten(-1, (len(layers), -1)).mT.flatten(1)
 
         cause = "in training the features were stacked: one number of each layer, then the next"
@@ -112,8 +113,8 @@ def _shifted_features(subject: Subject) -> Iterator[Trial]:
     layers = tuple(subject.drafter.layers)
     for step, word in ((1, "before"), (-1, "after")) if layers else ():
 
-        def shifted(passage: Passage, step: int = step) -> Tensor:
-            rows = torch.arange(len(passage.tokens), device=passage.states.device)
+        def shifted(passage: Reading, step: int = step) -> Tensor:
+            rows = torch.arange(len(passage.tokens), device=passage.tokens.device)
             return passage.after(layers)[(rows - step).clamp(0, len(rows) - 1)]
 
         cause = f"it was trained beside the features of the token {word}: inputs shifted by one"
@@ -137,7 +138,7 @@ def _feature_norms(subject: Subject) -> Iterator[Trial]:
     if not layers:
         return
 
-    def normed(passage: Passage) -> Tensor:
+    def normed(passage: Reading) -> Tensor:
         parts = passage.after(layers).unflatten(-1, (len(layers), -1)).float()
         return (parts * parts.square().mean(-1, keepdim=True).add(1e-6).rsqrt()).flatten(1)
 
@@ -158,11 +159,6 @@ def _feature_norms(subject: Subject) -> Iterator[Trial]:
         )
 
 
-def final_norm(language: Language) -> nn.Module | None:
-    """The target's norm before its head, where it goes by the usual name."""
-    return getattr(language.model.get_decoder(), "norm", None)
-
-
 def _present(tensor: Tensor | None) -> Tensor:
     assert tensor is not None, "the target has a final norm"
     return tensor
@@ -173,7 +169,7 @@ def _frames(subject: Subject) -> Iterator[Trial]:
     mode turned over."""
     language = subject.language
     tokenizer, template = language.tokenizer, str(language.tokenizer.chat_template or "")
-    if not template:
+    if not template or subject.known is not None:
         return
     yield Trial(
         "no chat template",

@@ -17,21 +17,22 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
+from msgspec import Meta, Struct
 
-from analysis.frames import Frame, documented
+from analysis.frames import Frame, declared
 from analysis.measures.acceptance import per_depth
 from analysis.measures.counts import Counts
 from analysis.measures.tables import Tables
 from analysis.numbers import interval, number
+from core.declared import BadField, Count, Share, convert, read
 from core.errors import UserError
 from core.json_input import MAX_BYTES, parse_json
 from core.lines import open_regular
 from core.stats import wilson
-from core.traces.fields import BadField, Fields
 
 FORMAT = "draftscope-accuracy"
 ALL, AFTER = "all places", "after a right prefix"
@@ -41,6 +42,7 @@ MAX_DEPTHS, MAX_TEXTS = 256, 16
 UNTOLD = "(over how many is not told)"
 FEW = 30  # observed positions, or nothing is concluded
 LESS = 0.75  # of what was trained: a served accuracy below it has another reason than the text
+ByDepth = Annotated[list[Count], Meta(max_length=MAX_DEPTHS)]
 _KEY = re.compile(
     r"(?:(?P<text>[A-Za-z][\w ]{0,30})/)?"
     r"(?P<kind>full_acc|cond_acc|acc|accuracy)_(?P<depth>\d{1,3})"
@@ -83,33 +85,43 @@ def read_accuracy(path: Path) -> list[Curve]:
 
 def _curves(data: bytes, path: Path) -> list[Curve]:
     if path.suffix == ".csv":
-        return _logged(_csv_rows(data, path))
+        return _logged(path, _csv_rows(data, path))
     if path.suffix == ".jsonl":
-        lines = (line for line in data.splitlines() if line.strip())
-        return _logged(parse_json(line, str(path)) for line in lines)
+        lines = filter(bytes.strip, data.splitlines())
+        return _logged(path, (parse_json(line, str(path)) for line in lines))
     value = parse_json(data, str(path))
     if isinstance(value, dict) and value.get("format") == FORMAT:
-        return _own(Fields(value, "the file"))
-    return _logged(value if isinstance(value, list) else [value])
+        return [curve for text in read(value, _Accuracy).texts for curve in text.curves()]
+    return _logged(path, value if isinstance(value, list) else [value])
 
 
-def _own(raw: Fields) -> list[Curve]:
-    texts = raw.entries("texts")
-    if len(texts) > MAX_TEXTS:
-        raise BadField(f"it has more than {MAX_TEXTS} texts")
-    return [curve for text in texts for curve in _own_text(Fields(text, "a text"))]
+class _Text(Struct):
+    """How often the best token was right, of how many places, by depth."""
+
+    text: str
+    right: list[Count]
+    seen: ByDepth
+    right_after: list[Count]
+    seen_after: ByDepth
+
+    def curves(self) -> Iterator[Curve]:
+        """Raises BadField for counts that contradict each other."""
+        for kind, right, seen in (
+            (ALL, self.right, self.seen),
+            (AFTER, self.right_after, self.seen_after),
+        ):
+            if len(right) != len(seen):
+                raise BadField("right and seen do not fit each other")
+            if any(r > s for r, s in zip(right, seen, strict=True)):
+                raise BadField("right is more than seen")
+            values = tuple(r / s if s else np.nan for r, s in zip(right, seen, strict=True))
+            yield Curve(self.text[:40], kind, values, tuple(seen))
 
 
-def _own_text(raw: Fields) -> Iterator[Curve]:
-    name = raw.text("text")[:40]
-    for kind, after in ((ALL, ""), (AFTER, "_after")):
-        right, seen = (raw.whole(f"{what}{after}", least=0) for what in ("right", "seen"))
-        if len(right) != len(seen) or len(seen) > MAX_DEPTHS:
-            raise BadField(f"right{after} and seen{after} do not fit each other")
-        if any(r > s for r, s in zip(right, seen, strict=True)):
-            raise BadField(f"right{after} is more than seen{after}")
-        values = tuple(r / s if s else np.nan for r, s in zip(right, seen, strict=True))
-        yield Curve(name, kind, values, seen)
+class _Accuracy(Struct):
+    """Our own ``accuracy.json``."""
+
+    texts: Annotated[list[_Text], Meta(max_length=MAX_TEXTS)]
 
 
 def _csv_rows(data: bytes, path: Path) -> Iterator[Mapping[Any, Any]]:
@@ -121,19 +133,19 @@ def _csv_rows(data: bytes, path: Path) -> Iterator[Mapping[Any, Any]]:
         raise UserError(f"{path} is no CSV table") from None
 
 
-def _logged(rows: Iterable[Any]) -> list[Curve]:
+def _logged(path: Path, rows: Iterable[Any]) -> list[Curve]:
     """The last value that was logged of every depth."""
     last: dict[tuple[str, str], dict[int, float]] = {}
     for row in rows:
         if not isinstance(row, dict):
-            raise BadField("a line of the log is no object")
+            raise BadField("a line of the log is not an object")
         for key, value in row.items():
             named = _KEY.fullmatch(key) if isinstance(key, str) else None
             if named is None or value in (None, ""):
                 continue
             kind = AFTER if named["kind"] == "cond_acc" else ALL
             depths = last.setdefault((named["text"] or "train", kind), {})
-            depths[int(named["depth"])] = _share(value, key)
+            depths[int(named["depth"])] = convert(value, Share, f"{path}: {key}", lax=True)
     if len(last) > MAX_TEXTS or any(max(d) >= MAX_DEPTHS for d in last.values()):
         raise BadField(f"it has more than {MAX_TEXTS} texts or {MAX_DEPTHS} depths")
     return [
@@ -142,37 +154,16 @@ def _logged(rows: Iterable[Any]) -> list[Curve]:
     ]
 
 
-def _share(value: Any, key: str) -> float:
-    """A number from 0 to 1."""
-    try:
-        found = float(value) if isinstance(value, (int, float, str)) else np.nan
-    except (ValueError, OverflowError):
-        found = np.nan
-    if isinstance(value, bool) or not 0 <= found <= 1:
-        raise BadField(f"{key} is no share from 0 to 1")
-    return found
-
-
 # ── beside what is served ──────────────────────────────────────────────────────────────────────
 
 
-@documented
+@declared("trained_and_served")
 def trained_and_served(
     curves: Sequence[Curve],
     tables: Tables | None = None,
     counts: Mapping[str, Counts] | None = None,
 ) -> pd.DataFrame:
-    """Trained accuracy and served acceptance by depth, one line each.
-
-    source     "trained", or the label of the runs
-    text       the trainer's name of the text; "served"
-    measure    all places, after a right prefix: the best token was right; accepted: any drafted
-        token was, given that all before was accepted; survival: of all rounds
-    depth      1 … L
-    value      the share
-    low, high  Wilson's 95 % interval; NaN where it is not told over how many
-    over       places
-    """
+    """Trained accuracy and served acceptance by depth, one line each."""
     rows = [
         {"source": "trained", "text": c.text, "measure": c.kind, "depth": n, "value": value}
         | {"over": c.seen[n - 1] if c.seen else np.nan}

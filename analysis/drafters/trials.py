@@ -1,7 +1,6 @@
 """What the wiring probe tries: a drafter, a text, and one way to run the drafter on it.
 
-``mistakes`` lists the ways. Shapes: T tokens of a text, n target layers, F feature layers,
-h hidden width, V vocabulary.
+``mistakes`` lists the ways. Shapes: T tokens of a text, F feature layers, h hidden width.
 """
 
 from __future__ import annotations
@@ -9,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from torch import Tensor, nn
 
+from core.decoding.along import Reading
 from core.drafting.session import Drafter
 from core.models.language import Language
 from core.models.layers import Attention
@@ -22,42 +21,26 @@ Change = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, eq=False)
-class Passage:
-    """A text of the target's, with all that a drafter could be given of it.
-
-    tokens  int64 [T]; ``answer``: where the target's own text begins
-    states  [T, n + 1, h]: the embeddings and the output of every layer
-    before  [T, h]: the last layer's output before the target's final norm; None: not known
-    p       float32 [T − answer, V]: after every token from the answer on
-    """
-
-    tokens: Tensor
-    answer: int
-    states: Tensor
-    before: Tensor | None
-    p: Tensor
-
-    def after(self, layers: tuple[int, ...]) -> Tensor:
-        """The features [T, F·h] after these layers; −1 is the embedding."""
-        return self.states[:, [layer + 1 for layer in layers]].flatten(1)
-
-    @cached_property
-    def best(self) -> Tensor:
-        """The target's best token after every token from the answer on, int64 [T − answer]."""
-        return self.p.argmax(-1)
-
-
-@dataclass(frozen=True, eq=False)
 class Subject:
-    """A drafter and the target it drafts for; ``longest``: tokens of the longest text."""
+    """A drafter and the target it drafts for.
+
+    longest  tokens of the longest text
+    known    layers whose states are there; None: all, and the target reads other texts as well
+    """
 
     drafter: Drafter
     language: Language
     longest: int
+    known: frozenset[int] | None = None
 
     @property
     def target_layers(self) -> int:
         return self.language.model.config.get_text_config().num_hidden_layers
+
+    def reads(self, *layers: int) -> bool:
+        """Whether the target has these layers, and what they say of the texts is there."""
+        last = self.target_layers - 1
+        return all(-1 <= n <= last and (self.known is None or n in self.known) for n in layers)
 
     @property
     def network(self) -> nn.Module | None:
@@ -105,7 +88,7 @@ class Trial:
     name: str
     cause: str
     moot: str = ""
-    features: Callable[[Passage], Tensor] | None = None
+    features: Callable[[Reading], Tensor] | None = None
     frame: Callable[[str], list[int]] | None = None
     change: Change = nullcontext
     reach: int = 0

@@ -111,7 +111,8 @@ class Probe:
         self.plan.check()
         bench, units = self._bench(_part(report, 0.0, TEXTS_DONE))
         longest = max(len(text.frame) + len(text.answer) for text in bench.texts)
-        subject, share = Subject(self.drafter, self.language, longest), _halves(report)
+        subject = Subject(self.drafter, self.language, longest, bench.kept.layers)
+        share = _halves(report)
         early = [(m.name, t) for m in MISTAKES if not m.late for t in m.trials(subject)]
         found = _narrowed(bench, units, [("", CONFIGURED), *early], share)
         wiring = Wiring(found[0], tuple(found[1:]), units, bench.mean_p, self._used(bench.texts))

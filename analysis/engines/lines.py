@@ -16,9 +16,9 @@ from pathlib import Path
 from analysis.engines.rounded import MAX_PLACES, counted, rates_of, value_of, whole_of
 from analysis.measures.counts import Served
 from analysis.numbers import plural
+from core.declared import BadField
 from core.errors import UserError
 from core.lines import open_regular
-from core.traces.fields import BadField
 
 MOST_BYTES = 1 << 30
 LONGEST = 1 << 16  # characters of a line

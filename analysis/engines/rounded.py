@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from analysis.measures.counts import Served
-from core.traces.fields import BadField
+from core.declared import BadField
 
 MAX_PLACES = 1 << 8
 MAX_COUNT = 1 << 53  # above it a float64 skips whole numbers

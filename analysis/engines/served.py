@@ -1,7 +1,7 @@
 """What other engines report of served drafts: JSON, log lines or metrics pages. Never torch.
 
 No trace is made of counts: they hold no trees. Each form is recognised and read in one of two
-tables, ``_READERS`` here for JSON objects and ``lines.FORMS`` for text.
+tables, ``_FORMS`` here for JSON objects and ``lines.FORMS`` for text.
 """
 
 from __future__ import annotations
@@ -10,17 +10,23 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
+
+from msgspec import Meta, Struct
 
 from analysis.engines.lines import read_lines_of_counts
 from analysis.measures.counts import Counts, Served, summed
+from core.declared import BadField, Count, Share, read
 from core.errors import UserError
 from core.json_input import MAX_BYTES, parse_json, read_json
 from core.lines import open_regular
 from core.samples import read_lines
-from core.traces.fields import BadField, Fields
 
 MAX_DEPTH = 1 << 10
+Json = dict[str, Any]
+Length = Annotated[int, Meta(ge=0, lt=10_000)]  # a key
+Histogram = list[Count] | dict[Length, Count]  # rounds by accepted tokens
+T = TypeVar("T")
 
 
 def read_served(path: Path) -> Counts:
@@ -74,22 +80,23 @@ def responses(path: Path) -> Iterator[tuple[Any, str]]:
 
 
 def _one(value: Any, where: str) -> Served:
+    if not isinstance(value, dict):
+        raise UserError(f"{where}: the response is not an object")
     try:
-        response = Fields(value, "the response")
-        for find, read in _READERS:
-            if found := find(response):
-                served = read(found, response)
+        for find, kind in _FORMS:
+            if found := find(value):
+                served = read(found, kind).served(value)
                 _check(served)
                 return served
     except BadField as why:
         raise UserError(f"{where}: {why}") from None
     raise UserError(
-        f"{where} {_seems(response)}holds no counts of vLLM (metrics.speculative_decoding), SGLang "
+        f"{where} {_seems(value)}holds no counts of vLLM (metrics.speculative_decoding), SGLang "
         "(meta_info), llama.cpp (timings) or LM Studio (stats)"
     )
 
 
-def _seems(response: Fields) -> str:
+def _seems(response: Json) -> str:
     if "choices" in response:
         return "seems to be an OpenAI server's response, but "
     if "round_trees" in response:
@@ -116,31 +123,36 @@ def _check(served: Served) -> None:
 # ── engines ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def _vllm(raw: Fields, response: Fields) -> Served:
-    order = None
-    if "per_step_accepted" in raw:
-        accepted = raw.whole("per_step_accepted", least=0)
-        drafted = raw.whole("per_step_drafted", least=0)
-        if len(accepted) != len(drafted) or any(
-            a > d or d > MAX_DEPTH for a, d in zip(accepted, drafted, strict=True)
-        ):
-            raise BadField("per_step_accepted and per_step_drafted do not fit each other")
-        order = tuple(zip(accepted, drafted, strict=True))
-    histogram = _histogram(raw, "acceptance_histogram")
-    if histogram is None and order is not None:
-        histogram = _counted([accepted for accepted, _ in order])
-    return _with_sums(
-        Served(
-            "vLLM",
-            raw.optional("num_spec_steps"),
-            raw.optional("num_draft_tokens"),
-            raw.optional("num_accepted_draft_tokens"),
-            response.object("usage").optional("completion_tokens"),
-            histogram,
-            order,
-            places=_all_places(histogram, raw.optional("num_spec_tokens")),
+class _Vllm(Struct):
+    num_spec_steps: Count | None = None
+    num_draft_tokens: Count | None = None
+    num_accepted_draft_tokens: Count | None = None
+    num_spec_tokens: Count | None = None
+    per_step_accepted: list[Count] | None = None
+    per_step_drafted: list[Count] | None = None
+    acceptance_histogram: Histogram | None = None
+
+    def served(self, response: Json) -> Served:
+        order, accepted = None, self.per_step_accepted
+        if accepted is not None:
+            order = tuple(zip(accepted, self.per_step_drafted or (), strict=False))
+            if len(order) != len(accepted) or any(a > d or d > MAX_DEPTH for a, d in order):
+                raise BadField("per_step_accepted and per_step_drafted do not fit each other")
+        histogram = _bounded(self.acceptance_histogram)
+        if histogram is None and accepted is not None:
+            histogram = _counted(accepted)
+        return _with_sums(
+            Served(
+                "vLLM",
+                self.num_spec_steps,
+                self.num_draft_tokens,
+                self.num_accepted_draft_tokens,
+                _tokens(response),
+                histogram,
+                order,
+                places=_all_places(histogram, self.num_spec_tokens),
+            )
         )
-    )
 
 
 def _all_places(histogram: tuple[int, ...] | None, most: int | None) -> tuple[int, ...] | None:
@@ -162,125 +174,147 @@ def _with_sums(served: Served) -> Served:
     )
 
 
-def _vllm_bench(raw: Fields, response: Fields) -> Served:
+class _VllmBench(Struct):
     """What ``vllm bench serve --save-result`` writes: shares by place, not rounded."""
-    rounds = raw.integer("spec_decode_num_drafts")
-    rates = raw.entries("spec_decode_per_position_acceptance_rates")
-    if (
-        len(rates) > MAX_DEPTH
-        or not all(type(r) in (int, float) and 0 <= r <= 1 for r in rates)
-        or any(a < b for a, b in pairwise(rates))
-    ):
-        raise BadField("its shares by place are not shares, or rise")
-    places = tuple(round(rate * rounds) for rate in rates)
-    drafted, accepted = (raw.integer(f"spec_decode_{n}_tokens") for n in ("draft", "accepted"))
-    return Served("vLLM", rounds, drafted, accepted, places=places or None)
+
+    spec_decode_num_drafts: Count
+    spec_decode_draft_tokens: Count
+    spec_decode_accepted_tokens: Count
+    spec_decode_per_position_acceptance_rates: Annotated[list[Share], Meta(max_length=MAX_DEPTH)]
+
+    def served(self, response: Json) -> Served:
+        rounds, rates = self.spec_decode_num_drafts, self.spec_decode_per_position_acceptance_rates
+        if any(a < b for a, b in pairwise(rates)):
+            raise BadField("its shares by place rise")
+        places = tuple(round(rate * rounds) for rate in rates)
+        drafted, accepted = self.spec_decode_draft_tokens, self.spec_decode_accepted_tokens
+        return Served("vLLM", rounds, drafted, accepted, places=places or None)
 
 
-def _lm_studio(raw: Fields, response: Fields) -> Served:
-    names = ("totalDraftTokensCount", "acceptedDraftTokensCount")
-    drafted, accepted = (raw.integer(name) for name in names)
-    tokens = raw.optional("predictedTokensCount")
-    return Served("LM Studio", None, drafted, accepted, tokens)
+class _LMStudio(Struct, rename="camel"):
+    total_draft_tokens_count: Count
+    accepted_draft_tokens_count: Count
+    predicted_tokens_count: Count | None = None
+
+    def served(self, response: Json) -> Served:
+        drafted, accepted = self.total_draft_tokens_count, self.accepted_draft_tokens_count
+        return Served("LM Studio", None, drafted, accepted, self.predicted_tokens_count)
 
 
-def _sglang(raw: Fields, response: Fields) -> Served:
-    def first(*names: str) -> int | None:
-        return next((raw.optional(name) for name in names if name in raw), None)
+class _SGLang(Struct):
+    spec_verify_ct: Count
+    completion_tokens: Count | None = None
+    spec_num_proposed_drafts: Count | None = None
+    spec_proposed_drafts: Count | None = None
+    spec_draft_token_num: Count | None = None
+    spec_num_correct_drafts: Count | None = None
+    spec_accepted_drafts: Count | None = None
+    spec_accept_token_num: Count | None = None
+    spec_correct_drafts_histogram: Histogram | None = None
+    spec_accept_histogram: Histogram | None = None
 
-    histogram = _histogram(raw, "spec_correct_drafts_histogram", "spec_accept_histogram")
-    return _with_sums(
-        Served(
-            "SGLang",
-            raw.integer("spec_verify_ct"),
-            first("spec_num_proposed_drafts", "spec_proposed_drafts", "spec_draft_token_num"),
-            first("spec_num_correct_drafts", "spec_accepted_drafts", "spec_accept_token_num"),
-            (raw if "completion_tokens" in raw else response.object("usage")).optional(
-                "completion_tokens"
-            ),
-            histogram,
+    def served(self, response: Json) -> Served:
+        drafted = (
+            self.spec_num_proposed_drafts,
+            self.spec_proposed_drafts,
+            self.spec_draft_token_num,
         )
-    )
+        accepted = (
+            self.spec_num_correct_drafts,
+            self.spec_accepted_drafts,
+            self.spec_accept_token_num,
+        )
+        histograms = (self.spec_correct_drafts_histogram, self.spec_accept_histogram)
+        return _with_sums(
+            Served(
+                "SGLang",
+                self.spec_verify_ct,
+                _first(*drafted),
+                _first(*accepted),
+                _first(self.completion_tokens, _tokens(response)),
+                _bounded(_first(*histograms)),
+            )
+        )
 
 
-def _llama(raw: Fields, response: Fields) -> Served:
-    tokens = raw.optional("predicted_n")
-    accepted = raw.integer("draft_n_accepted")
-    # every pass gives one token that was not drafted; the first of the text is the prompt's
-    rounds = None if tokens is None or tokens <= accepted else tokens - accepted - 1
-    return Served("llama.cpp", rounds or None, raw.integer("draft_n"), accepted, tokens)
+class _Llama(Struct):
+    draft_n: Count
+    draft_n_accepted: Count
+    predicted_n: Count | None = None
+
+    def served(self, response: Json) -> Served:
+        tokens, accepted = self.predicted_n, self.draft_n_accepted
+        # every pass gives one token that was not drafted; the first of the text is the prompt's
+        rounds = None if tokens is None or tokens <= accepted else tokens - accepted - 1
+        return Served("llama.cpp", rounds or None, self.draft_n, accepted, tokens)
 
 
-def _histogram(raw: Fields, *names: str) -> tuple[int, ...] | None:
+def _first(*values: T | None) -> T | None:
+    return next((value for value in values if value is not None), None)
+
+
+def _tokens(response: Json) -> int | None:
+    """New tokens by an OpenAI server's ``usage``."""
+    return read(response.get("usage") or {}, _Usage).completion_tokens
+
+
+class _Usage(Struct):
+    completion_tokens: Count | None = None
+
+
+def _bounded(histogram: Histogram | None) -> tuple[int, ...] | None:
     """Rounds by accepted tokens, of a list or of an object {"0": n, …}; None: there is none."""
-    for name in names:
-        if name not in raw:
-            continue
-        try:
-            texts = raw.object(name)
-        except BadField:
-            return _bounded(raw.whole(name, least=0))
-        keys = list(texts)
-        if not all(key.isascii() and key.isdigit() and len(key) < 5 for key in keys):
-            raise BadField(f"{name} does not count rounds by accepted tokens")
-        counts = {int(key): texts.integer(key) for key in keys}
-        return _bounded(tuple(counts.get(n, 0) for n in range(max(counts, default=-1) + 1)))
-    return None
-
-
-def _bounded(histogram: tuple[int, ...]) -> tuple[int, ...]:
-    if len(histogram) > MAX_DEPTH:
-        raise BadField(f"a histogram of {len(histogram)} depths")
-    while histogram and not histogram[-1]:
-        histogram = histogram[:-1]
-    return histogram
+    if histogram is None:
+        return None
+    by_length = histogram if isinstance(histogram, dict) else dict(enumerate(histogram))
+    longest = max((n for n, count in by_length.items() if count), default=-1)
+    if longest >= MAX_DEPTH:
+        raise BadField(f"a histogram of {longest + 1} depths")
+    return tuple(by_length.get(n, 0) for n in range(longest + 1))
 
 
 def _counted(lengths: Sequence[int]) -> tuple[int, ...]:
     return tuple(lengths.count(n) for n in range(max(lengths, default=-1) + 1))
 
 
-def _vllm_part(response: Fields) -> Fields:
-    inner = response.object("metrics").object("speculative_decoding")
-    return inner or (response if "num_spec_steps" in response else inner)
+def _part(value: Json, *names: str) -> Json:
+    """An object inside others; {} where there is none. Raises BadField for something else."""
+    for name in names:
+        value = read(value.get(name) or {}, dict[str, Any])
+    return value
 
 
-def _sglang_part(response: Fields) -> Fields:
-    part = response.object("meta_info") or _spec_details(response)
-    if not part and "choices" in response:
-        choices = response.entries("choices")
-        part = Fields(choices[0], "a choice").object("meta_info") if choices else part
-    part = part or response
-    return part if "spec_verify_ct" in part else Fields(None)
+def _vllm_part(response: Json) -> Json:
+    inner = _part(response, "metrics", "speculative_decoding")
+    return inner or _with("num_spec_steps", response)
 
 
-def _spec_details(response: Fields) -> Fields:
+def _sglang_part(response: Json) -> Json:
+    part = _part(response, "meta_info") or _spec_details(response)
+    if not part and (choices := read(response.get("choices"), list[dict[str, Any]] | None)):
+        part = _part(choices[0], "meta_info")
+    return _with("spec_verify_ct", part or response)
+
+
+def _spec_details(response: Json) -> Json:
     """What newer servers add to an OpenAI response: one choice's, or a list with one a choice."""
-    extension = response.object("sglext")
-    try:
-        return extension.object("spec_tokens_details")
-    except BadField:
-        entries = extension.entries("spec_tokens_details")
-        if len(entries) != 1:
-            raise BadField("sglext counts several choices: ask for one a response") from None
-        return Fields(entries[0], "spec_tokens_details")
+    told = _part(response, "sglext").get("spec_tokens_details")
+    if isinstance(told, list):
+        if len(told) != 1:
+            raise BadField("sglext counts several choices: ask for one a response")
+        told = told[0]
+    return read(told or {}, dict[str, Any])
 
 
-def _llama_part(response: Fields) -> Fields:
-    part = response.object("timings") or response
-    return part if "draft_n" in part else Fields(None)
+def _with(name: str, part: Json) -> Json:
+    """The part where it has this field, else {}."""
+    return part if part.get(name) is not None else {}
 
 
-def _lm_studio_part(response: Fields) -> Fields:
-    part = response.object("stats") or response
-    return part if "totalDraftTokensCount" in part else Fields(None)
-
-
-Reader = Callable[[Fields, Fields], Served]
-_READERS: tuple[tuple[Callable[[Fields], Fields], Reader], ...] = (
-    (_vllm_part, _vllm),
-    (lambda r: r if "spec_decode_num_drafts" in r else Fields(None), _vllm_bench),
-    (_sglang_part, _sglang),
-    (_llama_part, _llama),
-    (_lm_studio_part, _lm_studio),
+_FORMS: tuple[tuple[Callable[[Json], Json], Any], ...] = (
+    (_vllm_part, _Vllm),
+    (lambda r: _with("spec_decode_num_drafts", r), _VllmBench),
+    (_sglang_part, _SGLang),
+    (lambda r: _with("draft_n", _part(r, "timings") or r), _Llama),
+    (lambda r: _with("totalDraftTokensCount", _part(r, "stats") or r), _LMStudio),
 )

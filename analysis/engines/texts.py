@@ -13,15 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from analysis.engines.served import responses
 from analysis.measures.checkpoints import common_length
 from analysis.numbers import percent
+from core.declared import Count, convert
 from core.errors import UserError
 from core.json_input import MAX_BYTES
 from core.lines import open_regular
 from core.rounds.round import Round, new_tokens
 from core.samples import read_lines
-from core.traces.fields import BadField, Fields
 from core.traces.reader import read_trace
 from core.traces.schema import ENDINGS, FORMAT, Trace
 
@@ -45,6 +47,60 @@ class Written:
     text: str | None
     rounds: tuple[Round, ...] = ()
     start: int = 0
+
+
+Ids = tuple[Count, ...] | None
+
+
+class _Message(Struct):
+    content: str | None = None
+
+
+class _Choice(Struct):
+    token_ids: Ids = None
+    prompt_token_ids: Ids = None
+    message: _Message | None = None
+    content: str | None = None
+    text: str | None = None
+
+
+class _Extension(Struct):
+    """Of newer SGLang servers: a list of ids for each choice."""
+
+    output_ids: list[Ids] | None = None
+    input_ids: Ids = None
+
+
+class _Response(_Choice):
+    """Another engine's response; each field is one engine's."""
+
+    choices: list[_Choice] | None = None
+    sglext: _Extension | None = None
+    output_ids: Ids = None
+    tokens: Ids = None
+
+    @property
+    def _choice(self) -> _Choice:
+        return self.choices[0] if self.choices else self
+
+    @property
+    def new_tokens(self) -> Ids:
+        of_choices = self.sglext.output_ids if self.sglext else None
+        told = (*(of_choices or ())[:1], self._choice.token_ids, self.output_ids, self.tokens)
+        return next((ids for ids in told if ids is not None), None)
+
+    @property
+    def prompt(self) -> Ids:
+        of_request = self.sglext.input_ids if self.sglext else None
+        told = (of_request, self._choice.prompt_token_ids, self.prompt_token_ids)
+        return next((ids for ids in told if ids is not None), None)
+
+    @property
+    def words(self) -> str | None:
+        choice = self._choice
+        content = choice.content if choice.message is None else choice.message.content
+        told = (content, choice.text, self.content, self.text)
+        return next((text for text in told if text is not None), None)
 
 
 @dataclass(frozen=True)
@@ -110,11 +166,12 @@ def read_texts(path: Path, response: int | None = None) -> list[Written]:
 
 
 def _named(response: Any, where: str, path: Path) -> Written:
-    name = path.name + where.removeprefix(str(path))
-    try:
-        return _of_response(Fields(response, "the response"), name)
-    except BadField as why:
-        raise UserError(f"{where}: {why}") from None
+    found: _Response = convert(response, _Response, where)
+    tokens, text = found.new_tokens, found.words
+    if tokens is None and text is None:
+        what = "token_ids, output_ids, tokens, text or content"
+        raise UserError(f"{where}: it holds no text: {what}")
+    return Written(path.name + where.removeprefix(str(path)), found.prompt, tokens, text)
 
 
 def _plain(path: Path) -> str:
@@ -149,34 +206,6 @@ def _of_trace(trace: Trace, name: str) -> Written:
     return Written(
         name, whole[:at], whole[at:], text if isinstance(text, str) else None, trace.rounds, start
     )
-
-
-def _of_response(raw: Fields, name: str) -> Written:
-    """Raises BadField for a response without tokens and words."""
-    choice = raw
-    if "choices" in raw:
-        choices = raw.entries("choices")
-        choice = Fields(choices[0] if choices else None, "choices")
-    tokens = prompt = text = None
-    extension = raw.object("sglext")  # of newer SGLang servers: a list of ids for each choice
-    if "output_ids" in extension:
-        first = extension.entries("output_ids")[:1]
-        tokens = Fields({"output_ids": first[0] if first else None}).whole("output_ids", least=0)
-    if "input_ids" in extension:
-        prompt = extension.whole("input_ids", least=0)
-    for holder, key in ((choice, "token_ids"), (raw, "output_ids"), (raw, "tokens")):
-        if tokens is None and key in holder:
-            tokens = holder.whole(key, least=0)
-    for holder in (choice, raw):
-        if prompt is None and "prompt_token_ids" in holder:
-            prompt = holder.whole("prompt_token_ids", least=0)
-    message = choice.object("message") if "message" in choice else choice
-    for holder, key in ((message, "content"), (choice, "text"), (raw, "content"), (raw, "text")):
-        if text is None and key in holder:
-            text = holder.text(key)
-    if tokens is None and text is None:
-        raise BadField("it holds no text: token_ids, output_ids, tokens, text or content")
-    return Written(name, prompt, tokens, text)
 
 
 # ── the difference ───────────────────────────────────────────────────────────────────────────────

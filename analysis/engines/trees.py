@@ -5,13 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
+from msgspec import Meta, Struct
+
+from core.declared import BadField, Count, Size, Whole, convert
 from core.errors import UserError
 from core.json_input import read_json
-from core.traces.fields import BadField, Fields
 from core.traces.record import Recorder
 from core.traces.schema import MAX_ROWS
+
+
+class _Nodes(Struct):
+    node_token_ids: Annotated[list[Count], Meta(max_length=MAX_ROWS - 1)]
+    parents: list[Whole]
+
+
+class _Tree(Struct):
+    tree: _Nodes
+    accepted_indices: Annotated[list[Count], Meta(min_length=1)]
+
+    def checked(self) -> tuple[list[int], list[int], list[int]]:
+        """Tokens of the nodes, parents with the root's −1 before them, and the accepted rows.
+        Raises BadField."""
+        if self.accepted_indices[0] != 0:
+            raise BadField("accepted_indices does not begin with the root")
+        return self.tree.node_token_ids, self.tree.parents, self.accepted_indices
+
+
+class _Saved(Struct):
+    output_ids: list[Count]
+    num_input_tokens: Size
+    round_trees: list[_Tree]
 
 
 def is_trees(path: Path) -> bool:
@@ -35,9 +60,9 @@ def write_trees(path: Path, out: Path) -> int:
     Raises UserError, one sentence, for anything else.
     """
     try:
-        raw = Fields(read_json(path), "the file")
-        ids, at = raw.whole("output_ids", least=0), raw.integer("num_input_tokens", least=1)
-        rounds = [_tree(each) for each in raw.entries("round_trees")]
+        raw: _Saved = convert(read_json(path), _Saved, str(path))
+        ids, at = tuple(raw.output_ids), raw.num_input_tokens
+        rounds = [each.checked() for each in raw.round_trees]
         if at >= len(ids):
             raise BadField("num_input_tokens leaves no text")
     except BadField as why:
@@ -64,16 +89,3 @@ def _whole_or_none(path: Path) -> Iterator[None]:
     except UserError:
         path.unlink(missing_ok=True)
         raise
-
-
-def _tree(value: Any) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Tokens of the nodes, parents with the root's −1 before them, and the accepted rows."""
-    raw = Fields(value, "a round's tree")
-    tree = raw.object("tree")
-    tokens, parents = tree.whole("node_token_ids", least=0), tree.whole("parents")
-    if len(tokens) >= MAX_ROWS:
-        raise BadField(f"a tree of {len(tokens)} nodes")
-    rows = raw.whole("accepted_indices", least=0)
-    if rows[:1] != (0,):
-        raise BadField("accepted_indices does not begin with the root")
-    return tokens, parents, rows

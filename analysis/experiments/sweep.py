@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from analysis.experiments.prompts import Prompt
 from analysis.experiments.variants import Variant, variants_of
-from analysis.frames import Frame, documented
+from analysis.frames import Frame, declared
 from analysis.measures.tables import STAGES
 from core.methods.method import Value, file_name
 from core.methods.names import PLAIN
@@ -160,42 +160,9 @@ SCHEMA = pa.schema([
 _DTYPES = {_TEXT: "object", _WHOLE: "Int64", _NUMBER: "float64", pa.bool_(): "boolean"}
 
 
-@documented
+@declared("sweep")
 def results(rows: Sequence[Row]) -> pd.DataFrame:
-    """One line per run of a sweep. A failed run has its sentence in ``error`` and no numbers.
-
-    run                the run's name: its trace's, without ending
-    method             as it was named
-    options            the method's options that were set, JSON
-    budget             drafted nodes a round; a chain and plain decoding run at their own
-    seed               of the target's rule; decides nothing at temperature 0
-    prompt             index of the prompt in the plan, from 0
-    source             the source that the prompt's file names, or empty
-    prompt_hash        of the prompt's text
-    prompt_text        the prompt
-    prompt_tokens      of the prompt in the model's chat template
-    tokens             new tokens, the first (prefill's own) included
-    rounds             rounds that committed tokens
-    tau                Σ acceptance lengths ÷ rounds, tokens per round
-    seconds            s, from the prompt's first forward to the last round
-    tokens_per_second  tokens ÷ seconds, prefill included
-    prefill            s
-    draft, build, verify, commit  s in that stage, over all rounds
-    same_as_plain      whether the tokens are those of plain decoding on this prompt with this seed;
-        null where the sweep has no such run
-    acceptance_lengths  accepted + 1 of every round
-    token_ids          the new tokens
-    temperature, top_k, top_p, max_new_tokens  the target's rule and the limit
-    model, model_revision  the target and its version, where it is known
-    drafter, drafter_sha256  kind of drafter, and a hash of its weights
-    dtype, device      what it computed in, and on
-    hardware           the GPU's name, or CPU
-    threads            of the CPU, that torch took
-    created            when it began, UTC
-    version            of Draftscope
-    trace              file name in traces/
-    error              why it failed, or null
-    """
+    """One line per run of a sweep. A failed run has its sentence in ``error`` and no numbers."""
     frame: Frame = pd.DataFrame(list(rows), columns=pd.Index(SCHEMA.names), dtype=object)
     for name in (f.name for f in SCHEMA if f.type == _TEXT):
         frame[name] = frame[name].map(_storable)

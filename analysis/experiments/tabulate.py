@@ -17,20 +17,21 @@ from typing import Any
 
 from analysis.experiments.bench import Plan as Timings
 from analysis.experiments.bench import Timing, timings
-from analysis.experiments.drafted import Scored, Text, observed
+from analysis.experiments.drafted import Text, accepted, observed
 from analysis.experiments.family import Accepted, Cell, Measured, Timed
 from analysis.experiments.kept import Kept, key_of
 from analysis.experiments.sweep import Plan, label
 from analysis.experiments.variants import Variant
 from core import VERSION
+from core.decoding.along import Setup, read, why_run
 from core.decoding.decode import Decoder
 from core.decoding.engine import Engine, environment, model_identity
 from core.decoding.request import RunRequest
 from core.drafting.session import Drafter
 from core.methods.names import PLAIN
 from core.methods.registry import choose, find
+from core.models.target import Target
 from core.rounds.round import Sampling
-from core.train.simulate import Setup, why_run
 
 GENERATE = Variant("generate", None)  # transformers' own decoding
 Report = Callable[[float, str], None]  # (steps done, what is being done)
@@ -137,8 +138,9 @@ class Tabulation:
             setups = walks.setdefault(id(drafter), (drafter, []))[1]
             setups.append(Setup(name, builder, each.variant.budget))
         if walks:
-            scored = Scored.of(self.language, text, self._layers)
-            for name, found in scored.accepted(walks.values()):
+            target = Target(self.language.model, self._layers, padded=False)
+            reading = read(target, text.tokens, text.answer)
+            for name, found in accepted(walks.values(), reading, text.end):
                 yield variants[name], found
 
     # ── what takes a clock ───────────────────────────────────────────────────────────────────────

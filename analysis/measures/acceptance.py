@@ -9,36 +9,19 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from analysis.frames import COVERAGE, By, Frame, documented
+from analysis.frames import COVERAGE, By, Frame, declared
 from analysis.measures.tables import STAGES, Tables
 from core.rounds.draft import Array
 from core.stats import Z, ratio, wilson
 
 
-@documented
+@declared("per_depth")
 def per_depth(tables: Tables, by: By = "method", text_only: bool = False) -> pd.DataFrame:
     """Acceptance, TVD and coverage by depth, observed positions only.
 
     With ``text_only`` positions beyond a text's end are left out, which τ and the rest count.
     Intervals are 95 %: Wilson's for shares; for TVD the mean ± 1.96 standard errors, within
     [0, 1], positions taken as independent.
-
-    method       the label
-    depth        1 … L
-    rounds       rounds that drafted this deep (L ≥ depth)
-    observed     positions whose parent was accepted
-    tested       observed positions where at least one node was drafted
-    accepted     positions whose token was drafted, hence accepted
-    acceptance, acceptance_low, acceptance_high  accepted ÷ observed: conditional on the parent
-    marginal, marginal_low, marginal_high        accepted ÷ rounds: unconditional survival to here
-    told         observed positions where the record tells whether the drafter's best was the token
-    top1, top1_low, top1_high  share of observed positions where it was; NaN unless all are told
-    tested_acceptance, tested_low, tested_high   accepted ÷ tested: where the budget reached at all
-    nodes        drafted nodes at this depth, per round of ``rounds``
-    probed       observed positions with a probe
-    tvd, tvd_low, tvd_high  mean ½ Σ_v |q − p|
-    entropy_q    mean entropy of q, nats
-    coverage_K   mean C_K, p of the drafter's K best tokens
     """
     positions = tables.positions
     if text_only:
@@ -96,15 +79,9 @@ def _drafted_this_deep(tables: Tables, by: By) -> Frame:
     return wide.loc[:, ::-1].cumsum(axis=1).stack().rename_axis([by, "depth"])
 
 
-@documented
+@declared("acceptance_histogram")
 def acceptance_histogram(tables: Tables, by: By = "method") -> pd.DataFrame:
-    """How many rounds accepted how much. What a text's end cut off counts as in τ.
-
-    method  the label
-    length  accepted + 1, tokens the round was good for
-    rounds  rounds of that length
-    share   of all rounds
-    """
+    """How many rounds accepted how much. What a text's end cut off counts as in τ."""
     lengths = (tables.rounds["accepted"] + 1).rename("length")
     frame = lengths.groupby([tables.rounds[by], lengths], observed=True).size().rename("rounds")
     frame = frame.reset_index()
@@ -112,26 +89,13 @@ def acceptance_histogram(tables: Tables, by: By = "method") -> pd.DataFrame:
     return frame
 
 
-@documented
+@declared("tau")
 def tau(tables: Tables, by: By = "method", draws: int = 2000, seed: int = 0) -> pd.DataFrame:
     """Block efficiency τ with its 95 % bootstrap interval, and speed.
 
     Whole texts are resampled when there are several (``text`` in the table of runs), else single
     rounds, as if they were independent; that interval holds for this text only. Fewer than 5 texts
     (or rounds of one text) give none.
-
-    method             the label
-    runs               traces
-    texts              different texts among them
-    rounds             rounds
-    tokens             new tokens, the first of each text included
-    tau, low, high     Σ (accepted + 1) ÷ rounds, tokens per round (whole paths), and its interval
-    over               what was resampled: texts or rounds
-    committed_per_round  tokens that stand in the text ÷ rounds: τ less what the end cut off
-    cut                verified tokens beyond the end of a text (stop token or token limit)
-    nodes_per_round    drafted nodes
-    tokens_per_second  Σ tokens ÷ Σ wall seconds of the runs that record them, prefill included
-    round_pace         committed tokens ÷ stage seconds, prefill left out
     """
     rows = []
     for name, runs in tables.runs.groupby(by, observed=True):
@@ -177,16 +141,9 @@ def _ratio(above: float, below: float) -> float:
     return float(above / below) if below > 0 else np.nan
 
 
-@documented
+@declared("stages")
 def stages(tables: Tables, by: By = "method") -> pd.DataFrame:
-    """Where the time of the rounds went. Prefill and observing are in no stage.
-
-    method        the label
-    stage         draft, build, verify or commit
-    seconds       s over all rounds
-    ms_per_round  ms
-    share         of the seconds of all stages
-    """
+    """Where the time of the rounds went. Prefill and observing are in no stage."""
     grouped = tables.rounds.groupby(by, observed=True)
     sums, rounds = grouped[list(STAGES)].sum(), grouped.size()
     frame = sums.stack().rename("seconds").rename_axis([by, "stage"]).reset_index()

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from analysis.frames import By, Frame, documented
+from analysis.frames import By, Frame, declared
 from analysis.measures.acceptance import best_columns
 from analysis.measures.tables import CAUSES, Tables
 from core.rounds.causes import Cause
@@ -24,7 +24,7 @@ Over = Literal["depth", "token_class"]
 SPINE, SIBLING, LATER = "along the spine", "after a sibling", "further behind a sibling"
 
 
-@documented
+@declared("cause_shares")
 def cause_shares(
     tables: Tables, unit: Unit = "nodes", over: Over = "depth", by: By = "method"
 ) -> pd.DataFrame:
@@ -32,16 +32,6 @@ def cause_shares(
 
     ``unit`` "nodes" counts every drafted node (its own depth and token), "stops" the end of every
     round's walk (the depth there, and the token the target wanted).
-
-    method       the label
-    depth        of the node, or where the walk ended (accepted + 1); only with ``over=depth``
-    token_class  sort of the token (see analysis.measures.tokens); only with ``over=token_class``
-    cause        the codes of core.rounds.causes, accepted and unreached among a node's
-    count        nodes or rounds
-    total        all nodes or rounds of this depth or sort
-    share        count ÷ total
-    observed_share  count ÷ nodes whose parent was accepted; NaN for unreached. Of stops: the share
-    example_run, example_round, example_row  the first of them: run, round's number, draft's row
     """
     found = _cases(tables, unit)
     keys = [by, over, "cause"]
@@ -68,7 +58,7 @@ def _cases(tables: Tables, unit: Unit) -> Frame:
     return rounds.assign(depth=rounds["accepted"] + 1)
 
 
-@documented
+@declared("examples")
 def examples(
     tables: Tables, cause: str, unit: Unit = "nodes", limit: int = 20, **where: Any
 ) -> pd.DataFrame:
@@ -76,14 +66,6 @@ def examples(
 
     ``where`` narrows by any column, such as depth=2, token_class="number", method="ddtree B=16".
     Raises ValueError for a cause or column that does not exist.
-
-    run          the run's name
-    method       its label
-    round        the round's number, from 1
-    row          of the draft: the node, or the row where the walk ended
-    depth        of the node, or where the walk ended
-    token_class  sort of the node's token, or of the one the target wanted
-    cause        the one wanted
     """
     if cause not in CAUSES:
         raise ValueError(f"{cause!r} is no cause")
@@ -96,21 +78,13 @@ def examples(
     return found[keep].head(limit).reset_index(drop=True)
 
 
-@documented
+@declared("first_mismatches")
 def first_mismatches(tables: Tables, by: By = "method") -> pd.DataFrame:
     """Which of the drafter's tokens the target took where it first left the spine.
 
     The spine is the chain of the drafter's best tokens. A round's first mismatch is the first
     observed position along it whose token was not the best; a round that drafted nothing, or whose
     spine ran out of depth or budget before that, has none. Rank 2 is the first sibling.
-
-    method   the label
-    rank     of the target's token there, 2 … ; NA where it was none of the candidates and no probe
-        knows it, or q gives it nothing
-    outside  whether it was none of the candidates
-    count    rounds
-    drafted  of these, how many had that sibling in the tree, so that the walk continued
-    share    count ÷ rounds with a mismatch
     """
     missed = off_spine(tables)
     ranks = missed["rank"].astype("Int64")
@@ -129,22 +103,13 @@ def off_spine(tables: Tables) -> Frame:
     return positions.merge(drafting, on=["run", "round"])
 
 
-@documented
+@declared("after_sibling")
 def after_sibling(tables: Tables, by: By = "method", per_depth: bool = False) -> pd.DataFrame:
     """How well drafts do after a sibling was accepted, compared with along the spine.
 
     Positions at depth ≥ 2, by the accepted nodes above them: all the drafter's best
     (along the spine); the parent is not (after a sibling); an earlier one is not (further after a
     sibling).
-
-    method    the label
-    depth     of the position; only with ``per_depth``
-    context   along the spine, after a sibling, further behind a sibling
-    observed  positions whose parent was accepted
-    accepted, acceptance, low, high  accepted there, ÷ observed, Wilson's 95 % interval
-    told      positions where the record tells whether the drafter's best was the token
-    top1, top1_low, top1_high  share of all where it was; NaN unless all are told
-    tvd       mean ½ Σ_v |q − p|; NaN without probe
     """
     deep = tables.positions[tables.positions["depth"] > 1]
     context = np.where(deep["spine"], SPINE, np.where(deep["parent_rank"] > 1, SIBLING, LATER))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.frames import Frame, documented
+from analysis.frames import Frame, declared
 from analysis.measures.comparison import paired, whole_runs
 from analysis.measures.tables import Tables
 from core.rounds.draft import Array
@@ -43,22 +43,11 @@ def pairs(tables: Tables) -> list[tuple[str, str]]:
     ]
 
 
-@documented
+@declared("by_depth")
 def by_depth(
     tables: Tables, chosen: Sequence[tuple[str, str]] | None = None, draws: int = 2000
 ) -> pd.DataFrame:
-    """Two checkpoints at each depth, paired by text.
-
-    method, other       the two labels
-    measure             acceptance: accepted ÷ observed; tvd: mean ½ Σ_v |q − p|; coverage_K: mean
-        p of the K best tokens; bias: mean q − accepted of the nodes whose parent was accepted
-        (reliability: 0 is calibrated, above 0 overconfident)
-    depth               1 … L
-    texts               texts both have
-    value, other_value  over these texts
-    difference          value − other_value
-    low, high           its 95 % paired bootstrap interval over texts; NaN for fewer than 5
-    """
+    """Two checkpoints at each depth, paired by text."""
     texts = _texts(tables)
     labels = pairs(tables) if chosen is None else chosen
     rows = []
@@ -123,21 +112,11 @@ class Stretch:
     other_first: int
 
 
-@documented
+@declared("stretches")
 def stretches(
     tables: Tables, chosen: Sequence[tuple[str, str]] | None = None, most: int = SHOWN
 ) -> pd.DataFrame:
-    """Where one checkpoint takes in one round what costs the other several.
-
-    method, other  the two labels; ``method`` is the one that lives here
-    prompt         the prompt's beginning
-    position       absolute position of the round's root token
-    tokens         accepted + 1 of that round
-    run, round     the round, from 1
-    other_run      the other's run
-    other_round    its first round that begins in these tokens
-    other_rounds   how many do
-    """
+    """Where one checkpoint takes in one round what costs the other several."""
     labels = pairs(tables) if chosen is None else chosen
     rows = []
     for one, other in labels:

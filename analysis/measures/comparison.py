@@ -13,12 +13,12 @@ from itertools import combinations
 import numpy as np
 import pandas as pd
 
-from analysis.frames import Frame, documented
+from analysis.frames import Frame, declared
 from analysis.measures.tables import INTERRUPTED, Tables
 from core.stats import FEW, difference
 
 
-@documented
+@declared("compare")
 def compare(
     tables: Tables, chosen: Sequence[tuple[str, str]] | None = None, draws: int = 2000
 ) -> pd.DataFrame:
@@ -26,13 +26,6 @@ def compare(
 
     Texts are resampled, the same for both; fewer than 5 give a difference but no interval. Several
     runs of one method on one text count together.
-
-    method, other      the two labels
-    texts              texts both have
-    tau, other_tau     Σ (accepted + 1) ÷ rounds over these texts, tokens per round
-    difference         tau − other_tau
-    low, high          its 95 % paired bootstrap interval; NaN for fewer than 5 texts
-    better             share of the texts where ``method`` has the higher τ
     """
     sums = _by_text(tables)
     names = list(dict.fromkeys(tables.labels.values()))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from analysis.frames import By, Frame, documented
+from analysis.frames import By, Frame, declared
 from analysis.measures.tables import Tables
 
 PAPERS = "EAGLE, DDTree, TreeFlash, DART"
@@ -61,18 +61,12 @@ def sums(rounds: Frame, runs: Frame) -> dict[str, int]:
     }
 
 
-@documented
+@declared("engine_metrics")
 def engine_metrics(tables: Tables, by: By = "method") -> pd.DataFrame:
     """One line per drafting method and metric, as the engine or paper defines it.
 
     Engines count chains. For a tree ``drafted`` counts all nodes, so what divides by it is small
     however good the drafter is. What an end of text cuts off counts everywhere but in SGLang's.
-
-    method   the label
-    engine   who calls it so
-    metric   the engine's name of it
-    value    the number; NaN where its denominator is 0
-    formula  how it is computed here
     """
     rows = []
     for name, runs in tables.runs.groupby(by, observed=True):

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 import pandas as pd
 
-from analysis.frames import COVERAGE, By, Frame, documented
+from analysis.frames import COVERAGE, By, Frame, declared
 from analysis.measures import acceptance, causes, places, reliability, remedies
 from analysis.measures.places import KINDS, LEAST, MATTERS, Over
 from analysis.measures.remedies import Claim, Claims, Remedy, Walks
@@ -59,18 +59,9 @@ def findings(tables: Tables, by: By = "method") -> list[Finding]:
     return sorted(found, key=lambda finding: order.index(finding.label))
 
 
-@documented
+@declared("findings")
 def table(tables: Tables) -> pd.DataFrame:
-    """All findings of every method, a sentence each.
-
-    method    the label
-    finding   ends, width, depth, trust, sibling, cliff, slope, token_class, script or tag
-    n         what the sentence counts: rounds, positions or nodes
-    sentence  with its numbers
-    run       a run in which to look
-    round     one of its rounds, from 1
-    claims    what it says of remedies, as "nodes: helps, deeper: not"
-    """
+    """All findings of every method, a sentence each."""
     names = {"label": "method", "about": "finding", "words": "sentence"}
     rows = [asdict(each) for each in findings(tables)]
     for row in rows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pandas as pd
 
@@ -58,6 +58,22 @@ REPORT: Mapping[str, Callable[[Tables], pd.DataFrame]] = {
 }
 
 
-def report(tables: Tables) -> dict[str, pd.DataFrame]:
-    """Every table of ``REPORT``. Nothing to measure gives an empty table, never an error."""
-    return {name: make(tables) for name, make in REPORT.items()}
+class Report(Mapping[str, pd.DataFrame]):
+    """Every table of ``REPORT``, each made when it is first read.
+
+    Nothing to measure gives an empty table, never an error.
+    """
+
+    def __init__(self, tables: Tables):
+        self._tables, self._made = tables, dict[str, pd.DataFrame]()
+
+    def __getitem__(self, name: str) -> pd.DataFrame:
+        if name not in self._made:
+            self._made[name] = REPORT[name](self._tables)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(REPORT)
+
+    def __len__(self) -> int:
+        return len(REPORT)

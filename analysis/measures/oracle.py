@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pandas as pd
 
-from analysis.frames import By, documented
+from analysis.frames import By, declared
 from analysis.measures.tables import Tables
 from core.rounds.draft import Array, Candidates
 from core.rounds.round import Round
@@ -135,39 +135,19 @@ def _each(tables: Tables) -> Iterator[tuple[str, int, Hindsight]]:
                 yield run, record.number, found
 
 
-@documented
+@declared("oracle_rounds")
 def oracle_rounds(tables: Tables) -> pd.DataFrame:
-    """One line per round that recorded lists: nodes of the text's path.
-
-    run       the run's name
-    round     the round's number, from 1
-    accepted  what the round accepted
-    marginal  what the B most probable prefixes under the lists by depth would have; NaN without
-    listed    what hindsight would have drafted from the drafter's lists
-    possible  min(B, L), or less where the text or the record ends
-    """
+    """One line per round that recorded lists: nodes of the text's path."""
     rows = [{"run": run, "round": n, **asdict(each)} for run, n, each in _each(tables)]
     return pd.DataFrame(rows)
 
 
-@documented
+@declared("oracle")
 def oracle(tables: Tables, by: By = "method") -> pd.DataFrame:
     """What hindsight would have drafted within the budget, and where the difference is lost.
 
     Tokens are accepted drafted nodes per round. Where a drafter's lists depend on the path, those
     after nodes that were never asked are not recorded: the round counts as far as they are.
-
-    method      the label
-    rounds      rounds that recorded lists
-    accepted    what was accepted
-    marginal    what the B most probable prefixes under the lists by depth would have; NaN without
-    listed      what hindsight would have drafted from the drafter's lists
-    possible    min(B, L), or less where the text or the record ends
-    builder_loses  marginal − accepted; below 0 where the builder does better
-    order_loses    listed − marginal: listed, but B other prefixes seemed more probable
-    tree_loses     listed − accepted: both together
-    lists_lose     possible − listed: from the first token on that was not listed
-    tree_share, lists_share  of possible − accepted
     """
     found: dict[str, list[Hindsight]] = {}
     for run, _, each in _each(tables):

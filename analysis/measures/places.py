@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from analysis.frames import By, Frame, documented
+from analysis.frames import By, Frame, declared
 from analysis.measures.acceptance import share_columns, tvd_columns
 from analysis.measures.tables import Tables
 from core.rounds.draft import Array
@@ -24,21 +24,12 @@ MATTERS = 0.25  # of what is accepted elsewhere
 UNTAGGED = "untagged"
 
 
-@documented
+@declared("by_place")
 def by_place(tables: Tables, by: By = "method") -> pd.DataFrame:
     """Acceptance and TVD against the place in the text, the prompt included.
 
     Intervals are 95 %: of τ by drawing rounds anew, as if they were independent (NaN for fewer than
     5); of TVD as in ``per_depth``.
-
-    method  the label
-    place   tokens before the root: the first of the bin, which ends before the next line's
-    rounds  rounds that drafted
-    tau, low, high  mean of accepted + 1
-    observed  observed positions
-    acceptance, acceptance_low, acceptance_high  accepted ÷ observed
-    probed  observed positions with a probe
-    tvd, tvd_low, tvd_high  mean ½ Σ_v |q − p|
     """
     rounds, positions = drafting(tables), placed(tables)
     if rounds.empty:
@@ -56,20 +47,11 @@ def by_place(tables: Tables, by: By = "method") -> pd.DataFrame:
     return frame.reset_index().astype({"rounds": int})
 
 
-@documented
+@declared("by_kind")
 def by_kind(tables: Tables, over: Over = "token_class", by: By = "method") -> pd.DataFrame:
     """Acceptance and TVD by the target's token at each observed position, or by the prompt's tag.
 
     A sort of token that mostly stands deep in drafts is accepted less for that alone.
-
-    method       the label
-    token_class  sort of the target's token (see ``tokens``); only with ``over=token_class``
-    script       its script, for tokens with letters; only with ``over=script``
-    tag          the source that the prompts' file names; only with ``over=tag``
-    observed     observed positions
-    acceptance, acceptance_low, acceptance_high  accepted ÷ observed, Wilson's 95 % interval
-    probed       observed positions with a probe
-    tvd, tvd_low, tvd_high  mean ½ Σ_v |q − p|
     """
     positions = placed(tables)
     if over == "script":

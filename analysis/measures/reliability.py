@@ -17,7 +17,7 @@ from typing import Literal, get_args
 import numpy as np
 import pandas as pd
 
-from analysis.frames import By, Frame, documented
+from analysis.frames import By, Frame, declared
 from analysis.measures.tables import Tables
 from core.rounds.draft import Array
 from core.stats import Z, ratio, wilson
@@ -28,7 +28,7 @@ EVENTS: tuple[Event, ...] = ("path", "step")
 LEAST = 5  # rounds of a bin of the surrogate's curve
 
 
-@documented
+@declared("reliability")
 def reliability(
     tables: Tables,
     event: Event = "path",
@@ -40,16 +40,6 @@ def reliability(
 
     ``spacing`` "mass" puts about as many nodes in every bin, equal q never apart; "width" cuts
     [0, 1] evenly. Empty bins have no line.
-
-    method     the label
-    event      path or step (see the module)
-    bin        number from 0, by rising q
-    low, high  the bin's bounds
-    nodes      nodes in it
-    mean_q     their mean probability
-    accepted   nodes that were accepted
-    share, share_low, share_high  accepted ÷ nodes, Wilson's 95 % interval
-    gap        share − mean_q; below 0 the drafter was overconfident
     """
     frames = [
         _curve(part["chance"].to_numpy(), part["accepted"].to_numpy(), spacing, bins).assign(
@@ -60,24 +50,11 @@ def reliability(
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
-@documented
+@declared("calibration_error")
 def calibration_error(
     tables: Tables, by: By = "method", bins: int = 10, per_depth: bool = False
 ) -> pd.DataFrame:
-    """Expected calibration error of both events: Σ_b n_b ÷ n · |share_b − mean q_b|.
-
-    method     the label
-    depth      of the nodes; only with ``per_depth``
-    event      path or step (see the module)
-    nodes      nodes whose q is known
-    unknown    nodes left out, a q on their path being unknown
-    mean_q     their mean probability
-    share      of them that was accepted
-    bias       mean_q − share; above 0 the drafter is overconfident
-    ece_mass   error over bins of equal mass
-    ece_width  error over bins of equal width on [0, 1]
-    brier      mean (q − accepted)²
-    """
+    """Expected calibration error of both events: Σ_b n_b ÷ n · |share_b − mean q_b|."""
     keys, rows = [by, *(["depth"] if per_depth else [])], []
     for event in EVENTS:
         for key, part in _cases(tables, event).groupby(keys, observed=True):
@@ -137,19 +114,11 @@ def _curve(chance: Array, hit: Array, spacing: Bins, bins: int) -> Frame:
 # ── Σq against the length that came true ─────────────────────────────────────────────────────────
 
 
-@documented
+@declared("surrogate")
 def surrogate(tables: Tables, by: By = "method", seed: int = 0) -> pd.DataFrame:
     """Σ_u q(u) over a round's nodes, what q expected to be accepted, against what was.
 
     Rounds that drafted nothing, or have a node of unknown q, are left out.
-
-    method       the label
-    rounds       rounds
-    expected     mean Σ of path probabilities, nodes
-    accepted     mean accepted nodes
-    bias, bias_low, bias_high  expected − accepted; 95 % bootstrap interval over rounds
-    correlation  Pearson's, over rounds; NaN when either does not vary
-    rmse         root of the mean squared difference, nodes
     """
     rows = []
     for name, part in _drafting(tables).groupby(by, observed=True):
@@ -177,17 +146,11 @@ def _drafting(tables: Tables) -> Frame:
     return tables.rounds[(tables.rounds["nodes"] > 0) & tables.rounds["surrogate"].notna()]
 
 
-@documented
+@declared("surrogate_curve")
 def surrogate_curve(tables: Tables, bins: int = 10, by: By = "method") -> pd.DataFrame:
     """Mean accepted nodes by Σq, rounds in bins of equal mass; calibrated is the diagonal.
 
     At most ``bins`` bins, fewer where one would hold fewer than ``LEAST`` rounds.
-
-    method    the label
-    bin       number from 0, by rising Σq
-    rounds    rounds in it
-    expected  mean Σ of path probabilities, nodes
-    accepted, low, high  mean accepted nodes ± 1.96 standard errors
     """
     rows = []
     for name, part in _drafting(tables).groupby(by, observed=True):

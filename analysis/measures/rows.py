@@ -15,28 +15,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.frames import documented
+from analysis.frames import declared
 from core.rounds.draft import Draft
 from core.rounds.round import Round
 from core.traces.schema import Trace
 
 
-@documented
+@declared("rounds_of_a_trace")
 def rounds_table(trace: Trace) -> pd.DataFrame:
-    """One line per round.
-
-    round         its number, from 1
-    index         the same from 0, as in the trace
-    position      absolute position of the root token, prompt included
-    nodes         drafted nodes, without the root and rows that are never accepted
-    accepted      accepted drafted nodes
-    committed     tokens that the round added to the text
-    bonus         token id of the bonus token, the next round's root
-    stop          why the walk ended: the codes of core.rounds.causes
-    text          of the committed tokens
-    draft, build, verify, commit  s in that stage
-    tvd_1         ½ Σ_v |q − p| at depth 1; NaN without probe
-    """
+    """One line per round."""
     return pd.DataFrame([dict(_round(record)) for record in trace.rounds])
 
 
@@ -65,27 +52,10 @@ def nodes_table(rounds: Iterable[Round]) -> pd.DataFrame:
     return found
 
 
-@documented
+@declared("nodes_of_a_trace")
 def _nodes_table(rounds: Iterable[Round]) -> pd.DataFrame:
     """One line per row of the draft, roots (row 0) included. NaN: not recorded, or without meaning
     for a root.
-
-    round        the round's number, from 1
-    index        the same from 0, as in the trace
-    row          of the draft, 0 … B
-    parents      its parent's row; of a draft graph all of them, as "0 3"
-    depth        0 for the root
-    token        token id
-    text         the token's text
-    rank         the drafter's rank of the token at that place, 1 = best
-    q            the drafter's probability of the token, given what the drafter conditions on
-    score        what the builder ranked by
-    p            the target's probability of the token, given its path
-    rank_p       the target's rank of the token there
-    status       accepted, rejected, unreached or side
-    cause        why its branch lived or died: the codes of core.rounds.causes
-    choice       token id of the target's own token after the row; −1: not computed
-    choice_text  its text
     """
     tables = [_nodes(record) for record in rounds]
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()

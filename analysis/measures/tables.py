@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import labels
-from analysis.frames import COVERAGE, WIDEST, Frame, documented
+from analysis.frames import COVERAGE, WIDEST, Frame, declared
 from analysis.measures.observed import Observed, Rows, ints, joined
 from analysis.measures.tokens import CLASSES, script, token_class
 from core.rounds.causes import Cause
@@ -123,32 +123,9 @@ def is_tree(record: Round) -> bool:
 # ── runs and rounds ──────────────────────────────────────────────────────────────────────────────
 
 
-@documented
+@declared("runs")
 def _runs(tables: Tables) -> pd.DataFrame:
-    """One line per run.
-
-    run                its name
-    method             method, budget and the other settings in which these runs differ
-    text               key of the text that a whole run writes: equal for runs of one target,
-        prompt, token limit, sampling, seed, dtype and kind of device
-    prompt             the prompt's first 80 characters
-    temperature        of the target's rule; 0 is greedy
-    seed               of the target's rule; 0 when greedy, where it decides nothing
-    ended              by a stop token, the token limit, or interrupted (no footer)
-    rounds             rounds that committed tokens and drafted a tree or nothing (plain decoding)
-    left_out           rounds in no other table: denoising rounds, texts that ended at once, rounds
-        that hold what cannot be
-    tokens             new tokens of the text, the first (prefill's own) included
-    committed          tokens committed by the rounds
-    accepted           accepted drafted nodes
-    cut                verified tokens beyond the text's end: Σ (accepted + 1) − committed
-    tau                Σ (accepted + 1) ÷ rounds, tokens per round
-    wall_seconds       s, prefill to the last token, by the footer; NaN where that lacks it, and
-        where the trace holds what cannot be
-    stage_seconds      s, Σ of all stages of all rounds, without prefill
-    tokens_per_second  tokens ÷ wall_seconds, prefill included
-    round_pace         committed ÷ stage_seconds in tokens/s, prefill left out
-    """
+    """One line per run."""
     rounds, traces = tables.rounds, list(tables.traces.values())
     by = rounds.groupby("run", observed=False)
     frame = tables._frame_of_runs(np.arange(len(traces), dtype=np.int64))
@@ -194,26 +171,9 @@ def _wall_seconds(trace: Trace) -> float:
     return max(0.0, labels.number(seconds)) or np.nan
 
 
-@documented
+@declared("rounds")
 def _rounds(tables: Tables) -> pd.DataFrame:
-    """One line per round that committed tokens with a tree, or with nothing drafted.
-
-    run           the run's name
-    method        the run's label
-    round         the round's number within the run, from 1
-    position      absolute position of the root token, prompt included
-    nodes         drafted nodes; without the root and rows that are never accepted
-    depths        L, drafted depths: the drafter's, or the tree's where the record does not say
-    last_depth    L of the drafter; NaN where the record does not say
-    accepted      accepted drafted nodes
-    committed     tokens added to the text: accepted + 1, or fewer where the text ended
-    cut           accepted + 1 − committed
-    surrogate     Σ of the path probabilities of all nodes: what q expected to be accepted
-    stop          why the walk ended: the codes of core.rounds.causes
-    stop_row      row of the draft where it ended (0 is the root)
-    token_class   sort of the target's token there (see analysis.measures.tokens)
-    draft, build, verify, commit  s in that stage
-    """
+    """One line per round that committed tokens with a tree, or with nothing drafted."""
     records, rows = tables._records, tables._rows
     frame = tables._frame()
     frame["round"] = ints(r.number for r in records)
@@ -242,31 +202,9 @@ def _rounds(tables: Tables) -> pd.DataFrame:
 # ── positions and nodes ──────────────────────────────────────────────────────────────────────────
 
 
-@documented
+@declared("positions")
 def _positions(tables: Tables) -> pd.DataFrame:
-    """One line per observed position of a round (its parent was accepted), never more.
-
-    run           the run's name
-    method        the run's label
-    round         the round's number within the run, from 1
-    depth         1 … L
-    tested        whether anything was drafted there, so that it could be accepted
-    accepted      whether the target's token there was drafted, hence accepted
-    in_text       whether that token is in the text, not beyond its end
-    rank          of the target's token among the drafter's, 1 = best: the drafted node's, else its
-        place among the candidates, else the probe's over the vocabulary; NaN: not recorded, or
-        q gives it nothing
-    best          1 where the drafter's best token was the target's, 0 where it was not; a round
-        that drafted nothing had none. NaN where the record does not tell
-    outside       whether the token was none of the candidates
-    parent_rank   rank of the accepted node above; 1 at depth 1, whose parent is the root
-    spine         whether all accepted nodes above are the drafter's best: its rank-1 chain
-    tvd           ½ Σ_v |q − p| over the vocabulary; NaN without probe
-    entropy_q     entropy of q, nats; NaN without probe
-    token_class   sort of the target's token there (see analysis.measures.tokens)
-    script        its script (see analysis.measures.tokens); "" for a token without letters
-    coverage_K    C_K, p of the drafter's K best tokens; NaN without probe
-    """
+    """One line per observed position of a round (its parent was accepted), never more."""
     at = Observed.of(tables._rows, tables.rounds["depths"].to_numpy())
     tokens = at.target_tokens
     frame = tables._frame(at.owner)
@@ -296,24 +234,9 @@ def _scripts(tables: Tables, tokens: Array, owner: Array) -> pd.Series:
     return _text([scripts[text] for text in texts])
 
 
-@documented
+@declared("nodes")
 def _nodes(tables: Tables) -> pd.DataFrame:
-    """One line per drafted node, without roots and rows that are never accepted.
-
-    run          the run's name
-    method       the run's label
-    round        the round's number within the run, from 1
-    row          of the draft, 1 … B
-    depth        1 … L
-    rank         the drafter's rank of the token at that place, 1 = best
-    q            the drafter's probability of the token at its place
-    path_q       product of q along the path; never the builder's score. NaN where a q is unknown
-    p            the target's probability of the token given its path; NaN where it is not recorded
-    reached      whether the parent was accepted: only then is the node observed
-    accepted     whether the target's own text runs through it
-    cause        why its branch lived or died: the codes of core.rounds.causes
-    token_class  sort of the node's token (see analysis.measures.tokens)
-    """
+    """One line per drafted node, without roots and rows that are never accepted."""
     records, rows = tables._records, tables._rows
     drafted, owner = rows.drafted, rows.owner[rows.drafted]
 

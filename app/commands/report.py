@@ -6,23 +6,25 @@ Every number is a cell of a table of ``measures.metrics``; ``--out`` writes thos
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from app.command_line import option, words
 from app.commands.options import Large
-from app.report.columns import show
+from app.export.report_page import html_page, write_table
 from app.report.gates import GATED, Gate, gate
-from app.report.notes import notes
-from app.report.sections import sections
+from app.report.sections import REPORT, notes
+from app.report.shown import Part, parts, show
 from app.report.trained import show_trained
 from app.terminal import ProgressBar, console, one_line, say
 from app.trace_files import read_all
 from core.errors import UserError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from analysis.measures.tables import Tables
 
 Form = Literal["csv", "parquet", "json"]
@@ -67,49 +69,45 @@ def main(args: Options) -> int:
         return 0
     with ProgressBar("reading traces") as progress:
         traces = read_all(args.traces, progress.at, args.limits)
+    from analysis.frames import plain_rows
+    from analysis.measures.metrics import Report
     from analysis.measures.tables import Tables
 
     tables = Tables.of(traces)
+    found, sections = Report(tables), list[Part]()
     if args.json:
-        print(json.dumps(_to_json(tables)))
-    else:
-        _show(tables)
+        print(json.dumps({name: plain_rows(frame) for name, frame in found.items()}))
+    if not args.json or args.html:
+        sections = list(parts(REPORT, found, tables))
+    if not args.json:
+        _show(sections, tables)
     if args.out is not None:
-        _write(tables, args.out, args.to or ("csv",), args.html)
+        page = html_page(tables, sections, notes(tables)) if args.html else None
+        _write(found, args.out, args.to or ("csv",), page)
     missed = [line for each in args.gate for line in each.missed(tables)]
     for line in missed:
         say(line)
     return 1 if missed else 0
 
 
-def _show(tables: Tables) -> None:
+def _show(sections: Sequence[Part], tables: Tables) -> None:
     out = console()
-    show(out, sections(tables))
+    show(out, sections)
     for note in notes(tables):
         out.print(one_line(note, 400), soft_wrap=True)
 
 
-def _to_json(tables: Tables) -> dict[str, list[dict[str, Any]]]:
-    from analysis.frames import plain_rows
-    from analysis.measures.metrics import report
-
-    return {name: plain_rows(frame) for name, frame in report(tables).items()}
-
-
-def _write(tables: Tables, folder: Path, formats: Sequence[str], page: bool) -> None:
-    from analysis.measures.metrics import report
-    from app.export.report_page import html_page, write_table
-
-    found = report(tables)
+def _write(
+    found: Mapping[str, pd.DataFrame], folder: Path, formats: Sequence[str], page: str | None
+) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, frame in found.items():
             for form in formats:
                 write_table(frame, folder / f"{name}.{form}")
-        if page:
-            whole = html_page(tables, notes(tables))
-            (folder / "report.html").write_text(whole, encoding="utf-8")
+        if page is not None:
+            (folder / "report.html").write_text(page, encoding="utf-8")
     except OSError as error:
         raise UserError(f"{folder} cannot be written: {error.strerror or error}") from None
-    more = " and report.html" if page else ""
+    more = " and report.html" if page is not None else ""
     say(f"{len(found)} tables ({', '.join(formats)}){more} written to {folder}")

@@ -14,6 +14,7 @@ from typing import Any
 import graphviz
 import networkx as nx
 
+from analysis.charts.palette import PALETTES
 from app.view.rounds import drawable, has_stop, node_text, target_probability
 from app.view.text import flowing, visible
 from app.view.values import finite
@@ -23,14 +24,16 @@ from core.rounds.draft import Draft
 from core.rounds.round import ACCEPTED, REJECTED, SIDE, UNREACHED, Round
 
 GHOST = "target"  # the node of the target's token where the walk stopped
+_COLOURS = PALETTES["light"]
 # The page's signs: outline and dash say what a colour says.
 _LOOK = {
-    ACCEPTED: {"color": "#0b67a5", "fillcolor": "#dfeefa", "penwidth": "2"},
-    REJECTED: {"color": "#ad4d12"},
-    UNREACHED: {"color": "#a6adb9", "style": "rounded,filled,dotted"},
-    SIDE: {"color": "#a6adb9", "style": "rounded,dashed"},
-    GHOST: {"color": "#843b82", "style": "rounded,dashed"},
-}
+    ACCEPTED: {"color": _COLOURS["accepted"], "fillcolor": _COLOURS["accepted-box"],
+               "penwidth": "2"},
+    REJECTED: {"color": _COLOURS["rejected"]},
+    UNREACHED: {"color": _COLOURS["faint"], "style": "rounded,filled,dotted"},
+    SIDE: {"color": _COLOURS["faint"], "style": "rounded,dashed"},
+    GHOST: {"color": _COLOURS["ghost"], "style": "rounded,dashed"},
+}  # fmt: skip
 
 
 def draft_graph(record: Round) -> nx.DiGraph:

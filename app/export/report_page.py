@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.charts.palette import SERIES, letter
-from analysis.numbers import number
 from app.page_files import PLOTLY, css, joined
-from app.terminal import one_line
+from app.report.shown import Part, as_html
 
 if TYPE_CHECKING:
     from analysis.measures.tables import Tables
@@ -23,55 +21,31 @@ _PAGE = """<!doctype html>
 <header class="ds-page-head"><h1>Draftscope</h1><p>report</p>
 <button type="button" id="ds-theme" aria-label="Dark or light"></button></header>
 <main class="ds-scope ds-report">
-<div class="ds-table">{tau}</div>
-{notes}
 <section class="ds-card" aria-label="Figures"><div class="ds-figures"></div></section>
+{sections}
+{notes}
 </main>
 <script type="application/json" id="ds-report">{figures}</script>
 <script>{plotly}</script>
 <script>{code}</script></body></html>
 """
-_COLUMNS = {"method": "", "tau": "τ", "low": "95 % from", "high": "to", "over": "drawn over",
-            "texts": "texts", "rounds": "rounds"}  # fmt: skip
 
 
-def html_page(tables: Tables, notes: Iterable[str]) -> str:
-    """All figures of the catalogue in one page, drawn as the studio draws them."""
+def html_page(tables: Tables, sections: Iterable[Part], notes: Iterable[str]) -> str:
+    """A report's sections and all figures of the catalogue, drawn as the studio draws them."""
     from analysis.charts.chart import as_json
     from analysis.charts.figures import FIGURES, Style
-    from analysis.measures.acceptance import tau
 
-    rows = tau(tables).to_dict("records")
-    style = Style("page", names={row["method"]: row["method"] for row in rows})
+    methods = list(dict.fromkeys(tables.labels.values()))
+    style = Style("page", names={method: method for method in methods})
     figures = json.dumps([as_json(draw(tables, style)) for draw in FIGURES.values()])
     return _PAGE.format(
         style=css(("offline.css",)), code=joined("report.js"),
         plotly=PLOTLY.read_text(encoding="utf-8"),
-        tau=_html_table(rows),
+        sections=as_html(sections, methods),
         notes="".join(f"<p>{html.escape(note)}</p>" for note in notes),
         figures=figures.replace("<", "\\u003c"),  # no text can end the script element
     )  # fmt: skip
-
-
-def _html_table(rows: Iterable[Mapping[Any, Any]]) -> str:
-    head = "".join(f"<th>{html.escape(title)}</th>" for title in _COLUMNS.values())
-    body = "".join(
-        f"<tr><th>{_sign(at)} {html.escape(_cell(row['method']))}</th>"
-        + "".join(f"<td>{html.escape(_cell(row[name]))}</td>" for name in [*_COLUMNS][1:])
-        + "</tr>"
-        for at, row in enumerate(rows)
-    )
-    return f"<table><tr>{head}</tr>{body}</table>"
-
-
-def _sign(at: int) -> str:
-    """The letter and the colour that the figures give to line ``at``."""
-    slot = at % len(SERIES["light"]) + 1
-    return f'<i class="ds-letter" style="background: var(--ds-series-{slot})">{letter(at)}</i>'
-
-
-def _cell(value: object) -> str:
-    return number(value, 3) if isinstance(value, float) else one_line(str(value), 60)
 
 
 def write_table(frame: Any, path: Path) -> None:

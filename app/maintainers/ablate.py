@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from app.command_line import REQUIRED, CommandOptions, one_of, option, run, words
+from core.decoding.along import Setup
 from core.drafting.builders import Chain, best_first
 from core.errors import UserError, as_script
 from core.files import replacing
@@ -37,7 +38,7 @@ from core.models.language import Language, load_language
 from core.samples import read_samples
 from core.train.evaluation import Text, evaluation_texts
 from core.train.fit import Fit, FitSettings, divergence
-from core.train.simulate import Score, Setup, load_drafter, score
+from core.train.simulate import Score, load_drafter, score
 
 BUDGET = 64
 HELD_OUT = 16  # documents of the shards that the KL is measured on

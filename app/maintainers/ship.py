@@ -20,6 +20,7 @@ from pathlib import Path
 
 from app.command_line import REQUIRED, CommandOptions, option, run
 from core import ASSETS
+from core.decoding.along import Setup
 from core.drafting.builders import best_first
 from core.errors import UserError, as_script
 from core.files import replacing
@@ -30,7 +31,7 @@ from core.models import embedded
 from core.models.language import Language, load_language
 from core.samples import Sample, read_samples
 from core.train.evaluation import Text, evaluation_texts
-from core.train.simulate import Score, Setup, load_drafter, score
+from core.train.simulate import Score, load_drafter, score
 
 SETUP = Setup("best-first", best_first, 64)
 

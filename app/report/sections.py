@@ -1,153 +1,269 @@
-"""The parts of a report in the terminal, each with its title. Every number is a cell of a table of
-``analysis.measures.metrics``."""
+"""The parts of a report: a title, a table of ``analysis.measures.metrics``, and its columns.
+
+``shown`` turns them into lines for the terminal and for the page.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis.numbers import number, share
-from app.report.columns import (
-    DEPTHS,
-    ERRORS,
-    MAX_DEPTHS,
-    ORACLE,
-    PLACES,
-    RATES,
-    SUMS,
-    TAU,
-    Body,
-    by_method,
-    if_any,
-    table_of,
-    text,
-)
-from app.report.endings import causes, mismatches
-from app.report.pairs import checkpoint_sections, compared
-from app.terminal import bar, table
 from core.stats import FEW
 
 if TYPE_CHECKING:
     from analysis.measures.tables import Tables
 
-
-def sections(tables: Tables) -> Iterator[tuple[str, Body]]:
-    """Title and contents of each part that has something to show."""
-    from analysis.measures.acceptance import tau
-
-    found: Any = tau(tables)
-    taus: Body = [table_of(found, TAU)]
-    if bool((found["low"].isna() & (found["rounds"] > 0)).any()):
-        taus.append(f"Fewer than {FEW} texts, or rounds of one text, give no interval.")
-    yield "Block efficiency τ, tokens per round, with its 95 % interval", taus
-    yield from if_any("What stands out", _findings(tables, outstanding=True))
-    yield from if_any("The same by other names", _engines(tables))
-    yield from if_any("Methods on the same texts", compared(tables))
-    yield from checkpoint_sections(tables)
-    yield from _depths(tables)
-    yield from if_any("Tokens per round, accepted + 1: share of rounds", _lengths(tables))
-    yield from if_any("In words, each with a round to look at", _findings(tables))
-    yield from if_any("Why branches ended", causes(tables))
-    yield from if_any("By place in the text", _places(tables))
-    yield from _kinds(tables)
-    yield from if_any("Against hindsight, accepted nodes per round", _oracle(tables))
-    yield from if_any("Where the target first left the drafter's best chain", mismatches(tables))
-    yield from if_any("Is q a probability?", _reliability(tables))
-    yield from if_any("Where the time went, ms per round", _stages(tables))
+Frame = Any
+MAX_DEPTHS, MAX_CLASSES, MAX_RANK = 32, 6, 8  # that a report shows
 
 
-def _engines(tables: Tables) -> Body:
-    """A line per metric, a column per method."""
-    from analysis.measures.conventions import METRICS, engine_metrics
-
-    values = [[metric.engine, metric.name, metric.formula] for metric in METRICS]
-    titles = ["engine", "metric", "formula"]
-    for method, part in by_method(engine_metrics(tables)):
-        titles.append(method)
-        for row, value in zip(values, part["value"], strict=True):
-            row.append(number(value))
-    return [table(titles, values, left=titles[:3])] if len(titles) > 3 else []
+def _all(frame: Frame) -> Frame:
+    return frame
 
 
-def _depths(tables: Tables) -> Iterator[tuple[str, Body]]:
-    from analysis.measures.acceptance import per_depth
-
-    for method, part in by_method(per_depth(tables)):
-        yield f"By depth: {method}", [table_of(part.head(MAX_DEPTHS), DEPTHS)]
+def _nothing(tables: Tables, frame: Frame) -> Iterator[str]:
+    yield from ()
 
 
-def _lengths(tables: Tables) -> Body:
-    from analysis.measures.acceptance import acceptance_histogram
+@dataclass(frozen=True)
+class Section:
+    """A part of a report, shown if its table has lines.
 
-    found: Any = acceptance_histogram(tables)
-    most, rows = found["share"].max(), []
-    for method, part in by_method(found):
-        for n, row in enumerate(part.to_dict("records")):
-            rows.append((
-                method if n == 0 else "", str(row["length"]), str(row["rounds"]),
-                share(row["share"]), bar(row["share"], most),
-            ))  # fmt: skip
-    return [table(("", "tokens", "rounds", "share", " "), rows, left=("", " "))] if rows else []
+    columns  names of the table's columns; NAME:FORMAT shows one in another format than is declared
+        for it. "*" stands for a column per value of ``across``, each with what ``cell`` names
+    words    a sentence per line, in place of columns: names of columns in braces
+    above    a sentence above the table; ``below`` makes sentences below it
+    keep     the lines and columns that are shown
+    each     columns whose values each have a table of their own, named in the title
+    """
 
-
-def _findings(tables: Tables, outstanding: bool = False) -> Body:
-    """Sentences, each with a round to look at."""
-    from analysis.measures.findings import OUTSTANDING, findings
-
-    some = [each for each in findings(tables) if (each.about in OUTSTANDING) == outstanding]
-    return [f"{each.label}: {each.words} ({each.run}, round {each.round})" for each in some]
-
-
-def _places(tables: Tables) -> Body:
-    """Only where there is more than one bin to compare."""
-    from analysis.measures.places import by_place
-
-    found: Any = by_place(tables)
-    return [table_of(found, PLACES)] if len(found) and found["place"].nunique() > 1 else []
+    title: str
+    table: str
+    columns: str = ""
+    words: str = ""
+    above: str = ""
+    below: Callable[[Tables, Frame], Iterator[str]] = _nothing
+    keep: Callable[[Frame], Frame] = _all
+    each: tuple[str, ...] = ()
+    across: str = ""
+    cell: str = ""
 
 
-def _kinds(tables: Tables) -> Iterator[tuple[str, Body]]:
-    from analysis.measures.places import KINDS, by_kind
-
-    titles = (
-        "By the sort of the target's token", "By the script of the target's token",
-        "By the prompts' tag",
-    )  # fmt: skip
-    for over, title in zip(KINDS, titles, strict=True):
-        found: Any = by_kind(tables, over)
-        if len(found) and (over == "token_class" or found[over].nunique() > 1):
-            columns = (("", text("method")), (over.replace("_", " "), text(over)), *RATES)
-            yield title, [table_of(found, columns)]
+# ── lines that are shown, and sentences below ────────────────────────────────────────────────────
 
 
-def _oracle(tables: Tables) -> Body:
-    from analysis.measures.oracle import oracle
+def _outstanding(frame: Frame) -> Frame:
+    from analysis.measures.findings import OUTSTANDING
 
-    found: Any = oracle(tables)
-    if found.empty:
-        return []
-    return [
-        "Hindsight drafts the text itself, as far as the drafter lists its tokens and the budget "
-        "reaches. What is missing there the drafter lost, the rest the tree.",
-        table_of(found, ORACLE),
+    return frame[frame["finding"].isin(OUTSTANDING)]
+
+
+def _usual(frame: Frame) -> Frame:
+    return frame.drop(_outstanding(frame).index)
+
+
+def _several(column: str) -> Callable[[Frame], Frame]:
+    """Nothing where a column has one value: there is nothing to compare."""
+    return lambda frame: frame if frame[column].nunique() > 1 else frame[:0]
+
+
+def _first_depths(frame: Frame) -> Frame:
+    return frame[frame["depth"] <= MAX_DEPTHS]
+
+
+def _timed(frame: Frame) -> Frame:
+    return frame if frame["seconds"].sum() > 0 else frame[:0]
+
+
+def _by_depth(frame: Frame) -> Frame:
+    return _first_depths(_ended(frame, "depth"))
+
+
+def _by_token(frame: Frame) -> Frame:
+    """The commonest sorts of token."""
+    found = _ended(frame, "token_class")
+    most = found.sort_values(["method", "observed"], ascending=[True, False], kind="stable")
+    place = most.groupby("method", observed=True)["token_class"]
+    return most[place.transform(lambda sorts: sorts.factorize()[0]) < MAX_CLASSES]
+
+
+def _ended(frame: Frame, over: str) -> Frame:
+    """What was observed, how much that was, and an example of the commonest cause."""
+    seen = frame[frame["observed_share"].notna()].copy()
+    place = seen.groupby(["method", over], observed=True, sort=False)["count"]
+    most = seen.loc[place.transform("idxmax")]
+    seen["observed"] = place.transform("sum")
+    seen["example"] = [
+        f"{row['example_run']}, round {row['example_round']}, row {row['example_row']}"
+        for row in most.to_dict("records")
     ]
+    return seen
 
 
-def _reliability(tables: Tables) -> Body:
-    from analysis.measures.reliability import calibration_error, surrogate
+def _left_at(frame: Frame) -> Frame:
+    """Where the target's token stood, and how often it was in the tree all the same."""
+    from pandas import Categorical
 
-    errors = calibration_error(tables)
-    return [table_of(errors, ERRORS), "", table_of(surrogate(tables), SUMS)] if len(errors) else []
+    ranks = [f"rank {rank}" for rank in range(2, MAX_RANK + 1)]
+    places = [*ranks, "outside", "not recorded"]
+    where = ("rank " + frame["rank"].astype("string")).where(frame["rank"].notna(), "not recorded")
+    where = where.where(~frame["outside"].astype(bool), "outside")
+    sums = frame.groupby("method", observed=True)[["count", "drafted"]].transform("sum")
+    drafted = sums["drafted"] / sums["count"]
+    return frame.assign(rounds=sums["count"], drafted=drafted, place=Categorical(where, places))
 
 
-def _stages(tables: Tables) -> Body:
-    from analysis.measures.acceptance import stages
-    from analysis.measures.tables import STAGES
+def _no_interval(tables: Tables, frame: Frame) -> Iterator[str]:
+    if bool((frame["low"].isna() & (frame["rounds"] > 0)).any()):
+        yield f"Fewer than {FEW} texts, or rounds of one text, give no interval."
 
-    found: Any = stages(tables)
-    rows = []
-    for method, part in by_method(found):
-        own = {row["stage"]: row for row in part.to_dict("records")}
-        cells = [f"{number(own[s]['ms_per_round'])} ({share(own[s]['share'], 0)})" for s in STAGES]
-        rows.append((method, *cells))
-    return [table(("", *STAGES), rows, left=("",))] if found["seconds"].sum() > 0 else []
+
+def _unpaired(tables: Tables, frame: Frame) -> Iterator[str]:
+    from analysis.measures.comparison import incomparable
+    from app.view.comparison import cautions
+
+    if (frame["texts"] < FEW).any():
+        yield f"Fewer than {FEW} texts give a difference but no interval: run both on more prompts."
+    first = {label: tables.traces[run].header for run, label in reversed(tables.labels.items())}
+    for one, other in incomparable(tables):
+        why = cautions(first[one], first[other]) or (
+            "they share no text (token limits, dtypes or devices may differ)",
+        )
+        yield f"{one} and {other} cannot be compared: {why[0]}."
+
+
+# ── the parts ────────────────────────────────────────────────────────────────────────────────────
+
+_RATES = "observed acceptance acceptance_low tvd tvd_low"
+
+TAU = Section(
+    "Block efficiency τ, tokens per round, with its 95 % interval", "tau",
+    "method tau low over texts rounds tokens nodes_per_round committed_per_round tokens_per_second",
+    below=_no_interval,
+)  # fmt: skip
+PAIRED = Section(
+    "Methods on the same texts", "paired",
+    "method other texts tau other_tau difference low better", below=_unpaired,
+)  # fmt: skip
+CHECKPOINTS = (
+    Section(
+        "By depth, paired by text", "checkpoints-by-depth",
+        "measure depth texts value other_value difference low",
+        keep=_first_depths, each=("method", "other"),
+    ),
+    Section(
+        "Where one lives and the other dies", "checkpoints-stretches",
+        words="{method} takes the {tokens} tokens from {position} in one round ({run}, round "
+        "{round}); {other} needs {other_rounds} ({other_run}, from round {other_round}).",
+        each=("method", "other"),
+    ),
+)  # fmt: skip
+_FOUND = "{method}: {sentence} ({run}, round {round})"
+REPORT = (
+    TAU,
+    Section("What stands out", "findings", words=_FOUND, keep=_outstanding),
+    Section(
+        "The same by other names", "engine-metrics", "engine metric formula *",
+        across="method", cell="value",
+    ),
+    PAIRED,
+    *CHECKPOINTS,
+    Section(
+        "By depth", "per-depth",
+        "depth observed tested accepted acceptance acceptance_low tested_acceptance marginal top1 "
+        "tvd tvd_low coverage_1 coverage_4 coverage_16",
+        keep=_first_depths, each=("method",),
+    ),
+    Section(
+        "Tokens per round, accepted + 1: share of rounds", "acceptance-histogram",
+        "method length rounds share share:bar",
+    ),
+    Section("In words, each with a round to look at", "findings", words=_FOUND, keep=_usual),
+    Section(
+        "Why branches ended", "causes-by-depth", "method depth observed * example",
+        across="cause", cell="observed_share", keep=_by_depth,
+        above="What became of drafted nodes whose parent was accepted; the others are unreached. "
+        "Of a rejected node the reason says why the wanted token was not there.",
+    ),
+    Section(
+        "Why the walks ended, by the depth of the target's token, which was not drafted there",
+        "stops-by-depth", "method depth observed * example",
+        across="cause", cell="observed_share", keep=_by_depth,
+    ),
+    Section(
+        "Why the walks ended, by the sort of token that the target wanted there",
+        "stops-by-token", "method token_class observed * example",
+        across="cause", cell="observed_share", keep=_by_token,
+    ),
+    Section(
+        "By place in the text", "by-place", f"method place rounds tau low {_RATES}",
+        keep=_several("place"),
+    ),
+    Section(
+        "By the sort of the target's token", "by-token-class", f"method token_class {_RATES}",
+    ),
+    Section(
+        "By the script of the target's token", "by-script", f"method script {_RATES}",
+        keep=_several("script"),
+    ),
+    Section("By the prompts' tag", "by-tag", f"method tag {_RATES}", keep=_several("tag")),
+    Section(
+        "Against hindsight, accepted nodes per round", "oracle",
+        "method rounds accepted marginal listed possible builder_loses order_loses lists_lose "
+        "tree_share lists_share",
+        above="Hindsight drafts the text itself, as far as the drafter lists its tokens and the "
+        "budget reaches. What is missing there the drafter lost, the rest the tree.",
+    ),
+    Section(
+        "Where the target first left the drafter's best chain", "first-mismatches",
+        "method rounds * drafted", across="place", cell="share", keep=_left_at,
+    ),
+    Section(
+        "After a sibling was accepted", "after-sibling",
+        "method context observed acceptance low top1 top1_low tvd",
+    ),
+    Section(
+        "Is q a probability?", "calibration-error",
+        "method event nodes mean_q share bias ece_mass ece_width brier",
+    ),
+    Section(
+        "Σq of a round against what was accepted", "surrogate",
+        "method rounds expected accepted bias bias_low correlation",
+    ),
+    Section(
+        "Where the time went, ms per round", "stages", "method *",
+        across="stage", cell="ms_per_round share", keep=_timed,
+    ),
+)  # fmt: skip
+
+
+def notes(tables: Tables) -> Iterator[str]:
+    """Say what the numbers count and leave out."""
+    from analysis.measures.tables import INTERRUPTED
+
+    runs = tables.runs
+    yield (
+        "Observed: the parent was accepted; deeper positions count nowhere. Tested: something was "
+        "drafted there. τ counts whole accepted paths."
+    )
+    if cut := int(runs["cut"].sum()):
+        yield (
+            f"{cut} verified tokens are beyond the end of a text (stop token or token limit): "
+            "they count above, and not in the column in text/round."
+        )
+    if broken := int((runs["ended"] == INTERRUPTED).sum()):
+        yield (
+            f"{broken} of {len(runs)} runs were interrupted: their whole rounds count, "
+            "and they are compared with none."
+        )
+    if left_out := int(runs["left_out"].sum()):
+        yield (
+            f"{left_out} rounds are left out: denoising rounds, texts that ended at once, or "
+            "rounds that hold what cannot be."
+        )
+    for name, trace in tables.traces.items():
+        if trace.mark:
+            yield f"{name}: {trace.mark}."
+    if len(tables.rounds) and tables.positions["tvd"].isna().all():
+        yield "No trace holds probe numbers: TVD and coverage are not known."

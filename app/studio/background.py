@@ -19,7 +19,7 @@ from analysis.labels import sampling
 from app.studio import shipped
 from app.studio.engine import CollectRequest, DiagnoseRequest, Request
 from app.studio.methods import Methods
-from app.studio.questions import Question, get
+from app.studio.questions import Question
 from app.studio.routes import GONE, Route
 from app.studio.run import DONE
 from app.studio.runs import Runs
@@ -46,7 +46,7 @@ class Background:
 
     def routes(self) -> dict[str, Route]:
         return {
-            "updates": lambda q: self.runs.updates(get(q, "ticket"), get(q, "since") or 0),
+            "updates": lambda q: self.runs.updates(q.ticket, q.since or 0),
             "stop": self._stop,
         }
 
@@ -57,13 +57,13 @@ class Background:
 
     def finished(self, question: Question, kind: type[T], otherwise: str) -> T:
         """The request of finished work. Raises UserError, with ``otherwise``, for anything else."""
-        run = self.runs.get(get(question, "ticket"))
+        run = self.runs.get(question.ticket)
         if run is None or not isinstance(run.request, kind) or run.state != DONE:
             raise UserError(otherwise)
         return run.request
 
     def _stop(self, question: Question) -> Any:
-        self.runs.stop(get(question, "ticket"))
+        self.runs.stop(question.ticket)
         return {}
 
 
@@ -83,7 +83,7 @@ class Collecting:
 
     def _collect(self, question: Question) -> Any:
         """Begin, for the run of a ticket: another ticket, of the work, and the run's setting."""
-        run = self._runs.get(get(question, "ticket"))
+        run = self._runs.get(question.ticket)
         if run is None or run.header is None:
             return GONE
         ticket = self._work.begin(self._request(run.header, new_tokens(list(run.rounds))))
@@ -168,7 +168,7 @@ class Diagnosing:
         return [[name, title] for info, title, name in infos if info and info.checkpoint]
 
     def _diagnose(self, question: Question) -> Any:
-        method = get(question, "method")
+        method = question.method
         if method not in [name for name, _ in self._drafters()]:
             raise UserError("this page does not offer that drafter")
         path = self._work.folder / f"{secrets.token_hex(8)}.json"

@@ -23,7 +23,7 @@ from app.page_files import STYLES, modules, palette
 from app.studio.examples import Examples
 from app.studio.files import open_upload, remove_leftovers, uploaded
 from app.studio.methods import Methods
-from app.studio.questions import Question, get
+from app.studio.questions import Question
 from app.studio.routes import Route, Routes, named
 from app.studio.runs import Runs
 from app.view.text import flowing
@@ -168,7 +168,7 @@ def for_upload(answer: Callable[[Path], Any]) -> Route:
     def route(question: Question) -> Any:
         folder = Path(get_upload_folder())
         remove_leftovers(folder)
-        return answer(uploaded(get(question, "path"), folder))
+        return answer(uploaded(question.path, folder))
 
     return route
 

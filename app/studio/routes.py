@@ -21,7 +21,7 @@ from app.studio import shipped
 from app.studio.examples import Examples, budget_of
 from app.studio.faults import note_bug, refuse
 from app.studio.files import GRAPHS, graph_file, parquet_file, run_file, trace_file, tree_file
-from app.studio.questions import Question, check, get
+from app.studio.questions import Question, check
 from app.studio.run import Run
 from app.studio.runs import Runs
 from app.view.beside import Place, beside_view
@@ -51,7 +51,7 @@ class Routes:
 
     def of_runs(self) -> dict[str, Route]:
         return {
-            "updates": lambda q: self._runs.updates(get(q, "ticket"), get(q, "since") or 0),
+            "updates": lambda q: self._runs.updates(q.ticket, q.since or 0),
             "inspect": self._inspect,
             "save": lambda q: trace_file(self.run(q).trace()),
             "fold": self._fold,
@@ -66,7 +66,7 @@ class Routes:
                 "prompts": self._examples.groups(denoising=False),
                 "first": shipped.FIRST,
             },
-            "example": lambda q: {"ticket": self._runs.open(self._examples.open(get(q, "name")))},
+            "example": lambda q: {"ticket": self._runs.open(self._examples.open(q.name))},
             "runs": self._list,
             "measure": lambda q: depth_records(self.traces(q), self.names(q)),
             "parquet": parquet,
@@ -76,29 +76,29 @@ class Routes:
 
     def run(self, question: Question) -> Run:
         """The run of the question's ticket. Raises UserError where it is gone."""
-        run = self._runs.get(get(question, "ticket"))
+        run = self._runs.get(question.ticket)
         if run is None:
             raise UserError(GONE["error"])
         return run
 
     def _round(self, question: Question) -> tuple[Run, Round]:
         """A run and one of its rounds. Raises UserError where either is gone."""
-        run, at = self.run(question), get(question, "round")
+        run, at = self.run(question), question.round
         if at is None or not 0 <= at < len(run.rounds):
             raise UserError(GONE["error"])
         return run, run.rounds[at]
 
     def _stop(self, question: Question) -> Any:
-        self._runs.stop(get(question, "ticket"))
+        self._runs.stop(question.ticket)
         return {}
 
     def _share(self, question: Question) -> Any:
-        link = self._runs.share(get(question, "ticket"))
+        link = self._runs.share(question.ticket)
         return GONE if link is None else {"link": link}
 
     def _inspect(self, question: Question) -> Any:
         run, record = self._round(question)
-        row = get(question, "row")
+        row = question.row
         try:
             return node_view(record, -2 if row is None else row, run.explainer)
         except IndexError:
@@ -106,42 +106,41 @@ class Routes:
 
     def _why(self, question: Question) -> Any:
         run, _ = self._round(question)
-        return why_view(run.rounds, get(question, "round") or 0)
+        return why_view(run.rounds, question.round or 0)
 
     def _fold(self, question: Question) -> Any:
         _, record = self._round(question)
-        return fold_view(record, get(question, "open") or [])
+        return fold_view(record, question.open or [])
 
     def _draw(self, question: Question) -> Any:
         """The tree as it is on view: folded but for the rows in ``open``, or ``whole``."""
         run, record = self._round(question)
-        dark, opened = get(question, "dark") is True, get(question, "open") or []
-        return tree_file(record, run, dark, None if get(question, "whole") is True else opened)
+        dark, opened = question.dark is True, question.open or []
+        return tree_file(record, run, dark, None if question.whole is True else opened)
 
     def _export(self, question: Question) -> Any:
         """A file of the run or of one of its rounds, by the form's name."""
         run, record = self._round(question)
-        form = get(question, "form")
+        form = question.form
         if form == "trace":
             return trace_file(run.trace())
         if form in GRAPHS:
             return graph_file(record, form, run.method)
-        return run_file(run, form, opens=get(question, "round") or 0)
+        return run_file(run, form, opens=question.round or 0)
 
     # ── several ──────────────────────────────────────────────────────────────────────────────────
 
     def _list(self, question: Question) -> Any:
         """The runs that are there; those that are gone are left out, since each has its ticket."""
         found = (
-            (ticket, self._runs.get(ticket))
-            for ticket in (get(question, "tickets") or [])[:MAX_LISTED]
+            (ticket, self._runs.get(ticket)) for ticket in (question.tickets or [])[:MAX_LISTED]
         )
         return {"runs": [run_line(ticket, run) for ticket, run in found if run is not None]}
 
     def _several(self, question: Question) -> list[Run]:
         """Raises UserError where one is gone: the others would move to its letter."""
-        tickets = (get(question, "tickets") or [])[: len(LETTERS)]
-        return [self.run({"ticket": ticket}) for ticket in tickets]
+        tickets = (question.tickets or [])[: len(LETTERS)]
+        return [self.run(Question(ticket=ticket)) for ticket in tickets]
 
     def traces(self, question: Question) -> dict[str, Trace]:
         """By letter. Raises UserError where a run is gone or has no round yet."""
@@ -163,7 +162,7 @@ class Routes:
 
     def _lettered(self, question: Question) -> dict[str, Run]:
         """The runs by the letters that the question gives them, else by A, B and so on."""
-        runs, letters = self._several(question), get(question, "letters") or ""
+        runs, letters = self._several(question), question.letters or ""
         known = len(set(letters)) == len(letters) == len(runs) and set(letters) <= set(LETTERS)
         return dict(zip(letters if known else LETTERS, runs, strict=False))
 
@@ -174,15 +173,15 @@ class Routes:
 
     def _beside(self, question: Question) -> Any:
         """A token at a place of several runs; ``places`` has null where a run's prefix differs."""
-        places, token = get(question, "places"), get(question, "token")
+        places, token = question.places, question.token
         if places is None or token is None:
             raise UserError("there is no such place")
         asked = [None if place is None else self._place(place) for place in places[: len(LETTERS)]]
         return beside_view(asked, token)
 
-    def _place(self, question: Any) -> Place:
+    def _place(self, question: Question) -> Place:
         _, record = self._round(question)
-        row = get(question, "row")
+        row = question.row
         if row is None or not 0 <= row < len(record.draft):
             raise UserError("there is no such node")
         return record, row
@@ -225,7 +224,7 @@ def named(name: str, route: Route) -> Route:
 
 def parquet(question: Question) -> Any:
     """The numbers of a figure, sent back as a Parquet file."""
-    return parquet_file(get(question, "name"), get(question, "records"))
+    return parquet_file(question.name, question.records)
 
 
 # ── news as server-sent events ────────────────────────────────────────────────────────────────────

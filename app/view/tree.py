@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
+from analysis.charts.palette import PALETTES
 from analysis.numbers import duration, percent, plural
 from app.view.explanation import Explainer, Marks
 from app.view.fold import Chip, fold, whole
@@ -80,28 +80,6 @@ Point = tuple[float, float]
 BAR = 50  # width of a bar for probability 1
 
 
-@dataclass(frozen=True)
-class Palette:
-    """Colours of one background. Every meaning has a second sign, so they may also be ignored."""
-
-    ground: str
-    ink: str
-    soft: str
-    box: str
-    accepted: str
-    accepted_box: str
-    rejected: str
-    ghost: str
-
-
-LIGHT = Palette(
-    "#fbfaf7", "#1d2430", "#667085", "#ffffff", "#0b6bab", "#e3f0fa", "#b3541e", "#8a3f86"
-)
-DARK = Palette(
-    "#14171d", "#e8eaef", "#98a1b0", "#1d222b", "#5db2ee", "#17324a", "#ef9a5f", "#d991d4"
-)
-
-
 def svg_tree(
     record: Round,
     explainer: Explainer = PLAIN,
@@ -132,27 +110,27 @@ def svg_tree(
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
         f'height="{height}" role="img" aria-label={quoteattr(_headline(record))}>'
-        f"<style>{_style(DARK if dark else LIGHT)}</style>"
+        f"<style>{_style(PALETTES['dark' if dark else 'light'])}</style>"
         f'<rect width="{width}" height="{height}" class="ground"/>' + "".join(body) + "</svg>\n"
     )
 
 
-def _style(c: Palette) -> str:
+def _style(c: Mapping[str, str]) -> str:
     return (
-        f".ground{{fill:{c.ground}}}"
+        f".ground{{fill:{c['ground']}}}"
         "text{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;"
-        f"fill:{c.ink};white-space:pre}}.n{{font-size:10px;fill:{c.soft}}}"
-        f"rect.b{{fill:{c.box};stroke:{c.soft};stroke-width:1}}"
-        f"rect.accepted{{fill:{c.accepted_box};stroke:{c.accepted};stroke-width:2.4}}"
-        f"rect.rejected{{stroke:{c.rejected};stroke-width:1.3}}"
+        f"fill:{c['ink']};white-space:pre}}.n{{font-size:10px;fill:{c['soft']}}}"
+        f"rect.b{{fill:{c['card']};stroke:{c['soft']};stroke-width:1}}"
+        f"rect.accepted{{fill:{c['accepted-box']};stroke:{c['accepted']};stroke-width:2.4}}"
+        f"rect.rejected{{stroke:{c['rejected']};stroke-width:1.3}}"
         "rect.unreached{stroke-dasharray:1.5 2.5}rect.side{stroke-dasharray:1 4}"
-        f"rect.ghost{{fill:none;stroke:{c.ghost};stroke-width:1.6;stroke-dasharray:6 4}}"
-        f"path{{fill:none;stroke:{c.soft};stroke-width:1}}"
-        f"path.accepted{{stroke:{c.accepted};stroke-width:3}}path.rejected{{stroke:{c.rejected}}}"
+        f"rect.ghost{{fill:none;stroke:{c['ghost']};stroke-width:1.6;stroke-dasharray:6 4}}"
+        f"path{{fill:none;stroke:{c['soft']};stroke-width:1}}"
+        f"path.accepted{{stroke:{c['accepted']};stroke-width:3}}path.rejected{{stroke:{c['rejected']}}}"
         "path.unreached{stroke-dasharray:1.5 3}path.side{stroke-dasharray:1 4}"
-        f"path.ghost{{stroke:{c.ghost};stroke-width:1.6;stroke-dasharray:6 4}}"
-        f".c{{font-size:11px;fill:{c.soft}}}"
-        f".q{{fill:none;stroke:{c.ink};stroke-width:.8}}.p{{fill:{c.ink}}}"
+        f"path.ghost{{stroke:{c['ghost']};stroke-width:1.6;stroke-dasharray:6 4}}"
+        f".c{{font-size:11px;fill:{c['soft']}}}"
+        f".q{{fill:none;stroke:{c['ink']};stroke-width:.8}}.p{{fill:{c['ink']}}}"
     )
 
 

@@ -15,12 +15,14 @@ from core.decoding.decode import Decoder, Observer, decode
 from core.decoding.request import RunRequest
 from core.drafting import builders
 from core.drafting.session import Builder, Drafter
+from core.errors import UserError
 from core.files import sha256
 from core.methods import loading
 from core.methods.fetch import ngram_store
 from core.methods.method import DrafterInfo, lazy, made_options
 from core.methods.registry import Chosen, check_preset, choose, find, split
 from core.models import embedded, presets
+from core.models.ends import load_ends
 from core.models.hub import Source
 from core.models.language import Language, load_language, target_config
 from core.models.presets import Value
@@ -60,6 +62,8 @@ class Engine:
     model     a preset's name (``core.models.presets``), a folder or a hub id
     drafter   a checkpoint, by folder or hub id, in place of the preset's or the shipped one
     template  variables of the chat template, beside the preset's
+    ends      load the target's embedding, final norm and head alone, for hidden states that were
+              kept (``core.decoding.dumps``): it then runs no text
     """
 
     def __init__(
@@ -68,8 +72,9 @@ class Engine:
         device: str = "auto",
         drafter: Path | str | None = None,
         template: Mapping[str, Value] | None = None,
+        ends: bool = False,
     ):
-        self.model, self.device = model, device
+        self.model, self.device, self.ends = model, device, ends
         self.preset = presets.find(model)
         check_preset(self.preset)
         self.template = {**self.preset.template, **(template or {})}
@@ -88,9 +93,8 @@ class Engine:
         with self._lock:
             if self._language is None:
                 builders.warm_up()
-                self._language = load_language(
-                    self.model, self.device, report, template=self.template
-                )
+                load = load_ends if self.ends else load_language
+                self._language = load(self.model, self.device, report, template=self.template)
                 report(Progress("ready", 1.0))
             return self._language
 
@@ -161,6 +165,8 @@ class Engine:
 
     def target(self, method: Decoder) -> Target:
         """The target keeping the features this method's drafter needs."""
+        if self.ends:
+            raise UserError("only the target's ends are loaded, and they run no text")
         layers = method.drafter.layers if method.drafter else ()
         with self._lock:
             if layers not in self._targets:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 ROOT_STATE = 0
 NO_STATE = -1  # nothing is drafted after this token
 SCORED_AT_ONCE = 256  # nodes: bounds the memory of log q over the whole vocabulary
+BUCKET = 64  # rows after a text that a drafter's padded shapes may use
 MIN_LISTED = 16  # tokens a list holds at least: what coverage and the inspector show
 
 
@@ -180,12 +181,8 @@ class Drafter(ABC):
         one afterwards, and a session is read before the next one is asked for. A drafter that
         opens many sessions in one pass overrides this.
         """
-        known, text = 0, tokens.tolist()
-        self.reset(len(text) + 1)
-        for anchor in anchors.tolist():
-            self.extend(text[known:anchor], features[known:anchor])
-            known = anchor
-            yield self.begin(text[anchor], width)
+        for _, session in walk(self, tokens.tolist(), features, anchors.tolist(), width):
+            yield session
 
     def log_q_at(self, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor | None:
         """log q [A, L, V] along the same text from each anchor, its own tokens drafted: past its
@@ -195,7 +192,7 @@ class Drafter(ABC):
         """
         import torch
 
-        paths, found = along(tokens, anchors, self.max_depth).tolist(), []
+        paths, found = tokens_after(tokens, anchors, self.max_depth).tolist(), []
         sessions = self.begin_each(tokens, features, anchors, 1)
         for path, session in zip(paths, sessions, strict=True):
             if (log_q := session.log_q(path)) is None:
@@ -204,7 +201,20 @@ class Drafter(ABC):
         return torch.stack(found)
 
 
-def along(tokens: Tensor, anchors: Tensor, depths: int) -> Tensor:
+def walk(
+    drafter: Drafter, text: Sequence[int], features: Tensor, roots: Iterable[int], width: int
+) -> Iterator[tuple[int, DraftSession]]:
+    """The drafter along a text [T] with ``features`` [T, F·h] as a run takes it: each root, from a
+    generator after the session before it was used, with its session."""
+    known = 0
+    drafter.reset(len(text) + BUCKET)
+    for root in roots:
+        drafter.extend(text[known:root], features[known:root])
+        known = root
+        yield root, drafter.begin(text[root], width)
+
+
+def tokens_after(tokens: Tensor, anchors: Tensor, depths: int) -> Tensor:
     """The text's tokens from each anchor on, int64 [A, depths]; its last one past its end."""
     import torch
 

@@ -16,8 +16,9 @@ Shapes: B batch, H query heads, G key/value heads, T new tokens, S cache rows, D
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -172,6 +173,13 @@ class StaticKV:
             yield
         finally:
             self._memory.slots = None
+
+    def branching(self, parents: np.ndarray) -> AbstractContextManager[None]:
+        """In this context a forward's rows are a tree: ``parents`` [N], −1 for the root.
+
+        Keys and values need no such notice, since the mask tells it all; states do.
+        """
+        return nullcontext()
 
     def repeat(self, copies: int) -> None:
         """Repeat every row of the batch ``copies`` times, to continue it in several ways."""

@@ -6,6 +6,8 @@ Imported only where a model of its own is loaded: importing it costs two seconds
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -54,11 +56,22 @@ class HuggingFaceLayer(StaticLayer, CacheLayerMixin):
 
 
 class HuggingFaceKV(StaticKV, Cache):
-    """``StaticKV`` as ``past_key_values``."""
+    """``StaticKV`` as ``past_key_values``.
 
-    def __init__(self, layers: int, capacity: int, apart: bool = False):
-        StaticKV.__init__(self, layers, capacity, apart)
-        Cache.__init__(self, layers=[HuggingFaceLayer(self._memory, n) for n in range(layers)])
+    attending  for each layer, whether it has keys and values (None: all have). Memory is allocated
+               for these alone
+    """
+
+    def __init__(
+        self,
+        layers: int,
+        capacity: int,
+        apart: bool = False,
+        attending: Sequence[bool] | None = None,
+    ):
+        places = list(accumulate([False, *(attending or [True] * layers)]))
+        StaticKV.__init__(self, places[-1], capacity, apart)
+        Cache.__init__(self, layers=[HuggingFaceLayer(self._memory, n) for n in places[:layers]])
 
 
 AttentionInterface.register(ATTENTION, grouped_attention)

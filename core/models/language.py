@@ -21,6 +21,7 @@ from core.models import embedded, llama, presets
 from core.models.chat_template import render_turn
 from core.models.fast_layers import can_pack, use_fast_layers
 from core.models.hub import Source, cannot_load
+from core.models.layer_kinds import carries_state, check_branches
 from core.models.presets import Value
 from core.models.stored_embedding import store_embedding
 from core.models.target import device_map, input_device, stop_ids
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 MARKER = "\ue000"  # stands for a user's words in a template
 SPLIT = "split"  # the device name that means all GPUs together
-ATTENDING = {"full_attention", "sliding_attention"}  # kinds of layers with keys and values
 
 
 def _bytes_by_character() -> dict[str, int]:
@@ -237,21 +237,8 @@ def target_config(name: str) -> PreTrainedConfig | None:
         raise
     except Exception as error:
         raise cannot_load(name, error) from error
-    check_attends(name, config)
+    check_branches(name, config)
     return config
-
-
-def check_attends(name: str, config: PreTrainedConfig) -> None:
-    """Check that every layer reads its past from keys and values, off which a tree can branch.
-
-    Raises UserError for one that carries a state along the text instead, as linear attention does.
-    """
-    kinds = set(getattr(config.get_text_config(), "layer_types", None) or ()) - ATTENDING
-    if kinds:
-        raise UserError(
-            f"the target {name!r} has layers of the kind {sorted(kinds)[0]!r}, and only layers of "
-            "full or sliding attention can read a drafted tree"
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,11 +258,16 @@ def last_layer(model: PreTrainedModel) -> int:
     return model.config.get_text_config().num_hidden_layers - 1
 
 
+def final_norm(language: Language) -> nn.Module | None:
+    """The target's norm before its head, where it goes by the usual name."""
+    return getattr(language.model.get_decoder(), "norm", None)
+
+
 def load_vocabulary(name: str, report: Report = silent) -> Vocabulary:
     """The tokens of the target of this name. Raises UserError when they cannot be read."""
     from core.models.hugging_face import load_config, load_tokenizer
 
-    source = _source(name, lambda: embedded.prepare(report))
+    source = target_source(name, report)
     try:
         size = load_config(source).get_text_config().vocab_size
         return Vocabulary(load_tokenizer(source), size)
@@ -291,6 +283,11 @@ def _source(name: str, embedded_folder: Callable[[], Path]) -> Source:
     if preset.diffusion:
         raise UserError(f"{name!r} is a diffusion model: `denoise` decodes it")
     return preset.target
+
+
+def target_source(name: str, report: Report = silent) -> Source:
+    """Where the target of this name is; the embedded one is made if need be. Raises UserError."""
+    return _source(name, lambda: embedded.prepare(report))
 
 
 def load_language(
@@ -312,7 +309,7 @@ def load_language(
     Raises UserError when loading fails.
     """
     where = pick_device(device)
-    source = _source(name, lambda: embedded.prepare(report))
+    source = target_source(name, report)
     report(Progress("loading weights", None))
     preset = presets.find(name)
     variables = {**preset.template, **(template or {})}
@@ -323,9 +320,13 @@ def load_language(
         from core.models.hugging_face import load_config, load_model, load_tokenizer
 
         config = load_config(source)
-        check_attends(name, config)
+        check_branches(name, config)
         tokenizer = load_tokenizer(source)
         model = load_model(source, config, dtype, device == SPLIT)
+        if carries_state(config):
+            from core.models.recurrent import let_states_fork
+
+            let_states_fork(model, config)
     except UserError:
         raise
     except Exception as error:  # the libraries raise any type for a broken checkpoint

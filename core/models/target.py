@@ -11,6 +11,7 @@ from torch import Tensor
 from core.errors import UserError
 from core.models.cache import StaticKV, mask_value
 from core.models.cuda_graphs import CaptureError, PaddedForward, bucket
+from core.models.layer_kinds import carries_state, layer_kinds
 from core.models.tree_mask import ancestor_mask
 from core.progress import Progress, Report, silent
 from core.rounds.draft import Draft
@@ -140,7 +141,8 @@ class Target:
         if self._padded and (scores := self._score_padded(ids, depths, allowed)) is not None:
             return scores
         positions = depths.to(self.device) + self.length
-        return self._forward(ids.to(self.device), positions, allowed.to(self.device))
+        with self._kv.branching(draft.parents):
+            return self._forward(ids.to(self.device), positions, allowed.to(self.device))
 
     @torch.inference_mode()
     def commit(self, verdict: Verdict) -> Tensor:
@@ -229,9 +231,14 @@ def make_kv(model: PreTrainedModel, capacity: int) -> StaticKV:
     layers = model.config.get_text_config().num_hidden_layers
     if reads_static_kv(model):
         return StaticKV(layers, capacity)
+    apart = bool(device_map(model))
+    if carries_state(model.config):
+        from core.models.recurrent import RecurrentKV
+
+        return RecurrentKV(layer_kinds(model.config), capacity, apart)
     from core.models.hugging_face import HuggingFaceKV
 
-    return HuggingFaceKV(layers, capacity, apart=bool(device_map(model)))
+    return HuggingFaceKV(layers, capacity, apart)
 
 
 def reads_static_kv(model: PreTrainedModel) -> bool:
@@ -251,6 +258,8 @@ def no_graph_reason(model: PreTrainedModel) -> str | None:
         return "it is spread over several devices"
     if "sliding_attention" in (getattr(config, "layer_types", None) or ()):
         return "some of its layers see a sliding window"
+    if carries_state(model.config):
+        return "some of its layers carry a state, which a draft forks depth by depth"
     if any(getattr(config, name, None) for name in EXPERTS):
         return "its tokens decide which of its experts run"
     if any(kind in LENGTH_BOUND for kind, _ in _ropes(config)):

@@ -115,7 +115,7 @@ def _json_lines(file: Path, encode: Encode, bytes_read: BytesRead) -> Iterator[D
 
 def _row(line: bytes, where: str) -> list:
     """One line's token ids, or its texts."""
-    row = parse_json(line, where, fast=True)
+    row = parse_json(line, where)
     if not isinstance(row, dict):
         raise UserError(f"{where} is not a JSON object")
     for name in ID_FIELDS:

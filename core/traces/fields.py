@@ -1,153 +1,200 @@
-"""The fields of a trace's line, each checked as it is taken.
+"""A trace's lines, as declared types, and the arrays that their lists become.
 
-Lists are checked by the set of their values' types, not one by one: a trace holds millions.
+A list's entries are checked by msgspec while it parses: a trace holds millions. Lengths and
+references, which types cannot say, are checked by the reader.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from contextlib import suppress
 from itertools import chain
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
+from msgspec import Meta, Struct
 
-from core.rounds.draft import Array
+from core.declared import BadField, Count, Seconds, Size, Whole, read
+from core.errors import UserError
+from core.json_input import decode, parse_json
+from core.rounds.draft import NOT_ASKED, Array
 
-END = 1 << 31  # token ids, rows, ranks and positions are below
-DIGITS = 9  # a token id has at most so many
-LONG = 64  # numbers; numpy is quicker than Python from about here on
-_LIST, _INT = frozenset({list}), frozenset({int})
-_NUMBER = frozenset({int, float, type(None)})
-
-
-class BadField(Exception):
-    """What is wrong with a line, as the end of a sentence."""
+Numbers = list[float | None]
+Shape = tuple[int | None, ...]  # None: any length
+TokenName = Annotated[int, Meta(ge=0, lt=10**9)]  # a key of a mapping
 
 
-class Fields:
-    """A JSON object; ``key`` is its own place, for messages. Null counts as an empty object.
+class PromptLine(Struct):
+    """What a header's type does not say: that of ``Header`` serves recorders without msgspec."""
 
-    In a shape, None is any length. Every method raises BadField for a value of another kind.
+    prompt_ids: list[Count]
+
+
+class NodesLine(Struct):
+    """A round's nodes, an entry each; docs/trace.md says what they are."""
+
+    parents: list[Whole]
+    depth: list[Count]
+    token: list[Count]
+    rank: list[Whole]
+    log_q: Numbers
+    score: Numbers
+    choice: list[Whole]
+    log_p: Numbers | None = None
+    rank_p: list[Whole] | None = None
+    entropy: Numbers | None = None
+    links: list[list[Count]] | None = None
+    edits: list[list[list[Count]]] | None = None
+
+
+class ListsLine(Struct):
+    token: list[list[Count]]
+    log_q: list[Numbers]
+    read: Size | None = None
+
+
+class OffersLine(ListsLine, kw_only=True):
+    after: list[Annotated[int, Meta(ge=NOT_ASKED, lt=1 << 31)]]
+
+
+class TopLine(Struct):
+    token: list[list[Count]]
+    log_p: list[Numbers]
+
+
+class ProbeLine(Struct):
+    tvd: Numbers
+    coverage: list[Numbers]
+    entropy_q: Numbers
+    rank_q: list[Whole]
+    vocabulary: Size | None = None
+
+
+class StepLine(Struct):
+    count: Size
+    position: list[Count]
+    token: list[list[Count]]
+    p: list[Numbers]
+
+
+class BlockLine(Struct):
+    index: Count
+    step: Count
+    state: list[Whole]
+    steps: list[StepLine]
+
+
+class TimesLine(Struct):
+    """Seconds of each stage, in the order of ``core.rounds.round.Times``."""
+
+    draft: Seconds = 0.0
+    build: Seconds = 0.0
+    verify: Seconds = 0.0
+    commit: Seconds = 0.0
+
+
+class RoundLine(Struct):
+    kind: Literal["round"]
+    index: Count
+    position: Count
+    nodes: NodesLine
+    path: list[Count]
+    committed: list[Count]
+    drawn_bonus: Count | None = None
+    times: TimesLine | None = None
+    texts: dict[TokenName, str] | None = None
+    target_top: TopLine | None = None
+    probe: ProbeLine | None = None
+    block: BlockLine | None = None
+    side: list[Size] | None = None
+    notes: dict[str, Numbers] | None = None
+    candidates: ListsLine | None = None
+    max_depth: Count | None = None
+    offers: OffersLine | None = None
+
+
+class CountsLine(Struct):
+    """What a footer sums up of a round; the rest of its line is not looked at."""
+
+    kind: Literal["round"]
+    index: int
+    path: list[msgspec.Raw] = []
+    committed: list[msgspec.Raw] = []
+    times: TimesLine | None = None
+    block: dict[str, msgspec.Raw] | None = None
+
+
+_DECODERS = {kind: msgspec.json.Decoder(kind) for kind in (RoundLine, CountsLine)}
+
+
+def read_line(data: bytes, kind: type[Any], place: str) -> Any:
+    """A line as the declared type, or as plain JSON where its kind is not "round".
+
+    Raises UserError for what is no JSON object, and BadField for a round that is none.
     """
-
-    __slots__ = ("_values",)
-
-    def __init__(self, value: Any, key: str = "the line"):
-        if value is not None and not isinstance(value, dict):
-            raise BadField(f"{_shown(key)} is no object")
-        self._values: dict[str, Any] = value or {}
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __bool__(self) -> bool:
-        return bool(self._values)
-
-    def __contains__(self, key: str) -> bool:
-        return self._values.get(key) is not None
-
-    def object(self, key: str) -> Fields:
-        return Fields(self._values.get(key), key)
-
-    def entries(self, key: str) -> list[Any]:
-        """A list of anything."""
-        value = self._values.get(key)
-        if type(value) is not list:
-            raise BadField(f"{_shown(key)} is missing or no list")
-        return value
-
-    def integer(self, key: str, least: int = 0) -> int:
-        value = self._values.get(key)
-        if type(value) is not int or not least <= value < END:
-            raise BadField(f"{_shown(key)} is missing or no whole number from {least}")
-        return value
-
-    def optional(self, key: str, least: int = 0) -> int | None:
-        return self.integer(key, least) if key in self else None
-
-    def whole(self, key: str, least: int = -1) -> tuple[int, ...]:
-        """Whole numbers from ``least`` to 2³¹ − 1."""
-        return tuple(_whole(self.entries(key), key, least))
-
-    def integers(
-        self, key: str, *shape: int | None, least: int = -1, kind: type = np.int64
-    ) -> Array:
-        """The same as an array of this shape."""
-        values, found = self._flat(key, shape)
-        array = _array(values, key, least, kind)
-        return array if len(shape) == 1 else array.reshape(found)
-
-    def floats(self, key: str, *shape: int | None) -> Array:
-        """float32; null reads as NaN."""
-        values, found = self._flat(key, shape)
-        try:
-            if not _NUMBER.issuperset(map(type, values)):
-                raise OverflowError
-            array = np.array(values, np.float32)
-        except ArithmeticError:  # also numpy's own: errstate stands around a round
-            raise BadField(f"{_shown(key)} holds something that is no float32 number") from None
-        return array if len(shape) == 1 else array.reshape(found)
-
-    def seconds(self, key: str) -> float:
-        value = self._values.get(key, 0.0)
-        if type(value) not in (int, float) or not 0 <= value < 1e300:
-            raise BadField(f"{_shown(key)} is no number of seconds")
-        return float(value)
-
-    def text(self, key: str) -> str:
-        value = self._values.get(key)
-        if type(value) is not str:
-            raise BadField(f"{_shown(key)} is missing or no text")
-        return value
-
-    def texts(self, key: str) -> dict[int, str]:
-        """Token id → text."""
-        found = self.object(key)._values
-        if not found:
-            return {}
-        try:
-            digits, _ = "".join(found), "".join(found.values())
-            if not digits.isascii() or not digits.isdigit() or max(map(len, found)) > DIGITS:
-                raise ValueError
-            return dict(zip(map(int, found), found.values(), strict=True))
-        except (TypeError, ValueError):  # a value that is no text, an empty key
-            raise BadField(f"{key} do not map token ids to text") from None
-
-    def _flat(self, key: str, shape: tuple[int | None, ...]) -> tuple[list[Any], tuple[int, ...]]:
-        """The values of a list, or of a list of lists of one length, and its shape."""
-        values = self._values.get(key)
-        if type(values) is not list or shape[0] not in (None, len(values)):
-            raise BadField(f"{_shown(key)} is missing or no list of {shape[0] or 'any'} entries")
-        if len(shape) == 1:
-            return values, (len(values),)
-        if not _LIST.issuperset(map(type, values)) or len(set(map(len, values))) > 1:
-            raise BadField(f"{_shown(key)} is no table")
-        width = len(values[0]) if values else 0
-        if shape[1] not in (None, width):
-            raise BadField(f"{_shown(key)} has rows of {width} entries, expected {shape[1]}")
-        return list(chain.from_iterable(values)), (len(values), width)
+    with suppress(ValueError, RecursionError):  # msgspec's errors: what is wrong is said below
+        return decode(data, _DECODERS[kind], place)
+    value = parse_json(data, place)
+    if not isinstance(value, dict):
+        raise UserError(f"{place} is not a JSON object")
+    return as_round(value, kind) if value.get("kind") == "round" else value
 
 
-def _array(values: list[Any], key: str, least: int, kind: type) -> Array:
-    if len(values) < LONG or not _INT.issuperset(map(type, values)):
-        return np.array(_whole(values, key, least), kind)
+def as_round(value: dict[str, Any], kind: type[Any] = RoundLine) -> Any:
+    """The same of a JSON object; an empty object in it says what a missing field says."""
+    return read({name: each for name, each in value.items() if each != {}}, kind)
+
+
+# ── arrays ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def whole(
+    values: Sequence[int] | None, count: int | None, name: str, kind: type = np.int64
+) -> Array:
+    """Whole numbers as an array [count]; any number of them for None. Raises BadField."""
+    return np.array(_sized(values, count, name), kind)
+
+
+def numbers(values: Numbers | None, count: int | None, name: str) -> Array:
+    """float32 [count]; null reads as NaN. Raises BadField."""
+    return _floats(_sized(values, count, name), name)
+
+
+def whole_table(values: list[list[int]], shape: Shape, name: str) -> Array:
+    """Whole numbers as an array of this shape. Raises BadField."""
+    flat, found = _flat(values, shape, name)
+    return np.array(flat, np.int64).reshape(found)
+
+
+def table(values: list[Numbers], shape: Shape, name: str) -> Array:
+    """float32 of this shape; null reads as NaN. Raises BadField."""
+    flat, found = _flat(values, shape, name)
+    return _floats(flat, name).reshape(found)
+
+
+def _floats(values: Sequence[float | None], name: str) -> Array:
     try:
-        array = np.array(values, kind)
-        if array.min() < least or array.max() >= END:
-            raise OverflowError
-    except OverflowError:
-        return np.array(_whole(values, key, least), kind)
-    return array
+        return np.array(values, np.float32)
+    except ArithmeticError:  # numpy's own: errstate stands around a round
+        raise BadField(f"{name} holds a number beyond float32") from None
 
 
-def _whole(values: list[Any], key: str, least: int) -> list[int]:
-    if not _INT.issuperset(map(type, values)):
-        raise BadField(f"{_shown(key)} holds something that is no whole number")
-    if values and (min(values) < least or max(values) >= END):
-        raise BadField(f"{_shown(key)} holds a number below {least} or beyond all range")
+def _sized(values: Sequence[Any] | None, count: int | None, name: str) -> Sequence[Any]:
+    if values is None:
+        raise BadField(f"{name} is missing")
+    if count is not None and len(values) != count:
+        raise BadField(f"{name} has {len(values)} entries, expected {count}")
     return values
 
 
-def _shown(key: str) -> str:
-    """A hostile trace may name its notes as it likes."""
-    return key if len(key) <= 40 and key.isprintable() else "a field"
+def _flat(values: list[Any], shape: Shape, name: str) -> tuple[list[Any], tuple[int, int]]:
+    """The entries of a list of lists of one length, and its shape."""
+    rows, columns = shape
+    _sized(values, rows, name)
+    width = len(values[0]) if values else 0
+    if any(len(row) != width for row in values):
+        raise BadField(f"{name} has rows of different lengths")
+    if values and columns not in (None, width):
+        raise BadField(f"{name} has rows of {width} entries, expected {columns}")
+    return list(chain.from_iterable(values)), (len(values), width)

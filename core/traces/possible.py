@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from core.declared import END
 from core.rounds.draft import Array, Draft
 from core.rounds.round import Probe, Round
-from core.traces.fields import END
 
 # Engines that compute in bfloat16 round a sum of probabilities to 1.0078 or 1.0156.
 ROUNDING = 0.02

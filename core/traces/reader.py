@@ -1,41 +1,61 @@
 """Reading traces: a file's lines become rounds, every shape, range and reference checked.
 
-Readers ignore fields they do not know, and open every older version. The checks are by hand and not
-msgspec's: decoding also reads traces, on machines without msgspec, so its types would be a second
-copy of a third of these checks; the rest are lengths and references, which types cannot say.
+Readers ignore fields they do not know, and open every older version. ``core.traces.fields``
+declares the types of all fields; lengths and references are checked here.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import fields, replace
+from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
+from msgspec.structs import astuple
 
+from core.declared import BadField, convert
 from core.errors import UserError
 from core.json_input import MAX_BYTES, parse_json
 from core.lines import LIMITS, Limits, lines, open_regular
 from core.rounds.blocks import MASKED, Block, BlockDraft, Edit, Ranking, Step
-from core.rounds.draft import NOT_ASKED, Array, Candidates, Draft, Proposal
+from core.rounds.draft import Array, Candidates, Draft, Proposal
 from core.rounds.round import Probe, Round, TargetProbs, Times, Verdict
-from core.traces.fields import END, BadField, Fields
+from core.traces.fields import (
+    BlockLine,
+    CountsLine,
+    ListsLine,
+    NodesLine,
+    ProbeLine,
+    PromptLine,
+    RoundLine,
+    StepLine,
+    TimesLine,
+    TopLine,
+    numbers,
+    read_line,
+    table,
+    whole,
+    whole_table,
+)
 from core.traces.possible import faults_of
 from core.traces.schema import (
     FORMAT,
     MAX_BLOCK,
     MAX_ROWS,
     MAX_STATES,
-    STAGES,
     VERSION,
     Header,
     Totals,
     Trace,
 )
+
+AFTER = "after the footer: give each run its own file"
+
+L = TypeVar("L", RoundLine, CountsLine)
 
 
 def read_trace(path: Path, limits: Limits = LIMITS) -> Trace:
@@ -81,9 +101,9 @@ class TraceReader:
 
     def __init__(self, file: IO[bytes], name: str, limits: Limits = LIMITS):
         self._name, self._limits = name, limits
-        self._lines = _objects(lines(file, name, limits), name)
-        _, first = next(self._lines, (0, None))
-        if first is None:
+        self._lines = enumerate(lines(file, name, limits), 1)
+        _, first = next(self._lines, (0, b""))
+        if not first:
             raise UserError(f"{name} is empty, not a trace")
         self.header = _header(first, name)
         self.footer: dict[str, Any] | None = None
@@ -92,9 +112,9 @@ class TraceReader:
 
     def __iter__(self) -> Iterator[Round]:
         before = None
-        for number, line in self._rest():
+        for number, line in self._rounds(RoundLine):
             try:
-                record = round_from_json(line)
+                record = round_from_line(line)
             except BadField as why:
                 raise self._error(number, why) from None
             if faults := faults_of(record, before):
@@ -103,28 +123,45 @@ class TraceReader:
             before = record
             yield record
 
-    def _rest(self) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _rounds(self, kind: type[L]) -> Iterator[tuple[int, L]]:
         """The rounds' lines with their numbers; keeps the footer on the way."""
         rounds, skipped = 0, 0
-        for number, line in self._lines:
-            kind = line.get("kind")
-            if kind not in ("round", "footer", "header"):
+        for number, line in self._objects(kind):
+            if isinstance(line, kind):
+                if self.footer is not None:
+                    raise self._error(
+                        number, "a round after the footer: give each run its own file"
+                    )
+                if line.index != rounds:
+                    raise self._error(
+                        number, f"its index is not {rounds}: rounds are lost or repeated"
+                    )
+                rounds += 1
+                yield number, line
+            elif line.get("kind") == "header":
+                # One header, rounds from 0 on, and one footer at the end: two runs are never one.
+                raise self._error(number, "a second header: give each run a file of its own")
+            elif line.get("kind") != "footer":
                 skipped += 1
                 if self._limits.skipped is not None and skipped > self._limits.skipped + rounds:
                     raise UserError(f"{self._name}: {skipped:,} lines are neither rounds nor ends")
-                continue
-            # One header, rounds from 0 on, and one footer at the end: two runs are never one.
-            if kind == "header":
-                raise self._error(number, "a second header: give each run a file of its own")
-            if self.footer is not None:
-                raise self._error(number, f"a {kind} after the footer: give each run its own file")
-            if kind == "footer":
+            elif self.footer is not None:
+                raise self._error(number, f"a footer {AFTER}")
+            else:
                 self._end(line)
-                continue
-            if line.get("index") != rounds:
-                raise self._error(number, f"its index is not {rounds}: rounds are lost or repeated")
-            rounds += 1
-            yield number, line
+
+    def _objects(self, kind: type[L]) -> Iterator[tuple[int, L | dict[str, Any]]]:
+        """Numbers of lines, and what stands there: a round, or another JSON object. A cut end (a
+        killed run) ends the file quietly."""
+        for number, line in self._lines:
+            try:
+                yield number, read_line(line, kind, f"{self._name}, line {number}")
+            except BadField as why:
+                raise self._error(number, why) from None
+            except UserError as error:
+                if not line.endswith(b"\n") and len(line) <= MAX_BYTES:
+                    return
+                raise UserError(f"{error}: not a trace") from None
 
     def _error(self, number: int, why: object) -> UserError:
         return UserError(f"{self._name}, line {number}: {why}")
@@ -142,17 +179,10 @@ class TraceReader:
 
     def ends(self) -> Trace:
         """Header and footer alone; what the rounds hold is counted, and not looked at."""
-        for _, line in self._rest():
-            with suppress(BadField):
-                _count(Fields(line), self._totals)
+        for _, line in self._rounds(CountsLine):
+            seconds = astuple(line.times or TimesLine())
+            self._totals.add(len(line.committed), len(line.path), seconds, bool(line.block))
         return Trace(self.header, (), self.footer, self.lies)
-
-
-def _count(round_: Fields, totals: Totals) -> None:
-    times = round_.object("times")
-    seconds = [times.seconds(stage) for stage in STAGES]
-    committed, path = round_.entries("committed"), round_.entries("path")
-    totals.add(len(committed), len(path), seconds, bool(round_.object("block")))
 
 
 def _agrees(claim: Any, own: Any) -> bool:
@@ -166,24 +196,12 @@ def _agrees(claim: Any, own: Any) -> bool:
     return type(claim) is not bool and claim == own
 
 
-def _objects(read: Iterator[bytes], name: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Numbers and JSON objects of lines; a cut end (a killed run) ends the file quietly."""
-    for number, line in enumerate(read, 1):
-        place = f"{name}, line {number}"
-        try:
-            value = parse_json(line, place, fast=number > 1)
-            if not isinstance(value, dict):
-                raise UserError(f"{place} is not a JSON object")
-            # Of a round only known fields are taken, of a footer everything.
-            yield number, parse_json(line, place) if value.get("kind") == "footer" else value
-        except UserError as error:
-            if number > 1 and not line.endswith(b"\n") and len(line) <= MAX_BYTES:
-                return
-            raise UserError(f"{error}: not a trace") from None
-
-
-def _header(line: Mapping[str, Any], name: str) -> Header:
-    if line.get("format") != FORMAT:
+def _header(data: bytes, name: str) -> Header:
+    try:
+        line = parse_json(data, f"{name}, line 1")
+    except UserError as error:
+        raise UserError(f"{error}: not a trace") from None
+    if not isinstance(line, dict) or line.get("format") != FORMAT:
         raise UserError(f"{name} is not a Draftscope trace (no such format name in line 1)")
     version = line.get("version")
     if type(version) is not int or version < 1:
@@ -192,23 +210,8 @@ def _header(line: Mapping[str, Any], name: str) -> Header:
         raise UserError(
             f"{name} is a version {version} trace; this Draftscope reads up to {VERSION}"
         )
-    known: dict[str, Any] = {"settings": {}, "model": {}}
-    for f in fields(Header):
-        if f.name in line:
-            value, kind = line[f.name], _KINDS.get(str(f.type), dict)
-            if not isinstance(value, kind) or isinstance(value, bool):
-                raise UserError(f"{name}: the header's {f.name} is not a {kind.__name__}")
-            known[f.name] = value
-    for key in ("method", "prompt_text", "prompt_ids"):
-        if key not in known:
-            raise UserError(f"{name}: the header has no {key}")
-    known["prompt_ids"] = tuple(known["prompt_ids"])
-    if not all(type(token) is int and 0 <= token < END for token in known["prompt_ids"]):
-        raise UserError(f"{name}: the header's prompt_ids are not token ids")
-    return Header(**known)
-
-
-_KINDS = {"str": str, "int": int, "tuple[int, ...]": list}  # all other fields are objects
+    convert(line, PromptLine, f"{name}, line 1")
+    return convert({"settings": {}, "model": {}} | line, Header, f"{name}, line 1")
 
 
 _ROWS = np.arange(MAX_ROWS, dtype=np.uint32)
@@ -217,34 +220,32 @@ _ROWS = np.arange(MAX_ROWS, dtype=np.uint32)
 
 
 @np.errstate(over="raise")  # for numbers that no float32 can hold
-def round_from_json(line: Mapping[str, Any]) -> Round:
+def round_from_line(line: RoundLine) -> Round:
     """The Round of a trace's line. Raises BadField, the end of a sentence, if it is none."""
-    round_ = Fields(line)
-    nodes, block = round_.object("nodes"), _block(round_.object("block"))
+    nodes, block = line.nodes, None if line.block is None else _block(line.block)
     rows = _rows(nodes)
-    draft = _tree(round_, rows) if block is None else _graph(nodes, rows, block)
+    draft = _tree(line, rows) if block is None else _graph(nodes, rows, block)
     count = len(draft)
-    path = _path(round_, draft)
+    path = _path(line.path, draft)
     if block is not None and len(block.steps) != len(path):
         raise BadField(f"{len(block.steps)} denoising steps for {len(path)} accepted rows")
-    times = round_.object("times")
     return Round(
-        index=round_.integer("index"),
-        position=round_.integer("position"),
+        index=line.index,
+        position=line.position,
         draft=draft,
-        verdict=Verdict(path, nodes.integers("choice", count), round_.optional("drawn_bonus")),
-        committed=round_.whole("committed", least=0),
-        target_probs=_target_probs(round_.object("target_top"), nodes, count),
-        probe=_probe(round_.object("probe")),
-        times=Times(*map(times.seconds, STAGES)),
-        texts=round_.texts("texts"),
+        verdict=Verdict(path, whole(nodes.choice, count, "nodes.choice"), line.drawn_bonus),
+        committed=tuple(line.committed),
+        target_probs=_target_probs(line.target_top, nodes, count),
+        probe=_probe(line.probe),
+        times=Times() if line.times is None else Times(*astuple(line.times)),
+        texts=line.texts or {},
         block=block,
     )
 
 
-def _rows(nodes: Fields) -> dict[str, Array]:
+def _rows(nodes: NodesLine) -> dict[str, Array]:
     """What every draft has. Each parent stands before its children, one level above them."""
-    parents = nodes.integers("parents", None, kind=np.int32)
+    parents = np.array(nodes.parents, np.int32)
     count = len(parents)
     if not 1 <= count <= MAX_ROWS:
         raise BadField(f"{count} nodes")
@@ -252,21 +253,21 @@ def _rows(nodes: Fields) -> dict[str, Array]:
     # A negative one is huge without its sign.
     if parents[0] != -1 or np.count_nonzero(above.view(np.uint32) >= _ROWS[1:count]):
         raise BadField("a node's parent does not stand before it")
-    depths = nodes.integers("depth", count, kind=np.int32)
+    depths = whole(nodes.depth, count, "nodes.depth", np.int32)
     if depths[0] != 0 or np.count_nonzero(depths[1:] != depths[above] + 1):
         raise BadField("a node's depth is not its parent's plus one")
     return {
-        "tokens": nodes.integers("token", count, least=0),
+        "tokens": whole(nodes.token, count, "nodes.token"),
         "parents": parents,
         "depths": depths,
-        "ranks": nodes.integers("rank", count, kind=np.int32),
-        "log_q": nodes.floats("log_q", count),
-        "scores": nodes.floats("score", count),
+        "ranks": whole(nodes.rank, count, "nodes.rank", np.int32),
+        "log_q": numbers(nodes.log_q, count, "nodes.log_q"),
+        "scores": numbers(nodes.score, count, "nodes.score"),
     }
 
 
-def _path(round_: Fields, draft: Draft | BlockDraft) -> tuple[int, ...]:
-    path, parents = round_.whole("path"), draft.parents
+def _path(rows: list[int], draft: Draft | BlockDraft) -> tuple[int, ...]:
+    path, parents = tuple(rows), draft.parents
     links = draft.links if isinstance(draft, BlockDraft) else None
     if path[:1] != (0,) or any(
         not 0 < row < len(draft)
@@ -282,18 +283,18 @@ def _path(round_: Fields, draft: Draft | BlockDraft) -> tuple[int, ...]:
 # ── trees ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _tree(round_: Fields, rows: dict[str, Array]) -> Draft:
-    notes = round_.object("notes")
+def _tree(line: RoundLine, rows: dict[str, Array]) -> Draft:
+    count, notes = len(rows["tokens"]), line.notes or {}
     return Draft(
         **rows,
-        notes={name: notes.floats(name, len(rows["tokens"])) for name in notes},
-        side=_side(round_, rows["parents"]) if "side" in round_ else frozenset(),
-        proposal=_proposal(round_, rows["depths"]),
+        notes={name: numbers(values, count, "a note") for name, values in notes.items()},
+        side=_side(line.side, rows["parents"]) if line.side else frozenset(),
+        proposal=_proposal(line, rows["depths"]),
     )
 
 
-def _side(round_: Fields, parents: Array) -> frozenset[int]:
-    side = frozenset(round_.whole("side", least=1))
+def _side(rows: list[int], parents: Array) -> frozenset[int]:
+    side = frozenset(rows)
     if side and max(side) >= len(parents):
         raise BadField("a side row is no node")
     if any(above in side and row not in side for row, above in enumerate(parents.tolist())):
@@ -301,62 +302,57 @@ def _side(round_: Fields, parents: Array) -> frozenset[int]:
     return side
 
 
-def _proposal(round_: Fields, depths: Array) -> Proposal | None:
-    candidates, offers = round_.object("candidates"), round_.object("offers")
-    by_depth = _lists(candidates) if candidates else None
-    read = (candidates or offers).optional("read", least=1)
-    max_depth = round_.optional("max_depth")
-    if not offers:
+def _proposal(line: RoundLine, depths: Array) -> Proposal | None:
+    candidates, offers = line.candidates, line.offers
+    by_depth = None if candidates is None else _lists(candidates, "candidates")
+    if offers is None:
+        read = None if candidates is None else candidates.read
         return None if by_depth is None else Proposal.factorised(by_depth, depths, read)
-    lists = _lists(offers)
-    after = offers.integers("after", len(depths), least=NOT_ASKED, kind=np.int32)
+    lists = _lists(offers, "offers")
+    after = whole(offers.after, len(depths), "offers.after", np.int32)
     if after.max() >= len(lists.ids):
         raise BadField("a node's offers are not among those of the round")
-    last = max_depth or 0 if by_depth is None else len(by_depth.ids)
-    return Proposal(lists, after, last, by_depth, read)
+    last = line.max_depth or 0 if by_depth is None else len(by_depth.ids)
+    return Proposal(lists, after, last, by_depth, (candidates or offers).read)
 
 
-def _lists(raw: Fields) -> Candidates:
-    ids = raw.integers("token", None, None, least=0)
-    return Candidates(ids, raw.floats("log_q", *ids.shape))
+def _lists(raw: ListsLine, name: str) -> Candidates:
+    ids = whole_table(raw.token, (None, None), f"{name}.token")
+    return Candidates(ids, table(raw.log_q, ids.shape, f"{name}.log_q"))
 
 
 # ── block drafts ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _block(raw: Fields) -> Block | None:
+def _block(raw: BlockLine) -> Block:
     """The block's state and steps; each step must stand on the state that those before it left."""
-    if not raw:
-        return None
-    state = raw.integers("state", None)
-    listed = raw.entries("steps")
+    state, listed = np.array(raw.state, np.int64), raw.steps
     if not 1 <= len(listed) <= len(state) <= MAX_BLOCK:
         raise BadField(f"a block of {len(state)} positions in {len(listed)} denoising steps")
     steps, after = [], state.copy()
     for each in listed:
-        steps.append(_step(Fields(each, "a denoising step"), after))
+        steps.append(_step(each, after))
         after[steps[-1].positions] = steps[-1].tokens
-    return Block(raw.integer("index"), raw.integer("step"), state, tuple(steps))
+    return Block(raw.index, raw.step, state, tuple(steps))
 
 
-def _step(raw: Fields, state: Array) -> Step:
-    positions = raw.integers("position", None, kind=np.int32)
+def _step(raw: StepLine, state: Array) -> Step:
+    positions, count = np.array(raw.position, np.int32), raw.count
     if not np.array_equal(np.sort(positions), np.flatnonzero(state == MASKED)):
         raise BadField("a denoising step does not rank the masked positions of its block")
-    ids = raw.integers("token", len(positions), None, least=0)
-    count = raw.integer("count", least=1)
+    ids = whole_table(raw.token, (len(positions), None), "a step's token")
     if not ids.size or count > len(positions):
         raise BadField(f"a denoising step unmasks {count} of {len(positions)} positions")
-    return Step(Ranking(positions, ids, raw.floats("p", *ids.shape)), count)
+    return Step(Ranking(positions, ids, table(raw.p, ids.shape, "a step's p")), count)
 
 
-def _graph(nodes: Fields, rows: dict[str, Array], block: Block) -> BlockDraft:
+def _graph(nodes: NodesLine, rows: dict[str, Array], block: Block) -> BlockDraft:
     """A draft graph. A row's edits hold all of each of its parents' edits, and more."""
     count = len(rows["parents"])
     if count > MAX_STATES:
         raise BadField(f"a draft graph of {count} states")
-    links = [Fields({"links": each}).whole("links") for each in nodes.entries("links")]
-    edits = [_edits(Fields({"edits": each}), block) for each in nodes.entries("edits")]
+    links = [tuple(each) for each in nodes.links or ()]
+    edits = [_edits(each, block) for each in nodes.edits or ()]
     if not len(links) == len(edits) == count or links[0] or edits[0]:
         raise BadField("links or edits do not fit the nodes")
     sets = list(map(frozenset, edits))
@@ -369,10 +365,12 @@ def _graph(nodes: Fields, rows: dict[str, Array], block: Block) -> BlockDraft:
     return BlockDraft(**rows, links=tuple(links), edits=tuple(edits))
 
 
-def _edits(raw: Fields, block: Block) -> tuple[Edit, ...]:
-    if raw.entries("edits") == []:
+def _edits(raw: list[list[int]], block: Block) -> tuple[Edit, ...]:
+    if not raw:
         return ()
-    edits = tuple(Edit(*each) for each in raw.integers("edits", None, 4, least=0).tolist())
+    if any(len(each) != 4 for each in raw):
+        raise BadField("an edit does not have 4 numbers")
+    edits = tuple(Edit(*each) for each in raw)
     positions = {edit.position for edit in edits}
     if len(positions) < len(edits) or max(positions) >= len(block.state):
         raise BadField("a draft sets a position twice, or none of its block")
@@ -386,27 +384,27 @@ def _edits(raw: Fields, block: Block) -> tuple[Edit, ...]:
 # ── measurements ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _target_probs(raw: Fields, nodes: Fields, count: int) -> TargetProbs | None:
-    if not raw:
+def _target_probs(raw: TopLine | None, nodes: NodesLine, count: int) -> TargetProbs | None:
+    if raw is None:
         return None
-    ids = raw.integers("token", count, None, least=0)
+    ids = whole_table(raw.token, (count, None), "target_top.token")
     return TargetProbs(
-        log_p=nodes.floats("log_p", count),
-        rank=nodes.integers("rank_p", count, kind=np.int32),
+        log_p=numbers(nodes.log_p, count, "nodes.log_p"),
+        rank=whole(nodes.rank_p, count, "nodes.rank_p", np.int32),
         top_ids=ids,
-        top_log_p=raw.floats("log_p", *ids.shape),
-        entropy=nodes.floats("entropy", count),
+        top_log_p=table(raw.log_p, ids.shape, "target_top.log_p"),
+        entropy=numbers(nodes.entropy, count, "nodes.entropy"),
     )
 
 
-def _probe(raw: Fields) -> Probe | None:
-    if not raw:
+def _probe(raw: ProbeLine | None) -> Probe | None:
+    if raw is None:
         return None
-    ranks = raw.integers("rank_q", None, kind=np.int32)
+    ranks = np.array(raw.rank_q, np.int32)
     return Probe(
-        tvd=raw.floats("tvd", len(ranks)),
-        coverage=raw.floats("coverage", len(ranks), None),
-        entropy_q=raw.floats("entropy_q", len(ranks)),
+        tvd=numbers(raw.tvd, len(ranks), "probe.tvd"),
+        coverage=table(raw.coverage, (len(ranks), None), "probe.coverage"),
+        entropy_q=numbers(raw.entropy_q, len(ranks), "probe.entropy_q"),
         rank_q=ranks,
-        vocabulary=raw.optional("vocabulary", least=1),
+        vocabulary=raw.vocabulary,
     )

@@ -46,9 +46,9 @@ class Header:
     dtype: str = ""
     device: str = ""
     created: str = ""
-    creator: Mapping[str, str] = field(default_factory=dict)
-    libraries: Mapping[str, str] = field(default_factory=dict)
-    metrics: Mapping[str, str] = field(default_factory=lambda: METRICS)
+    creator: Mapping[str, Any] = field(default_factory=dict)
+    libraries: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = field(default_factory=lambda: METRICS)
 
     def stated(self, setting: str, kind: type[T]) -> T | None:
         """A setting that has this type, else None: a file of another make may hold anything."""

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from core.decoding.along import along
 from core.drafting.session import Drafter
 from core.errors import UserError
 from core.files import replacing
@@ -27,6 +28,7 @@ from core.learning.shards import Document
 from core.learning.student import Student
 from core.models.language import Language
 from core.rounds.draft import Array
+from core.train.simulate import reading_of
 
 FORMAT, VERSION = "draftscope-accuracy", 1
 ANCHORS = 16  # of each document
@@ -93,27 +95,20 @@ def of_drafter(
 
     Raises UserError for a drafter that does not tell q.
     """
-    right, there = list[Array](), list[Array]()
+    depths, rows = drafter.max_depth, list[Array]()
     for document in documents:
-        tokens, known = document.tokens.tolist(), 0
-        features = document.features_after(drafter.layers)
-        features = features.to(language.device, language.model.dtype)
-        drafter.reset(len(tokens) + drafter.max_depth + 1)
-        for root in range(document.answer, len(tokens) - 1):
-            drafter.extend(tokens[known:root], features[known:root])
-            known = root
-            path = tokens[root : root + drafter.max_depth]
-            log_q = drafter.begin(tokens[root], 1).log_q(path)
+        roots = iter(range(document.answer, len(document) - 1))
+        for at in along(drafter, reading_of(language, drafter, document), roots, 1):
+            log_q = at.session.log_q(at.path(depths))
             if log_q is None:
                 raise UserError("this drafter does not tell q: its accuracy is not known")
-            own = tokens[root + 1 : root + 1 + drafter.max_depth]
-            best = log_q.argmax(-1).tolist()[: len(own)]
-            row = np.zeros((2, drafter.max_depth), bool)
-            row[0, : len(best)] = np.array(best) == np.array(own[: len(best)])
+            own = at.path(depths + 1)[1:]
+            best = log_q.argmax(-1).cpu().numpy()[: len(own)]
+            row = np.zeros((2, depths), bool)
+            row[0, : len(best)] = best == np.array(own[: len(best)])
             row[1, : len(own)] = True
-            right.append(row[:1])
-            there.append(row[1:])
-    return Accuracy.of(text, np.concatenate(right), np.concatenate(there))
+            rows.append(row)
+    return Accuracy.of(text, *np.stack(rows, 1))
 
 
 def write_accuracy(path: Path, drafter: str, steps: int, found: Sequence[Accuracy]) -> None:

@@ -24,6 +24,7 @@ from core.learning.shards import TOP_K, Document, write_shard
 from core.models.cache import StaticKV, mask_value
 from core.models.chat_template import render_turn
 from core.models.language import MARKER, Language
+from core.models.layer_kinds import carries_state
 from core.models.target import make_kv
 from core.samples import Sample
 from core.train.bars import progress_bar
@@ -86,9 +87,18 @@ class _Prompts:
 
 
 class Collector:
-    """Runs one target over batches of prompts. Holds no state between batches."""
+    """Runs one target over batches of prompts. Holds no state between batches.
+
+    Raises UserError for a target that carries a state: prompts of a batch are padded on the left,
+    and a state would take the padding in.
+    """
 
     def __init__(self, language: Language, settings: CollectSettings):
+        if carries_state(language.model.config):
+            raise UserError(
+                f"the target {language.name!r} has layers that carry a state along the text, and "
+                "training text cannot be collected from these in batches"
+            )
         self.language, self.settings = language, settings
         self.model, self.tokenizer = language.model, language.tokenizer
         self.stop = set(language.stop_ids)

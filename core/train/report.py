@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from core.decoding.along import Setup, why_run
 from core.decoding.decode import Decoder
 from core.decoding.engine import Engine
 from core.drafting.session import Drafter
@@ -23,7 +24,7 @@ from core.methods.registry import drafter_trainings, find, listed
 from core.models.language import Language
 from core.stats import bootstrap
 from core.train.evaluation import SAMPLINGS, Text
-from core.train.simulate import Score, Setup, score, setups, why_run
+from core.train.simulate import Score, score, setups
 
 BUDGETS = (16, 64)
 ALL = "all"  # the source of rows over all sources

@@ -1,48 +1,40 @@
-"""What a drafter would reach on finished texts, without the target.
+"""Drafters judged on the target's own texts, without the target (``core.decoding.along``).
 
-The target's text is known, so a round that starts at some token accepts exactly the prefix of the
-drafted tree that agrees with the text. The drafter walks along the text once, as it does when
-decoding; every builder and budget drafts from its sessions. For the target's own greedy (or
-position-keyed sampled) text this gives the acceptance lengths of a real run.
+The drafter walks along a text once, as it does when decoding; every builder and budget drafts from
+its sessions. For the target's own greedy (or position-keyed sampled) text this gives the acceptance
+lengths of a real run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from core.decoding.decode import Decoder
-from core.drafting.session import Builder, Children, Drafter, DraftSession, WrappedSession
-from core.drafting.states import StateTable
+from core.decoding.along import Reading, Setup, rounds
+from core.drafting.session import Builder, Drafter
 from core.learning.shards import Document
 from core.methods import loading
 from core.methods.method import lazy
 from core.methods.registry import find_builder, find_drafter
 from core.models.language import Language
-from core.rounds.draft import Array, Draft
-from core.rounds.round import Verdict
 from core.stats import difference
 from core.train.bars import progress_bar
 from core.train.evaluation import NEW_TOKENS, Text
-from core.verification.rules import TargetTokens
-from core.verification.simulate import verdict
-
-_BUCKET = 64  # rows after a text that a drafter's padded shapes may use
 
 
-@dataclass(frozen=True)
-class Setup:
-    """A builder with its budget, by the name that a report gives it."""
+def reading_of(language: Language, drafter: Drafter, document: Document) -> Reading:
+    """A document with the features that the drafter reads; p is not known.
 
-    name: str
-    builder: Builder
-    budget: int
+    Raises UserError where the document lacks them.
+    """
+    layers = tuple(drafter.layers)
+    features = document.features_after(layers).to(language.device, language.model.dtype)
+    parts = features.chunk(len(layers), -1) if layers else ()
+    tokens = document.tokens.long().to(language.device)
+    states = dict(zip(layers, parts, strict=True))
+    return Reading(tokens, document.answer, states, features[:0])
 
 
 def setups(name: str, builder: Builder, budgets: Sequence[int], max_depth: int) -> list[Setup]:
@@ -109,49 +101,6 @@ def score(
     return Score(runs)
 
 
-@dataclass(frozen=True, eq=False)
-class Simulated:
-    """A round on a finished text.
-
-    root  index of its root in the text; ``session``: what the draft was made of
-    """
-
-    setup: Setup
-    root: int
-    session: DraftSession
-    draft: Draft
-    verdict: Verdict
-
-
-@torch.inference_mode()
-def rounds(
-    drafter: Drafter,
-    tokens: Sequence[int],
-    features: Tensor,
-    span: tuple[int, int],
-    setups: Sequence[Setup],
-) -> Iterator[Simulated]:
-    """The rounds that each setup takes on a text of ``tokens`` [T] with ``features`` [T, F·h].
-
-    A run's first round has its root at the ``span``'s first token; it ends when the next root would
-    be the last one or a later one. The drafter walks once for all setups.
-    """
-    first, last = span
-    width = max(setup.builder.width(setup.budget) for setup in setups)
-    roots = {setup.name: first for setup in setups}  # where each run's next round begins
-    drafter.reset(len(tokens) + _BUCKET)
-    known, depth = 0, drafter.max_depth
-    while (root := min(roots.values())) < last:
-        drafter.extend(tokens[known:root], features[known:root])
-        known = root
-        session = SharedSession(drafter.begin(tokens[root], width))
-        for setup in (s for s in setups if roots[s.name] == root):
-            draft = setup.builder(session, tokens[: root + 1], setup.budget)
-            found = verdict(draft, tokens[root + 1 : root + 1 + depth])
-            roots[setup.name] += found.accepted + 1
-            yield Simulated(setup, root, session, draft, found)
-
-
 def simulate(
     language: Language,
     drafter: Drafter,
@@ -164,36 +113,9 @@ def simulate(
     A run ends at ``new_tokens``, of which prefill gives the first. Raises UserError where the
     document lacks features that the drafter reads.
     """
-    tokens, first = document.tokens.tolist(), document.answer
-    features = document.features_after(drafter.layers).to(language.device, language.model.dtype)
-    last = first + min(new_tokens - 1, len(tokens) - 1 - first)
+    first = document.answer
+    last = first + min(new_tokens - 1, len(document) - 1 - first)
     runs: dict[str, list[int]] = {setup.name: [] for setup in setups}
-    for each in rounds(drafter, tokens, features, (first, last), setups):
+    for each in rounds(drafter, reading_of(language, drafter, document), (first, last), setups):
         runs[each.setup.name].append(each.verdict.accepted + 1)
     return {name: tuple(lengths) for name, lengths in runs.items()}
-
-
-def why_run(method: Decoder) -> str:
-    """Why the rounds of a method do not follow from the target's text; "" where they do."""
-    if method.drafter is not None and method.drafter.learns:
-        return "learns from its own run"
-    if method.builder is not None and method.builder.learns:
-        return "measures its own rounds"
-    return "" if method.rule is TargetTokens else "accepts by a rule of its own"
-
-
-class SharedSession(WrappedSession):
-    """A session that several builders use in turn: no state is expanded twice."""
-
-    def __init__(self, session: DraftSession):
-        super().__init__(session)
-        self._table = StateTable(session)
-
-    def expand(self, states: Array) -> Children:
-        """Every state known by then, these among them."""
-        table = self._table
-        table.expand(states)
-        known = np.flatnonzero(table.row_of >= 0).astype(np.int32)
-        rows = table.row_of[known]
-        notes = {name: values[rows] for name, values in table.notes.items()}
-        return Children(known, table.ids[rows], table.log_q[rows], table.next[rows], notes)

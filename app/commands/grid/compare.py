@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from app.command_line import option, words
 from app.commands.grid import run
 from app.commands.options import BUDGETS, method
-from app.report.columns import show
-from app.report.pairs import checkpoint_sections, paired_table
+from app.report.sections import CHECKPOINTS, PAIRED, Section
+from app.report.shown import parts, show
 from app.terminal import ProgressBar, console
 from core.decoding.request import RunRequest
 from core.errors import UserError
@@ -86,19 +86,22 @@ def _conclude(folder: Folder, as_json: bool) -> int:
 def to_json(tables: Tables, chosen: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """The tables as lists of rows; what is not known is null."""
     from analysis.frames import plain_rows
+
+    taus, by_depth, stretches = map(plain_rows, _frames(tables, chosen).values())
+    return {"tau": taus, "by_depth": by_depth, "stretches": stretches}
+
+
+def _frames(tables: Tables, chosen: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """The tables of a report that pair checkpoints, of these pairs alone."""
     from analysis.measures import checkpoints, comparison
 
-    frames = {
-        "tau": comparison.compare(tables, chosen),
-        "by_depth": checkpoints.by_depth(tables, chosen),
-        "stretches": checkpoints.stretches(tables, chosen),
+    return {
+        "paired": comparison.compare(tables, chosen),
+        "checkpoints-by-depth": checkpoints.by_depth(tables, chosen),
+        "checkpoints-stretches": checkpoints.stretches(tables, chosen),
     }
-    return {name: plain_rows(frame) for name, frame in frames.items()}
 
 
 def _show(tables: Tables, chosen: Sequence[tuple[str, str]]) -> None:
-    from analysis.measures.comparison import compare
-
-    taus = paired_table(compare(tables, chosen))
-    parts = [("τ on the same texts", [taus]), *checkpoint_sections(tables, chosen)]
-    show(console(), parts)
+    taus = replace(PAIRED, title="τ on the same texts", below=Section.below)
+    show(console(), parts((taus, *CHECKPOINTS), _frames(tables, chosen), tables))

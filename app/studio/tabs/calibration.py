@@ -14,7 +14,7 @@ from typing import Any
 from analysis.numbers import plural
 from app.studio.background import Diagnosing
 from app.studio.components import Studio, Tab, for_upload, view
-from app.studio.questions import Question, get
+from app.studio.questions import Question
 from app.studio.routes import Route, Routes
 from app.view.statistics import Records, figures_json, records
 from core.errors import UserError
@@ -36,9 +36,9 @@ def routes(of: Routes) -> dict[str, Route]:
     """The common ones, with the figures of runs and examples of causes."""
 
     def examples(question: Question) -> Any:
-        cause, unit = get(question, "cause"), get(question, "unit")
-        where = {name: get(question, name) for name in ("depth", "token_class")}
-        where = {name: value for name, value in where.items() if type(value) in (int, str)}
+        cause, unit = question.cause, question.unit
+        asked = {"depth": question.depth, "token_class": question.token_class}
+        where = {name: value for name, value in asked.items() if value is not None}
         trace = of.run(question).trace()
         return {"examples": cause_examples(trace, cause, unit, where)}
 

@@ -23,7 +23,7 @@ from app.studio.components import (
 from app.studio.files import open_upload
 from app.studio.forms import bar
 from app.studio.methods import checked_prompt, number
-from app.studio.questions import Question, get
+from app.studio.questions import Question
 from app.studio.routes import Route
 from app.studio.run import Run
 from app.studio.runs import Runs
@@ -172,11 +172,10 @@ def routes(studio: Studio) -> dict[str, Route]:
     runs = studio.runs
 
     def updates(question: Question) -> Any:
-        return call_updates(runs, get(question, "ticket"), max(0, get(question, "since") or 0))
+        return call_updates(runs, question.ticket, max(0, question.since or 0))
 
     def compare(question: Question) -> Any:
-        tickets = get(question, "tickets")
-        both = [runs.get(t) for t in tickets[:2]] if isinstance(tickets, list) else []
+        both = [runs.get(ticket) for ticket in (question.tickets or [])[:2]]
         headers = [run.header for run in both if run is not None and run.header is not None]
         known = len(headers) == 2
         return {"unlike": differences(*headers) if known else [], "known": known}
@@ -185,7 +184,7 @@ def routes(studio: Studio) -> dict[str, Route]:
     return {name: common[name] for name in ("save", "export", "stop", "example", "parquet")} | {
         "updates": updates,
         "differences": compare,
-        "outline": lambda question: graph_outline(runs.get(get(question, "ticket"))),
+        "outline": lambda question: graph_outline(runs.get(question.ticket)),
         "examples": lambda _: {"prompts": studio.examples.groups(denoising=True)},
     }
 

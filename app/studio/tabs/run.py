@@ -89,9 +89,9 @@ def connect_refill(studio: Studio, form: RunForm, view: gr.HTML, prefix: str) ->
 
     def refill(asked: gr.EventData) -> dict[Any, Any]:
         question = check(asked._data)
-        filling = question.get("filling")
+        filling = question.filling
         if filling is None:
-            tickets = (question.get("tickets") or [])[: len(form.methods)]
+            tickets = (question.tickets or [])[: len(form.methods)]
             runs = [studio.runs.get(ticket) for ticket in tickets]
             headers = [run.header for run in runs if run is not None and run.header is not None]
             filling = of_runs(studio.methods, headers) if headers else {}

@@ -20,7 +20,7 @@ from app.studio.components import Studio, Tab, for_upload, view
 from app.studio.examples import Examples
 from app.studio.files import graph_file
 from app.studio.methods import form_options
-from app.studio.questions import Question, get
+from app.studio.questions import Question
 from app.studio.routes import Route, parquet
 from app.studio.tabs.whatif_answers import (
     costs_of,
@@ -141,10 +141,10 @@ class Simulations:
     def _list(self) -> list[dict[str, str]]:
         return [{"name": name, "title": _titled(name)} for name in self._shipped()]
 
-    def _file(self, name: object) -> Collection:
+    def _file(self, name: str | None) -> Collection:
         from analysis.collected.collection import Collection
 
-        if not isinstance(name, str):
+        if name is None:
             raise UserError("there is no such collected text")
         with self._lock:
             if (opened := self._files.find(name)) is not None:
@@ -153,19 +153,19 @@ class Simulations:
                 raise UserError("this collected text is no longer on the server: open it again")
             return self._files.put(name, Collection.load(path))
 
-    def _cost(self, name: object) -> Cost | None:
+    def _cost(self, name: str | None) -> Cost | None:
         """The opened result of that name; None, and so the estimate, where none is named."""
         if name is None:
             return None
         with self._lock:
-            cost = self._costs.find(name) if isinstance(name, str) else None
+            cost = self._costs.find(name)
         if cost is None:
             raise UserError("this result of cost is no longer on the server: open it again")
         return cost
 
     def _about(self, question: Question) -> Any:
         """The text, and every method with its knobs."""
-        file = self._file(get(question, "file"))
+        file = self._file(question.file)
         tokens = file.tokens.tolist()[file.answer : file.end]
         return {
             "model": visible(file.header.name, 120),
@@ -182,11 +182,11 @@ class Simulations:
     def _simulation(self, question: Question) -> Simulation:
         from analysis.collected.whatif import Simulation
 
-        name, method = get(question, "file"), get(question, "method")
+        name, method = question.file, question.method
         file = self._file(name)
-        if not isinstance(method, str) or method not in _methods(file):
+        if method is None or method not in _methods(file):
             raise UserError("this text was not collected for that method")
-        options = _options(method, get(question, "options"))
+        options = _options(method, question.options)
         key = (name, method, *sorted(options.items()))
         with self._lock:
             made = self._simulations.find(key)
@@ -194,8 +194,8 @@ class Simulations:
 
     def _run(self, question: Question) -> tuple[Simulation, SimulatedRun, Round]:
         """The run of one budget, and its round at a place of the text."""
-        simulation, place = self._simulation(question), get(question, "place") or 0
-        budget = get(question, "budget")
+        simulation, place = self._simulation(question), question.place or 0
+        budget = question.budget
         with self._lock:
             run = simulation.run(budget)
             start = _start(simulation, run, place)
@@ -217,17 +217,16 @@ class Simulations:
     def _export(self, question: Question) -> Any:
         """The draft that is shown, as DOT or GraphML."""
         simulation, _, record = self._run(question)
-        return graph_file(record, get(question, "form"), simulation.method)
+        return graph_file(record, question.form, simulation.method)
 
     def _curve(self, question: Question) -> Any:
         """τ of every budget of this setting and of those kept, and the speed that may be expected
         of this one."""
-        simulation, cost = self._simulation(question), self._cost(get(question, "cost"))
-        kept = get(question, "kept")
-        others = [each for each in kept if isinstance(each, dict)] if isinstance(kept, list) else []
+        simulation, cost = self._simulation(question), self._cost(question.cost)
+        others = [each for each in question.kept or () if each is not None]
         settings = {_called(question): question}
         for each in others[:KEPT]:
-            settings.setdefault(_called(each), question | each)
+            settings.setdefault(_called(each), question.with_fields_of(each))
         curves = {name: self._runs(self._simulation(each)) for name, each in settings.items()}
         runs, texts = curves[_called(question)], self._texts(question)
         over = {name: self._over(each, texts) for name, each in settings.items()} if texts else None
@@ -243,8 +242,7 @@ class Simulations:
     def _texts(self, question: Question) -> dict[str, str]:
         """The text that is shown and those chosen beside it: what each is called, and its file.
         Empty where none is chosen. Raises UserError for texts of several targets."""
-        more = get(question, "more")
-        asked = [get(question, "file"), *(more if isinstance(more, list) else [])]
+        asked = [question.file, *(question.more or [])]
         files = {str(name): self._file(name) for name in asked[:TEXTS]}
         if len(files) < 2:
             return {}
@@ -263,9 +261,9 @@ class Simulations:
 
         runs = {}
         for title, name in texts.items():
-            if get(question, "method") not in _methods(self._file(name)):
+            if question.method not in _methods(self._file(name)):
                 raise UserError(f"the text “{title}” was not collected for this method")
-            runs[title] = self._runs(self._simulation(question | {"file": name}))
+            runs[title] = self._runs(self._simulation(question.with_fields_of(Question(file=name))))
         return whatif_texts(runs)
 
 
@@ -288,10 +286,9 @@ def _run_json(run: SimulatedRun) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _called(question: object) -> str:
+def _called(question: Question) -> str:
     """What the page calls a setting."""
-    name = get(question, "name")
-    return visible(name, 80) if isinstance(name, str) else "this setting"
+    return "this setting" if question.name is None else visible(question.name, 80)
 
 
 def _header(simulation: Simulation, budget: int) -> Header:
@@ -360,9 +357,9 @@ def _beginning(own: Range, value: float) -> list[float]:
     return [own.low, min(own.high, round(end, 6)), own.step]
 
 
-def _options(method: str, sent: object) -> dict[str, Value]:
+def _options(method: str, sent: Mapping[str, Any] | None) -> dict[str, Value]:
     """The method's own options among what a page sent. Raises UserError for a bad value."""
-    values = sent if isinstance(sent, dict) else {}
+    values = sent or {}
     return {
         option.name: option.read(values[option.name])
         for option in form_options(find(method))

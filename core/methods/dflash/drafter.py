@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from core.drafting.session import MIN_LISTED, Drafter, DraftSession, FactorisedSession, along
+from core.drafting.session import MIN_LISTED, Drafter, DraftSession, FactorisedSession, tokens_after
 from core.drafting.work import DraftWork
 from core.methods.dflash import DFlashOptions
 from core.methods.dflash.model import FORM, DFlashModel
@@ -125,7 +125,7 @@ class DFlashDrafter(Drafter):
         """log q [A, L, V] along one text from A places, in one pass."""
         features = features.to(self.model.norm.weight.dtype)
         rows = self.model.rows_at(self.embedding, tokens, features, anchors)
-        before = along(tokens, anchors, rows.shape[1])
+        before = tokens_after(tokens, anchors, rows.shape[1])
         return self.after(rows.flatten(0, 1), before.flatten()).unflatten(0, before.shape)
 
     def after(self, hidden: Tensor, before: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from core.drafting.session import along
+from core.drafting.session import tokens_after
 from core.errors import UserError
 from core.models import checkpoint
 from core.models.checkpoint import WithHead
@@ -260,7 +260,7 @@ class EagleModel(nn.Module):
         positions = torch.arange(last - 1, device=tokens.device)
         hidden = self.reduce(features[:last])
         context = self.project(hidden[:-1], embed(tokens[1:last]).to(hidden.dtype), positions)
-        before, paths = positions[None] < ends[:, None], along(tokens, anchors, depths)
+        before, paths = positions[None] < ends[:, None], tokens_after(tokens, anchors, depths)
         fed, near, found = hidden[ends], None, list[Tensor]()
         for step in range(depths):
             rows = self.join(fed, embed(paths[:, step]).to(fed.dtype), ends + step)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from core.drafting.best import scaled, worth_a_batch
-from core.drafting.session import MIN_LISTED, Drafter, PathSession, along
+from core.drafting.session import MIN_LISTED, Drafter, PathSession, tokens_after
 from core.methods.hydra import HydraOptions
 from core.methods.hydra.model import FORM, HydraModel, HydraPlusModel, form_for
 from core.methods.loading import check_fits, drafter_folder
@@ -83,7 +83,7 @@ class HydraDrafter(Drafter):
     @torch.inference_mode()
     def log_q_at(self, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor:
         """log q [A, L, V] along one text from A places, in one pass."""
-        paths = self.embedding(along(tokens, anchors, self.max_depth))
+        paths = self.embedding(tokens_after(tokens, anchors, self.max_depth))
         last = self._read_at(features, anchors).to(paths.dtype)
         rows = [self.model(last, paths[:, :depth]) for depth in range(1, self.max_depth + 1)]
         return self.log_softmax(self.head(torch.stack(rows, 1)))

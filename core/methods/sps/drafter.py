@@ -24,6 +24,7 @@ from core.methods.sps import SpsOptions
 from core.methods.sps.model import first_layers, load_adapter, load_config
 from core.models.cache import StaticKV, mask_value
 from core.models.language import Language, load_language, load_vocabulary
+from core.models.layer_kinds import carries_state
 from core.models.target import PREFILL_CHUNK, context_limit, input_device, make_kv
 
 if TYPE_CHECKING:
@@ -46,7 +47,13 @@ def load(language: Language, folder: Path | None, options: SpsOptions) -> LmDraf
             f"the draft model in {folder} has another tokenizer than {language.name!r}: "
             "its tokens are not the target's"
         )
-    return LmDrafter(load_language(str(folder), str(language.device)).model, options.depth)
+    model = load_language(str(folder), str(language.device)).model
+    if carries_state(model.config):
+        raise UserError(
+            f"the draft model in {folder} has layers that carry a state along the text; only one "
+            "that attends in every layer can take back what it drafted"
+        )
+    return LmDrafter(model, options.depth)
 
 
 class LmDrafter(Drafter):

@@ -1,0 +1,165 @@
+"""Finished work as lines of JSON, so that a kill at any moment loses no finished part and doubles
+none. Light: never torch.
+
+A part is a line ``{"key": …, "value": …}``, on disk before anything else goes on. What is too large
+for a line is a file that has its name before its line is written. The first line says what the work
+is made of.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from core.errors import UserError
+from core.json_input import parse_json
+from core.lines import open_regular
+
+MADE_OF = "made of"  # the key of the first line
+FILE, LOCK = "journal.jsonl", "lock"
+
+
+def key_of(*facts: Any) -> str:
+    """A key that differs where any of these facts does; each must be plain data."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]
+
+
+class Journal:
+    """A file of finished parts; the last line of a key counts, and a last line that was cut short
+    goes. None: in memory.
+
+    Raises UserError when the file cannot be read or written.
+    """
+
+    def __init__(self, path: Path | None):
+        self.path, self._values = path, dict[str, Any]()
+        if path is None:
+            return
+        try:
+            data = b""
+            if path.exists():
+                with open_regular(path) as file:
+                    data = file.read()
+            whole = data.rfind(b"\n") + 1
+            if whole < len(data):
+                os.truncate(path, whole)
+        except OSError as error:
+            raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+        for number, line in enumerate(data[:whole].split(b"\n")[:-1], 1):
+            entry = parse_json(line, f"{path}, line {number}")
+            if not isinstance(entry, dict) or not isinstance(entry.get("key"), str):
+                raise UserError(f"{path}, line {number} holds no key: name another folder")
+            self._values[entry["key"]] = entry.get("value")
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._values
+
+    def get(self, key: str) -> Any:
+        """What is kept there, or None."""
+        return self._values.get(key)
+
+    def add(self, key: str, value: Any) -> None:
+        """Keep a value of plain data; it is on disk when this returns."""
+        line = json.dumps({"key": key, "value": value}) + "\n"
+        if self.path is not None:
+            with writing(self.path), self.path.open("a", encoding="utf-8") as file:
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+        self._values[key] = json.loads(json.dumps(value))
+
+    def made(self, key: str, make: Callable[[], Any]) -> Any:
+        """What is kept there; what is not is made, and kept."""
+        if key not in self._values:
+            self.add(key, make())
+        return self._values[key]
+
+
+@contextmanager
+def open_journal(
+    folder: Path,
+    what: str,
+    made_of: Any,
+    differs: Callable[[Any, Any], str] = lambda old, new: "it is made of other things",
+    anew: bool = False,
+) -> Iterator[Journal]:
+    """The journal of the work ``what`` in its folder, made if need be, for this process alone.
+
+    made_of  plain data that says what the work is made of
+    differs  (what other work is made of, ``made_of``) → why this one cannot go on there, in a few
+             words; "": it can
+    anew     other work goes, and what cannot be read
+
+    Raises UserError for a folder that holds other work, where another process is at work, or that
+    cannot be written.
+    """
+    with alone(folder, what):
+        new = json.loads(json.dumps(made_of))
+        journal = _fresh(folder / FILE, new) if anew else Journal(folder / FILE)
+        old = journal.get(MADE_OF)
+        if old not in (None, new) and (why := differs(old, new)):
+            raise UserError(f"{folder} holds another {what} ({why}): name another folder")
+        if old != new:
+            journal.add(MADE_OF, new)
+        yield journal
+
+
+def _fresh(path: Path, made_of: Any) -> Journal:
+    """The journal there if it is made of this, else an empty one."""
+    try:
+        journal = Journal(path)
+        if journal.get(MADE_OF) == made_of:
+            return journal
+    except UserError:
+        pass
+    with writing(path):
+        path.unlink(missing_ok=True)
+    return Journal(path)
+
+
+@contextmanager
+def alone(folder: Path, what: str) -> Iterator[None]:
+    """Hold the folder, which is made. Raises UserError where another process holds it (``what`` is
+    at work) and where it cannot be written."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / LOCK).open("ab")
+    with lock:
+        _hold(lock, UserError(f"another {what} is at work in {folder}"))
+        yield
+
+
+def _hold(lock: IO[bytes], busy: UserError) -> None:
+    """The lock goes with the process, however that ends; a file system without locks has none."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        try:
+            lock.seek(0)
+            msvcrt.locking(lock.fileno(), msvcrt.LK_NBLCK, 1)
+        except OSError:
+            raise busy from None
+        return
+    import fcntl
+
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise busy from None
+    except OSError:
+        return
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raises UserError for an OSError inside: ``path`` cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror or error}") from None

@@ -1,0 +1,119 @@
+"""A target without its layers: embedding, final norm and head, where hidden states were kept.
+
+Only the safetensors files that hold these tensors are fetched and read, so the ends of a model fit
+where the model does not.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from core.errors import UserError
+from core.json_input import read_json
+from core.models import presets
+from core.models.hub import SMALL_FILES, WEIGHTS, Source, cannot_load
+from core.models.language import Language, compute_dtype, pick_device, target_source
+from core.models.presets import Value
+from core.progress import Progress, Report, silent
+
+INDEX = "model.safetensors.index.json"
+INSIDE = ("", "model.language_model.", "language_model.model.", "language_model.")  # wrappers
+
+
+def load_ends(
+    name: str, device: str = "auto", report: Report = silent, template: Mapping[str, Value] = {}
+) -> Language:
+    """The ends of a target by a preset's name, a folder or a hub id: it embeds and gives logits,
+    but reads no text. Raises UserError when loading fails."""
+    where, source = pick_device(device), target_source(name, report)
+    report(Progress("loading the target's ends", None))
+    preset = presets.find(name)
+    try:
+        from core.models.hugging_face import load_config, load_tokenizer
+
+        config, tokenizer = load_config(source), load_tokenizer(source)
+        model = _without_layers(config, compute_dtype(where))
+        wanted = {key for key, each in model.state_dict().items() if each.is_meta}
+        if config.get_text_config().tie_word_embeddings:
+            wanted.discard("lm_head.weight")
+        found = {key: tensor.to(where, model.dtype) for key, tensor in _tensors(source, wanted)}
+    except UserError:
+        raise
+    except Exception as error:  # the libraries raise any type for a broken checkpoint
+        raise cannot_load(name, error) from error
+    if missing := sorted(wanted - set(found)):
+        raise UserError(f"the model {name!r} lacks the tensor {missing[0]}")
+    model.load_state_dict(found, strict=False, assign=True)
+    model.tie_weights()
+    for module in model.modules():  # positions, which nobody asks for
+        for key, buffer in module._buffers.items():
+            if buffer is not None and buffer.is_meta:
+                module._buffers[key] = torch.zeros_like(buffer, device=where)
+    model.config = config
+    model.generation_config = _generation(source, model)
+    model.eval().requires_grad_(False)
+    if preset.chat_template and not tokenizer.chat_template:
+        tokenizer.chat_template = preset.chat_template
+    variables = {**preset.template, **template}
+    return Language(name, model, tokenizer, source.folder, template=variables)
+
+
+def _generation(source: Source, model: Any) -> Any:
+    """What says where a text ends: beside the weights, or else in the config."""
+    from transformers import GenerationConfig
+
+    folder = source.config_folder()
+    if not (folder / "generation_config.json").is_file():
+        return model.generation_config
+    return GenerationConfig.from_pretrained(str(folder))
+
+
+def _without_layers(config: Any, dtype: torch.dtype) -> Any:
+    """The model of a config with no layer, without memory for its weights."""
+    from transformers import AutoModelForCausalLM
+
+    few = copy.deepcopy(config)
+    text = few.get_text_config()
+    text.num_hidden_layers = 0
+    if getattr(text, "layer_types", None):
+        text.layer_types = []
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(few, dtype=dtype, trust_remote_code=False)
+
+
+def _tensors(source: Source, wanted: set[str]) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of these names, off the files that hold them."""
+    for file in _files(source, wanted):
+        with safe_open(file, "pt") as tensors:
+            there = set(tensors.keys())
+            for key in wanted:
+                if name := next((name for name in _names(key) if name in there), None):
+                    yield key, tensors.get_tensor(name)
+
+
+def _files(source: Source, wanted: set[str]) -> list[Path]:
+    folder = source.config_folder()
+    if not (folder / INDEX).is_file():
+        return sorted((source.folder or source.fetch((*SMALL_FILES, *WEIGHTS))).glob(WEIGHTS[0]))
+    index = read_json(folder / INDEX)
+    places = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(places, dict):
+        raise UserError(f"{folder / INDEX} does not say where the tensors are")
+    files = {str(places[name]) for key in wanted for name in _names(key) if name in places}
+    if odd := next((file for file in files if Path(file).name != file), None):
+        raise UserError(f"{folder / INDEX} names a file outside of its folder, {odd[:80]!r}")
+    found = source.folder or source.fetch(tuple(sorted(files)))
+    return [found / file for file in sorted(files)]
+
+
+def _names(key: str) -> list[str]:
+    """What a tensor may be called in a checkpoint whose text model is inside another."""
+    bare = key.removeprefix("model.")
+    return [key, *(inside + bare for inside in INSIDE)]
