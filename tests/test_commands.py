@@ -112,8 +112,8 @@ def test_every_command_line_in_a_document_parses(document):
     text = (ROOT / document).read_text("utf-8").replace("\\\n", " ")
     lines = re.findall(r"python -m app +((?!\.)[a-z][^`\n]*)", text)
     for line in lines:
-        if not re.search(r"[…\[]|\b[A-Z]{4,}\b", line):
-            parsed(line)
+        if not re.search(r"[…\[]|\b[A-Z]{4,}\b|--help", line):
+            parsed(re.sub(r"\b\w+\.py\b", "ddtree", line))  # a method file of the reader's own
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
