@@ -48,7 +48,7 @@ node_modules/.ready: $(VENV)/.ready package.json
 
 # The embedded target, with a progress bar; later calls find it and return at once.
 model: setup
-	$(BIN)/python -m app fetch
+	$(BIN)/python -m app model fetch
 
 # After a change of requirements.txt, and for newer versions of what it brings.
 constraints:

@@ -3,13 +3,13 @@
 Exit codes: 0 done · 1 a check found something · 2 bad input, with one sentence on stderr ·
 130 stopped with Ctrl-C · 141 the reader of our output went away.
 
-A command is a module with ``add_arguments(parser)`` and ``main(args) -> int``. It is imported when
-it is chosen, so that ``--help`` and ``replay`` never wait for torch.
+A command is a module with a dataclass ``Options``, whose docstring is its help, and
+``main(options) -> int``. It is imported when it is chosen, so that ``--help`` and ``trace show``
+never wait for torch.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import os
 import signal
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import TextIOWrapper
-from typing import NoReturn, TextIO
+from typing import TextIO
 
 from core import VERSION
 from core.errors import UserError, unwritable
@@ -29,14 +29,15 @@ PROGRAM = "python -m app"
 
 @dataclass(frozen=True)
 class Command:
-    """What a command does, and examples of what follows ``python -m app``."""
+    """One command: what it does, its module in ``app.commands``, and examples of its words."""
 
     about: str
+    module: str
     examples: tuple[str, ...]
 
 
-def command(about: str, *examples: str) -> Command:
-    return Command(about, examples)
+def command(about: str, module: str, *examples: str) -> Command:
+    return Command(about, module, examples)
 
 
 GROUPS: dict[str, dict[str, Command]] = {
@@ -44,33 +45,53 @@ GROUPS: dict[str, dict[str, Command]] = {
         "studio": command(
             "open the studio in the browser (the default without a command)",
             "studio",
+            "studio",
             "studio runs/s",
             "studio --port 7861 --model Qwen/Qwen3-0.6B --device cuda",
         ),
-        "replay": command(
+        "trace show": command(
             "show a trace in the terminal: its rounds, or one round's tree",
-            "replay run.jsonl",
-            "replay run.jsonl --round 3",
+            "trace.show",
+            "trace show run.jsonl",
+            "trace show run.jsonl --round 3",
         ),
-        "validate": command(
-            "say in one sentence whether a file is a readable trace", "validate run.jsonl.gz"
+        "trace check": command(
+            "say in one sentence whether a file is a readable trace",
+            "trace.check",
+            "trace check run.jsonl.gz",
         ),
-        "export": command(
+        "trace export": command(
             "write a trace as an offline page, picture, graph, table or timeline",
-            "export run.jsonl --to html",
-            "export run.jsonl --to svg --round 3 --dark",
-            "export run.jsonl --to csv --table nodes --out nodes.csv",
+            "trace.export",
+            "trace export run.jsonl --to html",
+            "trace export run.jsonl --to svg --round 3 --dark",
+            "trace export run.jsonl --to csv --table nodes --out nodes.csv",
+        ),
+        "trace import": command(
+            "say what counts of vLLM, SGLang or llama.cpp mean; read DDTree's saved trees",
+            "trace.import_run",
+            "trace import vllm.log",
+            "trace import responses.jsonl --json",
+            "trace import trees.json --out trees.jsonl.gz",
+        ),
+        "trace compare": command(
+            "compare one text by two engines: the first token that differs",
+            "trace.compare",
+            "trace compare run.jsonl.gz vllm-response.json",
+            "trace compare ours.jsonl.gz theirs.jsonl.gz --json",
         ),
     },
     "decode": {
         "run": command(
             "decode prompts with one method: text, τ, acceptance, tokens/s",
+            "run",
             'run ddtree --prompt "Why is the sky blue?" --budget 16',
             'run ddtree --prompt "Write a haiku." --temperature 1 --seed 7 --trace run.jsonl',
             "run dflash --prompts questions.jsonl --json > answers.jsonl",
         ),
         "denoise": command(
             "write with a masked-diffusion model, plainly or with Spiffy's drafts",
+            "denoise",
             'denoise --prompt "Why is the sky blue?" --spiffy 10',
             "denoise --prompts questions.jsonl --table --json > speedups.json",
         ),
@@ -78,117 +99,140 @@ GROUPS: dict[str, dict[str, Command]] = {
     "measure": {
         "report": command(
             "say what traces show: τ, acceptance and TVD by depth, causes, calibration",
+            "report",
             "report run.jsonl",
-            "report runs/ --out tables --format csv parquet --html",
+            "report runs/ --out tables --to csv parquet --html",
+            "report runs/s/traces --trained runs/one/dflash/accuracy.json",
         ),
         "audit": command(
             "check that a method writes exactly what plain decoding writes",
+            "audit",
             "audit ddtree",
             "audit ddtree --prompts questions.txt --budget 7 64 --temperature 1",
         ),
         "bench": command(
             "time methods and budgets against plain decoding and generate()",
             "bench",
+            "bench",
             "bench ddtree --budget 8 16 32 --max-new-tokens 128 --repeats 5",
         ),
-        "sweep": command(
+        "grid run": command(
             "run methods × budgets × prompts × seeds into one table and traces (resumable)",
-            "sweep runs/s ar ddtree treeflash --budget 16 64 --prompts questions.jsonl",
-            "sweep runs/s ddtree --budget 8 16 --temperature 1 --seed 0 1 2 --ray auto",
+            "grid.run",
+            "grid run ar ddtree treeflash --out runs/s --budget 16 64 --prompts questions.jsonl",
+            "grid run ddtree --out runs/s --budget 8 16 --temperature 1 --seed 0 1 2 --ray auto",
         ),
-        "table": command(
+        "grid table": command(
             "measure methods on the same prompts, greedily and at T = 1 (resumable)",
-            "table runs/t ar ddtree treeflash eagle3 --prompts questions.jsonl",
+            "grid.table",
+            "grid table ar ddtree treeflash eagle3 --out runs/t --prompts questions.jsonl",
         ),
-        "import": command(
-            "say what counts of vLLM, SGLang or llama.cpp mean; read DDTree's saved trees",
-            "import vllm.log",
-            "import responses.jsonl --json",
-            "import trees.json --out trees.jsonl.gz",
+        "grid compare": command(
+            "compare checkpoints of one drafter on the same texts",
+            "grid.compare",
+            "grid compare ddtree ddtree@runs/mine --out runs/c --prompts questions.jsonl",
+            "grid compare ddtree@runs/before ddtree@runs/after --out runs/c --json",
         ),
+    },
+    "ask": {
         "collect": command(
             "run the drafters at every token of one text, for whatif",
-            'collect sky.safetensors --prompt "Why is the sky blue?"',
-            "collect texts --prompts questions.jsonl",
+            "collect",
+            'collect --out sky.safetensors --prompt "Why is the sky blue?"',
+            "collect ddtree treeflash --out texts --prompts questions.jsonl",
         ),
         "whatif": command(
             "simulate methods, budgets and options on a collected text, without the model",
+            "whatif",
             "whatif sky.safetensors",
-            "whatif sky.safetensors treeflash --budget 16 64 --set candidates=4",
-        ),
-        "calibrate": command(
-            "measure TVD and coverage of drafters by depth, against the marginal",
-            "calibrate runs/calibration",
-            "calibrate runs/c --anchors 192 --continuations 64",
-        ),
-        "diagnose": command(
-            "why is my drafter bad? try its wiring under every named mistake",
-            "diagnose ddtree --model qwen3-8b --drafter my-drafter",
-            "diagnose ddtree --prompts questions.jsonl --json > wiring.json",
-        ),
-        "compare-texts": command(
-            "compare one text by two engines: the first token that differs",
-            "compare-texts run.jsonl.gz vllm-response.json",
-            "compare-texts ours.jsonl.gz theirs.jsonl.gz --json",
-        ),
-        "trained": command(
-            "compare a trainer's accuracy by depth with what serving shows",
-            "trained runs/one/dflash/accuracy.json runs/s/traces",
-            "trained specforge-log.jsonl vllm.log --json",
-        ),
-        "compare-drafters": command(
-            "compare checkpoints of one drafter on the same texts",
-            "compare-drafters runs/c ddtree runs/before runs/after --prompts questions.jsonl",
-            "compare-drafters runs/c ddtree default runs/mine/dflash/checkpoint --json",
+            "whatif sky.safetensors --methods treeflash --budget 16 64 --set candidates=4",
         ),
         "cost": command(
             "measure what a round costs here, and name the budget that pays",
-            "cost sky.safetensors ddtree",
-            "cost sky.safetensors treeflash --check",
+            "cost",
+            "cost sky.safetensors --methods ddtree",
+            "cost sky.safetensors --methods treeflash --check",
+        ),
+        "calibrate": command(
+            "measure TVD and coverage of drafters by depth, against the marginal",
+            "calibrate",
+            "calibrate --out runs/calibration",
+            "calibrate dflash treeflash --out runs/c --anchors 192 --continuations 64",
+        ),
+        "diagnose": command(
+            "why is my drafter bad? try its wiring under every named mistake",
+            "diagnose",
+            "diagnose ddtree --model qwen3-8b --drafter my-drafter",
+            "diagnose ddtree --prompts questions.jsonl --json > wiring.json",
         ),
     },
     "prepare": {
-        "fetch": command(
-            "make the embedded target ready, or another preset", "fetch", "fetch qwen3-4b"
+        "train": command(
+            "train a drafter for a target, or the denoiser (resumable)",
+            "train",
+            "train --out runs/one --prompts prompts.jsonl --synthesise 500 --minutes 90",
+            "train treeflash --out runs/one --minutes 30",
+            "train --out runs/two --start shipped --prompts more.jsonl --minutes 90",
         ),
-        "train": command("train a drafter for a target (resumable)", "train --help"),
-        "find-graph": command(
-            "find the draft graphs that save a diffusion model most calls (resumable)",
-            "find-graph graphs --prompts questions.jsonl --count 50",
+        "model fetch": command(
+            "make the embedded target ready, or another preset",
+            "model.fetch",
+            "model fetch",
+            "model fetch qwen3-4b",
         ),
-        "export-checkpoint": command(
-            "write a drafter in its official format", "export-checkpoint runs/drafter-official"
+        "model doctor": command(
+            "show versions, device, models ready, methods, and what is missing",
+            "model.doctor",
+            "model doctor",
+            "model doctor qwen3-4b",
         ),
-        "ngram": command(
+        "model export": command(
+            "write a drafter in its official format",
+            "model.export",
+            "model export --out runs/drafter-official",
+        ),
+        "model ngram": command(
             "count the n-grams of any text into a store, or convert a .trie",
-            "ngram ngrams.safetensors questions.jsonl notes/ --min-count 2",
-            "ngram qwen3.safetensors small.trie --model Qwen/Qwen3-4B",
+            "model.ngram",
+            "model ngram questions.jsonl notes/ --out ngrams.safetensors --min-count 2",
+            "model ngram small.trie --out qwen3.safetensors --model Qwen/Qwen3-4B",
         ),
-        "doctor": command(
-            "show versions, device, models ready, methods, and what is missing", "doctor"
+        "model graph": command(
+            "find the draft graphs that save a diffusion model most calls (resumable)",
+            "model.graph",
+            "model graph --out graphs --prompts questions.jsonl --count 50",
         ),
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
-ALIASES = {"calibrate-graph": "find-graph"}  # names that commands had
-MODULES = {
-    "train": "core.train.run",
-    "import": "app.commands.import_run",
-}  # the others are app.commands.NAME
-
-
-class Parser(argparse.ArgumentParser):
-    """argparse whose complaints are a UserError: one sentence instead of a usage dump."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message} (see {self.prog} --help)")
-
-
-class Format(argparse.RawDescriptionHelpFormatter):
-    """Descriptions as they are written; options in one wide column."""
-
-    def __init__(self, prog: str):
-        super().__init__(prog, max_help_position=30, width=96)
+NOUNS = {
+    "trace": "show, check, export, import or compare traces",
+    "grid": "run or compare many methods, budgets, prompts and checkpoints",
+    "model": "fetch, check, convert and prepare models and their parts",
+}
+RENAMED = {  # what commands were called
+    "replay": "trace show",
+    "validate": "trace check",
+    "export": "trace export",
+    "import": "trace import",
+    "compare-texts": "trace compare",
+    "trained": "report --trained",
+    "sweep": "grid run",
+    "table": "grid table",
+    "compare-drafters": "grid compare",
+    "fetch": "model fetch",
+    "doctor": "model doctor",
+    "export-checkpoint": "model export",
+    "ngram": "model ngram",
+    "find-graph": "model graph",
+    "calibrate-graph": "model graph",
+}
+EXAMPLES = (  # of the overview
+    'run ddtree --prompt "Why is the sky blue?" --budget 16 --trace run.jsonl',
+    "trace show run.jsonl --round 3",
+    "report run.jsonl",
+    "model doctor",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -223,51 +267,60 @@ def _dispatch(words: list[str]) -> int:
         return 0
     if not words or words[0].startswith("-"):
         words = ["studio", *words]
-    name = ALIASES.get(words[0], words[0])
-    if name not in COMMANDS:
-        names = ", ".join(COMMANDS)
-        raise UserError(f"there is no command {words[0]!r}: choose one of {names}")
+    if words[0] in NOUNS and words[1:2] in (["-h"], ["--help"]):
+        print(verbs(words[0]))
+        return 0
+    name, rest = named(words)
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # libraries warn their authors, not our users
-    module = importlib.import_module(MODULES.get(name, f"app.commands.{name.replace('-', '_')}"))
-    parser = command_parser(name)
-    module.add_arguments(parser)
-    try:
-        args = parser.parse_args(words[1:])
-    except SystemExit as done:  # --help
-        return int(done.code or 0)
-    return module.main(args)
+    from app.command_line import run
+
+    module = importlib.import_module(f"app.commands.{COMMANDS[name].module}")
+    examples = [f"{PROGRAM} {example}" for example in COMMANDS[name].examples]
+    return run(module.Options, module.main, f"{PROGRAM} {name}", examples, rest)
 
 
-def command_parser(name: str) -> Parser:
-    """The command's parser, still without its own arguments."""
-    command = COMMANDS[name]
-    lines = "\n".join(f"  {PROGRAM} {example}" for example in command.examples)
-    title = "example" if len(command.examples) == 1 else "examples"
-    return Parser(
-        prog=f"{PROGRAM} {name}",
-        description=f"{command.about[0].upper()}{command.about[1:]}.",
-        epilog=f"{title}:\n{lines}",
-        formatter_class=Format,
-        allow_abbrev=False,
-    )
+def named(words: Sequence[str]) -> tuple[str, list[str]]:
+    """The command that the words begin with, and the others. Raises UserError."""
+    first, name = words[0], " ".join(words[:2])
+    if name in COMMANDS:
+        return name, list(words[2:])
+    if first in COMMANDS:
+        return first, list(words[1:])
+    if first in NOUNS:
+        said = f"`{first}` needs a verb" if len(words) < 2 else f"there is no command {name!r}"
+        names = [
+            each.removeprefix(f"{first} ") for each in COMMANDS if each.startswith(f"{first} ")
+        ]
+        raise UserError(f"{said}: choose one of {', '.join(names)}")
+    if first in RENAMED:
+        new = RENAMED[first]
+        raise UserError(f"`{first}` is `{new}` now (see {PROGRAM} {new.split(' --')[0]} --help)")
+    names = dict.fromkeys(each.split()[0] for each in COMMANDS)
+    raise UserError(f"there is no command {first!r}: choose one of {', '.join(names)}")
 
 
 def overview() -> str:
-    """The text of ``python -m app --help``."""
+    """The text of ``python -m app --help``: one screen."""
     lines = [
         "Draftscope: real speculative decoding, with every draft tree in sight.",
         "",
         f"usage: {PROGRAM} [COMMAND] [OPTIONS]",
-        "",
     ]
     for title, group in GROUPS.items():
-        lines.append(f"{title}:")
-        lines += [f"  {name:<19}{command.about}" for name, command in group.items()]
-        lines.append("")
-    lines.append("one example of each:")
-    lines += [f"  {PROGRAM} {command.examples[0]}" for command in COMMANDS.values()]
+        lines += ["", f"{title}:"]
+        nouns = dict.fromkeys(name.split()[0] for name in group)
+        lines += [f"  {noun:<11}{NOUNS.get(noun) or group[noun].about}" for noun in nouns]
+    lines += ["", "examples:", *(f"  {PROGRAM} {example}" for example in EXAMPLES)]
     return "\n".join([*lines, "", f"See {PROGRAM} COMMAND --help for each."])
+
+
+def verbs(noun: str) -> str:
+    """The text of ``python -m app NOUN --help``."""
+    own = {name: each for name, each in COMMANDS.items() if name.split()[0] == noun}
+    lines = [f"usage: {PROGRAM} {noun} VERB [OPTIONS]", "", f"{NOUNS[noun].capitalize()}.", ""]
+    lines += [f"  {name.split()[1]:<11}{each.about}" for name, each in own.items()]
+    return "\n".join([*lines, "", f"See {PROGRAM} {noun} VERB --help for each."])
 
 
 def _prepare_streams() -> None:

@@ -7,14 +7,14 @@ import json
 import pytest
 import torch
 
-from app import cli
+from app import cli, command_line
+from app.maintainers import ablate
 from core.errors import UserError
 from core.learning.corpus import Blocks, Corpus
 from core.learning.shards import shard_paths
 from core.learning.student import TrainingRun
 from core.methods.registry import drafter_trainings
 from core.models.language import load_language
-from core.train import ablate
 from tests.toys_on_disk import save_toys
 
 SOME = ("base", "1 layer", "block 4", "start: random weights", "loss: the text's own token")
@@ -36,17 +36,16 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def command(folder, monkeypatch):
+def command(folder):
     """Run the script with these words beside the usual ones."""
 
     def run(*words):
         usual = [
-            "--shards", str(folder / "run" / "shards"), "--work", str(folder / "work"),
+            "--shards", str(folder / "run" / "shards"), "--out", str(folder / "work"),
             "--prompts", str(folder / "held-out.jsonl"), "--model", str(folder / "target"),
             "--device", "cpu", "--minutes", "0.005", "--every", "1",
         ]  # fmt: skip
-        monkeypatch.setattr("sys.argv", ["ablate", *usual, *words])
-        ablate.main()
+        command_line.run(ablate.Options, ablate.main, "ablate", words=[*usual, *words])
 
     return run
 
@@ -104,7 +103,7 @@ def test_what_cannot_be_is_said(command, folder):
         command("--prompts", str(folder / "gone.jsonl"))
     for name, why in (("run", "holds no training text"), ("target", "is not training text")):
         with pytest.raises(UserError, match=why):
-            command("--shards", str(folder / name), "--work", str(folder / "other"))
+            command("--shards", str(folder / name), "--out", str(folder / "other"))
 
 
 def students(folder, *names):

@@ -92,6 +92,7 @@ def test_collect_and_whatif_take_several_checkpoints(folder, tmp_path, capsys):
     methods = [f"ddtree@{folder / name}" for name in ("drafter", "after")]
     words = [
         "collect",
+        "--out",
         str(file),
         "--prompt",
         "hi",
@@ -103,7 +104,7 @@ def test_collect_and_whatif_take_several_checkpoints(folder, tmp_path, capsys):
     assert cli.main([*words, *place, "--device", "cpu"]) == 0
     assert set(methods) < set(Collection.load(file).methods)
     capsys.readouterr()
-    assert cli.main(["whatif", str(file), *methods, "--budget", "9", "--json"]) == 0
+    assert cli.main(["whatif", str(file), "--methods", *methods, "--budget", "9", "--json"]) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     for method, run in zip(methods, found, strict=True):
         real = Engine(str(folder / "target"), "cpu").start(
@@ -218,7 +219,17 @@ def test_other_methods_are_no_checkpoints_of_one_drafter():
 
 def test_the_command_decodes_and_compares(folder, tmp_path, capsys):
     one, other = str(folder / "drafter"), str(folder / "after")
-    words = ["compare-drafters", str(tmp_path / "c"), "ddtree", one, other, "--budget", "8"]
+    words = [
+        "grid",
+        "compare",
+        "--out",
+        str(tmp_path / "c"),
+        "--methods",
+        one,
+        other,
+        "--budget",
+        "8",
+    ]
     words += ["--prompts", str(folder / "prompts.txt"), "--max-new-tokens", "24"]
     words += ["--model", str(folder / "target"), "--device", "cpu"]
     assert cli.main([*words, "--json"]) == 0
@@ -244,5 +255,5 @@ def test_the_command_decodes_and_compares(folder, tmp_path, capsys):
     ],
 )
 def test_what_cannot_be_compared_is_one_sentence(words, tmp_path, capsys):
-    assert cli.main(["compare-drafters", str(tmp_path / "c"), *words]) == 2
+    assert cli.main(["grid", "compare", str(tmp_path / "c"), *words]) == 2
     assert is_one_sentence(capsys.readouterr().err)

@@ -148,7 +148,7 @@ def test_doctor_ends_well_without_a_target(call, monkeypatch, tmp_path):
     code, out, _ = call("doctor")
     assert code == 0
     assert "torch 2" in out
-    assert "python -m app fetch" in out
+    assert "python -m app model fetch" in out
     for name, method in listed().items():
         lines = out[re.search(rf"^  {name} · ", out, re.M).start() :].splitlines()
         for option, line in zip(method.all_options, lines[1:], strict=False):
@@ -209,10 +209,10 @@ def test_trace_holds_the_run_and_the_probe_changes_nothing(call, toy, tmp_path):
         assert len(trace.rounds) == done["rounds"]
         assert (trace.rounds[0].target_probs is not None) == (not more)
         ids.append(done["token_ids"])
-        assert call("validate", path)[0] == 0
-        code, tree, _ = call("replay", path, "--round", 1)
+        assert call("trace", "check", path)[0] == 0
+        code, tree, _ = call("trace", "show", path, "--round", 1)
         assert code == 0 and "●" in tree and not ESCAPES.search(tree)
-        code, listing, _ = call("replay", path)
+        code, listing, _ = call("trace", "show", path)
         assert code == 0 and "complete" in listing and not ESCAPES.search(listing)
     assert ids[0] == ids[1]
 
@@ -528,7 +528,7 @@ def test_a_reader_that_goes_away_is_no_traceback(toy, tmp_path):
     lines = GOLDEN.read_text().splitlines()
     again = (json.dumps(json.loads(lines[1]) | {"index": n}) for n in range(3000))
     long.write_text("\n".join([lines[0], *again]))
-    process = start("replay", long)
+    process = start("trace", "show", long)
     assert process.stdout is not None
     process.stdout.readline()
     process.stdout.close()
@@ -562,14 +562,14 @@ def test_ctrl_c_ends_the_studio_as_it_ends_everything(tmp_path):
 
 
 def test_a_poor_terminal_gets_escapes_not_exceptions():
-    process = start("replay", GOLDEN, env={"PYTHONIOENCODING": "ascii"})
+    process = start("trace", "show", GOLDEN, env={"PYTHONIOENCODING": "ascii"})
     out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, "")
     assert "\\u03c4" in out  # τ
 
 
 def test_no_colour_in_a_pipe():
-    out, _ = start("replay", GOLDEN).communicate(timeout=60)
+    out, _ = start("trace", "show", GOLDEN).communicate(timeout=60)
     assert "\x1b" not in out
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from app.cli import main
-from app.commands import find_graph
+from app.commands.model import graph as graph_command
 from core.diffusion import models
 from core.diffusion.graph_files import read_graph, write_graph
 from core.diffusion.nfe import denoised_tokens
@@ -88,9 +88,9 @@ def test_a_trace_of_a_run_reads_back_with_its_texts(capsys, language, graph, tmp
     assert trace.footer["tau"] == found["nfe_speedup"]
     assert trace.header.settings["graph"]["formulas"][0] == [[1, 1]]
     assert trace.rounds[0].text(found["token_ids"][0]) == f"<{found['token_ids'][0]}>"
-    assert main(["validate", str(path)]) == 0
-    assert main(["replay", str(path)]) == 0
-    assert main(["replay", str(path), "--round", "1"]) == 0
+    assert main(["trace", "check", str(path)]) == 0
+    assert main(["trace", "show", str(path)]) == 0
+    assert main(["trace", "show", str(path), "--round", "1"]) == 0
 
 
 def test_the_table_compares_real_runs_with_what_a_plain_run_foretells(
@@ -128,7 +128,7 @@ def test_the_table_of_a_target_that_is_not_exact_counts_its_divergences(
 def test_calibration_writes_readable_graphs_that_the_next_command_takes(capsys, language, tmp_path):
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("\n".join(f"prompt number {n}" for n in range(5)))
-    words = ["find-graph", str(tmp_path / "g"), "--prompts", str(prompts), *SHORT]
+    words = ["model", "graph", "--out", str(tmp_path / "g"), "--prompts", str(prompts), *SHORT]
     assert main([*words, "--budget", "3", "5"]) == 0
     calls = language.target.forwards
     found = read_graph(tmp_path / "g" / "k1-d3.json")
@@ -148,7 +148,7 @@ def test_calibration_writes_readable_graphs_that_the_next_command_takes(capsys, 
 def test_an_interrupted_calibration_goes_on_where_it_stopped(language, tmp_path):
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("\n".join(f"prompt number {n}" for n in range(4)))
-    words = ["find-graph", str(tmp_path / "g"), "--prompts", str(prompts), *SHORT]
+    words = ["model", "graph", "--out", str(tmp_path / "g"), "--prompts", str(prompts), *SHORT]
     encode, language.encode_chat = language.encode_chat, None
 
     def stops(prompt):
@@ -165,7 +165,7 @@ def test_an_interrupted_calibration_goes_on_where_it_stopped(language, tmp_path)
     assert main(words) == 0
     resumed = language.target.forwards - before
     whole = tmp_path / "whole"
-    assert main(["find-graph", str(whole), *words[2:]]) == 0
+    assert main(["model", "graph", "--out", str(whole), *words[4:]]) == 0
     assert resumed * 2 == language.target.forwards - before - resumed
     for name in ("k1-d3.json", "k1-d10.json"):
         assert (whole / name).read_text() == (tmp_path / "g" / name).read_text()
@@ -174,7 +174,7 @@ def test_an_interrupted_calibration_goes_on_where_it_stopped(language, tmp_path)
 def test_counts_that_are_kept_survive_a_disk_that_is_full(language, tmp_path, monkeypatch, capsys):
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("\n".join(f"prompt number {n}" for n in range(3)))
-    words = ["find-graph", str(tmp_path / "g"), "--prompts", str(prompts), *SHORT]
+    words = ["model", "graph", "--out", str(tmp_path / "g"), "--prompts", str(prompts), *SHORT]
     assert main(words) == 0
     (kept,) = (tmp_path / "g").glob("collected-*.jsonl")
     before = kept.read_text()
@@ -182,7 +182,7 @@ def test_counts_that_are_kept_survive_a_disk_that_is_full(language, tmp_path, mo
     def full(file, sets, steps):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(find_graph, "_write", full)
+    monkeypatch.setattr(graph_command, "_write", full)
     assert main(words) == 2 and "No space left" in capsys.readouterr().err
     assert kept.read_text() == before and list(kept.parent.glob("*.jsonl*")) == [kept]
 
@@ -192,7 +192,7 @@ def test_counts_that_are_kept_survive_a_disk_that_is_full(language, tmp_path, mo
     [
         (["--spiffy", "nothing.json"], "cannot be read"),
         (["--spiffy", "0"], "1 to"),
-        (["--spiffy", "7"], "find-graph"),
+        (["--spiffy", "7"], "model graph"),
         (["--tokens-per-step", "0"], "tokens per step"),
         (["--threshold", "1.5"], "threshold"),
         (["--length", "17", "--block", "8"], "multiple"),
@@ -222,7 +222,7 @@ def test_a_bad_request_is_one_sentence_and_exit_code_2(capsys, language, words, 
 def test_a_bad_calibration_is_one_sentence(capsys, language, tmp_path, words, said):
     prompts = tmp_path / "p.txt"
     prompts.write_text("one\n")
-    assert main(["find-graph", str(tmp_path), "--prompts", str(prompts), *words]) == 2
+    assert main(["model", "graph", "--out", str(tmp_path), "--prompts", str(prompts), *words]) == 2
     assert said in capsys.readouterr().err
 
 

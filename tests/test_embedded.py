@@ -144,7 +144,7 @@ def test_the_light_target_has_transformers_bits(engine):
 
 def test_doctor_says_what_memory_takes():
     """Held by part, what a small run took, and a large run computed, near what is measured."""
-    code = [sys.executable, "-m", "app", "doctor"]
+    code = [sys.executable, "-m", "app", "model", "doctor"]
     out = subprocess.run(code, capture_output=True, text=True, cwd=ROOT, check=True).stdout
     part = out[out.index("\nmemory\n") : out.index("\npresets\n")]
     assert "libraries" in part and "packed" in part and "a token" in part

@@ -15,7 +15,7 @@ import pytest
 
 from analysis.measures.rows import nodes_table, rounds_table
 from app.cli import main
-from app.commands.export import FORMS
+from app.commands.trace.export import FORMS
 from app.export.graphs import dot, graphml
 from app.export.tables import download_table, table_bytes, table_csv, table_parquet
 from app.export.timeline import perfetto
@@ -36,7 +36,7 @@ def trace_file(tmp_path: Path) -> Path:
 
 
 def export(*words: object) -> int:
-    return main(["export", *map(str, words)])
+    return main(["trace", "export", *map(str, words)])
 
 
 # ── tables ───────────────────────────────────────────────────────────────────────────────────────
@@ -207,7 +207,7 @@ def test_a_trace_is_never_overwritten(trace_file: Path, capsys):
 
 def test_exports_never_import_torch():
     names = ("offline", "graphs", "timeline", "tables", "report_page")
-    code = ", ".join(["import app.notebook", "analysis.measures.rows", "app.commands.export"])
+    code = ", ".join(["import app.notebook", "analysis.measures.rows", "app.commands.trace.export"])
     assert not loaded_by(code + "".join(f", app.export.{n}" for n in names)) & (HEAVY | {"gradio"})
 
 

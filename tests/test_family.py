@@ -31,10 +31,10 @@ TOKENS = 20
 def words(folder: Path, *more: object) -> list[str]:
     named = [f"{m}@{folder / m}" for m in ("eagle3", "treeflash", "hydra", "sps")]
     drafter = str(folder / "drafter")
-    found = ["table", folder / "out", f"dflash@{drafter}", f"ddtree@{drafter}", *named, "pld",
-             "lookahead", "--budget", 5, "--max-new-tokens", TOKENS, "--prompts",
-             folder / "p.jsonl", "--model", folder / "target", "--device", "cpu",
-             "--time-every", 2, *more]  # fmt: skip
+    found = ["grid", "table", "--out", folder / "out", "--methods", f"dflash@{drafter}",
+             f"ddtree@{drafter}", *named, "pld", "lookahead", "--budget", 5,
+             "--max-new-tokens", TOKENS, "--prompts", folder / "p.jsonl",
+             "--model", folder / "target", "--device", "cpu", "--time-every", 2, *more]  # fmt: skip
     return [str(word) for word in found]
 
 
@@ -151,17 +151,17 @@ def test_a_line_that_was_cut_short_and_new_weights_are_made_anew(folder: Path, t
     shutil.copytree(folder, tmp_path / "copy")
     copy = tmp_path / "copy"
     shutil.rmtree(copy / "out")
-    assert cli.main(words(copy, "--temperatures", 0, "--time-every", 0)) == 0
+    assert cli.main(words(copy, "--temperature", 0, "--time-every", 0)) == 0
     kept = copy / "out" / "accepted.jsonl"
     lines = kept.read_bytes().split(b"\n")[:-1]
     kept.write_bytes(b"\n".join(lines[:-1]) + b"\n" + lines[-1][:40])
-    assert cli.main(words(copy, "--temperatures", 0, "--time-every", 0)) == 0
+    assert cli.main(words(copy, "--temperature", 0, "--time-every", 0)) == 0
     assert sorted(kept.read_bytes().split(b"\n")[:-1]) == sorted(lines)
     weights = copy / "hydra" / "model.safetensors"
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1  # the last weight's sign or exponent
     weights.write_bytes(data)
-    assert cli.main(words(copy, "--temperatures", 0, "--time-every", 0)) == 0
+    assert cli.main(words(copy, "--temperature", 0, "--time-every", 0)) == 0
     again = kept.read_bytes().split(b"\n")[:-1]
     assert len(again) == len(lines) + 2 * len(PROMPTS)  # Hydra's two budgets
     assert rows(copy, method=f"hydra@{copy / 'hydra'}", source="all")[0]["texts"] == 3
@@ -174,7 +174,7 @@ def test_a_file_of_other_lines_is_refused(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "option", [("--every", "0"), ("--time-every", "-1"), ("--temperatures", "-1")]
+    "option", [("--every", "0"), ("--time-every", "-1"), ("--temperature", "-1")]
 )
 def test_bad_numbers_are_refused(folder: Path, option: tuple[str, str]):
     assert cli.main([*words(folder), *option]) == 2

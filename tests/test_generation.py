@@ -183,7 +183,10 @@ def test_tables_causes_and_reports_work_on_it(tmp_path, capsys):
     assert Counter(r.stop_reason for r in trace.rounds)
     assert cli.main(["report", str(path)]) == 0
     assert "transformers Assisted" in capsys.readouterr().out
-    assert cli.main(["export", str(path), "--to", "html", "--out", str(tmp_path / "a.html")]) == 0
+    assert (
+        cli.main(["trace", "export", str(path), "--to", "html", "--out", str(tmp_path / "a.html")])
+        == 0
+    )
 
 
 def test_dflash_begins_with_the_token_of_the_prompts_own_pass(tmp_path):

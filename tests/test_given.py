@@ -228,7 +228,7 @@ def place(toy) -> list[str]:
 
 
 def collecting(toy, file, *words) -> int:
-    asked = ["collect", str(file), "--methods", "ddtree", "--max-new-tokens", "12"]
+    asked = ["collect", "--out", str(file), "--methods", "ddtree", "--max-new-tokens", "12"]
     return cli.main([*asked, *map(str, words), *place(toy)])
 
 
@@ -250,14 +250,14 @@ def test_a_response_becomes_a_collected_text(toy, tmp_path, capsys):
     assert made.header.prompt_text and not made.header.given.words
     assert collecting(toy, out, "--answer", file) == 0  # the same again
     capsys.readouterr()
-    assert cli.main(["whatif", str(out), "ddtree", "--budget", "4"]) == 0
+    assert cli.main(["whatif", str(out), "--methods", "ddtree", "--budget", "4"]) == 0
     shown = capsys.readouterr()
     assert "the text is given" in shown.out and "not exact: the rounds follow" in shown.err
     other = tmp_path / "y.safetensors"
     other.write_bytes(out.read_bytes())
-    assert cli.main(["whatif", str(out), "ddtree", "--more", str(other)]) == 0
+    assert cli.main(["whatif", str(out), str(other), "--methods", "ddtree"]) == 0
     assert capsys.readouterr().out.count("the text is given") == 2
-    assert cli.main(["cost", str(out), "ddtree", "--check", *place(toy)]) == 2
+    assert cli.main(["cost", str(out), "--methods", "ddtree", "--check", *place(toy)]) == 2
     assert is_one_sentence(capsys.readouterr().err)
     for words in (("--prompt", "say"), ("--answer", response(tmp_path / "o.json", VLLM))):
         prompt = ("--prompt", "say") if words[0] == "--answer" else ()
@@ -296,8 +296,16 @@ def test_words_and_a_trace_and_several_responses(toy, tmp_path, capsys):
 
 def test_calibrate_tells_whose_text_it_is(toy, tmp_path, capsys):
     file = response(tmp_path / "r.json", VLLM | {"prompt_token_ids": list(b"say")})
-    words = ["calibrate", str(tmp_path / "c"), "--answer", str(file), "--methods", "ddtree"]
-    words += ["--anchors", "2", "--continuations", "2", "--seeds", "1", *place(toy)]
+    words = [
+        "calibrate",
+        "--out",
+        str(tmp_path / "c"),
+        "--answer",
+        str(file),
+        "--methods",
+        "ddtree",
+    ]
+    words += ["--anchors", "2", "--continuations", "2", "--repeats", "1", *place(toy)]
     assert cli.main(words) == 0
     assert "the text is given, not written here: r.json" in capsys.readouterr().out
 
@@ -352,6 +360,6 @@ def test_files_that_hold_no_text(content, name, toy, tmp_path, capsys):
     [((), "name a prompt"), (("--response", "1"), "--response"), (("--answer", "no"), "no")],
 )
 def test_a_command_without_a_text_is_one_sentence(words, says, tmp_path, capsys):
-    assert cli.main(["collect", str(tmp_path / "x"), *words]) == 2
+    assert cli.main(["collect", "--out", str(tmp_path / "x"), *words]) == 2
     err = capsys.readouterr().err
     assert is_one_sentence(err) and says in err

@@ -1,4 +1,4 @@
-"""Hydra's heads as ``export-checkpoint`` writes them, in the reference's modules written anew."""
+"""Hydra's heads as ``model export`` writes them, in the reference's modules written anew."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_the_reference_drafts_what_we_draft(layers, tmp_path, capsys):
     target, _ = save_toys(tmp_path)
     hydra.FORM.save_model(heads(layers), tmp_path / "ours", small=True)
     out, words = tmp_path / "out", ["--kind", "hydra", "--model", str(target)]
-    code = main(["export-checkpoint", str(out), *words, "--drafter", str(tmp_path / "ours")])
+    code = main(["model", "export", "--out", str(out), *words, "--drafter", str(tmp_path / "ours")])
     assert code == 0, capsys.readouterr().err
     raw = json.loads((out / "config.json").read_text())
     assert (raw["hydra_num_heads"], raw["hydra_num_layers"]) == (HEADS, layers)
@@ -97,7 +97,7 @@ def test_the_reference_drafts_what_we_draft(layers, tmp_path, capsys):
 def test_blocks_that_differ_have_no_official_form(tmp_path, capsys):
     hydra.FORM.save_model(heads(3, shared=False), tmp_path / "ours")
     words = ["--kind", "hydra", "--drafter", str(tmp_path / "ours")]
-    assert main(["export-checkpoint", str(tmp_path / "out"), *words]) == 2
+    assert main(["model", "export", "--out", str(tmp_path / "out"), *words]) == 2
     assert "one block that is applied again" in capsys.readouterr().err
 
 

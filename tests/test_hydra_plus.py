@@ -403,7 +403,7 @@ def test_the_commands_run_examine_and_write_it(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "wrong:" not in shown and "rope_theta 500000" in shown
     out = tmp_path / "out"
-    assert main(["export-checkpoint", str(out), "--kind", "hydra", *words[:4]]) == 0
+    assert main(["model", "export", "--out", str(out), "--kind", "hydra", *words[:4]]) == 0
     written = load_file(out / "model.safetensors")
     assert written.keys() == state.keys() - set(FORM.unread)
     assert torch.equal(written[f"{P}norm.weight"], state[f"{P}norm.weight"].bfloat16())

@@ -259,7 +259,7 @@ REFUSED = {
 def test_what_is_not_counts_is_one_sentence_that_says_what_it_seems(said, tmp_path, capsys):
     with pytest.raises(UserError, match=said):
         read(tmp_path, REFUSED[said])
-    assert main(["import", str(tmp_path / "served.log")]) == 2
+    assert main(["trace", "import", str(tmp_path / "served.log")]) == 2
     assert is_one_sentence(capsys.readouterr().err)
 
 
@@ -284,10 +284,10 @@ def test_what_stands_in_a_page_twice_is_its_last_value(tmp_path):
 def test_the_command(tmp_path, capsys):
     path = tmp_path / "vllm.log"
     path.write_text(LOGS["vLLM, 2025"])
-    assert main(["import", str(path)]) == 0
+    assert main(["trace", "import", str(path)]) == 0
     shown = capsys.readouterr().out
     assert "[0.46, 0.63]" in shown and "45.7% of the drafts end at place 1" in shown
-    assert main(["import", str(path), "--json"]) == 0
+    assert main(["trace", "import", str(path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["rounds"] == 129 and found["by_depth"][1]["tested"] == 70
     assert found["sentences"][0] == "1 log line of 2 lines read."

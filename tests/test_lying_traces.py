@@ -178,12 +178,12 @@ def test_a_footer_of_other_kinds_of_values_is_marked(claim: Any):
 def test_validate_lists_all_and_replay_and_export_say_it(tmp_path: Path, capsys: Any):
     path = tmp_path / "t.jsonl"
     path.write_bytes(with_value("probe.tvd.0", -5).replace(b'"rounds":4', b'"rounds":999'))
-    assert cli.main(["validate", str(path)]) == 1
+    assert cli.main(["trace", "check", str(path)]) == 1
     out = capsys.readouterr().out
     assert "2 faults" in out and "round 2 holds a TVD" in out and "footer's rounds" in out
-    assert cli.main(["replay", str(path)]) == 0
+    assert cli.main(["trace", "show", str(path)]) == 0
     assert "1 of 4 rounds hold what cannot be" in capsys.readouterr().out
-    assert cli.main(["export", str(path), "--to", "csv"]) == 0
+    assert cli.main(["trace", "export", str(path), "--to", "csv"]) == 0
     assert "1 of 4 rounds" in capsys.readouterr().err
 
 
@@ -219,9 +219,9 @@ def test_a_gzip_file_beyond_its_ratio_is_read_as_large(
     path = tmp_path / "t.jsonl.gz"
     padded = LINES[0].replace(b'"prompt_text":"', b'"prompt_text":"' + b" " * 3_000_000)
     path.write_bytes(gzip.compress(padded + b"".join(LINES[1:]), 9))
-    assert cli.main(["validate", str(path)]) == 2
+    assert cli.main(["trace", "check", str(path)]) == 2
     assert "100 times its size" in capsys.readouterr().err
-    assert cli.main(["validate", "--large", str(path)]) == 0
+    assert cli.main(["trace", "check", "--large", str(path)]) == 0
 
 
 @settings(max_examples=100, deadline=None)
@@ -246,11 +246,13 @@ def test_a_pipe_or_a_device_is_never_waited_for(tmp_path: Path, capsys: Any):
         with pytest.raises(OSError):
             open_regular(path)
     for words in (
-        ["report", tmp_path], ["report", tmp_path / "x.jsonl"], ["validate", tmp_path / "x.jsonl"],
+        ["report", tmp_path], ["report", tmp_path / "x.jsonl"],
+        ["trace", "check", tmp_path / "x.jsonl"],
         ["run", "ar", "--prompts", tmp_path / "x.jsonl"], ["studio", tmp_path / "x.jsonl"],
-        ["import", tmp_path / "x.jsonl"], ["trained", tmp_path / "x.jsonl", SHIPPED[0]],
-        ["compare-texts", tmp_path / "x.jsonl", SHIPPED[0]],
-        ["ngram", tmp_path / "n.safetensors", tmp_path / "x.jsonl"],
+        ["trace", "import", tmp_path / "x.jsonl"],
+        ["report", SHIPPED[0], "--trained", tmp_path / "x.jsonl"],
+        ["trace", "compare", tmp_path / "x.jsonl", SHIPPED[0]],
+        ["model", "ngram", tmp_path / "x.jsonl", "--out", tmp_path / "n.safetensors"],
     ):  # fmt: skip
         assert cli.main(list(map(str, words))) == 2
         assert capsys.readouterr().err.count("\n") == 1

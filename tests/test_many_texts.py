@@ -159,7 +159,7 @@ def test_several_prompts_fill_a_folder_and_finished_texts_stay(tmp_path, capsys)
 
     def collected(*texts: str) -> int:
         prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in texts))
-        return cli.main(["collect", str(folder), "--prompts", str(prompts), *rest])
+        return cli.main(["collect", "--out", str(folder), "--prompts", str(prompts), *rest])
 
     assert collected("one", "two") == 0
     assert "2 texts, 24 new tokens" in capsys.readouterr().err
@@ -167,7 +167,7 @@ def test_several_prompts_fill_a_folder_and_finished_texts_stay(tmp_path, capsys)
     held = [Collection.load(file).header.prompt_text for file in files]
     assert held == ["one", "two"]
     single = tmp_path / "one.safetensors"
-    assert cli.main(["collect", str(single), "--prompt", "one", *rest]) == 0
+    assert cli.main(["collect", "--out", str(single), "--prompt", "one", *rest]) == 0
     one, same = Collection.load(files[0]), Collection.load(single)
     assert one.arrays.keys() == same.arrays.keys()
     for name, values in same.arrays.items():
@@ -192,11 +192,17 @@ def test_the_command_over_a_folder_of_texts(tmp_path, capsys):
     (tmp_path / "texts").mkdir()
     prompts = ("one", "two")
     for prompt in prompts:
-        words = ["collect", str(tmp_path / "texts" / f"{prompt}.safetensors"), "--prompt", prompt]
+        words = [
+            "collect",
+            "--out",
+            str(tmp_path / "texts" / f"{prompt}.safetensors"),
+            "--prompt",
+            prompt,
+        ]
         words += ["--max-new-tokens", "12", "--methods", "ddtree", "--device", "cpu", *place]
         assert cli.main(words) == 0
     capsys.readouterr()
-    words = ["whatif", str(tmp_path / "texts"), "ddtree", "--budget", "4", "9"]
+    words = ["whatif", str(tmp_path / "texts"), "--methods", "ddtree", "--budget", "4", "9"]
     assert cli.main([*words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     engine = Engine(str(tmp_path / "target"), "cpu", str(tmp_path / "drafter"))
@@ -210,7 +216,7 @@ def test_the_command_over_a_folder_of_texts(tmp_path, capsys):
     assert cli.main(words) == 0
     assert "differs most" in capsys.readouterr().out
     one, other = (str(tmp_path / "texts" / f"{prompt}.safetensors") for prompt in prompts)
-    assert cli.main(["whatif", one, "--more", other]) == 0
+    assert cli.main(["whatif", one, other]) == 0
     (tmp_path / "empty").mkdir()
     assert cli.main(["whatif", str(tmp_path / "empty")]) == 2
     assert is_one_sentence(capsys.readouterr().err)

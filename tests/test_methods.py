@@ -345,7 +345,7 @@ def test_a_file_of_ones_own_runs_where_a_name_does(call, toy, folder, name):
     assert done["token_ids"] == plain["token_ids"] and done["method"] == str(file)
     assert done["budget"] == (64 if name == "pair" else 9)
     words = ("--prompt", "hi", "--max-new-tokens", 16, "--budget", 1, 7)
-    code, out, err = call("audit", "--method", file, *words, *toy)
+    code, out, err = call("audit", "--methods", file, *words, *toy)
     assert code == 0, err
     assert "lossless: 4 comparisons, 64 tokens" in out
 
@@ -409,7 +409,7 @@ def test_a_file_that_is_no_method_is_one_sentence(call, tmp_path, source, words)
     file = tmp_path / "m.py"
     file.write_text(source)
     one_sentence(words, find, str(file))
-    code, out, err = call("run", "--method", file, "--prompt", "x")
+    code, out, err = call("run", "--methods", file, "--prompt", "x")
     assert code == 2 and out == "" and err.startswith("draftscope: ") and "Traceback" not in err
     assert len(err.splitlines()) == 1
 
@@ -492,7 +492,7 @@ def test_a_run_is_logged_with_its_options_and_read_back(call, toy, tmp_path, met
     assert record.draft.notes and record.proposal.factorised_lists == (method == "dart")
     shown = record.proposal.lists.ids[:, :64].flatten().tolist()
     assert {*record.draft.tokens.tolist(), *shown} <= record.texts.keys(), "for a replay"
-    assert call("validate", path)[0] == call("replay", path, "--round", 1)[0] == 0
+    assert call("trace", "check", path)[0] == call("trace", "show", path, "--round", 1)[0] == 0
 
 
 # ── exporting ────────────────────────────────────────────────────────────────────────────────────
@@ -504,7 +504,9 @@ def same_weights(one: Path, two: Path) -> bool:
 
 
 def test_a_dflash_drafter_is_exported_as_it_is(call, folder, tmp_path):
-    code, out, err = call("export-checkpoint", tmp_path / "x", "--drafter", folder / "drafter")
+    code, out, err = call(
+        "model", "export", "--out", tmp_path / "x", "--drafter", folder / "drafter"
+    )
     assert code == 0, err
     assert "official dflash format" in out and same_weights(folder / "drafter", tmp_path / "x")
 
@@ -515,7 +517,7 @@ def test_a_treeflash_drafter_is_exported_with_its_backbone(call, folder, tmp_pat
     dflash.FORM.save_model(model.model, tmp_path / "dflash")
     treeflash.save_model(model, tmp_path / "treeflash", backbone="dflash")
     words = ("--kind", "treeflash", "--drafter", tmp_path / "treeflash")
-    code, _, err = call("export-checkpoint", tmp_path / "out", *words)
+    code, _, err = call("model", "export", "--out", tmp_path / "out", *words)
     assert code == 0, err
     assert same_weights(tmp_path / "out", tmp_path / "whole")
     config = json.loads((tmp_path / "out" / "config.json").read_text())
@@ -526,7 +528,7 @@ def test_a_dart_drafter_is_exported_with_the_targets_embedding_and_head(call, fo
     model = toys.dart_model(dtype=torch.bfloat16, vocab_size=257, draft_vocab_size=257)
     dart.FORM.save_model(model, tmp_path / "dart", small=True)
     words = ("--kind", "dart", "--drafter", tmp_path / "dart", "--model", folder / "target")
-    code, _, err = call("export-checkpoint", tmp_path / "out", *words)
+    code, _, err = call("model", "export", "--out", tmp_path / "out", *words)
     assert code == 0, err
     target = load_file(folder / "target" / "model.safetensors")
     found = dart.FORM.load_checkpoint(tmp_path / "out", torch.bfloat16, "cpu")
@@ -536,5 +538,5 @@ def test_a_dart_drafter_is_exported_with_the_targets_embedding_and_head(call, fo
     expected = target["model.embed_tokens.weight"].bfloat16()
     assert torch.equal(state["embed_tokens.weight"], expected)
     words = (*words[:2], "--drafter", tmp_path / "out", *words[4:])
-    code, _, err = call("export-checkpoint", tmp_path / "again", *words)
+    code, _, err = call("model", "export", "--out", tmp_path / "again", *words)
     assert code == 2 and "official format already" in err

@@ -420,12 +420,15 @@ def test_presets_are_found_without_torch():
 def test_doctor_and_fetch_take_a_preset(shelf, cache, capsys):
     from app.cli import main
 
-    assert main(["doctor", named(shelf)]) == 0
+    assert main(["model", "doctor", named(shelf)]) == 0
     out = capsys.readouterr().out
     assert "to fetch" in out and "for weights in float32" in out and "a token of context" in out
-    assert main(["fetch", named(shelf)]) == 0 and "is ready" in capsys.readouterr().out
-    assert main(["doctor", named(shelf)]) == 0 and "0 bytes to fetch" in capsys.readouterr().out
-    assert main(["doctor", str(shelf / "nothing.toml")]) == 2
+    assert main(["model", "fetch", named(shelf)]) == 0 and "is ready" in capsys.readouterr().out
+    assert (
+        main(["model", "doctor", named(shelf)]) == 0
+        and "0 bytes to fetch" in capsys.readouterr().out
+    )
+    assert main(["model", "doctor", str(shelf / "nothing.toml")]) == 2
 
 
 def test_run_takes_a_presets_budget_and_template(shelf, cache, capsys):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from app import recording
 from app.learn.material import FOLDER
+from app.maintainers import recording
 from app.studio.examples import TRACES
 from core.decoding.request import RunRequest
+from core.errors import UserError
 from core.traces.reader import read_trace
 
 REQUESTS = recording.recordings()
@@ -32,6 +33,6 @@ def test_a_trace_is_of_its_request(path):
         assert (graph and len(graph["formulas"])) == request.nodes
 
 
-def test_a_name_that_is_none_of_them_is_a_sentence(capsys: pytest.CaptureFixture):
-    assert recording.main(["nonsense"]) == 2
-    assert capsys.readouterr().err.startswith("there is no recording nonsense; there are ")
+def test_a_name_that_is_none_of_them_is_a_sentence():
+    with pytest.raises(UserError, match="there is no recording nonsense; there are "):
+        recording.main(recording.Options(names=("nonsense",)))

@@ -73,9 +73,7 @@ def test_methods_are_compared_on_the_same_texts(call, folder):
 
 def test_tables_and_page_are_written(call, folder, tmp_path):
     out = tmp_path / "new" / "tables"
-    code, _, err = call(
-        "report", folder, "--out", out, "--format", "csv", "parquet", "json", "--html"
-    )
+    code, _, err = call("report", folder, "--out", out, "--to", "csv", "parquet", "json", "--html")
     assert code == 0 and "35 tables" in err
     names = sorted(folder.glob("*.gz"))
     tables = Tables.of({p.name: read_trace(p) for p in names})
@@ -148,8 +146,8 @@ def test_bad_input_is_one_sentence(call, tmp_path):
         ["report", tmp_path / "empty"],
         ["report", tmp_path / "file"],
         ["report", GOLDEN, "--html"],
-        ["report", GOLDEN, "--format", "csv"],
-        ["report", GOLDEN, "--format", "xls", "--out", tmp_path],
+        ["report", GOLDEN, "--to", "csv"],
+        ["report", GOLDEN, "--to", "xls", "--out", tmp_path],
         ["report", GOLDEN, "--out", tmp_path / "file" / "deeper"],
     ):
         code, _, err = call(*words)

@@ -234,14 +234,14 @@ def test_hostile_trees_are_one_sentence(tmp_path):
 
 
 def test_the_command(tmp_path, capsys):
-    assert main(["import", str(written(tmp_path, VLLM))]) == 0
+    assert main(["trace", "import", str(written(tmp_path, VLLM))]) == 0
     shown = capsys.readouterr().out
     assert "without trees" in shown and "2.25" in shown and "By place" in shown
-    assert main(["import", str(written(tmp_path, LLAMA)), "--json"]) == 0
+    assert main(["trace", "import", str(written(tmp_path, LLAMA)), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["accepted"] == 5
-    assert main(["import", str(written(tmp_path, VLLM)), "--out", "x.jsonl"]) == 2
+    assert main(["trace", "import", str(written(tmp_path, VLLM)), "--out", "x.jsonl"]) == 2
     assert "no trace can be made" in capsys.readouterr().err
     path = written(tmp_path, trees()[0])
-    assert main(["import", str(path)]) == 2
-    assert main(["import", str(path), "--out", str(tmp_path / "t.jsonl.gz")]) == 0
-    assert main(["import", str(tmp_path / "none.json")]) == 2
+    assert main(["trace", "import", str(path)]) == 2
+    assert main(["trace", "import", str(path), "--out", str(tmp_path / "t.jsonl.gz")]) == 0
+    assert main(["trace", "import", str(tmp_path / "none.json")]) == 2

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from core.train import ship
+from app.maintainers import ship
 
 
 @pytest.fixture

@@ -37,7 +37,8 @@ from analysis.experiments.variants import Variant, variants_of
 from analysis.measures.acceptance import tau
 from analysis.measures.tables import Tables
 from app import cli, ray_workers, sweep_runner
-from app.commands import common, sweep
+from app.commands import common
+from app.commands.grid import run as grid_run
 from app.ray_workers import Allocation, Scheduler, WorkerDied
 from core.errors import UserError
 from core.traces.reader import read_ends, read_trace
@@ -78,7 +79,8 @@ def words(toys):
 
     def made(out: Path, *more: object) -> list[str]:
         basic = [
-            "sweep", out, "ar", "dflash", "ddtree", "--budget", 4, 9, "--seed", 0, 1,
+            "grid", "run", "--out", out, "--methods", "ar", "dflash", "ddtree",
+            "--budget", 4, 9, "--seed", 0, 1,
             "--temperature", 1, "--max-new-tokens", 24, "--prompts", toys / "prompts.jsonl",
             "--model", toys / "target", "--drafter", toys / "drafter", "--device", "cpu",
         ]  # fmt: skip
@@ -483,7 +485,7 @@ def test_failures_are_listed_the_others_go_on_and_a_rerun_retries(call, words, w
     raises.write_text(RAISES.format(what=what))
     prompts = tmp_path / "p.jsonl"
     prompts.write_text('{"prompt": "one", "source": "chat"}\n' + json.dumps({"prompt": "x" * 5000}))
-    more = ("--method", raises, "--budget", 4, "--prompts", prompts, "--seed", 0)
+    more = ("--methods", raises, "--budget", 4, "--prompts", prompts, "--seed", 0)
     code, shown, err = call(words(out, *more))
     assert code == 1 and "\x1b" not in err + shown
     assert "3 of 8 runs are done, 5 failed" in err
@@ -515,7 +517,7 @@ def test_a_failure_that_is_mended_is_gone(call, words, whole, tmp_path, monkeypa
         return real(self, job, path)
 
     monkeypatch.setattr(sweep_runner.Runner, "run", sometimes)
-    monkeypatch.setattr(sweep, "TABLE_EVERY", 0.0)
+    monkeypatch.setattr(grid_run, "TABLE_EVERY", 0.0)
     broken.touch()
     assert call(words(out))[0] == 1
     assert tables == list(range(16))  # the table keeps pace, failures included
@@ -699,7 +701,7 @@ def test_two_ray_workers_do_what_one_process_does(words, whole, tmp_path, ray_ho
     dies.write_text(RAISES.format(what="import os; os._exit(3) if self.read == 3 else 1 / 0"))
     one = tmp_path / "p.jsonl"
     one.write_text('{"prompt": "one", "source": "chat"}\n{"prompt": "two \\u2028"}\n')
-    more = ("--method", dies, "--budget", 4, "--prompts", one, "--seed", 0)
+    more = ("--methods", dies, "--budget", 4, "--prompts", one, "--seed", 0)
     process = start(*words(out, *more, "--ray", "local", "--workers", 2), env=ray_home)
     shown, err = process.communicate(timeout=540)
     assert process.returncode == 1, err

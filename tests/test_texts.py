@@ -153,7 +153,7 @@ def test_hostile_files_are_one_sentence(value, tmp_path, capsys):
     with pytest.raises(UserError) as error:
         read_written(path)
     assert "\n" not in str(error.value)
-    assert cli.main(["compare-texts", str(path), str(path)]) == 2
+    assert cli.main(["trace", "compare", str(path), str(path)]) == 2
     assert is_one_sentence(capsys.readouterr().err)
 
 
@@ -179,10 +179,10 @@ def test_the_command_shows_it_and_says_so(tmp_path, capsys):
     trace = run()
     one = str(saved(tmp_path / "a.jsonl", trace))
     other = str(written(tmp_path / "b.json", response(trace, 5)))
-    assert cli.main(["compare-texts", one, one]) == 0
+    assert cli.main(["trace", "compare", one, one]) == 0
     assert "the same text" in capsys.readouterr().out
-    assert cli.main(["compare-texts", one, other]) == 1
+    assert cli.main(["trace", "compare", one, other]) == 1
     assert "they part at new token 6" in capsys.readouterr().out
-    assert cli.main(["compare-texts", one, other, "--json"]) == 1
+    assert cli.main(["trace", "compare", one, other, "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert not found["same"] and found["difference"]["index"] == 5

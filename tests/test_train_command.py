@@ -11,6 +11,9 @@ import pytest
 import torch
 
 from app import cli
+from app.command_line import run
+from app.maintainers import report as script
+from app.maintainers.ship import Gain, better, ship, units
 from core.decoding.along import Setup
 from core.decoding.decode import Decoder, decode
 from core.decoding.engine import Engine
@@ -30,7 +33,6 @@ from core.samples import read_samples
 from core.train import report
 from core.train.collect import Collector, CollectSettings
 from core.train.evaluation import Text
-from core.train.ship import Gain, better, ship, units
 from core.train.simulate import Score, score, simulate
 from core.train.sources import Sources
 from tests import toys
@@ -56,7 +58,7 @@ def words(folder):
         "train", "--model", str(target), "--device", "cpu", "--prompts", str(prompts),
         "--held-out", str(held_out), "--out", str(folder / "run"), "--minutes", "0.05",
         "--draft-layers", "1", "--block-size", "4", "--target-layers", "0", "1",
-        "--sequences", "2", "--anchors", "4", "--tasks", "3", "--temperatures", "0", "0.5",
+        "--sequences", "2", "--anchors", "4", "--tasks", "3", "--temperature", "0", "0.5",
     ]  # fmt: skip
 
 
@@ -186,8 +188,8 @@ def test_a_trained_drafter_decodes(words, folder, backbone, kind, capsys):
 @pytest.mark.parametrize(
     "more",
     [["--minutes", "0"], ["--draft-layers", "99"], ["--prompts", "--tasks", "0"],
-     ["--draft-length", "0"], ["--block-size", "1"], ["--temperatures", "0", "-1"],
-     ["--temperatures", "nan"], ["--asks", "-1"], ["--gamma", "0"], ["--gamma", "nan"],
+     ["--draft-length", "0"], ["--block-size", "1"], ["--temperature", "0", "-1"],
+     ["--temperature", "nan"], ["--tasks", "-1"], ["--gamma", "0"], ["--gamma", "nan"],
      ["--minutes", "nan"], ["--minutes", "inf"], ["--sequences", "0"], ["--anchors", "0"],
      ["--per-file", "-1"], ["--synthesise", "-1"], ["--batch", "0"], ["--lr", "nan"],
      ["--rank", "0"], ["--seed", "x"]],
@@ -433,18 +435,15 @@ def test_the_report_judges_every_drafter_that_is_trained_here_under_best_first()
     assert report.default_methods() == [*first, *searched]
 
 
-def test_the_report_on_prompts_with_options(words, trained, folder, monkeypatch, capsys):
+def test_the_report_on_prompts_with_options(words, trained, folder, capsys):
     out = folder / "rows.json"
-    common = ["report", "--prompts", words[words.index("--held-out") + 1], "--model", words[2],
-              "--work", str(folder / "work"), "--drafter", str(trained / "treeflash/checkpoint"),
+    common = ["--prompts", words[words.index("--held-out") + 1], "--model", words[2],
+              "--out", str(folder / "work"), "--drafter", str(trained / "treeflash/checkpoint"),
               "--device", "cpu", "--sampling", "greedy", "--json", str(out)]  # fmt: skip
     both = ["--methods", "treeflash", "treeflash+chain", "--budget", "4", "--set", "siblings=4"]
-    monkeypatch.setattr("sys.argv", [*common, *both])
     with pytest.raises(UserError, match="has no option 'beam'"):
-        monkeypatch.setattr("sys.argv", [*common, *both, "--set", "beam=4"])
-        report.main()
-    monkeypatch.setattr("sys.argv", [*common, *both])
-    report.main()
+        run(script.Options, script.main, "report", words=[*common, *both, "--set", "beam=4"])
+    run(script.Options, script.main, "report", words=[*common, *both])
     rows = json.loads(out.read_text())
     names = [(row["method"], row["source"]) for row in rows]
     assert names == [(m, s) for s in ("chat", "all") for m in ("treeflash 4", "treeflash+chain")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 from collections import Counter
@@ -11,12 +10,15 @@ from dataclasses import replace
 import pytest
 
 from app import cli
+from app.command_line import parse, run
+from app.commands import train
+from app.maintainers import report, ship
 from core.errors import UserError
 from core.learning.shards import RECORD, check_record, read_record, read_shard, shard_paths
 from core.learning.student import TrainingRun
 from core.models.language import load_language
 from core.samples import read_samples
-from core.train import evaluation, report, run, ship
+from core.train import evaluation
 from core.train.collect import CollectSettings
 from core.train.sources import Sources, make_shards
 from tests.toys_on_disk import save_toys
@@ -43,14 +45,12 @@ def language(place):
 
 def arguments(place, *words):
     """The train command's, beside those it always needs."""
-    parser = argparse.ArgumentParser()
-    run.add_arguments(parser)
     usual = ("--out", place / "run", "--model", place / "target")
-    return parser.parse_args([str(word) for word in (*usual, *words)])
+    return parse(train.Options, [str(word) for word in (*usual, *words)], "train")
 
 
 def words_for(place):
-    return ["--prompts", place / "prompts.jsonl", "--batch", 2, "--temperatures", 0, 0.7,
+    return ["--prompts", place / "prompts.jsonl", "--batch", 2, "--temperature", 0, 0.7,
             "--held-out", place / "held-out.jsonl"]  # fmt: skip
 
 
@@ -73,12 +73,12 @@ def made(place, language):
         (["--prompts", "prompts.jsonl", "other.jsonl"], "prompts"),
         (["--held-out", "other.jsonl"], "held-out"),
         (["--tasks", "3"], "tasks"),
-        (["--asks", "3"], "tasks"),
+        (["--tasks", "3"], "tasks"),
         (["--synthesise", "3"], "synthesise"),
         (["--code", "code"], "code"),
         (["--per-file", "3"], "per-file"),
         (["--batch", "8"], "batch"),
-        (["--temperatures", "0"], "temperatures"),
+        (["--temperature", "0"], "temperatures"),
         (["--seed", "3"], "seed"),
         (["--model", "drafter"], "model"),
         (["--model", "drafter", "--seed", "3"], "model, seed"),
@@ -128,7 +128,7 @@ def test_new_shards_hold_the_features_of_those_already_there(place, language, ma
     def layers(kind, shards, *words):
         args = arguments(place, kind, "--draft-layers", 1, *words)
         where = TrainingRun(language, tmp_path)
-        return run.feature_layers(run.trainings()[kind], where, run.own_options(args), shards)
+        return train.feature_layers(train.trainings()[kind], where, train.own_options(args), shards)
 
     other = ("--target-layers", 0, 2)
     assert layers("dflash", tmp_path, *other) == (0, 1, 2, 3)  # DART's 1 and Medusa's 3 too
@@ -222,7 +222,7 @@ def no_model(monkeypatch):
     def loaded(*_, **__):
         raise AssertionError("the model is loaded")
 
-    for module in ("core.train.run", "core.train.ship", "core.decoding.engine"):
+    for module in ("app.commands.train", "app.maintainers.ship", "core.decoding.engine"):
         monkeypatch.setattr(f"{module}.load_language", loaded)
 
 
@@ -244,14 +244,11 @@ def test_train_says_what_is_missing_before_it_loads(place, no_model, tmp_path, w
 
 
 @pytest.mark.parametrize("script", [report, ship])
-def test_the_scripts_say_what_is_missing_before_they_load(
-    made, no_model, script, tmp_path, monkeypatch
-):
-    where = {report: "--work", ship: "--run"}[script]
+def test_the_scripts_say_what_is_missing_before_they_load(made, no_model, script, tmp_path):
+    where = {report: "--out", ship: "--run"}[script]
     words = [where, str(made.parent), "--prompts", str(tmp_path / "gone.jsonl")]
-    monkeypatch.setattr("sys.argv", ["script", *words])
     with pytest.raises(UserError, match="cannot be read"):
-        script.main()
+        run(script.Options, script.main, "script", words=words)
 
 
 def test_no_training_text_is_said(place, language, tmp_path):

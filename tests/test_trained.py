@@ -24,6 +24,7 @@ from analysis.engines.served import read_served
 from analysis.measures.counts import Counts
 from analysis.measures.tables import Tables
 from app import cli
+from app.maintainers.overfit import Gate, Plan, overfit
 from core.errors import UserError
 from core.methods.dflash.training import TRAINING, DFlashStudent
 from core.models.language import load_language
@@ -33,7 +34,6 @@ from core.traces.schema import Trace
 from core.traces.writer import TraceWriter
 from core.train.accuracy import Accuracy, write_accuracy
 from core.train.fit import FitSettings
-from core.train.overfit import Gate, Plan, overfit
 from tests.fakes import make_header, make_round
 from tests.test_cli import is_one_sentence
 from tests.toys_on_disk import save_toys
@@ -114,7 +114,7 @@ def test_a_hostile_file_is_one_sentence(value, tmp_path, capsys):
         with pytest.raises(UserError) as error:
             read_accuracy(path)
         assert "\n" not in str(error.value)
-    assert cli.main(["trained", str(path), str(tmp_path)]) == 2
+    assert cli.main(["report", str(tmp_path), "--trained", str(path)]) == 2
     assert is_one_sentence(capsys.readouterr().err)
     with pytest.raises(UserError, match="read"):
         read_accuracy(tmp_path / "none.json")
@@ -236,19 +236,19 @@ def test_the_command(tmp_path, capsys):
         writer.write(record)
     writer.finish()
     file = written(tmp_path / "log.json", LOG)
-    assert cli.main(["trained", str(file), str(tmp_path / "run.jsonl")]) == 0
+    assert cli.main(["report", str(tmp_path / "run.jsonl"), "--trained", str(file)]) == 0
     assert "after a right prefix" in capsys.readouterr().out
-    assert cli.main(["trained", str(file), str(tmp_path / "run.jsonl"), "--json"]) == 0
+    assert cli.main(["report", str(tmp_path / "run.jsonl"), "--trained", str(file), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["sentences"] and {r["text"] for r in found["table"]} >= {"train", "served"}
     log = tmp_path / "vllm.log"
     log.write_text(LINE.format("1.65", 130, 600, "0.390, 0.195, 0.065"))
     both = [str(file), str(log), str(tmp_path / "run.jsonl")]
-    assert cli.main(["trained", *both, "--json"]) == 0
+    assert cli.main(["report", *both, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert len({r["source"] for r in found["table"]}) == 3
     log.write_text("Decode batch, accept len: 2.40")
-    assert cli.main(["trained", *both]) == 2
+    assert cli.main(["report", *both]) == 2
     assert "no acceptance by place" in capsys.readouterr().err
 
 
@@ -296,7 +296,7 @@ def test_labels_shifted_by_one_are_seen_although_training_is_content(folder, tmp
 def test_too_few_steps_miss_the_gate(folder, tmp_path):
     words = ["dflash", "--model", str(folder / "target"), "--device", "cpu", "--prompt", "hi"]
     words += ["--out", str(tmp_path / "gate"), "--steps", "1", "--max-new-tokens", "24"]
-    command = [sys.executable, "-m", "core.train.overfit", *words]
+    command = [sys.executable, "-m", "app.maintainers.overfit", *words]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     assert found.returncode == 1 and "has learnt" in found.stderr
     assert "Traceback" not in found.stderr and "as it decodes" in found.stdout

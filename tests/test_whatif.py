@@ -583,14 +583,14 @@ def command(*words):
 
 def test_the_command_tells_the_same_numbers(collected):
     path = collected.path
-    code, out, _ = command("whatif", path, "ddtree", "--budget", 4, 16, "--json")
+    code, out, _ = command("whatif", path, "--methods", "ddtree", "--budget", 4, 16, "--json")
     lines = [json.loads(line) for line in out.splitlines()]
     assert code == 0 and [line["budget"] for line in lines] == [4, 16]
     for line in lines:
         found = simulate(collected, "ddtree", line["budget"])
         assert tuple(line["acceptance_lengths"]) == found.lengths and line["exact"] is True
     code, out, err = command(
-        "whatif", path, "ddtree", "treeflash", "--set", "candidates=4", "--budget", 8
+        "whatif", path, "--methods", "ddtree", "treeflash", "--set", "candidates=4", "--budget", 8
     )
     assert code == 0 and "treeflash" in out and "exact for this text" in err
 
@@ -624,7 +624,7 @@ def test_collecting_replaces_nothing_but_its_like(content, tmp_path, monkeypatch
         path.write_bytes(content)
     before = path.read_bytes()
     monkeypatch.setattr("app.commands.common.load_engine", lambda *_: pytest.fail("too late"))
-    code, _, err = command("collect", path, "--prompt", "hi")
+    code, _, err = command("collect", "--out", path, "--prompt", "hi")
     assert code == 2 and "exists and is no collected text" in err and err.count("\n") == 1
     assert path.read_bytes() == before
 
@@ -637,7 +637,7 @@ def test_collecting_replaces_nothing_but_its_like(content, tmp_path, monkeypatch
         (("--max-new-tokens", "49"), "another number of new tokens, 48"),
         (("--max-new-tokens", "47"), "another number of new tokens, 48"),
         (("--methods", "dflash", "dart"), "another set of drafters"),
-        (("--kept", "47"), "another number of tokens per depth, 48"),
+        (("--width", "47"), "another number of tokens per depth, 48"),
         (("--no-marginals",), "another choice of --no-marginals"),
         (("--set", "siblings=15"), "another siblings, 14"),
         ((), "loaded"),
@@ -649,11 +649,11 @@ def test_a_finished_collection_is_only_replaced_by_the_same(words, says, collect
 
     monkeypatch.setattr("app.commands.common.load_engine", load)
     before = collected.path.read_bytes()
-    settings = ("--max-new-tokens", 48, "--kept", 48, "--set", "candidates=12", "--set")
+    settings = ("--max-new-tokens", 48, "--width", 48, "--set", "candidates=12", "--set")
     methods = () if "--methods" in words else ("--methods", *drafters())
     asked = (*settings, "siblings=14", *methods, *words)
     prompt = () if "--prompt" in words else ("--prompt", "hello")
-    code, _, err = command("collect", collected.path, *prompt, *asked)
+    code, _, err = command("collect", "--out", collected.path, *prompt, *asked)
     assert code == 2 and says in err and err.count("\n") == 1
     assert collected.path.read_bytes() == before
 

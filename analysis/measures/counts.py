@@ -306,7 +306,7 @@ def _acceptance(counts: Counts) -> Iterator[str]:
     rest = " …" if len(shown) < len(counts.by_depth) else ""
     yield (
         f"Shares of all drafts that accept place 1, 2 …: {marginal}{rest}. Shares of those that "
-        f"accepted all before, as training counts (`trained` compares): {given}{rest}."
+        f"accepted all before, as training counts (`report --trained` compares): {given}{rest}."
     )
     if len(counts.by_depth) > 1 and not counts.full and not counts.exact:
         known = counts.full is False

@@ -1,4 +1,4 @@
-"""One module per command: ``add_arguments(parser)`` and ``main(args) -> int``.
+"""One module per command: a dataclass ``Options`` and ``main(options) -> int``.
 
 Nothing here imports torch at the top: a command's help must not wait for it.
 """

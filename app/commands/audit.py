@@ -6,42 +6,42 @@ when its tokens do not follow the target's.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from analysis.numbers import plural
-from app.commands import arguments, common
+from app.command_line import option
+from app.commands import common
+from app.commands.options import BUDGETS, POSITIVE, Method, RequestOptions
 from app.commands.prompts import prompts_of
 from app.terminal import ProgressBar, one_line
+from core.methods.method import Range
 
 if TYPE_CHECKING:
     from analysis.experiments.audit import Difference, Finding
     from core.decoding.request import RunRequest
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Check that a method writes exactly what plain decoding writes, greedy and sampled.\n"
-        "On a CPU in float32 no token may differ. In bfloat16 a token may differ only where the\n"
-        "two best scores tie within 4 units in the last place; such ties are counted and shown.\n"
-        "A method whose verification rule keeps only the distribution writes another text when it\n"
-        "samples: there the distribution of its tokens is tested against the target's.\n"
-        "Exit code 1 when a token differs beyond a tie, or a distribution does."
-    )
-    arguments.add_method_options(parser)
-    arguments.add_prompt_options(parser, required=False)
-    group = parser.add_argument_group("decoding")
-    arguments.add_numbers(group, "--budget", (7, 64), "one or several budgets")
-    arguments.add_number(group, "--max-new-tokens", 64)
-    arguments.add_sampling_options(parser, temperature=1.0)
-    arguments.add_model_options(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object per check on stdout")
+@dataclass(frozen=True, kw_only=True)
+class Options(Method, RequestOptions):
+    """Check that a method writes exactly what plain decoding writes, greedy and sampled.
+
+    On a CPU in float32 no token may differ. In bfloat16 a token may differ only where the two best
+    scores tie within 4 units in the last place; such ties are counted and shown. A method whose
+    verification rule keeps only the distribution writes another text when it samples: there the
+    distribution of its tokens is tested against the target's. Exit code 1 when a token differs
+    beyond a tie, or a distribution does.
+    """
+
+    budget: tuple[int, ...] = option((7, 64), "drafted nodes a round", BUDGETS)
+    max_new_tokens: int = option(64, "tokens to write at most", POSITIVE)
+    temperature: float = option(1.0, "of the sampled texts; 0: only the greedy ones", Range(0))
+    json: bool = option(False, "one JSON object per check on stdout")
 
 
-def main(args: argparse.Namespace) -> int:
+def main(args: Options) -> int:
     from analysis.experiments.prompts import PROMPTS
 
     requests = _requests(args, prompts_of(args, PROMPTS))
@@ -61,9 +61,9 @@ def main(args: argparse.Namespace) -> int:
     return 0 if all(finding.lossless for finding in findings) else 1
 
 
-def _requests(args: argparse.Namespace, prompts: Sequence[str]) -> list[RunRequest]:
+def _requests(args: Options, prompts: Sequence[str]) -> list[RunRequest]:
     """Every prompt × greedy and sampled × budget. Raises UserError for a setting out of range."""
-    sampled = common.request_of(args, arguments.one_method(args))
+    sampled = common.request_of(args, args.method)
     greedy = replace(sampled, temperature=0.0, top_k=0, top_p=1.0)
     requests = [
         replace(request, prompt=prompt, budget=budget)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from analysis.experiments.llama_cpp import LlamaCpp, check_installed
 from analysis.experiments.variants import GENERATE, LLAMA_CPP
 from analysis.numbers import milliseconds, number, rate, share, size, tau
-from app.commands import arguments, common
+from app.command_line import option, words
+from app.commands import common
+from app.commands.options import BUDGETS, METHOD_HELP, POSITIVE, RequestOptions, method
 from app.commands.prompts import prompts_of
 from app.terminal import ProgressBar, console, say, table
-from core.decoding.request import check_budget
 from core.errors import UserError
 from core.methods.names import PLAIN
 from core.methods.registry import runnable
@@ -32,32 +32,39 @@ ROOFLINE = ("a round", "rows", "ms", "floor ms", "reached", "whole run", "the fl
 SHOWN = 10  # prompts whose first other token is named
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Time methods and budgets end to end against plain decoding with the same engine and\n"
-        "against transformers' generate(), without and with prompt lookup: the same prompts, one\n"
-        "run, the order changing every time; medians over repeats, ratios by prompt.\n"
-        "`bench llama.cpp` sets llama.cpp beside them, on the file that the embedded target was\n"
-        "made of: the same token ids, as many threads, greedy, on the CPU. It is only a clock.\n"
-        "Below it the roofline: what a round and each of its stages must at least move and\n"
-        "compute (activations left out), how long that takes at the copy bandwidth and matrix\n"
-        "rate measured in the same run, and the share of it that was reached: in the rounds, and\n"
-        "in the whole run, prefill included.\n"
-        "Exit code 1 when a greedy or seeded text is not plain decoding's, token by token."
+def contestant(text: str) -> str:
+    """A method, or the word llama.cpp. Raises UserError."""
+    return text if text == LLAMA_CPP else method(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(RequestOptions):
+    """Time methods and budgets end to end against plain decoding and transformers' generate().
+
+    generate() runs without and with prompt lookup: the same prompts, one run, the order changing
+    every time; medians over repeats, ratios by prompt. `bench llama.cpp` sets llama.cpp beside
+    them, on the file that the embedded target was made of: the same token ids, as many threads,
+    greedy, on the CPU. It is only a clock.
+
+    Below it the roofline: what a round and each of its stages must at least move and compute
+    (activations left out), how long that takes at the copy bandwidth and matrix rate measured in
+    the same run, and the share of it that was reached: in the rounds, and in the whole run, prefill
+    included. Exit code 1 when a greedy or seeded text is not plain decoding's, token by token.
+    """
+
+    methods: tuple[str, ...] = words(
+        f"{METHOD_HELP} (default: all that are listed); {LLAMA_CPP} decodes plainly beside them",
+        (),
+        contestant,
     )
-    arguments.add_method_options(parser, several=True, engines=[LLAMA_CPP])
-    arguments.add_prompt_options(parser, required=False)
-    group = parser.add_argument_group("decoding")
-    arguments.add_numbers(group, "--budget", (8, 16, 64), "one or several budgets")
-    arguments.add_number(group, "--max-new-tokens", 64)
-    arguments.add_number(group, "--repeats", 3)
-    arguments.add_sampling_options(parser, temperature=0.0)
-    arguments.add_model_options(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout, no table")
+    budget: tuple[int, ...] = option((8, 16, 64), "drafted nodes a round", BUDGETS)
+    max_new_tokens: int = option(64, "tokens to write at most", POSITIVE)
+    repeats: int = option(3, "of every decoding", POSITIVE)
+    json: bool = option(False, "one JSON object on stdout, no table")
 
 
-def main(args: argparse.Namespace) -> int:
-    methods = [*args.methods, *args.named] or runnable(args.model, args.drafter)
+def main(args: Options) -> int:
+    methods = list(args.methods) or runnable(args.model, args.drafter)
     if LLAMA_CPP in methods:
         _check_llama(args)
     plan = _plan(args)
@@ -83,7 +90,7 @@ def main(args: argparse.Namespace) -> int:
     return _conclude(found, exact=facts["dtype"] in ("float32", "float64"))
 
 
-def _check_llama(args: argparse.Namespace) -> None:
+def _check_llama(args: Options) -> None:
     """Raises UserError, before anything is loaded, for what llama.cpp cannot be set beside."""
     if args.model != embedded.NAME:
         raise UserError(f"{LLAMA_CPP} is set beside the embedded target only: leave --model out")
@@ -107,15 +114,11 @@ def _llama(engine: Engine, plan: Plan) -> LlamaCpp:
     return LlamaCpp.load(file, torch.get_num_threads(), longest + plan.request.max_new_tokens)
 
 
-def _plan(args: argparse.Namespace) -> Plan:
+def _plan(args: Options) -> Plan:
     """Raises UserError for a setting out of range, before anything is loaded."""
     from analysis.experiments.bench import Plan
     from analysis.experiments.prompts import PROMPTS
 
-    if args.repeats < 1:
-        raise UserError(f"the repeats must be at least 1, not {args.repeats}")
-    for budget in args.budget:
-        check_budget(budget)
     # each variant has its own options; whole decodings are compared, not their stages
     request = replace(common.request_of(args, PLAIN), options=(), timed=False)
     request.check()

@@ -2,42 +2,42 @@
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.numbers import interval, number, signed
-from app.commands import arguments, common
-from app.commands.given import add_answer_options, asked_of
+from app.command_line import REQUIRED, option, words
+from app.commands import common
+from app.commands.given import Texts, asked_of
+from app.commands.options import DRAFTING, POSITIVE, Model, Set, method
 from app.terminal import ProgressBar, console, one_line, say, table
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Measure how far drafters are from the target at every depth. From each anchor the target\n"
-        "writes N continuations at temperature 1. Along them q is compared with p. The reference\n"
-        "is the marginal, the mean of p over the continuations: no q that knows only the context\n"
-        "has a smaller KL divergence or a larger coverage (in TVD a sharper q may be nearer).\n"
-        "With --answer the anchors lie in a text that was served. Writes Parquet, CSV and\n"
-        "figures. Repeat the command to continue an interrupted one."
-    )
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="where to write")
-    arguments.add_drafter_options(parser)
-    arguments.add_prompt_options(parser, required=False)
-    add_answer_options(parser)
-    group = parser.add_argument_group("how much")
-    arguments.add_number(group, "--anchors", 64, "places in the texts, in all")
-    arguments.add_number(group, "--continuations", 16, "texts written from each anchor")
-    arguments.add_number(group, "--seeds", 3, "random seeds, which share the anchors")
-    arguments.add_number(group, "--max-new-tokens", 128, "of the texts that the anchors lie in")
-    arguments.add_number(group, "--depths", None, "default: the deepest drafter's", "L")
-    arguments.add_model_options(parser)
+@dataclass(frozen=True, kw_only=True)
+class Options(Set, Texts, Model):
+    """Measure how far drafters are from the target at every depth.
+
+    From each anchor the target writes N continuations at temperature 1. Along them q is compared
+    with p. The reference is the marginal, the mean of p over the continuations: no q that knows
+    only the context has a smaller KL divergence or a larger coverage (in TVD a sharper q may be
+    nearer). With --answer the anchors lie in a text that was served. Writes Parquet, CSV and
+    figures. Repeat the command to continue an interrupted one.
+    """
+
+    methods: tuple[str, ...] = words("whose drafters", DRAFTING, method)
+    out: Path = option(REQUIRED, "where to write", metavar="FOLDER")
+    anchors: int = option(64, "places in the texts, in all", POSITIVE)
+    continuations: int = option(16, "texts written from each anchor", POSITIVE)
+    repeats: int = option(3, "with other random numbers; they share the anchors", POSITIVE)
+    max_new_tokens: int = option(128, "of the texts that the anchors lie in", POSITIVE)
+    depths: int | None = option(None, "how deep (default: as the deepest drafter)", POSITIVE)
 
 
-def main(args: argparse.Namespace) -> int:
+def main(args: Options) -> int:
     from analysis.experiments.prompts import PROMPTS
 
     asked = asked_of(args, PROMPTS)
@@ -47,19 +47,19 @@ def main(args: argparse.Namespace) -> int:
     from analysis.collected.calibration import curves
     from analysis.collected.collect import source_of
 
-    plan = Plan(args.anchors, args.continuations, args.seeds, args.max_new_tokens, args.depths)
+    plan = Plan(args.anchors, args.continuations, args.repeats, args.max_new_tokens, args.depths)
     plan.check(len(asked))
-    source = source_of(engine, args.methods, arguments.option_values(args))
+    source = source_of(engine, args.methods, args.values)
     language = engine.prepare()
     ids = [text.prompt_ids(language) for text in asked]
     given = [answer for text in asked if (answer := text.answer(language)) is not None]
     with ProgressBar("calibrating") as progress:
-        found = calibrate(source, ids, args.folder, plan, progress.at, given)
-    for said in given_texts(args.folder):
+        found = calibrate(source, ids, args.out, plan, progress.at, given)
+    for said in given_texts(args.out):
         console().print(one_line(said, 400), soft_wrap=True)
     _show(curves(found))
     _show_texts(found)
-    say(f"{args.folder}: calibration and curves (.parquet, .csv), tvd.html and coverage.html")
+    say(f"{args.out}: calibration and curves (.parquet, .csv), tvd.html and coverage.html")
     return 0
 
 

@@ -5,14 +5,23 @@ The text is the target's own, or one that was served.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from analysis.collected.collection import Collection, check_listable, drafter_key
-from app.commands import arguments, common
-from app.commands.given import Asked, add_answer_options, asked_of
+from app.command_line import REQUIRED, option, words
+from app.commands import common
+from app.commands.given import Asked, Texts, asked_of
+from app.commands.options import (
+    LISTABLE,
+    POSITIVE,
+    Model,
+    Set,
+    assignment,
+    method,
+)
+from app.commands.options import Sampling as SamplingOptions
 from app.terminal import ProgressBar, one_line, say
 from core.errors import UserError
 from core.methods.method import Value
@@ -21,49 +30,41 @@ from core.rounds.draft import MAX_BUDGET
 from core.rounds.round import Sampling
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Write the target's text on one prompt, and what the drafters say at every token of it,\n"
-        "into one file. Any builder, budget and option is then simulated without the model:\n"
-        "whatif FILE. Several prompts fill a folder, a file each. An interrupted\n"
-        "command goes on when it is repeated. --answer takes a text that another engine served:\n"
-        "the drafters run at each of its tokens, and the target says how well the text suits it."
+@dataclass(frozen=True, kw_only=True)
+class Options(Set, Texts, SamplingOptions, Model):
+    """Write the target's text on one prompt, and what the drafters say at every token of it.
+
+    Any builder, budget and option is then simulated without the model: whatif FILE. Several prompts
+    fill a folder, a file each. An interrupted command goes on when it is repeated. --answer takes a
+    text that another engine served: the drafters run at each of its tokens, and the target says how
+    well the text suits it.
+    """
+
+    methods: tuple[str, ...] = words("whose drafters", LISTABLE, method)
+    set: tuple[tuple[str, str], ...] = option(
+        (),
+        "an option of a drafter (default: the largest lists that can be simulated)",
+        read=assignment,
+        metavar="NAME=VALUE",
     )
-    parser.add_argument(
-        "file",
-        type=Path,
-        metavar="FILE",
-        help="such as sky.safetensors; of several prompts a folder",
+    out: Path = option(REQUIRED, "such as sky.safetensors; of several prompts a folder")
+    max_new_tokens: int = option(256, "at most so many", POSITIVE)
+    width: int = option(MAX_BUDGET, "tokens listed per depth; so many are exact at every budget")
+    no_marginals: bool = option(
+        False,
+        "leave out q at each depth alone, where the drafter also reads the token before: a third "
+        "smaller",
     )
-    arguments.add_drafter_options(
-        parser, listable=True,
-        set_help="an option of a drafter (default: the largest lists that can be simulated)",
-    )  # fmt: skip
-    arguments.add_prompt_options(parser, required=False)
-    add_answer_options(parser)
-    group = parser.add_argument_group("what is written")
-    arguments.add_number(group, "--max-new-tokens", 256)
-    group.add_argument(
-        "--width", "--kept", type=arguments.whole, default=MAX_BUDGET, metavar="K",
-        help=f"tokens listed per depth (default {MAX_BUDGET}: exact at every budget)",
-    )  # fmt: skip
-    group.add_argument(
-        "--no-marginals", action="store_true",
-        help="leave out q at each depth alone, where the drafter also reads the token before: a "
-        "third smaller",
-    )  # fmt: skip
-    arguments.add_sampling_options(parser, temperature=0.0)
-    arguments.add_model_options(parser)
 
 
-def main(args: argparse.Namespace) -> int:
-    texts = _texts(args.file, asked_of(args))
-    for method in args.methods:
-        check_listable(method)
+def main(args: Options) -> int:
+    texts = _texts(args.out, asked_of(args))
+    for name in args.methods:
+        check_listable(name)
     sampling = Sampling(args.temperature, args.top_k, args.top_p, args.seed)
     from analysis.collected.collect import Plan, collect, source_of, widest
 
-    values = widest(args.methods) | arguments.option_values(args)
+    values = widest(args.methods) | args.values
     older = {file: found for file in texts if (found := _older(file)) is not None}
     for file, found in older.items():
         if other := next(_differences(found, args, texts[file], sampling, values), None):
@@ -83,7 +84,7 @@ def main(args: argparse.Namespace) -> int:
             ids, words = text.prompt_ids(language), text.prompt_text(language)
             own = replace(plan, given=text.answer(language))
             collect(source, ids, file, own, words, _part(progress, number, len(left)))
-    _tell(args.file, list(texts))
+    _tell(args.out, list(texts))
     return 0
 
 
@@ -143,14 +144,14 @@ def _finished(path: Path, other: str) -> UserError:
 
 def _differences(
     older: Collection,
-    args: argparse.Namespace,
+    args: Options,
     asked: Asked,
     sampling: Sampling,
     values: Mapping[str, Value],
 ) -> Iterator[str]:
     """What an older collection has that the arguments do not name; nothing: it is the same."""
     header = older.header
-    methods = {drafter_key(method): method for method in args.methods}
+    methods = {drafter_key(name): name for name in args.methods}
     if (header.given.digest if header.given else "") != (asked.digest if asked.served else ""):
         yield "text"
     if asked.prompt and header.prompt_text != asked.prompt:
@@ -170,10 +171,10 @@ def _differences(
             yield f"number of tokens per depth, {limits.width}"
         if limits.candidates and (f"{name}.next_marginal" in older.arrays) == args.no_marginals:
             yield "choice of --no-marginals"
-        for option, value in _drafter_options(methods[name], values, header.vocabulary).items():
-            held = limits.setting(option)
+        for setting, value in _drafter_options(methods[name], values, header.vocabulary).items():
+            held = limits.setting(setting)
             if held is not None and held != value:
-                yield f"{option}, {held}"
+                yield f"{setting}, {held}"
 
 
 def _drafter_options(method: str, values: Mapping[str, Value], vocabulary: int) -> dict[str, Value]:

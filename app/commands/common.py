@@ -5,10 +5,10 @@ No torch at the top.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from app.commands.options import Model, RequestOptions
 from app.terminal import ProgressBar, quiet_libraries
 from core.decoding.request import RunRequest
 from core.errors import UserError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from core.decoding.engine import Engine
 
 
-def request_of(args: argparse.Namespace, method: str, budget: int | None = None) -> RunRequest:
+def request_of(args: RequestOptions, method: str, budget: int | None = None) -> RunRequest:
     """The request that the options describe, without its prompt."""
     if budget is None:
         budget = presets.find(args.model).budgets.get(split(method)[0])
@@ -35,15 +35,14 @@ def request_of(args: argparse.Namespace, method: str, budget: int | None = None)
         top_k=args.top_k,
         top_p=args.top_p,
         seed=args.seed,
-        options=tuple(args.set),
+        options=args.set,
     )
 
 
-def template_of(args: argparse.Namespace) -> dict[str, Value]:
+def template_of(args: Model) -> dict[str, Value]:
     """The chat template's variables: yes and no as such, all else as text."""
     words: dict[str, Value] = {"true": True, "yes": True, "false": False, "no": False}
-    variables: list[tuple[str, str]] = args.template
-    return {name: words.get(value.lower(), value) for name, value in variables}
+    return {name: words.get(value.lower(), value) for name, value in args.template}
 
 
 def check_drafter(name: str | None) -> str | None:
@@ -79,7 +78,7 @@ def _here_or_on_hub(source: Source) -> bool:
     return source.folder is not None or "/" in source.name
 
 
-def load_engine(args: argparse.Namespace, methods: Sequence[str] = ()) -> Engine:
+def load_engine(args: Model, methods: Sequence[str] = ()) -> Engine:
     """The engine with its target loaded, progress shown. The first time, that takes a minute.
 
     The drafters of ``methods`` are compared with the target before anything heavy is loaded.

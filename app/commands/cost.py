@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.numbers import milliseconds, number, rate, ratio, share
-from app.commands import arguments, common
+from app.command_line import REQUIRED, option, words
+from app.commands import common
+from app.commands.options import BUDGETS, METHOD_HELP, POSITIVE, Method, Model, method
 from app.terminal import ProgressBar, bar, console, say, table
-from core.decoding.request import check_budget
 from core.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,35 +21,33 @@ if TYPE_CHECKING:
     from core.decoding.engine import Engine
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Measure verify time against rows on this machine, fit it, and combine it with a method's\n"
-        "drafting and building and with the rounds simulated on a collected text (collect FILE):\n"
-        "expected tokens/s by budget. --check decodes at the best one, at its neighbours and\n"
-        "plainly, and reports what came out."
+@dataclass(frozen=True, kw_only=True)
+class Options(Method, Model):
+    """Measure what a round costs on this machine, and name the budget that pays.
+
+    Verify time is measured against rows and fitted, and combined with a method's drafting and
+    building and with the rounds simulated on a collected text (`collect`): expected tokens/s by
+    budget. --check decodes at the best one, at its neighbours and plainly, and reports what came
+    out.
+    """
+
+    file: Path = words("a collected text")
+    methods: tuple[str, ...] = option(REQUIRED, METHOD_HELP, read=method, metavar="METHOD")
+    budget: tuple[int, ...] = option(
+        (1, 2, 4, 8, 12, 16, 24, 32, 64, 128, 256), "drafted nodes a round", BUDGETS
     )
-    parser.add_argument("file", type=Path, metavar="FILE", help="a collected text")
-    arguments.add_method_options(parser)
-    arguments.add_numbers(parser, "--budget", (1, 2, 4, 8, 12, 16, 24, 32, 64, 128, 256))
-    arguments.add_number(parser, "--repeats", 7)
-    parser.add_argument("--check", action="store_true", help="decode for real and compare")
-    parser.add_argument(
-        "--json", action="store_true", help="one JSON object on stdout, no table; What-if opens it"
-    )
-    arguments.add_model_options(parser)
+    repeats: int = option(7, "of each measurement", POSITIVE)
+    check: bool = option(False, "decode for real and compare")
+    json: bool = option(False, "one JSON object on stdout, no table; What-if opens it")
 
 
-def main(args: argparse.Namespace) -> int:
-    if args.repeats < 1:
-        raise UserError(f"the repeats must be at least 1, not {args.repeats}")
+def main(args: Options) -> int:
     from analysis.collected.collection import Collection
     from analysis.collected.whatif import Simulation
 
     collection = Collection.load(args.file)
-    simulation = Simulation(collection, arguments.one_method(args), arguments.option_values(args))
+    simulation = Simulation(collection, args.method, args.values)
     budgets = sorted(set(args.budget))
-    for budget in budgets:
-        check_budget(budget)
     if args.check and collection.given:
         raise UserError(f"{args.file} holds a given text, which no run writes: leave --check out")
     engine = _engine(args, collection)
@@ -64,15 +62,15 @@ def main(args: argparse.Namespace) -> int:
         verify_times,
     )
 
-    method = engine.method(simulation.method, simulation.options)
-    target, positions = engine.target(method), collection.positions
+    decoder = engine.method(simulation.method, simulation.options)
+    target, positions = engine.target(decoder), collection.positions
     with ProgressBar("measuring") as progress:
         text = collection.tokens[: positions[len(positions) // 2]].tolist()
         sizes = sizes_up_to(max(budgets) + 1)
         points = verify_times(target, text, sizes, args.repeats, progress.at)
         verify = fit(points)
         progress.at(None, "draft, build and commit")
-        timed = tuple(stages(simulation, method, target, budgets, args.repeats))
+        timed = tuple(stages(simulation, decoder, target, budgets, args.repeats))
         found = estimate(verify, timed, simulation.curve(budgets))
         chosen, plain, real = best(found), 1 / points[0].seconds, list["RealRun"]()
         for budget in _neighbours(budgets, chosen.budget) if args.check else ():
@@ -90,7 +88,7 @@ def main(args: argparse.Namespace) -> int:
     return 1 if any(not run.rounds_equal for run in real) else 0
 
 
-def _engine(args: argparse.Namespace, collection: Collection) -> Engine:
+def _engine(args: Options, collection: Collection) -> Engine:
     engine = common.load_engine(args)
     if engine.prepare().name != collection.header.name:
         raise UserError(

@@ -8,14 +8,14 @@ compared with plain denoising token for token.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from analysis.numbers import number, ratio, share
-from app.commands import arguments
+from app.command_line import CommandOptions, option
+from app.commands.options import Prompts
 from app.commands.prompts import prompts_of
 from app.commands.run import print_json, stage_rows
 from app.terminal import ProgressBar, console, one_line, quiet_libraries, say, table
@@ -26,6 +26,7 @@ from core.diffusion.graph_files import load_graph
 from core.diffusion.nfe import NfeCounts, count_nfe, denoised_tokens
 from core.diffusion.request import MAX_LENGTH, DenoiseSettings, Pace
 from core.errors import UserError
+from core.methods.method import Range
 from core.models.embedded import NAME as EMBEDDED
 from core.rounds.blocks import MASKED
 from core.rounds.round import Round
@@ -37,79 +38,93 @@ if TYPE_CHECKING:
     from core.diffusion.draft_graph import DraftGraph
     from core.diffusion.models import DiffusionLanguage
 
-PACES = ("k1", "k2", "t0.9")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    arguments.add_prompt_options(parser, required=True)
-    parser.add_argument(
-        "--spiffy", metavar="GRAPH|D", help="draft with a graph: its file, or one of D nodes"
-    )
-    add_denoising_options(parser)
-    add_diffusion_model(parser)
-    group = parser.add_argument_group("output")
-    group.add_argument(
-        "--trace", type=Path, metavar="FILE",
-        help="log every call (.jsonl or .jsonl.gz); several prompts: FILE-1, FILE-2, …",
-    )  # fmt: skip
-    group.add_argument("--json", action="store_true", help="JSON on stdout and nothing else")
-    group = parser.add_argument_group("table of speedups over all prompts")
-    group.add_argument("--table", action="store_true", help="compare graphs and paces")
-    group.add_argument(
-        "--graphs", nargs="+", metavar="GRAPH|D", default=list(map(str, BUDGETS)),
-        help=f"default {' '.join(map(str, BUDGETS))}",
-    )  # fmt: skip
-    group.add_argument(
-        "--paces", nargs="+", type=pace, metavar="PACE", default=list(map(pace, PACES)),
-        help=f"k2: two tokens a step, t0.9: a threshold (default {' '.join(PACES)})",
-    )  # fmt: skip
-    arguments.add_number(group, "--real", None, "prompts run with every graph; default: all")
-
-
-def add_denoising_options(parser: argparse.ArgumentParser) -> None:
-    """Pace, block, length, temperature: what a text is denoised with."""
-    group = parser.add_argument_group("denoising")
-    how = group.add_mutually_exclusive_group()
-    arguments.add_number(how, "--tokens-per-step", 1, metavar="K")
-    sure = "instead: all positions at least this sure, and always one"
-    arguments.add_number(how, "--threshold", None, sure, "P", arguments.decimal)
-    arguments.add_number(group, "--block", None, "default: the model's own", "L")
-    ahead = "confidence to be set before the first masked position; default: the model's own"
-    arguments.add_number(group, "--ahead", None, ahead, "P", arguments.decimal)
-    arguments.add_number(group, "--length", 128, "tokens to write", "W")
-    arguments.add_number(group, "--temperature", 0.0, "0 is greedy", "T", arguments.decimal)
-    arguments.add_number(group, "--seed", 0, metavar="S")
-    group.add_argument(
-        "--go-on", action="store_true", help="also the blocks after the first end-of-text"
-    )
-
-
-def add_diffusion_model(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("model")
-    group.add_argument(
-        "--model", default=EMBEDDED, metavar="NAME|PATH",
-        help=f"{EMBEDDED} (its denoiser, the default), a folder, or a Hugging Face id",
-    )  # fmt: skip
-    group.add_argument("--device", default="auto", help="auto (default), cpu, cuda, cuda:1, …")
-    group.add_argument(
-        "--shared", action="store_true",
-        help="a bidirectional model's drafts share one context: the paper's mask, not exact",
-    )  # fmt: skip
-
 
 def pace(text: str) -> Pace:
-    """argparse type: k2 or t0.9."""
+    """A pace by its name, such as k2 or t0.9."""
     try:
         found = Pace(int(text[1:])) if text[:1] == "k" else Pace(threshold=float(text[1:]))
         if text[:1] not in "kt" or len(text) < 2:
             raise ValueError
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no pace like k2 or t0.9") from None
+        raise ValueError("must be a pace like k2 or t0.9") from None
     found.check()
     return found
 
 
-def load(args: argparse.Namespace) -> DiffusionLanguage:
+@dataclass(frozen=True, kw_only=True)
+class Denoising(CommandOptions):
+    """What a text is denoised with."""
+
+    title: ClassVar[str] = "denoising"
+    tokens_per_step: int | None = option(None, "tokens set at each step (default 1)", metavar="K")
+    threshold: float | None = option(
+        None, "instead: all positions at least this sure, and always one", metavar="P"
+    )
+    block: int | None = option(None, "tokens in a block (default: the model's own)", metavar="L")
+    ahead: float | None = option(
+        None,
+        "confidence to be set before the first masked position (default: the model's own)",
+        metavar="P",
+    )
+    length: int = option(128, "tokens to write", metavar="W")
+    temperature: float = option(0.0, "0 is greedy", Range(0))
+    seed: int = option(0, "same seed, same text")
+    go_on: bool = option(False, "also the blocks after the first end-of-text")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffusionModel(CommandOptions):
+    """The masked-diffusion model, and where it computes."""
+
+    title: ClassVar[str] = "model"
+    model: str = option(
+        EMBEDDED, "a preset's denoiser, a folder, or a Hugging Face id", metavar="NAME|PATH"
+    )
+    device: str = option("auto", "auto, cpu, cuda, cuda:1, …", metavar="DEVICE")
+    shared: bool = option(
+        False,
+        "a bidirectional model's drafts share one context: the paper's mask, not exact",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions(CommandOptions):
+    """What a table of speedups compares."""
+
+    title: ClassVar[str] = "table of speedups over all prompts"
+    table: bool = option(False, "compare graphs and paces")
+    graphs: tuple[str, ...] = option(
+        tuple(map(str, BUDGETS)), "files of graphs, or numbers of nodes", metavar="GRAPH|D"
+    )
+    paces: tuple[Pace, ...] = option(
+        (Pace(1), Pace(2), Pace(threshold=0.9)),
+        "k2: two tokens a step, t0.9: a threshold (default k1 k2 t0.9)",
+        read=pace,
+        metavar="PACE",
+    )
+    real: int | None = option(None, "prompts run with every graph (default: all)", Range(0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Prompts, Denoising, DiffusionModel, TableOptions):
+    """Write with a masked-diffusion model, plainly or with Spiffy's drafts.
+
+    One prompt shows its text, then model calls (NFE) beside those that plain denoising makes,
+    acceptance by level, speedup by block and stage times. --table compares graphs and paces.
+    """
+
+    spiffy: str | None = option(
+        None, "draft with a graph: its file, or one of D nodes", metavar="GRAPH|D"
+    )
+    trace: Path | None = option(
+        None,
+        "log every call (.jsonl or .jsonl.gz); several prompts: FILE-1, FILE-2, …",
+        metavar="FILE",
+    )
+    json: bool = option(False, "JSON on stdout and nothing else")
+
+
+def load(args: DiffusionModel) -> DiffusionLanguage:
     """The diffusion model, progress shown."""
     with ProgressBar("preparing " + args.model) as progress:
         progress.at(None, "loading libraries")
@@ -119,7 +134,7 @@ def load(args: argparse.Namespace) -> DiffusionLanguage:
         return models.load_diffusion(args.model, args.device, progress.report, shared=args.shared)
 
 
-def settings_of(args: argparse.Namespace, block: int, ahead: float) -> DenoiseSettings:
+def settings_of(args: Denoising, block: int, ahead: float) -> DenoiseSettings:
     """The settings that the options describe, given the model's own block and ahead. Raises
     UserError."""
     if not 1 <= args.length <= MAX_LENGTH:  # first: until the model is here it is the block too
@@ -137,18 +152,20 @@ def settings_of(args: argparse.Namespace, block: int, ahead: float) -> DenoiseSe
     return settings
 
 
-def pace_of(args: argparse.Namespace) -> Pace:
-    threshold = args.threshold
-    return Pace(args.tokens_per_step) if threshold is None else Pace(threshold=threshold)
+def pace_of(args: Denoising) -> Pace:
+    """Raises UserError for both kinds at once."""
+    if args.threshold is None:
+        return Pace(1 if args.tokens_per_step is None else args.tokens_per_step)
+    if args.tokens_per_step is not None:
+        raise UserError("name either --tokens-per-step or --threshold")
+    return Pace(threshold=args.threshold)
 
 
-def main(args: argparse.Namespace) -> int:
+def main(args: Options) -> int:
     prompts = prompts_of(args)
     pace_of(args).check()
     if args.table and (args.trace is not None or args.spiffy):
         raise UserError("--table compares what --graphs names, and writes no trace")
-    if args.real is not None and args.real < 0:
-        raise UserError(f"--real must be at least 0 prompts, not {args.real}")
     check_trace(args.trace, len(prompts))
     settings_of(args, args.length, 0.0)  # a typo must not cost the time a model takes to load
     graph = load_graph(args.spiffy, args.model, pace_of(args)) if args.spiffy else None
@@ -283,7 +300,7 @@ def _print(result: Result) -> None:
 
 
 def _table(
-    args: argparse.Namespace,
+    args: Options,
     language: DiffusionLanguage,
     settings: DenoiseSettings,
     prompts: Sequence[str],

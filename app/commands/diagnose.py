@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analysis.numbers import number, ratio
-from app.commands import arguments, common
+from app.command_line import option, words
+from app.commands import common
+from app.commands.options import POSITIVE, Model, Prompts, Set, method
 from app.commands.prompts import prompts_of
 from app.terminal import ProgressBar, console, one_line, say, table
 from core.errors import UserError
@@ -24,40 +26,34 @@ SHOWN = 4  # depths in the terminal
 MOST = 40  # trials of one mistake in the terminal
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Run a method's drafter on the target's own text as configured, and again under every\n"
-        "named mistake of wiring that applies to it: other layers, positions, norms, template, …\n"
-        "Its checkpoint is checked before. docs/wiring.md explains each. Several drafters share\n"
-        "the text and the target's passes. Exit code 0: nothing is wrong; 1: a mistake is named,\n"
-        "or something in the file is wrong; 3: the drafter is bad and no mistake fits, or one\n"
-        "makes it better and not yet good. The largest code of several drafters counts."
+@dataclass(frozen=True, kw_only=True)
+class Options(Set, Prompts, Model):
+    """Say why a drafter is bad: try its wiring under every named mistake.
+
+    A method's drafter is run on the target's own text as configured, and again under every named
+    mistake of wiring that applies to it: other layers, positions, norms, template, … Its checkpoint
+    is checked before. docs/wiring.md explains each. Several drafters share the text and the
+    target's passes.
+
+    Exit code 0: nothing is wrong; 1: a mistake is named, or something in the file is wrong; 3: the
+    drafter is bad and no mistake fits, or one makes it better and not yet good. The largest code of
+    several drafters counts.
+    """
+
+    methods: tuple[str, ...] = words(
+        "whose drafters are examined; METHOD@FOLDER names a checkpoint", read=method
     )
-    parser.add_argument(
-        "methods",
-        nargs="+",
-        type=arguments.method,
-        metavar="method",
-        help="whose drafter is examined; METHOD@FOLDER names a checkpoint",
-    )
-    arguments.add_set(parser, "an option of the drafter, such as depth=5")
-    arguments.add_prompt_options(parser, required=False)
-    arguments.add_number(parser, "--max-new-tokens", 96, "of each text")
-    arguments.add_number(parser, "--stride", 3, "tokens between two places that are measured")
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help="signatures and verdict as JSON; of several drafters, as JSON lines",
-    )
-    arguments.add_model_options(parser)
+    max_new_tokens: int = option(96, "of each text", POSITIVE)
+    stride: int = option(3, "tokens between two places that are measured", POSITIVE)
+    json: bool = option(False, "signatures and verdict as JSON; of several drafters, as JSON lines")
 
 
-def main(args: argparse.Namespace) -> int:
+def main(args: Options) -> int:
     from analysis.experiments.prompts import PROMPTS
 
-    for method in args.methods:
-        if find(method).drafter_info is None:
-            raise UserError(f"{method} has no drafter")
+    for name in args.methods:
+        if find(name).drafter_info is None:
+            raise UserError(f"{name} has no drafter")
     prompts = prompts_of(args, PROMPTS)
     engine = common.load_engine(args)
     from analysis.drafters.diagnosis import diagnose
@@ -72,14 +68,14 @@ def main(args: argparse.Namespace) -> int:
         if not args.json:
             _list(remarks)
 
-    parts = {"options": arguments.option_values(args), "hear": hear, "kept": Kept()}
+    parts = {"options": args.values, "hear": hear, "kept": Kept()}
     code = 0
-    for method in args.methods:
+    for name in args.methods:
         if len(args.methods) > 1 and not args.json:
-            console().print(one_line(method, 200), soft_wrap=True)
+            console().print(one_line(name, 200), soft_wrap=True)
         heard.clear()
         with ProgressBar("probing the wiring") as progress:
-            found = diagnose(engine, method, prompts, plan, progress.at, **parts)
+            found = diagnose(engine, name, prompts, plan, progress.at, **parts)
         if args.json:
             print(json.dumps(found.to_json()))
         else:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from analysis.engines.texts import Written, read_texts
-from app.commands.arguments import whole
+from app.command_line import option
+from app.commands.options import Prompts
 from app.commands.prompts import prompts_of
 from core.errors import UserError
 
@@ -62,21 +62,22 @@ class Asked:
         return made
 
 
-def add_answer_options(parser: argparse.ArgumentParser) -> None:
-    """A text that another engine served, in place of the target's own."""
-    group = parser.add_argument_group("a text as it was served")
-    group.add_argument(
-        "--answer", type=Path, metavar="FILE",
-        help="take these answers in place of the target's own: responses of vLLM, SGLang or "
-        "llama.cpp (.json, .jsonl), a trace, or plain text (.txt). Where the file does not tell "
-        "the prompt's token ids, name as many prompts",
-    )  # fmt: skip
-    group.add_argument(
-        "--response", type=whole, metavar="N", help="the file's N-th response alone (default: all)"
+@dataclass(frozen=True, kw_only=True)
+class Texts(Prompts):
+    """Prompts that the target answers, or a text that another engine served."""
+
+    title: ClassVar[str] = "a text as it was served"
+    answer: Path | None = option(
+        None,
+        "take these answers in place of the target's own: responses of vLLM, SGLang or llama.cpp "
+        "(.json, .jsonl), a trace, or plain text (.txt). Where the file does not tell the prompt's "
+        "token ids, name as many prompts",
+        metavar="FILE",
     )
+    response: int | None = option(None, "the file's N-th response alone (default: all)")
 
 
-def asked_of(args: argparse.Namespace, default: tuple[str, ...] = ()) -> list[Asked]:
+def asked_of(args: Texts, default: tuple[str, ...] = ()) -> list[Asked]:
     """What the options name. Raises UserError for nothing, or prompts that do not fit the file."""
     if args.answer is None:
         if args.response is not None:
@@ -85,7 +86,7 @@ def asked_of(args: argparse.Namespace, default: tuple[str, ...] = ()) -> list[As
         if not prompts:
             raise UserError("name a prompt (--prompt, --prompts) or a served text (--answer)")
         return [Asked(prompt) for prompt in prompts]
-    return _served(args.answer, read_texts(args.answer, args.response), prompts_of(args))
+    return _served(args.answer, read_texts(args.answer, args.response), prompts_of(args, ()))
 
 
 def _served(path: Path, served: Sequence[Written], prompts: Sequence[str]) -> list[Asked]:

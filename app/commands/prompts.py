@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.experiments.prompts import Prompt
+from app.commands.options import Prompts
 from core.errors import UserError
 from core.json_input import parse_json
 from core.samples import read_lines
@@ -14,11 +15,18 @@ from core.samples import read_lines
 MAX_FILE = 64 << 20  # bytes
 
 
-def prompts_of(args: argparse.Namespace, default: tuple[str, ...] = ()) -> list[str]:
-    """The prompts that the options name. Raises UserError for one that is not text."""
+def prompts_of(args: Prompts, default: Sequence[str] | None = None) -> list[str]:
+    """The prompts that the options name, else ``default``.
+
+    Raises UserError for none, both, or one that is not text.
+    """
+    if args.prompt is not None and args.prompts is not None:
+        raise UserError("name either one prompt with --prompt or a file with --prompts")
     if args.prompts is not None:
         return read_prompts(args.prompts)
     if args.prompt is None:
+        if default is None:
+            raise UserError("name a prompt with --prompt, or a file of them with --prompts")
         return list(default)
     if args.prompt == "-" and sys.stdin is None:  # the shell closed it
         raise UserError("there is no stdin to read the prompt from")

@@ -5,16 +5,19 @@ Every number is a cell of a table of ``measures.metrics``; ``--out`` writes thos
 
 from __future__ import annotations
 
-import argparse
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from app.commands.arguments import add_large, limits_of
+from app.command_line import option, words
+from app.commands.options import Large
 from app.export.report_page import html_page, write_table
-from app.report.gates import GATED, gate
+from app.report.gates import GATED, Gate, gate
 from app.report.sections import REPORT, notes
-from app.report.shown import parts, show
+from app.report.shown import Part, parts, show
+from app.report.trained import show_trained
 from app.terminal import ProgressBar, console, one_line, say
 from app.trace_files import read_all
 from core.errors import UserError
@@ -22,53 +25,76 @@ from core.errors import UserError
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMATS = ("csv", "parquet", "json")
+    from analysis.measures.tables import Tables
+
+Form = Literal["csv", "parquet", "json"]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "traces", type=Path, nargs="+", metavar="TRACE",
-        help="traces (.jsonl or .jsonl.gz), or folders of them",
-    )  # fmt: skip
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="write every table into this folder"
+@dataclass(frozen=True, kw_only=True)
+class Options(Large):
+    """Say what traces show of a drafter, in the terminal and as files.
+
+    With --trained FILE it puts what a trainer says of its drafter beside what serving shows, by
+    depth: the best token right at all places and after a right prefix, on training and held-out
+    text, and of traces, or of what another engine counted, acceptance and survival. Sentences say
+    where the two part.
+    """
+
+    traces: tuple[Path, ...] = words("traces (.jsonl or .jsonl.gz), or folders of them")
+    out: Path | None = option(None, "write every table into this folder", metavar="FOLDER")
+    to: tuple[Form, ...] = option((), "what --out writes (default csv)", metavar="FORMAT")
+    html: bool = option(False, "also write report.html there, figures in one page")
+    gate: tuple[Gate, ...] = option(
+        (),
+        f"such as tau>=2.5: exit code 1 when a method misses it; numbers: {', '.join(GATED)}",
+        read=gate,
+        metavar="GATE",
     )
-    parser.add_argument(
-        "--format", nargs="+", choices=FORMATS, metavar="FORMAT",
-        help="csv (the default), parquet, json: what --out writes",
-    )  # fmt: skip
-    parser.add_argument(
-        "--html", action="store_true", help="also write DIR/report.html, figures in one page"
+    trained: Path | None = option(
+        None,
+        "accuracy.json of our training, or a log with acc_0, full_acc_0, cond_acc_0, … as .json, "
+        ".jsonl or .csv; the traces may then also be what `trace import` reads",
+        metavar="FILE",
     )
-    parser.add_argument(
-        "--gate", nargs="+", type=gate, default=[], metavar="GATE",
-        help="such as tau>=2.5: exit code 1 when a method misses it; "
-        f"numbers: {', '.join(GATED)}",
-    )  # fmt: skip
-    add_large(parser)
+    json: bool = option(False, "one JSON object on stdout")
 
 
-def main(args: argparse.Namespace) -> int:
-    if args.out is None and (args.html or args.format):
-        raise UserError("--format and --html write files: name a folder with --out")
+def main(args: Options) -> int:
+    if args.out is None and (args.html or args.to):
+        raise UserError("--to and --html write files: name a folder with --out")
+    if args.trained is not None:
+        if args.out is not None or args.gate:
+            raise UserError("--trained compares two curves: leave --out and --gate out")
+        show_trained(args.trained, args.traces, args.json, args.limits)
+        return 0
     with ProgressBar("reading traces") as progress:
-        traces = read_all(args.traces, progress.at, limits_of(args))
+        traces = read_all(args.traces, progress.at, args.limits)
+    from analysis.frames import plain_rows
     from analysis.measures.metrics import Report
     from analysis.measures.tables import Tables
 
     tables = Tables.of(traces)
-    found, out = Report(tables), console()
-    sections = list(parts(REPORT, found, tables))
-    show(out, sections)
-    for note in notes(tables):
-        out.print(one_line(note, 400), soft_wrap=True)
+    found, sections = Report(tables), list[Part]()
+    if args.json:
+        print(json.dumps({name: plain_rows(frame) for name, frame in found.items()}))
+    if not args.json or args.html:
+        sections = list(parts(REPORT, found, tables))
+    if not args.json:
+        _show(sections, tables)
     if args.out is not None:
         page = html_page(tables, sections, notes(tables)) if args.html else None
-        _write(found, args.out, args.format or ("csv",), page)
+        _write(found, args.out, args.to or ("csv",), page)
     missed = [line for each in args.gate for line in each.missed(tables)]
     for line in missed:
         say(line)
     return 1 if missed else 0
+
+
+def _show(sections: Sequence[Part], tables: Tables) -> None:
+    out = console()
+    show(out, sections)
+    for note in notes(tables):
+        out.print(one_line(note, 400), soft_wrap=True)
 
 
 def _write(

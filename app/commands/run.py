@@ -9,17 +9,18 @@ and printing are left out.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from analysis.numbers import milliseconds, number, rate, share, tau
-from app.commands import arguments, common
+from app.command_line import option
+from app.commands import common
+from app.commands.options import BUDGETS, Method, RequestOptions
 from app.commands.prompts import prompts_of
 from app.decoding import Decoding, Result, decode
 from app.terminal import GrowingText, ProgressBar, bar, console, one_line, say, table
@@ -28,24 +29,21 @@ from core.errors import UserError
 from core.traces.schema import summary
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    arguments.add_method_options(parser)
-    arguments.add_prompt_options(parser, required=True)
-    group = parser.add_argument_group("decoding")
-    arguments.add_number(group, "--budget", None, "drafted nodes a round, 1 to 1024")
-    arguments.add_number(group, "--max-new-tokens", 128)
-    arguments.add_sampling_options(parser, temperature=0.0)
-    arguments.add_model_options(parser)
-    group = parser.add_argument_group("output")
-    group.add_argument(
-        "--trace", type=Path, metavar="FILE",
-        help="log every round (.jsonl or .jsonl.gz); several prompts: FILE-1, FILE-2, …",
-    )  # fmt: skip
-    group.add_argument("--json", action="store_true", help="one JSON object per prompt on stdout")
-    group.add_argument("--no-probe", action="store_true", help="log without p, TVD and coverage")
+@dataclass(frozen=True, kw_only=True)
+class Options(Method, RequestOptions):
+    """Decode prompts with one method: text, τ, acceptance, tokens/s."""
+
+    budget: int | None = option(None, "drafted nodes a round (default: the method's)", BUDGETS)
+    trace: Path | None = option(
+        None,
+        "log every round (.jsonl or .jsonl.gz); several prompts: FILE-1, FILE-2, …",
+        metavar="FILE",
+    )
+    json: bool = option(False, "one JSON object per prompt on stdout")
+    no_probe: bool = option(False, "log without p, TVD and coverage")
 
 
-def main(args: argparse.Namespace) -> int:
+def main(args: Options) -> int:
     prompts = prompts_of(args)
     check_trace(args.trace, len(prompts))
     job = _job(args)
@@ -70,9 +68,9 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _job(args: argparse.Namespace) -> Decoding:
+def _job(args: Options) -> Decoding:
     """Check the settings, then load the models: a typo must not cost half a minute."""
-    request = common.request_of(args, arguments.one_method(args), args.budget)
+    request = common.request_of(args, args.method, args.budget)
     request.check()
     engine = common.load_engine(args, [request.method])
     target = engine.target(engine.load(request.resolved.chosen))

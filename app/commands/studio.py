@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass
 from pathlib import Path
 
 from app import trace_files
-from app.commands import arguments
+from app.command_line import option, words
 from app.commands.common import check_drafter, template_of
+from app.commands.options import Model, method
 from app.terminal import say
 from core.errors import UserError
+from core.methods.method import Range
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "traces", type=Path, nargs="*", metavar="TRACE",
-        help="traces (.jsonl or .jsonl.gz), or folders searched for them at any depth, such as a "
-        "sweep's: the page lists them above its examples",
-    )  # fmt: skip
-    parser.add_argument(
-        "--host", default="127.0.0.1", help="address to listen on (default: this machine only)"
+@dataclass(frozen=True, kw_only=True)
+class Options(Model):
+    """Open the studio in the browser."""
+
+    traces: tuple[Path, ...] = words(
+        "traces (.jsonl or .jsonl.gz), or folders searched for them at any depth, such as that of "
+        "`grid run`: the page lists them above its examples",
+        (),
     )
-    parser.add_argument(
-        "--allow-host", action="append", default=[], metavar="NAME",
-        help="answer requests for this host name too, such as a proxy's; repeatable",
-    )  # fmt: skip
-    arguments.add_number(parser, "--port", 7860, metavar="PORT")
-    parser.add_argument(
-        "--method", dest="methods", type=arguments.method, action="append", default=[],
-        metavar="FILE.py",
-        help="offer a method of your own, or a DRAFTER+BUILDER, on the page; repeatable",
-    )  # fmt: skip
-    arguments.add_model_options(parser)
+    host: str = option("127.0.0.1", "address to listen on; by default this machine only")
+    allow_host: tuple[str, ...] = option(
+        (), "answer requests for this host name too, such as a proxy's", metavar="NAME"
+    )
+    port: int = option(7860, "port to listen on; 0: any that is free", Range(0, (1 << 16) - 1))
+    methods: tuple[str, ...] = option(
+        (),
+        "offer methods of your own, FILE.py or DRAFTER+BUILDER, on the page",
+        read=method,
+        metavar="METHOD",
+    )
 
 
-def main(args: argparse.Namespace) -> int:
-    if not 0 <= args.port < 1 << 16:
-        raise UserError(f"the port must be 0 to 65535, not {args.port}")
+def main(args: Options) -> int:
     files = trace_files.find(args.traces)
     if files.note:
         say(f"draftscope: the page lists {files.note}")

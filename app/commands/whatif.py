@@ -2,53 +2,56 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.numbers import interval, signed, tau
-from app.commands import arguments
+from app.command_line import option, words
+from app.commands.options import BUDGETS, METHOD_HELP, POSITIVE, Set, method
 from app.terminal import bar, console, one_line, say, table
 from core.errors import UserError
 
 if TYPE_CHECKING:
     from analysis.collected.collection import Collection
     from analysis.collected.whatif import SimulatedRun, Simulation
-    from core.methods.method import Options
+    from core.methods.method import Options as Values
 
 COLUMNS = ("method", "budget", "τ", "rounds", "", "exact")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Simulate methods and budgets over a collected text (collect FILE): the rounds a real run\n"
-        "would take, without the model. What is not exact is marked; rounds on a text that was\n"
-        "served follow that text. Over several texts (a\n"
-        "folder, or --more) it shows the mean of each setting with an interval across texts, the\n"
-        "difference from the best, paired by text, and the text that differs most."
+@dataclass(frozen=True, kw_only=True)
+class Options(Set):
+    """Simulate methods and budgets over collected texts, without the model.
+
+    The rounds are those a real run would take. What is not exact is marked; rounds on a text that
+    was served follow that text. Over several texts it shows the mean of each setting with an
+    interval across texts, the difference from the best, paired by text, and the text that differs
+    most.
+    """
+
+    files: tuple[Path, ...] = words("collected texts (`collect`), or folders of them")
+    methods: tuple[str, ...] = option(
+        (), f"{METHOD_HELP} (default: all that the texts hold)", read=method, metavar="METHOD"
     )
-    about = "a collected text, or a folder of them"
-    parser.add_argument("file", type=Path, metavar="FILE", help=about)
-    parser.add_argument(
-        "--more", type=Path, nargs="+", default=[], metavar="FILE", help="other collected texts"
+    budget: tuple[int, ...] = option(
+        (8, 16, 32, 64, 128, 256, 1024), "drafted nodes a round", BUDGETS
     )
-    arguments.add_method_options(parser, several=True)
-    arguments.add_numbers(parser, "--budget", (8, 16, 32, 64, 128, 256, 1024))
-    arguments.add_number(parser, "--max-new-tokens", None, "default: the whole text")
-    parser.add_argument("--json", action="store_true", help="one JSON object a run on stdout")
+    max_new_tokens: int | None = option(None, "of the text (default: all of it)", POSITIVE)
+    json: bool = option(False, "one JSON object a run on stdout")
 
 
-def main(args: argparse.Namespace) -> int:
+def main(args: Options) -> int:
     from analysis.collected.collection import Collection
 
-    collections = [Collection.load(file) for file in _files([args.file, *args.more])]
+    collections = [Collection.load(file) for file in _files(args.files)]
     collection, *others = collections
     held = [name for name in collection.methods if all(name in c.methods for c in others)]
-    methods = [*args.methods, *args.named] or held
+    methods = list(args.methods) or held
     if not methods:
-        raise UserError(f"{args.file} holds no listed drafter: name a method")
+        raise UserError(f"{args.files[0]} holds no listed drafter: name a method")
     if others:
         return _several(collections, methods, args)
     runs = _runs(collection, methods, args)
@@ -71,16 +74,12 @@ def _files(paths: Sequence[Path]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def _runs(
-    collection: Collection, methods: Sequence[str], args: argparse.Namespace
-) -> list[SimulatedRun]:
-    simulations = _simulations(collection, methods, arguments.option_values(args))
+def _runs(collection: Collection, methods: Sequence[str], args: Options) -> list[SimulatedRun]:
+    simulations = _simulations(collection, methods, args.values)
     return [run for s in simulations for run in s.curve(args.budget, args.max_new_tokens)]
 
 
-def _several(
-    collections: Sequence[Collection], methods: Sequence[str], args: argparse.Namespace
-) -> int:
+def _several(collections: Sequence[Collection], methods: Sequence[str], args: Options) -> int:
     """The same settings over several texts."""
     from analysis.collected.many_texts import whatif_texts
     from analysis.frames import plain_rows
@@ -115,7 +114,7 @@ def _several(
 
 
 def _simulations(
-    collection: Collection, methods: Sequence[str], values: Options
+    collection: Collection, methods: Sequence[str], values: Values
 ) -> list[Simulation]:
     """One a method, each with its own of the options. Raises UserError for an option of none."""
     from analysis.collected.whatif import Simulation

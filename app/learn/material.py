@@ -1,7 +1,7 @@
 """What the course is made of: four recorded runs of one prompt, and two of another.
 
 Every number and every token in the chapters is read from ``assets/learn`` and ``assets/measured``.
-``app.recording`` makes the runs.
+``app.maintainers.recording`` makes the runs.
 """
 
 from __future__ import annotations

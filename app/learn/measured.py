@@ -3,8 +3,8 @@
 ``assets/measured`` holds what they wrote (of the last one only the columns read here); made anew it is
 shown anew:
 
-    python -m core.train.report --prompts FILE --work FOLDER --budget … --json assets/measured/tau-….json
-    python -m app calibrate FOLDER            (its curves.csv)
+    python -m app.maintainers.report --prompts FILE --out FOLDER --budget … --json assets/measured/tau-….json
+    python -m app calibrate --out FOLDER      (its curves.csv)
     python -m app bench … --json > assets/measured/bench.json
     python -m app denoise --prompts FILE --table --real 0 --json > assets/measured/spiffy.json
 """  # noqa: E501 (commands are not broken)

@@ -1,5 +1,6 @@
 """What the studio offers from the start: example prompts, the example runs that ship, what a
-comparison begins with. Only here does the studio name methods. ``app.recording`` makes the runs.
+comparison begins with. Only here does the studio name methods. ``app.maintainers.recording`` makes
+the runs.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The listed `pld` copies from one place. This one counts all places, so it can draft a tree.
 
-python -m app run --method assets/examples/prompt_lookup.py \\
+python -m app run assets/examples/prompt_lookup.py \\
     --prompt "Write a poem in which every line begins with the words In the morning."
 """
 

@@ -1,6 +1,6 @@
 """A path-conditional drafter in one file: q of a token depends on the two tokens before it.
 
-python -m app run --method assets/examples/trigram.py --prompt "Write a short story about a fox."
+python -m app run assets/examples/trigram.py --prompt "Write a short story about a fox."
 
 Its states are nodes of the tree: what stands after a node is asked for when the builder has chosen
 it. A draft language model or an EAGLE head has the same shape; only ``score`` would run a network.

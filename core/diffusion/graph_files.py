@@ -36,7 +36,7 @@ def shipped_graph(nodes: int, model: str, pace: Pace) -> DraftGraph:
         if file is not None and file.is_file():
             return read_graph(file)
     raise UserError(
-        f"no draft graph of {nodes} nodes ships for {model!r}: make one with find-graph "
+        f"no draft graph of {nodes} nodes ships for {model!r}: make one with `model graph` "
         "and name its file"
     )
 

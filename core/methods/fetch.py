@@ -23,8 +23,8 @@ def ngram_store(name: str, ngram: Ngram) -> Path:
     """The preset's n-gram store, ready to be mapped. Raises UserError when it is not made yet."""
     if not _is_made(ngram):
         raise UserError(
-            f"the n-gram store of {name} is not here yet: python -m app fetch {name} gets it, "
-            "or do without: --set ngram_weight=0"
+            f"the n-gram store of {name} is not here yet: python -m app model fetch {name} gets "
+            "it, or do without: --set ngram_weight=0"
         )
     return _store_path(ngram)
 

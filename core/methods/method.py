@@ -234,7 +234,7 @@ class Checkpoint:
             outline(folder) → module on the meta device, read_shapes(folder),
             folders(folder) → every folder that holds its weights
     export  lazy reference: (folder, out, a function that loads the target) → the model, which it
-            wrote to ``out`` in the official form (``export-checkpoint``)
+            wrote to ``out`` in the official form (``model export``)
     layouts the layouts it is read in, for messages
     """
 

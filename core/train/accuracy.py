@@ -112,7 +112,7 @@ def of_drafter(
 
 
 def write_accuracy(path: Path, drafter: str, steps: int, found: Sequence[Accuracy]) -> None:
-    """The file that ``trained`` reads beside traces."""
+    """The file that ``report --trained`` reads beside traces."""
     whole = {"format": FORMAT, "version": VERSION, "drafter": drafter, "steps": steps}
     whole["texts"] = [each.to_json() for each in found]
     with replacing(path) as unfinished:

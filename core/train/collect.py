@@ -27,7 +27,7 @@ from core.models.language import MARKER, Language
 from core.models.layer_kinds import carries_state
 from core.models.target import make_kv
 from core.samples import Sample
-from core.train.command_line import progress_bar
+from core.train.bars import progress_bar
 
 _PATIENCE = 512  # user turns the target may write without ending one
 _AT_ONCE = 256  # positions whose logits [N, V] exist together; each such batch reads the head once

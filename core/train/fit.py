@@ -31,7 +31,7 @@ from core.learning.corpus import Blocks, Corpus, draw_blocks, frequent_tokens
 from core.learning.shards import Document
 from core.learning.student import Student
 from core.methods.method import Range, option
-from core.train.command_line import progress_bar
+from core.train.bars import progress_bar
 
 POSITIVE = Range(0, above=True)
 REREAD = 25  # steps between looks for new shards

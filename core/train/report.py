@@ -1,19 +1,13 @@
 """Block efficiency τ of methods on prompts, simulated over the target's own texts.
 
-    python -m core.train.report --prompts prompts-eval.jsonl --work runs/evaluation
-
-The texts are made once, greedy and at T = 1, up to 128 new tokens, and stored in ``--work``; after
-that a drafter is judged in minutes (see ``core.train.simulate``). The intervals are 95 % bootstrap
+A drafter is judged in minutes (see ``core.train.simulate``). The intervals are 95 % bootstrap
 intervals over prompts.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -22,17 +16,14 @@ from core.decoding.along import Setup, why_run
 from core.decoding.decode import Decoder
 from core.decoding.engine import Engine
 from core.drafting.session import Drafter
-from core.errors import UserError, as_script
+from core.errors import UserError
 from core.learning.shards import folder_layers, shard_paths
 from core.learning.student import TrainingRun
 from core.methods.loading import shipped
 from core.methods.registry import drafter_trainings, find, listed
-from core.models import embedded
 from core.models.language import Language
-from core.samples import read_samples
-from core.stats import TOO_FEW, bootstrap
-from core.train.command_line import whole
-from core.train.evaluation import SAMPLINGS, Text, evaluation_texts
+from core.stats import bootstrap
+from core.train.evaluation import SAMPLINGS, Text
 from core.train.simulate import Score, score, setups
 
 BUDGETS = (16, 64)
@@ -66,23 +57,6 @@ def _row(name: str, result: Score) -> Row:
     counts = Counter(chain.from_iterable(result.runs[name]))
     lengths = [counts[n] for n in range(1, max(counts) + 1)]
     return {"method": name, "tau": result.tau(name), "low": low, "high": high, "lengths": lengths}
-
-
-def print_rows(found: Iterable[Row]) -> list[Row]:
-    """Print rows as they come, and return them."""
-    made = []
-    for row in found:
-        print(
-            f"{row['method']:20} {row['sampling']:7} {row['source']:10} "
-            f"{row['tau']:.3f} {_interval(row['low'], row['high'])}",
-            flush=True,
-        )
-        made.append(row)
-    return made
-
-
-def _interval(low: float, high: float) -> str:
-    return TOO_FEW if math.isnan(low) else f"[{low:.2f}, {high:.2f}]"
 
 
 def load(engine: Engine, methods: Sequence[str], options: Mapping[str, Any]) -> list[Decoder]:
@@ -121,42 +95,3 @@ def text_layers(work: Path, language: Language, decoders: Sequence[Decoder]) -> 
             run = TrainingRun(language, work, folder)
             layers |= set(training.layers(run, training.options()))
     return tuple(sorted(layers))
-
-
-def read_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    add = parser.add_argument
-    add("--prompts", type=Path, required=True)
-    add("--work", type=Path, required=True, help="where the texts are stored")
-    add("--model", default=embedded.NAME)
-    add("--methods", nargs="*", default=default_methods())
-    add("--drafter", type=Path, help="checkpoint folder (default: the shipped one)")
-    add("--sampling", nargs="*", default=list(SAMPLINGS), choices=list(SAMPLINGS))
-    add("--budget", type=whole(1), nargs="*", default=BUDGETS)
-    add("--layers", type=whole(0), nargs="*", help="feature layers of new texts")
-    add("--every", type=whole(1), default=1, help="judge on every n-th text only")
-    add("--set", action="append", default=[], metavar="NAME=VALUE", help="a method's option")
-    add("--json", type=Path, help="also write the rows here")
-    add("--device", default="auto")
-    return parser.parse_args()
-
-
-def main() -> None:
-    args = read_arguments()
-    prompts = read_samples(args.prompts)
-    options = dict(pair.partition("=")[::2] for pair in args.set)
-    engine = Engine(args.model, args.device, args.drafter)
-    decoders = load(engine, args.methods, options)
-    language = engine.prepare()
-    layers = tuple(args.layers or ()) or text_layers(args.work, language, decoders)
-    texts = evaluation_texts(language, layers, prompts, args.work, args.sampling)[:: args.every]
-    found = []
-    for drafter, own in by_drafter(decoders, args.budget):
-        found += print_rows(score_by_source(language, drafter, texts, own))
-    if args.json:
-        lines = [json.dumps(row | {"options": options}) for row in found]
-        args.json.write_text("[\n" + ",\n".join(lines) + "\n]\n")
-
-
-if __name__ == "__main__":
-    as_script(main)

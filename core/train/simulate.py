@@ -20,7 +20,7 @@ from core.methods.method import lazy
 from core.methods.registry import find_builder, find_drafter
 from core.models.language import Language
 from core.stats import difference
-from core.train.command_line import progress_bar
+from core.train.bars import progress_bar
 from core.train.evaluation import NEW_TOKENS, Text
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import random
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,10 @@ from core.methods.method import Range, option
 from core.models.language import Language
 from core.samples import Sample, digest, read_samples
 from core.train.collect import Collector, CollectSettings, collect_with_bar, synthesis_settings
-from core.train.command_line import add_flags, set_options, whole
 from core.train.prompts import code_prompts, function_prompts, topic_prompts
 
 PLAN = "prompts.json"
+KEYS = {"temperature": "temperatures"}  # of a record, where it is not the field's name
 
 
 @dataclass(frozen=True)
@@ -43,49 +42,39 @@ class Sources:
     tasks: int = option(
         0, "prompts made of lists: tasks about topics, and as many small functions", Range(0)
     )
-    held_out: Path | None = option(  # noqa: RUF009
+    held_out: Path | None = option(
         None,
         "prompts to report on; texts that share 13 words in a row with them, or all words of a "
         "shorter one, are left out",
     )
-    temperatures: tuple[float, ...] = option(
+    temperature: tuple[float, ...] = option(
         (0.0, 0.8), "each prompt is answered once at every one of these, 0 is greedy", Range(0)
     )
     batch: int = option(32, "prompts answered at once, a shard each", Range(1))
     seed: int = option(0, "of the text and the fit", Range(0))
 
     @staticmethod
-    def add_arguments(parser: argparse.ArgumentParser) -> None:
-        """A flag per field. One that is left out keeps the value its text was made with."""
-        group = parser.add_argument_group(
-            "text", "made once; left out later, an option stays as it was"
-        )
-        add_flags(group, Sources)
-        older = {"type": whole(0), "dest": "tasks", "default": argparse.SUPPRESS}
-        group.add_argument("--asks", help=argparse.SUPPRESS, **older)
-
-    @staticmethod
-    def chosen(args: argparse.Namespace, shards: Path) -> Sources:
-        """What the arguments say; what they leave out is as the folder's text was made.
+    def chosen(named: Mapping[str, Any], model: str, shards: Path) -> Sources:
+        """The sources of the fields that are ``named``; the others are as the folder's text was
+        made.
 
         Raises UserError for a file that cannot be read, and for other text than the folder holds.
         """
-        named = set_options(args, Sources)
         sources = Sources(**named)
-        record = sources.record(args.model)
+        record = sources.record(model)
         if not (shards / PLAN).exists():
             return sources
-        check_record(shards, {name: record[name] for name in ("model", *named)})
+        check_record(shards, {n: record[n] for n in ("model", *(KEYS.get(n, n) for n in named))})
         made_of = read_record(shards)
-        as_made = {n: made_of[n] for n in ("temperatures", "batch", "seed") if n in made_of}
-        return replace(sources, **as_made)
+        kept = {name: KEYS.get(name, name) for name in ("temperature", "batch", "seed")}
+        return replace(sources, **{n: made_of[key] for n, key in kept.items() if key in made_of})
 
     def record(self, model: str) -> dict[str, Any]:
         """As the shards' record holds it: a file by its contents, wherever it lies.
 
         Raises UserError for a file that cannot be read.
         """
-        return asdict(self) | {
+        return {KEYS.get(name, name): value for name, value in asdict(self).items()} | {
             "model": model,
             "prompts": [digest(read_samples(path)) for path in self.prompts],
             "code": [str(folder.resolve()) for folder in self.code],
@@ -97,7 +86,7 @@ class Sources:
 
     def settings(self, layers: tuple[int, ...]) -> CollectSettings:
         """How the collector makes the text."""
-        return CollectSettings(layers, tuple(self.temperatures), batch=self.batch, seed=self.seed)
+        return CollectSettings(layers, tuple(self.temperature), batch=self.batch, seed=self.seed)
 
     def samples(self, language: Language) -> list[Sample]:
         """Prompts of every kind, interleaved, each once, none overlapping the held-out ones."""

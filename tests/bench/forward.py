@@ -11,9 +11,8 @@ forwards, both untimed. The two alternate in changing order; ratios are medians.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 from typing import Any
@@ -26,11 +25,12 @@ from transformers import DynamicCache, PreTrainedModel
 from analysis.experiments.bench import as_transformers_runs_it
 from analysis.experiments.cost import bushy
 from analysis.experiments.roofline import Forward, Gauge, seconds_of
+from app.command_line import option, run
 from app.commands import common
-from app.commands.arguments import add_model_options
+from app.commands.options import POSITIVE, Model
 from app.terminal import ProgressBar, console, table
 from core.decoding.engine import Engine
-from core.errors import UserError
+from core.errors import UserError, as_script
 from core.models.target import PREFILL_CHUNK, Target
 from core.models.tree_mask import ancestor_mask
 from core.rounds.draft import Draft
@@ -78,9 +78,7 @@ class Compared:
     difference: float
 
 
-def compare(
-    engine: Engine, args: argparse.Namespace, gauge: Gauge, progress: ProgressBar
-) -> list[Compared]:
+def compare(engine: Engine, args: Options, gauge: Gauge, progress: ProgressBar) -> list[Compared]:
     language, rival = engine.prepare(), as_transformers_runs_it(engine)
     found = []
     for context in args.contexts:
@@ -144,24 +142,28 @@ def show(engine: Engine, found: list[Compared], gauge: Gauge) -> None:
     console().print(table(columns, rows))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    add_model_options(parser)
-    parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS))
-    parser.add_argument("--contexts", type=int, nargs="+", default=list(CONTEXTS))
-    parser.add_argument("--repeats", type=int, default=11, help="turns (default 11)")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--quick", action="store_true", help="256 and 1024 tokens, 17 and 65 rows")
-    args = parser.parse_args()
+@dataclass(frozen=True, kw_only=True)
+class Options(Model):
+    """Compare our forward pass with transformers' own."""
+
+    contexts: tuple[int, ...] = option(CONTEXTS, "tokens before the round", POSITIVE)
+    rows: tuple[int, ...] = option(ROWS, "rows of a forward pass", POSITIVE)
+    repeats: int = option(11, "turns", POSITIVE)
+    threads: int = option(torch.get_num_threads(), "threads of torch", POSITIVE)
+    quick: bool = option(False, "256 and 1024 tokens, 17 and 65 rows")
+
+
+def main(args: Options) -> int:
     if args.quick:
-        args.contexts, args.rows, args.repeats = [256, 1024], [17, 65], 5
+        args = replace(args, contexts=(256, 1024), rows=(17, 65), repeats=5)
     torch.set_num_threads(args.threads)
     engine = common.load_engine(args)
     gauge = Gauge(engine.prepare().device, engine.prepare().model.dtype)
     with ProgressBar("comparing") as progress:
         found = compare(engine, args, gauge, progress)
     show(engine, found, gauge)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    as_script(lambda: run(Options, main, "python -m tests.bench.forward"))

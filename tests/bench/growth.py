@@ -17,12 +17,11 @@ the context nevertheless: nothing should.
 
 from __future__ import annotations
 
-import argparse
 import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -34,14 +33,15 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from transformers import AttentionInterface
 
 from analysis.experiments.roofline import Drafting, Forward, Gauge, Machine, Work, round_work
+from app.command_line import option, run
 from app.commands import common
-from app.commands.arguments import add_model_options
+from app.commands.options import POSITIVE, Model
 from app.terminal import ProgressBar, console, table
 from core.decoding.decode import Decoder, decode
 from core.decoding.engine import Engine
 from core.decoding.request import Settings
 from core.drafting.session import Drafter, DraftSession, FunctionBuilder
-from core.errors import UserError
+from core.errors import UserError, as_script
 from core.methods.names import DEFAULT
 from core.models import cache, layers
 from core.models.hugging_face import ATTENTION
@@ -278,7 +278,7 @@ class Measured:
     machine: Machine
 
 
-def measure(engine: Engine, args: argparse.Namespace, progress: ProgressBar) -> Measured:
+def measure(engine: Engine, args: Options, progress: ProgressBar) -> Measured:
     language, method = engine.prepare(), engine.method(args.method)
     if method.drafter is None:
         raise UserError("plain decoding drafts nothing: name a method with a drafter")
@@ -389,18 +389,21 @@ def _slope(measured: Measured, budget: int) -> float:
     return 1e3 * float(np.polyfit(contexts, seconds, 1)[0])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    add_model_options(parser)
-    parser.add_argument("--contexts", type=int, nargs="+", default=list(CONTEXTS))
-    parser.add_argument("--budgets", type=int, nargs="+", default=list(BUDGETS))
-    parser.add_argument("--method", default=DEFAULT)
-    parser.add_argument("--repeats", type=int, default=9, help="turns (default 9)")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--quick", action="store_true", help="256 and 1024 tokens, 16 and 64 nodes")
-    args = parser.parse_args()
+@dataclass(frozen=True, kw_only=True)
+class Options(Model):
+    """Measure how a round grows with the context and the budget."""
+
+    contexts: tuple[int, ...] = option(CONTEXTS, "tokens before the round", POSITIVE)
+    budgets: tuple[int, ...] = option(BUDGETS, "drafted nodes a round", POSITIVE)
+    method: str = option(DEFAULT, "a drafter and a builder")
+    repeats: int = option(9, "turns", POSITIVE)
+    threads: int = option(torch.get_num_threads(), "threads of torch", POSITIVE)
+    quick: bool = option(False, "256 and 1024 tokens, 16 and 64 nodes")
+
+
+def main(args: Options) -> int:
     if args.quick:
-        args.contexts, args.budgets, args.repeats = [256, 1024], [16, 64], 5
+        args = replace(args, contexts=(256, 1024), budgets=(16, 64), repeats=5)
     torch.set_num_threads(args.threads)
     engine = common.load_engine(args)
     cells = len(args.contexts) * len(args.budgets)
@@ -417,7 +420,8 @@ def main() -> None:
     show_limits(measured, on_cpu)
     if on_cpu and len(args.contexts) > 1:
         show_growth(measured)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    as_script(lambda: run(Options, main, "python -m tests.bench.growth"))

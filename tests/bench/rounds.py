@@ -13,7 +13,6 @@ its place: it costs the same.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -23,13 +22,14 @@ from statistics import median
 from typing import Any, cast
 
 from analysis.experiments.prompts import PROMPTS
+from app.command_line import option, run
 from app.commands import common
-from app.commands.arguments import add_model_options
+from app.commands.options import POSITIVE, Model
 from core.decoding.decode import Decoder, decode
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest, Settings
 from core.drafting.builders import best_first
-from core.errors import UserError
+from core.errors import UserError, as_script
 from core.methods.dflash import model as dflash
 from core.methods.dflash.drafter import DFlashDrafter
 from core.methods.loading import shipped
@@ -146,13 +146,16 @@ def _treeflash(engine: Engine) -> Decoder:
         return Decoder("treeflash", load(language, Path(made), options), best_first)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    add_model_options(parser)
-    parser.add_argument("--budget", type=int, default=64)
-    parser.add_argument("--max-new-tokens", type=int, default=48)
-    parser.add_argument("--repeats", type=int, default=1, help="of every prompt, beside DDTree")
-    args = parser.parse_args()
+@dataclass(frozen=True, kw_only=True)
+class Options(Model):
+    """Time the parts of a round, and the builder beside DDTree's own."""
+
+    budget: int = option(64, "drafted nodes a round", POSITIVE)
+    max_new_tokens: int = option(48, "the length of each text", POSITIVE)
+    repeats: int = option(1, "of every prompt, beside DDTree", POSITIVE)
+
+
+def main(args: Options) -> int:
     engine = common.load_engine(args)
     for budget in sorted({16, args.budget}):
         beside(engine, budget, args.max_new_tokens, args.repeats)
@@ -162,7 +165,8 @@ def main() -> None:
         request = RunRequest(prompt, "ddtree", args.budget, args.max_new_tokens, timed=False)
         measured += rounds(engine, inside, request)
     report(measured)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    as_script(lambda: run(Options, main, "python -m tests.bench.rounds"))

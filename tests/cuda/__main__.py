@@ -9,7 +9,8 @@ is fetched, so the target must be there (``--model``, or the prepared one in the
 writes ``WORK/STEP.log``. A step that is done is not repeated unless its options change (more hours,
 say), and one that was cut short resumes. Collected features take 6 kB a token, a gigabyte for some
 400 prompts. ``WORK/better`` starts as what ships and takes the new drafters that are better on the
-held-out prompts (see ``core.train.ship``). Exit code 1 when a step failed; the others still run.
+held-out prompts (see ``app.maintainers.ship``). Exit code 1 when a step failed; the others still
+run.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def steps(args: argparse.Namespace) -> list[Step]:
     if args.prompts:
         found += [_training(args, kind, on) for kind in KINDS]
         found.append(Step("ship", (
-            "core.train.ship", "--run", str(_run(args)), "--prompts", str(args.held_out),
+            "app.maintainers.ship", "--run", str(_run(args)), "--prompts", str(args.held_out),
             "--into", str(args.work / "better"), "--json", str(args.work / "ship.json"), *on,
         )))  # fmt: skip
     return [step for step in found if not args.only or step.name in args.only]
@@ -122,7 +123,7 @@ def main() -> int:
                         help="training prompts, as for train; none: no training")  # fmt: skip
     parser.add_argument("--held-out", type=Path, metavar="FILE", help="prompts that decide")
     parser.add_argument("--synthesise", type=int, default=4000, metavar="N")
-    parser.add_argument("--tasks", "--asks", type=int, default=3000, metavar="N")
+    parser.add_argument("--tasks", type=int, default=3000, metavar="N")
     parser.add_argument("--hours", type=float, default=0.25, help="of fitting (default 0.25)")
     parser.add_argument("--only", nargs="+", choices=STEPS, metavar="STEP",
                         help=f"these only, of {', '.join(STEPS)}")  # fmt: skip

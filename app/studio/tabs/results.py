@@ -1,4 +1,4 @@
-"""Results: all methods on the same prompts, as the command ``table`` measured them."""
+"""Results: all methods on the same prompts, as ``grid table`` measured them."""
 
 from __future__ import annotations
 

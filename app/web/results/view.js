@@ -222,6 +222,6 @@ function aboutOf({ model, max_new_tokens: tokens, rows, hardware, threads }) {
   return (
     `${model}, up to ${tokens} new tokens a prompt. τ, TVD and top 16 are of ` +
     `${most("texts")} prompts, ${how}; times of ${most("timed")}, ${where}. ` +
-    "Make yours: python -m app table OUT --prompts FILE"
+    "Make yours: python -m app grid table --out FOLDER --prompts FILE"
   );
 }

@@ -15,7 +15,7 @@ import { MoreTexts } from "./texts.js";
 
 const EMPTY =
   "A collected text holds what every drafter said at every position of one text. Open " +
-  "one, or make one: python -m app collect OUT --prompt …";
+  "one, or make one: python -m app collect --out FILE --prompt …";
 const MOST = 1024; // nodes of a budget
 const REST = 120; // milliseconds without a turn, after which the curve is asked for
 

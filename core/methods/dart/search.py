@@ -86,7 +86,7 @@ def load(facts: TargetFacts, options: ContinuityOptions) -> ContinuitySearch:
     elif path is None:
         raise UserError(
             f"no n-gram store ships for {facts.name!r}: build one with "
-            "python -m app ngram and give it as ngram=PATH, or set ngram_weight=0"
+            "python -m app model ngram and give it as ngram=PATH, or set ngram_weight=0"
         )
     else:
         store = NgramStore.open(path)

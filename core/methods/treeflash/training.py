@@ -30,7 +30,7 @@ from core.methods.treeflash.model import TreeFlashModel, initial_model, load_mod
 
 @dataclass(frozen=True)
 class TreeFlashTrainingOptions:
-    backbone: Path | None = option(  # noqa: RUF009
+    backbone: Path | None = option(
         None, "DFlash checkpoint under the head (default: the run's own, else the shipped one)"
     )
     joint: bool = option(

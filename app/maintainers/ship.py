@@ -1,6 +1,6 @@
 """Replace the drafters that ship by those of a training run that are better.
 
-    python -m core.train.ship --run runs/one --prompts prompts-eval.jsonl [--into FOLDER] [--dry]
+    python -m app.maintainers.ship --run runs/one --prompts prompts-eval.jsonl
 
 Both are judged in the form that ships (int8), greedily, at B = 64 under best-first search, on the
 same texts of the target (made and stored in the run, see ``core.train.evaluation``). A drafter is
@@ -10,7 +10,6 @@ share weights are replaced together: one of them must win so and none lose, or a
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import tempfile
@@ -19,6 +18,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from app.command_line import REQUIRED, CommandOptions, option, run
 from core import ASSETS
 from core.decoding.along import Setup
 from core.drafting.builders import best_first
@@ -133,16 +133,20 @@ def replace_together(kinds: Sequence[str], made: Path, into: Path) -> None:
         print(f"{kind}: replaced in {into}", flush=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--run", type=Path, required=True, help="the --out folder of train")
-    parser.add_argument("--prompts", type=Path, required=True, help="held out from training")
-    parser.add_argument("--into", type=Path, help="default: where this target's drafters ship")
-    parser.add_argument("--dry", action="store_true", help="judge only")
-    parser.add_argument("--json", type=Path, help="also write the gains here")
-    parser.add_argument("--model", default=embedded.NAME)
-    parser.add_argument("--device", default="auto")
-    args = parser.parse_args()
+@dataclass(frozen=True, kw_only=True)
+class Options(CommandOptions):
+    """Replace the drafters that ship by those of a training run that are better."""
+
+    run: Path = option(REQUIRED, "the --out folder of train", metavar="FOLDER")
+    prompts: Path = option(REQUIRED, "held out from training", metavar="FILE")
+    into: Path | None = option(None, "default: where this target's drafters ship", metavar="FOLDER")
+    dry: bool = option(False, "judge only")
+    json: Path | None = option(None, "also write the gains here", metavar="FILE")
+    model: str = option(embedded.NAME, "the target", metavar="NAME|PATH")
+    device: str = option("auto", "auto, cpu, cuda, …", metavar="DEVICE")
+
+
+def main(args: Options) -> int:
     if not shard_paths(args.run / "shards"):
         raise UserError(f"{args.run} is not a folder of the train command: it has no shards")
     if args.into is None and args.model != embedded.NAME:
@@ -153,7 +157,8 @@ def main() -> None:
     found = ship(language, args.run, prompts, into, args.dry)
     if args.json:
         args.json.write_text(json.dumps([asdict(g) for g in found], indent=1))
+    return 0
 
 
 if __name__ == "__main__":
-    as_script(main)
+    as_script(lambda: run(Options, main, "python -m app.maintainers.ship"))

@@ -1,36 +1,36 @@
-"""``export-checkpoint``: a shipped drafter (or another) in its official format."""
+"""``model export``: a shipped drafter (or another) in its official format."""
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass
 from pathlib import Path
 
+from app.command_line import REQUIRED, CommandOptions, one_of, option, words
 from app.terminal import quiet_libraries
 from core.errors import UserError, first_line
 from core.methods.method import DrafterInfo, find_drafter, lazy
 from core.methods.names import DRAFTERS
 from core.models.embedded import NAME as EMBEDDED
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    kinds = [n for n in DRAFTERS if (c := find_drafter(n).checkpoint) is not None and c.export]
-    parser.description = (
-        "Write a drafter as an official checkpoint: config.json and bf16 model.safetensors, which\n"
-        "the reference implementation loads. A shipped file holds int8 weights with power-of-two\n"
-        "scales, which are exact bf16 numbers, so this loses nothing. What a checkpoint shares\n"
-        "with another one or with the target (a backbone, an embedding, a head) is joined with it."
-    )
-    parser.add_argument("out", type=Path, metavar="FOLDER", help="a new or empty folder")
-    parser.add_argument(
-        "--kind", default=kinds[0], choices=kinds, help=f"which drafter (default {kinds[0]})"
-    )
-    parser.add_argument(
-        "--model", default=EMBEDDED, metavar="NAME", help=f"whose drafter (default {EMBEDDED})"
-    )
-    parser.add_argument("--drafter", type=Path, metavar="FOLDER", help="another checkpoint folder")
+KINDS = tuple(n for n in DRAFTERS if (c := find_drafter(n).checkpoint) is not None and c.export)
 
 
-def main(args: argparse.Namespace) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Options(CommandOptions):
+    """Write a drafter as an official checkpoint, which the reference implementation loads.
+
+    It is a config.json and a bf16 model.safetensors. A shipped file holds int8 weights with
+    power-of-two scales, which are exact bf16 numbers, so this loses nothing. What a checkpoint
+    shares with another one or with the target (a backbone, an embedding, a head) is joined with it.
+    """
+
+    kind: str = words(f"which drafter: {', '.join(KINDS)}", KINDS[0], one_of(KINDS))
+    out: Path = option(REQUIRED, "a new or empty folder", metavar="FOLDER")
+    model: str = option(EMBEDDED, "whose drafter", metavar="NAME")
+    drafter: Path | None = option(None, "another checkpoint folder", metavar="FOLDER")
+
+
+def main(args: Options) -> int:
     from core.methods.loading import shipped
 
     folder = args.drafter or shipped(args.kind, args.model)

@@ -1,4 +1,4 @@
-"""``table``: all methods on the same prompts, greedily and at T = 1, in one table.
+"""``grid table``: all methods on the same prompts, greedily and at T = 1, in one table.
 
 What a method accepts follows from the target's own texts and is computed for every prompt; times
 are taken in real runs on some of them. One row for each method, budget, temperature and source.
@@ -6,21 +6,22 @@ are taken in real runs on some of them. One row for each method, budget, tempera
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.experiments.sweep_folder import alone
 from analysis.numbers import UNKNOWN, interval, number, ratio, tau
-from app.commands import arguments, common, sweep
+from app.command_line import option
+from app.commands import common
+from app.commands.grid import run
+from app.commands.options import BUDGETS, POSITIVE
 from app.terminal import ProgressBar, console, one_line, say, table
 from core import VERSION
-from core.decoding.request import RunRequest
-from core.errors import UserError
 from core.files import replacing
+from core.methods.method import Range
 from core.methods.names import PLAIN
 
 if TYPE_CHECKING:
@@ -32,28 +33,25 @@ COLUMNS = ("", "T", "τ", "95 %", "texts", "TVD 1 2 3", "top 16", "timed", "draf
            "× plain", "× generate")  # fmt: skip
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "One table of methods on the same prompts, each at the budgets and at its own: τ with its\n"
-        "interval, TVD and top-16 coverage by depth, what drafting and a round cost, and how fast\n"
-        "it is against plain decoding and transformers' generate.\n"
-        "What is accepted follows from the target's texts, on all prompts; methods for which it\n"
-        "does not are run. Times are of real runs on every n-th prompt, all methods in turn.\n"
-        "  OUT/table.json  every row, also by the prompts' sources\n"
-        "The same command continues where it was stopped, and makes the rows of new weights anew."
-    )
-    sweep.add_grid_arguments(parser, budgets=(16, 64))
-    group = parser.add_argument_group("prompts of the table")
-    arguments.add_number(group, "--every", 1, "of the prompts take every n-th")
-    arguments.add_number(group, "--time-every", 10, "of these time every n-th; 0: none")
-    group = parser.add_argument_group("sampling (of the target)")
-    arguments.add_numbers(
-        group, "--temperatures", (0.0, 1.0), "0 is greedy", "T", arguments.decimal
-    )
-    parser.set_defaults(top_k=0, top_p=1.0, seed=(0,), no_probe=False, temperature=0.0)
+@dataclass(frozen=True, kw_only=True)
+class Options(run.Grid):
+    """Measure methods on the same prompts, each at the budgets and at its own, in one table.
+
+    It holds τ with its interval, TVD and top-16 coverage by depth, what drafting and a round cost,
+    and how fast it is against plain decoding and transformers' generate. What is accepted follows
+    from the target's texts, on all prompts; methods for which it does not are run. Times are of
+    real runs on every n-th prompt, all methods in turn. table.json has every row, also by the
+    prompts' sources. The same command continues where it was stopped, and makes the rows of new
+    weights anew.
+    """
+
+    budget: tuple[int, ...] = option((16, 64), "drafted nodes; a chain has its own", BUDGETS)
+    temperature: tuple[float, ...] = option((0.0, 1.0), "0 is greedy", Range(0))
+    every: int = option(1, "of the prompts take every n-th", POSITIVE)
+    time_every: int = option(10, "of these time every n-th; 0: none", Range(0))
 
 
-def main(args: argparse.Namespace) -> int:
+def main(args: Options) -> int:
     plan = _plan(args)
     with alone(args.out / "table.lock", "table"):
         engine = common.load_engine(args, [str(v.method) for v in plan.variants])
@@ -64,9 +62,9 @@ def main(args: argparse.Namespace) -> int:
         for method, why in work.run_anyway.items():
             say(f"{method} {why}: it is run on every prompt")
         try:
-            _work(work, args.temperatures)
+            _work(work, args.temperature)
         finally:
-            found = _entries(work, args.temperatures)
+            found = _entries(work, args.temperature)
             _write(args.out / "table.json", work, found)
     from analysis.experiments.family import ALL
 
@@ -76,16 +74,12 @@ def main(args: argparse.Namespace) -> int:
     return _conclude(shown)
 
 
-def _plan(args: argparse.Namespace) -> Plan:
+def _plan(args: Options) -> Plan:
     """Raises UserError for a setting out of range, before anything is loaded."""
-    if args.every < 1 or args.time_every < 0:
-        raise UserError("--every must be at least 1, and --time-every at least 0")
-    named = [*args.methods, *args.named]
-    if named and PLAIN not in named:
-        args.methods = [PLAIN, *args.methods]
-    for temperature in args.temperatures:
-        RunRequest("", PLAIN, temperature=temperature).check()
-    plan = sweep.plan_of(args, own_budgets=True)
+    given = {field.name: getattr(args, field.name) for field in fields(run.Grid)}
+    if args.methods and PLAIN not in args.methods:
+        given["methods"] = (PLAIN, *args.methods)
+    plan = run.plan_of(run.Options(**given), own_budgets=True)
     return replace(plan, prompts=plan.prompts[:: args.every])
 
 

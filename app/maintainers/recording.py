@@ -1,6 +1,6 @@
 """Make the traces that ship anew: real runs of the embedded model with the shipped drafters.
 
-    python -m app.recording [NAME …]
+    python -m app.maintainers.recording [NAME …]
 
 writes those of ``assets/traces`` and ``assets/learn``, or only the named ones. Every method writes
 the same text to the same prompt, so any of them can be compared. About five minutes on two idle CPU
@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from app.command_line import CommandOptions, run, words
 from app.learn import material
 from app.studio import examples, shipped
 from core.decoding.request import RunRequest
 from core.diffusion.request import DenoiseRequest
+from core.errors import UserError, as_script
 from core.models.embedded import NAME
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
@@ -55,13 +57,13 @@ def recordings() -> dict[Path, Request]:
     """What each file is a run of."""
     found: dict[Path, Request] = {}
     for at, (topic, prompt) in enumerate(shipped.RECORDED.items()):
-        for run, (method, budget) in RUNS.items():
-            if at == 0 or run not in ONCE:
+        for name, (method, budget) in RUNS.items():
+            if at == 0 or name not in ONCE:
                 request = RunRequest(prompt, method, budget, max_new_tokens=TOKENS)
-                found[examples.TRACES / f"{topic}-{run}.jsonl.gz"] = request
+                found[examples.TRACES / f"{topic}-{name}.jsonl.gz"] = request
     for topic, prompt in shipped.DENOISED.items():
-        for run, nodes in DRAFTS.items():
-            path = examples.TRACES / f"{topic}-{run}.jsonl.gz"
+        for name, nodes in DRAFTS.items():
+            path = examples.TRACES / f"{topic}-{name}.jsonl.gz"
             found[path] = DenoiseRequest(prompt, length=LENGTH, nodes=nodes)
     for file, (prompt, method) in material.RECORDED.items():
         found[material.FOLDER / f"{file}.jsonl.gz"] = RunRequest(
@@ -105,15 +107,25 @@ def _rounded(value: Any) -> Any:
     return round(value, DIGITS) if isinstance(value, float) else value
 
 
-def main(names: list[str]) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Options(CommandOptions):
+    """Make the traces that ship anew: real runs of the embedded model with the shipped drafters.
+
+    Every method writes the same text to the same prompt, so any of them can be compared. About five
+    minutes on two idle CPU cores; the seconds in the files are of the machine that made them.
+    """
+
+    names: tuple[str, ...] = words("which of them (default: all)", ())
+
+
+def main(args: Options) -> int:
     found = recordings()
     known = {path.name.partition(".")[0]: path for path in found}
-    if unknown := sorted(set(names) - set(known)):
-        print(f"there is no recording {unknown[0]}; there are {', '.join(known)}", file=sys.stderr)
-        return 2
-    chosen = {path: found[path] for name, path in known.items() if not names or name in names}
-    for path, run in started(chosen):
-        trace = Trace(run.header, tuple(run), {})
+    if unknown := sorted(set(args.names) - set(known)):
+        raise UserError(f"there is no recording {unknown[0]}; there are {', '.join(known)}")
+    chosen = {path: found[path] for name, path in known.items() if name in (args.names or known)}
+    for path, each in started(chosen):
+        trace = Trace(each.header, tuple(each), {})
         write_trace(path, trace)
         path.write_bytes(smaller(path.read_bytes()))
         print(f"{path}: {len(trace.rounds)} rounds, {path.stat().st_size:,} bytes", flush=True)
@@ -121,4 +133,4 @@ def main(names: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    as_script(lambda: run(Options, main, "python -m app.maintainers.recording"))

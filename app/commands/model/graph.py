@@ -1,4 +1,4 @@
-"""``find-graph``: find the draft graphs that would have saved most (Spiffy, Algorithm 2).
+"""``model graph``: find the draft graphs that would have saved most (Spiffy, Algorithm 2).
 
 Every prompt is denoised plainly once and its sets of (i, j) are counted; then an exact search
 chooses the best graph of every size. Counts are stored beside the graphs, prompt by prompt: an
@@ -8,17 +8,17 @@ than those the graphs are judged on.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from app.commands import arguments
-from app.commands.denoise import add_denoising_options, add_diffusion_model, load, settings_of
+from app.command_line import REQUIRED, one_of, option
+from app.commands.denoise import Denoising, DiffusionModel, load, settings_of
+from app.commands.options import POSITIVE
 from app.commands.prompts import read_prompts
 from app.terminal import ProgressBar, console, say, table
 from core.diffusion.draft_graph import MAX_FORMULAS, DraftGraph, label
@@ -37,6 +37,7 @@ from core.diffusion.graph_files import write_graph
 from core.errors import UserError
 from core.files import replacing
 from core.json_input import parse_json
+from core.methods.method import Range
 from core.samples import read_lines
 
 if TYPE_CHECKING:
@@ -47,27 +48,37 @@ RANKED = 8  # tokens ranked per position while counting: larger j are so rare th
 MAX_LOOKAHEAD = 20
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("out", type=Path, metavar="FOLDER", help="where the graphs are written")
-    parser.add_argument(
-        "--prompts", type=Path, required=True, metavar="FILE",
-        help='.jsonl with a "prompt" field, or .txt with one prompt a line; 10 to 50 are enough',
-    )  # fmt: skip
-    arguments.add_number(parser, "--count", None, "only the first N prompts")
-    arguments.add_numbers(parser, "--budget", BUDGETS, "drafts per call", "D")
-    parser.add_argument(
-        "--score", choices=SCORES, default="degree-1",
-        help="a node counts with its parents' counts (degree-1, the default), alone, or with the "
-        "totals of all above it",
-    )  # fmt: skip
-    arguments.add_number(parser, "--lookahead", LOOKAHEAD, "steps ahead, the deepest level", "K")
-    arguments.add_number(parser, "--keep", SETS_PER_STEP, "most frequent sets kept per step ahead")
-    add_denoising_options(parser)
-    add_diffusion_model(parser)
+@dataclass(frozen=True, kw_only=True)
+class Options(Denoising, DiffusionModel):
+    """Find the draft graphs that would have saved a diffusion model most calls.
+
+    Every prompt is denoised plainly once; then an exact search chooses the best graph of every
+    size. Counts are stored beside the graphs: an interrupted run continues, and another --score or
+    size needs no model. Search on other prompts than those the graphs are judged on.
+    """
+
+    out: Path = option(REQUIRED, "where the graphs are written", metavar="FOLDER")
+    prompts: Path = option(
+        REQUIRED,
+        '.jsonl with a "prompt" field, or .txt with one prompt a line; 10 to 50 are enough',
+        metavar="FILE",
+    )
+    count: int | None = option(None, "only the first N prompts", POSITIVE)
+    budget: tuple[int, ...] = option(BUDGETS, "drafts per call", Range(1, MAX_FORMULAS))
+    score: str = option(
+        "degree-1",
+        f"{', '.join(SCORES)}: a node counts with its parents' counts (degree-1), alone, or with "
+        "the totals of all above it",
+        read=one_of(SCORES),
+        metavar="NAME",
+    )
+    lookahead: int = option(
+        LOOKAHEAD, "steps ahead, the deepest level", Range(1, MAX_LOOKAHEAD), metavar="K"
+    )
+    keep: int = option(SETS_PER_STEP, "most frequent sets kept per step ahead", POSITIVE)
 
 
-def main(args: argparse.Namespace) -> int:
-    _check(args)
+def main(args: Options) -> int:
     prompts = read_prompts(args.prompts)[: args.count]
     settings_of(args, args.length, 0.0)
     language = load(args)
@@ -100,18 +111,6 @@ def main(args: argparse.Namespace) -> int:
     _print(graphs)
     say(f"{len(graphs)} graphs written to {args.out}")
     return 0
-
-
-def _check(args: argparse.Namespace) -> None:
-    if args.count is not None and args.count < 1:
-        raise UserError(f"--count must be at least 1, not {args.count}")
-    if not 1 <= args.lookahead <= MAX_LOOKAHEAD:
-        raise UserError(f"the look-ahead must be 1 to {MAX_LOOKAHEAD}, not {args.lookahead}")
-    if args.keep < 1:
-        raise UserError(f"--keep must be at least 1, not {args.keep}")
-    for budget in args.budget:
-        if not 1 <= budget <= MAX_FORMULAS:
-            raise UserError(f"a draft graph has 1 to {MAX_FORMULAS} nodes, not {budget}")
 
 
 def _counted(

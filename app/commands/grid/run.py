@@ -1,4 +1,4 @@
-"""``sweep``: methods × budgets × prompts × seeds into one folder: a table, and a trace per run.
+"""``grid run``: methods × budgets × prompts × seeds into one folder: a table, and a trace per run.
 
 Resumable: what is on disk counts, and a killed call loses only the runs it was in the middle of. A
 run that fails is listed and the others continue.
@@ -6,17 +6,19 @@ run that fails is listed and the others continue.
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from analysis.numbers import interval, rate, tau
-from app.commands import arguments, common
+from app.command_line import REQUIRED, CommandOptions, option
+from app.commands import common
+from app.commands.options import BUDGETS, POSITIVE, Methods, Model, Prompts, Samplings
 from app.commands.prompts import prompts_of, read_prompt_file
 from app.terminal import ProgressBar, console, one_line, say, table
 from app.trace_log import delayed_interrupt
@@ -36,46 +38,52 @@ TABLE_EVERY = 60.0  # seconds that the table may lag behind the runs
 FAILURES_SHOWN = 8
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Run methods × budgets × prompts × seeds and keep everything in one folder:\n"
-        "  OUT/results.parquet  a line per run: its settings, τ, seconds by stage, tokens, and\n"
-        "                       whether they are plain decoding's (where ar is in the sweep)\n"
-        "  OUT/traces/          a trace per run, for report and the studio\n"
-        "  OUT/failures.json    runs that failed, each with its sentence\n"
-        "The same command continues where it was stopped or killed, and tries failed runs again;\n"
-        "with more methods, budgets, prompts or seeds it runs what is new. An option set twice\n"
-        "has both values run. Exit code 1 if runs failed."
-    )
-    add_grid_arguments(parser, budgets=(8, 16, 64))
-    arguments.add_sampling_options(parser, temperature=0.0, seeds=True)
-    group = parser.add_argument_group("where it runs (default: in this process)")
-    group.add_argument(
-        "--ray", metavar="ADDRESS",
-        help="on a Ray cluster: auto (the one this machine is in), HOST:PORT, or local (one "
-        "started here for this sweep)",
-    )  # fmt: skip
-    workers = "Ray workers, each with an engine (default: one per GPU, else one per node)"
-    arguments.add_number(group, "--workers", None, workers)
-    parser.add_argument("--no-probe", action="store_true", help="trace without p, TVD and coverage")
-
-
-def add_grid_arguments(parser: argparse.ArgumentParser, budgets: Sequence[int]) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Grid(Methods, Prompts, Model):
     """What is run, all but the sampling."""
-    parser.add_argument("out", type=Path, metavar="OUT", help="the folder that is written")
-    arguments.add_method_options(parser, several=True)
-    arguments.add_prompt_options(parser, required=False)
-    group = parser.add_argument_group("decoding")
-    arguments.add_numbers(group, "--budget", budgets, "a chain has its own")
-    arguments.add_number(group, "--max-new-tokens", 128)
-    arguments.add_model_options(parser)
+
+    out: Path = option(REQUIRED, "the folder that is written", metavar="FOLDER")
+    budget: tuple[int, ...] = option((8, 16, 64), "drafted nodes; a chain has its own", BUDGETS)
+    max_new_tokens: int = option(128, "tokens to write at most", POSITIVE)
 
 
-def main(args: argparse.Namespace) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Place(CommandOptions):
+    """Where it runs."""
+
+    title: ClassVar[str] = "where it runs (default: in this process)"
+    ray: str | None = option(
+        None,
+        "on a Ray cluster: auto (the one this machine is in), HOST:PORT, or local (one started "
+        "here for these runs)",
+        metavar="ADDRESS",
+    )
+    workers: int | None = option(
+        None, "Ray workers, each with an engine (default: one per GPU, else one per node)", POSITIVE
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Grid, Samplings, Place):
+    """Run methods × budgets × prompts × seeds and keep everything in one folder.
+
+    results.parquet has a line per run: its settings, τ, seconds by stage, tokens, and whether they
+    are plain decoding's (where ar is among the methods). traces/ has a trace per run, for report
+    and the studio. failures.json names runs that failed, each with its sentence.
+
+    The same command continues where it was stopped or killed, and tries failed runs again; with
+    more methods, budgets, prompts or seeds it runs what is new. An option set twice has both values
+    run. Exit code 1 if runs failed.
+    """
+
+    no_probe: bool = option(False, "trace without p, TVD and coverage")
+
+
+def main(args: Options) -> int:
     return carry_out(args, _conclude)
 
 
-def carry_out(args: argparse.Namespace, conclude: Callable[[Folder], int]) -> int:
+def carry_out(args: Options, conclude: Callable[[Folder], int]) -> int:
     """Run all that remains, then ``conclude``, whose exit code it returns."""
     from analysis.experiments.sweep_folder import open_folder
 
@@ -94,14 +102,12 @@ def carry_out(args: argparse.Namespace, conclude: Callable[[Folder], int]) -> in
         return conclude(folder)
 
 
-def _check_place(args: argparse.Namespace) -> None:
+def _check_place(args: Options) -> None:
     """Raises UserError for a place the sweep cannot run in."""
     if args.workers is not None and args.ray is None:
         raise UserError("--workers are Ray's: --ray local starts them on this machine")
-    if args.workers is not None and args.workers < 1:
-        raise UserError(f"the workers must be at least 1, not {args.workers}")
     common.check_drafter(args.drafter)
-    common.check_weights([*args.methods, *args.named])
+    common.check_weights(args.methods)
     if args.ray is not None:
         from app.ray_workers import check
 
@@ -111,7 +117,7 @@ def _check_place(args: argparse.Namespace) -> None:
 # ── the plan ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def plan_of(args: argparse.Namespace, own_budgets: bool = False) -> Plan:
+def plan_of(args: Options, own_budgets: bool = False) -> Plan:
     """What is run; with ``own_budgets`` every method also at its own.
 
     Raises UserError for a setting out of range, before anything is loaded.
@@ -119,7 +125,7 @@ def plan_of(args: argparse.Namespace, own_budgets: bool = False) -> Plan:
     from analysis.experiments.sweep import Job, Plan, Terms, grid
     from app.sweep_runner import request_of
 
-    methods = [*args.methods, *args.named] or runnable(args.model, args.drafter)
+    methods = list(args.methods) or runnable(args.model, args.drafter)
     budgets = [*args.budget, *([None] if own_budgets else [])]
     variants = grid(methods, budgets, args.set)
     terms = Terms(
@@ -148,7 +154,7 @@ def _as_path(model: str) -> str:
     return str(folder.resolve()) if folder.is_dir() else model
 
 
-def _prompts(args: argparse.Namespace) -> tuple[Prompt, ...]:
+def _prompts(args: Options) -> tuple[Prompt, ...]:
     """Each once: the same text is the same run."""
     from analysis.experiments.prompts import PROMPTS, Prompt
 
@@ -162,7 +168,7 @@ def _prompts(args: argparse.Namespace) -> tuple[Prompt, ...]:
     return tuple(first.values())
 
 
-def _files(variants: Sequence[Variant], args: argparse.Namespace) -> Iterator[tuple[str, str]]:
+def _files(variants: Sequence[Variant], args: Options) -> Iterator[tuple[str, str]]:
     """The user's own files that decide runs, as they are named, with their SHA-256."""
     names = {str(v.method) for v in variants if str(v.method).endswith(".py")}
     names |= {value for v in variants for _, value in v.options if isinstance(value, str) and value}
@@ -192,7 +198,7 @@ def _weights(drafter: str | None) -> Iterator[tuple[str, Path]]:
 # ── the runs ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _run(folder: Folder, args: argparse.Namespace) -> None:
+def _run(folder: Folder, args: Options) -> None:
     """Run all that remains; each run is kept as it ends."""
     remaining, everything = folder.remaining(), len(folder.jobs)
     if not remaining:
@@ -216,7 +222,7 @@ def _run(folder: Folder, args: argparse.Namespace) -> None:
 
 
 def _outcomes(
-    folder: Folder, jobs: list[Job], args: argparse.Namespace, report: Report
+    folder: Folder, jobs: list[Job], args: Options, report: Report
 ) -> Generator[Outcome, None, None]:
     from app.sweep_runner import Runner, run_here
 

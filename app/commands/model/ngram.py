@@ -1,23 +1,24 @@
-"""``ngram``: count the n-grams of any text into a store, or convert a ``.trie``.
+"""``model ngram``: count the n-grams of any text into a store, or convert a ``.trie``.
 
 Nothing appears under the final name until it is complete, and Ctrl-C leaves nothing behind.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.commands import arguments
+from app.command_line import REQUIRED, CommandOptions, option, words
 from app.terminal import ProgressBar, one_line, quiet_libraries
 from core.errors import UserError
+from core.methods.method import Range
 from core.models.embedded import NAME as EMBEDDED
 
 if TYPE_CHECKING:
-    from core.ngram import NgramStore, Options
+    from core.ngram import NgramStore
+    from core.ngram import Options as Building
     from core.ngram.documents import Document, Encode
     from core.progress import Report
 
@@ -25,24 +26,25 @@ MOST_COUNT = 1 << 40  # far above all text there is, and below what a count can 
 NAMED_SOURCES = 8  # how many files the store's metadata names
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Count every gram of 1 to 3 tokens in files of text, or of token ids, into a store that\n"
-        "builders read. A .jsonl line's texts, and any other text file, are documents; of a\n"
-        "folder, all text files below it are read. A single .trie file (the released format) is\n"
-        "converted."
-    )
-    parser.add_argument("out", type=Path, metavar="OUT", help="NAME.safetensors")
-    parser.add_argument("files", type=Path, metavar="FILE", nargs="+", help="what to count")
-    parser.add_argument(
-        "--model",
+@dataclass(frozen=True, kw_only=True)
+class Options(CommandOptions):
+    """Count every gram of 1 to 3 tokens in files of text, or of token ids, into a store.
+
+    Builders read it. A .jsonl line's texts, and any other text file, are documents; of a folder,
+    all text files below it are read. A single .trie file (the released format) is converted.
+    """
+
+    files: tuple[Path, ...] = words("what to count")
+    out: Path = option(REQUIRED, "the store, NAME.safetensors", metavar="FILE")
+    model: str | None = option(
+        None,
+        f"whose tokens (default {EMBEDDED}; of a .trie: as many as its largest)",
         metavar="NAME|PATH",
-        help=f"whose tokens (default {EMBEDDED}; of a .trie: as many as its largest)",
     )
-    arguments.add_number(parser, "--min-count", 1, "drop trigrams rarer than N")
+    min_count: int = option(1, "drop trigrams rarer than N", Range(1, MOST_COUNT))
 
 
-def main(args: argparse.Namespace) -> int:
+def main(args: Options) -> int:
     _check(args)
     from core.ngram.documents import expand
 
@@ -59,15 +61,13 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check(args: argparse.Namespace) -> None:
+def _check(args: Options) -> None:
     """Raises UserError for options that cannot be, before any work.
 
     Only a store is replaced, so that a slip costs no model and no text.
     """
     from core.ngram import NgramStore
 
-    if not 1 <= args.min_count <= MOST_COUNT:
-        raise UserError(f"--min-count must be 1 to {MOST_COUNT}, not {args.min_count}")
     if args.out.suffix.lower() != ".safetensors":
         raise UserError(f"{args.out} must be named NAME.safetensors")
     if args.out.is_file():
@@ -77,7 +77,7 @@ def _check(args: argparse.Namespace) -> None:
             raise UserError(f"{args.out} exists and is no n-gram store") from None
 
 
-def _store(args: argparse.Namespace, files: Sequence[Path], progress: ProgressBar) -> NgramStore:
+def _store(args: Options, files: Sequence[Path], progress: ProgressBar) -> NgramStore:
     """The store of what the files hold, written to OUT."""
     from core.ngram import build_store, read_trie
 
@@ -93,9 +93,9 @@ def _store(args: argparse.Namespace, files: Sequence[Path], progress: ProgressBa
     return build_store(documents, args.out, own.vocabulary, _options(args, own))
 
 
-def _options(args: argparse.Namespace, own: Tokens | None) -> Options:
+def _options(args: Options, own: Tokens | None) -> Building:
     """The options of building, with where the counts are from."""
-    from core.ngram import Options
+    from core.ngram import Options as Building
 
     # Names only: a store is passed on, and folders of this machine are private.
     names = [path.resolve().name for path in args.files[:NAMED_SOURCES]]
@@ -103,7 +103,7 @@ def _options(args: argparse.Namespace, own: Tokens | None) -> Options:
         names.append(f"and {more} more")
     sources = ", ".join(names).encode("utf-8", "replace").decode()
     identity = own.identity if own else ""
-    return Options(args.min_count, identity, sources)
+    return Building(args.min_count, identity, sources)
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,9 @@
-"""``trained``: a trainer's accuracy by depth beside what serving shows of the same drafter."""
+"""A trainer's accuracy by depth beside what serving shows of the same drafter."""
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,37 +11,22 @@ from analysis.numbers import interval, number
 from app.terminal import ProgressBar, console, one_line, table
 from app.trace_files import read_all
 from core.errors import UserError
+from core.lines import LIMITS, Limits
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Put what a trainer says of its drafter beside what serving shows, by depth: the best\n"
-        "token right at all places and after a right prefix, on training and held-out text, and\n"
-        "of traces, or of what another engine counted, acceptance and survival. Sentences say\n"
-        "where the two part."
-    )
-    parser.add_argument(
-        "file", type=Path, metavar="FILE",
-        help="accuracy.json of our training, or a log with acc_0, full_acc_0, cond_acc_0, … as "
-        ".json, .jsonl or .csv",
-    )  # fmt: skip
-    parser.add_argument(
-        "served", type=Path, nargs="+", metavar="SERVED",
-        help="traces, folders of them, or what `import` reads: an engine's log, metrics, responses",
-    )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="the table and the sentences as JSON")
-
-
-def main(args: argparse.Namespace) -> int:
+def show_trained(
+    file: Path, served: Sequence[Path], as_json: bool = False, limits: Limits = LIMITS
+) -> None:
+    """Print the two curves, or one JSON object. Raises UserError."""
     from analysis.drafters.trained import read_accuracy, sentences, trained_and_served
     from analysis.engines.served import read_served
     from analysis.engines.texts import is_trace
     from analysis.frames import plain_rows
     from analysis.measures.tables import Tables
 
-    curves = read_accuracy(args.file)
-    traces = [path for path in args.served if path.is_dir() or is_trace(path)]
-    others = [path for path in args.served if path not in traces]
+    curves = read_accuracy(file)
+    traces = [path for path in served if path.is_dir() or is_trace(path)]
+    others = [path for path in served if path not in traces]
     names = [path.name for path in others]
     counts = {
         path.name if names.count(path.name) == 1 else str(path): read_served(path)
@@ -52,18 +36,17 @@ def main(args: argparse.Namespace) -> int:
         if not each.by_depth:
             raise UserError(f"{name} tells no acceptance by place: nothing can be compared")
     with ProgressBar("reading traces") as progress:
-        tables = Tables.of(read_all(traces, progress.at)) if traces else None
+        tables = Tables.of(read_all(traces, progress.at, limits)) if traces else None
     found = trained_and_served(curves, tables, counts)
     said = sentences(found)
-    if args.json:
+    if as_json:
         print(json.dumps({"table": plain_rows(found), "sentences": said}))
-        return 0
+        return
     out = console()
     out.print(table(("", "text", "measure", "depth", "share", "95 %", "over"), list(_rows(found)),
                     left=("", "text", "measure")))  # fmt: skip
     for line in said:
         out.print(one_line(line, 400), soft_wrap=True)
-    return 0
 
 
 def _rows(found: Any) -> Iterator[tuple[str, ...]]:

@@ -1,8 +1,7 @@
-"""``doctor``: what is installed, what this machine has, which models are ready, what is missing."""
+"""``model doctor``: what is installed, which models are ready, and what is missing."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import platform
 import shutil
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.numbers import size
+from app.command_line import CommandOptions, words
 from app.commands.common import find_preset
 from app.terminal import console, one_line, quiet_libraries
 from core import ASSETS, VERSION
@@ -36,19 +36,19 @@ FOR_TESTS = ("pytest", "hypothesis", "playwright", "ruff", "pyright", "import-li
 INSTALL = "pip install -r requirements.txt"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Show versions, device, models ready, methods and their options, and what is missing.\n"
-        "Exit code 1 when something that is here cannot be loaded.\n"
-        "What memory takes is measured with the embedded model loaded, which takes some seconds.\n"
-        "With the name of a preset: what it needs in disk and memory, before it is fetched."
-    )
-    parser.add_argument(
-        "model", nargs="?", metavar="NAME|FILE.toml", help="a preset, as --model takes it"
-    )
+@dataclass(frozen=True, kw_only=True)
+class Options(CommandOptions):
+    """Show versions, device, models ready, methods and their options, and what is missing.
+
+    Exit code 1 when something that is here cannot be loaded. What memory takes is measured with the
+    embedded model loaded, which takes some seconds. With the name of a preset: what it needs in
+    disk and memory, before it is fetched.
+    """
+
+    model: str | None = words("a preset, as --model takes it", None)
 
 
-def main(args: argparse.Namespace) -> int:
+def main(args: Options) -> int:
     if args.model is not None:
         return _preset(args.model)
     out, missing, broken = console(), list[str](), list[str]()
@@ -168,10 +168,10 @@ def _models(missing: list[str], broken: list[str], target: Target) -> Iterator[s
     folder = embedded.embedded_path()
     if not target.ready:
         yield f"target {EMBEDDED}: not fetched yet"
-        missing.append(f"the embedded target {EMBEDDED}, 86 MB: python -m app fetch")
+        missing.append(f"the embedded target {EMBEDDED}, 86 MB: python -m app model fetch")
     elif target.trouble:
         yield f"target {EMBEDDED}: cannot be loaded from {folder} ({target.trouble})"
-        broken.append(f"the target {EMBEDDED}: remove {folder}, then python -m app fetch")
+        broken.append(f"the target {EMBEDDED}: remove {folder}, then python -m app model fetch")
     else:
         yield f"target {EMBEDDED}: ready in {folder}"
     drafters = sorted((ASSETS / "models").glob("*/*/config.json"))

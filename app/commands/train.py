@@ -1,28 +1,18 @@
-"""The ``train`` command: text → shards → drafter or denoiser → report, each stage resumable.
-
-    python -m app train --out runs/one --prompts prompts.jsonl --synthesise 500 --minutes 90
-    python -m app train treeflash --out runs/one --minutes 30
-    python -m app train denoiser --out runs/one --minutes 120 --sequences 3
-    python -m app train --out runs/two --start shipped --prompts more.jsonl --minutes 90
-
-Everything is in the ``--out`` folder: ``shards/`` (the target's text, shared by all), and a folder
-for each kind with its state, the averaged ``checkpoint/`` in its official format and a report. The
-same command again resumes. A GPU is used when there is one. Text is made once: later its options
-may be left out, and other ones are refused.
-"""
+"""``train``: text → shards → drafter or denoiser → report, each stage resumable."""
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, fields
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 
+from app.command_line import REQUIRED, CommandOptions, Declared, one_of, option, words
 from core.errors import UserError
 from core.learning.corpus import Corpus
 from core.learning.shards import folder_layers, shard_paths
@@ -31,15 +21,17 @@ from core.methods.loading import check_layers, shipped
 from core.methods.registry import drafter_trainings
 from core.models import embedded
 from core.models.language import Language, load_language
+from core.stats import TOO_FEW
 from core.train import denoiser_report
 from core.train.accuracy import DOCUMENTS, of_student, write_accuracy
-from core.train.command_line import add_flags, set_options
 from core.train.denoiser import DenoiserTraining
 from core.train.evaluation import Text, evaluation_texts
 from core.train.fit import Fit, FitSettings
-from core.train.report import ALL, BUDGETS, Row, print_rows, score_by_source
+from core.train.report import ALL, BUDGETS, Row, score_by_source
 from core.train.simulate import load_drafter, named_builder, setups
 from core.train.sources import Sources, make_shards
+
+TEXT = "text, made once; left out later, an option stays as it was"
 
 
 @cache
@@ -48,36 +40,60 @@ def trainings() -> dict[str, Training]:
     return {**drafter_trainings(), DenoiserTraining.name: DenoiserTraining()}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
-    names = list(trainings())
-    add = parser.add_argument
-    about = f"what to train (default {names[0]})"
-    add("kind", nargs="?", default=names[0], choices=names, help=about)
-    add("--out", type=Path, required=True, help="folder of the run; reused to resume")
-    add("--model", default=embedded.NAME, help="the target: name, path or hub id")
-    add("--device", default="auto")
-    Sources.add_arguments(parser)
-    fit = parser.add_argument_group("fit")
-    about = (
+@dataclass(frozen=True, kw_only=True)
+class Options(CommandOptions):
+    """Train a drafter for a target, or the denoiser: text, fit, report, each stage resumable.
+
+    Everything is in the --out folder: shards/ (the target's text, shared by all), and a folder for
+    each kind with its state, the averaged checkpoint/ in its official format and a report. The same
+    command again resumes. A GPU is used when there is one. Text is made once: later its options may
+    be left out, and other ones are refused.
+    """
+
+    kind: str = words("what to train", next(iter(trainings())), one_of(tuple(trainings())))
+    out: Path = option(REQUIRED, "folder of the run; reused to resume", metavar="FOLDER")
+    model: str = option(embedded.NAME, "the target: name, path or hub id", metavar="NAME|PATH")
+    device: str = option("auto", "auto, cpu, cuda, …", metavar="DEVICE")
+    start: str | None = option(
+        None,
         "checkpoint of this kind to go on from, or the word shipped (default: a start made of the "
-        "target's own layers); its shape is then the checkpoint's"
+        "target's own layers); its shape is then the checkpoint's",
+        metavar="PATH",
     )
-    fit.add_argument("--start", metavar="PATH", help=about)
-    add_flags(fit, FitSettings)
-    known: set[str] = set()
-    for name, training in trainings().items():
-        own = {field.name for field in fields(training.options)}
-        shared = [f"--{option.replace('_', '-')}" for option in own & known]
-        group = parser.add_argument_group(name, f"and {' '.join(shared)}" if shared else None)
-        add_flags(group, training.options, skip=known)
-        known |= own
+    named: Mapping[str, Any] = field(default_factory=dict)  # options of the text, fit and kinds
+
+    @classmethod
+    def groups(cls) -> Iterator[tuple[str, list[Declared]]]:
+        """Those above, of the text, of the fit, and of each kind what no kind before it has."""
+        yield from super().groups()
+        known: dict[str, Declared] = {}
+        for title, owner in {TEXT: Sources, "fit": FitSettings, **_kinds()}.items():
+            hints = get_type_hints(owner)
+            own = {f.name: (f, hints[f.name]) for f in fields(owner) if f.metadata.get("help")}
+            shared = [f"--{name.replace('_', '-')}" for name in own if name in known]
+            new = [each for name, each in own.items() if name not in known]
+            yield f"{title} (and {' '.join(shared)})" if shared else title, new
+            known |= own
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Options:
+        own = {f.name for f in fields(cls)}
+        named = {name: value for name, value in given.items() if name not in own}
+        return cls(**{name: given[name] for name in given if name in own}, named=named)
+
+    def set_of(self, kind: type) -> dict[str, Any]:
+        """The fields of an options dataclass that were named."""
+        return {f.name: self.named[f.name] for f in fields(kind) if f.name in self.named}
 
 
-def main(args: argparse.Namespace) -> int:
+def _kinds() -> dict[str, type]:
+    return {name: training.options for name, training in trainings().items()}
+
+
+def main(args: Options) -> int:
     """Run the stages that are not finished. Returns the exit code."""
     training, shards, folder = trainings()[args.kind], args.out / "shards", args.out / args.kind
-    sources, options = Sources.chosen(args, shards), own_options(args)
+    sources, options = Sources.chosen(args.set_of(Sources), args.model, shards), own_options(args)
     start = starting_point(args.start, args.kind, args.model)
     _check_folders(*sources.code, start, *vars(options[args.kind]).values())
     held_out = sources.held_out_samples()
@@ -85,7 +101,7 @@ def main(args: argparse.Namespace) -> int:
     run = TrainingRun(language, args.out, start)
     layers = feature_layers(training, run, options, shards)
     make_shards(language, sources.settings(layers), sources, shards)
-    settings = FitSettings(**set_options(args, FitSettings) | {"seed": sources.seed})
+    settings = FitSettings(**args.set_of(FitSettings) | {"seed": sources.seed})
     corpus = Corpus(shards, settings.held_out)
     if not corpus.train:
         raise UserError(f"{shards} holds no training documents")
@@ -110,19 +126,19 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def own_options(args: argparse.Namespace) -> dict[str, Any]:
+def own_options(args: Options) -> dict[str, Any]:
     """The options of everything that is trained here, as the arguments say.
 
     Numbers and paths of other kinds are accepted, so that one command line serves them all. Raises
     UserError for a switch of another kind.
     """
-    mine = set_options(args, trainings()[args.kind].options)
+    mine = args.set_of(trainings()[args.kind].options)
     for name, training in trainings().items():
-        switches = [n for n, value in set_options(args, training.options).items() if value is True]
+        switches = [n for n, value in args.set_of(training.options).items() if value is True]
         if foreign := [n for n in switches if n not in mine]:
             flag = foreign[0].replace("_", "-")
             raise UserError(f"--{flag} is an option of {name}, not of {args.kind}")
-    return {name: t.options(**set_options(args, t.options)) for name, t in trainings().items()}
+    return {name: t.options(**args.set_of(t.options)) for name, t in trainings().items()}
 
 
 def feature_layers(
@@ -169,7 +185,24 @@ def report_drafter(
     return print_rows(score_by_source(language, drafter, texts, found))
 
 
-def report_denoiser(folder: Path, args: argparse.Namespace, texts: Sequence[Text]) -> list[Row]:
+def print_rows(found: Iterable[Row]) -> list[Row]:
+    """Print rows as they come, and return them."""
+    made = []
+    for row in found:
+        print(
+            f"{row['method']:20} {row['sampling']:7} {row['source']:10} "
+            f"{row['tau']:.3f} {_interval(row['low'], row['high'])}",
+            flush=True,
+        )
+        made.append(row)
+    return made
+
+
+def _interval(low: float, high: float) -> str:
+    return TOO_FEW if math.isnan(low) else f"[{low:.2f}, {high:.2f}]"
+
+
+def report_denoiser(folder: Path, args: Options, texts: Sequence[Text]) -> list[Row]:
     """Perplexity under the target of what the denoiser writes, beside the target's own texts."""
     own = {
         f"target, {sampling}": [t.document for t in texts if t.sampling == sampling]

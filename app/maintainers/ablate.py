@@ -1,7 +1,7 @@
 """What decides how good a drafter gets: one short training for every change to the recipe.
 
-    python -m core.train.ablate --shards runs/one/shards --prompts prompts-eval.jsonl \\
-        --work runs/ablate --minutes 6 --texts runs/no-code runs/others
+    python -m app.maintainers.ablate --shards runs/one/shards --prompts prompts-eval.jsonl \\
+        --out runs/ablate --minutes 6 --texts runs/no-code runs/others
 
 Every variant is a drafter trained from its own start for the same minutes, then judged by
 simulation over the same greedy texts of the target, as a chain and as a tree of 64. A mixture of
@@ -12,7 +12,6 @@ is printed with 95 % paired bootstrap intervals of the differences to the base, 
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import re
@@ -24,6 +23,7 @@ from typing import Any
 
 import torch
 
+from app.command_line import REQUIRED, CommandOptions, one_of, option, run, words
 from core.decoding.along import Setup
 from core.drafting.builders import Chain, best_first
 from core.errors import UserError, as_script
@@ -31,11 +31,11 @@ from core.files import replacing
 from core.learning.corpus import Blocks, Corpus
 from core.learning.shards import TOP_K, Document, folder_layers
 from core.learning.student import DrafterTraining, Student, TrainingRun
+from core.methods.method import Range
 from core.methods.registry import drafter_trainings
 from core.models import embedded
 from core.models.language import Language, load_language
 from core.samples import read_samples
-from core.train.command_line import positive, whole
 from core.train.evaluation import Text, evaluation_texts
 from core.train.fit import Fit, FitSettings, divergence
 from core.train.simulate import Score, load_drafter, score
@@ -233,48 +233,54 @@ def print_table(rows: Sequence[Row], base: Row | None) -> None:
         print("| " + " | ".join(cells) + " |")
 
 
-def read_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    add, kinds = parser.add_argument, list(drafter_trainings())
-    add("kind", nargs="?", default=kinds[0], choices=kinds, help=f"drafter (default {kinds[0]})")
-    add("--shards", type=Path, required=True, help="text of the train command")
-    add("--prompts", type=Path, required=True, help="held out from training")
-    add("--work", type=Path, required=True, help="of one drafter; reused to resume")
-    add("--minutes", type=positive, default=6, help="of training, each variant")
-    add("--every", type=whole(1), default=4, help="judge on every n-th prompt only")
-    about = "shards to train on instead: one more variant each, named after its folder"
-    add("--texts", type=Path, nargs="*", default=[], metavar="FOLDER", help=about)
-    add("--only", nargs="*", metavar="NAME", help="of the variants")
-    add("--model", default=embedded.NAME)
-    add("--device", default="auto")
-    return parser.parse_args()
+KINDS = tuple(drafter_trainings())
 
 
-def main() -> None:
-    args = read_arguments()
-    training, table = drafter_trainings()[args.kind], args.work / "table.jsonl"
+@dataclass(frozen=True, kw_only=True)
+class Options(CommandOptions):
+    """Say what each choice of a training changes: train a variant of each, and judge them."""
+
+    kind: str = words("which drafter", KINDS[0], one_of(KINDS))
+    shards: Path = option(REQUIRED, "text of the train command", metavar="FOLDER")
+    prompts: Path = option(REQUIRED, "held out from training", metavar="FILE")
+    out: Path = option(REQUIRED, "of one drafter; reused to resume", metavar="FOLDER")
+    minutes: float = option(6.0, "of training, each variant", Range(0, above=True))
+    every: int = option(4, "judge on every n-th prompt only", Range(1))
+    texts: tuple[Path, ...] = option(
+        (),
+        "shards to train on instead: one more variant each, named after its folder",
+        metavar="FOLDER",
+    )
+    only: tuple[str, ...] = option((), "of the variants", metavar="NAME")
+    model: str = option(embedded.NAME, "the target", metavar="NAME|PATH")
+    device: str = option("auto", "auto, cpu, cuda, …", metavar="DEVICE")
+
+
+def main(args: Options) -> int:
+    training, table = drafter_trainings()[args.kind], args.out / "table.jsonl"
     prompts = read_samples(args.prompts)
     layers, *_ = [folder_layers(folder) for folder in (args.shards, *args.texts)]
     known = variants(training, layers, args.texts)
-    if unknown := set(args.only or ()) - set(known):
+    if unknown := set(args.only) - set(known):
         raise UserError(f"no variant {sorted(unknown)[0]!r}: choose of {', '.join(known)}")
     language = load_language(args.model, args.device, fast=False)
-    texts = evaluation_texts(language, layers, prompts, args.work / "evaluation", ("greedy",))
+    texts = evaluation_texts(language, layers, prompts, args.out / "evaluation", ("greedy",))
     texts = texts[:: args.every]
     if not all(row.comparable(args.minutes, len(texts)) for row in read_rows(table).values()):
-        raise UserError(f"{table} is of other minutes or prompts: name another --work")
+        raise UserError(f"{table} is of other minutes or prompts: name another --out")
     settings = FitSettings(minutes=args.minutes)
     ablation = Ablation(training, language, args.shards, settings, texts)
     for name in args.only or known:
         if name not in read_rows(table):
             print(name, file=sys.stderr, flush=True)
-            fit = ablation.train(known[name], args.work / known[name].folder)
+            fit = ablation.train(known[name], args.out / known[name].folder)
             add_row(table, ablation.judge(known[name], fit))
     rows = read_rows(table)
     in_order = [name for name in known if name in rows]
     shown = [rows[name] for name in dict.fromkeys([*in_order, *rows])]
     print_table(shown, rows.get(next(iter(known))))
+    return 0
 
 
 if __name__ == "__main__":
-    as_script(main)
+    as_script(lambda: run(Options, main, "python -m app.maintainers.ablate"))

@@ -1,82 +1,77 @@
-"""``export``: a trace as a file for elsewhere. Never imports torch."""
+"""``trace export``: a trace as a file for elsewhere. Never imports torch."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from app.commands import arguments
-from app.commands.replay import pick
+from app.command_line import REQUIRED, option, words
+from app.commands.options import Large
+from app.commands.trace.show import pick
 from app.terminal import say
 from core.errors import UserError
 from core.traces.reader import read_trace
 from core.traces.schema import Trace
-
-TABLES = ("rounds", "nodes")
 
 
 @dataclass(frozen=True)
 class Form:
     """What an export writes. ``one_round``: it shows a single round, by default the first."""
 
-    make: Callable[[list[Trace], argparse.Namespace], bytes]
+    make: Callable[[list[Trace], Options], bytes]
     ending: str
     one_round: bool = False
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Write a trace as a file for elsewhere:\n"
-        "  html      one file that replays the run offline; of two traces, side by side\n"
-        "  svg       one round's tree        dot, graphml   one round's draft as a graph\n"
-        "  csv, parquet   a table: its rounds, or every node\n"
-        "  perfetto  stage times and τ for ui.perfetto.dev or chrome://tracing"
+@dataclass(frozen=True, kw_only=True)
+class Options(Large):
+    """Write a trace as a file for elsewhere.
+
+    html: one file that replays the run offline; of two traces, side by side. svg: one round's tree.
+    dot, graphml: one round's draft as a graph. csv, parquet: a table, its rounds or every node.
+    perfetto: stage times and τ for ui.perfetto.dev or chrome://tracing.
+    """
+
+    files: tuple[Path, ...] = words(".jsonl or .jsonl.gz")
+    to: Literal["html", "svg", "dot", "graphml", "csv", "parquet", "perfetto"] = option(
+        REQUIRED, "what to write"
     )
-    parser.add_argument("file", type=Path, nargs="+", metavar="TRACE", help=".jsonl or .jsonl.gz")
-    parser.add_argument("--to", required=True, choices=tuple(FORMS), help="what to write")
-    rounds = (
+    round: int | None = option(
+        None,
         "the round, from 1, of a tree or graph, or that the html opens at (default 1); or the only "
-        "one of a nodes table"
+        "one of a nodes table",
     )
-    arguments.add_number(parser, "--round", None, rounds)
-    parser.add_argument(
-        "--table", choices=TABLES, default="rounds", help="for csv and parquet (default rounds)"
+    table: Literal["rounds", "nodes"] = option("rounds", "for csv and parquet")
+    dark: bool = option(False, "svg: on a dark ground")
+    layout: Literal["folded", "tidy", "dot"] = option(
+        "folded",
+        "svg: folded, with most rejected siblings as one chip; tidy, every node; or every node as "
+        "graphviz's dot program lays them out",
     )
-    parser.add_argument("--dark", action="store_true", help="svg: on a dark ground")
-    parser.add_argument(
-        "--layout", choices=("folded", "tidy", "dot"), default="folded",
-        help="svg: folded, with most rejected siblings as one chip (default); tidy, every node; or "
-        "every node as graphviz's dot program lays them out",
-    )  # fmt: skip
-    parser.add_argument(
-        "--plain", action="store_true", help="html: not compressed, for browsers of before 2023"
-    )
-    parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="where to (default: beside the trace; -: stdout)"
-    )
-    arguments.add_large(parser)
+    plain: bool = option(False, "html: not compressed, for browsers of before 2023")
+    out: Path | None = option(None, "where to (default: beside the trace; -: stdout)")
 
 
-def main(args: argparse.Namespace) -> int:
+def main(args: Options) -> int:
     form = FORMS[args.to]
-    if len(args.file) > (2 if args.to == "html" else 1):
+    if len(args.files) > (2 if args.to == "html" else 1):
         raise UserError(
             f"--to {args.to} takes {'at most two traces' if args.to == 'html' else 'one trace'}"
         )
-    traces = [read_trace(path, arguments.limits_of(args)) for path in args.file]
+    traces = [read_trace(path, args.limits) for path in args.files]
     data = form.make(traces, args)
-    for path, trace in zip(args.file, traces, strict=True):
+    for path, trace in zip(args.files, traces, strict=True):
         if trace.mark:
             say(f"{path}: {trace.mark}")
-    out = args.out or _beside(args.file[0], form, args)
+    out = args.out or _beside(args.files[0], form, args)
     if str(out) == "-":
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         return 0
-    if any(out.exists() and path.samefile(out) for path in args.file):
+    if any(out.exists() and path.samefile(out) for path in args.files):
         raise UserError(f"{out} is the trace itself: name another file with --out")
     try:
         out.write_bytes(data)
@@ -86,7 +81,7 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _beside(path: Path, form: Form, args: argparse.Namespace) -> Path:
+def _beside(path: Path, form: Form, args: Options) -> Path:
     """run.jsonl.gz → run.html, run-round-3.svg, run-nodes.csv."""
     stem = path.name.removesuffix(".gz").removesuffix(".jsonl")
     part = f"-round-{args.round or 1}" if form.one_round else ""
@@ -98,14 +93,14 @@ def _beside(path: Path, form: Form, args: argparse.Namespace) -> Path:
 # ── what each writes; imports are made when needed: a CSV needs no networkx ──────────────────────
 
 
-def _html(traces: list[Trace], args: argparse.Namespace) -> bytes:
+def _html(traces: list[Trace], args: Options) -> bytes:
     from app.export.offline import offline_page
 
     opens = traces[0].rounds.index(pick(traces[0], args.round))
     return offline_page(traces, args.plain, opens).encode()
 
 
-def _svg(traces: list[Trace], args: argparse.Namespace) -> bytes:
+def _svg(traces: list[Trace], args: Options) -> bytes:
     record = pick(traces[0], args.round)
     if args.layout == "dot":
         from app.export.graphs import dot_svg
@@ -118,19 +113,19 @@ def _svg(traces: list[Trace], args: argparse.Namespace) -> bytes:
     return svg_tree(record, Explainer.of(traces[0].header), args.dark, opened).encode()
 
 
-def _dot(traces: list[Trace], args: argparse.Namespace) -> bytes:
+def _dot(traces: list[Trace], args: Options) -> bytes:
     from app.export.graphs import dot
 
     return dot(pick(traces[0], args.round)).encode()
 
 
-def _graphml(traces: list[Trace], args: argparse.Namespace) -> bytes:
+def _graphml(traces: list[Trace], args: Options) -> bytes:
     from app.export.graphs import graphml
 
     return graphml(pick(traces[0], args.round))
 
 
-def _table(traces: list[Trace], args: argparse.Namespace) -> bytes:
+def _table(traces: list[Trace], args: Options) -> bytes:
     from analysis.measures.rows import nodes_table, rounds_table
     from app.export.tables import table_bytes
 
@@ -142,7 +137,7 @@ def _table(traces: list[Trace], args: argparse.Namespace) -> bytes:
     return table_bytes(nodes_table(chosen), args.to)
 
 
-def _perfetto(traces: list[Trace], args: argparse.Namespace) -> bytes:
+def _perfetto(traces: list[Trace], args: Options) -> bytes:
     from app.export.timeline import perfetto
 
     return perfetto(traces[0]).encode()

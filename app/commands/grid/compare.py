@@ -1,0 +1,107 @@
+"""``grid compare``: checkpoints of one drafter on the same prompts, paired by text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from app.command_line import option, words
+from app.commands.grid import run
+from app.commands.options import BUDGETS, method
+from app.report.sections import CHECKPOINTS, PAIRED, Section
+from app.report.shown import parts, show
+from app.terminal import ProgressBar, console
+from core.decoding.request import RunRequest
+from core.errors import UserError
+from core.methods.registry import split
+from core.models import presets
+
+if TYPE_CHECKING:
+    from analysis.experiments.sweep_folder import Folder
+    from analysis.measures.tables import Tables
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(run.Options):
+    """Compare checkpoints of one drafter on the same prompts, paired by text.
+
+    The methods are one method with several checkpoints (before and after a training, int8 and
+    bf16): METHOD@FOLDER or METHOD@ORG/NAME, and METHOD alone for the preset's, or the one that
+    ships. Every number is printed with a 95 % interval: τ, and by depth acceptance, TVD, coverage
+    and bias; then the rounds where one lives and the other dies. The first checkpoint is what the
+    others are compared with. The folder is one of `grid run`: the same command continues, and
+    `studio FOLDER` shows the rounds.
+    """
+
+    methods: tuple[str, ...] = words("two or more checkpoints of one method", read=method)
+    budget: tuple[int, ...] = option((), "drafted nodes a round (default: the method's)", BUDGETS)
+    json: bool = option(False, "the tables as one JSON object")
+
+
+def main(args: Options) -> int:
+    methods = tuple(dict.fromkeys(args.methods))
+    names = dict.fromkeys(split(method)[0] for method in methods)
+    if len(names) > 1:
+        raise UserError(f"these are several methods, {', '.join(names)}: name checkpoints of one")
+    if len(methods) < 2:
+        raise UserError("name two checkpoints or more, as in ddtree ddtree@runs/mine")
+    if len(args.budget) > 1:
+        raise UserError("name one budget")
+    budget = args.budget or (_own_budget(args, methods[0]),)
+    whole = replace(args, methods=methods, budget=budget)
+    return run.carry_out(whole, lambda folder: _conclude(folder, args.json))
+
+
+def _own_budget(args: Options, method: str) -> int:
+    """The budget of the preset, or the method's own."""
+    budget = presets.find(args.model).budgets.get(split(method)[0])
+    return RunRequest("", method, budget, options=args.set).resolved.settings.budget
+
+
+def _conclude(folder: Folder, as_json: bool) -> int:
+    """Print what the finished runs show; the exit code."""
+    from analysis.measures.tables import Tables
+    from core.traces.reader import read_trace
+
+    left = {job.name for job in folder.remaining()}
+    traces = {}
+    with ProgressBar("reading traces", len(folder.jobs)) as progress:
+        for number, job in enumerate(job for job in folder.jobs if job.name not in left):
+            progress.at(number)
+            traces[job.file] = read_trace(folder.path / "traces" / job.file)
+    tables = Tables.of(traces)
+    first, *others = list(dict.fromkeys(tables.labels.values())) or [""]
+    if not others:
+        raise UserError("there are no finished runs of two checkpoints with different weights")
+    chosen = [(other, first) for other in others]
+    if as_json:
+        print(json.dumps(to_json(tables, chosen)))
+    else:
+        _show(tables, chosen)
+    return 1 if left else 0
+
+
+def to_json(tables: Tables, chosen: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """The tables as lists of rows; what is not known is null."""
+    from analysis.frames import plain_rows
+
+    taus, by_depth, stretches = map(plain_rows, _frames(tables, chosen).values())
+    return {"tau": taus, "by_depth": by_depth, "stretches": stretches}
+
+
+def _frames(tables: Tables, chosen: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """The tables of a report that pair checkpoints, of these pairs alone."""
+    from analysis.measures import checkpoints, comparison
+
+    return {
+        "paired": comparison.compare(tables, chosen),
+        "checkpoints-by-depth": checkpoints.by_depth(tables, chosen),
+        "checkpoints-stretches": checkpoints.stretches(tables, chosen),
+    }
+
+
+def _show(tables: Tables, chosen: Sequence[tuple[str, str]]) -> None:
+    taus = replace(PAIRED, title="τ on the same texts", below=Section.below)
+    show(console(), parts((taus, *CHECKPOINTS), _frames(tables, chosen), tables))

@@ -1,0 +1,1 @@
+"""The commands of `model`, one module each."""

@@ -1,0 +1,174 @@
+"""Options that several commands share, each group as a class to inherit from. Never torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from app.command_line import CommandOptions, option, words
+from core.errors import UserError
+from core.lines import LIMITS, UNLIMITED, Limits
+from core.methods.method import BY_PATH, BY_RUN, Range
+from core.methods.names import METHODS
+from core.methods.registry import find, listed
+from core.models.embedded import NAME as EMBEDDED
+from core.rounds.draft import MAX_BUDGET
+
+METHOD_HELP = (
+    f"{', '.join(METHODS)}, DRAFTER+BUILDER, either with its drafter's @CHECKPOINT, or your own "
+    "FILE.py"
+)
+SAMPLING = "sampling of the target"
+BUDGETS, POSITIVE = Range(1, MAX_BUDGET), Range(1)
+
+
+def method(text: str) -> str:
+    """A method's name, listed or "drafter+builder", perhaps with "@checkpoint", or a method file's
+    path. Raises UserError."""
+    find(text)
+    return text
+
+
+def assignment(text: str) -> tuple[str, str]:
+    """NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise ValueError("must be NAME=VALUE")
+    return name, value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Set(CommandOptions):
+    """Options of methods."""
+
+    set: tuple[tuple[str, str], ...] = option(
+        (),
+        "an option of the method, such as temperature=0.8 (`model doctor` lists them)",
+        read=assignment,
+        metavar="NAME=VALUE",
+    )
+
+    @property
+    def values(self) -> dict[str, str]:
+        """What --set names, by option."""
+        return {name.replace("-", "_"): value for name, value in self.set}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method(Set):
+    """One method and its options."""
+
+    methods: tuple[str, ...] = words(METHOD_HELP, read=method)
+
+    @property
+    def method(self) -> str:
+        """The one method. Raises UserError for several."""
+        if len(self.methods) != 1:
+            raise UserError(f"name one method, not {len(self.methods)}: {METHOD_HELP}")
+        return self.methods[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Methods(Set):
+    """Several methods and their options; none named: all that are listed."""
+
+    methods: tuple[str, ...] = words(f"{METHOD_HELP}; default: all that are listed", (), method)
+
+
+def drafting(without: tuple[str, ...]) -> tuple[str, ...]:
+    """A listed method for each drafter, but those whose states are in ``without``."""
+    found: dict[str, str] = {}
+    for name, each in listed().items():
+        info = each.drafter_info
+        if info is not None and info.states not in without:
+            found.setdefault(info.name, name)
+    return tuple(found.values())
+
+
+DRAFTING, LISTABLE = drafting((BY_RUN,)), drafting((BY_PATH, BY_RUN))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model(CommandOptions):
+    """The target, its drafter, and where they compute."""
+
+    title: ClassVar[str] = "model"
+    model: str = option(
+        EMBEDDED,
+        "target: a preset (`model doctor` lists them), a folder, a Hugging Face id (ID@REVISION), "
+        "or your own preset FILE.toml",
+        metavar="NAME|PATH",
+    )
+    drafter: str | None = option(
+        None,
+        "the drafter's checkpoint (default: the preset's, or the one that ships)",
+        metavar="PATH|ID",
+    )
+    template: tuple[tuple[str, str], ...] = option(
+        (),
+        "a variable of the chat template, such as enable_thinking=false",
+        read=assignment,
+        metavar="NAME=VALUE",
+    )
+    device: str = option(
+        "auto", "auto, cpu, cuda, cuda:1, …, or split: over all GPUs", metavar="DEVICE"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filter(CommandOptions):
+    """What the target's tokens are drawn from."""
+
+    title: ClassVar[str] = SAMPLING
+    temperature: float = option(0.0, "0 is greedy", Range(0))
+    top_k: int = option(0, "0 is off", Range(0))
+    top_p: float = option(1.0, "1 is off", Range(0, 1, above=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling(Filter):
+    """How the target samples."""
+
+    title: ClassVar[str] = SAMPLING
+    seed: int = option(0, "same seed, same text")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Samplings(Filter):
+    """How the target samples, with several seeds."""
+
+    title: ClassVar[str] = SAMPLING
+    seed: tuple[int, ...] = option((0,), "at temperature 0 several seeds are repeats")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompts(CommandOptions):
+    """One prompt, or a file of them."""
+
+    title: ClassVar[str] = "prompts"
+    prompt: str | None = option(None, "one prompt; - reads it from stdin")
+    prompts: Path | None = option(
+        None, 'many: .jsonl with a "prompt" field, or .txt with one prompt a line', metavar="FILE"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestOptions(Set, Prompts, Sampling, Model):
+    """What one request is made of, but its method and budget."""
+
+    max_new_tokens: int = option(128, "tokens to write at most", POSITIVE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Large(CommandOptions):
+    """How large a trace may be."""
+
+    large: bool = option(
+        False, "read a trace of any size (otherwise 2 GB unpacked, and 100 times a .gz file)"
+    )
+
+    @property
+    def limits(self) -> Limits:
+        """What a trace may hold."""
+        return UNLIMITED if self.large else LIMITS

@@ -1,0 +1,159 @@
+"""The contract of every command: its help, and one sentence with exit code 2 for bad words."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+from dataclasses import MISSING
+from pathlib import Path
+
+import pytest
+
+from app import cli
+from app.command_line import RENAMED, REQUIRED, CommandOptions, option, parse, words
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = ("README.md", "RESULTS.md", "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md"))
+SCRIPTS = ("ablate", "overfit", "recording", "report", "ship")
+
+
+def options_of(name: str) -> type[CommandOptions]:
+    return importlib.import_module(f"app.commands.{cli.COMMANDS[name].module}").Options
+
+
+def said(capsys: pytest.CaptureFixture, *line: str) -> str:
+    """The one sentence of a command line that cannot be."""
+    assert cli.main(line) == 2, line
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("draftscope: ") and err.count("\n") == 1, err
+    assert "Traceback" not in err and "usage:" not in err.lower()
+    return err
+
+
+def fields_of(name: str):
+    return [(field, hint) for _, own in options_of(name).groups() for field, hint in own]
+
+
+def flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def test_the_overview_is_one_screen_that_names_every_noun(capsys):
+    assert cli.main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert len(out.splitlines()) <= 40 and max(map(len, out.splitlines())) <= 100
+    assert {n.split()[0] for n in cli.COMMANDS} == set(re.findall(r"^  ([a-z]+)  ", out, re.M))
+    for noun in cli.NOUNS:
+        assert cli.main([noun, "--help"]) == 0
+        verbs = re.findall(r"^  ([a-z]+)  ", capsys.readouterr().out, re.M)
+        assert [f"{noun} {verb}" for verb in verbs] == [c for c in cli.COMMANDS if noun in c[:6]]
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command(name, capsys):
+    """Help with its options and examples; unknown, misspelt, missing and wrong words."""
+    line = name.split()
+    assert cli.main([*line, "--help"]) == 0
+    out, err = capsys.readouterr()
+    assert err == "" and max(map(len, out.splitlines())) <= 100
+    for field, hint in fields_of(name):
+        assert flag(field.name) in out and field.metadata["help"].split()[0] in out
+        assert hint is bool or field.default is not False
+    for example in cli.COMMANDS[name].examples:
+        assert parsed(example)[0] == name
+    needed = {
+        field.name: [flag(field.name), "html" if field.name == "to" else "ar"]
+        for field, _ in fields_of(name)
+        if field.default is MISSING
+    }
+    whole = [*line, *(word for given in needed.values() for word in given)]
+    assert "no option --nonsense" in said(capsys, *whole, "--nonsense")
+    if needed:
+        assert "needs a value" in said(capsys, *line)
+    for field, hint in fields_of(name):
+        others = [word for each, given in needed.items() if each != field.name for word in given]
+        if hint is not bool:
+            assert flag(field.name) in said(capsys, *line, *others, flag(field.name))
+        if hint in (int, float, int | None, float | None):
+            for bad in ("x", "nan", "1" * 5000 if hint is int else "inf"):
+                assert flag(field.name) in said(capsys, *line, *others, flag(field.name), bad)
+
+
+def parsed(example: str) -> tuple[str, CommandOptions]:
+    """The command and options of an example's words."""
+    name, rest = cli.named(shlex.split(example.split(" > ")[0].split(" #")[0]))
+    found = parse(options_of(name), rest, name)
+    assert found is not None
+    return name, found
+
+
+@pytest.mark.parametrize("old", cli.RENAMED)
+def test_an_old_command_is_answered_with_the_new_one(old, capsys):
+    sentence = said(capsys, old, "run.jsonl", "--json")
+    new = cli.RENAMED[old]
+    assert f"`{old}` is `{new}` now" in sentence and new.split(" --")[0] in cli.COMMANDS
+
+
+@pytest.mark.parametrize("old", RENAMED)
+def test_an_old_option_is_answered_with_the_new_one(old, capsys):
+    assert f"{old} is {RENAMED[old]} now" in said(capsys, "studio", old, "x")
+    used = {flag(field.name) for name in cli.COMMANDS for field, _ in fields_of(name)}
+    assert old not in used and (RENAMED[old] in used or " " in RENAMED[old])
+
+
+@pytest.mark.parametrize("line", ["frobnicate", "trace", "grid frobnicate", "model -x"])
+def test_no_command_is_one_sentence_with_those_there_are(line, capsys):
+    assert re.search(r"choose one of \w+, \w+", said(capsys, *line.split()))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: Path(path).name)
+def test_every_command_line_in_a_document_parses(document):
+    text = (ROOT / document).read_text("utf-8").replace("\\\n", " ")
+    lines = re.findall(r"python -m app +((?!\.)[a-z][^`\n]*)", text)
+    for line in lines:
+        if not re.search(r"[…\[]|\b[A-Z]{4,}\b|--help", line):
+            parsed(re.sub(r"\b\w+\.py\b", "ddtree", line))  # a method file of the reader's own
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_script_of_maintainers_has_a_help(name, capsys):
+    module = importlib.import_module(f"app.maintainers.{name}")
+    assert parse(module.Options, ["--help"], name) is None
+    assert (module.Options.__doc__ or "").split()[0] in capsys.readouterr().out
+
+
+def test_the_help_and_the_parser_need_no_library_of_models():
+    import subprocess
+    import sys
+
+    code = (
+        "import resource, sys\nfrom app.cli import main\nmain(['--help'])\n"
+        "assert 'torch' not in sys.modules and 'cyclopts' not in sys.modules\n"
+        "for line in (['run', '--help'], ['trace', 'show', sys.argv[1]]):\n"
+        "    main(line)\n    assert 'torch' not in sys.modules, line\n"
+    )
+    golden = ROOT / "tests" / "golden" / "trace-v1.jsonl"
+    subprocess.run([sys.executable, "-c", code, str(golden)], cwd=ROOT, check=True)
+
+
+def test_a_declaration_is_read_as_its_type(tmp_path):
+    from dataclasses import dataclass
+
+    @dataclass(frozen=True, kw_only=True)
+    class Options(CommandOptions):
+        """Try the types."""
+
+        files: tuple[Path, ...] = words("some")
+        much: float = option(REQUIRED, "how much")
+        many: tuple[int, ...] = option((1, 2), "how many")
+        name: str | None = option(None, "a name")
+        dark: bool = option(False, "dark")
+
+    globals()["Options"] = Options  # where type hints are looked up
+    line = ["a", "b", "--much", "-2", "--many", "3", "-4", "--dark", "--name", "-"]
+    found = parse(Options, line, "try")
+    assert found == Options(
+        files=(Path("a"), Path("b")), much=-2.0, many=(3, -4), dark=True, name="-"
+    )
+    assert parse(Options, ["--files", "a", "--much=1"], "try").many == (1, 2)
