@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.experiments.sweep_folder import alone
 from analysis.numbers import UNKNOWN, interval, number, ratio, tau
 from app.commands import arguments, common, sweep
 from app.terminal import ProgressBar, console, one_line, say, table
@@ -21,6 +20,7 @@ from core import VERSION
 from core.decoding.request import RunRequest
 from core.errors import UserError
 from core.files import replacing
+from core.journal import alone
 from core.methods.names import PLAIN
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     plan = _plan(args)
-    with alone(args.out / "table.lock", "table"):
+    with alone(args.out, "table"):
         engine = common.load_engine(args, [str(v.method) for v in plan.variants])
         from analysis.experiments.tabulate import Tabulation
         from app.sweep_runner import machine
