@@ -12,7 +12,6 @@ import pytest
 
 from analysis.experiments import bench, drafted, tabulate
 from analysis.experiments.family import Accepted, Cell, Measured, Timed, entries
-from analysis.experiments.kept import Kept
 from analysis.experiments.prompts import Prompt
 from analysis.experiments.variants import Variant
 from analysis.measures.probe import observe
@@ -20,6 +19,7 @@ from app import cli
 from core.decoding.engine import Engine
 from core.decoding.request import RunRequest
 from core.errors import UserError
+from core.journal import Journal
 from core.rounds.round import Round
 from tests.toys_on_disk import save_toys
 
@@ -170,7 +170,7 @@ def test_a_line_that_was_cut_short_and_new_weights_are_made_anew(folder: Path, t
 def test_a_file_of_other_lines_is_refused(tmp_path: Path):
     (tmp_path / "x.jsonl").write_text('{"prompt": "no key"}\n')
     with pytest.raises(UserError, match="line 1 holds no key"):
-        Kept(tmp_path / "x.jsonl")
+        Journal(tmp_path / "x.jsonl")
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_a_line_and_a_trace_per_run(whole):
         "one": ["chat"], "two \u2028": [""],
     }  # fmt: skip
     assert sorted(p.name for p in whole.iterdir()) == [
-        "results.parquet", "sweep.json", "sweep.lock", "traces",
+        "lock", "results.parquet", "sweep.json", "traces",
     ]  # fmt: skip
 
 
@@ -444,7 +444,7 @@ def test_a_kill_between_any_two_steps_loses_nothing(
     expected = expected[(expected["seed"] == 0) & (expected["budget"] != 9)]
     assert_same(table_of(out), expected.reset_index(drop=True))
     assert sorted(p.name for p in out.iterdir() if not p.name.endswith(".tmp")) == [
-        "results.parquet", "sweep.json", "sweep.lock", "traces",
+        "lock", "results.parquet", "sweep.json", "traces",
     ]  # fmt: skip
 
 

@@ -5,7 +5,7 @@ traces/          a trace per finished run: written elsewhere, renamed when it is
 results.parquet  the table, made from the traces and the failures
 failures.json    runs that failed, each with its sentence; the next call tries them again
 unfinished/      what is being written; a killed call's leftovers go with the next one
-sweep.lock       held while a sweep works here
+lock             held while a sweep works here
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from analysis.experiments.sweep import (
     SCHEMA,
@@ -31,10 +30,11 @@ from analysis.experiments.sweep import (
 )
 from core.errors import UserError
 from core.files import replacing
+from core.journal import LOCK, alone, writing
 from core.json_input import read_json
 from core.traces.reader import read_ends
 
-PLAN, TABLE, FAILURES, LOCK = "sweep.json", "results.parquet", "failures.json", "sweep.lock"
+PLAN, TABLE, FAILURES = "sweep.json", "results.parquet", "failures.json"
 TRACES, UNFINISHED = "traces", "unfinished"
 FORMAT, VERSION = "draftscope-sweep", 1
 Report = Callable[[float], None]  # done of 1
@@ -101,7 +101,7 @@ class Folder:
         written = self.unfinished(job)
         if (row := _row(job, written)) is None:
             raise UserError(f"the trace {written} does not read back as it was written")
-        with _writing(self.path):
+        with writing(self.path):
             with written.open("rb+") as file:  # on disk before it has its name, for a power cut
                 os.fsync(file.fileno())
             written.replace(self.path / TRACES / job.file)
@@ -111,19 +111,19 @@ class Folder:
 
     def fail(self, job: Job, sentence: str) -> None:
         """The run failed; what it wrote of a trace goes."""
-        with _writing(self.path):
+        with writing(self.path):
             self.unfinished(job).unlink(missing_ok=True)
         self._failures[job.name] = sentence
         self._write_failures()
 
     def write_table(self) -> None:
         """results.parquet, as things stand."""
-        with _writing(self.path), replacing(self.path / TABLE) as file:
+        with writing(self.path), replacing(self.path / TABLE) as file:
             results(self.rows()).to_parquet(file, index=False, schema=SCHEMA)
 
     def _write_failures(self) -> None:
         path = self.path / FAILURES
-        with _writing(self.path):
+        with writing(self.path):
             if self._failures:
                 _write_json(path, self.failures)
             else:
@@ -144,14 +144,14 @@ def open_folder(path: Path, plan: Plan) -> Iterator[Folder]:
     A plan that holds all of the plan there, on the same terms, extends it. Raises UserError for a
     folder with anything else, another sweep, or a sweep at work.
     """
-    with _writing(path):
+    with writing(path):
         path.mkdir(parents=True, exist_ok=True)
         there = {entry.name for entry in path.iterdir()}
         if PLAN not in there and there - {LOCK, f"{PLAN}.tmp"}:
             raise UserError(f"{path} holds other things than a sweep: name a new or empty folder")
-    with alone(path / LOCK, "sweep"):
+    with alone(path, "sweep"):
         _agree(path / PLAN, plan)
-        with _writing(path):
+        with writing(path):
             (path / TRACES).mkdir(exist_ok=True)
             shutil.rmtree(path / UNFINISHED, ignore_errors=True)
             (path / UNFINISHED).mkdir(exist_ok=True)
@@ -159,39 +159,6 @@ def open_folder(path: Path, plan: Plan) -> Iterator[Folder]:
             yield Folder(path, plan)
         finally:
             shutil.rmtree(path / UNFINISHED, ignore_errors=True)
-
-
-@contextmanager
-def alone(path: Path, what: str) -> Iterator[None]:
-    """Hold the lock file ``path``; its folder is made. Raises UserError where another process holds
-    it (``what`` is at work) and where the folder cannot be written."""
-    with _writing(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = path.open("ab")
-    with lock:
-        _hold(lock, UserError(f"another {what} is at work in {path.parent}"))
-        yield
-
-
-def _hold(lock: IO[bytes], busy: UserError) -> None:
-    """The lock goes with the process, however that ends; a file system without locks has none."""
-    if sys.platform == "win32":
-        import msvcrt
-
-        try:
-            lock.seek(0)
-            msvcrt.locking(lock.fileno(), msvcrt.LK_NBLCK, 1)
-        except OSError:
-            raise busy from None
-        return
-    import fcntl
-
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise busy from None
-    except OSError:
-        return
 
 
 def _agree(path: Path, plan: Plan) -> None:
@@ -206,7 +173,7 @@ def _agree(path: Path, plan: Plan) -> None:
             raise UserError(f"{path.parent} holds another sweep ({other}): name another folder")
         if old == new:
             return
-    with _writing(path.parent):
+    with writing(path.parent):
         _write_json(path, new)
 
 
@@ -243,11 +210,3 @@ def _json(path: Path) -> dict[str, Any]:
 def _write_json(path: Path, value: Mapping[str, Any]) -> None:
     with replacing(path) as file:
         file.write_text(json.dumps(value, indent=1), "utf-8")
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror or error}") from None

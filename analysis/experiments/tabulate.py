@@ -19,7 +19,6 @@ from analysis.experiments.bench import Plan as Timings
 from analysis.experiments.bench import Timing, timings
 from analysis.experiments.drafted import Text, accepted, observed
 from analysis.experiments.family import Accepted, Cell, Measured, Timed
-from analysis.experiments.kept import Kept, key_of
 from analysis.experiments.sweep import Plan, label
 from analysis.experiments.variants import Variant
 from core import VERSION
@@ -28,6 +27,7 @@ from core.decoding.decode import Decoder
 from core.decoding.engine import Engine, environment, model_identity
 from core.decoding.request import RunRequest
 from core.drafting.session import Drafter
+from core.journal import Journal, key_of
 from core.methods.names import PLAIN
 from core.methods.registry import choose, find
 from core.models.target import Target
@@ -62,7 +62,7 @@ class Tabulation:
         self.numbers = range(len(plan.prompts))
         self.timed = self.numbers[::timed_every] if timed_every else range(0)
         self._texts, self._accepted, self._timed = (
-            Kept(folder / f"{name}.jsonl") for name in ("texts", "accepted", "timed")
+            Journal(folder / f"{name}.jsonl") for name in ("texts", "accepted", "timed")
         )
         self.loaded = {each.variant: each for each in self._load()}
         place = environment(self.language)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.experiments.sweep_folder import alone
 from analysis.numbers import UNKNOWN, interval, number, ratio, tau
 from app.command_line import option
 from app.commands import common
@@ -21,6 +20,7 @@ from app.commands.options import BUDGETS, POSITIVE
 from app.terminal import ProgressBar, console, one_line, say, table
 from core import VERSION
 from core.files import replacing
+from core.journal import alone
 from core.methods.method import Range
 from core.methods.names import PLAIN
 
@@ -53,7 +53,7 @@ class Options(run.Grid):
 
 def main(args: Options) -> int:
     plan = _plan(args)
-    with alone(args.out / "table.lock", "table"):
+    with alone(args.out, "table"):
         engine = common.load_engine(args, [str(v.method) for v in plan.variants])
         from analysis.experiments.tabulate import Tabulation
         from app.sweep_runner import machine
