@@ -164,6 +164,7 @@ GROUPS: dict[str, dict[str, Command]] = {
             "diagnose",
             "diagnose ddtree --model qwen3-8b --drafter my-drafter",
             "diagnose ddtree --prompts questions.jsonl --json > wiring.json",
+            "diagnose eagle3@my-drafter --model org/large --states hidden_states/",
         ),
     },
     "prepare": {

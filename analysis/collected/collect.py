@@ -111,6 +111,11 @@ class Source:
         return max(drafter.max_depth for drafter in self.drafters.values())
 
     @property
+    def layers(self) -> tuple[int, ...]:
+        """What all drafters read, ascending."""
+        return tuple(sorted({layer for each in self.drafters.values() for layer in each.layers}))
+
+    @property
     def identity(self) -> dict[str, Any]:
         """What must be the same for unfinished work to continue."""
         return {

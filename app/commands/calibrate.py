@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.numbers import interval, number, signed
 from app.command_line import REQUIRED, option, words
 from app.commands import common
-from app.commands.given import Texts, asked_of
+from app.commands.given import Asked, Texts, asked_of
 from app.commands.options import DRAFTING, POSITIVE, Model, Set, method
+from app.commands.states import answer_of
 from app.terminal import ProgressBar, console, one_line, say, table
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from analysis.collected.given import Answer
+    from core.decoding.along import Reading
+    from core.models.language import Language
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +31,8 @@ class Options(Set, Texts, Model):
     From each anchor the target writes N continuations at temperature 1. Along them q is compared
     with p. The reference is the marginal, the mean of p over the continuations: no q that knows
     only the context has a smaller KL divergence or a larger coverage (in TVD a sharper q may be
-    nearer). With --answer the anchors lie in a text that was served. Writes Parquet, CSV and
+    nearer). With --answer the anchors lie in a text that was served; with --states the
+    kept text itself is the one continuation, and no marginal is measured. Writes Parquet, CSV and
     figures. Repeat the command to continue an interrupted one.
     """
 
@@ -42,7 +50,7 @@ def main(args: Options) -> int:
 
     asked = asked_of(args, PROMPTS)
     common.check_weights(args.methods)
-    engine = common.load_engine(args)
+    engine = common.load_engine(args, ends=bool(args.states))
     from analysis.collected.calibrate import Plan, calibrate, given_texts
     from analysis.collected.calibration import curves
     from analysis.collected.collect import source_of
@@ -51,16 +59,33 @@ def main(args: Options) -> int:
     plan.check(len(asked))
     source = source_of(engine, args.methods, args.values)
     language = engine.prepare()
-    ids = [text.prompt_ids(language) for text in asked]
-    given = [answer for text in asked if (answer := text.answer(language)) is not None]
+    if args.states:
+        ids, given, kept = _kept(args, asked, language, source.layers)
+        plan = replace(plan, continuations=1)
+    else:
+        ids = [text.prompt_ids(language) for text in asked]
+        given, kept = [each for text in asked if (each := text.answer(language)) is not None], []
     with ProgressBar("calibrating") as progress:
-        found = calibrate(source, ids, args.out, plan, progress.at, given)
+        found = calibrate(source, ids, args.out, plan, progress.at, given, kept)
     for said in given_texts(args.out):
         console().print(one_line(said, 400), soft_wrap=True)
     _show(curves(found))
     _show_texts(found)
     say(f"{args.out}: calibration and curves (.parquet, .csv), tvd.html and coverage.html")
     return 0
+
+
+def _kept(
+    args: Options, asked: Sequence[Asked], language: Language, layers: Sequence[int]
+) -> tuple[list[list[int]], list[Answer], list[Callable[[], Reading]]]:
+    """Of each file of hidden states the prompt's ids, the answer, and what reads it again."""
+    prompts, answers, reads = list[list[int]](), list[Answer](), list[Callable[[], Reading]]()
+    for file in (text.states for text in asked if text.states is not None):
+        reading = args.read(file, language, layers)
+        prompts.append(reading.tokens[: reading.answer].tolist())
+        answers.append(answer_of(reading, file))
+        reads.append(partial(args.read, file, language, layers))
+    return prompts, answers, reads
 
 
 def _show_texts(found: pd.DataFrame) -> None:

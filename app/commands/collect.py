@@ -22,6 +22,7 @@ from app.commands.options import (
     method,
 )
 from app.commands.options import Sampling as SamplingOptions
+from app.commands.states import answer_of
 from app.terminal import ProgressBar, one_line, say
 from core.errors import UserError
 from core.methods.method import Value
@@ -37,7 +38,8 @@ class Options(Set, Texts, SamplingOptions, Model):
     Any builder, budget and option is then simulated without the model: whatif FILE. Several prompts
     fill a folder, a file each. An interrupted command goes on when it is repeated. --answer takes a
     text that another engine served: the drafters run at each of its tokens, and the target says how
-    well the text suits it.
+    well the text suits it. --states takes texts with the target's hidden states, so that the target
+    need not be here.
     """
 
     methods: tuple[str, ...] = words("whose drafters", LISTABLE, method)
@@ -72,7 +74,7 @@ def main(args: Options) -> int:
     plan = Plan(args.max_new_tokens, args.width, sampling, not args.no_marginals)
     plan.check()
     common.check_weights(args.methods)
-    engine = common.load_engine(args)
+    engine = common.load_engine(args, ends=bool(args.states))
     source = source_of(engine, args.methods, values)
     for file, found in older.items():
         if found.header.name != source.facts.name:
@@ -81,9 +83,16 @@ def main(args: Options) -> int:
     language = engine.prepare()
     with ProgressBar("collecting", len(left)) as progress:
         for number, (file, text) in enumerate(left.items()):
+            done = _part(progress, number, len(left))
+            if text.states is not None:
+                reading = args.read(text.states, language, source.layers)
+                ids = reading.tokens[: reading.answer].tolist()
+                own = replace(plan, given=answer_of(reading, text.states))
+                collect(source, ids, file, own, language.text(ids), done, reading)
+                continue
             ids, words = text.prompt_ids(language), text.prompt_text(language)
             own = replace(plan, given=text.answer(language))
-            collect(source, ids, file, own, words, _part(progress, number, len(left)))
+            collect(source, ids, file, own, words, done)
     _tell(args.out, list(texts))
     return 0
 
@@ -152,7 +161,7 @@ def _differences(
     """What an older collection has that the arguments do not name; nothing: it is the same."""
     header = older.header
     methods = {drafter_key(name): name for name in args.methods}
-    if (header.given.digest if header.given else "") != (asked.digest if asked.served else ""):
+    if (header.given.digest if header.given else "") != (asked.digest if asked.given else ""):
         yield "text"
     if asked.prompt and header.prompt_text != asked.prompt:
         yield "prompt"

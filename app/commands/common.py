@@ -78,8 +78,9 @@ def _here_or_on_hub(source: Source) -> bool:
     return source.folder is not None or "/" in source.name
 
 
-def load_engine(args: Model, methods: Sequence[str] = ()) -> Engine:
-    """The engine with its target loaded, progress shown. The first time, that takes a minute.
+def load_engine(args: Model, methods: Sequence[str] = (), ends: bool = False) -> Engine:
+    """The engine with its target loaded, or its ``ends`` alone, progress shown. The first time,
+    that takes a minute.
 
     The drafters of ``methods`` are compared with the target before anything heavy is loaded.
     """
@@ -90,7 +91,7 @@ def load_engine(args: Model, methods: Sequence[str] = ()) -> Engine:
         quiet_libraries()
         from core.decoding.engine import Engine
 
-        engine = Engine(args.model, args.device, drafter, template_of(args))
+        engine = Engine(args.model, args.device, drafter, template_of(args), ends)
         engine.check(*methods)
         engine.prepare(progress.report)
     return engine

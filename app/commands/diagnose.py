@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,27 +13,32 @@ from app.command_line import option, words
 from app.commands import common
 from app.commands.options import POSITIVE, Model, Prompts, Set, method
 from app.commands.prompts import prompts_of
+from app.commands.states import States
 from app.terminal import ProgressBar, console, one_line, say, table
 from core.errors import UserError
-from core.methods.registry import find
+from core.methods.registry import choose, find
 
 if TYPE_CHECKING:
     from analysis.drafters.diagnosis import Diagnosis
     from analysis.drafters.lint import Remark
     from analysis.drafters.signatures import Signature, Wiring
+    from core.decoding.engine import Engine
 
 SHOWN = 4  # depths in the terminal
 MOST = 40  # trials of one mistake in the terminal
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Set, Prompts, Model):
+class Options(Set, States, Prompts, Model):
     """Say why a drafter is bad: try its wiring under every named mistake.
 
     A method's drafter is run on the target's own text as configured, and again under every named
     mistake of wiring that applies to it: other layers, positions, norms, template, … Its checkpoint
     is checked before. docs/wiring.md explains each. Several drafters share the text and the
     target's passes.
+
+    With --states the texts and the target's states are read from files. Other layers than those
+    kept and other chat templates are then not tried.
 
     Exit code 0: nothing is wrong; 1: a mistake is named, or something in the file is wrong; 3: the
     drafter is bad and no mistake fits, or one makes it better and not yet good. The largest code of
@@ -54,13 +59,21 @@ def main(args: Options) -> int:
     for name in args.methods:
         if find(name).drafter_info is None:
             raise UserError(f"{name} has no drafter")
+    files = args.files()
+    if files and prompts_of(args, ()):
+        raise UserError("--states tells prompts and answers: name no others")
     prompts = prompts_of(args, PROMPTS)
-    engine = common.load_engine(args)
+    engine = common.load_engine(args, ends=bool(files))
     from analysis.drafters.diagnosis import diagnose
-    from analysis.drafters.measuring import Kept
+    from analysis.drafters.measuring import Kept, dumped
     from analysis.drafters.wiring import Plan
 
-    plan = Plan(args.max_new_tokens, args.stride)
+    plan, kept = Plan(args.max_new_tokens, args.stride), Kept()
+    if files:
+        plan.check()
+        layers = {layer for name in args.methods for layer in _layers(engine, name, args.values)}
+        parts = (sorted(layers), args.max_new_tokens, args.layers or None, args.begins)
+        prompts, kept = dumped(engine.prepare(), files, *parts)
     heard: list[Remark] = []
 
     def hear(remarks: Sequence[Remark]) -> None:
@@ -68,7 +81,7 @@ def main(args: Options) -> int:
         if not args.json:
             _list(remarks)
 
-    parts = {"options": args.values, "hear": hear, "kept": Kept()}
+    parts = {"options": args.values, "hear": hear, "kept": kept}
     code = 0
     for name in args.methods:
         if len(args.methods) > 1 and not args.json:
@@ -79,11 +92,20 @@ def main(args: Options) -> int:
         if args.json:
             print(json.dumps(found.to_json()))
         else:
+            if files:
+                say("not tried: layers that were not kept, other chat templates")
             _list([remark for remark in found.seen if remark not in heard])
             _show(found.wiring)
             _next(found)
         code = max(code, found.code)
     return code
+
+
+def _layers(engine: Engine, method: str, options: Mapping[str, str]) -> tuple[int, ...]:
+    """What a method's drafter reads of the target."""
+    drafter = engine.load_drafter(choose(method, options))
+    assert drafter is not None  # main refuses a method without one
+    return drafter.layers
 
 
 def _list(remarks: Sequence[Remark]) -> None:

@@ -12,7 +12,9 @@ from analysis.engines.texts import Written, read_texts
 from app.command_line import option
 from app.commands.options import Prompts
 from app.commands.prompts import prompts_of
+from app.commands.states import States
 from core.errors import UserError
+from core.files import sha256
 
 if TYPE_CHECKING:
     from analysis.collected.given import Answer
@@ -25,14 +27,23 @@ class Asked:
 
     prompt  the user's turn; "": the file of the served answer tells the prompt's token ids
     served  the answer; None: the target writes it
+    states  a file of hidden states, which tells prompt and answer; None: the target runs
     """
 
     prompt: str
     served: Written | None = None
+    states: Path | None = None
+
+    @property
+    def given(self) -> bool:
+        """Whether the text is there, and the target does not write it."""
+        return self.served is not None or self.states is not None
 
     @property
     def digest(self) -> str:
         """Of the prompt and the served answer."""
+        if self.states is not None:
+            return sha256(self.states)[:16]
         served = self.served
         told = (self.prompt, *((served.prompt, served.tokens, served.text) if served else ()))
         return hashlib.sha256(repr(told).encode("utf-8", "replace")).hexdigest()[:16]
@@ -63,8 +74,9 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Texts(Prompts):
-    """Prompts that the target answers, or a text that another engine served."""
+class Texts(States, Prompts):
+    """Prompts that the target answers, a text that another engine served, or one whose hidden
+    states were kept."""
 
     title: ClassVar[str] = "a text as it was served"
     answer: Path | None = option(
@@ -79,6 +91,10 @@ class Texts(Prompts):
 
 def asked_of(args: Texts, default: tuple[str, ...] = ()) -> list[Asked]:
     """What the options name. Raises UserError for nothing, or prompts that do not fit the file."""
+    if files := args.files():
+        if args.answer is not None or args.response is not None or prompts_of(args, ()):
+            raise UserError("--states tells prompts and answers: name no others")
+        return [Asked("", states=file) for file in files]
     if args.answer is None:
         if args.response is not None:
             raise UserError("--response chooses a response of --answer FILE: name the file")
