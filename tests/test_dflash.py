@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -64,6 +65,9 @@ def rotate(x, position, rope):
     half = len(x) // 2
     waves = [turn(rope, rope.theta ** (-2 * i / len(x))) for i in range(half)]
     angle = torch.tensor([position * wave for wave in waves], dtype=x.dtype)
+    if rope.neighbours:  # pairs (2i, 2i + 1)
+        own = rotate(torch.cat([x[::2], x[1::2]]), position, replace(rope, neighbours=False))
+        return torch.stack([own[:half], own[half:]], 1).flatten()
     low, high = x[:half], x[half:]
     return torch.cat(
         [low * angle.cos() - high * angle.sin(), high * angle.cos() + low * angle.sin()]
@@ -104,7 +108,11 @@ def residual_rows(config, w, features, block):
             key = torch.stack([rotate(k, i, config.rope) for i, k in enumerate(key)])
             odds = query @ key.T / math.sqrt(width)
             odds[torch.tensor(unseen(config, number, count, len(x)))] = -math.inf
-            out[:, head] = odds.softmax(-1) @ value
+            weights = odds.exp()
+            total = weights.sum(-1, keepdim=True)
+            if config.attention_sink_bias:
+                total = total + layer["self_attn.attention_sink_bias"][head].exp()
+            out[:, head] = weights / total @ (value * config.attention_value_scale)
         out = out.flatten(1) @ layer["self_attn.o_proj.weight"].T
         x = x + convolved(out, plain, layer, "attention_conv", 1)
         plain = norm(x, layer["post_attention_layernorm.weight"], eps)
@@ -139,6 +147,8 @@ def unseen(config, number, count, size):
         for column in range(count + size):
             behind = count + row - column
             outside = window is not None and abs(behind) >= window
+            if window is not None and config.of_root:
+                outside = column < count - window
             hidden[row][column] = outside or (causal and behind < 0)
     return hidden
 

@@ -18,7 +18,6 @@ from tests.toys_on_disk import save_toys
 
 QWEN = PUBLISHED["qwen3-4b dflash"]["config"]
 EAGLE = PUBLISHED["llama-3.1-8b eagle3"]["config"]
-INNER = QWEN["dflash_config"]
 SPECULATORS = {
     "architectures": ["DFlashSpeculator"],
     "speculators_model_type": "dflash",
@@ -30,20 +29,9 @@ SPECULATORS = {
 FOREIGN = {
     "speculators' dflash": ("ddtree", SPECULATORS, ["layers.0.mlp.up_proj.weight", "fc.weight"]),
     "speculators' mystery": ("ddtree", SPECULATORS | {"speculators_model_type": "mystery"}, []),
-    "an XPress drafter": (
-        "ddtree", SPECULATORS | {"architectures": ["XPressSpeculator"]}, ["fc.weight"],
-    ),
-    "SpecForge's Domino": (
-        "ddtree", QWEN | {"dflash_config": INNER | {"projector_type": "domino"}},
-        ["fc.weight", "prefix_gru.weight_ih_l0", "embed_proj.0.weight"],
-    ),
     "a P-EAGLE drafter": (
         "eagle3", EAGLE | {"architectures": ["PEagleDraftModel"], "num_hidden_layers": 4},
         ["fc.weight", "mask_hidden"],
-    ),
-    "a DSpark drafter with a recurrent Markov head": (
-        "dspark", QWEN | {"markov_rank": 8, "markov_head_type": "rnn"},
-        ["markov_head.joint_proj.weight"],
     ),
     "an EAGLE-4 drafter": ("eagle3", EAGLE, ["fc.weight", "efficient_lm_head.weight"]),
     "a native MTP head in Qwen's layout": (
@@ -105,6 +93,8 @@ def test_a_foreign_layout_is_called_by_its_name(what, toys_on_disk, tmp_path):
         ("eagle2", "eagle3", "eagle2"),
         ("dspark", "ddtree", "dspark"),
         ("dflash2", "ddtree", "dflash2"),
+        ("xpress", "ddtree", "xpress"),
+        ("domino", "dspark", "domino"),
         ("medusa", "hydra", "medusa"),
         ("hydra", "medusa", "hydra"),
         ("sps", "eagle3", "sps"),

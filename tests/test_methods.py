@@ -56,9 +56,12 @@ def defaults(method: Method) -> Options:
 
 
 def test_every_listed_name_is_declared_in_its_home():
-    first = ["ar", "dflash", "ddtree", "caddtree", "treeflash", "dspark", "dflash2", "dart"]
+    first = ["ar", "dflash", "ddtree", "caddtree", "treeflash", "dspark", "dflash2"]
     assert list(METHODS) == [
         *first,
+        "xpress",
+        "domino",
+        "dart",
         "pld",
         "sps",
         "lookahead",
@@ -66,6 +69,7 @@ def test_every_listed_name_is_declared_in_its_home():
         "eagle3",
         "medusa",
         "hydra",
+        "mtp",
     ]
     for name, method in listed().items():
         assert find(name) is built_in(name) is method
@@ -88,7 +92,7 @@ def test_what_a_model_can_run_by_default_needs_weights_that_are_known(tmp_path):
     assert every == tuple(METHODS)
     assert bare == ("ar", "ddtree", "pld", "lookahead"), "and the default"
     shipped = runnable("smollm2-135m")
-    assert set(every) - set(shipped) == {"eagle2", "dspark", "dflash2"}
+    assert set(every) - set(shipped) == {"eagle2", "dspark", "dflash2", "xpress", "domino", "mtp"}
     (tmp_path / "p.toml").write_text('[m]\ntarget = "x/y"\ndrafters.eagle2 = "a/b"\n')
     assert set(runnable(str(tmp_path / "p.toml"))) - set(bare) == {"eagle2"}
 
@@ -190,6 +194,8 @@ TOYS = {
     "treeflash": toys.treeflash_drafter,
     "dspark": toys.dspark_drafter,
     "dflash2": toys.dflash2_drafter,
+    "xpress": toys.xpress_drafter,
+    "domino": toys.domino_drafter,
     "dart": toys.dart_drafter,
     "pld": toys.pld_drafter,
     "sps": toys.sps_drafter,
@@ -198,6 +204,7 @@ TOYS = {
     "eagle3": toys.eagle_drafter,
     "medusa": toys.medusa_drafter,
     "hydra": toys.hydra_drafter,
+    "mtp": toys.mtp_drafter,
 }
 FACTS = toys.SimpleNamespace(name="toy", vocabulary=toys.VOCABULARY, stop_ids=frozenset())
 

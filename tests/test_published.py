@@ -123,7 +123,6 @@ def test_scaled_positions_turn_as_in_transformers(name, tmp_path):
         ({"rope_scaling": SCALINGS["longrope"] | {"short_factor": [1] * 3}}, "cannot be"),
         ({"rope_theta": -1}, "angles that cannot be"),
         ({"partial_rotary_factor": 0.5}, "a part of its heads"),
-        ({"is_neox_style": False}, "rotates neighbours"),
         (
             {"rope_parameters": {"full_attention": {"rope_theta": 1e6}, "sliding_attention": {}}},
             "different rotary positions",

@@ -43,6 +43,7 @@ from core.json_input import read_json
 from core.methods.dart import model as dart
 from core.methods.dflash import model as dflash
 from core.methods.dflash2 import model as dflash2
+from core.methods.domino import model as domino
 from core.methods.dspark import model as dspark
 from core.methods.eagle2 import model as eagle2
 from core.methods.eagle3 import model as eagle3
@@ -51,6 +52,7 @@ from core.methods.medusa import model as medusa
 from core.methods.medusa.tree import read_accuracies, write_accuracies
 from core.methods.sps import model as sps
 from core.methods.treeflash import model as treeflash
+from core.methods.xpress import model as xpress
 from core.models.checkpoint import Form, WithHead
 from core.models.presets import read_presets
 from core.ngram import NgramStore, build_store, read_trie
@@ -362,6 +364,8 @@ SAVED = {
             ("hydra++", hydra.FORM, toys.hydra_plus_drafter),
             ("dspark", dspark.FORM, toys.dspark_drafter),
             ("dflash2", dflash2.FORM, toys.dflash2_drafter),
+            ("xpress", xpress.FORM, toys.xpress_drafter),
+            ("domino", domino.FORM, toys.domino_drafter),
         )
     },
     "dflash": (dflash.FORM.save_model, toys.dflash_model, load_dflash),

@@ -16,12 +16,17 @@ from core.methods.dflash2.model import FORM as DFLASH2
 from core.methods.dspark import DSparkOptions
 from core.methods.dspark.drafter import load
 from core.methods.dspark.model import FORM as DSPARK
+from core.models.layers import Rope
 from core.rounds.draft import MARGINAL
 from tests import toys
 from tests.test_dflash import assert_close, log_q, numbers, written_out
 
-KINDS = {"dspark": toys.dspark_drafter, "dflash2": toys.dflash2_drafter}
+KINDS = {"dspark": toys.dspark_drafter, "dflash2": toys.dflash2_drafter,
+         "xpress": toys.xpress_drafter, "domino": toys.domino_drafter}  # fmt: skip
+SOME = list(range(0, 48, 2))
 
+
+NEIGHBOURS = Rope(500.0, neighbours=True)
 
 # ── the methods, plainly ─────────────────────────────────────────────────────────────────────────
 
@@ -33,17 +38,71 @@ class Slow:
         self.config, self.w = drafter.model.config, drafter.model.state_dict()
         ids = [root, *[47] * (self.config.block_size - 1)]
         owner = toys.model()
-        block = owner.get_input_embeddings().weight[torch.tensor(ids)]
-        rows = written_out(self.config, self.w, features, block)
+        block = owner.get_input_embeddings().weight[torch.tensor(ids)].clone()
+        if self.config.mask_embedding:
+            block[1:] = self.w["mask_embedding"]
+        self.block = rows = written_out(self.config, self.w, features, block)
         self.rows = rows[len(rows) - drafter.max_depth :]
         self.logits = self.rows @ owner.get_output_embeddings().weight.T
+        self.embedding = owner.get_input_embeddings().weight
+        self.covered = drafter.covered and drafter.covered.ids
         self.temperature = drafter.temperature
 
     def plain(self, depth):
-        return (self.logits[depth] / self.temperature).log_softmax(-1)
+        return self.scored(self.logits[depth], 0)
 
-    def dspark(self, depth, before):
+    def scored(self, logits, bias):
+        """log q [V] of a row's logits over all tokens and a bias over the covered ones."""
+        if self.covered is None:
+            return ((logits + bias) / self.temperature).log_softmax(-1)
+        found = torch.full_like(logits, -math.inf)
+        part = (logits[self.covered] + bias) / self.temperature
+        found[self.covered] = part.log_softmax(-1)
+        return found
+
+    def xpress(self, depth, path):
+        """``path`` begins with the token before the root."""
+        w = {n.removeprefix("refiner_head."): t for n, t in self.w.items()}
+        first = len(self.block) - len(self.rows)  # the row that predicts the first token
+        known, row = path if first else path[1:], depth + first
+        mean = w["down_g.weight"] @ (sum(self.block) / len(self.block))
+        joined = [
+            w["in_proj.weight"] @ torch.cat(
+                [w["down_h.weight"] @ self.block[j], mean, w["token_embed.weight"][known[j]]]
+            )
+            for j in range(row + 1)
+        ]  # fmt: skip
+        x = joined[row] + sum(w["mix_l"][:, row, j] * joined[j] for j in range(row + 1))
+        gate = w["mlp_gate.weight"] @ x
+        inner = gate / (1 + (-gate).exp()) * (w["mlp_up.weight"] @ x)
+        x = x + w["mlp_down.weight"] @ inner
+        return self.scored(self.logits[depth], w["readout.weight"] @ x)
+
+    def domino(self, depth, path):
+        if depth < self.config.pure_draft_prefix_len:
+            return self.plain(depth)
+        inputs, own = (self.w[f"prefix_gru.weight_{n}_l0"] for n in ("ih", "hh"))
+        state = torch.zeros(own.shape[1], dtype=own.dtype)
+        for token in path[1 : depth + 2]:  # from the root on
+            a, b = (inputs @ self.embedding[token]).chunk(3), (own @ state).chunk(3)
+            reset, keep = (1 / (1 + (-(a[i] + b[i])).exp()) for i in (0, 1))
+            state = (1 - keep) * torch.tanh(a[2] + reset * b[2]) + keep * state
+        x = self.w["embed_proj.0.weight"] @ torch.cat([self.rows[depth], state])
+        own = self.w["embed_proj.2.weight"] @ (x / (1 + (-x).exp()))
+        return self.scored(self.logits[depth], own)
+
+    def dspark(self, depth, path):
+        before = path[depth + 1]
         known = self.w["markov_head.markov_w1.weight"][before]
+        if self.config.markov_head_type == "rnn":
+            weight, own = (self.w[f"markov_head.joint_proj.{n}"] for n in ("weight", "bias"))
+            state = torch.zeros_like(known)
+            for at, token in enumerate(path[1 : depth + 2]):
+                one = self.w["markov_head.markov_w1.weight"][token]
+                x = weight @ torch.cat([state, one, self.rows[at]]) + own
+                keep, new, known = x.chunk(3)
+                state = keep.sigmoid() * state + (-keep).sigmoid() * new.tanh()
+            known = known.tanh()
         if self.config.markov_head_type == "gated":
             weight, own = (self.w[f"markov_head.gate_proj.{n}"] for n in ("weight", "bias"))
             x = [*self.rows[depth], *known]
@@ -54,7 +113,7 @@ class Slow:
                 ]
             )
         bias = [known @ row for row in self.w["markov_head.markov_w2.weight"]]
-        return ((self.logits[depth] + torch.stack(bias)) / self.temperature).log_softmax(-1)
+        return self.scored(self.logits[depth], torch.stack(bias))
 
     def confidence(self, depth, before):
         parts = [self.rows[depth]]
@@ -63,7 +122,8 @@ class Slow:
         weight, bias = (self.w[f"confidence_head.proj.{n}"] for n in ("weight", "bias"))
         return 1 / (1 + math.exp(-float(weight[0] @ torch.cat(parts) + bias[0])))
 
-    def dflash2(self, depth, before):
+    def dflash2(self, depth, path):
+        before = path[depth + 1]
         w = {n.removeprefix("candidate_selector."): t for n, t in self.w.items()}
         best = self.logits[depth].argsort(descending=True)[: self.config.selector_top_k]
         gate = w["predecessor_codebook"][before] * (
@@ -80,6 +140,12 @@ CHANGES = [
     ("dspark", {"sample_from_anchor": False, "confidence_head_with_markov": False}),
     ("dspark", {"sliding": (True, False), "window": 5}),
     ("dspark", {"markov_head_type": "gated"}),
+    ("dspark", {"markov_head_type": "rnn"}),
+    ("dspark", {"of_root": True, "window": 3, "sliding": (True, False), "causal": False}),
+    ("xpress", {}),
+    ("xpress", {"sample_from_anchor": True, "ids": SOME, "logit_scale": 0.25}),
+    ("domino", {"pure_draft_prefix_len": 1, "attention_sink_bias": True, "rope": NEIGHBOURS}),
+    ("domino", {"sample_from_anchor": True, "attention_value_scale": 0.5, "mask_embedding": True}),
     ("dflash2", {}),
     ("dflash2", {"temperature": 0.5, "conv_kernel_size": 3, "conv_group_size": 16}),
     ("dflash2", {"sliding": (False, True), "window": 2048, "causal": None, "selector_top_k": 48}),
@@ -90,12 +156,13 @@ CHANGES = [
 @pytest.mark.parametrize("builder", [Chain(), best_first])
 def test_every_drafted_nodes_q_is_the_methods(kind, changes, builder):
     drafter, rng, low = KINDS[kind](**changes), np.random.default_rng(3), 0
-    root_predicts = kind == "dspark" and changes.get("sample_from_anchor", True)
+    root_predicts = changes.get("sample_from_anchor", kind == "dspark")
     assert drafter.max_depth == (8 if root_predicts else 7)
     features = numbers(1, 20, 64)
     drafter.reset(40)
     for size in (5, 1, 9):  # rounds that commit so many tokens
-        drafter.extend([0] * size, features[low : low + size])
+        committed = rng.integers(0, 47, size).tolist()
+        drafter.extend(committed, features[low : low + size])
         low, root = low + size, int(rng.integers(0, 47))
         slow, session = Slow(drafter, features[:low], root), drafter.begin(root, 16)
         draft = builder(session, [root], 20)
@@ -104,13 +171,14 @@ def test_every_drafted_nodes_q_is_the_methods(kind, changes, builder):
         for row in range(1, len(draft)):
             depth, token = int(draft.depths[row]) - 1, int(draft.tokens[row])
             before = int(draft.tokens[draft.parents[row]])
-            assert_close(draft.log_q[row], after(depth, before)[token], 2e-5)
+            along = [committed[-1], *(int(draft.tokens[r]) for r in draft.path(row))]
+            assert_close(draft.log_q[row], after(depth, along)[token], 2e-5)
             assert_close(draft.notes[MARGINAL][row], slow.plain(depth)[token], 2e-5)
             if kind == "dspark":
                 sure = slow.confidence(depth, before)
                 assert_close(np.exp(draft.notes[CONFIDENCE][row]), sure, 2e-5)
     path = [root, 3, 3, 40]
-    expected = torch.stack([after(depth, token) for depth, token in enumerate(path)])
+    expected = torch.stack([after(depth, [committed[-1], *path]) for depth in range(len(path))])
     assert_close(log_q(session, path).exp(), expected.exp(), 2e-5)
 
 
@@ -274,7 +342,8 @@ def test_the_published_layout_of_a_gated_head_is_read(tmp_path):
     ("kind", "fields", "words"),
     [
         ("dspark", {"markov_head_type": "gated"}, "gate_proj"),
-        ("dspark", {"markov_head_type": "rnn"}, "rnn Markov head"),
+        ("dspark", {"markov_head_type": "rnn"}, "joint_proj"),
+        ("dspark", {"markov_head_type": "lstm"}, "lstm Markov head"),
         ("dspark", {"markov_rank": 0}, "rank 0"),
         ("dspark", {"enable_confidence_head": False}, "confidence_head"),
         ("dspark", {"hidden_size": None}, "DSpark"),

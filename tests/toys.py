@@ -33,6 +33,7 @@ from core.drafting.session import (
     MIN_LISTED,
     NO_STATE,
     Children,
+    Covered,
     Drafter,
     DraftSession,
     FactorisedSession,
@@ -42,10 +43,12 @@ from core.methods.dart import ContinuityOptions
 from core.methods.dart.drafter import DartDrafter
 from core.methods.dart.model import DartConfig, DartModel, Head, feature_layers
 from core.methods.dart.search import ContinuitySearch
+from core.methods.dflash.before import CorrectedDrafter
 from core.methods.dflash.drafter import DFlashDrafter
 from core.methods.dflash.model import DFlashConfig, DFlashModel
 from core.methods.dflash2.drafter import DFlash2Drafter
 from core.methods.dflash2.model import DFlash2Config, DFlash2Model
+from core.methods.domino.model import DominoConfig, DominoModel
 from core.methods.dspark import DSparkOptions
 from core.methods.dspark.drafter import DSparkDrafter
 from core.methods.dspark.model import DSparkConfig, DSparkModel
@@ -58,11 +61,15 @@ from core.methods.hydra.model import HydraConfig, HydraModel, HydraPlusModel, Pr
 from core.methods.lookahead import Lookahead, LookaheadOptions
 from core.methods.medusa.drafter import MedusaDrafter
 from core.methods.medusa.model import MedusaConfig, MedusaModel
+from core.methods.mtp import MtpOptions
+from core.methods.mtp.drafter import MtpDrafter
+from core.methods.mtp.model import MtpConfig, head_of
 from core.methods.pld import PldOptions, PromptLookup
 from core.methods.sps.drafter import LmDrafter
 from core.methods.treeflash import TreeFlashOptions
 from core.methods.treeflash.drafter import TreeFlashDrafter
 from core.methods.treeflash.model import TreeFlashModel
+from core.methods.xpress.model import XPressConfig, XPressModel
 from core.models.hugging_face import ATTENTION
 from core.models.recurrent import let_states_fork
 from core.models.target import Target
@@ -538,6 +545,7 @@ def dflash_drafter(family: str = "llama", seed: int = 0, **changes) -> DFlashDra
 def dspark_model(seed: int = 0, dtype=torch.float64, **changes) -> DSparkModel:
     """Blocks of 8 with both heads."""
     own = {"markov_rank": 6, "enable_confidence_head": True, "confidence_head_with_markov": True}
+    own |= {"sample_from_anchor": True}
     config = DSparkConfig(**(vars(dflash_config()) | own | changes))
     return _randomised(DSparkModel(config), seed + 700, dtype)
 
@@ -560,6 +568,39 @@ def dflash2_drafter(seed: int = 0, temperature: float = 1.0, **changes) -> DFlas
     owner = model()
     parts = owner.get_input_embeddings(), owner.get_output_embeddings()
     return DFlash2Drafter(dflash2_model(seed, **changes), *parts, temperature)
+
+
+def _corrected(network, config, own: dict, seed: int, changes: dict) -> CorrectedDrafter:
+    """A drafter whose logits are corrected, of a network and config class."""
+    temperature, dtype = changes.pop("temperature", 1.0), changes.pop("dtype", torch.float64)
+    covered = None
+    if ids := changes.pop("ids", None):
+        covered, own = Covered(torch.tensor(ids), VOCABULARY), own | {"draft_vocab_size": len(ids)}
+    made = network(config(**(vars(dflash_config()) | own | changes)))
+    head = model().get_output_embeddings()
+    if covered is not None:
+        head = torch.nn.Linear(32, len(covered.ids), bias=False)
+        head.weight = torch.nn.Parameter(model().get_output_embeddings().weight[covered.ids])
+    made = _randomised(made, seed + 900, dtype)
+    parts = made, model().get_input_embeddings(), head
+    return CorrectedDrafter(*parts, temperature, covered=covered)
+
+
+def xpress_drafter(seed: int = 0, **changes) -> CorrectedDrafter:
+    """Blocks of 8; the refiner mixes its rows as strongly as anything else it does."""
+    own = {"xpress_rank": 6, "xpress_mlp_ratio": 2}
+    made = _corrected(XPressModel, XPressConfig, own, seed, changes)
+    made.model.refiner_head.mix_l.data = 0.3 * numbers_like(made.model.refiner_head.mix_l, seed)
+    return made
+
+
+def domino_drafter(seed: int = 0, **changes) -> CorrectedDrafter:
+    own = {"emb_dim": 10, "gru_hidden_dim": 6}
+    return _corrected(DominoModel, DominoConfig, own, seed, changes)
+
+
+def numbers_like(tensor, seed: int):
+    return torch.randn(tensor.shape, generator=torch.Generator().manual_seed(seed)).to(tensor.dtype)
 
 
 def treeflash_model(
@@ -649,6 +690,14 @@ def draft_model(noise: float = 0.02):
 
 def sps_drafter(depth: int = 5, noise: float = 0.02) -> LmDrafter:
     return LmDrafter(draft_model(noise), depth)
+
+
+def mtp_drafter(family: str = "llama", dtype=torch.float64, vocabulary: int = VOCABULARY):
+    """A random MTP layer of the target's class, five tokens deep."""
+    owner = model(family, vocabulary=vocabulary)
+    head = head_of(owner, MtpConfig(32, vocabulary, owner.config.rms_norm_eps))
+    head = _randomised(head.to_empty(device="cpu"), 1000, dtype).eval()
+    return MtpDrafter(head, owner.get_input_embeddings(), (3,), MtpOptions(5))
 
 
 def eagle_config(**changes) -> EagleConfig:

@@ -11,12 +11,15 @@ from transformers import PreTrainedTokenizerFast
 from core.methods.dart import model as dart
 from core.methods.dflash import model as dflash
 from core.methods.dflash2 import model as dflash2
+from core.methods.domino import model as domino
 from core.methods.dspark import model as dspark
 from core.methods.eagle2 import model as eagle2
 from core.methods.eagle3 import model as eagle3
 from core.methods.hydra import model as hydra
 from core.methods.medusa import model as medusa
+from core.methods.mtp import model as mtp
 from core.methods.treeflash import model as treeflash
+from core.methods.xpress import model as xpress
 from core.models.checkpoint import WithHead
 from core.models.hugging_face import ATTENTION
 from core.ngram import build_store
@@ -51,9 +54,14 @@ def save_toys(folder: Path) -> tuple[Path, Path]:
     masked = {"mask_token_id": BYTES - 1, **sizes}
     dspark.FORM.save_model(toys.dspark_model(**masked), folder / "dspark")
     dflash2.FORM.save_model(toys.dflash2_model(**masked), folder / "dflash2")
+    xpress.FORM.save_model(toys.xpress_drafter(**masked).model, folder / "xpress")
+    domino.FORM.save_model(toys.domino_drafter(**masked).model, folder / "domino")
     eagle2.FORM.save_model(toys.feature_drafter(**sizes).model, folder / "eagle2")
     medusa.FORM.save_model(toys.medusa_drafter().model, folder / "medusa")
     hydra.FORM.save_model(toys.hydra_drafter().model, folder / "hydra")
+    head = toys.mtp_drafter(dtype=torch.float32, vocabulary=BYTES).model
+    config = toys.model("llama", vocabulary=BYTES).config.to_dict()
+    mtp.write_in_qwens_layout(head, config, folder / "mtp")
     text = list(b"the cat sat on the mat and the cat sat on the hat")
     build_store([text], folder / "grams.safetensors", BYTES)
     return target, drafter

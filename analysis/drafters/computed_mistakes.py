@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from analysis.drafters.stored_mistakes import is_norm
 from analysis.drafters.trials import Subject, Trial, patched
 from core.models.language import Language
-from core.models.layers import Attention, RMSNorm, Rope
+from core.models.layers import Attention, Rope
 
 WINDOWS = (16, 64, 256, 1024, 4096)  # tokens of context
 BLOCKS = (4, 8, 16, 32)  # rows
@@ -61,7 +62,7 @@ def target_theta(language: Language) -> float | None:
 def norms(subject: Subject) -> Iterator[Trial]:
     """Each of the network's own norms skipped, or applied once more; not those inside a stack."""
     for name, norm in subject.named_modules.items():
-        if not isinstance(norm, RMSNorm) or re.search(r"\blayers\.\d", name) or "_norm." in name:
+        if not is_norm(norm) or re.search(r"\blayers\.\d", name) or "_norm." in name:
             continue
         plain = norm.forward
         for word, cause, forward in (
@@ -80,6 +81,28 @@ def switches(subject: Subject) -> Iterator[Trial]:
             word = str(not value).lower()
             cause, change = f"its config should say {name}: {word}", {name: not value}
             yield Trial(f"{name}={word}", cause, change=subject.configured(**change))
+
+
+def feedback(subject: Subject) -> Iterator[Trial]:
+    """A layer that is run again on its own hidden state reads it before its last norm."""
+    network: Any = subject.network
+    norm = getattr(network, "norm", None)
+    if not (hasattr(network, "eh_proj") and isinstance(norm, nn.Module)):
+        return
+    normed, plain, given = norm.forward, network.forward, list[Tensor]()
+
+    def kept(x: Tensor) -> Tensor:
+        given[:] = x
+        return normed(x)
+
+    def unnormed(*rows: Any) -> tuple[Tensor, Tensor]:
+        return plain(*rows)[0], given[0]
+
+    yield Trial(
+        "fed back before the norm",
+        "in training the layer read its own hidden state before the last norm, not after it",
+        change=patched((norm, "forward", kept), (network, "forward", unnormed)),
+    )
 
 
 def windows(subject: Subject) -> Iterator[Trial]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import combinations
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -76,19 +77,30 @@ def halves(subject: Subject) -> Iterator[Trial]:
         if layer.shape.inputs == 2 * layer.shape.hidden
         for linear in (layer.q_proj, layer.k_proj, layer.v_proj)
     ]
+    joined = (getattr(each, "eh_proj", None) for each in subject.named_modules.values())
+    read += [
+        _through(linear, lambda x: torch.cat([*reversed(x.chunk(2, -1))], -1))
+        for linear in joined
+        if isinstance(linear, nn.Module)
+    ]
     heads = list[Part]()
     for module in subject.named_modules.values():
         if callable(getattr(module, "left", None)) and callable(getattr(module, "right", None)):
             heads += _swapped((module, "left"), (module, "right"))
     for what, made in (("feature", read), ("row", heads)):
         if made:
-            cause = f"it was trained with the {what} first and the embedding after it"
+            first = (
+                ("embedding", what)
+                if getattr(subject.config, "hidden_first", False)
+                else (what, "embedding")
+            )
+            cause = f"it was trained with the {first[0]} first and the {first[1]} after it"
             yield Trial(f"embedding and {what} exchanged", cause, change=patched(*made))
 
 
 def gains(subject: Subject) -> Iterator[Trial]:
     """Every norm of the network multiplies by gain + 1, or by gain − 1."""
-    every = [each for each in subject.named_modules.values() if isinstance(each, RMSNorm)]
+    every = [each for each in subject.named_modules.values() if is_norm(each)]
     for step, cause in (
         (1, "the file holds gain − 1, as Gemma's do, and the norms multiply by it as it is"),
         (-1, "one was added to the gains when the file was written"),
@@ -98,9 +110,15 @@ def gains(subject: Subject) -> Iterator[Trial]:
             yield Trial(f"gains {'+' if step > 0 else '−'} 1", cause, change=patched(*made))
 
 
-def _gained(norm: RMSNorm, step: int) -> Forward:
-    plain = norm.forward
-    return lambda x: plain(x) + step * F.rms_norm(x, norm.weight.shape, None, norm.eps)
+def _gained(norm: Any, step: int) -> Forward:
+    plain, eps = norm.forward, getattr(norm, "eps", None) or norm.variance_epsilon
+    return lambda x: plain(x) + step * F.rms_norm(x, norm.weight.shape, None, eps)
+
+
+def is_norm(module: nn.Module) -> bool:
+    """Whether it multiplies by weight / rms: a norm of ours, or of the target's own class."""
+    eps = hasattr(module, "eps") or hasattr(module, "variance_epsilon")
+    return isinstance(module, RMSNorm) or (eps and type(module).__name__.endswith("Norm"))
 
 
 # ── attention heads ──────────────────────────────────────────────────────────────────────────────

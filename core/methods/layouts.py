@@ -40,9 +40,6 @@ class Look:
 LOOKS = (
     Look("Gemma 4's assistant", r"^masked_embedding\.", "(?i)gemma4_?assistant"),
     Look("a P-EAGLE drafter", r"(^|\.)mask_hidden$", "(?i)^peagle"),
-    Look("SpecForge's Domino", r"^(embed_proj|prefix_gru)\.", "^domino$"),
-    Look("a DSpark drafter with a recurrent Markov head", r"(^|\.)joint_proj\."),
-    Look("an XPress drafter", r"(^|\.)refiner_head\.", "(?i)^xpress"),
     Look("an EAGLE-4 drafter", r"^efficient_lm_head"),
     Look("a native MTP head in Qwen's layout", r"(^|\.)mtp\.(fc|layers|pre_fc)"),
     Look("a native MTP head in speculators' layout", r"^mtp_layers\."),

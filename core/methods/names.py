@@ -14,6 +14,8 @@ METHODS = {
     "treeflash": "core.methods.treeflash:METHOD",
     "dspark": "core.methods.dspark:METHOD",
     "dflash2": "core.methods.dflash2:METHOD",
+    "xpress": "core.methods.xpress:METHOD",
+    "domino": "core.methods.domino:METHOD",
     "dart": "core.methods.dart:METHOD",
     "pld": "core.methods.pld:METHOD",
     "sps": "core.methods.sps:METHOD",
@@ -22,12 +24,15 @@ METHODS = {
     "eagle3": "core.methods.eagle3:METHOD",
     "medusa": "core.methods.medusa:METHOD",
     "hydra": "core.methods.hydra:METHOD",
+    "mtp": "core.methods.mtp:METHOD",
 }
 DRAFTERS = {
     "dflash": "core.methods.dflash:DRAFTER",
     "treeflash": "core.methods.treeflash:DRAFTER",
     "dspark": "core.methods.dspark:DRAFTER",
     "dflash2": "core.methods.dflash2:DRAFTER",
+    "xpress": "core.methods.xpress:DRAFTER",
+    "domino": "core.methods.domino:DRAFTER",
     "dart": "core.methods.dart:DRAFTER",
     "pld": "core.methods.pld:DRAFTER",
     "sps": "core.methods.sps:DRAFTER",
@@ -36,6 +41,7 @@ DRAFTERS = {
     "eagle3": "core.methods.eagle3:DRAFTER",
     "medusa": "core.methods.medusa:DRAFTER",
     "hydra": "core.methods.hydra:DRAFTER",
+    "mtp": "core.methods.mtp:DRAFTER",
 }
 BUILDERS = {
     "chain": "core.methods.builders:CHAIN",

@@ -167,11 +167,7 @@ def weight_files(folder: Path) -> list[Path]:
     """The folder's safetensors files; raises UserError when there is none."""
     files = sorted(folder.glob("*.safetensors"))
     if not files and (pickles := sorted([*folder.glob("*.bin"), *folder.glob("*.pt")])):
-        raise UserError(
-            f"{pickles[0]} is a pickle, which may run any program and is not read: load it with "
-            "torch.load(…, weights_only=True) and write a clone() of every tensor with "
-            "safetensors.torch.save_file as model.safetensors beside its config.json"
-        )
+        raise pickle_error(pickles[0], "model.safetensors")
     if not files:
         raise UserError(f"{folder} holds no .safetensors file")
     try:
@@ -182,12 +178,25 @@ def weight_files(folder: Path) -> list[Path]:
     return files
 
 
-def read_state(folder: Path) -> dict[str, Tensor]:
-    """Every tensor of the folder's safetensors files, int8 ones as bf16. Raises UserError."""
+def pickle_error(file: Path, instead: str) -> UserError:
+    return UserError(
+        f"{file} is a pickle, which may run any program and is not read: load it with "
+        "torch.load(…, weights_only=True) and write a clone() of every tensor with "
+        f"safetensors.torch.save_file as {instead} beside its config.json"
+    )
+
+
+def read_state(folder: Path, wanted: Callable[[str], bool] | None = None) -> dict[str, Tensor]:
+    """Every tensor of the folder's safetensors files, int8 ones as bf16 (``wanted``: those of some
+    names). Raises UserError."""
     state: dict[str, Tensor] = {}
     for file in weight_files(folder):
         try:
-            state |= load_file(file)
+            if wanted is None:
+                state |= load_file(file)
+                continue
+            with safe_open(file, "pt") as stored:
+                state |= {n: stored.get_tensor(n) for n in stored.keys() if wanted(n)}  # noqa: SIM118
         except Exception as error:  # safetensors raises many types
             raise UserError(f"{file} cannot be read: {error}") from None
     try:
@@ -201,13 +210,18 @@ def fill(model: Model, state: dict[str, Tensor], folder: Path) -> Model:
 
     Raises UserError for a missing, surplus or misshapen tensor, or one of another sort of numbers.
     """
+    check_state(model, state, folder)
+    model.load_state_dict(state, assign=True)
+    return model
+
+
+def check_state(model: nn.Module, state: Mapping[str, Tensor], folder: Path) -> None:
+    """Raises UserError for tensors that are not a model's, as ``fill`` does."""
     check_shapes(shapes(model), {name: tuple(p.shape) for name, p in state.items()}, folder)
     for name, own in model.state_dict().items():
         if own.is_floating_point() != state[name].is_floating_point():
             kind = str(state[name].dtype).removeprefix("torch.")
             raise UserError(f"{folder}: tensor {name} holds numbers of the type {kind}: no weights")
-    model.load_state_dict(state, assign=True)
-    return model
 
 
 def covered(d2t: Tensor | None, rows: int, vocabulary: int, folder: Path) -> Tensor | None:
@@ -286,6 +300,8 @@ class Form(Generic[C, Model]):
     beside   names of tensors that are not the network's: a head, its token maps, an embedding
     unread   names of tensors that a file may hold and no drafter reads
     rename   a stored tensor's name → the network's name of it
+    pickles  files that hold a tensor of their stem's name and are not read: it must lie in a
+             safetensors file
     """
 
     kind: str
@@ -295,6 +311,7 @@ class Form(Generic[C, Model]):
     beside: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
     rename: Callable[[str], str] = str
+    pickles: tuple[str, ...] = ()
 
     def load_config(self, folder: Path) -> C:
         """Raises UserError when the folder holds no such checkpoint."""
@@ -319,6 +336,9 @@ class Form(Generic[C, Model]):
     def read_shapes(self, folder: Path) -> dict[str, tuple[int, ...]]:
         """Names and shapes of the network's tensors, from the files' headers. Raises UserError."""
         found, others = read_shapes(folder), (*self.beside, *self.unread)
+        for name in self.pickles:
+            if (folder / name).exists() and Path(name).stem not in found:
+                raise pickle_error(folder / name, f"{Path(name).stem}.safetensors")
         return {self.rename(name): s for name, s in found.items() if name not in others}
 
     def load_checkpoint(
@@ -334,7 +354,7 @@ class Form(Generic[C, Model]):
         state = {self.rename(n): tensor for n, tensor in state.items() if n not in self.unread}
         model = fill(model, state, folder).to(device=device, dtype=dtype).eval()
         config: Any = model.config
-        if "lm_head.weight" not in beside or not hasattr(config, "draft_vocab_size"):
+        if "lm_head.weight" not in beside or not getattr(config, "draft_vocab_size", 0):
             return WithHead(model)  # a head that may stand there is a copy of the target's
         head, rows = beside["lm_head.weight"], config.draft_vocab_size
         if head is not None:

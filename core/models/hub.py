@@ -13,7 +13,7 @@ from pathlib import Path
 from core.errors import UserError, first_line
 
 # Config and tokenizer: fetched and checked first.
-SMALL_FILES = ("*.json", "*.jinja", "*.txt", "tokenizer.model")
+SMALL_FILES = ("*.json", "*.jinja", "*.txt", "tokenizer.model", "mask_embedding.pt")
 WEIGHTS = ("*.safetensors",)
 _ID = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")  # what a repository's id looks like
 

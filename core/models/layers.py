@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -37,6 +37,8 @@ class Shape:
     qk_norm  whether queries and keys are normed per head (Qwen3) or not (Llama)
     causal   whether the rows of a block see only the rows before them
     window   how far a row sees: tokens behind it, itself included, and as many ahead; 0: everything
+    sinks    whether each query head may also attend to nothing, at a learned score
+    values   what values are multiplied by
     """
 
     hidden: int
@@ -50,6 +52,8 @@ class Shape:
     qk_norm: bool = True
     causal: bool = False
     window: int = 0
+    sinks: bool = False
+    values: float = 1.0
 
     @staticmethod
     def of(config: Any, inputs: int, **more: Any) -> Shape:
@@ -88,7 +92,9 @@ class RMSNorm(nn.Module):
 class Rope:
     """Rotary positions: the base θ and how its frequencies are scaled.
 
-    scaling  Hugging Face's rope parameters as (name, value) pairs, in order; () for none
+    scaling     Hugging Face's rope parameters as (name, value) pairs, in order; () for none
+    neighbours  numbers 2i and 2i + 1 of a head turn together (``is_neox_style`` false), not i and
+                i + D/2
 
     Dynamic ones turn as in a text that fits ``max_position_embeddings``, longrope's as in one that
     fits the original length.
@@ -96,6 +102,7 @@ class Rope:
 
     theta: float = 10000.0
     scaling: tuple[tuple[str, Any], ...] = ()
+    neighbours: bool = False
 
     @staticmethod
     def of(raw: Mapping[str, Any]) -> Rope:
@@ -106,6 +113,7 @@ class Rope:
         """
         newer = _of_layers(raw.get("rope_parameters") or {})
         own = {**(raw.get("rope_scaling") or newer)}
+        neighbours = own.pop("is_neox_style", raw.get("is_neox_style")) is False
         theta = float(own.pop("rope_theta", 0) or newer.get("rope_theta") or raw.get("rope_theta")
                       or 10000.0)  # fmt: skip
         older = own.pop("type", None)
@@ -113,14 +121,15 @@ class Rope:
         kind = own["rope_type"] = RENAMED.get(kind, kind)
         _check_kind({**raw, **own}, kind)
         if kind == "default":
-            return Rope(theta)
+            return Rope(theta, neighbours=neighbours)
         if kind in OF_LENGTH:
             trained, limit = "original_max_position_embeddings", raw.get("max_position_embeddings")
             own[trained] = raw.get(trained) or own.get(trained) or limit
             if kind != "llama3" and own.get("factor") is None and limit:
                 own["factor"] = limit / own[trained]
         pairs = ((n, tuple(v) if isinstance(v, list) else v) for n, v in sorted(own.items()))
-        return Rope(theta, tuple(pair for pair in pairs if not isinstance(pair[1], Mapping)))
+        plain = tuple(pair for pair in pairs if not isinstance(pair[1], Mapping))
+        return Rope(theta, plain, neighbours)
 
     @property
     def limit(self) -> int | None:
@@ -133,13 +142,14 @@ class Rope:
     def to_json(self) -> dict[str, Any]:
         """Hugging Face's rope parameters, in the newer spelling."""
         own = {n: list(v) if isinstance(v, tuple) else v for n, v in self.scaling}
-        return {"rope_type": "default", "rope_theta": self.theta} | own
+        style = {"is_neox_style": False} if self.neighbours else {}
+        return {"rope_type": "default", "rope_theta": self.theta} | own | style
 
     def to_older_json(self) -> dict[str, Any]:
         """The fields ``rope_theta`` and, where it is scaled, ``rope_scaling``."""
         own = self.to_json()
-        theta = {"rope_theta": own.pop("rope_theta")}
-        return theta | ({"rope_scaling": own} if self.scaling else {})
+        apart = {name: own.pop(name) for name in ("rope_theta", "is_neox_style") if name in own}
+        return apart | ({"rope_scaling": own} if self.scaling else {})
 
     def check(self, width: int) -> None:
         """Raises UserError when heads of ``width`` cannot turn so."""
@@ -180,8 +190,6 @@ def _check_kind(told: Mapping[str, Any], kind: Any) -> None:
     """Raises UserError for rotary positions that are not computed here."""
     if told.get("partial_rotary_factor", 1.0) != 1.0:
         raise UserError("a drafter that rotates only a part of its heads is not supported")
-    if told.get("is_neox_style") is False:
-        raise UserError("a drafter that rotates neighbours (is_neox_style false) is not supported")
     if kind == "dynamic" and "alpha" in told:
         raise UserError("a drafter with dynamic rotary positions by alpha is not supported")
     if kind != "default" and kind not in SCALED:
@@ -196,29 +204,35 @@ def _scaled(rope: Rope, width: int, device: torch.device) -> tuple[Tensor, float
     config = LlamaConfig(hidden_size=width, num_attention_heads=1, head_dim=width)
     # Set afterwards: the constructor compares them with a length that is not the drafter's, and
     # warns on the terminal.
-    config.rope_parameters = rope.to_json()
+    config.rope_parameters = replace(rope, neighbours=False).to_json()
     return ROPE_INIT_FUNCTIONS[config.rope_parameters["rope_type"]](config, device)
 
 
 @dataclass(frozen=True)
 class Rotary:
-    """cos and sin [N, D] of some positions."""
+    """cos and sin [N, D] of some positions; ``neighbours`` as in ``Rope``."""
 
     cos: Tensor
     sin: Tensor
+    neighbours: bool = False
 
     @staticmethod
     def at(positions: Tensor, width: int, rope: Rope, dtype: torch.dtype) -> Rotary:
         """For positions [N] and heads of ``width``."""
         frequencies, factor = rope.frequencies(width, positions.device)
         angle = positions.float()[:, None] * frequencies[None]
-        angle = torch.cat([angle, angle], -1)
-        return Rotary((angle.cos() * factor).to(dtype), (angle.sin() * factor).to(dtype))
+        twice = angle.repeat_interleave(2, -1) if rope.neighbours else torch.cat([angle, angle], -1)
+        cos, sin = (twice.cos() * factor).to(dtype), (twice.sin() * factor).to(dtype)
+        return Rotary(cos, sin, rope.neighbours)
 
     def rotate(self, x: Tensor) -> Tensor:
         """Rotate [N, heads, D] by its rows' positions."""
-        low, high = x.chunk(2, -1)
-        return x * self.cos[:, None] + torch.cat([-high, low], -1) * self.sin[:, None]
+        if self.neighbours:
+            turned = torch.stack([-x[..., 1::2], x[..., ::2]], -1).flatten(-2)
+        else:
+            low, high = x.chunk(2, -1)
+            turned = torch.cat([-high, low], -1)
+        return x * self.cos[:, None] + turned * self.sin[:, None]
 
 
 @dataclass(frozen=True)
@@ -266,6 +280,7 @@ class Attention(nn.Module):
         if s.qk_norm:
             self.q_norm = RMSNorm(s.head_dim, s.eps)
             self.k_norm = RMSNorm(s.head_dim, s.eps)
+        self.attention_sink_bias = nn.Parameter(torch.zeros(s.heads)) if s.sinks else None
 
     def keys_values(self, x: Tensor, rotary: Rotary) -> LayerContext:
         """[N, inputs] → keys and values [G, N, D]."""
@@ -273,6 +288,7 @@ class Attention(nn.Module):
         if self.shape.qk_norm:
             keys = self.k_norm(keys)
         values = self.v_proj(x).view(-1, self.shape.groups, self.shape.head_dim)
+        values = values if self.shape.values == 1 else values * self.shape.values
         return LayerContext(rotary.rotate(keys).transpose(0, 1), values.transpose(0, 1))
 
     def queries(self, x: Tensor, rotary: Rotary) -> Tensor:
@@ -332,8 +348,12 @@ class Attention(nn.Module):
         close = q @ near_k.transpose(2, 3)
         if hidden is not None:
             close = close.masked_fill(hidden.repeat(share, 1), torch.finfo(close.dtype).min)
-        weights = torch.cat([far, close], -1).softmax(-1)
-        out = weights[..., length:] @ near_v
+        scores = [far, close]
+        if (sinks := self.attention_sink_bias) is not None:
+            each = sinks.view(groups, 1, -1, 1).repeat_interleave(size, 2)
+            scores.append(each.expand(-1, blocks, -1, -1))
+        weights = torch.cat(scores, -1).softmax(-1)
+        out = weights[..., length : length + close.shape[-1]] @ near_v
         rows = blocks * share * size  # explicit: −1 cannot be inferred for an empty context
         far_out = weights[..., :length].reshape(groups, rows, length) @ context.values
         out = (out + far_out.view_as(out)).view(groups, blocks, share, size, width)

@@ -147,22 +147,25 @@ class Llama(nn.Module):
 
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         past_key_values: StaticKV | None = None,
         use_cache: bool = False,
         output_hidden_states: Collection[int] = (),
         logits_to_keep: int = 0,
+        inputs_embeds: Tensor | None = None,
     ) -> Output:
-        """Rows [B, N] with an additive mask [1, 1, N, S] (None: causal).
+        """Rows [B, N], or ``inputs_embeds`` [B, N, h], with an additive mask [1, 1, N, S] (None:
+        causal).
 
         output_hidden_states  the numbers of those that are wanted: of 1,024 rows all take 70 MB
         logits_to_keep        logits of so many last rows; 0: of all
         """
-        x, wanted = self.model.embed_tokens(input_ids), frozenset(output_hidden_states)
+        x = self.model.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        wanted = frozenset(output_hidden_states)
         seen = past_key_values.length if past_key_values is not None else 0
-        count = input_ids.shape[1]
+        count = x.shape[1]
         if attention_mask is None:
             closed = x.new_full((1, 1, count, seen + count), mask_value(x.dtype))
             attention_mask = closed.triu(1 + seen)

@@ -27,7 +27,7 @@ DRAFTER = DrafterInfo(
     checkpoint=Checkpoint(
         "core.methods.dflash.model:FORM",
         "core.methods.dflash.model:export",
-        layouts="z-lab's and JetSpec's layouts",
+        layouts="the layouts of z-lab, JetSpec and speculators",
     ),
     training="core.methods.dflash.training:TRAINING",
 )

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from core.drafting.session import MIN_LISTED, Drafter, DraftSession, FactorisedSession, tokens_after
+from core.drafting.own_head import own_head
+from core.drafting.session import (
+    MIN_LISTED,
+    Covered,
+    Drafter,
+    DraftSession,
+    FactorisedSession,
+    tokens_after,
+)
 from core.drafting.work import DraftWork
 from core.methods.dflash import DFlashOptions
 from core.methods.dflash.model import FORM, DFlashModel
@@ -20,8 +28,6 @@ from core.models.fast_layers import use_fast_layers
 from core.models.language import Language
 from core.models.layers import LayerContext
 
-Backbone = TypeVar("Backbone", bound=DFlashModel)
-
 ANCHORS_AT_ONCE = 16  # places of a known text that share a pass
 
 
@@ -30,19 +36,20 @@ def load(language: Language, folder: Path | None, options: DFlashOptions) -> DFl
 
     Raises UserError when there is none or it was made for another target.
     """
-    model = network("dflash", FORM, language, folder)
-    return DFlashDrafter(model, language.embedding, language.head, options.temperature)
+    model, embedding, head, covered = loaded("dflash", FORM, language, folder)
+    return DFlashDrafter(model, embedding, head, options.temperature, covered=covered)
 
 
-def network(
-    kind: str, form: Form[Any, Backbone], language: Language, folder: Path | None
-) -> Backbone:
-    """The network of a kind of drafters, at work on the target's device. Raises UserError."""
+def loaded(
+    kind: str, form: Form[Any, Any], language: Language, folder: Path | None
+) -> tuple[Any, nn.Module, nn.Module, Covered | None]:
+    """The network of a kind of drafters at work on the target's device, the target's embedding, the
+    head and the tokens that it scores (None: all). Raises UserError."""
     folder = drafter_folder(kind, language, folder)
-    model = form.load_model(folder, language.model.dtype, language.device)
-    check_fits(folder, language, model.config)
-    use_fast_layers(model, language.model.dtype, language.device)
-    return model
+    found = form.load_checkpoint(folder, language.model.dtype, language.device)
+    check_fits(folder, language, found.model.config)
+    use_fast_layers(found.model, language.model.dtype, language.device)
+    return found.model, language.embedding, *own_head(found, language, folder)
 
 
 class DFlashDrafter(Drafter):
@@ -50,7 +57,8 @@ class DFlashDrafter(Drafter):
 
     Context keys and values are kept across rounds: each round projects only what was committed.
     ``temperature`` divides the logits of q; the published methods use 1. ``padded``: draft in
-    shapes that never change, which a GPU replays as a CUDA graph (the default there).
+    shapes that never change, which a GPU replays as a CUDA graph (the default there). ``covered``:
+    the tokens that the head scores; None: all.
     """
 
     def __init__(
@@ -60,9 +68,12 @@ class DFlashDrafter(Drafter):
         head: nn.Module,
         temperature: float = 1.0,
         padded: bool | None = None,
+        covered: Covered | None = None,
     ):
         self.model, self.embedding, self.head = model, embedding, head
-        self.temperature = temperature
+        self.covered = covered
+        self._before = 0  # the last committed token
+        self.temperature = temperature / model.config.logit_scale
         self._padded = model.norm.weight.device.type == "cuda" if padded is None else padded
         self._waiting: list[Tensor] = []
         self._context: list[LayerContext] = []
@@ -102,11 +113,12 @@ class DFlashDrafter(Drafter):
     def extend(self, tokens: Sequence[int], features: Tensor) -> None:
         """Features [T, F·h] of newly committed tokens; projected when the next round drafts."""
         self._waiting.append(features)
+        self._before = [self._before, *tokens][-1]
 
     @torch.inference_mode()
     def begin(self, root: int, width: int) -> DraftSession:
         """One pass over [root, mask × L]; everything a round asks for follows from it."""
-        return self.session(self.hidden(root), root, width)
+        return self.session(self.hidden(root), (self._before, root), width)
 
     @torch.inference_mode()
     def begin_each(
@@ -117,32 +129,41 @@ class DFlashDrafter(Drafter):
         features = features.to(self.model.norm.weight.dtype)
         for some in anchors.split(ANCHORS_AT_ONCE) if len(anchors) else ():
             rows = self.model.rows_at(self.embedding, tokens, features, some)
-            for hidden, root in zip(rows, tokens[some].tolist(), strict=True):
-                yield self.session(hidden, root, width)
+            ends = torch.stack([tokens[some - 1], tokens[some]], 1).tolist()
+            for hidden, (before, root) in zip(rows, ends, strict=True):
+                yield self.session(hidden, (before, root), width)
 
     @torch.inference_mode()
     def log_q_at(self, tokens: Tensor, features: Tensor, anchors: Tensor) -> Tensor:
         """log q [A, L, V] along one text from A places, in one pass."""
         features = features.to(self.model.norm.weight.dtype)
         rows = self.model.rows_at(self.embedding, tokens, features, anchors)
-        before = tokens_after(tokens, anchors, rows.shape[1])
-        return self.after(rows.flatten(0, 1), before.flatten()).unflatten(0, before.shape)
+        paths = tokens_after(tokens, anchors - 1, 1 + self.max_depth)
+        log_q = self.log_softmax(self.logits(rows, paths))
+        return self.whole(log_q.flatten(0, 1)).unflatten(0, log_q.shape[:2])
 
-    def after(self, hidden: Tensor, before: Tensor) -> Tensor:
-        """log q [N, V] of residual rows [N, h], after the tokens before them [N]."""
-        return self.log_softmax(self.head(self.model.norm(hidden)))
+    def logits(self, hidden: Tensor, paths: Tensor) -> Tensor:
+        """Logits [A, L, C] of blocks' residual rows [A, b, h], along paths [A, 1 + L] that begin
+        with the token before the root."""
+        return self.head(self.model.norm(hidden))
 
-    def session(self, hidden: Tensor, root: int, width: int) -> DraftSession:
-        """The session of a pass's residual rows [L, h]."""
-        log_q = self.log_softmax(self.head(self.model.norm(hidden)))
-        return FactorisedSession.of(log_q, max(width, MIN_LISTED))
+    def session(self, hidden: Tensor, ends: tuple[int, int], width: int) -> DraftSession:
+        """The session of a pass's residual rows [b, h], after the last committed token and the
+        root."""
+        log_q = self.whole(self.log_softmax(self.head(self.model.norm(hidden))))
+        part = None if self.covered is None else len(self.covered.ids)
+        return FactorisedSession.of(log_q, max(width, MIN_LISTED), part)
 
     def log_softmax(self, logits: Tensor) -> Tensor:
-        """log q [L, V] in float32, at the drafter's temperature."""
+        """log q [..., C] in float32, at the drafter's temperature."""
         return (logits.float() / self.temperature).log_softmax(-1)
 
+    def whole(self, log_q: Tensor) -> Tensor:
+        """log q [N, C] → [N, V]."""
+        return log_q if self.covered is None else self.covered.whole(log_q)
+
     def hidden(self, root: int) -> Tensor:
-        """The residual stream [L, h] of the rows that predict; takes in the context that waits."""
+        """The residual stream [b, h] of the rows that are read; takes in the context that waits."""
         if self._padded and (rows := self._padded_hidden(root)) is not None:
             return rows
         self._project()
@@ -151,7 +172,8 @@ class DFlashDrafter(Drafter):
         ids[0, 0] = root
         where = torch.arange(config.block_size, device=like.device)[None] + self._length
         seen = [layer.first(self._length) for layer in self._context]
-        return self.model(self.embedding(ids).to(like.dtype), where, seen)[0, config.first_row :]
+        block = self.model.embed(self.embedding, ids)
+        return self.model(block, where, seen)[0, config.first_read :]
 
     def _padded_hidden(self, root: int) -> Tensor | None:
         """The same by a padded pass; None when this round's context does not fit one."""
@@ -183,10 +205,10 @@ class DFlashDrafter(Drafter):
             kept.write_at(inputs.slots, new)
         length = inputs.known + inputs.count
         columns = torch.arange(self._context[0].rows, device=length.device)
-        block = self.embedding(inputs.ids[None]).to(inputs.features.dtype)
+        block = self.model.embed(self.embedding, inputs.ids[None])
         where = (length + inputs.offsets)[None]
         rows = self.model(block, where, self._context, (columns < length)[None])[0]
-        return rows[self.model.config.first_row :]
+        return rows[self.model.config.first_read :]
 
     def _taken(self) -> Tensor:
         """The waiting features [T, F·h], which wait no longer."""

@@ -30,7 +30,9 @@ DRAFTER = DrafterInfo(
     DFlashOptions,
     states=BY_PATH,
     depends=BY_PREVIOUS,
-    checkpoint=Checkpoint("core.methods.dflash2.model:FORM", layouts="z-lab's layout"),
+    checkpoint=Checkpoint(
+        "core.methods.dflash2.model:FORM", layouts="the layouts of z-lab and speculators"
+    ),
     explain=EXPLAIN,
 )
 METHOD = Method(

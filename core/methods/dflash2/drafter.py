@@ -10,8 +10,8 @@ from torch import Tensor
 
 from core.drafting.work import DraftWork
 from core.methods.dflash import DFlashOptions
-from core.methods.dflash.before import BeforeSession, Block
-from core.methods.dflash.drafter import DFlashDrafter, network
+from core.methods.dflash.before import BeforeSession, Block, before
+from core.methods.dflash.drafter import DFlashDrafter, loaded
 from core.methods.dflash2.model import FORM, DFlash2Model
 from core.models.language import Language
 
@@ -21,8 +21,8 @@ def load(language: Language, folder: Path | None, options: DFlashOptions) -> DFl
 
     Raises UserError when there is none or it was made for another target.
     """
-    model = network("dflash2", FORM, language, folder)
-    return DFlash2Drafter(model, language.embedding, language.head, options.temperature)
+    model, embedding, head, covered = loaded("dflash2", FORM, language, folder)
+    return DFlash2Drafter(model, embedding, head, options.temperature, covered=covered)
 
 
 class DFlash2Drafter(DFlashDrafter):
@@ -35,27 +35,31 @@ class DFlash2Drafter(DFlashDrafter):
     def work(self) -> DraftWork:
         return replace(super().work, state=self.model.candidate_selector)
 
-    def after(self, hidden: Tensor, before: Tensor) -> Tensor:
-        normed = self.model.norm(hidden)
-        return self._selected(normed, *self._best(self.head(normed)), before)
+    def logits(self, hidden: Tensor, paths: Tensor) -> Tensor:
+        normed = self.model.norm(hidden).flatten(0, 1)
+        known = paths[:, 1 : 1 + hidden.shape[1]]
+        found = self._selected(normed, *self._best(self.head(normed)), known.flatten())
+        return found.unflatten(0, known.shape)
 
     def _best(self, logits: Tensor) -> torch.return_types.topk:
         return logits.topk(min(self.model.candidate_selector.top_k, logits.shape[-1]))
 
     def _selected(self, normed: Tensor, values: Tensor, ids: Tensor, before: Tensor) -> Tensor:
-        """log q [N, V] of the best tokens' logits [N, K] at rows [N, h], after the tokens before
-        them."""
+        """Scores [N, V] of the best tokens' logits [N, K] at rows [N, h], after the tokens before
+        them; −∞ for other tokens."""
         scores = values + self.model.candidate_selector(normed, before, ids)
         size = len(ids), self.model.config.vocab_size
         whole = scores.new_full(size, -torch.inf, dtype=torch.float32)
-        return whole.scatter(1, ids, self.log_softmax(scores))
+        return whole.scatter(1, ids, scores.float())
 
-    def session(self, hidden: Tensor, root: int, width: int) -> BeforeSession:
+    def session(self, hidden: Tensor, ends: tuple[int, int], width: int) -> BeforeSession:
         normed = self.model.norm(hidden)
         logits = self.head(normed)
         values, ids = self._best(logits)
 
-        def after(depths: Tensor, before: Tensor) -> Tensor:
-            return self._selected(normed[depths], values[depths], ids[depths], before)
+        def after(depths: Tensor, paths: Tensor) -> Tensor:
+            known = before(depths, paths)
+            scores = self._selected(normed[depths], values[depths], ids[depths], known)
+            return self.log_softmax(scores)
 
-        return BeforeSession(Block(self.log_softmax(logits), after), root, width)
+        return BeforeSession(Block(self.log_softmax(logits), after), ends, width)

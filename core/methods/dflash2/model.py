@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from core.errors import UserError
-from core.methods.dflash.model import DFlashConfig, DFlashModel, Layer
-from core.models import checkpoint
+from core.methods.dflash.model import DFlashConfig, DFlashModel, Layer, form
 from core.models.layers import LayerContext, Rotary
 
 _OWN = ("selector_rank", "selector_top_k", "conv_kernel_size", "conv_group_size")
@@ -45,6 +44,8 @@ class DFlash2Config(DFlashConfig):
             if type(own[name]) is not int or not 1 <= own[name] <= 1 << 16:
                 raise UserError(f"the DFlash 2 config has an impossible {name}")
         base = DFlashConfig.from_json(raw)
+        if base.draft_vocab_size or base.logit_scale != 1:
+            raise UserError("a DFlash 2 drafter with a draft vocabulary or a logit_scale")
         if base.hidden_size % own["conv_group_size"]:
             raise UserError("the DFlash 2 config's conv_group_size does not divide hidden_size")
         return DFlash2Config(**vars(base), **{name: own[name] for name in _OWN})
@@ -114,4 +115,4 @@ class DFlash2Model(DFlashModel):
         self.candidate_selector = CandidateSelector(config)
 
 
-FORM = checkpoint.Form("DFlash 2", DFlash2Config.from_json, DFlash2Model)
+FORM = form("DFlash 2", DFlash2Config.from_json, DFlash2Model)

@@ -53,7 +53,8 @@ DRAFTER = DrafterInfo(
     states=BY_PATH,
     depends=BY_PREVIOUS,
     checkpoint=Checkpoint(
-        "core.methods.dspark.model:FORM", layouts="DeepSpec's and SpecForge's layouts"
+        "core.methods.dspark.model:FORM",
+        layouts="the layouts of DeepSpec, SpecForge and speculators",
     ),
     explain=EXPLAIN,
 )

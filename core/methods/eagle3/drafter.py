@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from core.drafting.best import scaled, worth_a_batch
+from core.drafting.own_head import own_head
 from core.drafting.session import MIN_LISTED, Covered, Drafter, PathSession
 from core.drafting.work import DraftWork
-from core.errors import UserError
 from core.methods.eagle3 import EagleOptions
 from core.methods.eagle3.model import FORM, EagleModel
 from core.methods.loading import check_fits, drafter_folder
-from core.models.checkpoint import Form, WithHead
+from core.models.checkpoint import Form
 from core.models.fast_layers import use_fast_layers
 from core.models.language import Language
 from core.models.layers import LayerContext
@@ -37,30 +37,12 @@ def of_folder(
     folder = drafter_folder(kind, language, folder)
     found = form.load_checkpoint(folder, language.model.dtype, language.device)
     check_fits(folder, language, found.model.config)
-    head = nn.ModuleList([_head(found, language, folder)])
-    for module in (found.model, head):
-        use_fast_layers(module, language.model.dtype, language.device)
+    use_fast_layers(found.model, language.model.dtype, language.device)
+    head, covered = own_head(found, language, folder)
     count = language.model.config.get_text_config().num_hidden_layers
     layers = found.model.config.feature_layers(count)
-    return EagleDrafter(found.model, language.embedding, head[0], layers, found.ids, options)
-
-
-def _head(found: WithHead[EagleModel], language: Language, folder: Path) -> nn.Module:
-    """The checkpoint's head, or the target's rows of the same tokens.
-
-    Raises UserError for a part of a target's head that cannot be read off its embedding.
-    """
-    rows = found.head
-    if rows is None and found.ids is None:
-        return language.head
-    if rows is None:
-        if not language.model.config.get_text_config().tie_word_embeddings:
-            raise UserError(f"{folder} has no head of its own, which its draft vocabulary needs")
-        table: Any = language.embedding
-        rows = table.weight.detach()[found.ids]
-    module = nn.Linear(*reversed(rows.shape), bias=False, device="meta")
-    module.weight = nn.Parameter(rows, requires_grad=False)
-    return module
+    ids = None if covered is None else covered.ids
+    return EagleDrafter(found.model, language.embedding, head, layers, ids, options)
 
 
 class EagleDrafter(Drafter):

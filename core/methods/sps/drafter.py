@@ -57,12 +57,15 @@ def load(language: Language, folder: Path | None, options: SpsOptions) -> LmDraf
 
 
 class LmDrafter(Drafter):
-    """A causal language model and its cache of one text."""
+    """A causal language model and its cache of one text.
+
+    model  its network; ``lm``: the language model in it
+    """
 
     layers = ()
 
     def __init__(self, model: PreTrainedModel, depth: int = 5):
-        self.model, self.max_depth = model, depth
+        self.model, self.lm, self.max_depth = model, model, depth
         self._last_position = context_limit(model) - 1
         self._cache: StaticKV | None = None
         self._session: LmSession | None = None
@@ -71,7 +74,7 @@ class LmDrafter(Drafter):
     def reset(self, capacity: int) -> None:
         """Forget the text. Memory of the last text is used again if it is enough."""
         if self._cache is None or self._cache.capacity < capacity:
-            self._cache = make_kv(self.model, -(-capacity // 256) * 256)
+            self._cache = make_kv(self.lm, -(-capacity // 256) * 256)
         self._cache.reset()
         self._session, self._waiting = None, []
 
@@ -110,14 +113,11 @@ class LmDrafter(Drafter):
     ) -> Tensor:
         """Logits of R tokens, which are added to the cache; row i sees the rows ``allowed[i]``
         [S]. ``keep``: logits of so many last rows; 0: of all."""
-        device, dtype = input_device(self.model), self.model.dtype
-        self.cache.grow(self.cache.length + len(tokens))
-        mask = torch.zeros(allowed.shape, dtype=dtype).masked_fill_(~allowed, mask_value(dtype))
-        where = torch.tensor(positions, device=device).clamp(max=self._last_position)
-        model: Any = self.model
-        out = model(
-            torch.tensor(tokens, device=device)[None],
-            attention_mask=mask.to(device)[None, None],
+        where, mask = self.rows(positions, allowed)
+        lm: Any = self.lm
+        out = lm(
+            torch.tensor(tokens, device=where.device)[None],
+            attention_mask=mask[None, None],
             position_ids=where[None],
             past_key_values=self.cache,
             use_cache=True,
@@ -126,6 +126,16 @@ class LmDrafter(Drafter):
         self.cache.commit(len(tokens))
         return out.logits[0]
 
+    def rows(self, positions: list[int], allowed: Tensor) -> tuple[Tensor, Tensor]:
+        """The positions [R] of new rows and their additive mask [R, S], on the model's device; the
+        cache has room for them."""
+        device, dtype = input_device(self.lm), self.lm.dtype
+        self.cache.grow(self.cache.length + len(positions))
+        mask = torch.zeros(allowed.shape, dtype=dtype).masked_fill_(~allowed, mask_value(dtype))
+        return torch.tensor(positions, device=device).clamp(max=self._last_position), mask.to(
+            device
+        )
+
 
 class LmSession(PathSession):
     """A node's row in the cache is ``start`` and its number."""
@@ -133,10 +143,15 @@ class LmSession(PathSession):
     def __init__(self, drafter: LmDrafter, root: int, width: int):
         super().__init__(root, drafter.max_depth, width)
         self._drafter, self.start = drafter, drafter.cache.length
-        self.at_once = worth_a_batch(input_device(drafter.model))
+        self.at_once = worth_a_batch(input_device(drafter.lm))
         self._paths: list[list[int]] = []  # numbers of every node's ancestors and its own
 
     def score(self, tokens: list[int], parents: list[int]) -> Tensor:
+        where, allowed = self.place(parents)
+        return self._drafter.forward(tokens, where, allowed).float().log_softmax(-1)
+
+    def place(self, parents: list[int]) -> tuple[list[int], Tensor]:
+        """The next nodes' positions, and which rows of the cache each sees, bool [R, S]."""
         first = len(self._paths)
         for number, parent in enumerate(parents, first):
             self._paths.append([*(self._paths[parent] if parent >= 0 else ()), number])
@@ -145,8 +160,7 @@ class LmSession(PathSession):
         allowed[:, : self.start] = True
         for row, path in enumerate(fresh):
             allowed[row, [self.start + number for number in path]] = True
-        where = [self.start + len(path) - 1 for path in fresh]
-        return self._drafter.forward(tokens, where, allowed).float().log_softmax(-1)
+        return [self.start + len(path) - 1 for path in fresh], allowed
 
     def rows(self, tokens: Sequence[int]) -> list[int]:
         """The numbers of the nodes that these tokens after the context pass through, as far as they

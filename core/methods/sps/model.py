@@ -10,6 +10,7 @@ was trained, and there is no such file.
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,12 +88,18 @@ class Pair(nn.Module):
 class Changed(nn.Module):
     """A linear layer, which stays the target's, and what training added to it."""
 
-    def __init__(self, linear: nn.Module, more: Pair):
+    def __init__(self, linear: Any, more: Pair):
         super().__init__()
         self.linear, self.more = linear, more
 
     def forward(self, x: Tensor) -> Tensor:
         return self.linear(x) + self.more(x)
+
+    def merged(self) -> nn.Linear:
+        """One linear layer that computes the same."""
+        made = copy.deepcopy(self.linear)
+        made.weight = nn.Parameter(made.weight + self.more.b @ self.more.a, requires_grad=False)
+        return made
 
 
 class Adapter(nn.Module):
@@ -164,29 +171,51 @@ def first_layers(model: PreTrainedModel, adapter: Adapter) -> PreTrainedModel:
         raise UserError("this target's layers cannot be shared: name a draft model")
     if count > len(layers):
         raise UserError(f"the target has {len(layers)} layers, not {count}")
-    config = copy.deepcopy(model.config)
-    config.num_hidden_layers = count
-    if kinds := getattr(config, "layer_types", None):
-        config.layer_types = kinds[:count]
+    fields: dict[str, Any] = {"num_hidden_layers": count}
+    if kinds := getattr(model.config, "layer_types", None):
+        fields["layer_types"] = kinds[:count]
+    made: list[nn.Module] = [shared(layer) for layer in layers[:count]]
+    for layer, changes in zip(made, adapter.layers, strict=False):
+        assert isinstance(changes, nn.ModuleDict)
+        changed(layer, cast("dict[str, Pair]", dict(changes.items())))
+    return model_of_layers(model, made, fields)
+
+
+def model_of_layers(
+    model: Any, layers: list[nn.Module] | None, fields: Mapping[str, Any]
+) -> PreTrainedModel:
+    """A model of a target's class that shares the target's embedding and head, on ``layers`` and
+    the target's final norm; None: on new ones without weights.
+
+    fields  of its config, where they differ from the target's
+    """
+    config = copy.deepcopy(model.config.get_text_config())
+    for name, value in fields.items():
+        setattr(config, name, value)
     with torch.device("meta"):
         made: Any = type(model)(config)
     part = made.get_decoder()
-    for name, child in whole.named_children():
-        setattr(part, name, child)
-    part.layers = nn.ModuleList(map(shared, layers[:count]))
-    for layer, changes in zip(part.layers, adapter.layers, strict=False):
-        assert isinstance(changes, nn.ModuleDict)
-        for name, pair in changes.items():
-            assert isinstance(pair, Pair)
-            place = getattr(layer, PLACES[name])
-            setattr(place, name, Changed(getattr(place, name), cast(Pair, pair)))
+    for name, child in model.get_decoder().named_children():
+        if layers is not None or name not in ("layers", "norm"):
+            setattr(part, name, child)
+    if layers is not None:
+        part.layers = nn.ModuleList(layers)
     made.set_output_embeddings(model.get_output_embeddings())
     return made.eval()
+
+
+def changed(layer: nn.Module, pairs: Mapping[str, Pair]) -> nn.Module:
+    """A layer whose linear layers have what training adds to them."""
+    for name, pair in pairs.items():
+        place = getattr(layer, PLACES[name])
+        setattr(place, name, Changed(getattr(place, name), pair))
+    return layer
 
 
 def shared(module: nn.Module) -> nn.Module:
     """The same module with the same weights, whose parts can be exchanged without its owner's."""
     made = copy.copy(module)
+    made._forward_hooks = OrderedDict()  # transformers' report a layer's output to its own model
     made._modules = {n: m and shared(m) for n, m in module._modules.items()}
     return made
 

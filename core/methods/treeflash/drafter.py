@@ -55,11 +55,16 @@ class TreeFlashDrafter(DFlashDrafter):
     def work(self) -> DraftWork:
         return replace(super().work, state=self.conditioner.model.ar_approximation)
 
-    def after(self, hidden: Tensor, before: Tensor) -> Tensor:
-        return self.conditioner.conditioned(hidden, before).log_softmax(-1)
+    def logits(self, hidden: Tensor, paths: Tensor) -> Tensor:
+        before = paths[:, 1 : 1 + hidden.shape[1]]
+        found = self.conditioner.conditioned(hidden.flatten(0, 1), before.flatten())
+        return found.unflatten(0, before.shape)
 
-    def session(self, hidden: Tensor, root: int, width: int) -> TreeFlashSession:
-        return TreeFlashSession(self.conditioner, hidden, root, width)
+    def log_softmax(self, logits: Tensor) -> Tensor:
+        return logits.log_softmax(-1)  # they are over the temperature
+
+    def session(self, hidden: Tensor, ends: tuple[int, int], width: int) -> TreeFlashSession:
+        return TreeFlashSession(self.conditioner, hidden, ends[1], width)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,51 @@
+"""Native multi-token prediction (MTP) heads: one layer of the target's own kind that drafts token
+after token (DeepSeek-V3, arXiv 2412.19437, §2.2; Qwen3-Next and later).
+
+A row of the layer is a projection of the norm of the *next* token's embedding beside the norm of a
+hidden state: the target's last one, and behind the root the layer's own. Embedding and head are the
+target's.
+
+Light. ``model`` is the network, its layouts and how it is loaded, ``drafter`` the network at work,
+``training`` how the target's own last layer becomes such a head.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core.methods.method import (
+    BY_PATH,
+    Checkpoint,
+    DrafterInfo,
+    Explanation,
+    Method,
+    Range,
+    option,
+    temperature_of_q,
+)
+
+
+@dataclass(frozen=True)
+class MtpOptions:
+    depth: int = option(8, "how many tokens deep the layer is run again", Range(1, 64))
+    temperature: float = temperature_of_q()
+
+
+DRAFTER = DrafterInfo(
+    "mtp",
+    "q given the whole path, from a layer of the target's own kind that reads its own hidden state",
+    "core.methods.mtp.drafter:load",
+    MtpOptions,
+    states=BY_PATH,
+    checkpoint=Checkpoint(
+        "core.methods.mtp.model",
+        "core.methods.mtp.model:export",
+        layouts="the layouts of Qwen, DeepSeek, GLM, MiMo and speculators, of one layer",
+    ),
+    training="core.methods.mtp.training:TRAINING",
+    explain=Explanation(lead="The layer's {rank} token after {parent}, given the whole path."),
+)
+METHOD = Method(
+    "MTP", "mtp", "best-first", 32, "a tree of the target's own multi-token prediction layer",
+    paper="arXiv 2412.19437",
+)  # fmt: skip

@@ -1,0 +1,394 @@
+"""MTP heads: the network, the layouts they are published in, and how they are loaded.
+
+Published heads lie among the target's own tensors, so a checkpoint's folder is the target's, or one
+that holds the head alone. The layer is of the target's own class, whatever that is: gated
+attention, experts, latent attention.
+
+Heads that are trained here share the target's last layer. Their config is ``{"format":
+"draftscope-last-layer", "rank": r, "parts": {name: [out, in]}, …}``, and the file holds norms, the
+projection and a low-rank change b @ a of each linear layer, as ``core.methods.sps.model`` has them.
+
+Shapes: N rows, S cache rows, h hidden width, V vocabulary, r rank.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from core.errors import UserError
+from core.json_input import read_json
+from core.methods.loading import check_fits
+from core.methods.sps.model import PLACES, Changed, Pair, changed, model_of_layers, shared
+from core.models import checkpoint
+from core.models.cache import StaticKV
+from core.models.fast_layers import use_fast_layers
+from core.models.language import Language
+from core.models.layer_fields import FULL
+from core.models.layers import RMSNorm
+from core.models.target import reads_static_kv
+
+KIND, FORMAT = "MTP", "draftscope-last-layer"
+COUNTS = ("mtp_num_hidden_layers", "num_nextn_predict_layers", "num_mtp_layers", "mtp_num_layers")
+
+
+# ── layouts ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A publisher's names for the tensors of the first head; {L} is the target's layer count.
+
+    parts   a pattern of names → our name; other names after ``layer`` are the layer's
+    layer   what stands before the names of the layer's tensors
+    unread  a pattern of names that hold a copy of the target's
+    hidden_first  whether the projection reads the hidden state before the embedding
+    """
+
+    name: str
+    parts: Mapping[str, str]
+    layer: str
+    unread: str = "$^"
+    hidden_first: bool = False
+
+    def ours(self, name: str, layers: int) -> str | None:
+        """Our name of a tensor, or None for one that is not the head's."""
+        for theirs, mine in self.parts.items():
+            if found := re.match(theirs.replace("{L}", str(layers)), name):
+                return mine + name[found.end() :]
+        found = re.match(self.layer.replace("{L}", str(layers)), name)
+        if found is None or re.match(self.unread, name[found.end() :]):
+            return None
+        return "layer." + name[found.end() :]
+
+
+_NEXTN = r"(?:model\.)?(?:language_model\.)?layers\.{L}\."
+_QWEN = r"(?:model\.)?mtp\."
+_NAMED = {"token_layernorm": "enorm", "hidden_layernorm": "hnorm", "input_proj": "eh_proj",
+          "final_layernorm": "norm"}  # fmt: skip
+LAYOUTS = (
+    Layout(
+        "Qwen",
+        {_QWEN + "pre_fc_norm_embedding": "enorm", _QWEN + "pre_fc_norm_hidden": "hnorm",
+         _QWEN + "fc": "eh_proj", _QWEN + "norm": "norm"},
+        _QWEN + r"layers\.0\.",
+    ),
+    Layout(
+        "DeepSeek",
+        {_NEXTN + "enorm": "enorm", _NEXTN + "hnorm": "hnorm", _NEXTN + "eh_proj": "eh_proj",
+         _NEXTN + r"shared_head\.norm": "norm"},
+        _NEXTN,
+        r"shared_head\.head|embed_tokens",
+    ),
+    Layout("speculators", {rf"mtp_layers\.0\.{n}": to for n, to in _NAMED.items()},
+           r"mtp_layers\.0\."),
+    Layout("MiMo", {rf"model\.mtp_layers\.0\.{n}": to for n, to in _NAMED.items()},
+           r"model\.mtp_layers\.0\.", hidden_first=True),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class MtpConfig:
+    """What a folder's config says of its head.
+
+    layers  of the target, which a nextn head's name counts on; None: it does not say
+    rank    of the change to the target's last layer, of a head trained here; 0: a published one
+    parts   (out, in) of each linear layer that is changed
+    hidden_first  as in ``Layout``
+    """
+
+    hidden_size: int
+    vocab_size: int
+    rms_norm_eps: float
+    layers: int | None = None
+    rank: int = 0
+    parts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    hidden_first: bool = False
+
+    def __post_init__(self) -> None:
+        sizes = (self.hidden_size, self.rank, *(n for shape in self.parts.values() for n in shape))
+        if not (
+            all(type(n) is int and n >= 0 for n in sizes) and self.parts.keys() <= PLACES.keys()
+        ):
+            raise ValueError("rank and parts are whole numbers of known parts")
+
+    @property
+    def of_target(self) -> dict[str, int]:
+        """What the target must be like."""
+        found = {"hidden size": self.hidden_size, "vocabulary size": self.vocab_size}
+        return found | ({} if self.layers is None else {"layer count": self.layers})
+
+    def feature_layers(self, target_layers: int) -> tuple[int, ...]:
+        """The last: its output is the last hidden state, after the final norm."""
+        return (target_layers - 1,)
+
+    @staticmethod
+    def of(raw: dict[str, Any]) -> MtpConfig:
+        """Raises UserError for a config that names no head, or heads of several layers that the
+        target would run one after the other."""
+        layer = {**raw, **(raw.get("text_config") or raw.get("transformer_layer_config") or {})}
+        sizes = (layer["hidden_size"], layer["vocab_size"], layer.get("rms_norm_eps", 1e-6))
+        if raw.get("format") == FORMAT:
+            parts = {name: (n, m) for name, (n, m) in raw["parts"].items()}
+            return MtpConfig(*sizes, rank=raw["rank"], parts=parts)
+        if not (count := max((layer.get(name) or 0 for name in COUNTS), default=0)):
+            raise UserError("its config counts no MTP layer")
+        if count > 1:
+            raise UserError(f"an MTP head of {count} layers is not supported")
+        alone = "transformer_layer_config" in raw
+        return MtpConfig(*sizes, layers=None if alone else layer["num_hidden_layers"])
+
+
+def load_config(folder: Path) -> MtpConfig:
+    """Raises UserError for a folder whose config names no head."""
+    config = checkpoint.load_config(folder, KIND, MtpConfig.of)
+    if config.rank or not any(folder.glob("*.safetensors")):
+        return config
+    return replace(config, hidden_first=_layout(folder, config).hidden_first)
+
+
+def _layout(folder: Path, config: MtpConfig) -> Layout:
+    """The layout of a folder's tensors. Raises LayoutError for a folder without a head's."""
+    names = checkpoint.read_shapes(folder)
+    for layout in LAYOUTS:
+        found = {layout.ours(name, config.layers or 0) for name in names}
+        if "eh_proj.weight" in found:
+            return layout
+    raise checkpoint.LayoutError(f"{folder} holds no tensor of an MTP head")
+
+
+# ── the network ──────────────────────────────────────────────────────────────────────────────────
+
+
+class MtpHead(nn.Module):
+    """One layer of the target's class with the norms and the projection before it. Embedding, head
+    and rotary positions are the target's.
+
+    body  a language model of the target's class with this one layer
+    """
+
+    def __init__(self, config: MtpConfig, body: Any):
+        super().__init__()
+        decoder = body.get_decoder()
+        self.config = config
+        self.norm, (self.layer,) = decoder.norm, decoder.layers
+        self.enorm, self.hnorm = copy.deepcopy(self.norm), copy.deepcopy(self.norm)
+        self.eh_proj = nn.Linear(2 * config.hidden_size, config.hidden_size, bias=False)
+        self._body = (body,)  # not as a part: its tensors are those above, and the target's
+
+    @property
+    def body(self) -> Any:
+        return self._body[0]
+
+    def join(self, hidden: Tensor, next_embeddings: Tensor) -> Tensor:
+        """Hidden states [N, h] with the embeddings [N, h] of the tokens after them → rows of the
+        layer [N, h]."""
+        both = [self.enorm(next_embeddings), self.hnorm(hidden)]
+        return self.eh_proj(torch.cat(both[::-1] if self.config.hidden_first else both, -1))
+
+    def forward(
+        self, rows: Tensor, positions: Tensor, mask: Tensor, kv: StaticKV | Any, keep: int = 0
+    ) -> tuple[Tensor, Tensor]:
+        """Rows [N, h] at their positions with an additive mask [N, S] → logits [N, V] (of ``keep``
+        last rows; 0: all) and their hidden states [N, h], after the norm."""
+        out = self.body(
+            inputs_embeds=rows[None],
+            attention_mask=mask[None, None],
+            position_ids=positions[None],
+            past_key_values=kv,
+            use_cache=True,
+            output_hidden_states=[1] if reads_static_kv(self.body) else True,
+            logits_to_keep=keep,
+        )
+        return out.logits[0], out.hidden_states[1][0]
+
+
+class Stored(nn.Module):
+    """What a head trained here adds to the target's last layer, as its file holds it."""
+
+    def __init__(self, config: MtpConfig):
+        super().__init__()
+        width, eps = config.hidden_size, config.rms_norm_eps
+        self.enorm, self.hnorm, self.norm = (RMSNorm(width, eps) for _ in range(3))
+        self.eh_proj = nn.Linear(2 * width, width, bias=False)
+        places = {at: nn.ModuleDict() for at in set(PLACES.values())}
+        for name, shape in config.parts.items():
+            places[PLACES[name]][name] = nn.ModuleDict({"more": Pair(shape, config.rank)})
+        self.layer = nn.ModuleDict(places)
+
+
+def head_of(model: Any, config: MtpConfig, layer: nn.Module | None = None) -> MtpHead:
+    """A head for a target: on ``layer``, or with a layer of the target's class without weights."""
+    body = model_of_layers(model, [layer] if layer else None, _fields(model))
+    decoder = body.get_decoder()
+    decoder.embed_tokens = nn.Identity()
+    if layer is not None:
+        decoder.norm = copy.deepcopy(model.get_decoder().norm)
+    return MtpHead(config, body)
+
+
+def _fields(model: Any) -> dict[str, Any]:
+    """The config of a model whose one layer is the target's MTP layer, as far as it differs."""
+    config = model.config.get_text_config()
+    fields: dict[str, Any] = {"num_hidden_layers": 1}
+    for kinds, own in (
+        ("layer_types", "mtp_layer_types"),
+        ("mlp_layer_types", "mtp_mlp_layer_types"),
+    ):
+        if every := getattr(config, kinds, None):
+            usual = FULL if kinds == "layer_types" and FULL in every else every[-1]
+            fields[kinds] = [(getattr(config, own, None) or [usual])[0]]
+    if hasattr(config, "first_k_dense_replace"):
+        fields["first_k_dense_replace"] = 0  # its feed-forward part is of experts
+    return fields
+
+
+def on_last_layer(model: Any, config: MtpConfig) -> MtpHead:
+    """A head that shares the target's last layer, with the changes of ``config`` at zero."""
+    layer = shared(model.get_decoder().layers[-1])
+    for name in ("layer_idx", "number"):  # in transformers' models, and in ours
+        if hasattr(layer.self_attn, name):
+            setattr(layer.self_attn, name, 0)
+    pairs = {name: Pair(shape, config.rank) for name, shape in config.parts.items()}
+    return head_of(model, config, changed(layer, pairs))
+
+
+# ── checkpoints ──────────────────────────────────────────────────────────────────────────────────
+
+
+def outline(folder: Path) -> nn.Module:
+    """The network, or the change to the target's last layer, without its weights."""
+    config = load_config(folder)
+    with checkpoint.on_meta(folder, KIND):
+        if config.rank:
+            return Stored(config)
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        raw: dict[str, Any] = dict(read_json(folder / "config.json"))  # type: ignore[call-overload]
+        if layer := raw.get("transformer_layer_config"):
+            raw = layer
+        known = AutoConfig.for_model(**raw).get_text_config()
+        known.num_hidden_layers = 1
+        return head_of(AutoModelForCausalLM.from_config(_one(known)), config)
+
+
+def _one(config: Any) -> Any:
+    """A config of one layer."""
+    for kinds in ("layer_types", "mlp_layer_types"):
+        if every := getattr(config, kinds, None):
+            setattr(config, kinds, every[-1:])
+    return config
+
+
+def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Shapes of the head's tensors by our names, experts together. Raises UserError."""
+    found, config = checkpoint.read_shapes(folder), load_config(folder)
+    if config.rank:
+        return found
+    made = _named(found, _layout(folder, config), config)
+    return _together(made, lambda every: (len(every), *every[0]),
+                     lambda a, b: (a[0], a[1] + b[1], *a[2:]))  # fmt: skip
+
+
+def _named(found: Mapping[str, Any], layout: Layout, config: MtpConfig) -> dict[str, Any]:
+    named = {layout.ours(name, config.layers or 0): each for name, each in found.items()}
+    return {name: each for name, each in named.items() if name is not None}
+
+
+def _together(
+    state: Mapping[str, Any], stack: Callable[[list], Any], beside: Callable[[Any, Any], Any]
+) -> dict[str, Any]:
+    """The tensors of single experts as transformers has them: ``gate_up_proj`` and ``down_proj`` of
+    all experts, [E, …]."""
+    found, experts = dict[str, Any](), dict[tuple[str, str], dict[int, Any]]()
+    for name, each in state.items():
+        if parts := re.fullmatch(r"(.*\.experts\.)(\d{1,4})\.(\w+)\.weight", name):
+            experts.setdefault((parts[1], parts[3]), {})[int(parts[2])] = each
+        else:
+            found[name] = each
+    for (before, name), every in experts.items():
+        found[before + name] = stack([each for _, each in sorted(every.items())])
+    for before in {before for before, _ in experts}:
+        if (gate := found.pop(before + "gate_proj", None)) is not None:
+            found[before + "gate_up_proj"] = beside(gate, found.pop(before + "up_proj"))
+    return found
+
+
+def folders(folder: Path) -> tuple[Path, ...]:
+    """The folder that holds its weights."""
+    return (folder,)
+
+
+def read_state(folder: Path, config: MtpConfig) -> dict[str, Tensor]:
+    """The head's tensors by our names; of a target's folder no other is read. Raises UserError."""
+    if config.rank:
+        return checkpoint.read_state(folder)
+    layout = _layout(folder, config)
+    some = checkpoint.read_state(folder, lambda n: layout.ours(n, config.layers or 0) is not None)
+    named = _named(some, layout, config)
+    return _together(named, torch.stack, lambda a, b: torch.cat([a, b], 1))
+
+
+def load_head(language: Language, folder: Path, fast: bool = True) -> MtpHead:
+    """The head in ``folder`` on the target's device. Raises UserError as ``load``."""
+    config, model = load_config(folder), language.model
+    check_fits(folder, language, config)
+    state = read_state(folder, config)
+    with checkpoint.on_meta(folder, KIND):
+        head = on_last_layer(model, config) if config.rank else head_of(model, config)
+        own: nn.Module = Stored(config) if config.rank else head
+    checkpoint.check_state(own, state, folder)
+    state = {name: each.to(language.device, model.dtype) for name, each in state.items()}
+    head.load_state_dict(state, strict=False, assign=True)
+    if fast:
+        use_fast_layers(head, model.dtype, language.device)
+    return head.requires_grad_(False).eval()
+
+
+def save(head: MtpHead, folder: Path, small: bool = False) -> None:
+    """Write what a head trained here adds to the target's last layer (``small``: in int8)."""
+    with torch.device("meta"):
+        names = checkpoint.shapes(Stored(head.config))
+    state = {name: each for name, each in head.state_dict().items() if name in names}
+    checkpoint.write(folder, to_json(head.config), state, small)
+
+
+def to_json(config: MtpConfig) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "hidden_size": config.hidden_size,
+        "vocab_size": config.vocab_size,
+        "rms_norm_eps": config.rms_norm_eps,
+        "rank": config.rank,
+        "parts": {name: list(shape) for name, shape in config.parts.items()},
+    }
+
+
+def export(folder: Path, out: Path, load_target: Callable[[], Language]) -> nn.Module:
+    """Write a head trained here in Qwen's layout: a layer of its own, in bf16."""
+    language = load_target()
+    head = load_head(language, folder, fast=False)
+    for place in {*PLACES.values()}:
+        for name, each in getattr(head.layer, place).named_children():
+            if isinstance(each, Changed):
+                setattr(getattr(head.layer, place), name, each.merged())
+    write_in_qwens_layout(head, language.model.config.to_dict(), out)
+    return head
+
+
+def write_in_qwens_layout(head: MtpHead, target_config: Mapping[str, Any], out: Path) -> None:
+    """Write a head of any target as a folder that holds it alone."""
+    theirs = {"enorm": "pre_fc_norm_embedding", "hnorm": "pre_fc_norm_hidden", "eh_proj": "fc",
+              "layer": "layers.0"}  # fmt: skip
+    state = {}
+    for name, each in head.state_dict().items():
+        first, rest = name.split(".", 1)
+        state[f"mtp.{theirs.get(first, first)}.{rest}"] = each
+    checkpoint.write(out, {**target_config, "mtp_num_hidden_layers": 1}, state, small=False)

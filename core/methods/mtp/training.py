@@ -1,0 +1,139 @@
+"""How an MTP head is trained: the target's last layer reads an embedding beside the last hidden
+state, and at each further depth the hidden state that it made before (training-time test).
+
+Norms, the projection and low-rank changes of the layer learn, so that what ships is small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from core.drafting.session import tokens_after
+from core.errors import UserError
+from core.learning.corpus import Blocks, Corpus
+from core.learning.student import DrafterTraining, Student, TrainingRun
+from core.methods.method import Range, option
+from core.methods.mtp.model import (
+    MtpConfig,
+    MtpHead,
+    Stored,
+    load_config,
+    on_last_layer,
+    read_state,
+    save,
+    to_json,
+)
+from core.methods.sps.model import PLACES
+from core.models import checkpoint
+from core.models.cache import mask_value
+from core.models.language import Language, last_layer
+
+
+@dataclass(frozen=True)
+class MtpTrainingOptions:
+    steps: int = option(5, "depths that are learnt", Range(1))
+    change: int = option(48, "rank of what is learnt for each of the layer's matrices", Range(1))
+
+
+class MtpStudent(Student[MtpHead]):
+    gamma = 4.4814  # exp(−1/γ) = 0.8
+
+    def __init__(self, head: MtpHead, target: Any, steps: int):
+        """``steps``: the depths that are learnt."""
+        super().__init__(head, target)
+        self.steps, self.layers = steps, (last_layer(target),)
+        with torch.device("meta"):
+            ours = checkpoint.shapes(Stored(head.config))
+        for name, parameter in head.named_parameters():
+            parameter.requires_grad_(name in ours)
+
+    @property
+    def max_depth(self) -> int:
+        return self.steps
+
+    def rows(self, blocks: Blocks) -> Tensor:
+        """Step 1 is a causal pass over the text. At a later one each anchor's row sees the rows of
+        the text as far as the root's, and its own."""
+        from transformers import DynamicCache
+
+        last, anchors = int(blocks.anchors[-1]), blocks.anchors.to(self.device)
+        hidden = self.features(blocks, self.layers)  # of the tokens before the last anchor
+        tokens = blocks.document.tokens.long().to(self.device)
+        kv, count = DynamicCache(), len(anchors)
+        row = torch.arange(last, device=self.device)
+        seen = row[None] <= row[:, None]
+        fed = self._step(hidden, tokens[1 : last + 1], row, seen, kv)[anchors - 1]
+        paths, found = tokens_after(tokens, anchors, self.steps), [fed]
+        own = torch.eye(count, dtype=torch.bool, device=self.device)
+        before = row[None] < anchors[:, None]
+        for step in range(1, self.steps):
+            seen = torch.cat([before, own.repeat(1, step)], 1)
+            fed = self._step(fed, paths[:, step], anchors - 1 + step, seen, kv)
+            found.append(fed)
+        return torch.stack(found, 1)
+
+    def _step(self, hidden: Tensor, tokens: Tensor, where: Tensor, seen: Tensor, kv: Any) -> Tensor:
+        """Hidden states [N, h] of rows that see ``seen`` bool [N, S]."""
+        rows = self.model.join(hidden, self.embed(tokens).to(hidden.dtype))
+        mask = torch.zeros(seen.shape, device=self.device)
+        mask = mask.masked_fill_(~seen, mask_value(mask.dtype))
+        return self.model(rows, where + 1, mask, kv, keep=1)[1]
+
+    def save(self, folder: Path) -> None:
+        save(self.model, folder)
+
+
+def new_head(language: Language, change: int) -> MtpHead:
+    """The target's last layer. What it reads starts as what the target's reads, as far as the last
+    hidden state tells: the final norm is undone, and embeddings are as long, but not read yet.
+
+    Raises UserError for a target whose last layer has other parts.
+    """
+    target: Any = language.model
+    config, decoder = target.config.get_text_config(), target.get_decoder()
+    parts = {}
+    for name, at in PLACES.items():
+        if (part := getattr(getattr(decoder.layers[-1], at, None), name, None)) is None:
+            raise UserError(f"an MTP head of this target's last layer is not trained: no {name}")
+        parts[name] = tuple(part.weight.shape)
+    sizes = (config.hidden_size, config.vocab_size, config.rms_norm_eps)
+    head = on_last_layer(target, MtpConfig(*sizes, rank=change, parts=parts))
+    with torch.no_grad():
+        ids = torch.tensor([language.encode_chat("Why is the sky blue?")], device=target.device)
+        every = target(ids, output_hidden_states=True).hidden_states
+        before, after = (x.float().square().mean(-1).sqrt().median() for x in every[-2:])
+        head.hnorm.weight.copy_(before * after / decoder.norm.weight)
+        head.enorm.weight.fill_(float(before))
+        head.eh_proj.weight.zero_()
+        head.eh_proj.weight[:, config.hidden_size :] = torch.eye(config.hidden_size)
+    return head
+
+
+class MtpTraining(DrafterTraining):
+    name, options = "mtp", MtpTrainingOptions
+    builders = ("chain", "best-first")
+
+    def layers(self, run: TrainingRun, options: MtpTrainingOptions) -> tuple[int, ...]:
+        return (last_layer(run.language.model),)
+
+    def student(self, run: TrainingRun, options: MtpTrainingOptions, corpus: Corpus) -> MtpStudent:
+        target = run.language.model
+        if not run.start:
+            return MtpStudent(new_head(run.language, options.change), target, options.steps)
+        if not (config := load_config(run.start)).rank:
+            raise UserError(f"{run.start} is a published head, which is not trained on here")
+        head = on_last_layer(target, config)
+        head.load_state_dict(read_state(run.start, config), strict=False)
+        return MtpStudent(head, target, options.steps)
+
+    def ship(self, trained: Path, folder: Path) -> None:
+        config = load_config(trained)
+        checkpoint.write(folder, to_json(config), read_state(trained, config), small=True)
+
+
+TRAINING = MtpTraining()

@@ -1,0 +1,34 @@
+"""XPress: DFlash's block, and a small causal network over it that refines every place's logits by
+the tokens before.
+
+The publisher settles a block by a few parallel passes over its own guesses. Here q is asked for
+along paths: along its own best tokens both draft the same.
+
+Light. ``model`` is the network and its checkpoint form, ``drafter`` loads it.
+"""
+
+from __future__ import annotations
+
+from core.methods.dflash import DFlashOptions
+from core.methods.method import BY_PATH, Checkpoint, DrafterInfo, Explanation, Method, Note
+from core.rounds.draft import MARGINAL
+
+EXPLAIN = Explanation(
+    "versus",
+    "The drafter's {rank} token after {parent}, given the path in the block.",
+    versus=MARGINAL,
+    notes=(Note(MARGINAL, "q at this depth", "probability", "before the correction"),),
+)
+DRAFTER = DrafterInfo(
+    "xpress",
+    "q for every depth from one pass, refined by the path in the block",
+    "core.methods.xpress.drafter:load",
+    DFlashOptions,
+    states=BY_PATH,
+    checkpoint=Checkpoint("core.methods.xpress.model:FORM", layouts="speculators' layout"),
+    explain=EXPLAIN,
+)
+METHOD = Method(
+    "XPress", "xpress", "chain", 64, "a chain that a causal refiner walks",
+    paper="speculators 0.9.0, xpress",
+)  # fmt: skip

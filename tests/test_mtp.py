@@ -1,0 +1,265 @@
+"""MTP heads against transformers' own, their files and their training."""
+
+import copy
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (
+    AutoModelForCausalLM,
+    DeepseekV3Config,
+    DeepseekV3ForCausalLM,
+    DynamicCache,
+    Glm4MoeConfig,
+    Glm4MoeForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+from transformers.modeling_layers import MtpModel
+
+from core.drafting.builders import Chain, DynamicTree, best_first
+from core.errors import UserError
+from core.learning.corpus import Blocks
+from core.learning.shards import Document
+from core.methods.loading import check, load_drafter
+from core.methods.mtp import DRAFTER, MtpOptions
+from core.methods.mtp.drafter import load
+from core.methods.mtp.model import export, load_config, load_head, outline, read_shapes
+from core.methods.mtp.training import TRAINING, MtpStudent, new_head
+from core.models import checkpoint
+from core.models.hub import Source
+from core.models.hugging_face import ATTENTION
+from tests import toys
+
+SHAPE = {
+    "vocab_size": 48, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512,
+    "bos_token_id": None, "eos_token_id": None, "pad_token_id": None,
+}  # fmt: skip
+EXPERTS = {
+    "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "n_group": 1,
+    "topk_group": 1, "first_k_dense_replace": 1, "n_shared_experts": 1,
+}  # fmt: skip
+LATENT = {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8,
+          "v_head_dim": 8, "num_key_value_heads": 4}  # fmt: skip
+FAMILIES = {
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SHAPE, head_dim=16)),
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SHAPE)),
+    "glm4_moe": lambda: Glm4MoeForCausalLM(
+        Glm4MoeConfig(**SHAPE, **EXPERTS, head_dim=16, use_qk_norm=True)
+    ),
+    "deepseek_v3": lambda: DeepseekV3ForCausalLM(DeepseekV3Config(**SHAPE | EXPERTS | LATENT)),
+    # The target's other layers carry a state:
+    "qwen3_5_text": lambda: AutoModelForCausalLM.from_config(toys.config("qwen3_5_text", 48)),
+    "qwen3_next": lambda: AutoModelForCausalLM.from_config(toys.config("qwen3_next", 48)),
+}
+COUNT = dict.fromkeys(("qwen3", "llama", "qwen3_5_text", "qwen3_next"), "mtp_num_hidden_layers")
+PLACES = {  # a tensor of MtpModel → its published name
+    "qwen3": {"layers.0.enorm": "mtp.pre_fc_norm_embedding", "layers.0.eh_proj": "mtp.fc",
+              "layers.0.hnorm": "mtp.pre_fc_norm_hidden", "layers.0.post_norm": "mtp.norm",
+              "layers.0.mtp_block": "mtp.layers.0"},
+    "glm4_moe": {"layers.0.mtp_block": "model.layers.3", "layers.0.post_norm":
+                 "model.layers.3.shared_head.norm", "layers.0.": "model.layers.3."},
+}  # fmt: skip
+PLACES |= dict.fromkeys(COUNT, PLACES["qwen3"]) | {"deepseek_v3": PLACES["glm4_moe"]}
+
+
+def published(family, folder, single_experts=True):
+    """A target with a head among its tensors, as it is published, and transformers' own head."""
+    torch.manual_seed(3)
+    main = FAMILIES[family]().double().eval()
+    main.set_attn_implementation("eager")
+    main.set_experts_implementation("eager")  # the others take no float64
+    main.config.num_mtp_layers = 1
+    main.config.mtp_layer_types = ["full_attention"]
+    main.config.mtp_mlp_layer_types = ["sparse"]
+    head = MtpModel(main, 1).double().eval()
+    rng = torch.Generator().manual_seed(4)
+    own = {n: p for n, p in head.state_dict().items() if n.startswith("layers.")}
+    for tensor in own.values():
+        noise = torch.randn(tensor.shape, generator=rng, dtype=torch.float64)
+        tensor.copy_(0.2 * noise + (tensor.ndim == 1))
+    main.save_pretrained(folder)
+    state = load_file(folder / "model.safetensors")
+    for name, tensor in own.items():
+        old, new = next((a, b) for a, b in PLACES[family].items() if name.startswith(a))
+        state |= _experts(new + name.removeprefix(old), tensor) if single_experts else {
+            new + name.removeprefix(old): tensor}  # fmt: skip
+    if family in ("glm4_moe", "deepseek_v3"):
+        state["model.layers.3.embed_tokens.weight"] = main.get_input_embeddings().weight
+        state["model.layers.3.shared_head.head.weight"] = main.lm_head.weight
+    save_file({n: t.detach().clone().contiguous() for n, t in state.items()},
+              folder / "model.safetensors")  # fmt: skip
+    raw = json.loads((folder / "config.json").read_text())
+    raw.pop("num_mtp_layers", None)
+    raw[COUNT.get(family, "num_nextn_predict_layers")] = 1
+    (folder / "config.json").write_text(json.dumps(raw))
+    return main, head
+
+
+def _experts(name, tensor):
+    if name.endswith("experts.gate_up_proj"):
+        before = name.removesuffix("gate_up_proj")
+        parts = [(n, half) for e, one in enumerate(tensor)
+                 for n, half in zip((f"{e}.gate_proj.weight", f"{e}.up_proj.weight"),
+                                    one.chunk(2), strict=True)]  # fmt: skip
+        return {before + n: part for n, part in parts}
+    if name.endswith("experts.down_proj"):
+        before = name.removesuffix("down_proj")
+        return {f"{before}{e}.down_proj.weight": one for e, one in enumerate(tensor)}
+    return {name: tensor}
+
+
+def language(main, folder):
+    """A target as drafters see it, on Draftscope's attention."""
+    own = copy.deepcopy(main)
+    own.set_attn_implementation(ATTENTION)
+    return SimpleNamespace(
+        name="toy", model=own, folder=folder, device=torch.device("cpu"),
+        embedding=own.get_input_embeddings(), stop_ids=frozenset(),
+    )  # fmt: skip
+
+
+def slow_log_q(head, tokens, hidden, path):
+    """log q [V] after a path that begins with the root: transformers' layer, one row at a time."""
+    kv, out = DynamicCache(), None
+    for at, token in enumerate([*tokens[1:], *path]):
+        fed = hidden[at] if at < len(tokens) else out
+        out = head.forward_layer(
+            0, fed[None, None], torch.tensor([[at + 1]]), kv, input_ids=torch.tensor([[token]])
+        )[0, 0]
+    return head.shared_head(out).float().log_softmax(-1)
+
+
+@pytest.mark.parametrize(
+    "builder", [DynamicTree(4), best_first, Chain()], ids=["eagle2", "best", "chain"]
+)
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.no_grad()
+def test_every_nodes_q_is_that_of_transformers_layer_along_its_path(family, builder, tmp_path):
+    main, oracle = published(family, tmp_path)
+    owner = language(main, tmp_path)
+    check("mtp", Source(str(tmp_path)), "toy", main.config)
+    drafter = load(owner, None, MtpOptions(4))  # the target's own folder
+    assert drafter.layers == (main.config.num_hidden_layers - 1,)
+    rng = np.random.default_rng(1)
+    drafter.reset(40)
+    tokens, root = [], 7
+    hidden = torch.zeros(0, 32, dtype=torch.float64)
+    for size in (5, 1, 3):  # rounds that commit so many tokens
+        fresh = [root, *rng.integers(0, 48, size - 1).tolist()]
+        tokens += fresh
+        every = main(torch.tensor([tokens]), output_hidden_states=True).hidden_states[-1][0]
+        drafter.extend(fresh, every[len(hidden) :])
+        hidden, root = every, int(rng.integers(0, 48))
+        session = drafter.begin(root, 16)
+        draft = builder(session, [*tokens, root], 9)
+        for row in range(1, len(draft)):
+            *before, token = [int(draft.tokens[r]) for r in draft.path(row)]
+            expected = slow_log_q(oracle, tokens, hidden, before)
+            assert draft.log_q[row] == pytest.approx(float(expected[token]), abs=2e-5)
+    path = [root, 3, 9]
+    for depth, row in enumerate(session.log_q(path), 1):
+        torch.testing.assert_close(row, slow_log_q(oracle, tokens, hidden, path[:depth]))
+
+
+def test_experts_may_lie_together_in_the_file(tmp_path):
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    main, _ = published("glm4_moe", tmp_path / "a")
+    published("glm4_moe", tmp_path / "b", single_experts=False)
+    heads = [load_head(language(main, None), tmp_path / n).state_dict() for n in "ab"]
+    assert heads[0].keys() == heads[1].keys()
+    assert all(torch.equal(heads[0][name], heads[1][name]) for name in heads[0])
+
+
+WRONG = {
+    "a count of zero": lambda raw, state: raw.update(mtp_num_hidden_layers=0),
+    "two layers": lambda raw, state: raw.update(mtp_num_hidden_layers=2),
+    "a tensor that is missing": lambda raw, state: state.pop("mtp.layers.0.mlp.up_proj.weight"),
+    "a tensor of another layer": lambda raw, state: state.update(
+        {"mtp.layers.0.mlp.extra.weight": torch.zeros(2)}
+    ),
+    "no head": lambda raw, state: [state.pop(n) for n in list(state) if n.startswith("mtp.")],
+    "another width": lambda raw, state: state.update({"mtp.fc.weight": torch.zeros(32, 32)}),
+}
+
+
+@pytest.mark.parametrize("change", WRONG)
+def test_a_wrong_file_is_refused_in_one_sentence(change, tmp_path):
+    main, _ = published("qwen3", tmp_path)
+    raw = json.loads((tmp_path / "config.json").read_text())
+    state = load_file(tmp_path / "model.safetensors")
+    WRONG[change](raw, state)
+    (tmp_path / "config.json").write_text(json.dumps(raw))
+    save_file(state, tmp_path / "model.safetensors")
+    for action in (
+        lambda: load(language(main, tmp_path), None, MtpOptions()),
+        lambda: check("mtp", Source(str(tmp_path)), "toy", main.config),
+    ):
+        with pytest.raises(UserError) as error:
+            action()
+        assert "\n" not in str(error.value)
+
+
+# ── training ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def trainable():
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(LlamaConfig(**SHAPE)).eval()
+    made = language(model, None)
+    made.encode_chat = lambda text: [3, 4, 5, 6]
+    return made
+
+
+def student(owner, steps=4):
+    head, rng = new_head(owner, 3), torch.Generator().manual_seed(1)
+    made = MtpStudent(head, owner.model, steps)
+    with torch.no_grad():
+        for parameter in made.trained().values():
+            parameter += 0.05 * torch.randn(parameter.shape, generator=rng)
+    return made
+
+
+def test_a_student_sees_what_the_drafter_computes(tmp_path):
+    owner = trainable()
+    learner = student(owner)
+    learner.save(tmp_path)
+    drafter = load_drafter(DRAFTER, owner, tmp_path, MtpOptions(4))
+    tokens = torch.randint(0, 48, (20,), generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        hidden = owner.model(tokens[None], output_hidden_states=True).hidden_states[-1][0]
+    whole = Document(tokens.int(), 4, hidden, None, None, (2,))  # type: ignore[arg-type]
+    anchors = torch.tensor([5, 9, 12])
+    rows = learner.rows(Blocks(whole, anchors)).detach()
+    expected = drafter.log_q_at(tokens, hidden, anchors)
+    assert rows.shape == (3, 4, 32)
+    torch.testing.assert_close(
+        (rows @ learner.head_rows.T).log_softmax(-1), expected, atol=0.05, rtol=0
+    )
+    assert (
+        set(learner.trained())
+        == set(read_shapes(tmp_path))
+        == set(checkpoint.shapes(outline(tmp_path)))
+    )
+    assert load_config(tmp_path).rank == 3
+
+
+def test_what_is_exported_in_qwens_layout_drafts_the_same(tmp_path):
+    owner = trainable()
+    student(owner).save(tmp_path / "ours")
+    TRAINING.ship(tmp_path / "ours", tmp_path / "small")
+    export(tmp_path / "small", tmp_path / "qwen", lambda: owner)
+    state = load_file(tmp_path / "qwen" / "model.safetensors")
+    assert {"mtp.fc.weight", "mtp.norm.weight", "mtp.layers.0.mlp.up_proj.weight"} <= set(state)
+    heads = [load_head(owner, tmp_path / name) for name in ("small", "qwen")]
+    rows, mask = torch.randn(4, 32), torch.zeros(4, 4)
+    positions = torch.arange(4)
+    with torch.no_grad():
+        one, other = (h(rows, positions, mask, DynamicCache())[0] for h in heads)
+    torch.testing.assert_close(one, other, atol=0.05, rtol=0)
