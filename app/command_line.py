@@ -206,9 +206,9 @@ def _parameter(declared: Field[Any], hint: Any, group: Any) -> inspect.Parameter
     return places(
         declared.name,
         places.POSITIONAL_OR_KEYWORD if about.get("word") else places.KEYWORD_ONLY,
-        default=places.empty if default is MISSING else default,
+        default=places.empty if default is MISSING else _typed(default),
         annotation=Annotated[
-            tuple[shown, ...] if several else shown,
+            tuple[shown, ...] if several else shown | None if default is None else shown,
             Parameter(
                 name=name,
                 help=about["help"],
@@ -235,6 +235,14 @@ def _default(value: Any) -> str:
     if any(isinstance(v, bool) or not isinstance(v, int | float | str | Path) for v in several):
         return ""
     return " ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in several)
+
+
+def _typed(default: Any) -> Any:
+    """A default as words, like those of the annotation: cyclopts checks it against that as soon as
+    pydantic is imported."""
+    if isinstance(default, tuple):
+        return tuple(map(_typed, default))
+    return default if default is None or isinstance(default, bool) else _default(default)
 
 
 def _value(declared: Field[Any], hint: Any, given: Any) -> Any:

@@ -8,6 +8,7 @@ import shlex
 from dataclasses import MISSING
 from pathlib import Path
 
+import pydantic  # noqa: F401 – cyclopts checks more when it is there
 import pytest
 
 from app import cli
