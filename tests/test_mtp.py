@@ -169,7 +169,8 @@ def test_every_nodes_q_is_that_of_transformers_layer_along_its_path(family, buil
 
 
 def test_experts_may_lie_together_in_the_file(tmp_path):
-    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    for name in "ab":
+        (tmp_path / name).mkdir()
     main, _ = published("glm4_moe", tmp_path / "a")
     published("glm4_moe", tmp_path / "b", single_experts=False)
     heads = [load_head(language(main, None), tmp_path / n).state_dict() for n in "ab"]

@@ -6,6 +6,6 @@ options    the environment variable
 measuring  p and q of a step on the device (torch)
 channel    from the serving process to the writer's: never waits, drops what does not fit
 writing    the writer's process: messages become traces (numpy alone)
-vllm, sglang  where the two engines are listened to
+vllm       where the engine is listened to
 core       the trace format, as Draftscope has it
 """

@@ -17,8 +17,8 @@ SET = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "HF
 
 def main() -> None:
     os.environ.update({k: os.environ.get(k, v) for k, v in SET.items()})
-    from vllm import LLM, SamplingParams
-    from vllm.inputs import TokensPrompt
+    from vllm import LLM, SamplingParams  # pyright: ignore[reportMissingImports]
+    from vllm.inputs import TokensPrompt  # pyright: ignore[reportMissingImports]
 
     task = json.loads(sys.argv[1])
     llm = LLM(
