@@ -1,4 +1,4 @@
-"""``denoise`` and ``find-graph`` on a toy language; what a bad request gets."""
+"""``denoise`` and ``model graph`` on a toy language; what a bad request gets."""
 
 import json
 import random

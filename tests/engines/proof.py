@@ -1,7 +1,7 @@
 """The recorder in a real vLLM on a CPU (``make test-engines``): counts and p of what it recorded.
 
 A case is one process of vLLM with the embedded target. Drafters are read from the folder named by
-DRAFTSCOPE_DRAFTERS, as ``export-checkpoint`` wrote them; without it only n-grams are
+DRAFTSCOPE_DRAFTERS, as ``model export`` wrote them; without it only n-grams are
 served.
 """
 
