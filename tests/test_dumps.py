@@ -17,11 +17,13 @@ from analysis.drafters.diagnosis import diagnose
 from analysis.drafters.measuring import Kept, Text, dumped, measure, passage_of
 from analysis.drafters.trials import Trial
 from analysis.drafters.wiring import Plan as ProbePlan
+from app import cli
 from core.decoding.dumps import dump_files, read_dump, reading_of
 from core.decoding.engine import Engine
 from core.errors import UserError
 from core.methods.registry import choose
 from core.models.language import last_layer
+from tests.test_cli import is_one_sentence
 from tests.toys_on_disk import BYTES, save_toys
 
 PROMPT, COUNT = list(b"the cat"), 64
@@ -166,3 +168,23 @@ def test_files_that_could_run_code_are_refused(tmp_path):
             dump_files([path])
     with pytest.raises(UserError, match="there is no file"):
         read_dump(tmp_path / "none.safetensors")
+
+
+def test_commands_take_the_files_in_place_of_a_target(place, tmp_path, capsys):
+    words = ["--model", place.ends.model, "--drafter", str(place.file.parent / "drafter")]
+    words += ["--states", str(place.file), "--begins", str(len(PROMPT)), "--device", "cpu"]
+    out = tmp_path / "c.safetensors"
+    assert cli.main(["collect", "ddtree", "--out", str(out), "--width", "48", *words]) == 0
+    assert "the text is given, not written here: hs_0.safetensors" in capsys.readouterr().err
+    assert cli.main(["collect", "ddtree", "--out", str(out), "--width", "48", *words]) == 0
+    assert cli.main(["whatif", str(out), "--methods", "ddtree", "--budget", "4"]) == 0
+    capsys.readouterr()
+    table = ["calibrate", "ddtree", "--out", str(tmp_path / "t"), "--anchors", "6", *words]
+    assert cli.main(table) == 0
+    assert "dflash" in (shown := capsys.readouterr().out) and "marginal" not in shown
+    assert cli.main(["diagnose", "ddtree", "--stride", "1", *words]) in (0, 1, 3)
+    assert "chat templates" in capsys.readouterr().err
+    for more in (["--prompt", "x"], ["--layers", "1", "2", "3", "4", "5", "6", "7"]):
+        assert cli.main(["diagnose", "ddtree", *words, *more]) == 2
+        assert is_one_sentence(capsys.readouterr().err)
+    assert cli.main(["diagnose", "ddtree", *words[:4], "--begins", "3"]) == 2

@@ -1,4 +1,4 @@
-"""``grid run``: one table and a trace per run, whatever kills it, whatever fails, here or on Ray."""
+"""``grid run``: one table and a trace per run, whatever kills it, whatever fails, or Ray."""
 
 from __future__ import annotations
 

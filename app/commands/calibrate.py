@@ -79,7 +79,9 @@ def _kept(
     args: Options, asked: Sequence[Asked], language: Language, layers: Sequence[int]
 ) -> tuple[list[list[int]], list[Answer], list[Callable[[], Reading]]]:
     """Of each file of hidden states the prompt's ids, the answer, and what reads it again."""
-    prompts, answers, reads = list[list[int]](), list[Answer](), list[Callable[[], Reading]]()
+    prompts: list[list[int]] = []
+    answers: list[Answer] = []
+    reads: list[Callable[[], Reading]] = []
     for file in (text.states for text in asked if text.states is not None):
         reading = args.read(file, language, layers)
         prompts.append(reading.tokens[: reading.answer].tolist())
