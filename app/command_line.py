@@ -137,6 +137,8 @@ def parse(kind: type[T], words: Sequence[str], name: str, examples: Sequence[str
 
     command.__signature__ = inspect.Signature(_parameters(kind))  # type: ignore[attr-defined]
     app.default(command)
+    declared = {f.name: (f, hint) for _, own in kind.groups() for f, hint in own}
+    words = _last(words, declared)
     console = Console(width=min(WIDTH, Console().width) if sys.stdout.isatty() else WIDTH)
     try:
         call, bound, _ = app.parse_args(
@@ -147,7 +149,6 @@ def parse(kind: type[T], words: Sequence[str], name: str, examples: Sequence[str
     if call is not command:
         call(*bound.args, **bound.kwargs)
         return None
-    declared = {f.name: (f, hint) for _, own in kind.groups() for f, hint in own}
     try:
         given = {n: _value(*declared[n], value) for n, value in bound.arguments.items()}
     except ValueError as error:
@@ -165,6 +166,30 @@ def run(
     """Parse the words, by default the process's own, and call ``main``; returns the exit code."""
     options = parse(kind, sys.argv[1:] if words is None else words, name, examples)
     return 0 if options is None else main(options)
+
+
+def _last(words: Sequence[str], declared: Mapping[str, Declared]) -> list[str]:
+    """The words without options that are named again: the last one counts. An option that holds
+    names and values, such as --set, may be named many times."""
+    many = {f.name for f, _ in declared.values() if f.metadata.get("metavar") == "NAME=VALUE"}
+    parts: list[list[str]] = [[]]
+    alone = False  # the next word is the value of an option with one
+    for word in words:
+        name = word.removeprefix("--").partition("=")[0].replace("-", "_")
+        if word.startswith("--") and name in declared and not alone:
+            parts.append([word])
+            hint = declared[name][1]
+            alone = "=" not in word and hint is not bool and get_origin(hint) is not tuple
+        else:
+            parts[-1].append(word)
+            alone = False
+    found: dict[object, list[str]] = {}
+    for number, part in enumerate(parts):
+        name = part[0].removeprefix("--").partition("=")[0].replace("-", "_") if part else ""
+        again = number == 0 or name in many
+        found.pop(name, None)
+        found[number if again else name] = part
+    return [word for part in found.values() for word in part]
 
 
 def _flowing(text: str) -> str:

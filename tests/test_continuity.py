@@ -360,7 +360,7 @@ def test_a_store_that_is_none_is_one_sentence(name, tmp_path):
 
 
 def test_a_target_without_a_store_is_told_how_to_get_one():
-    one_sentence("python -m app ngram.*ngram_weight=0", Facts(), "")
+    one_sentence("python -m app model ngram.*ngram_weight=0", Facts(), "")
 
 
 def one_sentence(words, target, store):

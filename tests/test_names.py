@@ -17,9 +17,9 @@ COMMON = {
 }  # builders that belong to no method
 NAMES = (METHODS.keys() | DRAFTERS.keys() | BUILDERS.keys()) - COMMON
 # The list itself, the shipped examples (documents) and their recording, and the course (text).
-ELSEWHERE = ("core/methods/", "app/studio/shipped.py", "app/recording.py", "app/learn/")
+ELSEWHERE = ("core/methods/", "app/studio/shipped.py", "app/maintainers/recording.py", "app/learn/")
 BUILDS_ON = {"eagle2": "eagle3", "hydra": "medusa", "mtp": "sps"}  # others on the one that most do
-SPIFFYS = ("draft_graph_search", "find_graph")  # where it is how far Spiffy looks ahead
+SPIFFYS = ("draft_graph_search", "graph")  # where it is how far Spiffy looks ahead
 FILES = [
     file
     for folder in ("core", "analysis", "app")

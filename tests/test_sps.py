@@ -145,7 +145,8 @@ def test_the_classic_rule_is_an_option_of_the_builder():
     assert method.rule_for(method.resolve({})) == ""
     assert method.rule_for(method.resolve({"classic": True})).endswith("SpeculativeSampling")
     assert method.rule_for(method.resolve({"block": True})).endswith("BlockVerification")
-    assert find("dflash+sampled-chain").rule_for({"classic": True, "temperature": 1.0})
+    other = find("dflash+sampled-chain")
+    assert other.rule_for(other.resolve({"classic": True, "temperature": 1.0}))
 
 
 # ── folders ──────────────────────────────────────────────────────────────────────────────────────

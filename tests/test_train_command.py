@@ -325,7 +325,7 @@ def test_when_a_unit_is_replaced(gains, expected):
 
 
 def test_drafters_that_share_weights_are_replaced_together():
-    alone = ("dart", "sps", "eagle3", "medusa", "hydra")
+    alone = ("dart", "sps", "eagle3", "medusa", "hydra", "mtp")
     assert units() == [["dflash", "treeflash"], *([one] for one in alone)]
 
 
@@ -432,7 +432,7 @@ def test_the_report_judges_every_drafter_that_is_trained_here_under_best_first()
         "hydra",
     ]
     searched = [f"{drafter}+best-first" for drafter in ("dart", "sps", "eagle3", "medusa")]
-    assert report.default_methods() == [*first, *searched]
+    assert report.default_methods() == [*first, "mtp", *searched]
 
 
 def test_the_report_on_prompts_with_options(words, trained, folder, capsys):

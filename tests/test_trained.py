@@ -243,7 +243,7 @@ def test_the_command(tmp_path, capsys):
     assert found["sentences"] and {r["text"] for r in found["table"]} >= {"train", "served"}
     log = tmp_path / "vllm.log"
     log.write_text(LINE.format("1.65", 130, 600, "0.390, 0.195, 0.065"))
-    both = [str(file), str(log), str(tmp_path / "run.jsonl")]
+    both = [str(log), str(tmp_path / "run.jsonl"), "--trained", str(file)]
     assert cli.main(["report", *both, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert len({r["source"] for r in found["table"]}) == 3

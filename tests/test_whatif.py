@@ -598,16 +598,19 @@ def test_the_command_tells_the_same_numbers(collected):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("ddtree", "--budget", "0"), "1 to 1024"),
-        (("ddtree", "--set", "beam=3"), "no option 'beam'"),
-        (("ddtree", "treeflash", "--set", "foo=1"), "none of these methods has an option 'foo'"),
+        (("--methods", "ddtree", "--budget", "0"), "1 to 1024"),
+        (("--methods", "ddtree", "--set", "beam=3"), "no option 'beam'"),
+        (
+            ("--methods", "ddtree", "treeflash", "--set", "foo=1"),
+            "none of these methods has an option 'foo'",
+        ),
         (("--set", "foo=1"), "none of these methods has an option 'foo'"),
-        (("dflash+opt-tree", "--set", "gain=nan"), "the option gain"),
-        (("dflash+opt-tree", "--set", "gain=-1"), "the option gain"),
-        (("dflash+opt-tree", "--set", "gain=inf"), "the option gain"),
-        (("nosuch",), "unknown method"),
-        (("ar",), "plain decoding"),
-        (("ddtree", "--max-new-tokens", "0"), "1 to 48 new tokens"),
+        (("--methods", "dflash+opt-tree", "--set", "gain=nan"), "the option gain"),
+        (("--methods", "dflash+opt-tree", "--set", "gain=-1"), "the option gain"),
+        (("--methods", "dflash+opt-tree", "--set", "gain=inf"), "the option gain"),
+        (("--methods", "nosuch"), "unknown method"),
+        (("--methods", "ar"), "plain decoding"),
+        (("--methods", "ddtree", "--max-new-tokens", "0"), "--max-new-tokens must be 1 or"),
     ],
 )
 def test_a_bad_question_on_the_command_line_is_one_sentence(words, says, collected):
@@ -660,7 +663,7 @@ def test_a_finished_collection_is_only_replaced_by_the_same(words, says, collect
 
 def test_a_note_names_the_rows_it_is_about(tmp_path):
     made = collect(source(), toys.PROMPT, tmp_path / "x.safetensors", Plan(NEW, 4))
-    words = ("ddtree", "dflash+opt-tree", "--set", "gain=0.1", "--budget", 2, 40)
+    words = ("--methods", "ddtree", "dflash+opt-tree", "--set", "gain=0.1", "--budget", 2, 40)
     code, _, err = command("whatif", made.path, *words)
     assert code == 0
     for line in err.splitlines():
@@ -671,5 +674,5 @@ def test_a_note_names_the_rows_it_is_about(tmp_path):
 
 def test_a_missing_file_is_one_sentence(tmp_path):
     for name in ("whatif", "cost"):
-        code, _, err = command(name, tmp_path / "gone", "ddtree")
+        code, _, err = command(name, tmp_path / "gone", "--methods", "ddtree")
         assert code == 2 and "there is no file" in err and err.count("\n") == 1

@@ -67,7 +67,8 @@ def calibration_error(
 
 def _errors(chance: Array, hit: Array, bins: int) -> dict[str, float]:
     if not len(chance):
-        return {}
+        names = ("mean_q", "share", "bias", "ece_mass", "ece_width", "brier")
+        return dict.fromkeys(names, np.nan)
     mean, share = float(chance.mean()), float(hit.mean())
     errors = {"mean_q": mean, "share": share, "bias": mean - share}
     errors |= {f"ece_{spacing}": _ece(chance, hit, spacing, bins) for spacing in get_args(Bins)}

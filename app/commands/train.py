@@ -83,7 +83,8 @@ class Options(CommandOptions):
 
     def set_of(self, kind: type) -> dict[str, Any]:
         """The fields of an options dataclass that were named."""
-        return {f.name: self.named[f.name] for f in fields(kind) if f.name in self.named}
+        own = [f.name for f in fields(kind) if f.metadata.get("help")]
+        return {name: self.named[name] for name in own if name in self.named}
 
 
 def _kinds() -> dict[str, type]:

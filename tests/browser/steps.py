@@ -97,6 +97,8 @@ def free_port() -> int:
 
 def open_form(page: Page, prefix: str = "ds") -> None:
     """All settings of a form, below its bar."""
+    if prefix == "ds":
+        settle(page)  # the form takes the settings of the example on view once
     panel = page.locator(f"#{prefix}-panel")
     if "open" not in (panel.get_attribute("class") or "").split():
         page.locator(f"#{prefix}-open-settings").click()

@@ -152,7 +152,7 @@ def test_a_run_that_is_gone_leaves_the_others_their_numbers(browser: Browser):
     with serving(served) as address:
         page = browser.new_context(viewport={"width": 1400, "height": 900}).new_page()
         page.goto(address)
-        expect(page.locator(".ds-scope")).to_be_visible()
+        expect(page.locator(".ds-scope").first).to_be_visible()
         begin(page)
         choose_four(page)
         expect(runs(page)).to_have_count(4)

@@ -339,7 +339,7 @@ def test_numbers_of_a_run_that_is_gone_are_no_other_s(browser: Browser):
     with serving(runs) as address:
         page = browser.new_context().new_page()
         page.goto(address)
-        expect(page.locator(".ds-scope")).to_be_visible()
+        expect(page.locator(".ds-scope").first).to_be_visible()
         compare(page, "hello", "DDTree", "DART")
         runs._runs.popitem(last=False)
         page.locator("#ds-c-scope").get_by_role("button", name="Stats").click()

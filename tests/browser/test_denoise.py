@@ -254,7 +254,7 @@ def test_a_run_that_is_gone_is_said_and_can_no_longer_be_stopped(browser: Browse
     with serving(runs) as address:
         page = browser.new_context(viewport={"width": 1400, "height": 900}).new_page()
         page.goto(address)
-        expect(page.locator(".ds-scope")).to_be_visible()
+        expect(page.locator(".ds-scope").first).to_be_visible()
         tab(page, "denoise")
         run(page, "slow", "none")
         expect(page.locator("#ds-d-stop")).to_be_enabled()

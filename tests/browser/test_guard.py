@@ -96,7 +96,7 @@ def test_a_form_of_another_origin_is_refused(page: Page, address: str):
 def test_a_link_from_another_site_opens_the_page(page: Page, address: str):
     page.set_content(f'<a href="{address}">open</a>')
     page.get_by_text("open").click()
-    page.locator(".ds-scope").wait_for()
+    page.locator(".ds-scope").first.wait_for()
 
 
 def test_a_name_that_was_bound_to_this_machine_is_refused(browser: Browser, address: str):

@@ -622,6 +622,7 @@ def test_what_goes_wrong_is_said_in_a_sentence(visit: Open, prompt: str, sentenc
 
 def test_an_empty_prompt_is_said_in_a_sentence(visit: Open):
     page = visit()
+    settle(page)
     page.locator(PROMPT).fill("   ")
     page.locator("#ds-start").click()
     expect(page.locator(".ds-banner")).to_have_text("write a prompt first")
@@ -710,7 +711,7 @@ def test_the_embedded_model_in_the_browser(browser: Browser, tmp_path: Path):
             assert f":{port}" in server.stdout.readline()
             page = browser.new_context(accept_downloads=True).new_page()
             page.goto(f"http://127.0.0.1:{port}")
-            expect(page.locator(".ds-scope")).to_be_visible()
+            expect(page.locator(".ds-scope").first).to_be_visible()
             choose(page, "DDTree")
             page.locator("#ds-length input[type=number]").fill("8")
             page.locator("#ds-start").click()

@@ -1,5 +1,6 @@
 // The view of runs in the page: what the tabs Run and Compare have in common.
 
+import { readAddress, viewOf } from "../address.js";
 import { answered } from "../feed.js";
 import { formAbove, writePrompt } from "../form.js";
 import { recall, typedIn } from "../memory.js";
@@ -23,7 +24,7 @@ export function mountStudio(page, setting) {
   }
   studio.link.listen().then((opened) => {
     if (!opened) restore(studio);
-    if (setting.view === "run") showFirst(studio, page.server);
+    if (setting.view === "run" && viewOf(readAddress()) === "run") showFirst(studio, page.server);
   });
   page.watch("value", () => {
     const value = page.props.value || {};
