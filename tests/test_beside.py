@@ -68,7 +68,7 @@ def test_the_route_believes_nothing():
     ticket = runs.open(Trace(make_header(), tuple(make_run(2)), {}))
     ask = Routes(runs, Examples()).of_runs()["beside"]
     place = {"ticket": ticket, "round": 0, "row": 0}
-    assert ask({"places": [place, None], "token": 3})["listed"][1] is False
+    assert ask(check({"places": [place, None], "token": 3}))["listed"][1] is False
     for wrong in (
         {},
         {"places": [place]},

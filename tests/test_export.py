@@ -187,7 +187,7 @@ def test_a_round_and_a_table_are_chosen(trace_file: Path, tmp_path: Path, capsys
         (["--to", "svg", "--round", "9"], "no round 9"),
         (["--to", "svg", "--round", "0"], "no round 0"),
         (["--to", "csv", "--round", "1"], "a table of rounds has them all"),
-        (["--to", "pdf"], "invalid choice"),
+        (["--to", "pdf"], "choose from"),
         (["--to", "html", "--out", "/nowhere/at/all.html"], "cannot be written"),
     ],
 )

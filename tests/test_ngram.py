@@ -640,7 +640,7 @@ def call(capsys):
 
     def run(*words: object) -> tuple[int, str, str]:
         capsys.readouterr()
-        code = cli.main(["model", "ngram", *map(str, words)])
+        code = cli.main(["model", "ngram", "--out", *map(str, words)])
         return (code, *capsys.readouterr())
 
     return run

@@ -49,6 +49,10 @@ def arguments(place, *words):
     return parse(train.Options, [str(word) for word in (*usual, *words)], "train")
 
 
+def chosen(args, shards):
+    return Sources.chosen(args.set_of(Sources), args.model, shards)
+
+
 def words_for(place):
     return ["--prompts", place / "prompts.jsonl", "--batch", 2, "--temperature", 0, 0.7,
             "--held-out", place / "held-out.jsonl"]  # fmt: skip
@@ -58,7 +62,7 @@ def words_for(place):
 def made(place, language):
     """The shards of a run."""
     shards = place / "run" / "shards"
-    texts = Sources.chosen(arguments(place, *words_for(place)), shards)
+    texts = chosen(arguments(place, *words_for(place)), shards)
     make_shards(language, SHORT, texts, shards)
     return shards
 
@@ -87,35 +91,35 @@ def made(place, language):
 def test_other_text_than_is_there_is_refused(place, made, words, named):
     here = [place / word if (place / word).exists() else word for word in words]
     with pytest.raises(UserError, match=f"made with other values of {named}: "):
-        Sources.chosen(arguments(place, *here), made)
+        chosen(arguments(place, *here), made)
 
 
 def test_what_is_left_out_is_as_it_was(place, made):
-    found = Sources.chosen(arguments(place), made)
-    assert (found.batch, list(found.temperatures), found.seed) == (2, [0.0, 0.7], 0)
-    again = Sources.chosen(arguments(place, *words_for(place), "--seed", 0), made)
+    found = chosen(arguments(place), made)
+    assert (found.batch, list(found.temperature), found.seed) == (2, [0.0, 0.7], 0)
+    again = chosen(arguments(place, *words_for(place), "--seed", 0), made)
     assert again.batch == 2 and again.held_out == place / "held-out.jsonl"
 
 
 def test_a_file_is_known_by_what_it_says(place, made):
     shutil.copy(place / "prompts.jsonl", place / "moved.jsonl")
-    Sources.chosen(arguments(place, "--prompts", place / "moved.jsonl"), made)
+    chosen(arguments(place, "--prompts", place / "moved.jsonl"), made)
 
 
 def test_a_folder_older_than_records_is_taken_as_it_is(place, made, tmp_path):
     shutil.copytree(made, tmp_path / "old")
     (tmp_path / "old" / RECORD).unlink()
     words = ["--prompts", place / "other.jsonl", "--batch", 8]
-    assert Sources.chosen(arguments(place, *words), tmp_path / "old").batch == 8
+    assert chosen(arguments(place, *words), tmp_path / "old").batch == 8
     assert not (tmp_path / "old" / RECORD).exists()
 
 
 def test_a_resumed_collection_makes_every_text_once(place, language, tmp_path):
-    texts = Sources.chosen(arguments(place, *words_for(place)), tmp_path)
+    texts = chosen(arguments(place, *words_for(place)), tmp_path)
     make_shards(language, SHORT, texts, tmp_path)
     for path in shard_paths(tmp_path)[2:]:
         path.unlink()  # as if it had been killed after the second shard
-    again = Sources.chosen(arguments(place, "--held-out", place / "held-out.jsonl"), tmp_path)
+    again = chosen(arguments(place, "--held-out", place / "held-out.jsonl"), tmp_path)
     made = again.settings(SHORT.layers)
     assert (made.batch, made.temperatures) == (SHORT.batch, SHORT.temperatures)
     make_shards(language, SHORT, again, tmp_path)
@@ -147,7 +151,7 @@ def test_a_record_may_have_the_names_of_an_earlier_version(tmp_path):
 
 
 def test_a_plan_killed_half_written_is_none(place, language, tmp_path, monkeypatch):
-    texts = Sources.chosen(arguments(place, *words_for(place)), tmp_path)
+    texts = chosen(arguments(place, *words_for(place)), tmp_path)
 
     def killed(*_):
         raise KeyboardInterrupt

@@ -205,7 +205,7 @@ def test_elsewhere_one_answer_holds_every_state(monkeypatch):
     a = a_session(candidates=6, siblings=9)
     with gpu(monkeypatch):
         drafter = toys.moved(a.drafter, HERE)
-        session = drafter.session(a.h.to(HERE), 7, 16)
+        session = drafter.session(a.h.to(HERE), (0, 7), 16)
         children = session.expand(np.array([0], np.int32))
     np.testing.assert_array_equal(children.states, np.arange(1 + 6 * 6))
     check_lists(a, children)

@@ -200,8 +200,8 @@ def jetspec() -> DFlashDrafter:
 
 @cache
 def dspark() -> DSparkDrafter:
-    def bias(network, before, normed):
-        return network.markov_head(before, normed)
+    def bias(network, normed, paths):
+        return network.correction(normed, paths, embed)
 
     return block_drafter(DSparkModel, spark_config, DSparkDrafter, bias)
 
@@ -224,8 +224,8 @@ def flash2_config(**changes):
 
 
 def block_drafter(network, config, drafter, bias=None, **changes):
-    """A trained drafter of a kind that drafts in blocks; ``bias``: of the tokens before and
-    the normed rows."""
+    """A trained drafter of a kind that drafts in blocks; ``bias``: of the normed rows and the
+    paths, each from the token before its root on."""
     size = {"mask_token_id": 258, "target_layer_ids": toys.LAYERS}
     first = config().first_row
     made = network(config(**shapes(**size), block_size=DEPTH + first, **changes))
@@ -235,9 +235,8 @@ def block_drafter(network, config, drafter, bias=None, **changes):
         normed = made.norm(made.rows_at(embed, tokens, features, anchors))
         found = head(normed)
         if bias is not None:
-            before = tokens[anchors[:, None] + torch.arange(DEPTH)]
-            added = bias(made, before.flatten(), normed.flatten(0, 1))
-            found = found + added.view(found.shape)
+            paths = tokens[(anchors[:, None] + torch.arange(-1, DEPTH)).clamp(min=0)]
+            found = found + bias(made, normed, paths)
         return found
 
     learn(made, logits, toys.LAYERS)
