@@ -97,7 +97,7 @@ def test_what_cannot_be_is_said(command, folder):
         with pytest.raises(UserError, match="of other minutes or prompts"):
             command("--only", "base", *words)
     for words in (("--minutes", "nan"), ("--every", "0")):
-        with pytest.raises(SystemExit):
+        with pytest.raises(UserError):
             command(*words)
     with pytest.raises(UserError, match=r"gone\.jsonl cannot be read"):
         command("--prompts", str(folder / "gone.jsonl"))

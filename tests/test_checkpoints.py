@@ -218,7 +218,7 @@ def test_other_methods_are_no_checkpoints_of_one_drafter():
 
 
 def test_the_command_decodes_and_compares(folder, tmp_path, capsys):
-    one, other = str(folder / "drafter"), str(folder / "after")
+    one, other = (f"ddtree@{folder / name}" for name in ("drafter", "after"))
     words = [
         "grid",
         "compare",

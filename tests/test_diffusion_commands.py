@@ -200,7 +200,7 @@ def test_counts_that_are_kept_survive_a_disk_that_is_full(language, tmp_path, mo
         (["--temperature", "-1"], "temperature"),
         (["--ahead", "1.2"], "ahead must be from 0 to 1"),
         (["--tokens-per-step", "2", "--threshold", "0.9"], "name either"),
-        (["--paces", "x3"], "no pace"),
+        (["--paces", "x3"], "must be a pace"),
     ],
 )
 def test_a_bad_request_is_one_sentence_and_exit_code_2(capsys, language, words, said):

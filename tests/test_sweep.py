@@ -73,6 +73,9 @@ def toys(tmp_path_factory) -> Path:
     return folder
 
 
+OTHERS = ("ar", "dflash", "ddtree")
+
+
 @pytest.fixture(scope="module")
 def words(toys):
     """The words of a sweep of 16 runs into a folder: 4 variants × 2 prompts × 2 seeds."""
@@ -319,8 +322,8 @@ def test_weights_that_changed_are_another_sweep(call, words, whole, toys, tmp_pa
 
 def test_a_presets_file_that_changed_is_another_sweep(call, toys, tmp_path):
     presets = tmp_path / "own.toml"
-    line = ["sweep", tmp_path / "out", "ar", "--model", presets, "--device", "cpu", "--prompt", "x",
-            "--max-new-tokens", 3]  # fmt: skip
+    line = ["grid", "run", "ar", "--out", tmp_path / "out", "--model", presets, "--device", "cpu",
+            "--prompt", "x", "--max-new-tokens", 3]  # fmt: skip
     presets.write_text(f"[mine]\ntarget = '{toys / 'target'}'\n")
     assert call([str(word) for word in line])[0] == 0
     presets.write_text(f"[mine]\ntarget = '{toys / 'target'}'\nabout = 'another'\n")
@@ -485,7 +488,7 @@ def test_failures_are_listed_the_others_go_on_and_a_rerun_retries(call, words, w
     raises.write_text(RAISES.format(what=what))
     prompts = tmp_path / "p.jsonl"
     prompts.write_text('{"prompt": "one", "source": "chat"}\n' + json.dumps({"prompt": "x" * 5000}))
-    more = ("--methods", raises, "--budget", 4, "--prompts", prompts, "--seed", 0)
+    more = ("--methods", *OTHERS, raises, "--budget", 4, "--prompts", prompts, "--seed", 0)
     code, shown, err = call(words(out, *more))
     assert code == 1 and "\x1b" not in err + shown
     assert "3 of 8 runs are done, 5 failed" in err
@@ -701,7 +704,7 @@ def test_two_ray_workers_do_what_one_process_does(words, whole, tmp_path, ray_ho
     dies.write_text(RAISES.format(what="import os; os._exit(3) if self.read == 3 else 1 / 0"))
     one = tmp_path / "p.jsonl"
     one.write_text('{"prompt": "one", "source": "chat"}\n{"prompt": "two \\u2028"}\n')
-    more = ("--methods", dies, "--budget", 4, "--prompts", one, "--seed", 0)
+    more = ("--methods", *OTHERS, dies, "--budget", 4, "--prompts", one, "--seed", 0)
     process = start(*words(out, *more, "--ray", "local", "--workers", 2), env=ray_home)
     shown, err = process.communicate(timeout=540)
     assert process.returncode == 1, err

@@ -626,7 +626,7 @@ def test_collecting_replaces_nothing_but_its_like(content, tmp_path, monkeypatch
     else:
         path.write_bytes(content)
     before = path.read_bytes()
-    monkeypatch.setattr("app.commands.common.load_engine", lambda *_: pytest.fail("too late"))
+    monkeypatch.setattr("app.commands.common.load_engine", lambda *_, **_m: pytest.fail("late"))
     code, _, err = command("collect", "--out", path, "--prompt", "hi")
     assert code == 2 and "exists and is no collected text" in err and err.count("\n") == 1
     assert path.read_bytes() == before
@@ -647,7 +647,7 @@ def test_collecting_replaces_nothing_but_its_like(content, tmp_path, monkeypatch
     ],
 )
 def test_a_finished_collection_is_only_replaced_by_the_same(words, says, collected, monkeypatch):
-    def load(*_):
+    def load(*_, **more):
         raise UserError("loaded")
 
     monkeypatch.setattr("app.commands.common.load_engine", load)

@@ -62,15 +62,18 @@ class Routes:
             "compare": self._compare,
             "beside": self._beside,
             "stop": self._stop,
-            "examples": lambda _: {
-                "prompts": self._examples.groups(denoising=False),
-                "first": shipped.FIRST,
-            },
+            "examples": self._offered,
             "example": lambda q: {"ticket": self._runs.open(self._examples.open(q.name))},
             "runs": self._list,
             "measure": lambda q: depth_records(self.traces(q), self.names(q)),
             "parquet": parquet,
         }
+
+    def _offered(self, _: Question) -> Any:
+        """The shelf, and what a page without a link opens on: nothing, where files were named."""
+        named = self._examples.files.group(denoising=False)
+        first = None if named else shipped.FIRST
+        return {"prompts": self._examples.groups(denoising=False), "first": first}
 
     # ── one run ──────────────────────────────────────────────────────────────────────────────────
 
