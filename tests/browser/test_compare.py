@@ -341,7 +341,7 @@ def test_numbers_of_a_run_that_is_gone_are_no_other_s(browser: Browser):
         page.goto(address)
         expect(page.locator(".ds-scope").first).to_be_visible()
         compare(page, "hello", "DDTree", "DART")
-        runs._runs.popitem(last=False)
+        runs._runs.popitem()  # not the example that Run opened on
         page.locator("#ds-c-scope").get_by_role("button", name="Stats").click()
         said = page.locator("#ds-c-scope .ds-measures [role=status]")
         expect(said).to_have_text("this run is no longer on the server")
@@ -475,7 +475,7 @@ def test_the_trees_of_a_comparison_have_most_of_the_window(
     crowded = count == 4 and size[1] == 720  # two rows of trees: the page scrolls a little
     rest = page.evaluate("document.documentElement.scrollHeight") - size[1]
     assert rest <= (140 if crowded else 0)
-    assert all(each["height"] >= 185 for each in found)
+    assert all(each["height"] >= 185 for each in found), found
     assert all(fits and height < 40 for fits, height in page.evaluate(HEADS))
 
 
