@@ -172,24 +172,31 @@ def _last(words: Sequence[str], declared: Mapping[str, Declared]) -> list[str]:
     """The words without options that are named again: the last one counts. An option that holds
     names and values, such as --set, may be named many times."""
     many = {f.name for f, _ in declared.values() if f.metadata.get("metavar") == "NAME=VALUE"}
-    parts: list[list[str]] = [[]]
-    alone = False  # the next word is the value of an option with one
+    parts: list[tuple[str, list[str]]] = []  # an option's name with its words, or "" with a word
+    takes = 0.0  # how many words the last part still takes
     for word in words:
-        name = word.removeprefix("--").partition("=")[0].replace("-", "_")
-        if word.startswith("--") and name in declared and not alone:
-            parts.append([word])
+        flag, equals, _ = word.partition("=")
+        name = flag.removeprefix("--").replace("-", "_")
+        several = takes == math.inf
+        if takes and not (several and word.startswith("--")):
+            parts[-1][1].append(word)
+            takes -= 1
+        elif flag.startswith("--") and name in declared:
+            parts.append((name, [word]))
             hint = declared[name][1]
-            alone = "=" not in word and hint is not bool and get_origin(hint) is not tuple
+            takes = (
+                math.inf if get_origin(hint) is tuple else float(hint is not bool and not equals)
+            )
         else:
-            parts[-1].append(word)
-            alone = False
-    found: dict[object, list[str]] = {}
-    for number, part in enumerate(parts):
-        name = part[0].removeprefix("--").partition("=")[0].replace("-", "_") if part else ""
-        again = number == 0 or name in many
-        found.pop(name, None)
-        found[number if again else name] = part
-    return [word for part in found.values() for word in part]
+            parts.append(("", [word]))
+            takes = 0.0
+    last = {name: place for place, (name, _) in enumerate(parts)}
+    kept = [
+        own
+        for place, (name, own) in enumerate(parts)
+        if not name or name in many or last[name] == place
+    ]
+    return [word for own in kept for word in own]
 
 
 def _flowing(text: str) -> str:

@@ -39,7 +39,7 @@ from core.decoding.along import Reading, along, read
 from core.decoding.decode import Decoder, decode
 from core.decoding.engine import Engine, environment, model_identity
 from core.decoding.request import Settings
-from core.drafting.session import Drafter, DraftSession
+from core.drafting.session import Drafter, DraftSession, layers_read
 from core.errors import UserError
 from core.files import replacing
 from core.journal import Journal, open_journal, writing
@@ -113,7 +113,7 @@ class Source:
     @property
     def layers(self) -> tuple[int, ...]:
         """What all drafters read, ascending."""
-        return tuple(sorted({layer for each in self.drafters.values() for layer in each.layers}))
+        return layers_read(self.drafters.values())
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -153,9 +153,7 @@ def source_of(engine: Engine, methods: Sequence[str], values: Mapping[str, Value
         "model": model_identity(language),
         "weights": weights,
     }
-
-    layers = tuple(sorted({layer for each in drafters.values() for layer in each.layers}))
-    target = Target(language.model, () if engine.ends else layers)
+    target = Target(language.model, () if engine.ends else layers_read(drafters.values()))
     return Source(language, language.piece, drafters, target, options, about)
 
 

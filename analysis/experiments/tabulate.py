@@ -26,7 +26,7 @@ from core.decoding.along import Setup, read, why_run
 from core.decoding.decode import Decoder
 from core.decoding.engine import Engine, environment, model_identity
 from core.decoding.request import RunRequest
-from core.drafting.session import Drafter
+from core.drafting.session import Drafter, layers_read
 from core.journal import Journal, key_of
 from core.methods.names import PLAIN
 from core.methods.registry import choose, find
@@ -72,7 +72,7 @@ class Tabulation:
         ]  # fmt: skip
         drafters = [each.decoder.drafter for each in self.loaded.values() if each.decoder.drafter]
         self._tail = 1 + max((drafter.max_depth for drafter in drafters), default=0)
-        self._layers = tuple(sorted({layer for drafter in drafters for layer in drafter.layers}))
+        self._layers = layers_read(drafters)
 
     def _load(self) -> Iterator[Loaded]:
         """Drafter by drafter, so that each is loaded once."""

@@ -72,8 +72,8 @@ def main(args: Options) -> int:
     if files:
         plan.check()
         layers = {layer for name in args.methods for layer in _layers(engine, name, args.values)}
-        parts = (sorted(layers), args.max_new_tokens, args.layers or None, args.begins)
-        prompts, kept = dumped(engine.prepare(), files, *parts)
+        told = (sorted(layers), args.max_new_tokens, args.layers or None, args.begins)
+        prompts, kept = dumped(engine.prepare(), files, *told)
     heard: list[Remark] = []
 
     def hear(remarks: Sequence[Remark]) -> None:

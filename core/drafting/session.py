@@ -214,6 +214,11 @@ def walk(
         yield root, drafter.begin(text[root], width)
 
 
+def layers_read(drafters: Iterable[Drafter]) -> tuple[int, ...]:
+    """The target's layers that any of the drafters reads, ascending."""
+    return tuple(sorted({layer for drafter in drafters for layer in drafter.layers}))
+
+
 def tokens_after(tokens: Tensor, anchors: Tensor, depths: int) -> Tensor:
     """The text's tokens from each anchor on, int64 [A, depths]; its last one past its end."""
     import torch

@@ -2,16 +2,32 @@
 
 Light. ``model`` is the network and its checkpoint form, ``drafter`` the network at work,
 ``training`` how it is trained. ``before`` is for drafters on the same block whose q depends on the
-token before.
+tokens before.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.methods.method import Checkpoint, DrafterInfo, Method, temperature_of_q
+from core.methods.method import (
+    Checkpoint,
+    DrafterInfo,
+    Explanation,
+    Method,
+    Note,
+    temperature_of_q,
+)
+from core.rounds.draft import MARGINAL
 
 CONFIDENCE = "confidence"  # a note: log of what a drafter gives a place to be accepted
+
+# of drafters that correct the block's q by the path
+CORRECTED = Explanation(
+    "versus",
+    "The drafter's {rank} token after {parent}, given the path in the block.",
+    versus=MARGINAL,
+    notes=(Note(MARGINAL, "q at this depth", "probability", "before the correction"),),
+)
 
 
 @dataclass(frozen=True)

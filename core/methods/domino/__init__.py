@@ -6,16 +6,9 @@ Light. ``model`` is the network and its checkpoint form, ``drafter`` loads it.
 
 from __future__ import annotations
 
-from core.methods.dflash import DFlashOptions
-from core.methods.method import BY_PATH, Checkpoint, DrafterInfo, Explanation, Method, Note
-from core.rounds.draft import MARGINAL
+from core.methods.dflash import CORRECTED, DFlashOptions
+from core.methods.method import BY_PATH, Checkpoint, DrafterInfo, Method
 
-EXPLAIN = Explanation(
-    "versus",
-    "The drafter's {rank} token after {parent}, given the path in the block.",
-    versus=MARGINAL,
-    notes=(Note(MARGINAL, "q at this depth", "probability", "before the correction"),),
-)
 DRAFTER = DrafterInfo(
     "domino",
     "q for every depth from one pass, corrected by a recurrent network over the path",
@@ -23,7 +16,7 @@ DRAFTER = DrafterInfo(
     DFlashOptions,
     states=BY_PATH,
     checkpoint=Checkpoint("core.methods.domino.model:FORM", layouts="SpecForge's layout"),
-    explain=EXPLAIN,
+    explain=CORRECTED,
 )
 METHOD = Method(
     "Domino", "domino", "chain", 64, "a chain that a recurrent network corrects",
