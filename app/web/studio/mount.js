@@ -29,8 +29,10 @@ export function mountStudio(page, setting) {
   page.watch("value", () => {
     const value = page.props.value || {};
     if (value.error) studio.complain(value.error);
-    else if (value.tickets) studio.open(...value.tickets);
-    else if (value.added) value.added.forEach((ticket) => studio.beside(ticket));
+    else if (value.tickets) {
+      for (const ticket of value.tickets) studio.opening.started.add(ticket);
+      studio.open(...value.tickets);
+    } else if (value.added) value.added.forEach((ticket) => studio.beside(ticket));
   });
 }
 

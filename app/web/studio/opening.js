@@ -23,6 +23,7 @@ export class Opening {
   constructor(studio) {
     this.studio = studio;
     this.ticket = null; // of the example that is on its way
+    this.started = new Set(); // tickets that this page was given by its form or for a file
   }
 
   /** Open an example, unless somebody has opened something meanwhile. */
@@ -43,10 +44,15 @@ export class Opening {
     unroll(tree.svg);
   }
 
-  /** The form is that of the runs on view, unless somebody is writing another one. */
+  /** The form is that of the runs on view, unless somebody is writing another one. It already is
+   *  where it started them: an answer would come over the next prompt. */
   fill() {
     const { panes, runs, where, trigger } = this.studio;
     const headed = panes.every(({ feed }) => feed.header);
-    if (headed && !typedIn(where.stop)) trigger("refill", { tickets: runs.tickets, quietly: true });
+    const own = panes.every(
+      ({ feed }) => this.started.has(feed.ticket) && feed.run.source !== "file",
+    );
+    if (headed && !own && !typedIn(where.stop))
+      trigger("refill", { tickets: runs.tickets, quietly: true });
   }
 }
