@@ -18,7 +18,7 @@ pytestmark = pytest.mark.browser
 
 AXE = WEB.parents[1] / "node_modules" / "axe-core" / "axe.min.js"
 STATES = {
-    "empty": "",
+    "opened": "",
     "run": "#trace=chat-ddtree-64&round=3&node=1",
     "compare": "#view=compare&trace=chat-ddtree-16,chat-dart&round=2&node=1",
     "calibration": "#view=calibration",
@@ -28,7 +28,7 @@ STATES = {
     "learn": "#learn=3.2",
 }
 SEEN = {
-    "empty": ".ds-example",
+    "opened": "#ds-scope .ds-node",
     "run": "#ds-scope .ds-inspector dl",
     "compare": "#ds-c-scope .ds-beside table",
     "calibration": ".ds-findings li",

@@ -18,7 +18,16 @@ from playwright.sync_api import Browser, Download, Locator, Page, expect
 from app.studio.runs import Runs
 from core.traces.schema import Trace
 from core.traces.writer import write_trace
-from tests.browser.steps import Open, from_menu, open_file, open_form, serving, state, tab
+from tests.browser.steps import (
+    Open,
+    from_menu,
+    open_file,
+    open_form,
+    serving,
+    settle,
+    state,
+    tab,
+)
 from tests.denoise_fakes import DenoiseEngine, traces
 from tests.fakes import make_header, make_run
 
@@ -103,8 +112,11 @@ def test_an_example_opens_both_runs_at_the_same_step(page: Page):
 
 def test_denoising_runs_are_on_this_tab_s_shelf_alone(visit: Open):
     page = visit()
+    settle(page)
+    page.get_by_role("button", name="Examples", exact=True).locator("visible=true").click()
     expect(page.locator(".ds-example:visible").first).to_be_visible()
     assert not page.locator(".ds-example:visible", has_text="denoising").count()
+    page.keyboard.press("Escape")
     tab(page, "denoise")
     expect(page.locator(".dn-empty .ds-example")).to_have_count(6)
     example(page, "Plain denoising")
