@@ -107,7 +107,7 @@ def test_paths_in_a_file_start_at_its_folder(shelf):
         ("", "holds no preset"),
         ("x = 3", "a preset is a table"),
         ("[a]", "names no target"),
-        ("[a", "is no presets file"),
+        ("[a", "is not a presets file"),
         ("[a]\ntarget = 3", "target is a text"),
         ("[a]\ntarget = 'x'\ncolour = 1", "no field 'colour'"),
         ("[a]\ntarget = 'x'\ndrafters = 'y'", "drafters is a table"),
