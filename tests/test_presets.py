@@ -137,7 +137,7 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path):
     with pytest.raises(UserError, match="cannot be read"):
         presets.find(str(tmp_path / "p.toml"))
     (tmp_path / "q.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(UserError, match="no presets file"):
+    with pytest.raises(UserError, match="not a presets file"):
         presets.find(str(tmp_path / "q.toml"))
 
 
