@@ -34,9 +34,9 @@ def method_labels(headers: Mapping[str, Header]) -> dict[str, str]:
 
 
 def set_apart(headers: Mapping[str, Header]) -> dict[str, str]:
-    """Name what tells each run from the others of its method, beside the budget: "drafter=mine T=1".
+    """Say what tells each run from the others of its method beside the budget: "drafter=mine T=1".
 
-    The name is "" where nothing does.
+    Where nothing does it is "".
     """
     settings = {name: _setting(header) for name, header in headers.items()}
     _shorten_checkpoints(list(settings.values()))

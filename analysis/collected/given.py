@@ -89,7 +89,7 @@ class Follows(TargetSampler):
         return walk(draft, choose)
 
     def found(self, count: int) -> Given:
-        """Sum up log p of the text's first ``count`` tokens, and of the target's best ones there."""
+        """Sum up log p of the text's first ``count`` tokens and of the target's best ones there."""
         return _noted(self.answer, [self._log_p[number] for number in range(count)])
 
 

@@ -108,7 +108,7 @@ def _expected(
     layers: frozenset[int] | None,
 ) -> Expected | Healthy | None:
     """Return what the training report beside the checkpoint says, or the drafter of its kind that
-    ships for the target and reads of these ``layers`` (None: of all); None where neither is there."""
+    ships for the target and reads of these ``layers`` (None: of all); None without either."""
     folder, info = source.full_folder(), find(method).drafter_info
     if (found := reported(folder)) is not None or info is None:
         return found

@@ -96,7 +96,7 @@ class Tabulation:
     # ── what follows from texts ──────────────────────────────────────────────────────────────────
 
     def draft(self, temperature: float, report: Report) -> None:
-        """Count what every variant accepts on each prompt, and keep it; ``report`` hears of each."""
+        """Count and keep what every variant accepts on each prompt; ``report`` hears of each."""
         for number in self.numbers:
             report(number, f"T = {temperature:g}, prompt {number + 1}")
             missing = [

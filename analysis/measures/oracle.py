@@ -144,7 +144,7 @@ def oracle_rounds(tables: Tables) -> pd.DataFrame:
 
 @declared("oracle")
 def oracle(tables: Tables, by: By = "method") -> pd.DataFrame:
-    """Table the best drafts in hindsight within the budget, and where the difference is lost.
+    """The best drafts in hindsight within the budget, and where the difference is lost.
 
     Tokens are accepted drafted nodes per round. Where a drafter's lists depend on the path, those
     after nodes that were never asked are not recorded: the round counts as far as they are.

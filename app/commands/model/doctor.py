@@ -154,7 +154,7 @@ class Target:
         return self._loaded[1] if self.ready else ""
 
     def memory(self) -> Iterator[str]:
-        """What it holds on the CPU."""
+        """Say how much memory it holds on the CPU."""
         if not self.ready:
             yield f"unknown before the target {EMBEDDED} is fetched"
         elif self.trouble:

@@ -1,4 +1,4 @@
-"""What a simulated setting comes to: its figures, and the speed that may be expected of it."""
+"""The answer for a simulated setting: its figures, and the speed that may be expected of it."""
 
 from __future__ import annotations
 
