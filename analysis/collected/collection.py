@@ -224,9 +224,9 @@ class Collection:
     @staticmethod
     def load(path: Path) -> Collection:
         """Map a file. Raises UserError for a damaged or unreadable file, or one of another kind."""
-        metadata, arrays = read_arrays(Path(path), "collected text")
+        metadata, arrays = read_arrays(Path(path), "a collected text")
         if metadata.get("format") != FORMAT:
-            raise UserError(f"{path} is a safetensors file but no collected text")
+            raise UserError(f"{path} is a safetensors file but not a collected text")
         if metadata.get("version") != str(VERSION):
             raise UserError(
                 f"{path} is a collected file of version {metadata.get('version')}; "

@@ -150,7 +150,7 @@ class NgramStore:
     def open(path: Path | str) -> NgramStore:
         """Map a store's file. Raises UserError when it is not a store, is damaged or unreadable."""
         path = Path(path)
-        metadata, arrays = read_arrays(path, "n-gram store")
+        metadata, arrays = read_arrays(path, "an n-gram store")
         _check_format(path, metadata)
         if not _sound(metadata, arrays):
             raise UserError(f"{path} contradicts itself: it is damaged")

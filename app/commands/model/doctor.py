@@ -192,7 +192,7 @@ def _shipped(
     name = f"{kind} {path.relative_to(ASSETS / 'models')}"
     try:
         for file in weights:
-            read_arrays(file, "safetensors file")
+            read_arrays(file, "a safetensors file")
     except UserError as error:
         broken.append(f"the {name}: {one_line(str(error), 200)}")
         return f"{name}: damaged"
