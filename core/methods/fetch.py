@@ -1,4 +1,4 @@
-"""What a preset needs on this machine: how much of it, and fetching it."""
+"""The files and memory that a preset needs on this machine, and fetching them."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a preset takes.
+    """The files of a preset, and the sizes that its memory follows from.
 
     parts       what is fetched
     parameters  of the target; None: unknown
@@ -119,7 +119,7 @@ class Needs:
 
 
 def needs(preset: Preset, ask: Callable[[Source], dict[str, int]] = Source.sizes) -> Needs:
-    """What the preset needs, asking the hub for sizes where it can be reached."""
+    """List what the preset needs; the hub is asked for sizes where it can be reached."""
     every = (*SMALL_FILES, *WEIGHTS, f"*{gguf.SUFFIX}")
     parts = [_part(what, source, every, ask) for what, source in _checkpoints(preset)]
     if preset.target.name == embedded.NAME:

@@ -72,7 +72,7 @@ class Source:
 
     @property
     def reference(self) -> str:
-        """What transformers' loaders take beside ``revision``."""
+        """The folder or hub id that transformers' loaders take beside ``revision``."""
         return str(self.folder or self.name)
 
     def config_folder(self) -> Path:
