@@ -9,6 +9,9 @@ runner has ``sample`` for ``_sample``, and drafts inside a CUDA graph, where q c
 drafter that samples (``draft_sample_method: probabilistic``).
 """
 
+# pyright: reportMissingImports=false
+# vLLM is only where this runs.
+
 from __future__ import annotations
 
 import atexit
@@ -433,7 +436,7 @@ class V1(Listener):
             return made
 
         compute_logits._draftscope = True  # type: ignore[attr-defined]
-        model.compute_logits = compute_logits
+        model.compute_logits = compute_logits  # type: ignore[union-attr]
 
     def told(self, calls: list[Any], made: Any) -> dict[str, Any]:
         """q of each request's drafts, as rows of logits: places × [V].

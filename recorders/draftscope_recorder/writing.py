@@ -7,6 +7,9 @@ Shapes: a message holds R rows of all its requests, one request after another, r
 are rows of the message.
 """
 
+# pyright: reportMissingImports=false
+# The wheel packs a part of ``core`` beside this file.
+
 from __future__ import annotations
 
 import json
